@@ -35,14 +35,14 @@ from admission.kube.client.connection import Connection
 from admission.kube.client.credentials import ClusterSelection
 from admission.kube.fence_controller import FenceController, FenceSettings
 from admission.kube.leader_election import Durations, Lease
-from admission.kube.secret_store import SecretVault
+from admission.kube.secret_store import SecretStore
 from admission.kube.server_version import Versions
 from admission.kube.webhook_config import dry_run_probe, registration
 from admission.kube.webhook_config.client_config import ClientConfig, WebhookState
-from admission.kube.writers.claim_templates import TemplateKeeper
+from admission.kube.writers.claim_templates import TemplateReconciler
 from admission.kube.writers.claims import ClaimWriter
 from admission.kube.writers.pods import PodWriter
-from admission.kube.writers.queue_finalizer import QueueKeeper
+from admission.kube.writers.queue_finalizer import QueueFinalizerWriter
 from admission.kube.writers.status import Reporter
 from admission.kube.writers.workloads import WorkloadWriter
 from admission.ledger.db import migrations
@@ -87,7 +87,7 @@ class ReviewState:
         await asyncio.to_thread(parser.prepare)
         await store.wait_synced()
         try:
-            self.memory = await asyncio.to_thread(reviewer.prepared, store.snapshot())
+            self.memory = await asyncio.to_thread(reviewer.warm_caches, store.snapshot())
         except Exception:  # what one review trips over is no reason to answer none
             log.exception("the first review could not be prepared for")
         self.open.set()
@@ -342,11 +342,11 @@ def _certificates(parts: Parts) -> tls_rotation.Source:
     if settings.certificate and settings.key:
         authority = Path(settings.authority) if settings.authority else None
         return tls_rotation.Files(Path(settings.certificate), Path(settings.key), authority)
-    vault = SecretVault(parts.connection, namespace=parts.settings.lease.namespace, name=settings.secret)
+    store = SecretStore(parts.connection, namespace=parts.settings.lease.namespace, name=settings.secret)
     terms = ca_rotation.Lifetimes(
         authority=timedelta(days=settings.authority_days), leaf=timedelta(hours=settings.leaf_hours)
     )
-    return tls_rotation.OwnAuthorities(vault, settings.all_names, terms, _now)
+    return tls_rotation.OwnAuthorities(store, settings.all_names, terms, _now)
 
 
 async def _probes_and_metrics(parts: Parts) -> None:
@@ -401,14 +401,14 @@ class _TermParts(NamedTuple):
     leader: Leader
     status_writer: StatusWriter
     fence_controller: FenceController
-    templates: TemplateKeeper
+    templates: TemplateReconciler
 
 
 def _term_parts(parts: Parts, ledger: ports.Ledger, process: ProcessState) -> _TermParts:
     connection, settings = parts.connection, parts.settings.controller
     status_writer = StatusWriter(Reporter(connection, parts.store))
     fence_controller = FenceController(connection, _fence_settings(parts))
-    templates = TemplateKeeper(connection, parts.store, spared=_fence_settings(parts).spared)
+    templates = TemplateReconciler(connection, parts.store, exempt=_fence_settings(parts).exempt)
     adapters = Ports(
         view=parts.store,
         pods=PodWriter(connection),
@@ -418,7 +418,7 @@ def _term_parts(parts: Parts, ledger: ports.Ledger, process: ProcessState) -> _T
         ledger=ledger,
         scheduler=parts.versions,
         fences=fence_controller,
-        queues=QueueKeeper(connection),
+        queues=QueueFinalizerWriter(connection),
         templates=templates,
         traces=parts.traces or ports.UNTRACED,
     )

@@ -20,7 +20,7 @@ from admission.api.values.names import MeterName, QueueName
 from admission.dashboard import ledger_queries, server, tls as dashboard_tls
 from admission.dashboard.auth import session
 from admission.dashboard.auth.authentication import Proxies
-from admission.dashboard.auth.rbac import Judge
+from admission.dashboard.auth.rbac import CachedReviewer
 from admission.dashboard.auth.session import Sessions
 from admission.dashboard.jinja_environment import Templates
 from admission.dashboard.ledger_queries import Extent, Grouping, Line, Statement, Step, Transaction, Use, Window
@@ -33,7 +33,7 @@ from admission.kube.cache.dashboard_store import DashboardStore
 from admission.kube.cache.store import Store
 from admission.kube.client.connection import Connection
 from admission.kube.webhook_config.access_review import AccessReviewer
-from admission.ledger.audit.point_in_time import Histories
+from admission.ledger.audit.point_in_time import BookHistory
 from admission.ledger.journal import base, read
 from admission.ledger.reports import time_series, transaction_search, usage_report
 from admission.ledger.reports.statement import StatementLine
@@ -57,7 +57,7 @@ class Ledger:
     def __init__(self, url: str, cluster: str) -> None:
         self._url = url
         self._cluster = cluster
-        self._histories = Histories(cluster)
+        self._book_history = BookHistory(cluster)
         self._opened: SqlLedger | None = None
         self._trouble = "the books are being opened"
 
@@ -127,7 +127,7 @@ class Ledger:
     async def at(self, moment: datetime) -> Book:
         """Return the books as they stood at a moment."""
         async with self._connection() as connection:
-            return await self._histories.at(connection, moment)
+            return await self._book_history.at(connection, moment)
 
     def _ledger(self) -> SqlLedger:
         if self._opened is None:
@@ -203,7 +203,7 @@ async def _app_context(settings: Settings, connection: Connection, watched: Stor
     return AppContext(
         cluster=settings.ledger.cluster,
         cluster_views=ClusterViews(DashboardStore(watched), time.monotonic),
-        judge=Judge(AccessReviewer(connection, dashboard.audiences), time.monotonic),
+        reviewer=CachedReviewer(AccessReviewer(connection, dashboard.audiences), time.monotonic),
         ledger=ledger,
         sessions=await asyncio.to_thread(_sessions, dashboard),
         templates=await asyncio.to_thread(Templates),

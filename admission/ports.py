@@ -240,7 +240,7 @@ class Ledger(Protocol):
         """Return the same, interval by interval between marks, oldest first. Raises LedgerUnavailableError."""
         ...
 
-    async def state_shares(self, shares: Sequence[BudgetShare], *, epoch: int, now: datetime) -> Sequence[BudgetShare]:
+    async def write_shares(self, shares: Sequence[BudgetShare], *, epoch: int, now: datetime) -> Sequence[BudgetShare]:
         """Write down what this cluster has taken of shared budgets, also where that is over the limit.
 
         Of periods that begin after `now` it has taken nothing any more where no share is stated.
@@ -301,7 +301,7 @@ class NoQueueFinalizer:
         """Do nothing."""
 
 
-UNKEPT = NoQueueFinalizer()
+NO_QUEUE_FINALIZER = NoQueueFinalizer()
 
 
 class NoTraces:
@@ -323,7 +323,7 @@ _NO_SPAN: AbstractContextManager[None] = nullcontext()
 UNTRACED = NoTraces()
 
 
-class KeptTemplates:
+class FixedTemplates:
     """The port Templates where all are as they should be, or as was said at the beginning."""
 
     def __init__(self, troubles: Mapping[str, tuple[str, ...]] | None = None) -> None:

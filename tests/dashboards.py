@@ -17,7 +17,7 @@ from admission.api.muster.observed import ObservedObjects
 from admission.api.values.names import QueueName
 from admission.dashboard import server
 from admission.dashboard.auth.authentication import Proxies
-from admission.dashboard.auth.rbac import Judge
+from admission.dashboard.auth.rbac import CachedReviewer
 from admission.dashboard.auth.session import Sessions
 from admission.dashboard.jinja_environment import Templates
 from admission.dashboard.ledger_queries import Extent, Grouping, Search, Statement, Step, Transaction, Use, Window
@@ -340,7 +340,7 @@ async def a_site(
     app_context = AppContext(
         cluster="east",
         cluster_views=ClusterViews(site.cluster, site.clock),
-        judge=Judge(site.reviews, site.clock),
+        reviewer=CachedReviewer(site.reviews, site.clock),
         ledger=site.books,
         sessions=Sessions(["a secret of thirty-two characters"], lasting),
         templates=await asyncio.to_thread(templates),

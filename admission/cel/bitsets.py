@@ -62,7 +62,7 @@ def evaluate(program: programs.Program, values: SliceValues, failed: int) -> tup
     all_devices = (1 << len(values.slice.devices)) - 1
     matching, undecided = 0, all_devices
     if program.vector_program is not None:
-        matching, undecided = program.vector_program.over(values.slice.devices, values.slice.driver)
+        matching, undecided = program.vector_program.evaluate(values.slice.devices, values.slice.driver)
     matching, undecided = matching & ~failed, undecided & ~failed
     while undecided:
         bit = undecided & -undecided

@@ -17,7 +17,7 @@ from admission.cel.eval import interpreter
 from admission.cel.limits import Inadmissible, Problem
 from admission.cel.programs import Result
 
-CHEAP = 1_000
+MAX_UNTRACKED_COST = 1_000
 """Expressions whose bound is at most this are charged the bound, which is faster than tracking their cost."""
 
 
@@ -44,7 +44,7 @@ class Expression:
     _bound: int = field(repr=False)
     """The cost that each evaluation is charged, or 0 if the cost is tracked."""
     _interpretable: Interpretable = field(repr=False)
-    _spare: list[None] = field(repr=False)
+    _empty_slots: list[None] = field(repr=False)
 
     def evaluate(self, values: Sequence[Any], budget: Budget) -> Any:
         """Return the expression's value. values: CEL values of the environment's variables, in their order.
@@ -54,7 +54,7 @@ class Expression:
         if self._bound > budget.cost or budget.cost <= 0:
             raise core_budget.exceeded()
         start = static_cost.LIMIT - budget.cost if budget.cost < static_cost.LIMIT else 0
-        activation: Activation = [budget.steps, start, *values, *self._spare]
+        activation: Activation = [budget.steps, start, *values, *self._empty_slots]
         try:
             return self._interpretable(activation)
         except RecursionError:
@@ -85,7 +85,7 @@ def _expression(
     text: str, root: ast.Node, checked: type_checker.CheckedAst, environment: environment.Environment
 ) -> Expression:
     bound = static_cost.bound(root, checked, environment)
-    tracks_cost = bound > CHEAP
+    tracks_cost = bound > MAX_UNTRACKED_COST
     run, size = interpreter.plan(root, checked, environment, tracks_cost=tracks_cost)
     return Expression(
         text=text,
@@ -94,5 +94,5 @@ def _expression(
         cost=static_cost.worst_case(root, checked, environment),
         _bound=0 if tracks_cost else bound,
         _interpretable=run,
-        _spare=[None] * (size - FIRST_VARIABLE - len(environment.variables)),
+        _empty_slots=[None] * (size - FIRST_VARIABLE - len(environment.variables)),
     )

@@ -57,7 +57,7 @@ def check(
 
 def check_length(text: str) -> Inadmissible | None:
     """Return why an expression is rejected for its length, or None. Needs no parsing."""
-    octets = len(text.encode(errors="surrogatepass"))
-    if octets <= MAX_BYTES:
+    byte_count = len(text.encode(errors="surrogatepass"))
+    if byte_count <= MAX_BYTES:
         return None
-    return Inadmissible(Problem.TOO_LONG, f"it has {octets:,} bytes, the limit is {MAX_BYTES:,}")
+    return Inadmissible(Problem.TOO_LONG, f"it has {byte_count:,} bytes, the limit is {MAX_BYTES:,}")

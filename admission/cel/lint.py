@@ -82,9 +82,9 @@ def find(
     if isinstance(program, CompileError):
         return ()
     root = parser.parse(text, escapes=profile.release >= 37)
-    everything = list(_nodes(root))
-    found = [*_unguarded(text, root, everything, before, profile)]
-    for node in everything:
+    nodes = list(_nodes(root))
+    found = [*_unguarded(text, root, nodes, before, profile)]
+    for node in nodes:
         found += _always_true(text, node)
         found += _comparison(text, node, types or {})
     return tuple(sorted(found, key=lambda warning: (warning.line, warning.column)))
@@ -92,7 +92,7 @@ def find(
 
 def names(text: str) -> frozenset[Name]:
     """Return the look-ups by literal names of a selector that compiles."""
-    return frozenset(name for node in _nodes(parser.parse(text, escapes=True)) if (name := _looked_up(node)))
+    return frozenset(name for node in _nodes(parser.parse(text, escapes=True)) if (name := _lookup(node)))
 
 
 def _nodes(root: ast.Node) -> Iterator[ast.Node]:
@@ -109,26 +109,26 @@ def _nodes(root: ast.Node) -> Iterator[ast.Node]:
 def _unguarded(
     text: str,
     root: ast.Node,
-    everything: Sequence[ast.Node],
+    nodes: Sequence[ast.Node],
     before: Sequence[str],
     profile: environment.Profile,
 ) -> Iterator[LintWarning]:
-    if not all(_answer(other, profile) is True for other in before):
+    if not all(_foreign_value(other, profile) is True for other in before):
         return
-    answer = _answer(text, profile)
-    if not isinstance(answer, str) or not answer.startswith(_MISSING):
+    outcome = _foreign_value(text, profile)
+    if not isinstance(outcome, str) or not outcome.startswith(_MISSING):
         return
-    looked_up = [(node.at, name) for node in everything if (name := _looked_up(node))]
-    at, name = next(((at, name) for at, name in looked_up if answer == f"{_MISSING}{name.name}"), (0, None))
-    look_up = str(name) if name is not None else "a look-up"
+    lookups = [(node.at, name) for node in nodes if (name := _lookup(node))]
+    at, name = next(((at, name) for at, name in lookups if outcome == f"{_MISSING}{name.name}"), (0, None))
+    lookup_text = str(name) if name is not None else "a look-up"
     message = (
-        f"{look_up} has no guard: on a device that lacks it, such as one of another driver, the selector fails with"
-        f" {answer!r}, and the pod is not scheduled at all"
+        f"{lookup_text} has no guard: on a device that lacks it, such as one of another driver, the selector fails with"
+        f" {outcome!r}, and the pod is not scheduled at all"
     )
-    yield _warning(LintRule.UNGUARDED_LOOKUP, text, at, message, _guarded(text, root, looked_up, profile))
+    yield _warning(LintRule.UNGUARDED_LOOKUP, text, at, message, _with_guards(text, root, lookups, profile))
 
 
-def _guarded(text: str, root: ast.Node, looked_up: Sequence[tuple[int, Name]], profile: environment.Profile) -> str:
+def _with_guards(text: str, root: ast.Node, lookups: Sequence[tuple[int, Name]], profile: environment.Profile) -> str:
     """Return the selector with a guard for each missing name, or "" if guards do not help."""
     quote = '"' if '"' in text else "'"
     body = text.strip()
@@ -137,11 +137,11 @@ def _guarded(text: str, root: ast.Node, looked_up: Sequence[tuple[int, Name]], p
     guards: list[str] = []
     candidate = body
     for _ in range(_MAX_GUARDS):
-        answer = _answer(candidate, profile)
-        if not isinstance(answer, str):
+        outcome = _foreign_value(candidate, profile)
+        if not isinstance(outcome, str):
             return candidate
-        missed = [name for _, name in looked_up if answer == f"{_MISSING}{name.name}"]
-        new = [_guard(name, quote) for name in dict.fromkeys(missed)]
+        missing = [name for _, name in lookups if outcome == f"{_MISSING}{name.name}"]
+        new = [_guard(name, quote) for name in dict.fromkeys(missing)]
         if not set(new) - set(guards):
             return ""
         guards += [guard for guard in new if guard not in guards]
@@ -153,7 +153,7 @@ def _guard(name: Name, quote: str) -> str:
     return f"{quote}{name.name}{quote} in device.{name.map}[{quote}{name.domain}{quote}]"
 
 
-def _answer(text: str, profile: environment.Profile) -> bool | int | str:
+def _foreign_value(text: str, profile: environment.Profile) -> bool | int | str:
     """Return a selector's value on an empty device of another driver, or the message of its error."""
     program = programs.compile_device(text, profile=profile)
     if isinstance(program, CompileError):
@@ -191,7 +191,7 @@ def _comparison(text: str, node: ast.Node, types: Types) -> Iterator[LintWarning
     if not isinstance(node, ast.Call) or node.function not in ("_==_", "_!=_"):
         return
     for one, other in (node.arguments, reversed(node.arguments)):
-        name = _looked_up(one)
+        name = _lookup(one)
         if name is None or name.map != "attributes" or not isinstance(other, ast.Literal):
             continue
         yield from _compared(text, name, other, types.get(name, ()))
@@ -226,7 +226,7 @@ def _is_version(text: str) -> bool:
 # Patterns of nodes.
 
 
-def _looked_up(node: ast.Node) -> Name | None:
+def _lookup(node: ast.Node) -> Name | None:
     """Return the look-up that a node expresses (`device.attributes[domain].name`, in any notation), or None."""
     name = _selection(node)
     if name is None:

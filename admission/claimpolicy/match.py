@@ -66,9 +66,9 @@ class Policies:
             key=lambda one: one.policy.sort_key,
         )
         """The policies that are applied, in order."""
-        self.convert = any(one.policy.conversions for one in self.active)
+        self.has_conversions = any(one.policy.conversions for one in self.active)
         """Whether any policy turns extended resources into claims."""
-        self.provide = self.convert or any(one.policy.templates for one in self.active)
+        self.needs_templates = self.has_conversions or any(one.policy.templates for one in self.active)
         """Whether any policy needs templates that Muster writes."""
         self._matched: dict[tuple[str, str], MatchedPolicies] = {}
 

@@ -183,7 +183,10 @@ def problem_messages(found: Plan, refused: Iterable[tuple[DesiredTemplate, str]]
         namespaces_by_message.setdefault((one.policy.name, one.name, message), []).append(one.namespace)
     notes: dict[str, tuple[str, ...]] = {}
     for (policy, name, message), namespaces_of_message in sorted(namespaces_by_message.items()):
-        notes[policy] = (*notes.get(policy, ()), f"in {_named(namespaces_of_message)}, template {name} {message}")
+        notes[policy] = (
+            *notes.get(policy, ()),
+            f"in {_namespace_list(namespaces_of_message)}, template {name} {message}",
+        )
     return notes
 
 
@@ -197,7 +200,7 @@ def _required(
         first = templates_by_key.setdefault(template.key, template)
         if first is not template:
             overridden.append((template, first.policy.name))
-    for template in _converted(policies, snapshot, excluded) if policies.convert else ():
+    for template in _converted(policies, snapshot, excluded) if policies.has_conversions else ():
         templates_by_key.setdefault(template.key, template)
     return templates_by_key, overridden
 
@@ -286,7 +289,7 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _named(namespaces: list[str]) -> str:
+def _namespace_list(namespaces: list[str]) -> str:
     found = sorted(namespaces)
     if len(found) == 1:
         return f"namespace {found[0]}"

@@ -20,7 +20,7 @@ import admission
 from admission.cli import apps, terminal
 from admission.errors import FixError, MusterError
 
-FAILED, MEND, INTERRUPTED = 1, 2, 130
+FAILED, NEEDS_FIX, INTERRUPTED = 1, 2, 130
 
 COMMANDS = {
     "serve": "admission.cli.serve.command",
@@ -81,12 +81,12 @@ def _options(
 
 def main() -> None:
     """Run the command line."""
-    with sentences():
+    with errors_as_messages():
         app()
 
 
 @contextmanager
-def sentences() -> Iterator[None]:
+def errors_as_messages() -> Iterator[None]:
     """Turn an error that leaves the block into a sentence and an exit code, and end the process."""
     try:
         yield
@@ -95,22 +95,22 @@ def sentences() -> Iterator[None]:
     except Exception as error:  # noqa: BLE001 - the end of the line: whatever comes here becomes a sentence
         if _debugging.get():
             traceback.print_exc()
-        found = list(_flat(error))
-        for one in found:
-            terminal.error(_sentence(one))
-        sys.exit(MEND if all(isinstance(one, FixError) for one in found) else FAILED)
+        errors = list(_flatten(error))
+        for inner in errors:
+            terminal.error(_message(inner))
+        sys.exit(NEEDS_FIX if all(isinstance(inner, FixError) for inner in errors) else FAILED)
 
 
-def _flat(error: Exception) -> Iterator[Exception]:
+def _flatten(error: Exception) -> Iterator[Exception]:
     """Yield the errors of a group, which tasks raise, or the error itself."""
     if isinstance(error, ExceptionGroup):
         for inner in error.exceptions:
-            yield from _flat(inner)
+            yield from _flatten(inner)
     else:
         yield error
 
 
-def _sentence(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, MusterError):
         return str(error)
     return f"this should not happen: {type(error).__name__}: {error}; run it again with `muster --debug` and report it"

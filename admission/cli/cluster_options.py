@@ -35,7 +35,7 @@ class Cluster:
 
     connection: Connection
 
-    async def every(self, kind: Kind, namespace: str = "") -> list[Json]:
+    async def list_objects(self, kind: Kind, namespace: str = "") -> list[Json]:
         """Return all objects of a kind, of one namespace if it is given.
 
         Raises FixError if the kind is not installed.
@@ -51,7 +51,7 @@ class Cluster:
             ) from error
         return found
 
-    async def one(self, kind: Kind, name: str, namespace: str = "") -> Json | None:
+    async def get_object(self, kind: Kind, name: str, namespace: str = "") -> Json | None:
         """Return an object; None if it does not exist."""
         path = kind.path if not namespace else _within(kind, namespace)
         try:
@@ -60,15 +60,15 @@ class Cluster:
             return None
 
 
-def ask(question: Callable[[Cluster], Awaitable[T]], *, kubeconfig: Path | None, context: str | None) -> T:
+def query(fetch: Callable[[Cluster], Awaitable[T]], *, kubeconfig: Path | None, context: str | None) -> T:
     """Connect, return the result of the question, and disconnect."""
 
-    async def connected() -> T:
+    async def fetched() -> T:
         place = ClusterSelection(kubeconfig=kubeconfig, context=context)
         async with Connection(place, retry_policy=RETRY_POLICY, warns=False) as connection:
-            return await question(Cluster(connection))
+            return await fetch(Cluster(connection))
 
-    return asyncio.run(connected())
+    return asyncio.run(fetched())
 
 
 def _within(kind: Kind, namespace: str) -> str:

@@ -11,7 +11,7 @@ from admission.cli import apps, terminal
 from admission.cli.terminal import Format
 from admission.errors import FixError
 from admission.settings import load
-from admission.settings.load import Chosen, Flag
+from admission.settings.load import Flag, LoadedSettings
 from admission.settings.redaction import shown
 from admission.settings.schema import fields, value
 
@@ -56,12 +56,16 @@ def _group() -> None:
     """Settings."""
 
 
-def chosen(config: Path | None, options: Mapping[str, Any], changes: Sequence[str] | None = None) -> Chosen:
+def chosen(config: Path | None, options: Mapping[str, Any], changes: Sequence[str] | None = None) -> LoadedSettings:
     """Return the settings of file, environment and options; an option of None was not typed.
 
     changes: `SETTING=VALUE`, as --set takes them. Raises FixError with all problems.
     """
-    flags = [Flag(option, PATHS[option], given) for option, given in options.items() if given is not None]
+    flags = [
+        Flag(option, PATHS[option], option_value)
+        for option, option_value in options.items()
+        if option_value is not None
+    ]
     for change in changes or ():
         path, equals, text = change.partition("=")
         if not equals:
@@ -72,8 +76,8 @@ def chosen(config: Path | None, options: Mapping[str, Any], changes: Sequence[st
 
 def file() -> Path | None:
     """Return the file in the environment variable, if any."""
-    named = os.environ.get(load.CONFIG)
-    return Path(named) if named else None
+    path = os.environ.get(load.CONFIG)
+    return Path(path) if path else None
 
 
 @app.command(epilog=EPILOG)
@@ -89,31 +93,31 @@ def show(
     It is what `muster serve` would be given with the same file, environment and options.
     """
     found = chosen(config, {}, changes)
-    listed = [path for path in fields() if not only_changed or path in found.origins]
+    paths = [path for path in fields() if not only_changed or path in found.origins]
     if output is Format.JSON:
-        terminal.as_json({"settings": {path: _json(found, path) for path in listed}})
+        terminal.as_json({"settings": {path: _json(found, path) for path in paths}})
     else:
         rows = [
-            (path, _written(_shown(found, path)), str(found.origin(path)), "live" if fields()[path].live else "restart")
-            for path in listed
+            (path, _format(_masked(found, path)), str(found.origin(path)), "live" if fields()[path].live else "restart")
+            for path in paths
         ]
         terminal.table("Settings", ("setting", "value", "from", "a new one needs"), rows)
 
 
-def _shown(found: Chosen, path: str) -> Any:
+def _masked(found: LoadedSettings, path: str) -> Any:
     return shown(fields()[path], value(found.settings, path))
 
 
-def _written(given: Any) -> str:
-    if isinstance(given, tuple):
-        return ",".join(given)
-    return str(given).lower() if isinstance(given, bool) else "" if given is None else str(given)
+def _format(raw: Any) -> str:
+    if isinstance(raw, tuple):
+        return ",".join(raw)
+    return str(raw).lower() if isinstance(raw, bool) else "" if raw is None else str(raw)
 
 
-def _json(found: Chosen, path: str) -> dict[str, Any]:
+def _json(found: LoadedSettings, path: str) -> dict[str, Any]:
     origin = found.origin(path)
     return {
-        "value": _shown(found, path),
+        "value": _masked(found, path),
         "default": fields()[path].default,
         "origin": {"source": str(origin.source), "where": origin.where},
         "live": fields()[path].live,

@@ -37,10 +37,10 @@ def listed(
 ) -> None:
     """Show the fences that stand, and the policies that make them hold."""
 
-    async def question(cluster: Cluster) -> ClusterFences:
+    async def fetch(cluster: Cluster) -> ClusterFences:
         return await fence_controller.cluster_fences(cluster.connection)
 
-    found = cluster_options.ask(question, kubeconfig=kubeconfig, context=context)
+    found = cluster_options.query(fetch, kubeconfig=kubeconfig, context=context)
     if output is Format.JSON:
         fences = [{"driver": driver, "since": f"{since:%Y-%m-%dT%H:%M:%SZ}"} for driver, since in found.fences]
         terminal.as_json({"fences": fences, "policies": list(found.policies)})
@@ -64,10 +64,10 @@ def lift(
 ) -> None:
     """Take fences away, so that kube-scheduler gives their devices to everybody again."""
 
-    async def question(cluster: Cluster) -> list[str]:
+    async def remove(cluster: Cluster) -> list[str]:
         return await fence_controller.lift(cluster.connection, drivers or ())
 
-    removed = cluster_options.ask(question, kubeconfig=kubeconfig, context=context)
+    removed = cluster_options.query(remove, kubeconfig=kubeconfig, context=context)
     if output is Format.JSON:
         terminal.as_json({"removed": removed})
         return

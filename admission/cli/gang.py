@@ -40,10 +40,10 @@ def listed(
 ) -> None:
     """Show every gang: its queue, how far it has come, what it is charged, and where it runs or why it waits."""
 
-    async def question(cluster: Cluster) -> list[GangReport]:
+    async def fetch(cluster: Cluster) -> list[GangReport]:
         return await reports(cluster, namespace)
 
-    found = cluster_options.ask(question, kubeconfig=kubeconfig, context=context)
+    found = cluster_options.query(fetch, kubeconfig=kubeconfig, context=context)
     chosen = [report for report in found if not queue or report.queue == queue]
     if output is Format.JSON:
         terminal.as_json({"gangs": [as_json(report) for report in chosen]})
@@ -53,7 +53,7 @@ def listed(
 
 async def reports(cluster: Cluster, namespace: str = "") -> list[GangReport]:
     """Return all gangs: running ones first, waiting ones last, in their order."""
-    found = [status_views.gang(obj) for obj in await cluster.every(watched_resources.GANGS, namespace)]
+    found = [status_views.gang(obj) for obj in await cluster.list_objects(watched_resources.GANGS, namespace)]
     last = len(_ORDER)
     return sorted(found, key=lambda gang: (_ORDER.get(gang.phase, last), gang.queue, gang.position or 0, gang.key))
 
@@ -93,10 +93,10 @@ def as_json(report: GangReport) -> dict[str, Any]:
 
 def _row(report: GangReport) -> tuple[object, ...]:
     pods = f"{report.pods}/{report.size}"
-    return (report.key, report.queue, report.phase, pods, terminal.charge(report.charges), _fate(report))
+    return (report.key, report.queue, report.phase, pods, terminal.charge(report.charges), _location_or_reason(report))
 
 
-def _fate(report: GangReport) -> str:
+def _location_or_reason(report: GangReport) -> str:
     """Return where the gang runs, or the short reason of its hold; `muster why` has the whole reason."""
     if report.hold is None:
         return terminal.nodes_of(report.plan)

@@ -58,22 +58,22 @@ def install(
     _check("--namespace", namespace, _LABEL, "a namespace's name such as muster-system")
     _check("--ledger-secret", ledger_secret, _LABEL, "a Secret's name such as muster-ledger")
     _check("--image", image, _REFERENCE, "an image such as registry.example.com/muster:0.1.0; none is published yet")
-    places = {IMAGE: image, NAMESPACE: namespace, SECRET: ledger_secret}
-    asked = {DASHBOARD: dashboard, MONITORING: monitoring}
-    files = [*FILES, *(name for name, is_asked in asked.items() if is_asked)]
-    sys.stdout.write("---\n".join(manifests(places, files)))
+    values = {IMAGE: image, NAMESPACE: namespace, SECRET: ledger_secret}
+    optional = {DASHBOARD: dashboard, MONITORING: monitoring}
+    files = [*FILES, *(name for name, is_included in optional.items() if is_included)]
+    sys.stdout.write("---\n".join(manifests(values, files)))
 
 
-def manifests(places: dict[str, str], files: Iterable[str]) -> Iterator[str]:
+def manifests(values: dict[str, str], files: Iterable[str]) -> Iterator[str]:
     """Yield the shipped files with the values replaced."""
     for name in files:
         text = (resources.manifests() / name).read_text().partition("\n")[2]
-        yield _PLACES.sub(lambda found: places[(found["image"] and IMAGE) or found[0]], text)
+        yield _PLACEHOLDERS.sub(lambda found: values[(found["image"] and IMAGE) or found[0]], text)
 
 
-_PLACES = re.compile(rf"(?P<image>{re.escape(IMAGE)}:[\w.-]+)|\b({NAMESPACE}|{SECRET})\b")
+_PLACEHOLDERS = re.compile(rf"(?P<image>{re.escape(IMAGE)}:[\w.-]+)|\b({NAMESPACE}|{SECRET})\b")
 
 
-def _check(option: str, given: str, form: re.Pattern[str], wanted: str) -> None:
-    if not form.fullmatch(given):
-        raise FixError(f"{option}: {given!r} is not {wanted}")
+def _check(option: str, text: str, pattern: re.Pattern[str], expected: str) -> None:
+    if not pattern.fullmatch(text):
+        raise FixError(f"{option}: {text!r} is not {expected}")

@@ -53,20 +53,22 @@ def lint(
 
     Reads claims, claim templates, classes, Jobs, pods and Muster's objects, and corrects selectors where it can.
     """
-    found = manifest_reader.read(paths)
+    manifests = manifest_reader.read(paths)
     linted = asyncio.run(
-        simulation_lint.lint([one.body for one in found], namespace=namespace, profile=compatibility.profile(profile))
+        simulation_lint.lint(
+            [one.body for one in manifests], namespace=namespace, profile=compatibility.profile(profile)
+        )
     )
 
     for text in linted.notes:
         terminal.note(text)
     match output:
         case Format.JSON:
-            terminal.as_json(as_json(linted.remarks, found))
+            terminal.as_json(as_json(linted.remarks, manifests))
         case Format.SARIF:
-            terminal.as_json(as_sarif(linted.remarks, found))
+            terminal.as_json(as_sarif(linted.remarks, manifests))
         case Format.TEXT:
-            show(linted.remarks, found)
+            show(linted.remarks, manifests)
     raise typer.Exit(exit_code(linted.remarks))
 
 
@@ -78,39 +80,39 @@ def exit_code(remarks: Sequence[Remark]) -> int:
     return WARNED if severities else CLEAN
 
 
-def show(remarks: Sequence[Remark], found: Sequence[Manifest]) -> None:
+def show(remarks: Sequence[Remark], manifests: Sequence[Manifest]) -> None:
     """Print a line for each remark, and below it the correction."""
     for remark in remarks:
-        manifest = found[remark.index]
+        manifest = manifests[remark.index]
         place = manifest.place(remark.field)
         terminal.say(f"{place}: {remark.severity}: {manifest.label}: {remark.field}: {remark.message} [{remark.code}]")
         if remark.instead:
             terminal.say(f"    instead: {remark.instead}")
     counts = _counts(remarks)
-    terminal.say(f"{len(found)} objects, {counts['errors']} errors, {counts['warnings']} warnings")
+    terminal.say(f"{len(manifests)} objects, {counts['errors']} errors, {counts['warnings']} warnings")
 
 
-def as_json(remarks: Sequence[Remark], found: Sequence[Manifest]) -> dict[str, Any]:
+def as_json(remarks: Sequence[Remark], manifests: Sequence[Manifest]) -> dict[str, Any]:
     """Return the documented JSON (docs/commands.md)."""
     return {
-        "remarks": [_remark(remark, found[remark.index]) for remark in remarks],
-        "summary": _summary(remarks, found),
+        "remarks": [_remark(remark, manifests[remark.index]) for remark in remarks],
+        "summary": _summary(remarks, manifests),
     }
 
 
-def as_sarif(remarks: Sequence[Remark], found: Sequence[Manifest]) -> dict[str, Any]:
+def as_sarif(remarks: Sequence[Remark], manifests: Sequence[Manifest]) -> dict[str, Any]:
     """Return a SARIF 2.1.0 log, which code hosts show beside the lines."""
     driver = {
         "name": "muster lint",
         "version": admission.__version__,
         "rules": [{"id": str(code)} for code in Code],
     }
-    results = [_result(remark, found[remark.index]) for remark in remarks]
+    results = [_result(remark, manifests[remark.index]) for remark in remarks]
     return {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
 
 
-def _summary(remarks: Sequence[Remark], found: Sequence[Manifest]) -> dict[str, int]:
-    return {"objects": len(found), **_counts(remarks)}
+def _summary(remarks: Sequence[Remark], manifests: Sequence[Manifest]) -> dict[str, int]:
+    return {"objects": len(manifests), **_counts(remarks)}
 
 
 def _counts(remarks: Sequence[Remark]) -> dict[str, int]:

@@ -67,9 +67,9 @@ class Manifest:
             return self.source.name
         return f"{self.source.name}:{_walk(node, inside).start_mark.line + 1}"
 
-    def problem(self, fault: Problem) -> str:
+    def problem(self, problem: Problem) -> str:
         """Return one problem of the object as a line for people."""
-        return f"{self.place(fault.field)}: {self.label}: {fault}"
+        return f"{self.place(problem.field)}: {self.label}: {problem}"
 
 
 def read(paths: Iterable[str]) -> list[Manifest]:
@@ -81,7 +81,7 @@ def read(paths: Iterable[str]) -> list[Manifest]:
             found += _manifests(source)
         except BadInputError as error:
             problems += error.problems
-    problems += [manifest.problem(fault) for manifest in found for fault in _problems(manifest.body)]
+    problems += [manifest.problem(problem) for manifest in found for problem in _problems(manifest.body)]
     if problems:
         raise BadInputError(problems)
     return found
@@ -108,8 +108,8 @@ def _sources(paths: Iterable[str]) -> Iterator[Source]:
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    below = (file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
-    files = sorted(file for file in below if not _is_hidden(file.relative_to(path)))
+    candidates = (file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
+    files = sorted(file for file in candidates if not _is_hidden(file.relative_to(path)))
     if not files:
         raise BadInputError([f"{path}: no file in this folder ends in .yaml, .yml or .json"])
     return files
@@ -225,11 +225,15 @@ def _walk(node: yaml.Node, path: str) -> yaml.Node:
     if not path:
         return node
     if isinstance(node, yaml.SequenceNode):
-        number, _, behind = path.removeprefix("[").partition("]")
+        number, _, rest_of_path = path.removeprefix("[").partition("]")
         at = int(number) if number.isdigit() else len(node.value)
-        return _walk(node.value[at], behind) if at < len(node.value) else node
+        return _walk(node.value[at], rest_of_path) if at < len(node.value) else node
     if isinstance(node, yaml.MappingNode):
-        steps = [(key, value, left) for key, value in node.value if (left := _after(path, key.value)) is not None]
+        steps = [
+            (key, value, remaining)
+            for key, value in node.value
+            if (remaining := _rest_after(path, key.value)) is not None
+        ]
         if steps:
             key, value, rest = max(steps, key=lambda step: len(step[0].value))
             # For the last step, return the key's node: the value may begin on a later line.
@@ -237,7 +241,7 @@ def _walk(node: yaml.Node, path: str) -> yaml.Node:
     return node
 
 
-def _after(path: str, key: Any) -> str | None:
+def _rest_after(path: str, key: Any) -> str | None:
     """Return the rest of a path after a key, or None if the path does not begin with it."""
     if not isinstance(key, str):
         return None

@@ -58,7 +58,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
     if not listed:
         console.print(Text(f"{title}: {empty}"))
     elif console.is_terminal:
-        console.print(_drawn(title, columns, listed))
+        console.print(_rich_table(title, columns, listed))
         console.print()
     else:
         _plain(title, columns, listed)
@@ -92,12 +92,12 @@ def amount(value: int) -> str:
 
 def charge(charges: Charge) -> str:
     """Return a charge as `gpus 4, claims 2`."""
-    return ", ".join(f"{meter} {quantities.render(taken)}" for meter, taken in sorted(charges.items())) or "-"
+    return ", ".join(f"{meter} {quantities.render(value)}" for meter, value in sorted(charges.items())) or "-"
 
 
 def amounts(charges: Charge) -> dict[str, str]:
     """Return a charge for JSON."""
-    return {str(meter): quantities.render(taken) for meter, taken in sorted(charges.items())}
+    return {str(meter): quantities.render(value) for meter, value in sorted(charges.items())}
 
 
 def use(meter: MeterUse) -> dict[str, str]:
@@ -122,7 +122,8 @@ def plan(pods: Iterable[PlannedPod]) -> list[dict[str, Any]]:
                 {
                     "claim": _local(claim.claim),
                     "devices": [
-                        {"request": given.request, **given.device._asdict()} for given in sorted(claim.devices)
+                        {"request": request_device.request, **request_device.device._asdict()}
+                        for request_device in sorted(claim.devices)
                     ],
                 }
                 for claim in pod.claims
@@ -136,7 +137,7 @@ def topology(report: TopologyReport | None) -> dict[str, Any] | None:
     """Return a gang's topology for JSON; None if its pods may go anywhere."""
     if report is None:
         return None
-    subgroups = [{"name": name, **_domains(own)} for name, own in report.subgroups]
+    subgroups = [{"name": name, **_domains(domains)} for name, domains in report.subgroups]
     return {**_domains(report.gang or DomainReport(request=DomainRequest())), "subgroups": subgroups}
 
 
@@ -153,8 +154,8 @@ def evicted(report: Evicted | None) -> dict[str, Any] | None:
     """Return a gang's eviction for JSON; None if there is none, or the gang runs again."""
     if report is None:
         return None
-    told = {"reason": report.reason, "message": report.message, "at": moment(report.at)}
-    return {**told, "madeRoomFor": report.made_room_for or None}
+    fields = {"reason": report.reason, "message": report.message, "at": moment(report.at)}
+    return {**fields, "madeRoomFor": report.made_room_for or None}
 
 
 def plan_rows(pods: Iterable[PlannedPod]) -> list[tuple[str, str, str]]:
@@ -172,8 +173,8 @@ def nodes_of(pods: Iterable[PlannedPod]) -> str:
 
 def _devices(pod: PlannedPod) -> str:
     """Return a pod's devices as text; those in the pool of its node by name only."""
-    given = [one.device for claim in pod.claims for one in sorted(claim.devices)]
-    return ", ".join(one.device if one.pool == pod.node else f"{one.pool}/{one.device}" for one in given) or "-"
+    devices = [given.device for claim in pod.claims for given in sorted(claim.devices)]
+    return ", ".join(one.device if one.pool == pod.node else f"{one.pool}/{one.device}" for one in devices) or "-"
 
 
 def _local(key: str) -> str:
@@ -185,14 +186,14 @@ def _cell(value: object) -> Text:
     return Text(text, style=STYLES.get(text, ""))
 
 
-def _drawn(title: str, columns: Sequence[str], rows: Iterable[Sequence[Text]]) -> Table:
-    drawn = Table(title=title, title_justify="left", title_style="bold", box=box.ROUNDED, header_style="bold")
+def _rich_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Text]]) -> Table:
+    rich_table = Table(title=title, title_justify="left", title_style="bold", box=box.ROUNDED, header_style="bold")
     for column in columns:
         right = isinstance(column, Number)
-        drawn.add_column(column, justify="right" if right else "left", overflow="fold")
+        rich_table.add_column(column, justify="right" if right else "left", overflow="fold")
     for row in rows:
-        drawn.add_row(*row)
-    return drawn
+        rich_table.add_row(*row)
+    return rich_table
 
 
 def _plain(title: str, columns: Sequence[str], rows: Sequence[Sequence[Text]]) -> None:
@@ -276,7 +277,7 @@ STEPS = 200
 
 
 @contextmanager
-def shown(title: str) -> Iterator[Callable[[int, int], None]]:
+def progress(title: str) -> Iterator[Callable[[int, int], None]]:
     """Yield a function to call with the steps done and their total, for a progress bar on the standard error.
 
     Nothing is written if the standard error is no terminal.

@@ -24,19 +24,19 @@ FollowOption = Annotated[
 ]
 
 
-def shown(poll: Callable[[], T], show: Callable[[T], None], *, again: bool) -> None:
+def poll_and_print(poll: Callable[[], T], show: Callable[[T], None], *, again: bool) -> None:
     """Print the result of a poll; if `again`, poll until interrupted, and clear the terminal for each change."""
-    seen = poll()
-    show(seen)
+    previous = poll()
+    show(previous)
     console = Console()
     while again:
         time.sleep(POLL_SECONDS)
         try:
-            found = poll()
+            current = poll()
         except RetryError as error:
             terminal.note(f"{error}; it is tried again")
             continue
-        if found != seen:
+        if current != previous:
             console.clear()
-            show(found)
-            seen = found
+            show(current)
+            previous = current

@@ -26,7 +26,7 @@ async def run(leader: Leader, now: datetime) -> CycleResult:
     # 1. Freeze the observed state, and bring the ledger up to date with allocations. The snapshot is taken before the
     # database answers, so that it is as of `now`.
     with traces.step("gather"):
-        snapshot = leader.in_flight.over(leader.ports.view.snapshot())
+        snapshot = leader.in_flight.apply_to(leader.ports.view.snapshot())
         await mirror.open()
         steps.protection.judge(snapshot, now)
         inputs = await _gather(leader, steps, snapshot, now)
@@ -34,7 +34,7 @@ async def run(leader: Leader, now: datetime) -> CycleResult:
     # 2. Take back gangs that cannot start complete or in time. Only then release what is gone: the missing pods of such
     # gangs are part of it, and are why they are taken back.
     if mirror.is_complete and term.is_confirmed:
-        inputs = await steps.eviction.take_back_due(inputs)
+        inputs = await steps.eviction.evict_due(inputs)
         await steps.eviction.resume_jobs(inputs)
         await steps.suspend_resume.suspend_again(inputs)
         await steps.ledger_sync.release(inputs)

@@ -11,7 +11,7 @@ from admission.api.values import names
 from admission.api.values.names import GangUid
 from admission.api.values.reasons import Denial, EventReason, Hold, HoldReason
 from admission.errors import MusterError
-from admission.lifecycle.transitions import Eviction
+from admission.lifecycle.eviction import Eviction
 from admission.ports import Reports
 from admission.scheduling.checks.chain import Grant
 from admission.scheduling.placement.mode import Chosen

@@ -107,7 +107,7 @@ async def repair(
 
 async def _observe(ledger: Books, cluster: Cluster) -> _Observation:
     book = await ledger.load()
-    snapshot = PendingPods().over(await cluster.now(), book)
+    snapshot = PendingPods().add_to(await cluster.now(), book)
     observed = ObservedAllocations.from_snapshot(snapshot, device_meters.compile_meters(snapshot.meters.values()))
     return _Observation(book, observed, reconciliation.differences(book, observed))
 

@@ -17,7 +17,7 @@ def amount(value: int) -> str:
 
 def charge(charges: Mapping[str, int]) -> str:
     """Return a charge as `gpus 4, claims 2`."""
-    return ", ".join(f"{meter} {quantities.render(taken)}" for meter, taken in sorted(charges.items())) or "-"
+    return ", ".join(f"{meter} {quantities.render(value)}" for meter, value in sorted(charges.items())) or "-"
 
 
 def hours(seconds: int) -> str:

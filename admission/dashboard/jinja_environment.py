@@ -60,7 +60,7 @@ class Templates:
             "between": formatting.between,
             "changed": pagination.changed,
             "asset": self._address,
-            "who": diagram.who,
+            "who": diagram.holder_name,
         }
         self._templates = {name: environment.get_template(name) for name in environment.list_templates()}
 

@@ -1,6 +1,6 @@
 """The pages' ports to the cluster, to the API server's access reviews, and to the ledger.
 
-`app` injects the real ones; the twins for tests are in `tests/unit/dashboard/twins.py`.
+`app` injects the adapters.
 """
 
 from collections.abc import Sequence

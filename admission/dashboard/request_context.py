@@ -9,14 +9,14 @@ from typing import Any
 from aiohttp import hdrs, web
 
 from admission.dashboard.auth.authentication import Proxies
-from admission.dashboard.auth.rbac import Judge, Rights, Seen, TooManyNamespacesError
+from admission.dashboard.auth.rbac import CachedReviewer, Rights, TooManyNamespacesError, VisibleNamespaces
 from admission.dashboard.auth.session import Sessions
 from admission.dashboard.jinja_environment import Templates
 from admission.dashboard.ports import Ledger
 from admission.dashboard.view_model import ClusterView, ClusterViews
 
 
-class Way(StrEnum):
+class AuthMethod(StrEnum):
     """How a visitor was authenticated."""
 
     SESSION = "session"
@@ -30,7 +30,7 @@ class AppContext:
 
     cluster: str
     cluster_views: ClusterViews
-    judge: Judge
+    reviewer: CachedReviewer
     ledger: Ledger
     sessions: Sessions
     templates: Templates
@@ -38,9 +38,9 @@ class AppContext:
     clock: Callable[[], datetime]
 
 
-CONTEXT = web.AppKey("desk", AppContext)
+CONTEXT = web.AppKey("context", AppContext)
 RIGHTS = web.RequestKey("rights", Rights)
-WAY = web.RequestKey("way", Way)
+AUTH_METHOD = web.RequestKey("way", AuthMethod)
 FORM = web.RequestKey("form", str)
 
 THEMES = ("light", "dark")
@@ -65,20 +65,20 @@ def cluster_view(request: web.Request) -> ClusterView:
 class VisibleGangs:
     """The gangs that a visitor may see; crowded: none, since the visitor has to name a namespace first."""
 
-    seen: Seen
+    namespaces: VisibleNamespaces
     crowded: bool = False
 
 
-async def seen(request: web.Request, namespace: str = "") -> VisibleGangs:
+async def visible_gangs(request: web.Request, namespace: str = "") -> VisibleGangs:
     """Return which gangs the visitor may see: of one namespace, or of all with gangs."""
-    wanted = [namespace] if namespace else cluster_view(request).namespaces
+    names = [namespace] if namespace else cluster_view(request).namespaces
     try:
-        return VisibleGangs(await request[RIGHTS].seen(wanted))
+        return VisibleGangs(await request[RIGHTS].visible_namespaces(names))
     except TooManyNamespacesError:
-        return VisibleGangs(Seen(), crowded=True)
+        return VisibleGangs(VisibleNamespaces(), crowded=True)
 
 
-def shown(request: web.Request, template: str, *, status: int = 200, **values: Any) -> web.Response:
+def render(request: web.Request, template: str, *, status: int = 200, **values: Any) -> web.Response:
     """Return a rendered page."""
     app_context = request.app[CONTEXT]
     rights = request.get(RIGHTS)
@@ -86,7 +86,7 @@ def shown(request: web.Request, template: str, *, status: int = 200, **values: A
     common = {
         "cluster": app_context.cluster,
         "visitor": rights.visitor.name if rights is not None else "",
-        "may_leave": request.get(WAY) is Way.SESSION,
+        "may_leave": request.get(AUTH_METHOD) is AuthMethod.SESSION,
         "form": request.get(FORM, ""),
         "theme": theme if theme in THEMES else "",
         "navigation": NAVIGATION if rights is not None else (),
@@ -98,7 +98,7 @@ def shown(request: web.Request, template: str, *, status: int = 200, **values: A
     return web.Response(text=text, status=status, content_type="text/html")
 
 
-_ALLOWED = (
+_DIRECTIVES = (
     "default-src 'none'",
     "script-src 'self'",
     "style-src 'self'",
@@ -110,11 +110,11 @@ _ALLOWED = (
     "require-trusted-types-for 'script'",
     "trusted-types muster",
 )
-POLICY = "; ".join(_ALLOWED)
+POLICY = "; ".join(_DIRECTIVES)
 """The Content-Security-Policy: scripts and styles come only from our own files, none is inline, no other site may be
 contacted, and no other site may embed a page."""
 
-ALWAYS = {
+SECURITY_HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -127,9 +127,9 @@ ALWAYS = {
 STRICT_TRANSPORT = "max-age=31536000"
 
 
-async def add(request: web.Request, response: web.StreamResponse) -> None:
+async def add_security_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Add the headers that make browsers block what our pages never do. Only assets may be cached."""
-    for name, value in ALWAYS.items():
+    for name, value in SECURITY_HEADERS.items():
         response.headers[name] = value
     response.headers.setdefault(hdrs.CACHE_CONTROL, "no-store")
     if request.transport is not None and request.transport.get_extra_info("sslcontext") is not None:

@@ -20,7 +20,7 @@ from admission.dashboard.auth import authentication, session
 from admission.dashboard.auth.authentication import BadHeaderError
 from admission.dashboard.auth.rbac import RefusedError, Rights
 from admission.dashboard.pages import devices, gangs, ledger, login, overview, queues, time_travel
-from admission.dashboard.request_context import CONTEXT, FORM, RIGHTS, WAY, AppContext, Way
+from admission.dashboard.request_context import AUTH_METHOD, CONTEXT, FORM, RIGHTS, AppContext, AuthMethod
 from admission.errors import FixError, MusterError, RetryError
 
 log = structlog.get_logger(__name__)
@@ -50,9 +50,9 @@ class Listening:
 
 def application(app_context: AppContext) -> web.Application:
     """Return the application, with every page."""
-    app = web.Application(middlewares=[_explained, _let_in], client_max_size=LARGEST_FORM)
+    app = web.Application(middlewares=[_with_error_page, _authenticate], client_max_size=LARGEST_FORM)
     app[CONTEXT] = app_context
-    app.on_response_prepare.append(request_context.add)
+    app.on_response_prepare.append(request_context.add_security_headers)
     get = app.router.add_get
     get("/", overview.overview)
     get("/queues", queues.tree)
@@ -92,7 +92,7 @@ async def serving(listening: Listening, app_context: AppContext) -> AsyncIterato
 
 
 @web.middleware
-async def _explained(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _with_error_page(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer an error with a page that explains it, without a program's internals."""
     request[FORM] = authentication.form_secret(request)
     try:
@@ -102,7 +102,7 @@ async def _explained(request: web.Request, handler: Handler) -> web.StreamRespon
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, it must not reach the visitor
         response = _failure(request, error)
-    if request.path in OPEN or request.get(WAY) is Way.SESSION:
+    if request.path in OPEN or request.get(AUTH_METHOD) is AuthMethod.SESSION:
         authentication.keep_form_secret(response, request[FORM])
     return response
 
@@ -123,18 +123,18 @@ def _failure(request: web.Request, error: Exception) -> web.Response:
             error_page = ErrorPage(503, "That takes too long", "Ask for less: a shorter time, or one queue.")
         case RetryError():
             log.warning("a page could not be made", path=request.path, error=str(error))
-            error_page = ErrorPage(503, "Something is away", _words(request, error))
+            error_page = ErrorPage(503, "Something is away", _public_message(request, error))
         case MusterError():
             log.error("a page could not be made", path=request.path, error=str(error))
             title = "Something is not set up right" if isinstance(error, FixError) else "Somebody has to look at this"
-            error_page = ErrorPage(500, title, _words(request, error))
+            error_page = ErrorPage(500, title, _public_message(request, error))
         case _:
             log.error("a page failed", path=request.path, exc_info=error)
             error_page = ErrorPage(500, "This page failed", "That is a defect; the log says more.")
     return _error_page(request, error_page)
 
 
-def _words(request: web.Request, error: Exception) -> str:
+def _public_message(request: web.Request, error: Exception) -> str:
     """Return the message of an error, if the visitor is authenticated."""
     return str(error) if request.get(RIGHTS) is not None else "The dashboard's log says more."
 
@@ -149,11 +149,11 @@ class ErrorPage(NamedTuple):
 
 
 def _error_page(request: web.Request, error_page: ErrorPage) -> web.Response:
-    return request_context.shown(request, "told.html", **error_page._asdict())
+    return request_context.render(request, "told.html", **error_page._asdict())
 
 
 @web.middleware
-async def _let_in(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Authenticate the visitor; others are asked to sign in."""
     if request.path in OPEN or request.path.startswith("/static/"):
         return await handler(request)
@@ -162,18 +162,21 @@ async def _let_in(request: web.Request, handler: Handler) -> web.StreamResponse:
         raise RetryError("the cluster's objects are still being read; try again in a moment")
     proxied = app_context.proxies.visitor(request) if app_context.proxies is not None else None
     if proxied is not None:
-        request[RIGHTS], request[WAY] = Rights(proxied, app_context.judge), Way.PROXY
+        request[RIGHTS], request[AUTH_METHOD] = Rights(proxied, app_context.reviewer), AuthMethod.PROXY
         return await handler(request)
-    carried = authentication.bearer(request)
-    token = carried or app_context.sessions.token(request)
-    visitor = await app_context.judge.authenticate(token) if token and session.is_token(token) else None
+    bearer_token = authentication.bearer(request)
+    token = bearer_token or app_context.sessions.token(request)
+    visitor = await app_context.reviewer.authenticate(token) if token and session.is_token(token) else None
     if visitor is None:
-        return _asked_in(request, app_context, ended=token is not None)
-    request[RIGHTS], request[WAY] = Rights(visitor, app_context.judge), Way.BEARER if carried else Way.SESSION
+        return _require_sign_in(request, app_context, ended=token is not None)
+    request[RIGHTS], request[AUTH_METHOD] = (
+        Rights(visitor, app_context.reviewer),
+        AuthMethod.BEARER if bearer_token else AuthMethod.SESSION,
+    )
     return await handler(request)
 
 
-def _asked_in(request: web.Request, app_context: AppContext, *, ended: bool) -> web.Response:
+def _require_sign_in(request: web.Request, app_context: AppContext, *, ended: bool) -> web.Response:
     """Redirect a browser to the sign-in form; tell other clients that they need a token."""
     wants_page = "text/html" in request.headers.get("Accept", "")
     if request.method != "GET" or not wants_page or "rows" in request.query:
@@ -189,14 +192,14 @@ def _asked_in(request: web.Request, app_context: AppContext, *, ended: bool) -> 
 
 
 async def _asset(request: web.Request) -> web.Response:
-    found = request.app[CONTEXT].templates.assets.get(request.match_info["name"])
-    if found is None:
+    asset = request.app[CONTEXT].templates.assets.get(request.match_info["name"])
+    if asset is None:
         raise web.HTTPNotFound
-    current = request.query.get("v") == found.digest
+    current = request.query.get("v") == asset.digest
     caching = ASSET_CACHE if current else "no-cache"
-    tag = f'"{found.digest}"'
+    tag = f'"{asset.digest}"'
     if request.headers.get("If-None-Match") == tag:
         return web.Response(status=304, headers={"ETag": tag, "Cache-Control": caching})
-    response = web.Response(body=found.content, content_type=found.kind, headers={"ETag": tag})
+    response = web.Response(body=asset.content, content_type=asset.kind, headers={"ETag": tag})
     response.headers["Cache-Control"] = caching
     return response

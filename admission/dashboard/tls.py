@@ -40,7 +40,7 @@ class ServedCertificate:
     def __init__(self, files: Files) -> None:
         self._files = files
         # They are read before they are loaded: files replaced in between are then loaded once more, and not missed.
-        self._known = _held(files)
+        self._loaded = _contents(files)
         self.context = _context(files)
 
     async def keep(self, *, every: float = SECONDS) -> None:
@@ -50,8 +50,8 @@ class ServedCertificate:
         """
         while True:
             await asyncio.sleep(every)
-            held = await asyncio.to_thread(_held, self._files)
-            if held == self._known:
+            contents = await asyncio.to_thread(_contents, self._files)
+            if contents == self._loaded:
                 continue
             try:
                 await asyncio.to_thread(self._renew)
@@ -59,7 +59,7 @@ class ServedCertificate:
                 log.warning("the dashboard's certificate is not renewed", error=str(error))
             else:
                 log.info("the dashboard shows a new certificate")
-                self._known = held
+                self._loaded = contents
 
     def _renew(self) -> None:
         # A context that fails to load a mismatched key loses its certificate, so the files are tried in another context
@@ -71,19 +71,19 @@ class ServedCertificate:
 
 
 def _context(files: Files) -> ssl.SSLContext:
-    made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    made.minimum_version = ssl.TLSVersion.TLSv1_2
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        made.load_cert_chain(files.certificate, files.key)
+        context.load_cert_chain(files.certificate, files.key)
         if files.authority is not None:
-            made.load_verify_locations(files.authority)
-            made.verify_mode = ssl.CERT_OPTIONAL
+            context.load_verify_locations(files.authority)
+            context.verify_mode = ssl.CERT_OPTIONAL
     except (OSError, ssl.SSLError) as error:
         raise FixError(f"settings: dashboard: {files} cannot be used: {error}") from error
-    return made
+    return context
 
 
-def _held(files: Files) -> tuple[bytes, ...]:
+def _contents(files: Files) -> tuple[bytes, ...]:
     """Return the files' contents; () while one cannot be read."""
     try:
         return files.read()

@@ -24,7 +24,7 @@ class Bar:
     width: float
     height: float
     series: int
-    said: str
+    tooltip: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,19 +67,28 @@ def chart(use: Use) -> Chart:
     sums = [sum(group.amounts[at] for group in groups) for at in range(len(use.periods))]
     top, steps = _round_up(max(sums, default=0))
     base = HEIGHT - BOTTOM
-    room = base - TOP
-    wide = (WIDTH - LEFT) / max(1, len(use.periods))
+    plot_height = base - TOP
+    column_width = (WIDTH - LEFT) / max(1, len(use.periods))
     bars: list[Bar] = []
     for at, period in enumerate(use.periods):
         y = float(base)
         for group in groups:
-            height = room * group.amounts[at] / top if top else 0.0
+            height = plot_height * group.amounts[at] / top if top else 0.0
             if height:
                 y -= height
-                said = f"{period.start:%Y-%m-%d %H:%M}: {group.name} {formatting.hours(group.amounts[at])} device-hours"
-                gap = min(2.0, wide / 4)
+                tooltip = (
+                    f"{period.start:%Y-%m-%d %H:%M}: {group.name} {formatting.hours(group.amounts[at])} device-hours"
+                )
+                gap = min(2.0, column_width / 4)
                 bars.append(
-                    Bar(x=LEFT + at * wide, y=y, width=wide - gap, height=height, series=group.series, said=said)
+                    Bar(
+                        x=LEFT + at * column_width,
+                        y=y,
+                        width=column_width - gap,
+                        height=height,
+                        series=group.series,
+                        tooltip=tooltip,
+                    )
                 )
     return Chart(
         width=WIDTH,
@@ -87,9 +96,10 @@ def chart(use: Use) -> Chart:
         left=LEFT,
         base=base,
         bars=tuple(bars),
-        marks_x=_marks_x(use, wide),
+        marks_x=_marks_x(use, column_width),
         marks_y=tuple(
-            Mark(at=base - room * part / steps, text=formatting.hours(top * part // steps)) for part in range(steps + 1)
+            Mark(at=base - plot_height * part / steps, text=formatting.hours(top * part // steps))
+            for part in range(steps + 1)
         ),
         groups=tuple(groups),
         periods=[period.start for period in use.periods],
@@ -105,7 +115,7 @@ def _groups(use: Use) -> list[Group]:
         for at, (name, amounts) in enumerate(ranked[:SERIES])
     ]
     if rest := ranked[SERIES:]:
-        amounts = [sum(of[at] for _, of in rest) for at in range(len(use.periods))]
+        amounts = [sum(values[at] for _, values in rest) for at in range(len(use.periods))]
         found.append(Group(name=f"{OTHERS} ({len(rest)})", series=SERIES, total=sum(amounts), amounts=amounts))
     return found
 
@@ -120,9 +130,12 @@ def _round_up(seconds: int) -> tuple[int, int]:
         step *= 10
 
 
-def _marks_x(use: Use, wide: float) -> tuple[Mark, ...]:
+def _marks_x(use: Use, column_width: float) -> tuple[Mark, ...]:
     count = len(use.periods)
-    every = max(1, -(-count // _LABELS))
-    short = bool(use.periods) and (use.periods[-1].end - use.periods[0].start).days < 3
-    form = "%d %b %H:%M" if short else "%d %b"
-    return tuple(Mark(at=LEFT + at * wide, text=f"{use.periods[at].start:{form}}") for at in range(0, count, every))
+    interval = max(1, -(-count // _LABELS))
+    is_short = bool(use.periods) and (use.periods[-1].end - use.periods[0].start).days < 3
+    date_format = "%d %b %H:%M" if is_short else "%d %b"
+    return tuple(
+        Mark(at=LEFT + at * column_width, text=f"{use.periods[at].start:{date_format}}")
+        for at in range(0, count, interval)
+    )

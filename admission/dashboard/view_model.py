@@ -12,10 +12,10 @@ from admission.api.muster.gangs import Phase
 from admission.api.muster.observed import ObservedGang, ObservedObjects, ObservedQueue
 from admission.api.values.names import QueueName
 from admission.dashboard.devices import inventory
-from admission.dashboard.devices.inventory import Custody, Holders, Inventory
+from admission.dashboard.devices.inventory import DeviceHolders, Holders, Inventory
 from admission.dashboard.ports import View
 
-REST = 1.0
+REFRESH_SECONDS = 1.0
 """Seconds for which a view is shown even if something has changed."""
 
 WAITING = (Phase.PENDING, Phase.EVICTED)
@@ -25,15 +25,15 @@ STARTED = (Phase.RESERVED, Phase.ADMITTED, Phase.RUNNING)
 class ClusterView:
     """One ordered view of the cluster."""
 
-    def __init__(self, observed: ObservedObjects, before: "ClusterView | None" = None) -> None:
+    def __init__(self, observed: ObservedObjects, previous: "ClusterView | None" = None) -> None:
         self.observed = observed
         self._inventory: Inventory | None = None
-        self._custody = Custody()
+        self._device_holders = DeviceHolders()
         """The device holders when they were last computed."""
-        if before is not None:
-            self._custody = before._custody  # noqa: SLF001 - of this class
-            if before.observed.slices is observed.slices:
-                self._inventory = before._inventory  # noqa: SLF001 - of this class
+        if previous is not None:
+            self._device_holders = previous._device_holders  # noqa: SLF001 - of this class
+            if previous.observed.slices is observed.slices:
+                self._inventory = previous._inventory  # noqa: SLF001 - of this class
 
     @property
     def queues(self) -> Mapping[QueueName, ObservedQueue]:
@@ -46,8 +46,8 @@ class ClusterView:
         for name in sorted(self.queues):
             observed_queue = self.queues[name]
             parent = observed_queue.queue.parent
-            known = parent is not None and parent in self.queues
-            found.setdefault(parent if parent and known else "", []).append(observed_queue)
+            has_parent = parent is not None and parent in self.queues
+            found.setdefault(parent if parent and has_parent else "", []).append(observed_queue)
         return found
 
     def path(self, name: str) -> list[str]:
@@ -98,8 +98,8 @@ class ClusterView:
     @cached_property
     def holders(self) -> Holders:
         """The holders of each device."""
-        self._custody = self._custody.after(self.observed.claims, self.observed.gangs)
-        return self._custody.holders
+        self._device_holders = self._device_holders.updated(self.observed.claims, self.observed.gangs)
+        return self._device_holders.holders
 
 
 class ClusterViews:
@@ -108,20 +108,20 @@ class ClusterViews:
     def __init__(self, view: View, clock: Callable[[], float]) -> None:
         self._view = view
         self._clock = clock
-        self._made = 0.0
-        self._scene: ClusterView | None = None
+        self._built_at = 0.0
+        self._cluster_view: ClusterView | None = None
 
     @property
     def synced(self) -> bool:
         return self._view.synced
 
     def now(self) -> ClusterView:
-        """Return the view of the cluster, at most `REST` seconds old."""
+        """Return the view of the cluster, at most `REFRESH_SECONDS` seconds old."""
         at = self._clock()
-        if self._scene is None or at - self._made >= REST:
-            self._scene = ClusterView(self._view.observe(), self._scene)
-            self._made = at
-        return self._scene
+        if self._cluster_view is None or at - self._built_at >= REFRESH_SECONDS:
+            self._cluster_view = ClusterView(self._view.observe(), self._cluster_view)
+            self._built_at = at
+        return self._cluster_view
 
 
 def since(gang: ObservedGang) -> datetime:

@@ -69,7 +69,7 @@ def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
     question = _Question(cluster, meters, selectors, steps, affordable, choice, topology, mute)
     answer = _plan(pods, question)
     if isinstance(answer, NoPlan) and any(demand.extended for demand in pods):
-        plugged = _plan([_plugged(demand) for demand in pods], question)
+        plugged = _plan([_served_by_plugins(demand) for demand in pods], question)
         return plugged if isinstance(plugged, Plan) else answer
     return answer
 
@@ -98,7 +98,7 @@ class _Question:
         return device_signature.build(need, self.selectors)
 
 
-def _plugged(demand: PodDemand) -> PodDemand:
+def _served_by_plugins(demand: PodDemand) -> PodDemand:
     """Return the pod with its extended resources, if it has any, served by device plugins instead of DRA."""
     return replace(demand, claims=demand.claims[:-1], plugged=True) if demand.extended else demand
 
@@ -111,16 +111,16 @@ def _plan(pods: Sequence[PodDemand], question: _Question) -> Plan | NoPlan:
     if question.topology is None:
         return _counted(gang, question, known)
 
-    loose = replace(question, choice=Choice.FREE, affordable=anything, mute=True)
-    known_loosely = loose.device_signatures(gang) if question.topology.subgroups else known
+    relaxed = replace(question, choice=Choice.FREE, affordable=anything, mute=True)
+    relaxed_signatures = relaxed.device_signatures(gang) if question.topology.subgroups else known
 
-    def own(gang: Gang, steps: int) -> Plan | NoPlan:
+    def full(gang: Gang, steps: int) -> Plan | NoPlan:
         return _Planning(gang, question, known, steps).answer()
 
-    def cheap(gang: Gang, steps: int) -> Plan | NoPlan:
-        return _Planning(gang, loose, known_loosely, steps).answer()
+    def relaxed_search(gang: Gang, steps: int) -> Plan | NoPlan:
+        return _Planning(gang, relaxed, relaxed_signatures, steps).answer()
 
-    searches = Searches(own=own, cheap=cheap, by=(known, known_loosely))
+    searches = Searches(full=full, relaxed=relaxed_search, device_signatures=(known, relaxed_signatures))
     return search.placed(question.topology, gang, question.cluster, known, steps=question.steps, searches=searches)
 
 
@@ -132,7 +132,7 @@ def _counted(gang: Gang, question: _Question, known: DeviceSignatures) -> Plan |
     if question.mute:
         if counted.is_short:
             return NoPlan(kind=Kind.INFEASIBLE, message=NO_PLAN, capacity_bound=counted.capacity_bound)
-        gang = counted.thinned()
+        gang = counted.with_candidates_only()
     answer = _Planning(gang, question, known, question.steps).answer()
     return replace(answer, capacity_bound=counted.capacity_bound) if isinstance(answer, NoPlan) else answer
 
@@ -180,7 +180,7 @@ def diagnose(  # noqa: PLR0913 - the same
     own = {
         device.device for pod in pods for claim in pod.claims if claim.allocation for device in claim.allocation.devices
     }
-    unused = what_if.without(cluster, keep=own)
+    unused = what_if.empty(cluster, keep=own)
     wanted = search.needed(topology, answer)
     empty = plan(pods, unused, meters=meters, selectors=selectors, steps=steps, choice=choice, topology=wanted)
     if isinstance(empty, NoPlan):
@@ -347,7 +347,7 @@ class _Planning:
                 claims.append(PlannedClaim(uid=meta.uid, claim=meta.key, devices=devices))
                 held.append(self._holding(wanted, given, devices, uses))
                 taken[key] = tuple(use for use in uses if use is not None)
-            plugged = self._plugged(demand)
+            plugged = self._served_by_plugins(demand)
             if plugged is not None:
                 held.append(plugged)
             meta, node = demand.pod.meta, outcome.names[placed.node]
@@ -355,7 +355,7 @@ class _Planning:
         charge = device_meters.added(holding.charge for holding in held)
         return Plan(pods=tuple(pods), charge=charge, holdings=tuple(held), uses=taken, steps=self.budget.spent)
 
-    def _plugged(self, demand: PodDemand) -> Holding | None:
+    def _served_by_plugins(self, demand: PodDemand) -> Holding | None:
         """Return what a pod will hold of device plugins."""
         pod = demand.pod
         resources = holdings.by_plugins(pod.requests, demand.by_devices)

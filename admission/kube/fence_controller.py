@@ -69,16 +69,16 @@ class FenceSettings:
         return bool(self.fence) or self.coverage
 
     @property
-    def spared(self) -> tuple[str, ...]:
+    def exempt(self) -> tuple[str, ...]:
         """Return the namespaces whose pods the webhook does not see."""
-        return registration.spared(self.namespace)
+        return registration.exempt(self.namespace)
 
     def policies(self) -> Iterator[tuple[str, Json]]:
         """Yield the policies to keep, by name."""
         if self.fence:
             yield admission_policies.FENCE, admission_policies.fence()
         if self.coverage:
-            yield admission_policies.COVERAGE, admission_policies.coverage(self.spared)
+            yield admission_policies.COVERAGE, admission_policies.coverage(self.exempt)
 
 
 class _Proof(NamedTuple):
@@ -176,7 +176,7 @@ class FenceController:
         times = [since for since in found if since is not None]
         return Webhooks(
             since=max(times) if len(times) == 2 else None,
-            spared=self._settings.spared,
+            exempt=self._settings.exempt,
             kept_out=self._policy(admission_policies.COVERAGE),
         )
 

@@ -178,8 +178,8 @@ class Lease:
         spec = found.get("spec") or {}
         version = str(found["metadata"]["resourceVersion"])
         if version != self._observed.version:
-            promised = float(spec.get("leaseDurationSeconds") or self._durations.lease)
-            self._observed = _Observed(version, self._now() + promised)
+            seconds = float(spec.get("leaseDurationSeconds") or self._durations.lease)
+            self._observed = _Observed(version, self._now() + seconds)
         if spec.get("holderIdentity") in (None, "", self.identity):
             return True
         return self._now() >= self._observed.until

@@ -15,7 +15,7 @@ from admission.kube.client.connection import Connection, Request
 from admission.kube.client.errors import AbsentEndpointError
 
 
-class SecretVault:
+class SecretStore:
     """The entries of one Secret: the real `webhook.tls.rotation.Vault`."""
 
     def __init__(self, connection: Connection, *, namespace: str, name: str) -> None:

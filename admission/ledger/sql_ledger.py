@@ -45,8 +45,8 @@ class SqlLedger:
         self._engine = engine
         self._url = url
         self._cluster = cluster
-        self._turn = asyncio.Lock()
-        self._read: read.Head | None = None
+        self._write_lock = asyncio.Lock()
+        self._last_head: read.Head | None = None
         """The end of the chain at the latest read."""
 
     @classmethod
@@ -59,7 +59,7 @@ class SqlLedger:
         URL.
         """
         parsed = database_url.parsed(url)
-        await _check_presence(parsed)
+        await _check_exists(parsed)
         async with engines.engine(parsed) as engine:
             with translated(parsed):
                 async with engines.reading(engine) as connection:
@@ -72,7 +72,7 @@ class SqlLedger:
 
         async def once() -> Book:
             async with engines.reading(self._engine) as connection:
-                self._read = await read.head(connection, self._cluster)
+                self._last_head = await read.head(connection, self._cluster)
                 return await read.book(connection, self._cluster)
 
         return await self._persist(once)
@@ -95,11 +95,11 @@ class SqlLedger:
         """
 
         async def once() -> list[Entry] | None:
-            known = self._read
+            known = self._last_head
             if known is None or known.sequence != sequence:
                 return None
             async with engines.reading(self._engine) as connection:
-                self._read = end = await read.head(connection, self._cluster)
+                self._last_head = end = await read.head(connection, self._cluster)
                 return await read.since(connection, self._cluster, known, end, most=most)
 
         return await self._persist(once)
@@ -125,12 +125,12 @@ class SqlLedger:
                 posted = await post.post_all(connection, self._cluster, entries, epoch=epoch)
                 if shares:
                     await post.hold(connection, self._cluster, epoch)
-                    await shared_budgets.follow(connection, self._cluster, shares)
+                    await shared_budgets.write_within_limits(connection, self._cluster, shares)
                 return posted
 
-        return await self._in_turn(once)
+        return await self._exclusively(once)
 
-    async def state_shares(self, shares: Sequence[BudgetShare], *, epoch: int, now: datetime) -> list[BudgetShare]:
+    async def write_shares(self, shares: Sequence[BudgetShare], *, epoch: int, now: datetime) -> list[BudgetShare]:
         """Store this cluster's shares of shared budgets, even where the sum exceeds the limit.
 
         A period that begins after `now` and has no stated share is reset to zero. Return the same shares in their
@@ -140,9 +140,9 @@ class SqlLedger:
         async def once() -> list[BudgetShare]:
             async with engines.writing(self._engine) as connection:
                 await post.hold(connection, self._cluster, epoch)
-                return await shared_budgets.state(connection, self._cluster, shares, now)
+                return await shared_budgets.write(connection, self._cluster, shares, now)
 
-        return await self._in_turn(once)
+        return await self._exclusively(once)
 
     async def spent(self, since: datetime) -> dict[QueueMeter, int]:
         """Return the meter-seconds used from `since` (cut to the second) up to the latest mark; no zeros."""
@@ -161,7 +161,7 @@ class SqlLedger:
             async with engines.writing(self._engine) as connection:
                 await post.fence(connection, self._cluster, epoch)
 
-        await self._in_turn(once)
+        await self._exclusively(once)
 
     async def amend(self, entries: Sequence[Entry], *, known: Book) -> list[Posted]:
         """Record entries without the leadership. Raises ConflictError when the ledger is ahead of the book `known`."""
@@ -170,7 +170,7 @@ class SqlLedger:
             async with engines.writing(self._engine) as connection:
                 return await amend.amend(connection, self._cluster, entries, known=known.sequence)
 
-        return await self._in_turn(once)
+        return await self._exclusively(once)
 
     async def rebuild(self, note: Entry) -> Posted:
         """Rebuild the projections from the chain, and record an entry without lines that notes it.
@@ -184,7 +184,7 @@ class SqlLedger:
             async with engines.writing(self._engine, seconds=engines.PATIENT_SECONDS) as connection:
                 return await rebuild.rebuild(connection, self._cluster, book, note)
 
-        return await self._in_turn(once)
+        return await self._exclusively(once)
 
     async def close_period(self, order: Order) -> Carried | None:
         """Close the books through the last mark at or before a time; None when there is nothing to close.
@@ -202,7 +202,7 @@ class SqlLedger:
                 await close_period.commit(connection, prepared, order)
                 return prepared.carried
 
-        return await self._in_turn(once)
+        return await self._exclusively(once)
 
     async def verify(self, *, archive: Path | None = None) -> Verification:
         """Replay the books; return how far they are right and the first finding, if any.
@@ -226,9 +226,9 @@ class SqlLedger:
             async with engines.reading(self._engine, seconds=engines.PATIENT_SECONDS) as connection:
                 yield connection
 
-    async def _in_turn(self, write: Callable[[], Awaitable[T]]) -> T:
+    async def _exclusively(self, write: Callable[[], Awaitable[T]]) -> T:
         """Write after earlier calls have finished, so that a retry does not change the order."""
-        async with self._turn:
+        async with self._write_lock:
             return await self._persist(write)
 
     async def _persist(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -247,7 +247,7 @@ class SqlLedger:
             return await retrying(self._translated, work)
         except post.OvertakenError as error:
             raise LedgerUnavailableError(
-                f"the ledger {database_url.shown(self._url)} is busy with the writes of other processes"
+                f"the ledger {database_url.redacted(self._url)} is busy with the writes of other processes"
             ) from error
 
     async def _translated(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -255,7 +255,7 @@ class SqlLedger:
             return await work()
 
 
-async def _check_presence(url: URL) -> None:
+async def _check_exists(url: URL) -> None:
     file = database_url.file_of(url)
     if file is not None and not await asyncio.to_thread(file.exists):
         raise LedgerVersionError(f"there is no ledger at {file}: run `muster ledger migrate`")
@@ -274,7 +274,7 @@ async def _revision(connection: AsyncConnection) -> str | None:
 async def _check_revision(url: URL, revision: str | None) -> None:
     if revision == REVISION:
         return
-    place = f"the ledger {database_url.shown(url)}"
+    place = f"the ledger {database_url.redacted(url)}"
     if revision is None:
         raise LedgerVersionError(f"{place} has no tables yet: run `muster ledger migrate`")
     if revision in await migrations.known_revisions():

@@ -1,13 +1,15 @@
-"""Derives the ledger entries that follow a grant."""
+"""The rules of what becomes of a gang after its grant: ledger entries, limits, evictions, back-off."""
 
 __all__ = [
     "deleted_queues",
     "dirty",
+    "eviction",
     "ledger_clock",
     "limits",
     "placement_check",
     "placement_progress",
     "reconciliation",
     "requeue_backoff",
+    "start_timeout",
     "transitions",
 ]

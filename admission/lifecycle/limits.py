@@ -13,8 +13,9 @@ from admission.api.muster.queues import Queue, StopPolicy
 from admission.api.values import durations
 from admission.api.values.names import QueueName
 from admission.api.values.reasons import EvictionReason
+from admission.lifecycle import eviction
+from admission.lifecycle.eviction import Eviction
 from admission.lifecycle.requeue_backoff import MAX_WAIT
-from admission.lifecycle.transitions import Eviction
 from admission.quota.tree import Tree
 from admission.workloads.gangs import Group
 
@@ -35,33 +36,17 @@ def due_eviction(group: Group, tree: Tree, now: datetime) -> Eviction | None:
         return None
     drained = _drained_queue(placement, tree)
     if drained is not None:
-        return build_eviction(group, EvictionReason.QUEUE_DRAINED, f"queue {drained.name} is stopped by HoldAndDrain")
+        return eviction.build(group, EvictionReason.QUEUE_DRAINED, f"queue {drained.name} is stopped by HoldAndDrain")
     deadline, queue = runtime_deadline(placement, tree), tree.queues.get(placement.queue)
     if deadline is None or queue is None or queue.max_runtime is None or now < deadline:
         return None
     message = f"it ran for longer than {durations.render(queue.max_runtime)}, the maxRuntime of queue {queue.name}"
-    return build_eviction(group, EvictionReason.RUNTIME_EXCEEDED, message)
+    return eviction.build(group, EvictionReason.RUNTIME_EXCEEDED, message)
 
 
 def resumed_eviction(group: Group, record: Evicted) -> Eviction | None:
     """Return the eviction that was decided before and is not complete yet."""
-    return build_eviction(group, record.reason, record.message, made_room_for=record.made_room_for)
-
-
-def build_eviction(group: Group, cause: EvictionReason, reason: str, *, made_room_for: str = "") -> Eviction | None:
-    """Return the eviction of a whole gang; None if no pod of it has a place any more."""
-    seats = group.placement.seats if group.placement is not None else {}
-    seated = [pod for pod in group.pods if pod.meta.uid in seats]
-    if not seated:
-        return None
-    return Eviction(
-        group=group,
-        pods=tuple(pod for pod in seated if not pod.gated),
-        reason=reason,
-        timed_out=cause is EvictionReason.RUNTIME_EXCEEDED,
-        cause=cause,
-        made_room_for=made_room_for,
-    )
+    return eviction.build(group, record.reason, record.message, made_room_for=record.made_room_for)
 
 
 def runtime_deadline(placement: Placement, tree: Tree) -> datetime | None:

@@ -4,10 +4,9 @@ A placement in the ledger is compared with the snapshot. The same rules serve no
 controller failed: a granted gang that is not placed is placed, and one that can no longer start is evicted.
 """
 
-import sys
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Self
 
 from admission.accounting import books
@@ -19,36 +18,12 @@ from admission.api.muster.gangs import Charge
 from admission.api.muster.ledger_entries import Entry, Holding, Placement, Seat
 from admission.api.muster.meters import Measure
 from admission.api.snapshot import Snapshot
-from admission.api.values import durations, names
+from admission.api.values import names
 from admission.api.values.names import NodeName, Uid
-from admission.api.values.reasons import EvictionReason
 from admission.dra.metering import device_meters, holdings
 from admission.dra.metering.device_meters import ChargeError, Meters
 from admission.dra.requests import extended_resources
 from admission.workloads.gangs import Group
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Eviction:
-    """The eviction of a whole gang: the pods to delete, and the reason.
-
-    timed_out: whether it backs off before it is tried again. failure: what kept it from starting, other than time.
-    cause: why a gang that could run on is evicted; None for a gang that cannot start. made_room_for: the gang that
-    preempts it, if any.
-    """
-
-    group: Group
-    pods: tuple[Pod, ...]
-    reason: str
-    timed_out: bool
-    failure: str = ""
-    cause: EvictionReason | None = None
-    made_room_for: str = ""
-
-    @property
-    def ledger_reason(self) -> str:
-        """Return the reason as the ledger records it."""
-        return f"{self.cause}: {self.reason}" if self.cause is not None else self.reason
 
 
 def index_devices(snapshot: Snapshot) -> dict[DeviceId, Device]:
@@ -245,44 +220,7 @@ def pods_to_open(group: Group) -> list[tuple[Pod, NodeName]]:
     """Return the pods that were granted a node but whose gate is still closed."""
     if group.placement is None:
         return []
-    return [(pod, group.placement.seats[pod.meta.uid].node) for pod in group.half_open]
-
-
-def eviction(
-    group: Group,
-    observed: ObservedAllocations,
-    *,
-    start_timeout: timedelta,
-    now: datetime,
-    begun: str = "",
-    previous_size: int = sys.maxsize,
-) -> Eviction | None:
-    """Return the eviction of a gang, if it must be evicted. Must be called before anything of the gang is released.
-
-    A gang is evicted if a pod disappeared before it ran, so that it cannot start whole; or if it was admitted and does
-    not run in time. If as many pods run as it needs, the others may be late; with fewer, the running ones can do
-    nothing. begun: why some of its pods were evicted while others could not be; the rest must not run without them.
-    previous_size: its number of places when it last ran whole; it needs no more, even if it was scaled up since.
-    """
-    placement = group.placement
-    if placement is None or not placement.seats:
-        return None
-    seated = [pod for pod in group.pods if pod.meta.uid in placement.seats]
-    admitted = tuple(pod for pod in seated if not pod.gated)
-    pending = [pod.meta.name for pod in seated if pod.phase == "Pending"]
-    lost = sorted(
-        seat.pod for seat in placement.seats.values() if _is_lost(seat, observed) or _is_being_deleted(seat, observed)
-    )
-    needed = min(group.still_needed, previous_size)
-    if lost and seated and len(pending) == len(seated) and len(seated) < needed:
-        reason = f"pod {lost[0]} went away before the whole gang ran"
-        return Eviction(group=group, pods=admitted, reason=reason, timed_out=False)
-    runs = len(seated) - len(pending) >= needed
-    if pending and not runs and now - placement.reserved_at >= start_timeout:
-        timeout = durations.render(start_timeout)
-        reason = f"{len(pending)} of {len(seated)} pods did not run within {timeout}: {_first_names(pending)}"
-        return Eviction(group=group, pods=admitted, reason=reason, timed_out=True)
-    return Eviction(group=group, pods=admitted, reason=begun, timed_out=False) if begun and seated else None
+    return [(pod, group.placement.seats[pod.meta.uid].node) for pod in group.granted_pods]
 
 
 def _differs(holding: Holding, allocation: books.Allocated, observed: ObservedAllocations) -> bool:
@@ -299,18 +237,12 @@ def _differs(holding: Holding, allocation: books.Allocated, observed: ObservedAl
 
 def _has_ended(seat: Seat, observed: ObservedAllocations) -> bool:
     pod = observed.snapshot.pods.get(seat.pod_uid)
-    return _is_lost(seat, observed) if pod is None else pod.finished
+    return is_lost(seat, observed) if pod is None else pod.finished
 
 
-def _is_lost(seat: Seat, observed: ObservedAllocations) -> bool:
+def is_lost(seat: Seat, observed: ObservedAllocations) -> bool:
     """Whether the pod does not exist any more, and is not just malformed."""
     return seat.pod_uid not in observed.snapshot.pods and not observed.is_unreadable("Pod", seat.pod)
-
-
-def _is_being_deleted(seat: Seat, observed: ObservedAllocations) -> bool:
-    """Whether the pod is being deleted: a finalizer may keep it for long, but it will never run."""
-    pod = observed.snapshot.pods.get(seat.pod_uid)
-    return pod is not None and pod.meta.deleted is not None and not pod.finished
 
 
 def _is_free(uid: Uid, holding: Holding, observed: ObservedAllocations, in_use: Container[Uid]) -> bool:
@@ -324,8 +256,3 @@ def _is_free(uid: Uid, holding: Holding, observed: ObservedAllocations, in_use: 
     if claim is None:
         return not observed.is_unreadable("ResourceClaim", holding.claim)
     return claim.allocation is None and uid not in in_use
-
-
-def _first_names(names: Iterable[str]) -> str:
-    listed = sorted(names)
-    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")

@@ -135,8 +135,8 @@ def queue_of(workload_view: WorkloadView, snapshot: Snapshot, defaults: Defaults
 
 def _is_held(workload_view: WorkloadView, queue: Queue | None, snapshot: Snapshot) -> bool:
     """Whether a workload is held as a whole. If Muster may not read its kind, Muster could not resume it."""
-    is_asked = queue is not None and queue.hold_at is HoldAt.WORKLOAD and workload_view.may_suspend
-    return is_asked and _is_seen(workload_view, snapshot)
+    is_configured = queue is not None and queue.hold_at is HoldAt.WORKLOAD and workload_view.may_suspend
+    return is_configured and _is_seen(workload_view, snapshot)
 
 
 def _is_seen(workload_view: WorkloadView, snapshot: Snapshot) -> bool:

@@ -6,7 +6,7 @@ __all__ = [
     "fair_share",
     "headroom",
     "preemption",
-    "preemption_candidates",
+    "preemption_rules",
     "queue_order",
     "shortage",
     "tree",

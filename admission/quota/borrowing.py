@@ -12,39 +12,39 @@ meter's base unit; a limit of None is unlimited.
 """
 
 
-def kept(*, subtree: int, lending_limit: int | None) -> int:
+def guaranteed(*, subtree: int, lending_limit: int | None) -> int:
     """Return max(0, subtree - lendingLimit), 0 without a limit (`localQuota`)."""
     return 0 if lending_limit is None else max(0, subtree - lending_limit)
 
 
-def passed_up(*, usage: int, kept: int) -> int:
+def passed_up(*, usage: int, guaranteed: int) -> int:
     """Return what of a queue's usage counts against its parent: max(0, usage - kept) (`accumulateFromChild`)."""
-    return max(0, usage - kept)
+    return max(0, usage - guaranteed)
 
 
-def allowance(*, subtree: int, kept: int, usage: int, borrowing_limit: int) -> int:
+def allowance(*, subtree: int, guaranteed: int, usage: int, borrowing_limit: int) -> int:
     """Return the most that a queue may take from its parent under its borrowing limit (`withMaxFromParent`).
 
     What it offers its parent, less what it has passed up, plus the limit: (subtree - kept) - max(0, usage - kept) +
     borrowingLimit.
     """
-    return subtree - kept - max(0, usage - kept) + borrowing_limit
+    return subtree - guaranteed - max(0, usage - guaranteed) + borrowing_limit
 
 
-def available(*, above: int, kept: int, usage: int) -> int:
+def available(*, above: int, guaranteed: int, usage: int) -> int:
     """Return max(0, kept - usage) + above, what a queue may still take if it may take `above` from its parent.
 
     above: what the parent has available, at most the allowance (`available`). A root has subtree - usage available.
     """
-    return max(0, kept - usage) + above
+    return max(0, guaranteed - usage) + above
 
 
-def potential(*, above: int, subtree: int, kept: int, borrowing_limit: int | None) -> int:
+def potential(*, above: int, subtree: int, guaranteed: int, borrowing_limit: int | None) -> int:
     """Return what a queue could take if nothing were used and its parent could take `above`.
 
     min(kept + above, subtree + borrowingLimit) (`potentialAvailable`). A root could take its subtree.
     """
-    most = kept + above
+    most = guaranteed + above
     return most if borrowing_limit is None else min(most, subtree + borrowing_limit)
 
 
@@ -53,9 +53,9 @@ def borrowed(*, subtree: int, usage: int) -> int:
     return max(0, usage - subtree)
 
 
-def idle(*, subtree: int, kept: int, usage: int) -> int:
+def idle(*, subtree: int, guaranteed: int, usage: int) -> int:
     """Return what a queue offers its parent and does not use: max(0, subtree - max(kept, usage))."""
-    return max(0, subtree - max(kept, usage))
+    return max(0, subtree - max(guaranteed, usage))
 
 
 def lent(*, idle: int, loans: int, pool: int) -> int:

@@ -171,7 +171,7 @@ class Balances:
             self._add_committed(placement, sources.runtimes.get(placement.gang_uid))
         for line in self._lines:
             if line.budget.scope is Scope.GLOBAL:
-                line.elsewhere = sources.elsewhere.get(line.budget_balance, 0)
+                line.elsewhere = sources.elsewhere.get(line.key, 0)
 
     def of_queue(self, queue: QueueName) -> tuple[Balance, ...]:
         """Return the balances of a queue's own budgets, in the order of its spec, without windows that are not open."""
@@ -204,13 +204,13 @@ class Balances:
         future commitments: the next period has to pay for them, whatever is left there.
         """
         found: dict[BudgetKey, BudgetShare] = {}
-        for line, most in self._shared():
-            limit = min(most, found[line.budget_balance].limit) if line.budget_balance in found else most
+        for line, maximum in self._shared_lines():
+            limit = min(maximum, found[line.key].limit) if line.key in found else maximum
             seconds = min(line.spent + line.committed, quantities.LIMIT)
-            found[line.budget_balance] = BudgetShare(**line.budget_balance._asdict(), limit=limit, seconds=seconds)
-        return tuple(found[budget_balance] for budget_balance in sorted(found))
+            found[line.key] = BudgetShare(**line.key._asdict(), limit=limit, seconds=seconds)
+        return tuple(found[key] for key in sorted(found))
 
-    def _shared(self) -> Iterator[tuple["_Line", int]]:
+    def _shared_lines(self) -> Iterator[tuple["_Line", int]]:
         for line in self._lines:
             if line.budget.scope is Scope.GLOBAL:
                 holds = line.budget.on_exhausted is OnExhausted.HOLD
@@ -274,13 +274,13 @@ class _Line:
     elsewhere: int = 0
 
     @property
-    def budget_balance(self) -> BudgetKey:
+    def key(self) -> BudgetKey:
         return BudgetKey(self.queue, self.budget.meter, self.span.start, self.span.end)
 
     def within(self, begin: datetime, seconds: int) -> int:
         """Return how many of these seconds, counted from a moment, lie in the period."""
-        late = max(0, accruals.between(begin, self.span.start))
-        return max(0, min(seconds, accruals.between(begin, self.span.end)) - late)
+        delay = max(0, accruals.between(begin, self.span.start))
+        return max(0, min(seconds, accruals.between(begin, self.span.end)) - delay)
 
     def balance(self) -> Balance:
         return Balance(
@@ -299,12 +299,12 @@ class _Lines:
     def __init__(
         self, tree: Tree, now: datetime, span: Callable[[Budget, datetime], Span | None], *scopes: Scope
     ) -> None:
-        asked = {
+        budgets_by_queue = {
             name: [budget for budget in queue.budgets if budget.scope in scopes]
             for name, queue in tree.queues.items()
             if queue.budgets and name in tree.placed
         }
-        calendars = {_calendar(budget): budget for budgets in asked.values() for budget in budgets}
+        calendars = {_calendar(budget): budget for budgets in budgets_by_queue.values() for budget in budgets}
         spans = {calendar: span(budget, now) for calendar, budget in calendars.items()}
         self._tree = tree
         self._bindings: dict[QueueMeter, tuple[_Line, ...]] = {}
@@ -314,7 +314,7 @@ class _Lines:
                 for budget in budgets
                 if (found := spans[_calendar(budget)]) is not None
             )
-            for name, budgets in asked.items()
+            for name, budgets in budgets_by_queue.items()
         }
 
     def __iter__(self) -> Iterator[_Line]:

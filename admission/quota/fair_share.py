@@ -51,7 +51,7 @@ class Rules:
 
     weights: Mapping[QueueName, Fraction]
     half_lives: Mapping[QueueName, timedelta]
-    wanted: Mapping[QueueName, frozenset[timedelta]]
+    counted_half_lives: Mapping[QueueName, frozenset[timedelta]]
     """By queue, the half-lives by which its own usage counts: its own, and those of the queues above it."""
 
     @classmethod
@@ -62,15 +62,15 @@ class Rules:
         for children in _sibling_groups(tree):
             declared = [sharing for name in children if (sharing := tree.queues[name].fair_sharing) is not None]
             if declared:
-                silent = FairSharing(half_life=max(sharing.half_life for sharing in declared))
+                default = FairSharing(half_life=max(sharing.half_life for sharing in declared))
                 for name in children:
-                    sharing = tree.queues[name].fair_sharing or silent
+                    sharing = tree.queues[name].fair_sharing or default
                     weights[name], half_lives[name] = sharing.weight, sharing.half_life
-        wanted: dict[QueueName, frozenset[timedelta]] = {}
+        counted_half_lives: dict[QueueName, frozenset[timedelta]] = {}
         for name in tree.order:
-            above = wanted.get(tree.parents[name], frozenset()) if name in tree.parents else frozenset()
-            wanted[name] = above | ({half_lives[name]} - {NONE} if name in half_lives else frozenset())
-        return cls(weights=weights, half_lives=half_lives, wanted=wanted)
+            above = counted_half_lives.get(tree.parents[name], frozenset()) if name in tree.parents else frozenset()
+            counted_half_lives[name] = above | ({half_lives[name]} - {NONE} if name in half_lives else frozenset())
+        return cls(weights=weights, half_lives=half_lives, counted_half_lives=counted_half_lives)
 
     def since(self, now: datetime) -> datetime:
         """Return from when usage has to be read from the ledger to begin a `UsageHistory`."""
@@ -87,9 +87,12 @@ class UsageHistory:
     use: Mapping[tuple[QueueName, MeterName, timedelta], float] = field(default_factory=dict)
     kept: Mapping[QueueName, frozenset[timedelta]] = field(default_factory=dict)
 
-    def serves(self, rules: Rules) -> bool:
+    def covers(self, rules: Rules) -> bool:
         """Return whether it has all half-lives that the rules need; if not, begin again from the ledger."""
-        return all(wanted <= self.kept.get(queue, frozenset()) for queue, wanted in rules.wanted.items())
+        return all(
+            counted_half_lives <= self.kept.get(queue, frozenset())
+            for queue, counted_half_lives in rules.counted_half_lives.items()
+        )
 
     def after(self, intervals: Iterable[UsageInterval], now: datetime) -> "UsageHistory":
         """Return the history at a later time, with the usage since. If the clock went back, ages stay as they are.
@@ -101,13 +104,13 @@ class UsageHistory:
         for interval in intervals:
             for half_life in self.kept.get(interval.queue, ()):
                 key = (interval.queue, interval.meter, half_life)
-                use[key] = use.get(key, 0.0) + _remembered(interval, half_life, now)
+                use[key] = use.get(key, 0.0) + _decayed_seconds(interval, half_life, now)
         return UsageHistory(at=now, use={key: amount for key, amount in use.items() if amount > 0}, kept=self.kept)
 
 
-def begun(rules: Rules, intervals: Iterable[UsageInterval], now: datetime) -> UsageHistory:
+def start_history(rules: Rules, intervals: Iterable[UsageInterval], now: datetime) -> UsageHistory:
     """Return the history of these intervals at a time."""
-    return UsageHistory(at=now, kept=rules.wanted).after(intervals, now)
+    return UsageHistory(at=now, kept=rules.counted_half_lives).after(intervals, now)
 
 
 class Shares:
@@ -117,7 +120,9 @@ class Shares:
     after a grant a step per meter that the queue uses.
     """
 
-    def __init__(self, queue_usage: QueueUsage, usage: Usage, rules: Rules, memory: UsageHistory | None = None) -> None:
+    def __init__(
+        self, queue_usage: QueueUsage, usage: Usage, rules: Rules, history: UsageHistory | None = None
+    ) -> None:
         """usage: the one from which the queue usage was built."""
         self.tree = queue_usage.tree
         self._queue_usage = queue_usage
@@ -128,7 +133,7 @@ class Shares:
         self._capacities: dict[tuple[QueueName | None, MeterName], int] = {}
         self._shares: dict[QueueName, float] = {}
         if rules.weights:
-            self._add(usage, memory)
+            self._add(usage, history)
 
     def matter(self, queue: QueueName) -> bool:
         """Return whether the queue is ranked by its share among its siblings."""
@@ -176,10 +181,10 @@ class Shares:
             for meter, amount in charge.items():
                 self._present[name][meter] += sign * amount
 
-    def _add(self, usage: Usage, memory: UsageHistory | None) -> None:
+    def _add(self, usage: Usage, history: UsageHistory | None) -> None:
         for queue, amounts in usage.items():
             self._move(queue, amounts, 1)
-        for (queue, meter, half_life), amount in (memory.use if memory else {}).items():
+        for (queue, meter, half_life), amount in (history.use if history else {}).items():
             for name in self.tree.bearing(queue):
                 if self._rules.half_lives.get(name) == half_life:
                     self._decayed[name][meter] += amount
@@ -195,7 +200,7 @@ def _sibling_groups(tree: Tree) -> list[tuple[QueueName, ...]]:
     return [tuple(name for name in tree.order if name not in tree.parents), *tree.children.values()]
 
 
-def _remembered(interval: UsageInterval, half_life: timedelta, now: datetime) -> float:
+def _decayed_seconds(interval: UsageInterval, half_life: timedelta, now: datetime) -> float:
     """Return what an interval adds to decayed usage: its average usage, weighted by its age."""
     seconds = (interval.end - interval.start).total_seconds()
     if seconds <= 0:

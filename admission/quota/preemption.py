@@ -1,14 +1,13 @@
 """The choice of preemption targets: the smallest set of whole gangs to evict so that another gang fits.
 
 Nothing is evicted here. The caller's `fits` returns whether its plan, on quota and devices, is feasible without certain
-gangs. It must be monotone: a gang that fits without some gangs fits without more of them. `preemption_candidates` has
+gangs. It must be monotone: a gang that fits without some gangs fits without more of them. `preemption_rules` has
 the rules of who may be evicted.
 
 The best set has the fewest gangs; of those, its least preferred victim is the most preferred, then the next one, and so
-on (kube-scheduler picks a node alike: the lowest highest victim, `pkg/scheduler/framework/preemption`). Preferred as
-victims are gangs of queues that borrow, then those of lower priority, then the youngest, as in Kueue's
-`pkg/scheduler/preemption/common/ordering.go` (2026). Gangs go by their rank in this order, and a set is an integer with
-a bit per gang, so that of two sets of one size the smaller integer is the better.
+on (kube-scheduler picks a node alike: the lowest highest victim, `pkg/scheduler/framework/preemption`). Gangs go by
+their rank in `victim_order`, and a set is an integer with a bit per gang, so that of two sets of one size the smaller
+integer is the better.
 
 The search: first greedily as Kueue, which removes candidates in order until the gang fits and puts back what it can;
 here with bisection, since `fits` is expensive, and again with the largest gangs first. Then all sets are enumerated by
@@ -27,8 +26,9 @@ from fractions import Fraction
 from itertools import accumulate, product
 
 from admission.api.values.names import GangUid, MeterName
+from admission.quota import victim_order
 from admission.quota.headroom import QueueUsage
-from admission.quota.preemption_candidates import Candidate, Incoming, Rules
+from admission.quota.preemption_rules import Candidate, Incoming, Rules
 
 Fits = Callable[[frozenset[GangUid]], bool]
 
@@ -72,11 +72,11 @@ def choose(
     than the candidates in it.
     """
     rules = Rules(queue_usage, incoming)
-    ranked = sorted(filter(rules.is_eligible, candidates), key=lambda candidate: _rank(candidate, rules))
-    search = _Search(rules, ranked, _Oracle(fits, ranked, bounds))
+    ranked = sorted(filter(rules.is_eligible, candidates), key=lambda candidate: victim_order.rank(candidate, rules))
+    search = _Search(rules, ranked, _CachedFits(fits, ranked, bounds))
     best: int | None = None
     try:
-        if not search.oracle.fits(search.all):
+        if not search.cached_fits.fits(search.all):
             return NoVictims(proved=True)
         for found in search.greedy():
             best = found if best is None else min(best, found, key=_key)
@@ -84,11 +84,6 @@ def choose(
     except _BoundEndedError:
         return NoVictims(proved=False) if best is None else Victims(search.gangs(best), fewest=False)
     return NoVictims(proved=True) if best is None else Victims(search.gangs(best), fewest=True)
-
-
-def _rank(candidate: Candidate, rules: Rules) -> tuple[bool, int, float, GangUid]:
-    """Return the sort key of preference: borrowers, lower priority, the youngest, then the UID."""
-    return (not rules.borrows(candidate), candidate.priority, -candidate.reserved_at.timestamp(), candidate.uid)
 
 
 def _key(victims: int) -> tuple[int, int]:
@@ -99,7 +94,7 @@ class _BoundEndedError(Exception):
     """Raised in this module only: a bound is reached."""
 
 
-class _Oracle:
+class _CachedFits:
     """Calls `fits`, counts the calls, and answers from earlier calls: equal sets, and sets within a failed one."""
 
     def __init__(self, fits: Fits, ranked: Sequence[Candidate], bounds: Bounds) -> None:
@@ -115,7 +110,7 @@ class _Oracle:
             return True
         if self.fails(victims):
             return False
-        self._most_fits = _less(self._most_fits)
+        self._most_fits = _decrement(self._most_fits)
         found = self._fits(frozenset(self._uids[rank] for rank in _ranks(victims)))
         if found:
             self._fitting.add(victims)
@@ -127,12 +122,12 @@ class _Oracle:
         """Return whether the gang is known not to fit, since it does not even without more gangs."""
         return any(victims & ~failing == 0 for failing in self._failing)
 
-    def judge(self) -> None:
+    def count_set(self) -> None:
         """Count a set that is checked by quota."""
-        self._most_sets = _less(self._most_sets)
+        self._most_sets = _decrement(self._most_sets)
 
 
-def _less(left: int) -> int:
+def _decrement(left: int) -> int:
     if left <= 0:
         raise _BoundEndedError
     return left - 1
@@ -141,13 +136,13 @@ def _less(left: int) -> int:
 class _Search:
     """Searches for victims among the ranked candidates. Sets are integers with a bit per rank."""
 
-    def __init__(self, rules: Rules, ranked: Sequence[Candidate], oracle: _Oracle) -> None:
-        self.oracle = oracle
+    def __init__(self, rules: Rules, ranked: Sequence[Candidate], cached_fits: _CachedFits) -> None:
+        self.cached_fits = cached_fits
         self.all = (1 << len(ranked)) - 1
         self._rules = rules
         self._ranked = ranked
         self._levels = [rules.level(candidate) for candidate in ranked]
-        self._mosts: dict[tuple[MeterName, int], list[int]] = {}
+        self._max_reliefs: dict[tuple[MeterName, int], list[int]] = {}
 
     def gangs(self, victims: int) -> tuple[GangUid, ...]:
         return tuple(self._ranked[rank].uid for rank in _ranks(victims))
@@ -160,13 +155,13 @@ class _Search:
         """
         orders: list[Sequence[int]] = [range(len(self._ranked))]
         if self._rules.missing:
-            orders.append(sorted(orders[0], key=self._given, reverse=True))
+            orders.append(sorted(orders[0], key=self._relief, reverse=True))
         levels = sorted({level for level in self._levels if level is not None})
         for level, order in product([*levels, None], orders):
             ranks = [rank for rank in order if self._is_within(rank, level)]
-            found = self._least(self._loans(ranks), level)
+            found = self._minimal_set(self._loans(ranks), level)
             if found is not None:
-                yield self._without_the_needless(found)
+                yield self._without_redundant(found)
 
     def fewest(self, best: int | None) -> int | None:
         """Return the best set that helps: every better one than `best` is tried. best: a set that helps, if known."""
@@ -180,20 +175,22 @@ class _Search:
         return best
 
     def _is_within(self, rank: int, level: int | None) -> bool:
-        own = self._levels[rank]
-        return own is None or (level is not None and own >= level)
+        own_level = self._levels[rank]
+        return own_level is None or (level is not None and own_level >= level)
 
-    def _given(self, rank: int) -> Fraction:
+    def _relief(self, rank: int) -> Fraction:
         """Return how much of what is short the gang gives back: the sum of its fractions over all meters."""
         charge, missing = self._ranked[rank].charge, self._rules.missing
-        return sum((Fraction(min(charge.get(meter, 0), most), most) for meter, most in missing.items()), Fraction())
+        return sum(
+            (Fraction(min(charge.get(meter, 0), needed), needed) for meter, needed in missing.items()), Fraction()
+        )
 
     def _loans(self, ranks: Sequence[int]) -> list[int]:
         """Return the ranks that, taken in order, let no queue fall below its own quota; nor does any subset of them."""
         known = {self._ranked[rank].uid: rank for rank in ranks}
         return [known[candidate.uid] for candidate in self._rules.loans(self._ranked[rank] for rank in ranks)]
 
-    def _least(self, ranks: Sequence[int], level: int | None) -> int | None:
+    def _minimal_set(self, ranks: Sequence[int], level: int | None) -> int | None:
         """Return the gangs that are needed: the gang would not fit if only those before them in `ranks` were evicted.
 
         The last of them is found first by bisection; with it evicted, the last but one is searched for before it.
@@ -203,83 +200,87 @@ class _Search:
         def reaches(first: int) -> bool:
             return self._reaches(sum((1 << rank for rank in ranks[:first]), chosen), level)
 
-        def enough(first: int) -> bool:
-            return reaches(first) and self.oracle.fits(sum((1 << rank for rank in ranks[:first]), chosen))
+        def suffices(first: int) -> bool:
+            return reaches(first) and self.cached_fits.fits(sum((1 << rank for rank in ranks[:first]), chosen))
 
-        if not enough(count):
+        if not suffices(count):
             return None
-        while count := _least_enough(count, reaches, enough):
+        while count := _smallest_sufficient(count, reaches, suffices):
             count -= 1
             chosen |= 1 << ranks[count]
         return chosen
 
-    def _without_the_needless(self, victims: int) -> int:
+    def _without_redundant(self, victims: int) -> int:
         """Remove needless gangs from a set, the least preferred first, until every gang is needed."""
         ranks = [*_ranks(victims)]
-        while (stays := next((rank for rank in reversed(ranks) if self._helps(victims ^ 1 << rank)), None)) is not None:
-            victims ^= 1 << stays
-            ranks.remove(stays)
+        while (
+            redundant := next((rank for rank in reversed(ranks) if self._helps(victims ^ 1 << rank)), None)
+        ) is not None:
+            victims ^= 1 << redundant
+            ranks.remove(redundant)
         return victims
 
     def _sets(self, size: int) -> Iterator[int]:
         """Yield the sets of a size, the better ones first, without those that cannot help."""
         stack = [(0, len(self._ranked), size)]
         while stack:
-            victims, below, more = stack.pop()
-            if not self._may_help(victims, below, more):
+            victims, below, remaining = stack.pop()
+            if not self._may_help(victims, below, remaining):
                 continue
-            if more:
-                stack.extend((victims | 1 << rank, rank, more - 1) for rank in reversed(range(more - 1, below)))
+            if remaining:
+                stack.extend(
+                    (victims | 1 << rank, rank, remaining - 1) for rank in reversed(range(remaining - 1, below))
+                )
             else:
                 yield victims
 
-    def _may_help(self, victims: int, below: int, more: int) -> bool:
-        """Return whether these victims and `more` gangs of rank below `below` may help together.
+    def _may_help(self, victims: int, below: int, remaining: int) -> bool:
+        """Return whether these victims and `remaining` gangs of rank below `below` may help together.
 
         False only if no such set does: by an upper bound on what they give back of a short meter, since even all gangs
         below are known to fail, or since a queue is below its own quota without these victims already.
         """
-        self.oracle.judge()
+        self.cached_fits.count_set()
         candidates = self._candidates(victims)
         for meter, missing in self._rules.missing.items():
-            given = sum(candidate.charge.get(meter, 0) for candidate in candidates)
-            if given + self._most(meter, below)[more] < missing:
+            relief = sum(candidate.charge.get(meter, 0) for candidate in candidates)
+            if relief + self._max_relief(meter, below)[remaining] < missing:
                 return False
-        if self.oracle.fails(victims | ((1 << below) - 1 if more else 0)):
+        if self.cached_fits.fails(victims | ((1 << below) - 1 if remaining else 0)):
             return False
         return self._rules.takes_only_loans(candidates)
 
-    def _most(self, meter: MeterName, below: int) -> list[int]:
+    def _max_relief(self, meter: MeterName, below: int) -> list[int]:
         """Return the most that 0, 1, 2, … gangs of rank below `below` give back of a meter."""
         key = meter, below
-        if key not in self._mosts:
-            given = sorted((candidate.charge.get(meter, 0) for candidate in self._ranked[:below]), reverse=True)
-            self._mosts[key] = list(accumulate(given, initial=0))
-        return self._mosts[key]
+        if key not in self._max_reliefs:
+            reliefs = sorted((candidate.charge.get(meter, 0) for candidate in self._ranked[:below]), reverse=True)
+            self._max_reliefs[key] = list(accumulate(reliefs, initial=0))
+        return self._max_reliefs[key]
 
     def _helps(self, victims: int) -> bool:
-        self.oracle.judge()
-        return self._rules.allow(self._candidates(victims)) and self.oracle.fits(victims)
+        self.cached_fits.count_set()
+        return self._rules.allow(self._candidates(victims)) and self.cached_fits.fits(victims)
 
     def _reaches(self, victims: int, level: int | None) -> bool:
-        self.oracle.judge()
+        self.cached_fits.count_set()
         return self._rules.takes_back(self._candidates(victims), level)
 
     def _candidates(self, victims: int) -> list[Candidate]:
         return [self._ranked[rank] for rank in _ranks(victims)]
 
 
-def _least_enough(count: int, reaches: Callable[[int], bool], enough: Callable[[int], bool]) -> int:
+def _smallest_sufficient(count: int, reaches: Callable[[int], bool], suffices: Callable[[int], bool]) -> int:
     """Return the smallest number that is enough; `count` is.
 
-    It calls `enough` rarely: needed gangs are often next to each other, and often what reaches by quota is enough.
+    It calls `suffices` rarely: needed gangs are often next to each other, and often what reaches by quota is enough.
     """
-    if not count or not enough(count - 1):
+    if not count or not suffices(count - 1):
         return count
     least = bisect_left(range(count), True, key=reaches)  # noqa: FBT003 - the value that is looked for
-    if enough(least):
+    if suffices(least):
         return least
-    return least + 1 + bisect_left(range(least + 1, count - 1), True, key=enough)  # noqa: FBT003 - as above
+    return least + 1 + bisect_left(range(least + 1, count - 1), True, key=suffices)  # noqa: FBT003 - as above
 
 
 def _ranks(victims: int) -> Iterator[int]:

@@ -68,7 +68,7 @@ class Tree:
         rootless = _rootless({name: parent for name, parent in parents.items() if name not in depths})
         order = tuple(name for name in depths if name not in deep)
         places = {name: parents[name] for name in sorted(order) if name in parents}
-        stopped = _stopped([by_name[name] for name in order], absent)
+        stopped = _inactive([by_name[name] for name in order], absent)
         return cls(
             queues=by_name,
             parents=places,
@@ -116,12 +116,12 @@ def _depths(
 ) -> dict[QueueName, int]:
     """Return the level of every queue under a root, in ascending order; a root is on level 1."""
     depths = {name: 1 for name, queue in queues.items() if queue.parent is None}
-    reached = list(depths)
+    worklist = list(depths)
     # The list grows while it is iterated, so this is a breadth-first search.
-    for name in reached:
+    for name in worklist:
         for child in children.get(name, ()):
             depths[child] = depths[name] + 1
-            reached.append(child)
+            worklist.append(child)
     return depths
 
 
@@ -133,47 +133,47 @@ def _too_deep(name: QueueName, depth: int) -> QueueProblem:
     )
 
 
-def _stopped(placed: Iterable[Queue], absent: Collection[QueueName]) -> dict[QueueName, QueueProblem]:
+def _inactive(placed: Iterable[Queue], absent: Collection[QueueName]) -> dict[QueueName, QueueProblem]:
     """Return why placed queues are inactive: they are being deleted, or one above them is, or is already gone.
 
     placed: a parent before its children.
     """
     problems: dict[QueueName, QueueProblem] = {}
-    whys: dict[QueueName, str] = {}
+    reasons: dict[QueueName, str] = {}
     for queue in placed:
         name, parent = queue.name, queue.parent
         if queue.meta.deleted is not None and name not in absent:
-            problems[name], whys[name] = _terminating(name), f"queue {name} is being deleted"
+            problems[name], reasons[name] = _terminating(name), f"queue {name} is being deleted"
         elif parent is None:
             continue
         elif parent in absent:
-            problems[name], whys[name] = _missing(name, parent), f"parent {parent} of queue {name} does not exist"
-        elif parent in whys:
-            problems[name], whys[name] = _above(name, whys[parent]), whys[parent]
+            problems[name], reasons[name] = _missing(name, parent), f"parent {parent} of queue {name} does not exist"
+        elif parent in reasons:
+            problems[name], reasons[name] = _ancestor_problem(name, reasons[parent]), reasons[parent]
     return problems
 
 
 def _rootless(parents: Mapping[QueueName, QueueName]) -> dict[QueueName, QueueProblem]:
     """Return the problems of queues without a root above them: a parent is missing, or there is a cycle."""
     problems: dict[QueueName, QueueProblem] = {}
-    above: dict[QueueName, str] = {}
+    reasons: dict[QueueName, str] = {}
     for name in parents:
         path: dict[QueueName, None] = {}
         end = name
-        while end in parents and end not in above and end not in path:
+        while end in parents and end not in reasons and end not in path:
             path[end] = None
             end = parents[end]
-        own: Mapping[QueueName, QueueProblem] = {}
+        own_problems: Mapping[QueueName, QueueProblem] = {}
         if end in path:
             loop = list(path)[list(path).index(end) :]
-            why, own = f"its ancestors run in a circle ({_circle(loop, 0)})", _cycles(loop)
-        elif end in above:
-            why = above[end]
+            reason, own_problems = f"its ancestors run in a circle ({_format_cycle(loop, 0)})", _cycles(loop)
+        elif end in reasons:
+            reason = reasons[end]
         else:
             last = next(reversed(path))
-            why, own = f"parent {end} of queue {last} does not exist", {last: _missing(last, end)}
-        above |= dict.fromkeys(path, why)
-        problems |= {one: own.get(one) or _above(one, why) for one in path}
+            reason, own_problems = f"parent {end} of queue {last} does not exist", {last: _missing(last, end)}
+        reasons |= dict.fromkeys(path, reason)
+        problems |= {member: own_problems.get(member) or _ancestor_problem(member, reason) for member in path}
     return problems
 
 
@@ -196,20 +196,20 @@ def _cycles(loop: list[QueueName]) -> dict[QueueName, QueueProblem]:
     return {
         name: QueueProblem(
             reason=Inactive.CYCLE,
-            message=f"queue {name} is its own ancestor ({_circle(loop, at)});"
+            message=f"queue {name} is its own ancestor ({_format_cycle(loop, at)});"
             " take spec.parent from one of these queues",
         )
         for at, name in enumerate(loop)
     }
 
 
-def _circle(loop: list[QueueName], start: int) -> str:
+def _format_cycle(loop: list[QueueName], start: int) -> str:
     """Return the cycle in words, from one of its queues back to it; a long one is cut."""
     formatted: list[str] = [loop[(start + step) % len(loop)] for step in range(min(len(loop), MAX_DEPTH))]
     return " → ".join([*formatted, *(["…"] if len(loop) > MAX_DEPTH else []), loop[start]])
 
 
-def _above(name: QueueName, why: str) -> QueueProblem:
+def _ancestor_problem(name: QueueName, why: str) -> QueueProblem:
     return QueueProblem(
         reason=Inactive.ANCESTOR,
         message=f"queue {name} is under an inactive queue: {why}; mend that queue, or choose another parent",

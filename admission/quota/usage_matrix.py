@@ -34,7 +34,7 @@ class Column:
     parents: Sequence[int]
     quotas: Mapping[int, Quota]
     subtree: list[int]
-    kept: list[int]
+    guaranteed: list[int]
     own: list[int]
     usage: list[int]
     pools: dict[int, Pool] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Column:
         allowance = self.allowance(number)
         return borrowing.available(
             above=above if allowance is None else min(above, allowance),
-            kept=self.kept[number],
+            guaranteed=self.guaranteed[number],
             usage=self.usage[number],
         )
 
@@ -62,7 +62,7 @@ class Column:
             return None
         return borrowing.allowance(
             subtree=self.subtree[number],
-            kept=self.kept[number],
+            guaranteed=self.guaranteed[number],
             usage=self.usage[number],
             borrowing_limit=quota.borrowing_limit,
         )
@@ -80,7 +80,7 @@ class Column:
         return borrowing.potential(
             above=self.potential(parent),
             subtree=self.subtree[number],
-            kept=self.kept[number],
+            guaranteed=self.guaranteed[number],
             borrowing_limit=None if quota is None else quota.borrowing_limit,
         )
 
@@ -88,15 +88,19 @@ class Column:
         return borrowing.borrowed(subtree=self.subtree[number], usage=self.usage[number])
 
     def idle(self, number: int) -> int:
-        return borrowing.idle(subtree=self.subtree[number], kept=self.kept[number], usage=self.usage[number])
+        return borrowing.idle(
+            subtree=self.subtree[number], guaranteed=self.guaranteed[number], usage=self.usage[number]
+        )
 
     def move(self, number: int, amount: int) -> None:
         """Add to the usage of a queue, and what is passed up to that of the queues above. amount may be negative."""
         self.own[number] += amount
         while number != ROOT and amount:
-            kept, before = self.kept[number], self.usage[number]
+            guaranteed, before = self.guaranteed[number], self.usage[number]
             after = self.usage[number] = before + amount
-            amount = borrowing.passed_up(usage=after, kept=kept) - borrowing.passed_up(usage=before, kept=kept)
+            amount = borrowing.passed_up(usage=after, guaranteed=guaranteed) - borrowing.passed_up(
+                usage=before, guaranteed=guaranteed
+            )
             number = self.parents[number]
             self.pools.pop(number, None)
 
@@ -112,18 +116,18 @@ class Column:
 
 def build(parents: Sequence[int], quotas: Mapping[int, Quota], used: Mapping[int, int]) -> Column:
     """Add up one meter from the leaves to the roots: in the tree's order a parent comes before its children."""
-    subtree, kept, own = [0] * len(parents), [0] * len(parents), [0] * len(parents)
+    subtree, guaranteed, own = [0] * len(parents), [0] * len(parents), [0] * len(parents)
     for number, quota in quotas.items():
         subtree[number] = quota.nominal
     for number, amount in used.items():
         own[number] = amount
     usage = own.copy()
     for number in range(len(parents) - 1, -1, -1):
-        quota_ = quotas.get(number)
-        if quota_ is not None:
-            kept[number] = borrowing.kept(subtree=subtree[number], lending_limit=quota_.lending_limit)
+        declared = quotas.get(number)
+        if declared is not None:
+            guaranteed[number] = borrowing.guaranteed(subtree=subtree[number], lending_limit=declared.lending_limit)
         parent = parents[number]
         if parent != ROOT:
-            subtree[parent] += subtree[number] - kept[number]
-            usage[parent] += borrowing.passed_up(usage=usage[number], kept=kept[number])
-    return Column(parents=parents, quotas=quotas, subtree=subtree, kept=kept, own=own, usage=usage)
+            subtree[parent] += subtree[number] - guaranteed[number]
+            usage[parent] += borrowing.passed_up(usage=usage[number], guaranteed=guaranteed[number])
+    return Column(parents=parents, quotas=quotas, subtree=subtree, guaranteed=guaranteed, own=own, usage=usage)

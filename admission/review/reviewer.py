@@ -35,7 +35,7 @@ from admission.workloads import suspendable
 from admission.workloads.suspendable import Holdable
 
 
-def prepared(snapshot: Snapshot) -> ReviewCaches:
+def warm_caches(snapshot: Snapshot) -> ReviewCaches:
     """Return caches filled for the first reviews. The time is mostly that of compiling all policies."""
     parser.prepare()
     caches = ReviewCaches()
@@ -100,7 +100,7 @@ def _conversions(
     if not new_pod.containers or not snapshot.policies:
         return {}
     policies = caches.policies(snapshot)
-    if not policies.convert:
+    if not policies.has_conversions:
         return {}
     conversions = policies.choose(new_pod.namespace, queue.name if queue is not None else "").conversions
     requested = {resource for container in new_pod.containers for resource, _ in container.requests}
@@ -223,7 +223,7 @@ def _judge_rules(
 def _with_pending_templates(new_pod: PodView, view: View, caches: ReviewCaches) -> Snapshot:
     """Return the snapshot, with the pod's missing templates that policies will provide."""
     snapshot = view.snapshot()
-    if not new_pod.claims or not snapshot.policies or not caches.policies(snapshot).provide:
+    if not new_pod.claims or not snapshot.policies or not caches.policies(snapshot).needs_templates:
         return snapshot
     return pending_templates.with_pending(new_pod, _claim_context(view, caches))
 

@@ -19,7 +19,7 @@ from admission.quota.queue_order import Tournament, in_order
 from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.cache import equivalence
 from admission.scheduling.cache.plan_cache import Basis, PlanCache
-from admission.scheduling.cache.queue_cache import Ground
+from admission.scheduling.cache.queue_cache import Premise
 from admission.scheduling.cache.verdict_cache import PROOF, RESERVED, Verdict, VerdictCache
 from admission.scheduling.checks import budget, chain, completeness, elastic
 from admission.scheduling.checks.chain import Decision, Grant, Inputs, Rules
@@ -39,7 +39,7 @@ class CycleDecisions:
     """
 
     updated: tuple[Decision, ...] = ()
-    whole: bool = True
+    is_complete: bool = True
 
 
 @dataclass(slots=True)
@@ -52,12 +52,12 @@ class _State:
     rules: Rules
     cluster: ClusterState
     queue_usage: QueueUsage
-    reserve: Backfill | None
+    backfill: Backfill | None
     blocked: dict[QueueName, str] = field(default_factory=dict)
 
 
 def decide_all(
-    groups: tuple[Group, ...], rules: Rules, cluster: ClusterState, usage: Usage, reserve: Backfill | None = None
+    groups: tuple[Group, ...], rules: Rules, cluster: ClusterState, usage: Usage, backfill: Backfill | None = None
 ) -> CycleDecisions:
     """Decide about the pending gangs in order; each sees what was granted to those before it.
 
@@ -76,21 +76,21 @@ def decide_all(
         protection=rules.protection,
     )
     rules.workspace.plans.begin(basis)
-    rest = rules.workspace.rest
-    rest.begin(rules.snapshot, rules.tree.queues, rules.meters, rules.profile, rules.protection, rules.steps)
-    if reserve is not None:
+    verdicts = rules.workspace.verdicts
+    verdicts.begin(rules.snapshot, rules.tree.queues, rules.meters, rules.profile, rules.protection, rules.steps)
+    if backfill is not None:
         waiting = {group.uid for group in groups if group.waiting}
-        reserve.begin(rules, waiting, cluster)
-    state = _State(rules, cluster, QueueUsage(rules.tree, usage), reserve)
-    held = _all_held(groups, state) if rules.beyond is None else None
+        backfill.begin(rules, waiting, cluster)
+    state = _State(rules, cluster, QueueUsage(rules.tree, usage), backfill)
+    held = _all_held(groups, state) if rules.hold_beyond_limit is None else None
     if held is None:
         # Verdicts beside grants are not kept as a whole: a grant may fail when it is committed.
-        rest.lines.clear()
+        verdicts.queue_cache.clear()
         _note_first(groups, state)
         state.blocked.clear()
-    found = _granted(groups, usage, state) if held is None else CycleDecisions(updated=tuple(held))
-    if reserve is not None:
-        reserve.refresh(rules, state.cluster, state.queue_usage)
+    found = _grant_in_order(groups, usage, state) if held is None else CycleDecisions(updated=tuple(held))
+    if backfill is not None:
+        backfill.refresh(rules, state.cluster, state.queue_usage)
     return found
 
 
@@ -101,15 +101,17 @@ def rehearse(groups: tuple[Group, ...], rules: Rules, cluster: ClusterState, usa
     when the next gang of the kind comes.
     """
     decide_all(groups, rules, cluster, usage)
-    rules = replace(rules, workspace=replace(rules.workspace, plans=PlanCache(), rest=VerdictCache()), mute=True)
+    rules = replace(rules, workspace=replace(rules.workspace, plans=PlanCache(), verdicts=VerdictCache()), mute=True)
     queue_usage, kinds = QueueUsage(rules.tree, {}), set[Hashable]()
     for group in groups:
         queue = completeness.entered(group, rules.snapshot) if group.waiting else None
         if not isinstance(queue, Queue):
             continue
-        inputs = chain.asked(Inputs(rules=rules, group=group, queue=queue, cluster=cluster, queue_usage=queue_usage))
+        inputs = chain.with_demand(
+            Inputs(rules=rules, group=group, queue=queue, cluster=cluster, queue_usage=queue_usage)
+        )
         equivalent = equivalence.build(
-            inputs.demands, mode.asked(group.record, queue), cluster, topology.request(group)
+            inputs.demands, mode.requested(group.record, queue), cluster, topology.request(group)
         )
         if equivalent is not None and equivalent.key not in kinds:
             chain.decide(inputs)
@@ -123,19 +125,19 @@ def _note_first(groups: tuple[Group, ...], state: _State) -> None:
 
     With fair shares the cycle may consider gangs first that rank behind a head of another queue.
     """
-    reserve = state.reserve
-    if reserve is None or not reserve.is_new:
+    backfill = state.backfill
+    if backfill is None or not backfill.is_new:
         return
     first: dict[QueueName, Group] = {}
     for group in in_order([group for group in groups if group.waiting]):
         first.setdefault(group.queue, group)
     for group in first.values():
-        finding, inputs = _looked_at(group, state)
+        finding, inputs = _examine(group, state)
         if not isinstance(finding.outcome, Grant):
-            reserve.note(finding, inputs)
+            backfill.note(finding, inputs)
 
 
-def _granted(groups: tuple[Group, ...], usage: Usage, state: _State) -> CycleDecisions:
+def _grant_in_order(groups: tuple[Group, ...], usage: Usage, state: _State) -> CycleDecisions:
     rules, queue_usage = state.rules, state.queue_usage
     waiting = [group for group in groups if group.waiting]
     decisions: list[Decision] = []
@@ -145,14 +147,14 @@ def _granted(groups: tuple[Group, ...], usage: Usage, state: _State) -> CycleDec
     for group in contest:
         positions[group.queue] = positions.get(group.queue, 0) + 1
         if granted >= rules.most_grants:
-            if rules.beyond is None:
+            if rules.hold_beyond_limit is None:
                 break
-            decisions.append(Decision(group=group, outcome=rules.beyond, position=positions[group.queue]))
+            decisions.append(Decision(group=group, outcome=rules.hold_beyond_limit, position=positions[group.queue]))
             continue
-        finding, inputs = _looked_at(group, state)
+        finding, inputs = _examine(group, state)
         outcome = finding.outcome
-        if state.reserve is not None:
-            state.reserve.note(finding, inputs)
+        if state.backfill is not None:
+            state.backfill.note(finding, inputs)
         if isinstance(outcome, Grant):
             pods = {pod.meta.uid: pod for pod in group.waiting}
             state.cluster = cluster_state.granted(state.cluster, outcome.plan, pods, group.key, outcome.claims)
@@ -161,12 +163,12 @@ def _granted(groups: tuple[Group, ...], usage: Usage, state: _State) -> CycleDec
             if rules.workspace.balances is not None:
                 rules.workspace.balances.charge(group.queue, outcome.plan.charge, budget.runtime_of(group))
             rules.workspace.plans.end()
-            rules.workspace.rest.recount()
+            rules.workspace.verdicts.recount()
             granted += 1
         decisions.append(Decision(group=group, outcome=outcome, position=positions[group.queue], needed=finding.needed))
         if group.uid in rules.first_in_next:
             break
-    return CycleDecisions(updated=tuple(decisions), whole=len(decisions) == len(waiting))
+    return CycleDecisions(updated=tuple(decisions), is_complete=len(decisions) == len(waiting))
 
 
 def _all_held(groups: tuple[Group, ...], state: _State) -> list[Decision] | None:
@@ -175,46 +177,46 @@ def _all_held(groups: tuple[Group, ...], state: _State) -> list[Decision] | None
     While no gang is granted, every gang is decided on the same cluster state and usage, so the order between queues
     does not matter.
     """
-    rules, rest = state.rules, state.rules.workspace.rest
+    rules, verdicts = state.rules, state.rules.workspace.verdicts
     shortage_of = partial(_shortage, state.queue_usage)
 
-    def holds(queue: QueueName, ground: Ground) -> bool:
-        if ground.bound:
-            return _stands(ground, queue, state) and rest.stands(queue, ground, shortage_of)
-        key = ground.equivalent.key if ground.equivalent is not None else None
-        is_proved = key is None or rules.workspace.plans.proof(key, state.cluster, rules.selectors) is ground.proof
-        return is_proved and rest.stands(queue, ground, shortage_of)
+    def holds(queue: QueueName, basis: Premise) -> bool:
+        if basis.bound:
+            return _still_reserved(basis, queue, state) and verdicts.stands(queue, basis, shortage_of)
+        key = basis.equivalent.key if basis.equivalent is not None else None
+        is_proved = key is None or rules.workspace.plans.proof(key, state.cluster, rules.selectors) is basis.proof
+        return is_proved and verdicts.stands(queue, basis, shortage_of)
 
     decisions: list[Decision] = []
-    noted: list[Looked] = []
-    for queue, waiting in rest.lines.changed(groups, holds, {*rules.unready, *rules.backoffs}):
-        rest.lines.drop(queue)
-        ordered, looked = in_order(waiting), list[Looked]()
+    noted: list[Examined] = []
+    for queue, waiting in verdicts.queue_cache.changed(groups, holds, {*rules.unready, *rules.backoffs}):
+        verdicts.queue_cache.drop(queue)
+        ordered, examined = in_order(waiting), list[Examined]()
         for group in ordered:
-            looked.append(_looked_at(group, state))
-            if isinstance(looked[-1][0].outcome, Grant):
+            examined.append(_examine(group, state))
+            if isinstance(examined[-1][0].outcome, Grant):
                 return None
-        findings = [finding for finding, _ in looked]
+        findings = [finding for finding, _ in examined]
         found = [
             Decision(group=group, outcome=finding.outcome, position=at, needed=finding.needed)
             for at, (group, finding) in enumerate(zip(ordered, findings, strict=True), 1)
         ]
-        if all(map(rest.is_kept, findings)):
-            rest.lines.keep(queue, waiting, rest.inputs(findings))
+        if all(map(verdicts.is_kept, findings)):
+            verdicts.queue_cache.keep(queue, waiting, verdicts.inputs(findings))
         decisions += found
-        noted += looked
-    rest.keep_only(groups)
-    if state.reserve is not None:
+        noted += examined
+    verdicts.keep_only(groups)
+    if state.backfill is not None:
         for finding, inputs in noted:
-            state.reserve.note(finding, inputs)
+            state.backfill.note(finding, inputs)
     return decisions
 
 
-Looked = tuple[Verdict, Inputs | None]
+Examined = tuple[Verdict, Inputs | None]
 """The verdict on a gang and its inputs; None for a gang that may not enter its queue."""
 
 
-def _looked_at(group: Group, state: _State) -> Looked:
+def _examine(group: Group, state: _State) -> Examined:
     """Return the verdict on a gang; if it is the first of a strict queue to be held, it blocks those behind it."""
     name = group.queue
     queue = completeness.entered(group, state.rules.snapshot)
@@ -228,23 +230,23 @@ def _looked_at(group: Group, state: _State) -> Looked:
         queue_usage=state.queue_usage,
         blocked_by=state.blocked.get(name, ""),
     )
-    found = _found(inputs, state)
+    found = _verdict(inputs, state)
     if isinstance(found.outcome, Hold) and elastic.blocks(group, queue):
         state.blocked.setdefault(name, group.key)
     return found, inputs
 
 
-def _found(inputs: Inputs, state: _State) -> Verdict:
+def _verdict(inputs: Inputs, state: _State) -> Verdict:
     """Return the verdict on a gang from an earlier cycle if it still stands, else decide."""
-    rules, group, reserve = inputs.rules, inputs.group, state.reserve
-    may_rest = (
+    rules, group, backfill = inputs.rules, inputs.group, state.backfill
+    is_cacheable = (
         group.uid not in rules.unready
         and group.uid not in rules.backoffs
         and not budget.may_run_out(rules.tree, group.queue)
     )
-    rest = rules.workspace.rest
-    known = rest.lookup(group, inputs.blocked_by, partial(_shortage, inputs.queue_usage)) if may_rest else None
-    if known is not None and known.by == RESERVED and _stands(known, group.queue, state):
+    verdicts = rules.workspace.verdicts
+    known = verdicts.lookup(group, inputs.blocked_by, partial(_shortage, inputs.queue_usage)) if is_cacheable else None
+    if known is not None and known.by == RESERVED and _still_reserved(known, group.queue, state):
         return known
     if known is not None and known.by not in {PROOF, RESERVED}:
         return known
@@ -256,17 +258,17 @@ def _found(inputs: Inputs, state: _State) -> Verdict:
             hold = known.equivalent.hold(proof.hold)
             known.outcome, known.proof = known.outcome if hold == known.outcome else hold, proof
             return known
-    finding = chain.decide(inputs) if reserve is None else reserve.decide(inputs)
+    finding = chain.decide(inputs) if backfill is None else backfill.decide(inputs)
     # A verdict with extended resources is not kept: their least cost depends on the nodes.
-    if may_rest and not any(pod.containers for pod in group.pods):
-        rest.keep(finding)
+    if is_cacheable and not any(pod.containers for pod in group.pods):
+        verdicts.keep(finding)
     return finding
 
 
-def _stands(held: Verdict | Ground, queue: QueueName, state: _State) -> bool:
+def _still_reserved(held: Verdict | Premise, queue: QueueName, state: _State) -> bool:
     """Return whether the gang would still delay a reservation."""
-    reserve, selectors = state.reserve, state.rules.selectors
-    return reserve is not None and reserve.stands(held, queue, state.cluster, state.queue_usage, selectors)
+    backfill, selectors = state.backfill, state.rules.selectors
+    return backfill is not None and backfill.stands(held, queue, state.cluster, state.queue_usage, selectors)
 
 
 def _shortage(queue_usage: QueueUsage, queue: QueueName, charge: Charge) -> Hold | None:

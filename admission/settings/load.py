@@ -74,7 +74,7 @@ class Given(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class LoadedSettings:
     """Settings, with the origins of those that are not defaults."""
 
     settings: Settings
@@ -85,7 +85,9 @@ class Chosen:
         return self.origins.get(path, DEFAULT)
 
 
-def read(file: Path | None = None, environment: Mapping[str, str] | None = None, flags: Iterable[Flag] = ()) -> Chosen:
+def read(
+    file: Path | None = None, environment: Mapping[str, str] | None = None, flags: Iterable[Flag] = ()
+) -> LoadedSettings:
     """Return the settings from file, environment and options. Raises FixError, which names all problems."""
     given = [*_from_file(file), *_from_environment(environment or {}), *_from_flags(flags)]
     messages: list[str] = []
@@ -105,7 +107,7 @@ def read(file: Path | None = None, environment: Mapping[str, str] | None = None,
     messages += [_with_origin(problem, origins) for problem in problems(settings)]
     if messages:
         raise FixError(f"settings: {'; '.join(messages)}")
-    return Chosen(settings=settings, origins=origins)
+    return LoadedSettings(settings=settings, origins=origins)
 
 
 def nearest(path: str) -> str | None:

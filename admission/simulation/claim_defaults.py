@@ -49,12 +49,12 @@ def completed(objects: Sequence[Json], store: Store) -> tuple[list[Json], list[E
 
     store: the decoded objects. Objects with a UID exist already and get no defaults.
     """
-    known = provided_templates.claim_context(manifests.snapshot(store))
-    flawed = {index for index, _ in store.problems}
+    context = provided_templates.claim_context(manifests.snapshot(store))
+    malformed = {index for index, _ in store.problems}
     found: list[Json] = []
     effects: list[Effect] = []
     for index, obj in enumerate(objects):
-        is_new = obj["kind"] in KINDS and index not in flawed and not obj["metadata"].get("uid")
+        is_new = obj["kind"] in KINDS and index not in malformed and not obj["metadata"].get("uid")
         if not is_new:
             found.append(obj)
             continue
@@ -62,24 +62,26 @@ def completed(objects: Sequence[Json], store: Store) -> tuple[list[Json], list[E
         claim_view = ClaimView(
             obj=claims.upgraded(obj), namespace=namespace, user=User(), template=KINDS[str(obj["kind"])]
         )
-        done = admission.completion(claim_view, known)
-        found.append(done.obj)
-        judged = admission.judge(replace(claim_view, obj=done.obj), known)
-        verdict = replace(judged, warnings=(*done.warnings, *judged.warnings))
-        effects += _effects(f"{obj['kind']} {namespace}/{meta.name_in(obj).rpartition('/')[2]}", done.patch, verdict)
+        defaulted = admission.completion(claim_view, context)
+        found.append(defaulted.obj)
+        judgement = admission.judge(replace(claim_view, obj=defaulted.obj), context)
+        verdict = replace(judgement, warnings=(*defaulted.warnings, *judgement.warnings))
+        effects += _effects(
+            f"{obj['kind']} {namespace}/{meta.name_in(obj).rpartition('/')[2]}", defaulted.patch, verdict
+        )
     return found, effects
 
 
-def differing(snapshot: Snapshot) -> tuple[str, ...]:
+def template_differences(snapshot: Snapshot) -> tuple[str, ...]:
     """Return which templates differ from what ClaimPolicies want, and why."""
     if not snapshot.policies:
         return ()
     plan = templates.plan(provided_templates.claim_context(snapshot).policies, snapshot)
     reported = templates.problem_messages(plan, ())
-    return tuple(f"ClaimPolicy {policy}: {said}" for policy in sorted(reported) for said in reported[policy])
+    return tuple(f"ClaimPolicy {policy}: {message}" for policy in sorted(reported) for message in reported[policy])
 
 
-def given(source: str, patch: Iterable[Operation]) -> Iterator[Effect]:
+def patch_effects(source: str, patch: Iterable[Operation]) -> Iterator[Effect]:
     """Yield the additions and removals of a patch at admission."""
     for step in patch:
         value = json.dumps(step["value"], ensure_ascii=False) if "value" in step else "is removed"
@@ -87,21 +89,23 @@ def given(source: str, patch: Iterable[Operation]) -> Iterator[Effect]:
 
 
 def _effects(source: str, patch: Iterable[Operation], verdict: Verdict) -> Iterator[Effect]:
-    yield from given(source, patch)
+    yield from patch_effects(source, patch)
     if verdict.denial is not None:
         yield Effect(source=source, act=Act.DENY, message=f"{verdict.denial.reason}: {verdict.denial.message}")
     for warning in verdict.warnings:
         yield Effect(source=source, act=Act.WARN, message=warning.removeprefix("muster: "))
-    yield from noted(source, verdict.annotations)
+    yield from audit_effects(source, verdict.annotations)
 
 
-def noted(source: str, annotations: Mapping[str, str]) -> Iterator[Effect]:
+def audit_effects(source: str, annotations: Mapping[str, str]) -> Iterator[Effect]:
     """Yield the findings of audit rules, from the audit annotations of a verdict."""
-    notes: list[dict[str, Any]] = json.loads(annotations.get(rules.AUDIT, "[]"))
-    for note in notes:
-        names = ", ".join(note["requests"])
+    findings: list[dict[str, Any]] = json.loads(annotations.get(rules.AUDIT, "[]"))
+    for finding in findings:
+        names = ", ".join(finding["requests"])
         yield Effect(
-            source=source, act=Act.AUDIT, message=f"ClaimPolicy {note['policy']}: requests {names}: {note['message']}"
+            source=source,
+            act=Act.AUDIT,
+            message=f"ClaimPolicy {finding['policy']}: requests {names}: {finding['message']}",
         )
 
 

@@ -84,22 +84,22 @@ def expand(
     if store.of_kind("ClaimPolicy"):
         objects, effects = claim_defaults.completed(objects, store)
         store = manifests.read(objects, now=now, namespace=namespace, profile=profile)
-    bare = provided_templates.with_provided(manifests.snapshot(store))
+    without_pods = provided_templates.with_provided(manifests.snapshot(store))
 
-    candidates = [*store.pods, *simulation_pods.made(store, bare)]
-    webhook = _Webhook(bare)
-    entered = [pod for pod in candidates if webhook.lets_in(pod)]
+    candidates = [*store.pods, *simulation_pods.candidates(store, without_pods)]
+    webhook = _Webhook(without_pods)
+    admitted = [pod for pod in candidates if webhook.admit(pod)]
 
     classes = store.of_kind("PriorityClass")
-    found = [owner_chain.with_priority(pods.decode(pod.body), pod.body, classes) for pod in entered]
-    filled = provided_templates.with_provided(replace(bare, pods={pod.meta.uid: pod for pod in found}))
+    decoded = [owner_chain.with_priority(pods.decode(pod.body), pod.body, classes) for pod in admitted]
+    with_pods = provided_templates.with_provided(replace(without_pods, pods={pod.meta.uid: pod for pod in decoded}))
     return Expanded(
-        snapshot=_with_claims(filled),
+        snapshot=_with_claims(with_pods),
         now=store.now,
         profile=profile,
         refusals=webhook.refusals,
         invented=frozenset(store.invented),
-        notes=(*store.notes, *dict.fromkeys(webhook.warnings), *claim_defaults.differing(filled)),
+        notes=(*store.notes, *dict.fromkeys(webhook.warnings), *claim_defaults.template_differences(with_pods)),
         problems=tuple(store.problems),
         effects=(*effects, *dict.fromkeys(webhook.effects)),
     )
@@ -117,22 +117,22 @@ class _Webhook:
         self.effects: list[Effect] = []
         self._snapshot = snapshot
         self._view = ports.FrozenView(snapshot)
-        self._memory = ReviewCaches()
+        self._caches = ReviewCaches()
 
-    def lets_in(self, pod: Candidate) -> bool:
+    def admit(self, pod: Candidate) -> bool:
         """Complete a pod and judge it; bound, finished and gated pods have passed admission already."""
-        if _is_in(pod):
+        if _is_past_admission(pod):
             return True
         source = pod.maker or f"Pod {meta.name_in(pod.body)}"
-        verdict = reviewer.mutate(_review(pod.body), self._view, caches=self._memory)
+        verdict = reviewer.mutate(_review(pod.body), self._view, caches=self._caches)
         if verdict.denial is None:
             pod.body = json_patch.apply(pod.body, verdict.patch)
             if not _is_gated(pod):
                 # A pod without a queue is in no gang of the result, so its additions are listed here.
-                self.effects += claim_defaults.given(source, verdict.patch)
-            verdict = reviewer.validate(_review(pod.body), self._view, rules=RULES, caches=self._memory)
+                self.effects += claim_defaults.patch_effects(source, verdict.patch)
+            verdict = reviewer.validate(_review(pod.body), self._view, rules=RULES, caches=self._caches)
         self.warnings += [f"{source}: {text.removeprefix('muster: ')}" for text in verdict.warnings]
-        self.effects += claim_defaults.noted(source, verdict.annotations)
+        self.effects += claim_defaults.audit_effects(source, verdict.annotations)
         if verdict.denial is not None:
             refusal = self._refusal(pod, verdict.denial)
             self.refusals.setdefault(refusal.identity.uid, refusal)
@@ -140,21 +140,21 @@ class _Webhook:
 
     def _refusal(self, pod: Candidate, denial: Denial) -> Refusal:
         # The gang must be named even if the rest of the pod is malformed.
-        refused = Pod(meta=meta.decode(Reader(pod.body)))
-        identity = gang_key.identify(refused, self._snapshot)
+        pod_meta = Pod(meta=meta.decode(Reader(pod.body)))
+        identity = gang_key.identify(pod_meta, self._snapshot)
         return Refusal(
             index=pod.index,
             is_made=bool(pod.maker),
             identity=identity,
-            queue=QueueName(refused.queue),
+            queue=QueueName(pod_meta.queue),
             denial=denial,
         )
 
 
-def _is_in(pod: Candidate) -> bool:
+def _is_past_admission(pod: Candidate) -> bool:
     reader = Reader(pod.body)
     bound = bool(reader.child("spec").text("nodeName"))
-    return bound or reader.child("status").text("phase") in pods.FINISHED or (pod.known and _is_gated(pod))
+    return bound or reader.child("status").text("phase") in pods.FINISHED or (pod.exists and _is_gated(pod))
 
 
 def _is_gated(pod: Candidate) -> bool:
@@ -182,7 +182,7 @@ def _review(body: Json) -> Review:
 
 def _with_claims(snapshot: Snapshot) -> Snapshot:
     """Create the claims that `pkg/controller/resourceclaim` (v1.37.1) creates, for gated pods too."""
-    known = dict(snapshot.claims)
+    known_claims = dict(snapshot.claims)
     completed = {}
     for uid, pod in snapshot.pods.items():
         generated = dict(pod.generated_claims)
@@ -190,29 +190,29 @@ def _with_claims(snapshot: Snapshot) -> Snapshot:
             template = snapshot.templates.get(f"{pod.meta.namespace}/{claim.template}")
             if pod.finished or template is None or claim.name in generated:
                 continue
-            made = _claim_of(pod, claim.name, template)
-            known.setdefault(made.meta.key, made)
-            generated[claim.name] = made.meta.name
+            created = _claim_of(pod, claim.name, template)
+            known_claims.setdefault(created.meta.key, created)
+            generated[claim.name] = created.meta.name
         completed[uid] = replace(pod, generated_claims=generated)
     for pod in completed.values():
-        known |= _consumed(pod, known)
-    return replace(snapshot, pods=completed, claims=known)
+        known_claims |= _with_consumer(pod, known_claims)
+    return replace(snapshot, pods=completed, claims=known_claims)
 
 
-def _consumed(pod: Pod, known: Mapping[str, Claim]) -> dict[str, Claim]:
+def _with_consumer(pod: Pod, known_claims: Mapping[str, Claim]) -> dict[str, Claim]:
     """Return a bound pod's allocated claims with the pod among their consumers, which the input may leave out."""
     if not pod.node or pod.finished:
         return {}
-    own = (known.get(f"{pod.meta.namespace}/{pod.claim_name(claim)}") for claim in pod.claims)
+    pod_claims = (known_claims.get(f"{pod.meta.namespace}/{pod.claim_name(claim)}") for claim in pod.claims)
     return {
         claim.meta.key: replace(claim, reserved_for=(*claim.reserved_for, pod.meta.uid))
-        for claim in own
+        for claim in pod_claims
         if claim is not None and claim.allocation is not None and pod.meta.uid not in claim.reserved_for
     }
 
 
 def _claim_of(pod: Pod, name: str, template: ClaimTemplate) -> Claim:
-    made = Meta(
+    claim_meta = Meta(
         name=f"{pod.meta.name}-{name}",
         namespace=pod.meta.namespace,
         uid=in_memory.uid_of("ResourceClaim", f"{pod.meta.uid}/{name}"),
@@ -220,4 +220,4 @@ def _claim_of(pod: Pod, name: str, template: ClaimTemplate) -> Claim:
         owners=(Owner(api_version="v1", kind="Pod", name=pod.meta.name, uid=pod.meta.uid, controller=True),),
         created=pod.meta.created,
     )
-    return Claim(meta=made, spec=template.spec)
+    return Claim(meta=claim_meta, spec=template.spec)

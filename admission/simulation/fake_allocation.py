@@ -17,18 +17,22 @@ def allocation(claim: Claim, holding: Holding, node: NodeName, devices: Mapping[
     """Return kube-scheduler's allocation of devices on one node."""
     term = NodeTerm(fields=(Requirement(key="metadata.name", operator="In", values=(node,)),))
     return Allocation(
-        devices=tuple(_allocated(claim, at, given, devices) for at, given in enumerate(holding.devices)),
+        devices=tuple(
+            _allocated(claim, at, request_device, devices) for at, request_device in enumerate(holding.devices)
+        ),
         node_selector=NodeSelector(terms=(term,)),
     )
 
 
-def _allocated(claim: Claim, at: int, given: RequestDevice, devices: Mapping[DeviceId, Device]) -> AllocatedDevice:
+def _allocated(
+    claim: Claim, at: int, request_device: RequestDevice, devices: Mapping[DeviceId, Device]
+) -> AllocatedDevice:
     """Return a planned device as an allocation result: a whole device, a share, or no use at all with admin access."""
-    taken = [*device_use.from_plan([given], claim.spec, devices, Features())]
-    shared = [use for use in taken if use.shared]
+    uses = [*device_use.from_plan([request_device], claim.spec, devices, Features())]
+    shared = [use for use in uses if use.shared]
     return AllocatedDevice(
-        given=given,
-        admin_access=not taken,
+        given=request_device,
+        admin_access=not uses,
         share_id=Uid(str(uuid.uuid5(uuid.NAMESPACE_OID, f"{claim.meta.uid}/{at}"))) if shared else "",
         consumed={name: Fraction(amount) for use in shared for name, amount in (use.share or {}).items()},
     )

@@ -41,7 +41,7 @@ def uid_of(kind: str, key: str) -> Uid:
     return Uid(str(uuid.uuid5(_NAMESPACE, f"{kind}/{key}")))
 
 
-SOMEWHERE = NodeName("(a node of kube-scheduler's choice)")
+UNKNOWN_NODE = NodeName("(a node of kube-scheduler's choice)")
 """The node of pods that were placed by counting only."""
 
 
@@ -78,45 +78,45 @@ class Cluster:
     # Pods
 
     async def open_gate(self, pod: Pod, node: NodeName | None) -> None:
-        known = self._pods.get(pod.meta.uid)
-        if known is None:
+        stored = self._pods.get(pod.meta.uid)
+        if stored is None:
             raise GoneError(f"pod {pod.meta.key} is gone")
-        if known.meta.annotations.get(names.PLACEMENT) != pod.meta.annotations.get(names.PLACEMENT):
+        if stored.meta.annotations.get(names.PLACEMENT) != pod.meta.annotations.get(names.PLACEMENT):
             raise ConflictError(f"pod {pod.meta.key} was taken back since it was seen")
-        pinned = known.node_selector if node is None else {**known.node_selector, names.HOSTNAME: node}
-        gates = tuple(gate for gate in known.gates if gate != names.GATE)
-        self._pods[pod.meta.uid] = replace(known, gates=gates, node_selector=pinned)
+        pinned = stored.node_selector if node is None else {**stored.node_selector, names.HOSTNAME: node}
+        gates = tuple(gate for gate in stored.gates if gate != names.GATE)
+        self._pods[pod.meta.uid] = replace(stored, gates=gates, node_selector=pinned)
 
     async def close_gate(self, pod: Pod) -> bool:
-        known = self._pods.get(pod.meta.uid)
-        if known is None:
+        stored = self._pods.get(pod.meta.uid)
+        if stored is None:
             return True
-        if known.gated:
-            self._pods[pod.meta.uid] = replace(known, meta=self._marked(known.meta, "withdrawn"))
-        return known.gated
+        if stored.gated:
+            self._pods[pod.meta.uid] = replace(stored, meta=self._marked(stored.meta, "withdrawn"))
+        return stored.gated
 
     async def evict(self, pod: Pod, reason: str) -> None:  # noqa: ARG002 - a port
         removed = self._pods.pop(pod.meta.uid, None)
         if removed is not None:
-            self._leave_claims([removed])
+            self._release_claims([removed])
 
     # Claims
 
     async def allocate(self, claim: Claim, allocation: Json) -> Claim:
-        known, wanted = self._claims.get(claim.meta.key), claims.decode_allocation(allocation)
-        if known is None or known.meta.uid != claim.meta.uid:
+        stored, decoded = self._claims.get(claim.meta.key), claims.decode_allocation(allocation)
+        if stored is None or stored.meta.uid != claim.meta.uid:
             raise GoneError(f"claim {claim.meta.key} is gone")
-        if known.allocation is not None and known.allocation.devices == wanted.devices:
-            return known
-        if known.allocation is not None or known.meta.resource_version != claim.meta.resource_version:
+        if stored.allocation is not None and stored.allocation.devices == decoded.devices:
+            return stored
+        if stored.allocation is not None or stored.meta.resource_version != claim.meta.resource_version:
             raise ConflictError(f"claim {claim.meta.key} has changed since it was seen")
-        return self._put_claim(replace(known, allocation=wanted), "allocated")
+        return self._put_claim(replace(stored, allocation=decoded), "allocated")
 
     async def deallocate(self, claim: Claim) -> Claim | None:
-        known = self._claims.get(claim.meta.key)
-        if known is None or known.meta.uid != claim.meta.uid:
+        stored = self._claims.get(claim.meta.key)
+        if stored is None or stored.meta.uid != claim.meta.uid:
             return None
-        return known if known.reserved_for else self._put_claim(replace(known, allocation=None), "withdrawn")
+        return stored if stored.reserved_for else self._put_claim(replace(stored, allocation=None), "withdrawn")
 
     def _put_claim(self, claim: Claim, what: str) -> Claim:
         written = replace(claim, meta=self._marked(claim.meta, what))
@@ -126,8 +126,8 @@ class Cluster:
     def _marked(self, meta: Meta, what: str) -> Meta:
         """Return the metadata of the next version, with a note of Muster's action."""
         self._version += 1
-        reported = {**meta.annotations, names.PLACEMENT: f"{what} {self._version}"}
-        return replace(meta, resource_version=str(self._version), annotations=reported)
+        annotations = {**meta.annotations, names.PLACEMENT: f"{what} {self._version}"}
+        return replace(meta, resource_version=str(self._version), annotations=annotations)
 
     # Workloads
 
@@ -137,8 +137,8 @@ class Cluster:
         self._jobs[job.meta.uid] = replace(job, suspended=True, meta=marked)
 
     async def resume(self, job: Job) -> None:
-        left = {key: value for key, value in job.meta.annotations.items() if key != names.REQUEUED}
-        self._jobs[job.meta.uid] = replace(job, suspended=False, meta=replace(job.meta, annotations=left))
+        annotations = {key: value for key, value in job.meta.annotations.items() if key != names.REQUEUED}
+        self._jobs[job.meta.uid] = replace(job, suspended=False, meta=replace(job.meta, annotations=annotations))
 
     async def hold(self, workload: Suspendable) -> None:
         self._remove_pods(self._held(workload, Held.WAITING, suspended=True))
@@ -150,26 +150,26 @@ class Cluster:
         job = self._jobs.get(workload.meta.uid)
         if job is None:
             raise GoneError(f"{workload.plural} {workload.meta.key} is gone")
-        reported = replace(job.meta, annotations={**job.meta.annotations, names.HELD: mark})
-        found = self._jobs[job.meta.uid] = replace(job, suspended=suspended, meta=reported)
-        return found
+        job_meta = replace(job.meta, annotations={**job.meta.annotations, names.HELD: mark})
+        updated = self._jobs[job.meta.uid] = replace(job, suspended=suspended, meta=job_meta)
+        return updated
 
     def _remove_pods(self, job: Job) -> None:
         removed = [pod for pod in self._pods.values() if _is_made_by(pod, job) and not pod.finished]
         self._pods = {uid: pod for uid, pod in self._pods.items() if pod not in removed}
-        self._leave_claims(removed)
+        self._release_claims(removed)
 
     # Queues
 
     async def keep(self, queue: Meta) -> None:
-        known = self._rest.queues.get(QueueName(queue.name))
-        if known is not None and known.meta.deleted is None and names.IN_USE not in known.meta.finalizers:
-            self._put_queue(known, finalizers=(*known.meta.finalizers, names.IN_USE))
+        stored = self._rest.queues.get(QueueName(queue.name))
+        if stored is not None and stored.meta.deleted is None and names.IN_USE not in stored.meta.finalizers:
+            self._put_queue(stored, finalizers=(*stored.meta.finalizers, names.IN_USE))
 
     async def release(self, queue: Meta) -> None:
-        known = self._rest.queues.get(QueueName(queue.name))
-        if known is not None:
-            self._put_queue(known, finalizers=tuple(name for name in known.meta.finalizers if name != names.IN_USE))
+        stored = self._rest.queues.get(QueueName(queue.name))
+        if stored is not None:
+            self._put_queue(stored, finalizers=tuple(name for name in stored.meta.finalizers if name != names.IN_USE))
 
     def delete_queue(self, name: QueueName, at: datetime) -> None:
         """Delete a queue as the API server does: it disappears when it has no finalizers left."""
@@ -189,18 +189,18 @@ class Cluster:
             self.gangs.pop(report.key, None)
             self._gangs.pop(report.key, None)
             return
-        before = self.gangs.get(report.key)
-        if (before is report or before == report) and report.key in self._gangs:
+        previous = self.gangs.get(report.key)
+        if (previous is report or previous == report) and report.key in self._gangs:
             return
         self.gangs[report.key] = report
-        known = self._gangs.get(report.key)
+        record = self._gangs.get(report.key)
         self._gangs[report.key] = Gang(
-            meta=known.meta if known else _meta_of(report),
+            meta=record.meta if record else _meta_of(report),
             queue=report.queue,
-            size=known.size if known is not None and known.written_by_user else report.size,
-            min_count=known.min_count if known else None,
-            placement=known.placement if known else None,
-            topology=known.topology if known else None,
+            size=record.size if record is not None and record.written_by_user else report.size,
+            min_count=record.min_count if record else None,
+            placement=record.placement if record else None,
+            topology=record.topology if record else None,
             priority=report.priority,
             workload=report.workload,
             phase=report.phase,
@@ -230,7 +230,7 @@ class Cluster:
         ready = [(pod, placement) for pod, placement in ready if not (pod.gates or pod.node or pod.finished)]
         devices = transitions.index_devices(self._rest) if ready else {}
         for pod, placement in ready:
-            node = placement.seats[pod.meta.uid].node or SOMEWHERE
+            node = placement.seats[pod.meta.uid].node or UNKNOWN_NODE
             self._allocate(pod, node, placement.holdings, devices)
             self._pods[pod.meta.uid] = replace(pod, node=node, phase="Running", ready=True)
         return tuple(self._pods[pod.meta.uid] for pod, _ in ready)
@@ -238,8 +238,8 @@ class Cluster:
     def _allocate(
         self, pod: Pod, node: NodeName, holdings: Mapping[Uid, Holding], devices: Mapping[DeviceId, Device]
     ) -> None:
-        wanted = [f"{pod.meta.namespace}/{pod.claim_name(claim)}" for claim in pod.claims]
-        for key in wanted:
+        keys = [f"{pod.meta.namespace}/{pod.claim_name(claim)}" for claim in pod.claims]
+        for key in keys:
             claim = self._claims.get(key)
             if claim is None:
                 continue
@@ -249,11 +249,15 @@ class Cluster:
                 allocation = fake_allocation.allocation(claim, holdings[claim.meta.uid], node, devices)
             consumers = (*claim.reserved_for, pod.meta.uid)
             self._claims[key] = replace(claim, allocation=allocation, reserved_for=consumers)
-        made = extended_resources.claim_of(pod, self._rest.classes)
-        if made is not None and made.meta.uid in holdings and holdings[made.meta.uid].devices:
-            allocation = fake_allocation.allocation(made, holdings[made.meta.uid], node, devices)
-            claim = replace(made, allocation=allocation, reserved_for=(pod.meta.uid,))
-            self._claims[made.meta.key] = replace(claim, meta=_made_for(pod, made.meta))
+        extended_claim = extended_resources.claim_of(pod, self._rest.classes)
+        if (
+            extended_claim is not None
+            and extended_claim.meta.uid in holdings
+            and holdings[extended_claim.meta.uid].devices
+        ):
+            allocation = fake_allocation.allocation(extended_claim, holdings[extended_claim.meta.uid], node, devices)
+            claim = replace(extended_claim, allocation=allocation, reserved_for=(pod.meta.uid,))
+            self._claims[extended_claim.meta.key] = replace(claim, meta=_made_for(pod, extended_claim.meta))
 
     def finish(self, pods: Collection[Pod]) -> None:
         """Let pods and their Jobs succeed; claims made for the pods are deleted, others lose them as consumers."""
@@ -264,30 +268,30 @@ class Cluster:
             job = self._jobs.get(owner.uid) if owner else None
             if job is not None:
                 self._jobs[job.meta.uid] = replace(job, finished=True, succeeded=job.succeeded + 1)
-        self._leave_claims(ended)
+        self._release_claims(ended)
 
-    def _leave_claims(self, pods: Collection[Pod]) -> None:
+    def _release_claims(self, pods: Collection[Pod]) -> None:
         removed = {pod.meta.uid for pod in pods}
         for key, claim in list(self._claims.items()):
             if any(owner.uid in removed for owner in claim.meta.owners):
                 del self._claims[key]
             elif removed & set(claim.reserved_for):
-                self._claims[key] = _without(claim, removed)
+                self._claims[key] = _without_consumers(claim, removed)
 
 
-def _made_for(pod: Pod, known: Meta) -> Meta:
+def _made_for(pod: Pod, claim_meta: Meta) -> Meta:
     """Return the metadata of the claim that kube-scheduler makes for a pod's extended resources."""
     owner = Owner(api_version="v1", kind="Pod", name=pod.meta.name, uid=pod.meta.uid, controller=True)
-    return replace(known, uid=uid_of("ResourceClaim", known.key), owners=(owner,))
+    return replace(claim_meta, uid=uid_of("ResourceClaim", claim_meta.key), owners=(owner,))
 
 
 def _is_made_by(pod: Pod, job: Job) -> bool:
     return pod.meta.controller is not None and pod.meta.controller.uid == job.meta.uid
 
 
-def _without(claim: Claim, removed: Collection[Uid]) -> Claim:
-    left = tuple(uid for uid in claim.reserved_for if uid not in removed)
-    return replace(claim, reserved_for=left, allocation=claim.allocation if left else None)
+def _without_consumers(claim: Claim, removed: Collection[Uid]) -> Claim:
+    remaining = tuple(uid for uid in claim.reserved_for if uid not in removed)
+    return replace(claim, reserved_for=remaining, allocation=claim.allocation if remaining else None)
 
 
 def _meta_of(report: GangReport) -> Meta:
@@ -346,9 +350,12 @@ class Ledger:
                 book = book.apply(entry)
                 posted[entry.key] = Posted(sequence=book.sequence, digest="")
         for share in shares:
-            taken = self.shares.get(_budget(share), {})
-            mine = taken.get(self._cluster, 0)
-            if share.seconds > mine and sum(taken.values()) - mine + share.seconds > share.limit:
+            taken_by_cluster = self.shares.get(_budget(share), {})
+            own_seconds = taken_by_cluster.get(self._cluster, 0)
+            if (
+                share.seconds > own_seconds
+                and sum(taken_by_cluster.values()) - own_seconds + share.seconds > share.limit
+            ):
                 raise BudgetTakenError(share)
         self._put(shares)
         self.book = book
@@ -366,23 +373,23 @@ class Ledger:
 
     async def usage(self, since: datetime) -> list[UsageInterval]:
         start = accruals.floor_to_second(since)
-        early: Mapping[QueueMeter, int] | None = None
+        accrued_before: Mapping[QueueMeter, int] | None = None
         """The usage in the first interval that accrued before `since`."""
-        marked: datetime | None = None
+        last_mark: datetime | None = None
         found: list[UsageInterval] = []
         for at, entry in enumerate(self.entries):
-            if early is None and entry.at > start:
-                early = Book.replay(self.entries[:at]).accrued(start)
+            if accrued_before is None and entry.at > start:
+                accrued_before = Book.replay(self.entries[:at]).accrued(start)
             if entry.kind is Kind.USAGE:
-                if early is not None:
+                if accrued_before is not None:
                     found += _intervals(
-                        entry, max(start, marked or accruals.floor_to_second(self.entries[0].at)), early
+                        entry, max(start, last_mark or accruals.floor_to_second(self.entries[0].at)), accrued_before
                     )
-                    early = {}
-                marked = entry.at
+                    accrued_before = {}
+                last_mark = entry.at
         return found
 
-    async def state_shares(self, shares: Sequence[BudgetShare], *, epoch: int, now: datetime) -> list[BudgetShare]:
+    async def write_shares(self, shares: Sequence[BudgetShare], *, epoch: int, now: datetime) -> list[BudgetShare]:
         self._check(epoch)
         for key in self.shares.keys() - {_budget(share) for share in shares}:
             if key[2] > now:
@@ -403,9 +410,9 @@ def _budget(share: BudgetShare) -> tuple[QueueName, MeterName, datetime, datetim
     return share.queue, share.meter, share.start, share.end
 
 
-def _intervals(mark: Entry, start: datetime, early: Mapping[QueueMeter, int]) -> Iterator[UsageInterval]:
+def _intervals(mark: Entry, start: datetime, accrued_before: Mapping[QueueMeter, int]) -> Iterator[UsageInterval]:
     """Yield the usage in a mark, less what accrued before `since`."""
-    for line in mark.postings:
-        seconds = line.amount - early.get((line.queue, line.meter), 0)
-        if line.bucket is Bucket.SPENT and seconds:
-            yield UsageInterval(queue=line.queue, meter=line.meter, start=start, end=mark.at, seconds=seconds)
+    for posting in mark.postings:
+        seconds = posting.amount - accrued_before.get((posting.queue, posting.meter), 0)
+        if posting.bucket is Bucket.SPENT and seconds:
+            yield UsageInterval(queue=posting.queue, meter=posting.meter, start=start, end=mark.at, seconds=seconds)

@@ -117,18 +117,18 @@ class _Linter:
         self._namespace = namespace
         self._selectors = Selectors(profile.cel)
         self._types = _types(cluster_state.snapshot)
-        remembered = ReviewCaches()
-        self._policies = remembered.policies(cluster_state.snapshot)
-        self._queues = remembered.defaults(cluster_state.snapshot)
-        self._known = ClaimContext(
+        caches = ReviewCaches()
+        self._policies = caches.policies(cluster_state.snapshot)
+        self._queues = caches.defaults(cluster_state.snapshot)
+        self._context = ClaimContext(
             snapshot=cluster_state.snapshot,
             defaults=self._queues,
-            limits=remembered.limits(cluster_state.snapshot),
+            limits=caches.limits(cluster_state.snapshot),
             policies=self._policies,
         )
-        flawed = {index for index, _ in cluster_state.problems}
-        self._whole = [(index, obj) for index, obj in enumerate(objects) if index not in flawed]
-        self._places = {(str(obj["kind"]), self._key(obj)): index for index, obj in self._whole}
+        malformed = {index for index, _ in cluster_state.problems}
+        self._well_formed = [(index, obj) for index, obj in enumerate(objects) if index not in malformed]
+        self._places = {(str(obj["kind"]), self._key(obj)): index for index, obj in self._well_formed}
         self._aliases = {
             alias
             for policy in cluster_state.snapshot.policies.values()
@@ -143,25 +143,25 @@ class _Linter:
 
     def remarks(self) -> Iterator[Remark]:
         """Yield the problems of each object."""
-        for index, obj in self._whole:
+        for index, obj in self._well_formed:
             reader = Reader(claims.upgraded(obj))
             match obj["kind"]:
                 case "DeviceClass":
-                    yield from self._texts(index, reader.child("spec"), ())
+                    yield from self._lint_selectors(index, reader.child("spec"), ())
                 case "ResourceClaim" | "ResourceClaimTemplate" as kind:
                     spec = reader.child("spec")
                     yield from self._claim(index, spec.child("spec") if kind != "ResourceClaim" else spec)
-                    yield from self._judged(index, claims.upgraded(obj))
+                    yield from self._policy_findings(index, claims.upgraded(obj))
                 case "ClaimPolicy":
                     yield from self._policy(index, reader)
                 case "Meter":
                     meter = self._snapshot.meters[MeterName(meta.name_in(obj))]
-                    yield from _concerned(index, meters.unusable(meter))
+                    yield from _from_findings(index, meters.unusable(meter))
                     for source in reader.child("spec").children("sources"):
-                        yield from self._text(index, source, "selector", (), unguarded=False)
+                        yield from self._lint_text(index, source, "selector", (), unguarded=False)
                 case "Queue":
                     queue = self._snapshot.queues[QueueName(meta.name_in(obj))]
-                    yield from _concerned(index, queues.check_write(queue, self._snapshot))
+                    yield from _from_findings(index, queues.check_write(queue, self._snapshot))
                 case "Gang":
                     yield from self._gang(index, obj)
                 case _:
@@ -176,117 +176,128 @@ class _Linter:
         namespace = self._key(obj).rpartition("/")[0] or self._namespace
         # Malformed workloads, and those in an unknown queue, have other remarks already.
         with contextlib.suppress(MalformedObjectError, RetryError):
-            own = workloads.check_write(kind, obj, namespace=namespace, snapshot=self._snapshot, defaults=self._queues)
-            yield from _concerned(index, [*own], Code.DEADLINE_WHILE_HELD)
+            findings = workloads.check_write(
+                kind, obj, namespace=namespace, snapshot=self._snapshot, defaults=self._queues
+            )
+            yield from _from_findings(index, [*findings], Code.DEADLINE_WHILE_HELD)
 
     def _gang(self, index: int, obj: Json) -> Iterator[Remark]:
         gang = self._snapshot.gangs[self._key(obj)]
         if gang.written_by_user and gang.meta.namespace in self._snapshot.namespaces:
-            yield from _concerned(index, gangs.check_write(gang, self._snapshot, gang.meta.namespace))
+            yield from _from_findings(index, gangs.check_write(gang, self._snapshot, gang.meta.namespace))
 
     # CEL.
 
-    def _texts(self, index: int, asking: Reader, before: tuple[str, ...], *, known: bool = True) -> Iterator[Remark]:
+    def _lint_selectors(
+        self, index: int, parent: Reader, before: tuple[str, ...], *, class_known: bool = True
+    ) -> Iterator[Remark]:
         """Yield the lint warnings of `selectors`, each in the context of those before it.
 
-        known: whether their class is.
+        class_known: whether their class is.
         """
-        for selector in asking.children("selectors"):
+        for selector in parent.children("selectors"):
             cel = selector.child("cel")
-            for remark in self._text(index, cel, "expression", before):
-                yield remark if known else _softened(remark)
+            for remark in self._lint_text(index, cel, "expression", before):
+                yield remark if class_known else _softened(remark)
             before = (*before, cel.text("expression"))
 
-    def _text(
+    def _lint_text(
         self, index: int, reader: Reader, name: str, before: tuple[str, ...], *, unguarded: bool = True
     ) -> Iterator[Remark]:
         text = reader.raw(name)
         if not isinstance(text, str):
             return
         field = f"{reader.path}.{name}"
-        for trap in cel_lint.find(text, before=before, types=self._types, profile=self._profile.cel):
-            if unguarded or trap.rule is not LintRule.UNGUARDED_LOOKUP:
-                yield _trapped(index, field, text, trap)
+        for lint_warning in cel_lint.find(text, before=before, types=self._types, profile=self._profile.cel):
+            if unguarded or lint_warning.rule is not LintRule.UNGUARDED_LOOKUP:
+                yield _from_lint(index, field, text, lint_warning)
 
     # Claims.
 
     def _claim(self, index: int, spec: Reader) -> Iterator[Remark]:
         for request in spec.child("devices").children("requests"):
             options = list(request.children("firstAvailable")) or [request.child("exactly")]
-            short = [remark for option in options for remark in self._asked(index, option)]
-            fitting_ = [remark for remark in short if remark.code is Code.NEVER_FITS]
-            yield from (remark for remark in short if remark.code is not Code.NEVER_FITS)
+            remarks = [remark for option in options for remark in self._device_request(index, option)]
+            never_fits = [remark for remark in remarks if remark.code is Code.NEVER_FITS]
+            yield from (remark for remark in remarks if remark.code is not Code.NEVER_FITS)
             # An alternative that cannot be satisfied is no problem if another one can.
-            if len(fitting_) == len(options):
-                yield from fitting_
+            if len(never_fits) == len(options):
+                yield from never_fits
 
-    def _asked(self, index: int, option: Reader) -> Iterator[Remark]:
+    def _device_request(self, index: int, option: Reader) -> Iterator[Remark]:
         name = option.text("deviceClassName")
-        known = self._snapshot.classes.get(name)
-        yield from self._texts(index, option, known.selectors if known else (), known=known is not None)
-        if known is None:
+        device_class = self._snapshot.classes.get(name)
+        yield from self._lint_selectors(
+            index, option, device_class.selectors if device_class else (), class_known=device_class is not None
+        )
+        if device_class is None:
             if self._snapshot.classes and name not in self._aliases:
                 message = f"no DeviceClass of the input is called {name!r}"
                 yield _warning(index, Code.UNKNOWN_CLASS, f"{option.path}.deviceClassName", message)
         elif self._snapshot.slices:
-            yield from self._fits(index, option, known.selectors)
+            yield from self._fits(index, option, device_class.selectors)
 
     def _fits(self, index: int, option: Reader, before: tuple[str, ...]) -> Iterator[Remark]:
-        own = tuple(selector.child("cel").text("expression") for selector in option.children("selectors"))
-        found = supply.supply((*before, *own), self._snapshot.slices.values(), self._selectors)
-        if found.broken is not None:
-            device, why = found.broken
+        selectors = tuple(selector.child("cel").text("expression") for selector in option.children("selectors"))
+        supplied = supply.supply((*before, *selectors), self._snapshot.slices.values(), self._selectors)
+        if supplied.broken is not None:
+            device, why = supplied.broken
             message = f"a selector fails on device {device}, which stops the scheduling of the pod: {why}"
             yield _error(index, Code.FAILS_ON_DEVICE, f"{option.path}.selectors", message)
             return
-        every = option.text("allocationMode") == claims.ALL
-        count = 1 if every else option.integer("count", 1) or 1
-        if found.at_most < count and not (found.sharable and found.at_most):
-            have = f"at most {found.at_most} that one node can use" if found.everywhere else "none"
+        takes_all = option.text("allocationMode") == claims.ALL
+        count = 1 if takes_all else option.integer("count", 1) or 1
+        if supplied.at_most < count and not (supplied.sharable and supplied.at_most):
+            available = f"at most {supplied.at_most} that one node can use" if supplied.everywhere else "none"
             message = (
-                f"asks for {'all' if every else count} of class {option.text('deviceClassName')}; the input has {have}"
+                f"asks for {'all' if takes_all else count} of class {option.text('deviceClassName')}; the input has"
+                f" {available}"
             )
             yield _error(index, Code.NEVER_FITS, option.path, message)
 
     # Policies.
 
-    def _judged(self, index: int, obj: Json) -> Iterator[Remark]:
+    def _policy_findings(self, index: int, obj: Json) -> Iterator[Remark]:
         """Yield the findings of policies on a claim or template, as if an unknown user created it now."""
-        place = str((obj.get("metadata") or {}).get("namespace") or self._namespace)
+        namespace = str((obj.get("metadata") or {}).get("namespace") or self._namespace)
         template = obj["kind"] == "ResourceClaimTemplate"
-        arrival = ClaimView(obj=obj, namespace=place, user=User(), template=template)
-        denial = admission.judge(arrival, self._known).denial
+        claim_view = ClaimView(obj=obj, namespace=namespace, user=User(), template=template)
+        denial = admission.judge(claim_view, self._context).denial
         if denial is not None and denial.reason is not DenyReason.POLICY_VIOLATION:
             yield _error(index, Code.DENIED, "spec", f"{denial.reason}: {denial.message}")
-        queues = self._queues.open_to(place)
-        chosen = self._policies.choose(place, queues[0].name if queues else "")
-        if not chosen.rules:
+        queues = self._queues.open_to(namespace)
+        matched = self._policies.choose(namespace, queues[0].name if queues else "")
+        if not matched.rules:
             return
-        known = self._snapshot.namespaces[place]
-        surroundings: dict[str, Any] = {
-            "namespace": {"metadata": {"name": place, "labels": dict(known.labels)}},
+        namespace_object = self._snapshot.namespaces[namespace]
+        variables: dict[str, Any] = {
+            "namespace": {"metadata": {"name": namespace, "labels": dict(namespace_object.labels)}},
             "queue": queues[0].name if queues else "",
         }
-        whole = defaults.complete(chosen.defaults, obj, Requester(**surroundings), template=template).obj
+        completed = defaults.complete(matched.defaults, obj, Requester(**variables), template=template).obj
         claim = (
-            cel_subject.claim_from_template(whole.get("metadata") or {}, whole.get("spec") or {}) if template else whole
+            cel_subject.claim_from_template(completed.get("metadata") or {}, completed.get("spec") or {})
+            if template
+            else completed
         )
-        for finding in rules.judge(chosen.rules, [Subject(claim, **surroundings)]).findings:
-            yield from _found(index, finding, "spec.spec.devices.requests" if template else "spec.devices.requests")
+        for finding in rules.judge(matched.rules, [Subject(claim, **variables)]).findings:
+            yield from _from_rule(index, finding, "spec.spec.devices.requests" if template else "spec.devices.requests")
 
     def _policy(self, index: int, reader: Reader) -> Iterator[Remark]:
         policy = self._snapshot.policies[str(reader.child("metadata").raw("name"))]
         compiled = match.compile_policy(policy)
-        yield from _concerned(index, claim_policies.cel_findings(compiled), Code.DOUBTFUL)
-        yield from _concerned(index, claim_policies.unknown_queues(policy, self._snapshot))
+        yield from _from_findings(index, claim_policies.cel_findings(compiled), Code.DOUBTFUL)
+        yield from _from_findings(index, claim_policies.unknown_queues(policy, self._snapshot))
         spec = reader.child("spec")
         for template in spec.children("templates"):
             yield from self._template(index, template)
         for default in spec.children("defaults"):
-            yield from self._texts(index, default, (), known=False)
+            yield from self._lint_selectors(index, default, (), class_known=False)
         for conversion in spec.children("conversions"):
-            known = self._snapshot.classes.get(conversion.text("deviceClassName"))
-            yield from self._texts(index, conversion, known.selectors if known else (), known=known is not None)
+            device_class = self._snapshot.classes.get(conversion.text("deviceClassName"))
+            yield from self._lint_selectors(
+                index, conversion, device_class.selectors if device_class else (), class_known=device_class is not None
+            )
 
     def _template(self, index: int, template: Reader) -> Iterator[Remark]:
         """Yield the problems of a template that a policy provides, as if it were an object of its own."""
@@ -318,7 +329,7 @@ class _Linter:
         found = []
         for kind, name, conditions in reports:
             index = self._places.get((kind, name))
-            bad = [one for one in conditions if one.status != "True" and one.reason not in _TOLD_ELSEWHERE]
+            bad = [one for one in conditions if one.status != "True" and one.reason not in _REPORTED_BY_FIELD]
             if index is not None:
                 found += [
                     _warning(index, Code.NOT_IN_ORDER, "spec", f"{one.type} is {one.status}: {one.message}")
@@ -328,24 +339,28 @@ class _Linter:
 
 
 _NAMESPACED = frozenset({"Pod", "Job", "ResourceClaim", "ResourceClaimTemplate", "Gang"})
-_TOLD_ELSEWHERE = frozenset({"Malformed", "MeterMissing", *(set(Inactive) - {Inactive.TERMINATING})})
+_REPORTED_BY_FIELD = frozenset({"Malformed", "MeterMissing", *(set(Inactive) - {Inactive.TERMINATING})})
 """Reasons of conditions whose problem is reported with the object's field."""
 
 
 def _types(snapshot: Snapshot) -> Types:
-    known: Mapping[tuple[str, str], set[str]] = supply.types(snapshot.slices.values())
-    return {Name("attributes", domain, name): kinds for (domain, name), kinds in known.items()}
+    found: Mapping[tuple[str, str], set[str]] = supply.types(snapshot.slices.values())
+    return {Name("attributes", domain, name): kinds for (domain, name), kinds in found.items()}
 
 
-def _trapped(index: int, field: str, text: str, trap: LintWarning) -> Remark:
-    place = f"column {trap.column}" if "\n" not in text else f"line {trap.line}, column {trap.column}"
+def _from_lint(index: int, field: str, text: str, lint_warning: LintWarning) -> Remark:
+    place = (
+        f"column {lint_warning.column}"
+        if "\n" not in text
+        else f"line {lint_warning.line}, column {lint_warning.column}"
+    )
     return Remark(
         index=index,
         severity=Severity.WARNING,
-        code=Code(trap.rule.value),
+        code=Code(lint_warning.rule.value),
         field=field,
-        message=f"{place}: {trap.message}",
-        instead=trap.instead,
+        message=f"{place}: {lint_warning.message}",
+        instead=lint_warning.instead,
     )
 
 
@@ -356,7 +371,7 @@ def _softened(remark: Remark) -> Remark:
     return replace(remark, message=message)
 
 
-def _found(index: int, finding: Finding, field: str) -> Iterator[Remark]:
+def _from_rule(index: int, finding: Finding, field: str) -> Iterator[Remark]:
     match finding.rule.action:
         case Action.DENY:
             yield _error(index, Code.POLICY_VIOLATION, field, str(finding))
@@ -366,14 +381,14 @@ def _found(index: int, finding: Finding, field: str) -> Iterator[Remark]:
             pass
 
 
-def _concerned(index: int, found: Iterable[ObjectFinding], code: Code = Code.NOT_IN_ORDER) -> Iterator[Remark]:
+def _from_findings(index: int, findings: Iterable[ObjectFinding], code: Code = Code.NOT_IN_ORDER) -> Iterator[Remark]:
     """Yield the webhook's findings about one of Muster's own objects. code: that of its warnings."""
-    for concern in found:
-        remark = _warning(index, code, concern.field, concern.message)
-        if concern.denied is not None:
-            malformed = concern.denied is DenyReason.MALFORMED_REQUEST
-            remark = _error(index, Code.REFUSED if malformed else Code.DENIED, concern.field, concern.message)
-        yield replace(remark, instead=concern.instead)
+    for finding in findings:
+        remark = _warning(index, code, finding.field, finding.message)
+        if finding.denied is not None:
+            malformed = finding.denied is DenyReason.MALFORMED_REQUEST
+            remark = _error(index, Code.REFUSED if malformed else Code.DENIED, finding.field, finding.message)
+        yield replace(remark, instead=finding.instead)
 
 
 def _error(index: int, code: Code, field: str, message: str) -> Remark:

@@ -62,13 +62,13 @@ _KINDS: Mapping[tuple[str, str], _Kind] = {
 class Candidate:
     """A pod as JSON, and its source. maker: `Kind namespace/name` of the object that it was made from, if any.
 
-    known: whether the input has its UID; then it exists already and has passed the webhooks.
+    exists: whether the input has its UID; then it exists already and has passed the webhooks.
     """
 
     body: dict[str, Any]
     index: int
     maker: str = ""
-    known: bool = False
+    exists: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -106,7 +106,7 @@ def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profi
 
     profile: the Kubernetes version whose CEL they use.
     """
-    store = Store(now=now or _after_all(objects), namespace=namespace)
+    store = Store(now=now or _default_now(objects), namespace=namespace)
     for index, obj in enumerate(objects):
         group, _, version = str(obj["apiVersion"]).rpartition("/")
         name = str(obj["kind"])
@@ -119,7 +119,7 @@ def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profi
                 raise _version_error(obj, kind)
             body = _completed(claims.upgraded(obj), index, kind, store)
             workload_kind = catalog.BY_GROUP.get((group, name))
-            value = _vetted(name, body, kind, profile)
+            value = _decode_valid(name, body, kind, profile)
             store.keep(workload_kind.key if workload_kind else name, value, index)
         except MalformedObjectError as error:
             store.problems.append((index, error))
@@ -131,19 +131,19 @@ def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profi
                 f"{name} {meta.name_in(body)} makes no pods here; those that the input shows are simulated"
             )
         if name == "Pod":
-            store.pods.append(Candidate(body, index, known=body["metadata"]["uid"] not in store.invented))
+            store.pods.append(Candidate(body, index, exists=body["metadata"]["uid"] not in store.invented))
     return store
 
 
-def _vetted(name: str, body: Json, kind: _Kind, profile: SchedulerProfile) -> Any:
+def _decode_valid(name: str, body: Json, kind: _Kind, profile: SchedulerProfile) -> Any:
     """Read an object that the API server would store. Raises MalformedObjectError with all of its problems."""
-    found = validation.problems(name, body, profile)
+    problems = validation.problems(name, body, profile)
     try:
         value = kind.read(body)
     except MalformedObjectError as error:
-        raise MalformedObjectError(name, error.name, tuple(dict.fromkeys((*error.problems, *found)))) from error
-    if found:
-        raise MalformedObjectError(name, meta.name_in(body), found)
+        raise MalformedObjectError(name, error.name, tuple(dict.fromkeys((*error.problems, *problems)))) from error
+    if problems:
+        raise MalformedObjectError(name, meta.name_in(body), problems)
     return value
 
 
@@ -177,7 +177,7 @@ def _namespace(name: str) -> Namespace:
     return Namespace(meta=Meta(name=name), labels={"kubernetes.io/metadata.name": name})
 
 
-def _after_all(objects: Iterable[Json]) -> datetime:
+def _default_now(objects: Iterable[Json]) -> datetime:
     times = [time for obj in objects if (time := _created(obj)) is not None]
     return max(times) + timedelta(minutes=1) if times else BEGINNING
 
@@ -201,8 +201,8 @@ def _version_error(obj: Json, kind: _Kind) -> MalformedObjectError:
 
 def _completed(obj: Json, index: int, kind: _Kind, store: Store) -> dict[str, Any]:
     """Return the object with the metadata that the API server would have filled in."""
-    given = obj.get("metadata")
-    data = dict(given) if isinstance(given, Mapping) else {}
+    metadata = obj.get("metadata")
+    data = dict(metadata) if isinstance(metadata, Mapping) else {}
     if not data.get("name") and isinstance(data.get("generateName"), str):
         data["name"] = f"{data['generateName']}{index:05}"
     if not data.get("name"):

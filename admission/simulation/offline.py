@@ -102,9 +102,9 @@ class _Run:
             fences=admission_ports.NoFences(fences(cluster_state.snapshot)),
         )
         self._leader = Leader.build(ports=ports, actor=ACTOR, epoch=EPOCH, settings=CycleSettings(steps=steps))
-        self._seen: dict[GangUid, GangReport] = {}
+        self._reports: dict[GangUid, GangReport] = {}
         self._running: list[GangUid] = []
-        self._at_first: frozenset[GangUid] = frozenset()
+        self._initially_running: frozenset[GangUid] = frozenset()
         self._order: dict[GangUid, int] = {}
         self._keys: dict[GangUid, str] = {}
         self._evicted: dict[str, Evicted] = {}
@@ -122,7 +122,7 @@ class _Run:
         entries = opening_balance.entries(running, self._cluster_state.snapshot, at=self._now, actor=ACTOR)
         await self._ledger.post_all([*entries], epoch=EPOCH)
         self._running = [group.uid for group in running]
-        self._at_first = frozenset(self._running)
+        self._initially_running = frozenset(self._running)
 
     async def cycle(self) -> CycleResult:
         """Run one cycle, and let kube-scheduler start the admitted pods."""
@@ -136,14 +136,14 @@ class _Run:
                 self._order[uid] = len(self._order) + 1
             if uid not in self._running:
                 self._running.append(uid)
-        shown = {report.key: uid for uid, report in self._seen.items()}
+        uids_by_key = {report.key: uid for uid, report in self._reports.items()}
         for report in result.gangs:
-            if report.key in self._evicted and shown.get(report.key, report.uid) != report.uid:
+            if report.key in self._evicted and uids_by_key.get(report.key, report.uid) != report.uid:
                 continue
-            known = self._seen.get(report.uid)
+            previous = self._reports.get(report.uid)
             # A gang that has ended has no plan any more; the result shows the plan that it was admitted with.
-            if report.plan or known is None or not known.plan:
-                self._seen[report.uid] = report
+            if report.plan or previous is None or not previous.plan:
+                self._reports[report.uid] = report
         self._cluster.schedule(self._ledger.book)
         self._now += STEP
         return result
@@ -163,8 +163,10 @@ class _Run:
 
     def outcome(self, result: CycleResult) -> Outcome:
         refused = self._cluster_state.refusals
-        known = _Names({report.key: self._key(report) for report in self._seen.values()})
-        reported = [self._with_names(report, known) for uid, report in self._seen.items() if uid not in refused]
+        display_names = _DisplayNames({report.key: self._key(report) for report in self._reports.values()})
+        reported = [
+            self._with_names(report, display_names) for uid, report in self._reports.items() if uid not in refused
+        ]
         reported += [_refused(refusal) for refusal in refused.values()]
         reported.sort(
             key=lambda gang: (gang.verdict is not Verdict.ADMITTED, gang.order or 0, gang.namespace, gang.name)
@@ -178,21 +180,23 @@ class _Run:
             return f"{report.namespace}/{workload.name}"
         return report.key
 
-    def _with_names(self, report: GangReport, known: "_Names") -> GangOutcome:
+    def _with_names(self, report: GangReport, display_names: "_DisplayNames") -> GangOutcome:
         if report.key in self._evicted:
-            return self._taken_back(report, self._evicted[report.key], known)
+            return self._evicted_outcome(report, self._evicted[report.key], display_names)
         order = self._order.get(report.uid)
-        ran = report.uid in self._at_first
-        hold = None if ran or order is not None else report.hold
-        message = "its pods run already" if ran else ""
+        was_running = report.uid in self._initially_running
+        hold = None if was_running or order is not None else report.hold
+        message = "its pods run already" if was_running else ""
         return GangOutcome(
             namespace=report.namespace,
             name=self._key(report).rpartition("/")[2],
             queue=report.queue,
             verdict=_verdict(hold),
             reason=hold.reason if hold else None,
-            message=known.spoken(hold.message) if hold else message,
-            details={name: known.spoken_detail(value) for name, value in hold.details.items()} if hold else {},
+            message=display_names.with_names(hold.message) if hold else message,
+            details={name: display_names.detail_with_names(value) for name, value in hold.details.items()}
+            if hold
+            else {},
             placement=report.placement,
             topology=report.topology,
             order=order,
@@ -200,7 +204,7 @@ class _Run:
             charges=report.charges,
         )
 
-    def _taken_back(self, report: GangReport, evicted: Evicted, known: "_Names") -> GangOutcome:
+    def _evicted_outcome(self, report: GangReport, evicted: Evicted, display_names: "_DisplayNames") -> GangOutcome:
         """Return the result of an evicted gang: no controller recreates its pods here."""
         return GangOutcome(
             namespace=report.namespace,
@@ -208,8 +212,8 @@ class _Run:
             queue=report.queue,
             verdict=Verdict.HELD,
             reason=evicted.reason,
-            message=f"it is evicted as a whole: {known.spoken(evicted.message)}",
-            details={"madeRoomFor": known.spoken(evicted.made_room_for)} if evicted.made_room_for else {},
+            message=f"it is evicted as a whole: {display_names.with_names(evicted.message)}",
+            details={"madeRoomFor": display_names.with_names(evicted.made_room_for)} if evicted.made_room_for else {},
         )
 
 
@@ -219,21 +223,21 @@ def fences(snapshot: Snapshot) -> Barriers:
     return Barriers(fence=tuple(drivers), rules=dict.fromkeys(drivers, meta.EPOCH), policy=meta.EPOCH)
 
 
-class _Names:
+class _DisplayNames:
     """The names of gangs for people, also used to replace keys in messages."""
 
     def __init__(self, by_key: Mapping[str, str]) -> None:
-        self._others = {key: name for key, name in by_key.items() if key != name}
+        self._replaced = {key: name for key, name in by_key.items() if key != name}
 
-    def spoken(self, text: str) -> str:
-        for key, name in self._others.items():
+    def with_names(self, text: str) -> str:
+        for key, name in self._replaced.items():
             text = text.replace(key, name)
         return text
 
-    def spoken_detail(self, value: Detail) -> Detail:
+    def detail_with_names(self, value: Detail) -> Detail:
         if isinstance(value, list):
-            return [self.spoken(item) for item in value]
-        return self.spoken(value) if isinstance(value, str) else value
+            return [self.with_names(item) for item in value]
+        return self.with_names(value) if isinstance(value, str) else value
 
 
 def _verdict(hold: Hold | Denial | None) -> Verdict:

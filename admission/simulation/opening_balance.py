@@ -24,7 +24,7 @@ from admission.errors import FixError
 from admission.lifecycle import transitions
 from admission.workloads.gangs import Group
 
-Seated = list[tuple[Pod, list[Claim]]]
+BoundPods = list[tuple[Pod, list[Claim]]]
 """Bound pods, each with its allocated claims."""
 
 
@@ -38,12 +38,14 @@ def entries(groups: Iterable[Group], snapshot: Snapshot, *, at: datetime, actor:
     claims = extended_resources.index_claims(snapshot)
     charged: set[Uid] = set()
     for group in groups:
-        seated = [(pod, _allocated(pod, snapshot, claims)) for pod in placed(group)]
-        own = {claim.meta.uid: claim for _, claims in seated for claim in claims if claim.meta.uid not in charged}
-        charged |= own.keys()
-        held = {uid: _holding(claim, devices, meters) for uid, claim in own.items()}
-        held |= {one.claim_uid: one for one in _plugged(seated, snapshot, meters)}
-        reservation = _reservation(group, seated, held, at=at, actor=actor)
+        bound_pods = [(pod, _allocated(pod, snapshot, claims)) for pod in placed(group)]
+        uncharged = {
+            claim.meta.uid: claim for _, claims in bound_pods for claim in claims if claim.meta.uid not in charged
+        }
+        charged |= uncharged.keys()
+        held = {uid: _holding(claim, devices, meters) for uid, claim in uncharged.items()}
+        held |= {holding.claim_uid: holding for holding in _plugin_resources(bound_pods, snapshot, meters)}
+        reservation = _reservation(group, bound_pods, held, at=at, actor=actor)
         yield reservation
         yield from _settlement(reservation, held, at=at, actor=actor)
 
@@ -74,11 +76,11 @@ def _holding(claim: Claim, devices: Mapping[DeviceId, Device], meters: Meters) -
     )
 
 
-def _plugged(seated: Seated, snapshot: Snapshot, meters: Meters) -> Iterator[Holding]:
+def _plugin_resources(bound_pods: BoundPods, snapshot: Snapshot, meters: Meters) -> Iterator[Holding]:
     """Yield the pods' resources from device plugins: the extended resources that no claim was made for."""
-    for pod, claims in seated:
-        made = [claim.spec for claim in claims if claim.meta.uid == names.extended_claim(pod.meta.uid)]
-        served = {option.device_class for spec in made for option in device_meters.options_of(spec).values()}
+    for pod, claims in bound_pods:
+        specs = [claim.spec for claim in claims if claim.meta.uid == names.extended_claim(pod.meta.uid)]
+        served = {option.device_class for spec in specs for option in device_meters.options_of(spec).values()}
         offered = extended_resources.resources_of(pod.containers, snapshot.classes)
         by_devices = [name for name in offered if extended_resources.class_of(name, snapshot.classes) in served]
         held = holdings.of_pod(meters, pod.meta.uid, pod.meta.key, holdings.by_plugins(pod.requests, by_devices))
@@ -89,38 +91,44 @@ def _plugged(seated: Seated, snapshot: Snapshot, meters: Meters) -> Iterator[Hol
 def _charge(claim: Claim, devices: Mapping[DeviceId, Device], meters: Meters) -> Charge:
     """Return the charge by today's meters for the devices that are still in a slice."""
     results = claim.allocation.devices if claim.allocation else ()
-    known = [result for result in results if result.device in devices]
-    given = [
+    present = [result for result in results if result.device in devices]
+    priced = [
         PricedDevice(result.given, devices[result.device], result.admin_access, result.consumed or None)
-        for result in known
+        for result in present
     ]
-    charge = device_meters.charge(meters, claim.spec, given)
+    charge = device_meters.charge(meters, claim.spec, priced)
     if isinstance(charge, ChargeError):
         raise FixError(f"claim {claim.meta.key} is allocated but cannot be charged: {charge.message}")
     return charge
 
 
-def _reservation(group: Group, seated: Seated, held: Mapping[Uid, Holding], *, at: datetime, actor: str) -> Entry:
+def _reservation(
+    group: Group, bound_pods: BoundPods, held: Mapping[Uid, Holding], *, at: datetime, actor: str
+) -> Entry:
     return books.reserve(
         gang_uid=group.uid,
         gang=group.key,
         queue=group.queue,
         seats=[
-            Seat(pod_uid=pod.meta.uid, pod=pod.meta.key, node=pod.node, claims=tuple(c.meta.uid for c in claims))
-            for pod, claims in seated
+            Seat(
+                pod_uid=pod.meta.uid, pod=pod.meta.key, node=pod.node, claims=tuple(claim.meta.uid for claim in claims)
+            )
+            for pod, claims in bound_pods
         ],
         holdings=held.values(),
         at=at,
         actor=actor,
         reason="its pods run already",
         on_behalf_of=group.key,
-        user=next((pod.user for pod, _ in seated if pod.user), ""),
+        user=next((pod.user for pod, _ in bound_pods if pod.user), ""),
     )
 
 
 def _settlement(reservation: Entry, held: Mapping[Uid, Holding], *, at: datetime, actor: str) -> Iterator[Entry]:
     placement = books.Book().apply(reservation).placements[reservation.gang_uid]
-    allocated = {uid: books.Allocated(one.devices, one.charge, one.classes) for uid, one in held.items()}
+    allocated = {
+        uid: books.Allocated(holding.devices, holding.charge, holding.classes) for uid, holding in held.items()
+    }
     entry = books.settle(placement, allocated, at=at, actor=actor)
     if entry is not None:
         yield entry

@@ -24,22 +24,22 @@ from admission.workloads.kinds import catalog, registry
 from admission.workloads.suspendable import Holdable
 
 
-def made(store: Store, snapshot: Snapshot) -> Iterator[Candidate]:
+def candidates(store: Store, snapshot: Snapshot) -> Iterator[Candidate]:
     """Yield the pods that would be made. A failure is recorded in the store as a problem of the object."""
-    of_pods = {uid for pod in store.pods for uid in _owners(pod.body)}
+    owners_of_pods = {uid for pod in store.pods for uid in _owners(pod.body)}
     for job in snapshot.jobs.values():
-        if not job.finished and job.meta.deleted is None and job.meta.uid not in of_pods:
-            yield from _of_job(job, store)
+        if not job.finished and job.meta.deleted is None and job.meta.uid not in owners_of_pods:
+            yield from _from_job(job, store)
     parents = [(kind, parent) for kind in suspendable.ALL for parent in snapshot.parents.get(kind.key, {}).values()]
-    below = [job.meta for job in snapshot.jobs.values()]
-    below += [one.meta for found in snapshot.parents.values() for one in found.values()]
-    shown = of_pods.union(owner.uid for one in below for owner in one.owners)
+    children = [job.meta for job in snapshot.jobs.values()]
+    children += [one.meta for found in snapshot.parents.values() for one in found.values()]
+    with_children = owners_of_pods.union(owner.uid for one in children for owner in one.owners)
     for kind, parent in parents:
-        if parent.meta.deleted is None and parent.meta.uid not in shown:
-            yield from _of_parent(kind, parent, store)
+        if parent.meta.deleted is None and parent.meta.uid not in with_children:
+            yield from _from_parent(kind, parent, store)
 
 
-def _of_job(job: Job, store: Store) -> Iterator[Candidate]:
+def _from_job(job: Job, store: Store) -> Iterator[Candidate]:
     if _is_stopped("Job", job.meta, store, suspended=job.suspended):
         return
     maker = _Maker(
@@ -53,7 +53,7 @@ def _of_job(job: Job, store: Store) -> Iterator[Candidate]:
     yield from maker.pods(suspendable.job_templates(job))
 
 
-def _of_parent(kind: Holdable, parent: Parent, store: Store) -> Iterator[Candidate]:
+def _from_parent(kind: Holdable, parent: Parent, store: Store) -> Iterator[Candidate]:
     body = store.bodies[kind.key, parent.meta.key]
     suspended = registry.is_suspended(Reader(body), kind.suspend)
     if parent.finished or _is_stopped(kind.kind, parent.meta, store, suspended=suspended):

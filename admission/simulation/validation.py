@@ -20,9 +20,9 @@ def problems(kind: str, obj: Json, profile: SchedulerProfile) -> tuple[Problem, 
         text = selector.child("cel").raw("expression")
         # The rules of the kind report an expression that is too long or not a text.
         if isinstance(text, str) and 0 < len(text.encode(errors="replace")) <= claims.LONGEST_EXPRESSION:
-            objection = _objection(text, profile.cel)
-            if objection is not None:
-                selector.problem("cel.expression", f"is not CEL that Kubernetes takes: {objection.message}")
+            refusal = _objection(text, profile.cel)
+            if refusal is not None:
+                selector.problem("cel.expression", f"is not CEL that Kubernetes takes: {refusal.message}")
     return tuple(dict.fromkeys((*objects.problems(kind, obj), *reader.problems)))
 
 

@@ -101,7 +101,7 @@ def gang(group: Group, inputs: StatusInputs) -> GangReport:
         phase=phase,
         pods=len(group.pods) - expected,
         expected=expected,
-        hold=as_reported(_hold(decision), inputs.snapshot)
+        hold=with_malformed_hardware(_hold(decision), inputs.snapshot)
         or (inputs.placement_holds.get(group.uid) if phase is Phase.RESERVED else None),
         position=decision.position if is_waiting and decision is not None else None,
         plan=_plan(placement),
@@ -281,7 +281,7 @@ SHORTAGE_REASONS = frozenset({HoldReason.NO_FEASIBLE_PLACEMENT, HoldReason.DEVIC
 HARDWARE_KINDS = ("ResourceSlice", "Node", "DeviceClass")
 
 
-def as_reported(hold: Hold | Denial | None, snapshot: Snapshot) -> Hold | Denial | None:
+def with_malformed_hardware(hold: Hold | Denial | None, snapshot: Snapshot) -> Hold | Denial | None:
     """Return the hold; if devices are missing, with the first malformed hardware object, its field and the fix.
 
     Malformed objects take no part in decisions. Without this, a gang that waits would be reported as if no device

@@ -145,7 +145,7 @@ class GangStatusCache:
         group = self.groups.get(uid)
         if group is None:
             return None
-        report = faults.spared(During.REPORTING, group.key, lambda: status_gang.gang(group, inputs), defects)
+        report = faults.guard(During.REPORTING, group.key, lambda: status_gang.gang(group, inputs), defects)
         if report is None:
             self._failed.add(uid)
             return None

@@ -70,12 +70,14 @@ _encoder = msgspec.json.Encoder()
 def read(body: bytes) -> Review | None:
     """Read a review of a new pod, with only the fields of `PodHead`. None: use `admission_review`."""
     try:
-        sent = _decoder.decode(body)
+        decoded = _decoder.decode(body)
     except (ValueError, RecursionError):
         return None
-    request, resource = sent.request, sent.request.resource
-    usual = sent.kind == "AdmissionReview" and sent.apiVersion == API_VERSION and request.operation == "CREATE"
-    if not usual or not request.uid or (resource.group, resource.resource) != ("", "pods"):
+    request, resource = decoded.request, decoded.request.resource
+    is_supported = (
+        decoded.kind == "AdmissionReview" and decoded.apiVersion == API_VERSION and request.operation == "CREATE"
+    )
+    if not is_supported or not request.uid or (resource.group, resource.resource) != ("", "pods"):
         return None
     return Review(
         uid=request.uid,

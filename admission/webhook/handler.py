@@ -66,13 +66,13 @@ def answer(body: bytes, judge: Judge) -> Answer:
     review = codec.read(body)
     if review is None:
         try:
-            sent = msgspec.json.decode(body)
+            decoded = msgspec.json.decode(body)
         except (ValueError, RecursionError) as error:
             return Answer(400, status(400, f"the body is not JSON: {_short(error)}"), Outcome.MALFORMED)
         try:
-            review = admission_review.decode(sent)
+            review = admission_review.decode(decoded)
         except MalformedObjectError as error:
-            return _malformed(sent, error)
+            return _malformed(decoded, error)
     try:
         verdict = judge(review)
     except RetryError as error:
@@ -101,8 +101,8 @@ def status(code: int, message: str) -> bytes:
     return msgspec.json.encode(value)
 
 
-def _malformed(sent: Any, error: MalformedObjectError) -> Answer:
-    request = sent.get("request") if isinstance(sent, Mapping) else None
+def _malformed(decoded: Any, error: MalformedObjectError) -> Answer:
+    request = decoded.get("request") if isinstance(decoded, Mapping) else None
     uid = request.get("uid") if isinstance(request, Mapping) else None
     if isinstance(uid, str) and uid:
         return Answer(200, encode(uid, admission_review.refuse_malformed(error)), Outcome.MALFORMED)

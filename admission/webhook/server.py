@@ -344,14 +344,14 @@ def _endpoint(name: str, server: Server, judge: Judge) -> Handler:
             return _busy(max_reviews)
         server.in_flight += 1
         try:
-            began = perf_counter()
+            started_at = perf_counter()
             body = await _body(request, read_timeout)
             if trace is None:
                 answer = _answer(body, judge)
             else:
                 with trace(name, request.headers.get("traceparent", ""), judge) as traced:
                     answer = _answer(body, traced)
-            observe(name, answer.outcome, perf_counter() - began, answer.reason)
+            observe(name, answer.outcome, perf_counter() - started_at, answer.reason)
             response = web.Response(status=answer.code, body=answer.body, content_type="application/json")
             if answer.outcome is Outcome.UNREADY:
                 response.headers.update(RETRY_AFTER)

@@ -35,7 +35,7 @@ class GangCache:
     """
 
     _positions: dict[str, QueuePosition] = field(default_factory=dict)
-    """The places of evicted gangs whose controllers create them again as other gangs, by `Identity.line`."""
+    """The places of evicted gangs whose controllers create them again as other gangs, by `Identity.position_key`."""
     _snapshot: Snapshot = field(default_factory=Snapshot)
     _placements: Mapping[GangUid, Placement] = field(default_factory=dict)
     _leaving: frozenset[Uid] = frozenset()

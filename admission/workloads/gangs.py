@@ -24,9 +24,9 @@ class Group:
 
     pods: those that have not ended and are not being deleted. ended: those that have succeeded or failed. waiting:
     those that are gated and have no seat. first_queued: its place in the order, which it gets again after an eviction.
-    queued_since: its place now; for a running gang, that of the oldest pod that waits to join it. over: how many of the
-    pods that it needs have ended and will not be replaced. in_full: whether exactly its running pods fill all of its
-    places, so that there is nothing to do for it.
+    queued_since: its place now; for a running gang, that of the oldest pod that waits to join it. done_count: how many
+    of the pods that it needs have ended and will not be replaced. is_complete: whether exactly its running pods fill
+    all of its places, so that there is nothing to do for it.
     """
 
     identity: Identity
@@ -39,16 +39,18 @@ class Group:
     placement: Placement | None = None
     record: Gang | None = None
     deadline: timedelta | None = None
-    over: int = 0
+    done_count: int = 0
     waiting: tuple[Pod, ...] = field(init=False, compare=False, repr=False)
-    in_full: bool = field(init=False, compare=False, repr=False)
+    is_complete: bool = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         waiting = tuple(pod for pod in self.pods if pod.gated and not self._is_seated(pod))
         object.__setattr__(self, "waiting", waiting)
         seats = self.placement.seats if self.placement is not None else {}
-        in_full = 0 < len(seats) == len(self.pods) and all(pod.meta.uid in seats and _runs(pod) for pod in self.pods)
-        object.__setattr__(self, "in_full", in_full)
+        is_complete = 0 < len(seats) == len(self.pods) and all(
+            pod.meta.uid in seats and _runs(pod) for pod in self.pods
+        )
+        object.__setattr__(self, "is_complete", is_complete)
 
     @property
     def key(self) -> str:
@@ -67,7 +69,7 @@ class Group:
     def still_needed(self) -> int:
         """Return how many unfinished pods it needs; at least one."""
         most = self.identity.size if self.identity.elastic else self.identity.needed
-        return max(min(self.identity.needed, most - self.over), 1)
+        return max(min(self.identity.needed, most - self.done_count), 1)
 
     def without(self, pods: Collection[Pod]) -> "Group":
         """Return the gang without some of its pods."""
@@ -75,7 +77,7 @@ class Group:
         return replace(self, pods=tuple(pod for pod in self.pods if pod.meta.uid not in removed))
 
     @property
-    def half_open(self) -> tuple[Pod, ...]:
+    def granted_pods(self) -> tuple[Pod, ...]:
         """Return the pods that have a seat but whose gate is still closed: granted, not yet placed."""
         return tuple(pod for pod in self.pods if pod.gated and self._is_seated(pod))
 
@@ -186,7 +188,7 @@ def _group(members: _Members, placement: Placement | None, snapshot: Snapshot) -
         placement=placement,
         record=record,
         deadline=registry.latest(members.deadlines),
-        over=succeeded.done_count(members.identity, members.alive, members.ended, snapshot.jobs),
+        done_count=succeeded.done_count(members.identity, members.alive, members.ended, snapshot.jobs),
     )
     if not group.runs or not group.waiting:
         return group

@@ -66,7 +66,7 @@ def replacement_entry(group: Group, snapshot: Snapshot, *, at: datetime, actor: 
         subgroup = gangs.subgroup_of(pod)
         found = (at for at, (one, own_subgroup) in enumerate(unmatched) if subgroups.allows(subgroup, own_subgroup))
         replacement = next((at for at in found if _difference(pod, unmatched[at][0], snapshot) is None), None)
-        if replacement is None and len(arrived) < group.identity.size - group.over:
+        if replacement is None and len(arrived) < group.identity.size - group.done_count:
             return None  # elastic: enough pods have come, and the one for this place may come last
         if replacement is None:
             first, _ = unmatched[0]
@@ -88,18 +88,18 @@ def mismatched(awaiting: Sequence[Group], groups: Iterable[Group]) -> dict[GangU
         # The last one is the latest: without this test, thousands of gangs with only expected pods would be searched.
         has_real_pods = group.waiting and not names.is_expected(group.waiting[-1].meta.uid)
         for pod in group.waiting if has_real_pods else ():
-            expecting = waiting_for.get(pod.meta.controller.uid) if pod.meta.controller is not None else None
-            if expecting is None or expecting.uid == group.uid or names.is_expected(pod.meta.uid):
+            awaiting_gang = waiting_for.get(pod.meta.controller.uid) if pod.meta.controller is not None else None
+            if awaiting_gang is None or awaiting_gang.uid == group.uid or names.is_expected(pod.meta.uid):
                 continue
-            if pod.meta.namespace == expecting.identity.namespace:
-                found.setdefault(expecting.uid, []).append(pod)
+            if pod.meta.namespace == awaiting_gang.identity.namespace:
+                found.setdefault(awaiting_gang.uid, []).append(pod)
     return found
 
 
 def _are_all_remaining(arrived: Sequence[Pod], group: Group) -> bool:
     """Whether no more pods come, since all others have succeeded. Ended pods that are being deleted prove nothing."""
     kept_place = all(pod.meta.deleted is None for pod in group.ended)
-    return kept_place and group.over > 0 and len(arrived) >= group.identity.size - group.over
+    return kept_place and group.done_count > 0 and len(arrived) >= group.identity.size - group.done_count
 
 
 class _SubgroupMapping:

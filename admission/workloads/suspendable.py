@@ -84,7 +84,7 @@ class Workload:
         return not self.obj.suspended and held(self.meta) is Held.STARTED
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether it makes no more pods."""
         return self.meta.deleted is not None or self.obj.finished
 

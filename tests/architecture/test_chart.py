@@ -147,7 +147,7 @@ def _described(line: int, lines: list[str]) -> str:
 
 
 @pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
-def test_what_is_asked_of_prometheus_is_promql_about_metrics_that_exist(query: str) -> None:
+def test_prometheus_queries_are_promql_over_existing_metrics(query: str) -> None:
     promql_parser.parse(query)
 
     asked = {word for word in re.findall(r"[a-z_]+(?=[{\[ )]|$)", query) if word.startswith(("muster_", "apiserver_"))}

@@ -36,7 +36,7 @@ def said(stage: list[tuple[str, str]], name: str) -> list[str]:
     return [words for instruction, words in stage if instruction == name]
 
 
-def test_what_is_installed_is_what_the_lock_says() -> None:
+def test_installed_packages_are_those_of_the_lock_file() -> None:
     build, _ = stages()
     commands = [command for words in said(build, "RUN") for command in words.split(" && ")]
     [_, libraries, builder, wheel, installed, *_] = commands
@@ -60,7 +60,7 @@ def test_the_image_has_the_installation_and_nothing_of_its_making() -> None:
     assert said(image, "ADD") == []
 
 
-def test_it_runs_as_nobody_in_particular_and_needs_no_shell() -> None:
+def test_the_image_runs_as_an_unprivileged_user_without_a_shell() -> None:
     _, image = stages()
     values = yaml.safe_load((ROOT / "deploy/chart/values.yaml").read_text())
 
@@ -81,7 +81,7 @@ def test_every_base_is_named_once_with_a_version() -> None:
     assert re.fullmatch(r"PYTHON=python:3\.\d+-slim-[a-z]+", base)
 
 
-def test_whatever_is_copied_exists_and_goes_to_the_builder() -> None:
+def test_every_copied_path_exists_and_goes_to_the_builder() -> None:
     build, _ = stages()
     copied = [path for words in said(build, "COPY") for path in words.split()[:-1]]
 

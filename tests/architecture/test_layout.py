@@ -41,6 +41,34 @@ NOUNS = {
 """Words in -ing that are nouns of their field."""
 
 
+PRIVATE_WORDS = set(
+    re.findall(
+        r"\w+",
+        """
+        alike alikes allotment allotting anew appraisal appraising aside asking assuming awaited away board boards
+        breaching card carrying census chooser claiming crew deck desk displaced doors doubt doubting emptied entering
+        entitlements entrance expecting families flaw flaws foretelling gathering giving guarding heeding hired hopes
+        hosting imagined judging kinship lack landing lending lineage lingering lining making meeting mend mended
+        namesakes objected ousting outbox outlook pasts pauses paying placer promise promised purse quirks reaching
+        realm recall recalling reclaiming regained rehearsing remembering reserving resting retelling rooms sacrifice
+        scenes shelf shelving sight sights spot standing stay stepping stir stock strays succeeding sweep taking tell
+        tenancy tenants tenure thinning told town trait traps understudy untold upkeep vaults vetting visit waking
+        wanting ward world worlds
+        """,
+    )
+)
+"""What the code called things before its names were the field's."""
+
+TERMS_OF_THE_FIELD = {"lending_limit", "promised"}
+"""Names with such a word that Kueue, or a status of Muster, has."""
+
+DEFINITION = re.compile(
+    r"(?:def|class) (\w+)[(:\[]|(?:\)|import \w+) as (\w+)|for (\w+)(?:, \w+)* in "
+    r"|^ *(?:self\.)?(\w+)(?:, \w+)*(?:: [^=\n]+)? = |[(*] ?(\w+): [\w\"]+[,)\[ ]|, (\w+): \w+[,)\[.]",
+    re.MULTILINE,
+)
+"""A function or class, an alias, a variable or attribute, a parameter."""
+
 IMPORT = re.compile(r"^ *from (admission[\w.]*) import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
 """An import of ours, as ruff formats it: the module, then the names, in parentheses or not."""
 
@@ -98,6 +126,16 @@ def test_a_package_has_about_a_dozen_modules() -> None:
     assert {name: count for name, count in modules.items() if count > MOST_MODULES}.keys() == LARGER.keys()
 
 
+def test_a_package_has_one_job() -> None:
+    """Its docstring opens with it, in one sentence that needs no "and"."""
+    openings = {
+        _name(package): re.split(r"\.(?:\s|$)", ast.get_docstring(ast.parse(TEXTS[package / "__init__.py"])) or "")[0]
+        for package in PACKAGES
+    }
+
+    assert {name: words for name, words in openings.items() if not words or re.search(r"\band\b", words)} == {}
+
+
 def test_what_a_package_shows_is_there() -> None:
     missing = [
         f"{_name(package)}: {name}"
@@ -129,6 +167,23 @@ def test_no_import_hides_behind_type_checking() -> None:
     ]
 
     assert hidden == []
+
+
+def test_no_name_is_of_the_private_language() -> None:
+    found = {
+        f"{_name(path)}: {name}"
+        for path, text in TEXTS.items()
+        for name in _defined(text)
+        if PRIVATE_WORDS & set(name.strip("_").split("_")) and name not in TERMS_OF_THE_FIELD
+    }
+
+    assert found == set()
+
+
+def _defined(text: str) -> set[str]:
+    """Return the names that a module defines, in snake case."""
+    names = {name for groups in DEFINITION.findall(text) for name in groups if name}
+    return {re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower() for name in names}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)

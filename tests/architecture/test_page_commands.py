@@ -21,7 +21,7 @@ SKIPPED: Counter[str] = Counter(
         "needs Docker and a registry": 1,
         "needs Kueue": 1,
         "needs books of months; tests/integration/test_ledger_closing_command.py closes them": 1,
-        "of a ledger in a file; tests/integration/test_ledger_restoring.py backs up and restores": 2,
+        "of a ledger in a file; tests/integration/test_ledger_restoration.py backs up and restores": 2,
         "plays a trace of yours; tests/unit play some": 1,
         "sets up or runs this repository": 6,
         "shows a file that has the traps; tests/unit lint them": 1,
@@ -71,11 +71,11 @@ def test_no_command_hides_in_a_block_that_is_not_run() -> None:
     )
 
 
-def test_what_is_not_run_is_counted_by_its_reason() -> None:
+def test_page_blocks_that_are_not_run_are_counted_by_reason() -> None:
     assert Counter(block.attributes["skip"] for block in SKIPS) == SKIPPED, MEND
 
 
-def test_what_is_the_same_elsewhere_is_run_there() -> None:
+def test_a_page_block_skipped_as_a_repetition_is_run_elsewhere() -> None:
     there = [block for block in TYPED if block.page == "docs/install.md" and commanding.runs(block, offline=False)]
     run = {line for block in there for line in block.text.splitlines()}
 
@@ -95,7 +95,7 @@ def test_examples_of_the_help_are_in_the_reference_of_commands_alone() -> None:
 
 
 @pytest.mark.parametrize("block", SKIPS, ids=lambda block: block.place)
-def test_what_is_not_run_names_what_there_is(block: Block) -> None:
+def test_a_page_block_that_is_not_run_names_existing_commands(block: Block) -> None:
     for line in "\n".join(step.command for step in commanding.steps(block)).splitlines():
         named = re.findall(r"\b(?:config|deploy)/[\w./-]+", line)
         assert [path for path in named if "=" not in path and not (pages.ROOT / path).exists()] == []
@@ -130,7 +130,7 @@ def test_commands_in_sentences_are_known_from_those_that_only_are_like_them() ->
     assert commands.unknown("muster why POD --colour=never") == ["--colour=never"]
 
 
-def test_what_changes_a_cluster_stands_in_blocks() -> None:
+def test_commands_that_change_a_cluster_stand_in_blocks() -> None:
     """But for what a table of the chart's values can only say in a sentence."""
     asking = ("get", "describe", "explain")
     others = [said for said in SAID if said.tool != "muster" and said.complete and said.words[0] not in asking]

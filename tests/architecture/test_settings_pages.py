@@ -16,7 +16,7 @@ SHIPPED = resources.config() / "default.toml"
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_what_is_written_is_what_the_schema_says(name: str) -> None:
+def test_the_written_settings_pages_equal_those_from_the_schema(name: str) -> None:
     path = ROOT / name
     if os.environ.get("MUSTER_REGENERATE") == "1":
         path.write_text(WRITTEN[name]())

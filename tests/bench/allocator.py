@@ -149,7 +149,7 @@ def _ask_all(allocator: Allocator, question: Question, names: Iterable[NodeName]
 def _taken(cluster: ClusterState, question: Question, allocator: Allocator, name: NodeName) -> ClusterState:
     found = allocator.allocate(question, name)
     assert isinstance(found, Allocated)
-    return cluster_state.also(cluster, found.uses[0], Holder(claim="team/other"))
+    return cluster_state.with_devices(cluster, found.uses[0], Holder(claim="team/other"))
 
 
 def _changed(snapshot: Snapshot, name: NodeName) -> Snapshot:

@@ -73,9 +73,9 @@ def snapshot() -> Snapshot:
     )
 
 
-def reviews(door: str, shape: Shape = Shape.ONE) -> list[dict[str, Any]]:
+def reviews(endpoint: str, shape: Shape = Shape.ONE) -> list[dict[str, Any]]:
     """Return reviews of pods of several namespaces; half of them leave the queue to the default."""
-    return [_review(at, shape, door=door, named=bool(at % 2)) for at in range(BODIES)]
+    return [_review(at, shape, endpoint=endpoint, named=bool(at % 2)) for at in range(BODIES)]
 
 
 def _ruled_namespace(at: int) -> tuple[str, str]:
@@ -142,14 +142,14 @@ def _ruled_template() -> dict[str, Any]:
     return {"spec": {"metadata": {"labels": {"team": RULED_TEAM}}, "spec": {"devices": {"requests": [request]}}}}
 
 
-def _review(at: int, shape: Shape, *, door: str, named: bool) -> dict[str, Any]:
+def _review(at: int, shape: Shape, *, endpoint: str, named: bool) -> dict[str, Any]:
     ruled = shape is Shape.RULED
     namespace, team = _ruled_namespace(at) if ruled else _namespace(at * (NAMESPACES // BODIES))
     pod = copy.deepcopy(_pod(at, namespace))
     _ask(pod, [f"gpus-{number}" for number in range(CLAIMS)] if ruled else ["gpus"] * (shape is Shape.ONE))
-    if named or door == "validate":
+    if named or endpoint == "validate":
         pod["metadata"]["labels"][names.QUEUE] = RULED_QUEUE if ruled else team
-    if door == "validate":
+    if endpoint == "validate":
         pod["spec"]["schedulingGates"] = [{"name": names.GATE}]
     return {
         "kind": "AdmissionReview",

@@ -29,7 +29,7 @@ from rich.table import Table
 
 from tests.bench import webhook
 from tests.bench.admission import WAYS, namespace_of, running_muster
-from tests.bench.serving import DOORS, HOST
+from tests.bench.serving import ENDPOINTS, HOST
 from tests.controlplane import ControlPlane, fleet, workloads
 from tests.controlplane.clients import Client
 from tests.controlplane.namespaces import Namespace
@@ -98,10 +98,10 @@ def _asking(control_plane: ControlPlane, server: webhook.Running) -> dict[str, N
     asked = {"matchLabels": {"kubernetes.io/metadata.name": namespaces["muster"].name}}
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
     authority = base64.b64encode(server.authority.encode()).decode()
-    for kind, door in zip(("Mutating", "Validating"), DOORS, strict=True):
+    for kind, endpoint in zip(("Mutating", "Validating"), ENDPOINTS, strict=True):
         entry = {
-            "name": f"{door}.bench.example.com",
-            "clientConfig": {"url": f"https://{HOST}:{server.port}/{door}", "caBundle": authority},
+            "name": f"{endpoint}.bench.example.com",
+            "clientConfig": {"url": f"https://{HOST}:{server.port}/{endpoint}", "caBundle": authority},
             "namespaceSelector": asked,
             "rules": [rule],
             "sideEffects": "None",

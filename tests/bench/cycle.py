@@ -157,7 +157,7 @@ V = TypeVar("V")
 
 
 class _Objects(dict[K, V]):
-    """All objects of one kind. What was shown never changes and stays the same object, as in `cluster.tables`."""
+    """All objects of one kind. What was shown never changes and stays the same object, as in `kube.cache.store`."""
 
     _shown: Mapping[K, V] | None = None
 

@@ -17,7 +17,7 @@ from typing import Any
 from admission.api.kubernetes.access_review import Question, UserInfo
 from admission.api.values.names import API_VERSION
 from admission.dashboard import server
-from admission.dashboard.auth.rbac import Judge
+from admission.dashboard.auth.rbac import CachedReviewer
 from admission.dashboard.auth.session import Sessions
 from admission.dashboard.jinja_environment import Templates
 from admission.dashboard.request_context import AppContext
@@ -221,7 +221,7 @@ async def serve(folder: Path, queues: int, gangs: int) -> None:
     app_context = AppContext(
         cluster=years.CLUSTER,
         cluster_views=ClusterViews(DashboardStore(store), time.monotonic),
-        judge=Judge(Everything(), time.monotonic),
+        reviewer=CachedReviewer(Everything(), time.monotonic),
         ledger=ledger,
         sessions=Sessions(["a secret of thirty-two characters"], timedelta(hours=8)),
         templates=await asyncio.to_thread(Templates),

@@ -20,7 +20,7 @@ from typing import Any
 import uvloop
 
 from tests.bench import cluster
-from tests.bench.serving import DOORS, HOST
+from tests.bench.serving import ENDPOINTS, HOST
 
 DIGITS = len(cluster.SERIAL)
 BUFFER = 4_096
@@ -166,15 +166,15 @@ async def load(*, port: int, authority: str, shape: str, **span: Any) -> dict[st
 
 
 def _requests(shape: cluster.Shape) -> list[bytes]:
-    """Return requests as the API server sends them, to one door and the other in turn."""
-    bodies = {door: [json.dumps(review).encode() for review in cluster.reviews(door, shape)] for door in DOORS}
-    pairs = zip(*(bodies[door] for door in DOORS), strict=True)
-    return [_request(door, body) for pair in pairs for door, body in zip(DOORS, pair, strict=True)]
+    """Return requests as the API server sends them, to the mutating and the validating endpoint in turn."""
+    bodies = {path: [json.dumps(review).encode() for review in cluster.reviews(path, shape)] for path in ENDPOINTS}
+    pairs = zip(*(bodies[endpoint] for endpoint in ENDPOINTS), strict=True)
+    return [_request(endpoint, body) for pair in pairs for endpoint, body in zip(ENDPOINTS, pair, strict=True)]
 
 
-def _request(door: str, body: bytes) -> bytes:
+def _request(endpoint: str, body: bytes) -> bytes:
     head = (
-        f"POST /{door}?timeout=5s HTTP/1.1\r\nHost: {HOST}\r\nUser-Agent: kube-apiserver-admission\r\n"
+        f"POST /{endpoint}?timeout=5s HTTP/1.1\r\nHost: {HOST}\r\nUser-Agent: kube-apiserver-admission\r\n"
         f"Content-Length: {len(body)}\r\nAccept: application/json, */*\r\nContent-Type: application/json\r\n"
         "Accept-Encoding: gzip\r\n\r\n"
     )

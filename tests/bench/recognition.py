@@ -1,7 +1,8 @@
-"""Recognition: what it costs to find the gang of a pod, and what the door does with a pod that others make.
+"""Recognition: what it costs to find the gang of a pod, and what the webhook does with a pod that others make.
 
-Goal (issue 8): at most 50 µs for a pod in the webhook, and no request to the API server: the door and `identities` read
-a snapshot and have nothing else. Processor time, the least of several rounds, since what disturbs only ever adds.
+Goal (issue 8): at most 50 µs for a pod in the webhook, and no request to the API server: the webhook and
+`workloads.gang_key` read a snapshot and have nothing else. Processor time, the least of several
+rounds, since what disturbs only ever adds.
 """
 
 import time
@@ -29,14 +30,14 @@ JOBS, PODS = 2_500, 4
 
 
 def measure(*, rounds: int) -> dict[str, Any]:
-    """Return microseconds for a pod: of `identify` by kind, at the door by kind, and of counting all gangs anew."""
+    """Return microseconds for a pod: of `identify` by kind, in a review by kind, and of grouping all gangs anew."""
     recognised = {name: _least(rounds, _identify(*case)) for name, case in _cases().items()}
-    door = {name: _least(rounds, _judge(pod)) for name, pod in _at_the_door().items()}
-    beside = {name: took - door["a pod alone"] for name, took in door.items() if name != "a pod alone"}
+    review = {name: _least(rounds, _judge(pod)) for name, pod in _reviewed_pods().items()}
+    beside = {name: took - review["a pod alone"] for name, took in review.items() if name != "a pod alone"}
     return {
         "rounds": rounds,
         "identify_us": recognised,
-        "door_us": door,
+        "door_us": review,
         "door_beside_alone_us": beside,
         "count_us": _counted(rounds),
         "goal_us": GOAL_US,
@@ -47,7 +48,7 @@ def measure(*, rounds: int) -> dict[str, Any]:
 def table(result: dict[str, Any]) -> Table:
     """Return what was measured, for people."""
     shown = Table(title=f"Recognition, processor µs for a pod, least of {result['rounds']} rounds")
-    for column in ("", "whose gang is it", "at the door", "beside a pod alone"):
+    for column in ("", "whose gang is it", "in the webhook", "beside a pod alone"):
         shown.add_column(column, justify="right")
     for name in dict.fromkeys((*result["identify_us"], *result["door_us"])):
         numbers = (result[of].get(name) for of in ("identify_us", "door_us", "door_beside_alone_us"))
@@ -121,7 +122,7 @@ def _of_kueue() -> Manifest:
     return a_pod("kueue", labels={f"{key}name": "pair"}, **{f"{key}total-count": "2"})
 
 
-def _at_the_door() -> dict[str, Manifest]:
+def _reviewed_pods() -> dict[str, Manifest]:
     herd = Herd()
     return {
         "a pod alone": herd.put(a_pod("alone")),

@@ -27,33 +27,33 @@ from admission.webhook.tls import certificate as tls_certificate
 from tests.bench import cluster
 
 HOST = "127.0.0.1"
-DOORS = ("mutate", "validate")
+ENDPOINTS = ("mutate", "validate")
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
 def judges() -> dict[str, Judge]:
-    """Wire the doors as `app` does, over a cluster that does not change."""
+    """Wire the mutating and the validating webhook as `app` does, over a cluster that does not change."""
     view, rules = cluster.FrozenView(cluster.snapshot()), Rules(controller=cluster.CONTROLLER)
-    caches = reviewer.prepared(view.snapshot())
+    caches = reviewer.warm_caches(view.snapshot())
     return {
         "mutate": lambda review: reviewer.mutate(review, view, caches=caches),
         "validate": lambda review: reviewer.validate(review, view, rules=rules, caches=caches),
     }
 
 
-def answer_of(door: str) -> bytes:
+def answer_of(endpoint: str) -> bytes:
     """Return what Muster answers, for the plain server to repeat."""
-    review = admission_review.decode(cluster.reviews(door)[0])
-    return handler.encode(review.uid, judges()[door](review))
+    review = admission_review.decode(cluster.reviews(endpoint)[0])
+    return handler.encode(review.uid, judges()[endpoint](review))
 
 
 @asynccontextmanager
 async def muster(certificate: tls_certificate.Certificate, port: int) -> AsyncIterator[int]:
     """Serve the webhook as it is in production, metrics and all."""
     metrics = Metrics()
-    doors = judges()
+    both = judges()
     handlers = server.Handlers(
-        mutate=doors["mutate"], validate=doors["validate"], metrics=metrics.render, observe=metrics.record_review
+        mutate=both["mutate"], validate=both["validate"], metrics=metrics.render, observe=metrics.record_review
     )
     settings = server.Settings(host=HOST, port=port, shared=True, linger=timedelta(0), drain=timedelta(seconds=1))
     async with server.serving(settings, handlers, certificate) as running:
@@ -63,14 +63,14 @@ async def muster(certificate: tls_certificate.Certificate, port: int) -> AsyncIt
 @asynccontextmanager
 async def plain(certificate: tls_certificate.Certificate, port: int) -> AsyncIterator[int]:
     """Serve as little as possible."""
-    async with _bare({door: _constant(answer_of(door)) for door in DOORS}, certificate, port) as heard:
+    async with _bare({endpoint: _constant(answer_of(endpoint)) for endpoint in ENDPOINTS}, certificate, port) as heard:
         yield heard
 
 
 @asynccontextmanager
 async def allowing(certificate: tls_certificate.Certificate, port: int) -> AsyncIterator[int]:
     """Serve as little as an API server accepts."""
-    async with _bare(dict.fromkeys(DOORS, _allow), certificate, port) as heard:
+    async with _bare(dict.fromkeys(ENDPOINTS, _allow), certificate, port) as heard:
         yield heard
 
 

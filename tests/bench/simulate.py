@@ -65,10 +65,10 @@ def _plays(jobs: int, nodes: int, load: float) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for policy in Policy:
         start = time.process_time()
-        play = player.play(town, arrivals, policy)
+        play = player.replay(town, arrivals, policy)
         seconds = time.process_time() - start
         figures = replay_figures.figures(play)
-        wait = figures.whole.wait
+        wait = figures.total.wait
         found.append(
             {
                 "load": load,
@@ -81,11 +81,11 @@ def _plays(jobs: int, nodes: int, load: float) -> list[dict[str, Any]]:
                 "wait_p95_s": wait.p95,
                 "wait_p99_s": wait.p99,
                 "wait_longest_s": wait.longest,
-                "slowdown": figures.whole.slowdown,
+                "slowdown": figures.total.slowdown,
                 "utilisation": figures.utilisation[trace.DRIVER],
                 "makespan_s": figures.makespan.total_seconds(),
                 "fairness": figures.fairness,
-                "unstarted": figures.whole.jobs - figures.whole.started,
+                "unstarted": figures.total.jobs - figures.total.started,
             }
         )
     gc.unfreeze()

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from admission.ledger.db import bulk_insert, database_url, engines
 from admission.ledger.db.tables import GENESIS, balances, clusters, postings, transactions
 from admission.ledger.journal import hash_chain
-from admission.ledger.journal.hash_chain import Line, Said
+from admission.ledger.journal.hash_chain import HashedFields, Line
 
 CLUSTER = "bench"
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -40,7 +40,7 @@ _ACTOR = "muster-7d9c5b7f4-x2k9p"
 
 
 class Transaction(NamedTuple):
-    said: Said
+    said: HashedFields
     lines: list[Line]
 
 
@@ -152,8 +152,8 @@ def _uid(kind: str, number: int, part: int = 0) -> str:
 
 def _said(  # noqa: PLR0917
     kind: str, key: str, at: datetime, reason: str, queue: str, gang: _Gang | None = None, **opened: str
-) -> Said:
-    return Said(
+) -> HashedFields:
+    return HashedFields(
         kind=kind,
         key=key,
         at=hash_chain.instant(at),

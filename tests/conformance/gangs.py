@@ -99,7 +99,7 @@ def _first_fit(planned: PlannedPod, fresh: Sequence[Claim], cluster: ClusterStat
     if found.devices != tuple(claim.devices for claim in planned.claims):
         return f"pod {planned.pod} gets {found.devices}"
     for claim, uses in zip(planned.claims, found.uses, strict=True):
-        cluster = cluster_state.also(cluster, uses, Holder(claim=claim.claim))
+        cluster = cluster_state.with_devices(cluster, uses, Holder(claim=claim.claim))
     return cluster
 
 
@@ -114,7 +114,7 @@ def _accepted(planned: PlannedPod, fresh: Sequence[Claim], cluster: ClusterState
         if not isinstance(result, AllocationResult):
             return f"pod {planned.pod}: {result}"
         uses = (one.use for one in result.given if one.use is not None)
-        cluster = cluster_state.also(cluster, uses, Holder(claim=claim.meta.key))
+        cluster = cluster_state.with_devices(cluster, uses, Holder(claim=claim.meta.key))
     return cluster
 
 

@@ -49,7 +49,7 @@ def judge(record: Record, release: Release) -> str:
             return "refused"
         found.append(result.json(["<uuid>"] * 99))
         uses = (one.use for one in result.given if one.use is not None)
-        cluster = cluster_state.also(cluster, uses, Holder(claim=claim.meta.key))
+        cluster = cluster_state.with_devices(cluster, uses, Holder(claim=claim.meta.key))
     assert allocators.compared(record, allocators.as_allocated(found), release) is None, record["id"]
     return "as written"
 

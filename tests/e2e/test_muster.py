@@ -1,4 +1,4 @@
-"""Muster on a real control plane: the door, admission as a whole, and what survives which death."""
+"""Muster on a real control plane: the webhook, admission as a whole, and what survives which death."""
 
 import json
 from collections.abc import Iterator

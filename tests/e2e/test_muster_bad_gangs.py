@@ -109,7 +109,7 @@ HOLDS = {
 
 
 def submit_all(lab: Lab) -> None:
-    """Submit one bad gang after the other; the API server and the door take all of these."""
+    """Submit one bad gang after the other; the API server and the webhook take all of these."""
     space, a_pod = lab.namespace, workloads.pod
     space.create(workloads.claim_template("one", request(lab)))
     for number in range(2):

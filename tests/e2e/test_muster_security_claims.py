@@ -113,7 +113,7 @@ def finish(lab: Lab, pod: str) -> None:
 
 
 def test_a_template_that_comes_after_the_pod_is_charged_for_what_it_is(lab: Lab) -> None:
-    """At the door the pod asks for nothing that is known; when it is planned, its claim is there."""
+    """In its review the pod asks for nothing that is known; when it is planned, its claim is there."""
     alice = intruders.seen_by(lab, "alice")
     alice.create(workloads.pod("late", template="late"))
     intruders.wait_hold(lab, "late", "WaitingForClaims")

@@ -14,7 +14,7 @@ SCHEMA = "0001"
 
 WEBHOOKS_BEFORE = "6b87c6265a17c43ae78f09ac8e8f4ece6cbdf526"
 """A commit whose webhook reads its certificate from files, and its settings from YAML: before traces, holding
-of whole workloads, aliases of queues, and all that has changed at the door since."""
+of whole workloads, aliases of queues, and all that has changed in the webhook since."""
 
 FOLDER = "before"
 

@@ -86,7 +86,7 @@ STORIES: dict[str, tuple[bool, Callable[[Fire], None]]] = {
 
 
 @pytest.mark.parametrize(("fenced", "story"), STORIES.values(), ids=STORIES)
-def test_every_story_comes_to_a_good_end(fenced: bool, story: Callable[[Fire], None]) -> None:
+def test_every_scripted_story_of_failures_ends_with_whole_gangs(fenced: bool, story: Callable[[Fire], None]) -> None:
     play(story, fenced=fenced)
 
 
@@ -145,12 +145,12 @@ MISSING: dict[str, tuple[Any, str, Callable[..., Any], str]] = {
     ),
     "to secure releases": (Deallocation, "secured", secures_nothing, "a late write to a claim whose only pod went"),
     "to collect orphans": (Deallocation, "collect", collects_nothing, "a claim that is left behind"),
-    "to shut gates": (GangEviction, "_shut", shuts_nothing, "a late gate"),
+    "to shut gates": (GangEviction, "_keep_gates_closed", shuts_nothing, "a late gate"),
 }
 
 
 @pytest.mark.parametrize(("owner", "name", "instead", "story"), MISSING.values(), ids=MISSING)
-def test_it_would_be_noticed_if_this_were_missing(
+def test_a_story_fails_when_a_safeguard_is_removed(
     owner: Any, name: str, instead: Callable[..., Any], story: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, name, instead)

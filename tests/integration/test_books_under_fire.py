@@ -378,7 +378,7 @@ def _used(name: QueueName, quotas: Mapping[QueueName, Quota], taken: Mapping[Que
 
 
 @pytest.mark.timeout(7200)
-def test_the_books_hold_whatever_happens(database: str, new_ledger: Fresh) -> None:
+def test_the_ledger_stays_consistent_under_random_failures(database: str, new_ledger: Fresh) -> None:
     class FireHere(Fire):
         """On a database of this kind."""
 

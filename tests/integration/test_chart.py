@@ -150,7 +150,7 @@ def test_the_dashboard_changes_nothing_of_the_other_roles(helm: Helm) -> None:
     assert shown == plain
 
 
-def test_helm_finds_nothing_to_mend(helm: Helm) -> None:
+def test_helm_lint_finds_no_problem(helm: Helm) -> None:
     done = helm("lint", str(CHART), "--strict", "--set", IMAGE)
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -195,7 +195,9 @@ REFUSED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("values", "named"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_meant_is_refused_by_name(helm: Helm, values: tuple[str, ...], named: tuple[str, ...]) -> None:
+def test_contradictory_chart_values_are_refused_by_name(
+    helm: Helm, values: tuple[str, ...], named: tuple[str, ...]
+) -> None:
     done = template(helm, *values)
 
     assert done.returncode != 0
@@ -249,7 +251,7 @@ def checksum(objects: dict[tuple[str, str], Any], role: str) -> str:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_services_of_the_namespace_are_not_told_as_variables(helm: Helm, role: str) -> None:
+def test_service_variables_are_not_injected_into_pods(helm: Helm, role: str) -> None:
     """kubelet's MUSTER_WEBHOOK_PORT=tcp://… would look like a setting."""
     assert pod(rendered(helm, DASHBOARD), role)["enableServiceLinks"] is False
 
@@ -369,7 +371,7 @@ READ = ["list", "watch"]
 ASKED = ["create"]
 
 
-def test_the_dashboard_may_look_at_what_it_shows_and_ask_who_may_see_it(helm: Helm) -> None:
+def test_the_dashboard_role_may_read_shown_kinds_and_create_access_reviews(helm: Helm) -> None:
     objects = rendered(helm, DASHBOARD)
 
     rules = objects["ClusterRole", "muster-dashboard"]["rules"]
@@ -398,7 +400,7 @@ def test_pods_of_the_priority_may_be_made_where_that_takes_a_quota(helm: Helm) -
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_who_pods_run_as_can_be_left_to_the_cluster(helm: Helm, role: str) -> None:
+def test_the_user_of_pods_can_be_left_to_the_cluster(helm: Helm, role: str) -> None:
     nobody = [f"podSecurityContext.{name}=null" for name in ("runAsUser", "runAsGroup", "fsGroup")]
 
     left, usual = rendered(helm, DASHBOARD, *nobody), rendered(helm, DASHBOARD)
@@ -531,7 +533,7 @@ def test_without_crds_there_is_no_right_to_write_them(helm: Helm) -> None:
 
 
 @pytest.mark.parametrize("asked", [COVERAGE, 'settings.fence=["gpu.example.com"]'])
-def test_without_fences_there_is_no_right_to_put_one_up_and_always_one_to_take_it_down(helm: Helm, asked: str) -> None:
+def test_without_fences_the_role_may_delete_fence_objects_but_not_create_them(helm: Helm, asked: str) -> None:
     plain, fencing = (granted(rendered(helm, *values)) for values in ((), (asked,)))
 
     assert plain < fencing
@@ -587,7 +589,7 @@ def _ports(rules: list[dict[str, Any]]) -> set[int]:
     return {port["port"] for rule in rules for port in rule["ports"]}
 
 
-def test_what_watches_muster_finds_it(helm: Helm) -> None:
+def test_the_service_monitors_select_the_services(helm: Helm) -> None:
     labels = 'serviceMonitor.labels={"release": "prometheus"}'
 
     kinds = ("serviceMonitor.enabled=true", "alerts.enabled=true", "dashboard.enabled=true")

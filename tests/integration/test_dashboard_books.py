@@ -113,7 +113,9 @@ async def test_a_past_that_was_tampered_with_is_not_shown(url: str, books: Ledge
     assert (await books.at(minutes(0))).sequence == 1
 
 
-async def test_what_was_remembered_is_replayed_again_where_the_database_is_another_one(url: str, books: Ledger) -> None:
+async def test_a_remembered_ledger_state_is_replayed_again_when_the_database_was_changed(
+    url: str, books: Ledger
+) -> None:
     await books.at(minutes(2))
     ledgers.tamper(url, "UPDATE transactions SET reason = 'because' WHERE sequence = 4")
 
@@ -121,7 +123,7 @@ async def test_what_was_remembered_is_replayed_again_where_the_database_is_anoth
         await books.at(minutes(5))
 
 
-async def test_a_statement_is_of_one_queue(books: Ledger) -> None:
+async def test_a_statement_lists_the_movements_of_a_single_queue(books: Ledger) -> None:
     found = await books.statement(QUEUE, DAY)
     other = await books.statement(QueueName("team-b"), DAY)
 
@@ -142,7 +144,7 @@ async def test_use_is_counted_by_period_and_group(books: Ledger) -> None:
 
 @pytest.mark.parametrize("grouping", [Grouping.QUEUE, Grouping.CLASS, Grouping.NAMESPACE, Grouping.USER])
 @pytest.mark.parametrize("step", [Step.DAY, Step.HOUR])
-async def test_use_of_each_period_is_what_a_report_of_it_says(
+async def test_usage_by_period_equals_the_report_of_each_period(
     new_database: Fresh, grouping: Grouping, step: Step
 ) -> None:
     url = new_database()
@@ -206,7 +208,7 @@ async def test_a_user_who_may_only_read_is_shown_the_books_and_changes_nothing(
             await ledger.post_all([ledgers.a_grant(at=minutes(9))], epoch=1)
 
 
-async def test_books_that_are_not_there_are_named_with_what_mends_it(
+async def test_a_missing_ledger_is_reported_with_the_remedy(
     new_database: Fresh,
 ) -> None:
     books = Ledger(new_database(), CLUSTER)

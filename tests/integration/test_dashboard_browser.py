@@ -87,7 +87,7 @@ async def _shoot(page: Page, name: str) -> None:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-async def test_no_page_shuts_anybody_out(site: Site, chromium: Browser, theme: str) -> None:
+async def test_no_page_has_an_accessibility_violation(site: Site, chromium: Browser, theme: str) -> None:
     """By the rules of axe-core: names of controls, contrast, landmarks, headings, tables, and what follows WCAG 2.2."""
     found: list[str] = []
     async with a_page(chromium, site, color_scheme=theme) as page:
@@ -102,7 +102,7 @@ async def test_no_page_shuts_anybody_out(site: Site, chromium: Browser, theme: s
     assert found == []
 
 
-async def test_the_form_to_sign_in_shuts_nobody_out(site: Site, chromium: Browser) -> None:
+async def test_the_sign_in_form_has_no_accessibility_violation(site: Site, chromium: Browser) -> None:
     page = await chromium.new_page()
     await page.goto(f"{site.url}/gangs")
     results = await Axe().run(page)
@@ -239,7 +239,7 @@ async def test_a_search_changes_the_page_in_place(site: Site, chromium: Browser)
         assert await page.evaluate("window.same")
 
 
-async def test_what_cannot_be_put_in_place_is_asked_for_by_the_browser(site: Site, chromium: Browser) -> None:
+async def test_a_page_that_cannot_be_swapped_in_place_is_loaded_by_the_browser(site: Site, chromium: Browser) -> None:
     async with a_page(chromium, site) as page:
         await page.evaluate("window.same = true")
         await page.evaluate("document.querySelector('main a').href = '/nothing'")

@@ -23,7 +23,7 @@ async def test_a_new_ledger_is_empty(ledger: SqlLedger) -> None:
     assert await ledger.load() == Book()
 
 
-async def test_what_was_posted_is_there_after_a_restart(url: str) -> None:
+async def test_posted_entries_are_there_after_a_restart(url: str) -> None:
     async with SqlLedger.open(url, CLUSTER) as ledger:
         posted = [await ledger.post(entry, epoch=1) for entry in a_history()]
 
@@ -100,7 +100,7 @@ async def test_a_key_that_says_something_else_is_no_repetition(ledger: SqlLedger
         await ledger.post(replace(a_gang(gpu=2), key=a_gang().key), epoch=1)
 
 
-async def test_a_gang_taken_back_can_be_placed_again_with_the_same_pods_and_claims(ledger: SqlLedger) -> None:
+async def test_an_evicted_gang_can_be_reserved_again_with_the_same_pods_and_claims(ledger: SqlLedger) -> None:
     for attempt in range(3):
         assert not (await ledger.post(a_gang(at=minutes(attempt)), epoch=1)).repeated
         placement = (await ledger.load()).placements[GangUid("gang")]

@@ -122,7 +122,7 @@ def test_a_report_by_class_as_csv_has_no_meters(muster: Muster, database: tuple[
     )
 
 
-def test_what_still_runs_counts_up_to_now(
+def test_running_gangs_count_up_to_now_in_a_report(
     muster: Muster, database: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Clock(datetime):
@@ -173,7 +173,7 @@ def test_an_output_that_fails_is_not_called_a_failing_database(muster: Muster, d
 
 
 @pytest.mark.parametrize("format_", ["csv", "jsonl"])
-def test_a_full_disk_is_told_as_such(format_: str, database: tuple[str, ...]) -> None:
+def test_an_export_to_a_full_disk_reports_the_full_disk(format_: str, database: tuple[str, ...]) -> None:
     """In a process of its own, whose standard output is a device that is always full."""
     words = [sys.executable, "-c", "from admission import cli; cli.main()", "ledger", "export", "--format", format_]
     with Path("/dev/full").open("wb") as full:
@@ -279,7 +279,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("words", "message"), BAD.values(), ids=BAD)
-def test_bad_input_names_the_option_and_the_mend(
+def test_bad_input_of_a_ledger_command_names_the_option_and_the_remedy(
     muster: Muster, database: tuple[str, ...], words: list[str], message: str
 ) -> None:
     command, *rest = words

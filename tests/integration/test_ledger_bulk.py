@@ -29,7 +29,7 @@ async def fail_after_writing(url: str) -> None:
         raise RuntimeError("half-way")
 
 
-async def test_what_is_there_is_replaced_or_refused(url: str) -> None:
+async def test_a_bulk_insert_replaces_or_refuses_existing_rows(url: str) -> None:
     async with engines.engine(database_url.parsed(url)) as engine:
         async with engines.writing(engine) as connection:
             await bulk_insert.insert(connection, clusters, [EAST])
@@ -83,7 +83,7 @@ async def test_rows_that_are_read_from_json_hold_what_was_given(url: str) -> Non
         assert [tuple(row) for row in await connection.execute(select(many).order_by(many.c.number.desc()))] == given
 
 
-async def test_what_ends_a_text_in_json_for_sqlite_does_not_cut_it(tmp_path: Path) -> None:
+async def test_a_nul_character_does_not_cut_text_inserted_through_json(tmp_path: Path) -> None:
     url = f"sqlite+aiosqlite:///{tmp_path}/ledger.db"
     async with engines.engine(database_url.parsed(url)) as engine, engines.writing(engine) as connection:
         await connection.execute(text(MADE))

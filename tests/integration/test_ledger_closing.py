@@ -91,7 +91,7 @@ def evicted(entries: Sequence[Entry], at: datetime) -> Iterator[Entry]:
     yield books.evict(Book.replay(entries).placements[GangUid("three")], at=at, actor="muster", reason="late")
 
 
-async def test_what_is_loaded_after_a_closing_is_what_was_before(office: Office) -> None:
+async def test_the_ledger_loads_the_same_book_after_a_closing(office: Office) -> None:
     await office.post(a_long_history())
     before = await office.load()
 
@@ -157,7 +157,7 @@ async def test_a_closing_does_not_depose_the_leader(office: Office) -> None:
     assert await office.finding() is None
 
 
-async def test_the_close_entry_says_who_why_and_what(office: Office) -> None:
+async def test_the_close_entry_names_actor_reason_and_archive(office: Office) -> None:
     await office.post(a_long_history())
 
     carried = await office.closed(minutes(90))
@@ -189,7 +189,7 @@ async def test_a_closing_that_died_after_its_archive_is_repeated(office: Office,
     assert await office.finding(archive=True) is None
 
 
-async def test_of_two_who_close_at_a_time_one_is_told(office: Office) -> None:
+async def test_of_two_concurrent_period_closings_one_gets_a_conflict(office: Office) -> None:
     await office.post(a_long_history())
     async with SqlLedger.open(office.url, CLUSTER) as east, SqlLedger.open(office.url, CLUSTER) as west:
         outcomes = await asyncio.gather(
@@ -213,7 +213,7 @@ async def test_wrong_books_are_not_closed(office: Office) -> None:
     assert rows(office.url, "SELECT count(*) FROM transactions") == [(12,)]
 
 
-async def test_a_folder_that_cannot_be_written_is_told(office: Office) -> None:
+async def test_a_closing_into_an_unwritable_folder_fails_with_that_reason(office: Office) -> None:
     await office.post(a_long_history())
     office.folder.write_text("a file")
 
@@ -264,7 +264,7 @@ ILLEGIBLE = {
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("change", ILLEGIBLE.values(), ids=ILLEGIBLE)
-async def test_what_cannot_be_read_of_a_closing_is_found(office: Office, change: str) -> None:
+async def test_unreadable_rows_of_a_closing_are_found(office: Office, change: str) -> None:
     """SQLite keeps whatever it is given, of any type."""
     await office.post(a_long_history())
     await office.closed(minutes(60))
@@ -343,7 +343,7 @@ async def test_archives_that_were_exchanged_or_lost_are_named(office: Office) ->
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(history=histories(max_size=20), data=st.data())
-def test_whatever_was_closed_the_books_say_the_same(
+def test_closings_at_any_time_leave_the_book_the_same(
     new_ledger: Fresh, tmp_path: Path, history: list[Entry], data: st.DataObject
 ) -> None:
     office = Office(new_ledger(), tmp_path / "archives")

@@ -115,7 +115,7 @@ async def test_an_export_has_the_rows_of_its_time(ledger: SqlLedger) -> None:
     assert await rows(ledger, What.POSTINGS, Window(minutes(51), minutes(60))) == []
 
 
-async def test_use_says_who_held_what_and_for_how_long(ledger: SqlLedger) -> None:
+async def test_the_usage_export_lists_the_holdings_with_their_times(ledger: SqlLedger) -> None:
     await ledger.post_all(a_long_life(), epoch=1)
 
     found = await rows(ledger, What.USAGE, Window(minutes(20), minutes(40)))

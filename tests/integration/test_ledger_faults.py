@@ -21,7 +21,7 @@ async def test_a_ledger_that_does_not_exist_is_not_made_in_passing(tmp_path: Pat
     assert not path.exists()
 
 
-async def test_a_file_without_tables_is_refused_with_the_mend(tmp_path: Path) -> None:
+async def test_a_file_without_tables_is_refused_with_the_remedy(tmp_path: Path) -> None:
     path = tmp_path / "empty.db"
     path.touch()
 
@@ -30,7 +30,7 @@ async def test_a_file_without_tables_is_refused_with_the_mend(tmp_path: Path) ->
             pass
 
 
-async def test_an_older_ledger_is_refused_with_the_mend(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_older_ledger_is_refused_with_the_remedy(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sql_ledger, "REVISION", "9998")
     words = f"at revision {tables.REVISION}, older than 9998: run `muster ledger migrate`"
 
@@ -47,7 +47,7 @@ async def test_a_newer_ledger_is_refused_naming_both_revisions(url: str) -> None
             pass
 
 
-async def test_a_file_that_is_no_database_is_refused_with_the_mend(tmp_path: Path) -> None:
+async def test_a_file_that_is_no_database_is_refused_with_the_remedy(tmp_path: Path) -> None:
     path = tmp_path / "garbage.db"
     path.write_bytes(b"not a database, but long enough to be taken for one" * 100)
 
@@ -65,7 +65,7 @@ def damage_seats(url: str) -> None:
 
 
 @ON_SQLITE
-async def test_a_damaged_page_is_reported_with_the_mend(url: str) -> None:
+async def test_a_damaged_page_is_reported_with_the_remedy(url: str) -> None:
     async with SqlLedger.open(url, CLUSTER) as ledger:
         await ledger.post(a_gang(claims=200), epoch=1)
     damage_seats(url)
@@ -76,7 +76,7 @@ async def test_a_damaged_page_is_reported_with_the_mend(url: str) -> None:
 
 
 @ON_SQLITE
-async def test_a_full_disk_is_told_with_the_mend(ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_is_reported_with_the_remedy(ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sql_ledger, "PATIENCE", 0.0)
     await ledger.post(a_grant(), epoch=1)
     async with engines.reading(ledger._engine) as connection:
@@ -115,7 +115,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize(("state", "meant"), FAILURES.values(), ids=FAILURES)
-def test_what_postgresql_says_is_translated(state: str, meant: type[Exception]) -> None:
+def test_an_error_of_postgresql_becomes_an_error_of_muster(state: str, meant: type[Exception]) -> None:
     url = database_url.parsed("postgresql://muster@db/muster")
     with pytest.raises(meant, match="as PostgreSQL says"), errors.translated(url):
         raise DBAPIError("SELECT 1", {}, PostgresqlError(state))

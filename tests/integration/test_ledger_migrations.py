@@ -153,7 +153,7 @@ async def test_a_ledger_of_the_first_revision_keeps_its_books_and_its_proof(url:
         assert verification.transactions == 7
 
 
-async def test_what_was_only_upgraded_goes_back_as_it_was(url: str) -> None:
+async def test_an_upgraded_ledger_without_new_entries_goes_back_unchanged(url: str) -> None:
     await an_old_ledger(url)
     before = content(url)
 
@@ -328,7 +328,7 @@ async def test_a_file_that_is_no_database_is_not_migrated(tmp_path: Path) -> Non
     assert path.read_bytes() == b"garbage" * 1000
 
 
-def test_a_checkout_finds_its_own() -> None:
+def test_a_checkout_finds_its_own_migrations() -> None:
     assert resources.migrations() == ROOT / "migrations"
     assert resources.config() == ROOT / "config"
 

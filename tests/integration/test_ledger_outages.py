@@ -71,7 +71,7 @@ async def test_connections_that_the_server_has_closed_meanwhile_are_not_noticed(
     assert await transactions(ledger) == 2
 
 
-async def test_a_stopped_postgresql_is_away_until_it_is_back(
+async def test_a_stopped_postgresql_is_unavailable_until_restarted(
     durable_postgres: Server, own: SqlLedger, own_url: str
 ) -> None:
     await own.post(a_grant(), epoch=1)
@@ -90,7 +90,7 @@ async def test_a_stopped_postgresql_is_away_until_it_is_back(
     assert await transactions(own) == 2
 
 
-async def test_a_hanging_postgresql_is_away_until_it_goes_on(
+async def test_a_hanging_postgresql_is_unavailable_until_resumed(
     durable_postgres: Server, own: SqlLedger, own_url: str
 ) -> None:
     """Its connections stay open and it accepts new ones, but nobody answers."""

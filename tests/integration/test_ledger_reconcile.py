@@ -34,7 +34,7 @@ async def test_an_amendment_does_not_depose_the_leader(ledger: SqlLedger) -> Non
     assert (await ledger.verify()).ok
 
 
-async def test_what_was_written_since_leads_to_what_is_open_now(ledger: SqlLedger) -> None:
+async def test_entries_since_an_earlier_state_lead_to_the_present_book(ledger: SqlLedger) -> None:
     history = a_history()
     await ledger.post_all(history[:2], epoch=1)
     known = await ledger.load()
@@ -63,14 +63,14 @@ async def test_books_of_another_past_are_not_gone_on_from(ledger: SqlLedger, mor
     history = a_history()
     await ledger.post_all(history[:2], epoch=1)
     await ledger.load()
-    assert ledger._read is not None
-    ledger._read = ledger._read._replace(digest="0" * 64)
+    assert ledger._last_head is not None
+    ledger._last_head = ledger._last_head._replace(digest="0" * 64)
     await ledger.post_all(history[2 : 2 + more], epoch=1)
 
     assert await ledger.since(2, most=9) is None
 
 
-async def test_what_is_open_does_not_follow_from_what_was_written_where_it_was_made_anew(ledger: SqlLedger) -> None:
+async def test_after_a_rebuild_the_entries_since_an_earlier_state_are_not_offered(ledger: SqlLedger) -> None:
     await ledger.post_all(a_history(), epoch=1)
     known = await ledger.load()
 
@@ -133,7 +133,7 @@ TAMPERED = {
 
 
 @pytest.mark.parametrize("statements", TAMPERED.values(), ids=TAMPERED)
-async def test_projections_that_were_changed_are_made_anew(ledger: SqlLedger, url: str, statements: list[str]) -> None:
+async def test_changed_projections_are_rebuilt(ledger: SqlLedger, url: str, statements: list[str]) -> None:
     await ledger.post_all(a_history(), epoch=1)
     run(url, *statements)
     assert not (await ledger.verify()).ok
@@ -144,7 +144,7 @@ async def test_projections_that_were_changed_are_made_anew(ledger: SqlLedger, ur
     assert await ledger.load() == Book.replay([*a_history(), NOTE])
 
 
-async def test_nothing_is_made_anew_from_a_chain_that_is_wrong(ledger: SqlLedger, url: str) -> None:
+async def test_nothing_is_rebuilt_from_a_broken_chain(ledger: SqlLedger, url: str) -> None:
     await ledger.post_all(a_history(), epoch=1)
     tamper(url, "UPDATE transactions SET reason = 'another' WHERE sequence = 3", "DELETE FROM open_holdings")
 

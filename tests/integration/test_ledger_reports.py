@@ -156,7 +156,7 @@ async def test_a_gang_counts_for_the_part_of_its_life_in_the_time(
     assert {gang: use.devices for (gang,), use in found.rows.items()} == {gang: n for gang, n in due.items() if n}
 
 
-async def test_what_was_open_before_is_read_of_the_gangs_that_are_open_or_move_later(ledger: SqlLedger) -> None:
+async def test_a_report_reads_earlier_entries_only_of_gangs_that_are_open_or_move_later(ledger: SqlLedger) -> None:
     await ledger.post_all(a_long_life(), epoch=1)
     async with ledger.snapshot() as connection:
         found = [
@@ -172,7 +172,7 @@ async def test_what_was_open_before_is_read_of_the_gangs_that_are_open_or_move_l
     ]
 
 
-async def test_several_clusters_are_told_apart(url: str) -> None:
+async def test_a_report_distinguishes_clusters(url: str) -> None:
     for cluster in ("east", "west"):
         async with SqlLedger.open(url, cluster) as ledger:
             await ledger.post_all(a_long_life(), epoch=1)

@@ -31,11 +31,11 @@ async def clusters(url: str) -> AsyncIterator[tuple[SqlLedger, SqlLedger]]:
 
 async def taken(ledger: SqlLedger, share: BudgetShare) -> int:
     """Return what all clusters have taken of a budget, by stating a share once more."""
-    (total,) = await ledger.state_shares([share], epoch=1, now=AT)
+    (total,) = await ledger.write_shares([share], epoch=1, now=AT)
     return total.seconds
 
 
-async def test_what_one_cluster_takes_is_gone_for_the_other(clusters: tuple[SqlLedger, SqlLedger]) -> None:
+async def test_a_budget_share_taken_by_a_cluster_is_gone_for_the_other(clusters: tuple[SqlLedger, SqlLedger]) -> None:
     east, west = clusters
     await east.post_all([a_gang()], epoch=1, shares=[a_share(LIMIT - 5)])
 
@@ -50,7 +50,7 @@ async def test_what_one_cluster_takes_is_gone_for_the_other(clusters: tuple[SqlL
 
 async def test_a_share_that_shrinks_is_never_refused(clusters: tuple[SqlLedger, SqlLedger]) -> None:
     east, west = clusters
-    await east.state_shares([a_share(2 * LIMIT)], epoch=1, now=AT)
+    await east.write_shares([a_share(2 * LIMIT)], epoch=1, now=AT)
 
     await east.post_all([], epoch=1, shares=[a_share(LIMIT)])
 
@@ -70,9 +70,9 @@ async def test_stated_shares_may_exceed_the_limit_and_say_what_all_have_taken(
 ) -> None:
     east, west = clusters
     month, other = a_share(LIMIT), a_share(3, queue=QueueName("team-b"))
-    await east.state_shares([other, month], epoch=1, now=AT)
+    await east.write_shares([other, month], epoch=1, now=AT)
 
-    stated = await west.state_shares([month, other], epoch=1, now=AT)
+    stated = await west.write_shares([month, other], epoch=1, now=AT)
 
     assert stated == [replace(month, seconds=2 * LIMIT), replace(other, seconds=6)]
 
@@ -81,10 +81,10 @@ async def test_budgets_that_begin_together_are_two(clusters: tuple[SqlLedger, Sq
     east, _ = clusters
     month, quarter = a_share(5), a_share(7, days=90)
 
-    assert await east.state_shares([month, quarter], epoch=1, now=AT) == [month, quarter]
+    assert await east.write_shares([month, quarter], epoch=1, now=AT) == [month, quarter]
 
 
-async def test_a_limit_that_was_lowered_binds_who_takes_next(clusters: tuple[SqlLedger, SqlLedger]) -> None:
+async def test_a_lowered_limit_of_a_shared_budget_binds_the_next_share(clusters: tuple[SqlLedger, SqlLedger]) -> None:
     east, west = clusters
     await east.post_all([], epoch=1, shares=[a_share(8, limit=10)])
 
@@ -99,12 +99,14 @@ async def test_a_deposed_leader_takes_nothing(clusters: tuple[SqlLedger, SqlLedg
     with pytest.raises(DeposedError):
         await east.post_all([], epoch=1, shares=[a_share(1)])
     with pytest.raises(DeposedError):
-        await east.state_shares([a_share(1)], epoch=1, now=AT)
+        await east.write_shares([a_share(1)], epoch=1, now=AT)
 
-    assert await east.state_shares([a_share(0)], epoch=2, now=AT) == [a_share(0)]
+    assert await east.write_shares([a_share(0)], epoch=2, now=AT) == [a_share(0)]
 
 
-async def test_the_first_to_refuse_keeps_nothing_of_the_others(clusters: tuple[SqlLedger, SqlLedger]) -> None:
+async def test_a_refused_budget_share_keeps_none_of_the_other_shares_of_its_post(
+    clusters: tuple[SqlLedger, SqlLedger],
+) -> None:
     east, _ = clusters
     small = a_share(2, queue=QueueName("team-b"), limit=1)
 
@@ -160,7 +162,7 @@ async def test_a_share_of_a_budget_that_is_not_there_is_found(url: str) -> None:
 
 async def test_a_sum_that_is_not_that_of_the_shares_is_found(url: str) -> None:
     async with SqlLedger.open(url, "east") as east:
-        await east.state_shares([a_share(7)], epoch=1, now=AT)
+        await east.write_shares([a_share(7)], epoch=1, now=AT)
         run(url, "UPDATE shared_budgets SET taken = '6'")
 
         finding = (await east.verify()).finding
@@ -170,22 +172,22 @@ async def test_a_sum_that_is_not_that_of_the_shares_is_found(url: str) -> None:
     assert "6 meter-seconds are taken, the clusters' shares sum to 7" in finding.detail
 
 
-async def test_what_is_promised_of_a_period_that_has_not_begun_ends_when_it_is_not_stated_any_more(
+async def test_a_budget_share_of_a_future_period_ends_when_it_is_no_longer_stated(
     clusters: tuple[SqlLedger, SqlLedger],
 ) -> None:
     """The cluster has no such budget any more; what it has spent of this period stays spent."""
     east, west = clusters
     month, ahead = a_share(5), replace(a_share(7), start=AT + timedelta(days=30), end=AT + timedelta(days=60))
     for ledger in clusters:
-        await ledger.state_shares([month, ahead], epoch=1, now=AT)
+        await ledger.write_shares([month, ahead], epoch=1, now=AT)
 
-    await east.state_shares([], epoch=1, now=AT)
+    await east.write_shares([], epoch=1, now=AT)
 
     nothing = [replace(month, seconds=0), replace(ahead, seconds=0)]
-    assert [share.seconds for share in await west.state_shares(nothing, epoch=1, now=AT)] == [5, 0]
-    await west.state_shares([month, ahead], epoch=1, now=AT)
-    await east.state_shares([month], epoch=1, now=ahead.start)
-    await west.state_shares([month], epoch=1, now=ahead.start)
-    assert (await east.state_shares([replace(ahead, seconds=0)], epoch=1, now=ahead.start))[0].seconds == 7
+    assert [share.seconds for share in await west.write_shares(nothing, epoch=1, now=AT)] == [5, 0]
+    await west.write_shares([month, ahead], epoch=1, now=AT)
+    await east.write_shares([month], epoch=1, now=ahead.start)
+    await west.write_shares([month], epoch=1, now=ahead.start)
+    assert (await east.write_shares([replace(ahead, seconds=0)], epoch=1, now=ahead.start))[0].seconds == 7
     verification = await east.verify()
     assert verification.ok, verification.finding

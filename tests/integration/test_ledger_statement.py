@@ -28,7 +28,7 @@ async def ledger(url: str) -> AsyncIterator[SqlLedger]:
         yield opened
 
 
-async def test_a_statement_tells_every_movement_and_the_balance_after_it(ledger: SqlLedger) -> None:
+async def test_a_statement_lists_every_movement_with_the_balance_after(ledger: SqlLedger) -> None:
     lines = (await ledger.statement(QUEUE, *EVER)).lines
 
     assert [(line.sequence, line.kind, line.change, line.balance) for line in lines] == [

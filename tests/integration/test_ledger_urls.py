@@ -66,7 +66,7 @@ SHOWN = {
 
 @pytest.mark.parametrize(("url", "shown"), SHOWN.items())
 def test_messages_name_a_database_without_its_secrets(url: str, shown: str) -> None:
-    assert database_url.shown(database_url.parsed(url)) == shown
+    assert database_url.redacted(database_url.parsed(url)) == shown
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ async def test_a_database_without_tables_is_to_be_migrated(postgres: Server) -> 
         await opened(made())
 
 
-async def test_a_role_that_may_not_make_tables_is_told_so(postgres: Server, stranger: str) -> None:
+async def test_a_role_that_may_not_create_tables_gets_an_error_that_says_so(postgres: Server, stranger: str) -> None:
     with ledgers.dropped(postgres) as made:
         url = made()
         ledgers.run(url, "REVOKE CREATE ON SCHEMA public FROM PUBLIC")

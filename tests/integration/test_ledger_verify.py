@@ -190,7 +190,7 @@ async def verified(url: str) -> Verification:
         return await ledger.verify()
 
 
-async def test_books_as_they_were_written_verify(tmp_path: Path) -> None:
+async def test_an_untampered_ledger_verifies(tmp_path: Path) -> None:
     verification = await verified(await a_filled_ledger(tmp_path))
 
     assert verification.ok
@@ -198,7 +198,7 @@ async def test_books_as_they_were_written_verify(tmp_path: Path) -> None:
     assert len(verification.digest) == 64
 
 
-async def test_empty_books_verify(tmp_path: Path) -> None:
+async def test_an_empty_ledger_verifies(tmp_path: Path) -> None:
     assert await verified(await a_ledger(tmp_path)) == Verification(cluster=CLUSTER, transactions=0, digest="0" * 64)
 
 
@@ -264,7 +264,7 @@ async def test_a_chain_that_is_right_but_says_what_cannot_be_is_found(tmp_path: 
     assert "sum to -8" in finding.detail
 
 
-async def test_a_difference_is_told_in_numbers(tmp_path: Path) -> None:
+async def test_a_verification_difference_is_reported_in_numbers(tmp_path: Path) -> None:
     url = await a_filled_ledger(tmp_path)
     tamper(url, "UPDATE balances SET amount = '1' WHERE bucket = 'used'")
 
@@ -334,10 +334,10 @@ def test_the_digest_of_an_entry_does_not_change_between_releases(form: int) -> N
     assert digest == GOLDEN[form]
 
 
-def test_what_is_hashed_is_what_the_documentation_says() -> None:
+def test_hashed_text_has_the_documented_form() -> None:
     """Computed here as an auditor would, from the columns alone and with another JSON writer."""
     entry = replace(a_gang(claims=2), key="k", reason='it \t fits: "é" \x7f \u2028 \U0001f600 \x01', user="alice")
-    said = hash_chain.said(entry)
+    said = hash_chain.hashed(entry)
     lines = [[p.queue, p.meter, p.bucket.value, str(p.amount), p.claim] for p in entry.postings]
     document = json.dumps([2, "c", 3, 7, "p", *said, lines], ensure_ascii=False, separators=(",", ":"))
 

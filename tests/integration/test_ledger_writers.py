@@ -33,7 +33,7 @@ async def test_a_deposed_leader_is_refused_also_through_another_connection(url: 
     assert await ledger.load() == Book.replay([a_grant()])
 
 
-async def test_a_higher_epoch_raises_the_stored_one(ledger: SqlLedger) -> None:
+async def test_a_post_with_a_higher_epoch_deposes_lower_epochs(ledger: SqlLedger) -> None:
     await ledger.post(a_grant(), epoch=1)
     await ledger.post(a_gang(), epoch=7)
 
@@ -160,7 +160,7 @@ async def test_a_cancelled_post_is_whole_or_absent_and_the_next_one_works(ledger
 
 
 @ON_SQLITE
-async def test_whoever_is_cancelled_at_any_step_leaves_no_lock(url: str, ledger: SqlLedger) -> None:
+async def test_a_writer_cancelled_at_any_step_leaves_no_lock(url: str, ledger: SqlLedger) -> None:
     whole = 0
     for number in range(300):
         post = asyncio.create_task(ledger.post(a_gang(f"g{number}"), epoch=1))
@@ -207,7 +207,7 @@ async def test_a_writer_that_is_always_overtaken_gives_up_for_now(
         raise post.OvertakenError
 
     await ledger.fence(1)
-    monkeypatch.setattr(post, "_move", overtaken)
+    monkeypatch.setattr(post, "_move_head", overtaken)
     monkeypatch.setattr(sql_ledger, "PATIENCE", 0.1)
 
     with pytest.raises(LedgerUnavailableError, match="busy"):

@@ -48,15 +48,15 @@ def a_block(text: str, **attributes: str) -> Block:
         "$ echo no matter what\n$ echo at 2026-11-22T10:00:00Z used 1.25\nat 2025-01-01T00:00:00Z used 861.7883",
     ],
 )
-def test_what_comes_may_differ_in_what_changes_from_run_to_run(terminal: Terminal, text: str) -> None:
+def test_page_output_may_differ_where_values_change_from_run_to_run(terminal: Terminal, text: str) -> None:
     terminal.run(a_block(text))
 
 
-def test_what_runs_in_the_background_ends_with_its_block(terminal: Terminal) -> None:
+def test_a_background_command_of_a_page_ends_with_its_block(terminal: Terminal) -> None:
     terminal.run(a_block("$ sleep 3600 & echo begun\nbegun"))
 
 
-def test_what_goes_on_until_it_is_ended_serves_meanwhile(terminal: Terminal) -> None:
+def test_a_serving_command_of_a_page_serves_until_its_block_ends(terminal: Terminal) -> None:
     with FreePorts() as ports:
         port = ports.pick()
     serving = Block(
@@ -83,6 +83,8 @@ def test_what_goes_on_until_it_is_ended_serves_meanwhile(terminal: Terminal) -> 
         ("$ no-such-command | cat", "0"),
     ],
 )
-def test_anything_else_fails_with_the_place_in_the_page(terminal: Terminal, text: str, exits: str) -> None:
+def test_a_page_command_with_other_output_fails_with_its_place_in_the_page(
+    terminal: Terminal, text: str, exits: str
+) -> None:
     with pytest.raises(Differs, match=r"page\.md:1: "):
         terminal.run(a_block(text, exits=exits))

@@ -64,7 +64,7 @@ async def ledgers(url: str) -> AsyncIterator[list[SqlLedger]]:
         yield [await stack.enter_async_context(SqlLedger.open(url, name)) for name in CLUSTERS]
 
 
-async def test_both_see_what_is_left_and_neither_takes_more(ledgers: list[SqlLedger]) -> None:
+async def test_two_clusters_see_the_rest_of_a_shared_budget_and_take_no_more(ledgers: list[SqlLedger]) -> None:
     east, west = (Site(ledger, name, jobs=2) for ledger, name in zip(ledgers, CLUSTERS, strict=True))
 
     first = await east.run(0)
@@ -85,7 +85,7 @@ async def test_both_see_what_is_left_and_neither_takes_more(ledgers: list[SqlLed
     assert use_of(await east.run(34)).left == 5 * 3600 - 4 * 30 * 60 - 2 * 3600
 
 
-async def test_when_both_decide_at_the_same_time_the_database_decides_between_them(ledgers: list[SqlLedger]) -> None:
+async def test_concurrent_grants_of_two_clusters_are_arbitrated_by_the_database(ledgers: list[SqlLedger]) -> None:
     for attempt in range(5):
         sites = [Site(ledger, name, jobs=3) for ledger, name in zip(ledgers, CLUSTERS, strict=True)]
 
@@ -103,7 +103,7 @@ async def test_when_both_decide_at_the_same_time_the_database_decides_between_th
             await site.run(attempt * 24 * 60 + 4)
 
 
-async def test_what_runs_into_a_new_period_is_known_to_the_other_before_its_first_grant(
+async def test_gangs_running_into_a_new_period_are_known_to_the_other_cluster_before_its_first_grant(
     ledgers: list[SqlLedger],
 ) -> None:
     """East's controller is not there at midnight: what its gang is promised of the new day it has said before."""
@@ -121,7 +121,7 @@ async def test_what_runs_into_a_new_period_is_known_to_the_other_before_its_firs
     assert use_of(await east.run(12 * 60 + 1)).left == 0
 
 
-async def test_what_ends_before_the_new_period_is_given_back_for_it(ledgers: list[SqlLedger]) -> None:
+async def test_a_gang_that_ends_before_the_new_period_gives_its_share_back(ledgers: list[SqlLedger]) -> None:
     east, west = Site(ledgers[0], "east", jobs=2), Site(ledgers[1], "west", jobs=2)
     late = 12 * 60 - 15
     for minutes in (late, late + 1):

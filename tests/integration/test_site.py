@@ -20,7 +20,7 @@ def build(source: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([ZENSICAL, "build", "--strict"], cwd=source, capture_output=True, text=True, check=False)
 
 
-def test_it_is_built_without_a_warning_and_fetches_nothing_from_elsewhere(tmp_path: Path) -> None:
+def test_the_site_is_built_without_a_warning_and_fetches_nothing_external(tmp_path: Path) -> None:
     shutil.copy(pages.ROOT / "zensical.toml", tmp_path)
     staging.stage(tmp_path / "dist" / "docs")
 

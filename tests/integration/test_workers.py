@@ -61,7 +61,7 @@ async def test_a_worker_that_is_killed_comes_back_and_new_connections_are_answer
         assert "a worker has ended, and is started again" in muster.words
 
 
-async def test_all_workers_drain_when_the_first_is_told_to_end(tmp_path: Path) -> None:
+async def test_all_workers_drain_when_the_first_is_terminated(tmp_path: Path) -> None:
     async with serving.muster(tmp_path, workers=3, linger=LINGER) as muster:
         await eventually(muster.is_ready, what="all workers are ready")
         workers = muster.workers
@@ -101,7 +101,7 @@ async def test_a_port_that_is_taken_is_not_shared_with_a_stranger(tmp_path: Path
 
 
 @pytest.mark.parametrize("signal_", [signal.SIGTERM, signal.SIGINT])
-async def test_a_single_process_lingers_when_it_is_told_to_end(tmp_path: Path, signal_: signal.Signals) -> None:
+async def test_a_single_process_lingers_when_terminated(tmp_path: Path, signal_: signal.Signals) -> None:
     async with serving.muster(tmp_path, linger=LINGER) as muster:
         await eventually(muster.is_ready, what="it is ready")
 

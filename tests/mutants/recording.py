@@ -63,7 +63,8 @@ def _record(folder: Path, workers: str, sources: str, tests: str) -> None:
     settings.write_text(f"[run]\nrelative_files = True\ndata_file = {folder / LINES}\ninclude = {sources}\n")
     outcomes = Outcomes()
     traced = ("--cov", f"--cov-config={settings}", "--cov-context=test", "--cov-report=")
-    pytest.main(["-q", "-n", workers, "-p", "no:cacheprovider", *traced, *tests.split(",")], plugins=[outcomes])
+    chosen = ("-k", scope.WITHOUT, *tests.split(","))
+    pytest.main(["-q", "-n", workers, "-p", "no:cacheprovider", *traced, *chosen], plugins=[outcomes])
     text = json.dumps({"seconds": outcomes.seconds, "failed": sorted(outcomes.failed)})
     (folder / TIMES).write_text(text)
 

@@ -7,25 +7,55 @@ ROOT = Path(__file__).parents[2]
 CODE = "admission"
 
 DECIDING = (
+    "incremental.py",
+    "cel",
     "quota",
     "accounting",
     "dra",
     "workloads",
     "podpolicy",
     "claimpolicy",
+    "objectpolicy",
     "lifecycle",
     "scheduling",
     "status",
     "review",
+    "webhook",
     "cycle",
+    "ledger",
 )
 """Packages of `admission` that decide. An entry may also be one module, as `dra/inventory/pools.py`."""
 
-TESTS = ("tests/unit", "tests/property", "tests/conformance")
-"""Tests that need neither a cluster nor a database.
+_LEDGER = (
+    "append_only",
+    "bulk",
+    "closing",
+    "exports",
+    "faults",
+    "histories",
+    "reconcile",
+    "reports",
+    "shares",
+    "statement",
+    "urls",
+    "verify",
+    "writers",
+)
+TESTS = (
+    "tests/unit",
+    "tests/property",
+    "tests/conformance",
+    "tests/integration/test_ledger.py",
+    *(f"tests/integration/test_ledger_{name}.py" for name in _LEDGER),
+)
+"""Tests that need neither a cluster nor a server of databases; of the ledger's those on SQLite (`WITHOUT`).
 
 Which of them belong to a mutant is not listed anywhere: they are those that run its line.
 """
+
+
+WITHOUT = "not postgresql"
+"""Which of the tests, as `pytest -k` has it."""
 
 
 def modules(packages: Sequence[str]) -> list[str]:

@@ -175,7 +175,7 @@ class Town(in_memory.Cluster):
     def delete(self, pods: Iterable[Pod]) -> None:
         """Delete pods, and with them the claims that were made for them."""
         removed = [self._pods.pop(pod.meta.uid) for pod in pods if pod.meta.uid in self._pods]
-        self._leave_claims(removed)
+        self._release_claims(removed)
 
     def take_away(self, uid: Uid) -> None:
         """Take a claim's allocation away, as somebody does who may write its status."""

@@ -164,7 +164,7 @@ class Village(in_memory.Cluster):
 
     def delete(self, pods: Iterable[Pod]) -> None:
         """Delete pods, and with them the claims that were made for them."""
-        self._leave_claims([self._pods.pop(pod.meta.uid) for pod in pods if pod.meta.uid in self._pods])
+        self._release_claims([self._pods.pop(pod.meta.uid) for pod in pods if pod.meta.uid in self._pods])
 
     def rob(self, claims: Iterable[Claim]) -> None:
         """Take devices of claims away, as somebody does who may write their status."""

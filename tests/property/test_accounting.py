@@ -46,7 +46,7 @@ def _uses(history: list[Entry]) -> list[Change]:
 
 
 @given(histories())
-def test_what_is_marked_as_used_is_what_the_holdings_used_for_how_long(history: list[Entry]) -> None:
+def test_marked_usage_equals_the_use_of_the_holdings_over_time(history: list[Entry]) -> None:
     due: Counter[tuple[QueueName, MeterName]] = Counter()
     used: Counter[tuple[QueueName, MeterName]] = Counter()
     book, since = Book(), START
@@ -82,7 +82,7 @@ def test_every_movement_has_a_key_of_its_own(history: list[Entry]) -> None:
 
 
 @given(histories())
-def test_what_is_reserved_and_used_is_what_the_open_holdings_cost(history: list[Entry]) -> None:
+def test_reserved_and_used_balances_equal_the_charges_of_open_holdings(history: list[Entry]) -> None:
     book = Book.replay(history)
     due: defaultdict[tuple[QueueName, MeterName, bool], int] = defaultdict(int)
     for placement in book.placements.values():
@@ -126,7 +126,7 @@ def test_reserve_settle_and_release_change_nothing(history: list[Entry], data: s
 
 
 @given(histories(), st.data())
-def test_what_an_entry_does_not_name_stays_as_it_was(history: list[Entry], data: st.DataObject) -> None:
+def test_an_entry_changes_only_the_placements_that_it_names(history: list[Entry], data: st.DataObject) -> None:
     before = Book.replay(history)
     frozen = (dict(before.placements), dict(before.balances), dict(before.owners))
 

@@ -24,7 +24,9 @@ Json = dict[str, Any]
 
 @pytest.mark.parametrize("release", list(Release))
 @given(record=clusters.records(gates=True))
-def test_what_is_allocated_breaks_no_rule_and_else_nothing_could_be(record: Json, release: Release) -> None:
+def test_an_allocation_breaks_no_rule_and_none_exists_where_the_allocator_finds_none(
+    record: Json, release: Release
+) -> None:
     """The latter by brute force, where that ends. Fatal errors and searches cut short answer neither question."""
     answer = allocators.answer(record, release)
 
@@ -45,7 +47,7 @@ def test_what_is_allocated_breaks_no_rule_and_else_nothing_could_be(record: Json
 
 @pytest.mark.parametrize("release", list(Release))
 @given(record=clusters.records())
-def test_what_is_promised_is_what_is_answered_and_rests_on_no_defect(record: Json, release: Release) -> None:
+def test_a_certain_allocation_equals_the_plain_one_and_rests_on_no_known_defect(record: Json, release: Release) -> None:
     promised, answered = (_allocated(record, release, nomination=nomination) for nomination in (True, False))
 
     event("promised" if promised is not None else "not promised" if answered is not None else "nothing to promise")

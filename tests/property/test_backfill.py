@@ -15,7 +15,7 @@ from admission.api.traces import Arrival, Row
 from admission.simulation import expand
 from admission.simulation.replay import cluster
 from admission.simulation.replay.arrivals import Waiting
-from admission.simulation.replay.cluster import Clock, Cluster
+from admission.simulation.replay.cluster import Clock, ReplayCluster
 from admission.simulation.replay.queue import Muster
 from tests.property.test_replay import CARDS, _claim, fixed, node, queue
 
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 
 @st.composite
-def towns(draw: st.DrawFn) -> Cluster:
+def towns(draw: st.DrawFn) -> ReplayCluster:
     objects = fixed()
     for number in range(draw(st.integers(1, 4))):
         card = draw(st.sampled_from(CARDS))
@@ -59,7 +59,7 @@ def jobs(draw: st.DrawFn, priorities: Sequence[int] = (0,)) -> tuple[Arrival, ..
 class Promises:
     """A trace as it is played, with the first time that every head was promised, and when that was."""
 
-    def __init__(self, town: Cluster, arrivals: tuple[Arrival, ...]) -> None:
+    def __init__(self, town: ReplayCluster, arrivals: tuple[Arrival, ...]) -> None:
         self.promised: dict[str, datetime] = {}
         self.since: dict[str, datetime] = {}
         self.started: dict[str, datetime] = {}
@@ -75,8 +75,8 @@ class Promises:
                 self.decider.arrive(Waiting(arrival, town.rules.now + arrival.at))
             for running in self.decider.settle(freed=freed):
                 self.started[running.waiting.key] = self.stage.time
-            self.stage.reserve.refresh(self.stage.rules, self.stage.virtual_cluster.cluster, self.stage.queue_usage)
-            for uid, estimate in self.stage.reserve.estimates.items():
+            self.stage.backfill.refresh(self.stage.rules, self.stage.virtual_cluster.cluster, self.stage.queue_usage)
+            for uid, estimate in self.stage.backfill.estimates.items():
                 if estimate.at is not None:
                     self.promised.setdefault(uid, estimate.at)
                     self.since.setdefault(uid, self.stage.time)
@@ -84,7 +84,7 @@ class Promises:
 
 
 @given(towns(), jobs())
-def test_who_is_promised_a_time_starts_by_then(town: Cluster, arrivals: tuple[Arrival, ...]) -> None:
+def test_a_gang_with_a_start_estimate_starts_by_then(town: ReplayCluster, arrivals: tuple[Arrival, ...]) -> None:
     found = Promises(town, arrivals)
 
     late = {key: (at, found.started.get(key)) for key, at in found.promised.items() if found.started[key] > at}
@@ -92,8 +92,8 @@ def test_who_is_promised_a_time_starts_by_then(town: Cluster, arrivals: tuple[Ar
 
 
 @given(towns(), jobs(priorities=(0, 0, 0, 5, 9)))
-def test_only_who_comes_later_with_a_higher_priority_takes_over_what_is_reserved(
-    town: Cluster, arrivals: tuple[Arrival, ...]
+def test_only_a_later_gang_of_higher_priority_takes_over_a_reservation(
+    town: ReplayCluster, arrivals: tuple[Arrival, ...]
 ) -> None:
     found = Promises(town, arrivals)
 
@@ -107,7 +107,7 @@ def test_only_who_comes_later_with_a_higher_priority_takes_over_what_is_reserved
 
 
 @given(towns(), jobs())
-def test_nobody_waits_for_ever_who_could_start_alone(town: Cluster, arrivals: tuple[Arrival, ...]) -> None:
+def test_no_gang_that_could_start_alone_waits_for_ever(town: ReplayCluster, arrivals: tuple[Arrival, ...]) -> None:
     found = Promises(town, arrivals)
 
     for job, _ in found.decider.waiting():

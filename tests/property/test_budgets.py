@@ -139,7 +139,7 @@ def test_no_budget_is_exceeded_but_by_what_came_from_before_and_by_what_ran_long
 
 
 @given(trees(), ARRIVALS)
-def test_what_a_gang_needs_is_what_it_takes_and_gives_back(
+def test_the_budget_that_a_gang_needs_is_what_its_charge_takes_and_its_release_returns(
     tree: Tree, arrivals: list[tuple[str, int, timedelta, timedelta, timedelta]]
 ) -> None:
     gangs = let_in(tree, arrivals)
@@ -159,7 +159,7 @@ def test_what_a_gang_needs_is_what_it_takes_and_gives_back(
 
 
 @given(trees(), ARRIVALS)
-def test_a_parent_has_spent_and_promised_the_sum_of_those_under_it(
+def test_spent_and_committed_budget_of_a_parent_is_the_sum_over_its_children(
     tree: Tree, arrivals: list[tuple[str, int, timedelta, timedelta, timedelta]]
 ) -> None:
     """The same budget everywhere, so that the sums can be compared."""

@@ -130,7 +130,9 @@ def tracked_disagreement(text: str, slice_: devices.Slice) -> str | None:
 
 @settings(deadline=None, max_examples=400)
 @given(expressions, slices, st.sampled_from([environment.Profile(), environment.Profile(release=37)]))
-def test_written_selectors(text: str, slice_: devices.Slice, profile: environment.Profile) -> None:
+def test_generated_selectors_have_the_same_value_in_all_tiers(
+    text: str, slice_: devices.Slice, profile: environment.Profile
+) -> None:
     assert disagreement(text, slice_, profile) is None
 
 
@@ -142,7 +144,7 @@ def recorded() -> list[str]:
 
 @settings(deadline=None, max_examples=400)
 @given(st.data())
-def test_recorded_selectors(data: st.DataObject) -> None:
+def test_recorded_selectors_have_the_same_value_in_all_tiers(data: st.DataObject) -> None:
     text = data.draw(st.sampled_from(recorded()))
 
     assert disagreement(text, data.draw(slices), environment.Profile()) is None
@@ -150,13 +152,13 @@ def test_recorded_selectors(data: st.DataObject) -> None:
 
 @settings(deadline=None, max_examples=200)
 @given(st.one_of(expressions, loops), slices)
-def test_tracked_programs(text: str, slice_: devices.Slice) -> None:
+def test_generated_programs_have_the_same_value_with_cost_tracking(text: str, slice_: devices.Slice) -> None:
     assert tracked_disagreement(text, slice_) is None
 
 
 @settings(deadline=None, max_examples=200)
 @given(st.data())
-def test_recorded_tracked_programs(data: st.DataObject) -> None:
+def test_recorded_programs_have_the_same_value_with_cost_tracking(data: st.DataObject) -> None:
     text = data.draw(st.sampled_from(recorded()))
 
     assert tracked_disagreement(text, data.draw(slices)) is None

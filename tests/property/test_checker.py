@@ -371,13 +371,13 @@ WRONG: dict[str, tuple[Wrong, str]] = {
 }
 
 
-def test_a_right_answer_passes() -> None:
+def test_the_checker_accepts_a_valid_allocation() -> None:
     assert checker.violations(a_record(), the_answer()) == []
     assert checker.exists(a_record())
 
 
 @pytest.mark.parametrize(("wrong", "says"), WRONG.values(), ids=WRONG)
-def test_a_wrong_answer_is_found(wrong: Wrong, says: str) -> None:
+def test_the_checker_rejects_an_invalid_allocation(wrong: Wrong, says: str) -> None:
     record, answer = copy.deepcopy(a_record()), the_answer()
 
     wrong(record, answer)
@@ -405,7 +405,7 @@ IMPOSSIBLE: dict[str, Callable[[Json], object]] = {
 
 
 @pytest.mark.parametrize("change", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
-def test_what_cannot_be_is_said_not_to_exist(change: Callable[[Json], object]) -> None:
+def test_the_checker_says_that_an_impossible_allocation_does_not_exist(change: Callable[[Json], object]) -> None:
     record = copy.deepcopy(a_record())
 
     change(record)
@@ -413,14 +413,14 @@ def test_what_cannot_be_is_said_not_to_exist(change: Callable[[Json], object]) -
     assert checker.exists(record) is False
 
 
-def test_a_search_that_is_too_long_says_nothing() -> None:
+def test_a_search_of_the_checker_that_is_too_long_has_no_answer() -> None:
     assert checker.exists(a_record(), steps=3) is None
 
 
 @pytest.mark.conformance
 @pytest.mark.parametrize("release", [36, 37])
 @pytest.mark.parametrize("name", ["allocator-upstream", "allocator-random"])
-def test_answers_of_kubernetes_pass(name: str, release: int) -> None:
+def test_the_checker_accepts_the_allocations_of_kubernetes(name: str, release: int) -> None:
     """All but those in which 1.36 forgets a value of distinctAttribute."""
     answers = [(record, answer_of(record, release)) for record in corpus.records(name)]
     allocated = [(record, answer) for record, answer in answers if answer["outcome"] == "allocated"]
@@ -440,7 +440,7 @@ def test_answers_of_kubernetes_pass(name: str, release: int) -> None:
 @pytest.mark.conformance
 @pytest.mark.parametrize("release", [36, 37])
 @pytest.mark.parametrize("name", ["allocator-upstream", "allocator-random"])
-def test_where_kubernetes_finds_nothing_nothing_exists(name: str, release: int) -> None:
+def test_the_checker_finds_no_allocation_where_kubernetes_finds_none(name: str, release: int) -> None:
     answers = [(record, answer_of(record, release)) for record in corpus.records(name)]
     nothing = [record for record, answer in answers if answer["outcome"] != "allocated" and not answer["fatal"]]
     if not nothing:
@@ -451,7 +451,7 @@ def test_where_kubernetes_finds_nothing_nothing_exists(name: str, release: int) 
 
 @pytest.mark.conformance
 @pytest.mark.parametrize("name", ["allocator-upstream", "allocator-random"])
-def test_where_kubernetes_finds_something_it_exists(name: str) -> None:
+def test_the_checker_finds_an_allocation_wherever_kubernetes_does(name: str) -> None:
     answers = [(record, answer_of(record, 37)) for record in corpus.records(name)]
     found = [record for record, answer in answers if answer["outcome"] == "allocated"][::3]
     if not found:

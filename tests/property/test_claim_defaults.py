@@ -94,7 +94,7 @@ def an_object(metadata: dict[str, Any], devices: dict[str, Any], *, template: bo
 
 
 @given(POLICIES, METADATA, DEVICES, st.booleans())
-def test_a_second_pass_changes_nothing(
+def test_claim_defaults_applied_twice_change_nothing_more(
     defaults: list[dict[str, Any]], metadata: dict[str, Any], devices: dict[str, Any], template: bool
 ) -> None:
     policy = claim_policies.decode({"metadata": {"name": "p"}, "spec": {"defaults": defaults}})
@@ -109,7 +109,7 @@ def test_a_second_pass_changes_nothing(
 
 
 @given(POLICIES, METADATA, DEVICES)
-def test_what_the_author_wrote_stays(
+def test_claim_defaults_keep_what_the_author_wrote(
     defaults: list[dict[str, Any]], metadata: dict[str, Any], devices: dict[str, Any]
 ) -> None:
     policy = claim_policies.decode({"metadata": {"name": "p"}, "spec": {"defaults": defaults}})

@@ -110,7 +110,7 @@ def _played(changes: Iterable[tuple[str, str, Any]]) -> Iterator[tuple[Snapshot,
 
 @given(seed=st.integers(0, 2**32))
 @settings(deadline=None)
-def test_a_world_made_from_the_one_before_is_that_made_anew(seed: int) -> None:
+def test_a_cluster_state_built_from_the_previous_one_equals_one_built_from_scratch(seed: int) -> None:
     before: ClusterState | None = None
     for snapshot, placements in _played(_changes(Random(seed))):  # noqa: S311 - a seed for choices
         cluster, updated = (
@@ -125,7 +125,7 @@ def test_a_world_made_from_the_one_before_is_that_made_anew(seed: int) -> None:
         before = cluster
 
 
-def test_what_did_not_change_is_not_counted_again() -> None:
+def test_unchanged_parts_of_a_cluster_state_are_not_computed_again() -> None:
     builder = a_cluster().node("a", gpus=2, allocatable=ALLOCATABLE).node("b", gpus=2, allocatable=ALLOCATABLE)
     for name, node in (("p", "a"), ("q", "b")):
         builder.pods.append(a_pod(name, nodeName=node, requests={"cpu": "1"}).pod)
@@ -143,7 +143,7 @@ def test_what_did_not_change_is_not_counted_again() -> None:
 
 @given(seed=st.integers(0, 2**32))
 @settings(deadline=None)
-def test_claims_indexed_one_snapshot_after_the_other_are_those_indexed_anew(seed: int) -> None:
+def test_an_incremental_claim_index_equals_an_index_built_from_scratch(seed: int) -> None:
     draw = Random(seed)  # noqa: S311 - a seed for choices
     index = extended_resources.Index.from_snapshot(Snapshot())
     for snapshot, _ in _played(_reserved(draw, _changes(draw))):

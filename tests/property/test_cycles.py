@@ -63,7 +63,7 @@ class Town(in_memory.Cluster):
     def delete(self, _: in_memory.Ledger) -> None:
         waiting = sorted(uid for uid, pod in self._pods.items() if pod.gated)
         if waiting:
-            self._leave_claims([self._pods.pop(self.random.choice(waiting))])
+            self._release_claims([self._pods.pop(self.random.choice(waiting))])
 
     def break_devices(self, _: in_memory.Ledger) -> None:
         key = self.random.choice(sorted(self.whole))
@@ -151,7 +151,7 @@ def _reason(decision: Decision) -> str:
 
 @given(st.integers(0, 10**6), st.integers(5, 25))
 @example(507859, 5)  # devices go from one gang to another between two cycles
-def test_what_is_remembered_makes_no_difference(seed: int, length: int) -> None:
+def test_caches_make_no_difference_to_decisions(seed: int, length: int) -> None:
     async def live() -> None:
         town = Town(Random(seed))  # noqa: S311 - not for secrets
         ledger = in_memory.Ledger()
@@ -180,7 +180,7 @@ def everything(town: Town, ledger: in_memory.Ledger) -> tuple[object, ...]:
 
 
 @given(st.integers(0, 10**6), st.integers(1, 15))
-def test_what_was_rehearsed_makes_no_difference_to_who_leads_then(seed: int, length: int) -> None:
+def test_preloading_makes_no_difference_to_the_decisions_of_a_new_leader(seed: int, length: int) -> None:
     async def live() -> None:
         town = Town(Random(seed))  # noqa: S311 - not for secrets
         ledger = in_memory.Ledger()

@@ -60,11 +60,11 @@ class Move:
 
 
 def follow(snapshot_state: ClusterState, snapshot: Snapshot, at: int) -> tuple[ClusterState, Snapshot]:
-    return cluster_state.also(snapshot_state, [DeviceUse(DEVICES[at % len(DEVICES)])], HOLDER), snapshot
+    return cluster_state.with_devices(snapshot_state, [DeviceUse(DEVICES[at % len(DEVICES)])], HOLDER), snapshot
 
 
 def share(snapshot_state: ClusterState, snapshot: Snapshot, at: int) -> tuple[ClusterState, Snapshot]:
-    return cluster_state.also(
+    return cluster_state.with_devices(
         snapshot_state,
         [DeviceUse(DeviceId(DRIVER, "c", f"gpu-{at % 2}"), shared=True, share={"memory": 2**32})],
         HOLDER,
@@ -108,7 +108,7 @@ moves = st.lists(st.builds(Move, kind=st.sampled_from(sorted(MOVES)), at=st.inte
 
 @given(steps=moves, parsed=st.sampled_from(sorted(ASKS)), looks=st.integers(1, 3))
 @settings(max_examples=150)
-def test_what_is_remembered_is_what_is_there(steps: list[Move], parsed: str, looks: int) -> None:
+def test_remembered_device_groups_equal_those_from_scratch(steps: list[Move], parsed: str, looks: int) -> None:
     snapshot = cluster()
     snapshot_state = cluster_state.build(snapshot, ())
     known = Selectors(snapshot_state.profile.cel)
@@ -144,7 +144,7 @@ def asked(allocator: Allocator, parsed: str) -> Question:
 
 
 @given(taken=st.lists(st.sampled_from(DEVICES), max_size=4), more=st.lists(st.sampled_from(DEVICES), max_size=3))
-def test_a_fork_is_a_world_of_its_own_until_it_is_committed(taken: list[DeviceId], more: list[DeviceId]) -> None:
+def test_a_forked_allocator_changes_its_origin_only_by_its_commit(taken: list[DeviceId], more: list[DeviceId]) -> None:
     snapshot_state = cluster_state.build(cluster(), ())
     selectors = Selectors(snapshot_state.profile.cel)
     allocator = Allocator(snapshot_state, selectors=selectors, steps=STEPS)
@@ -153,7 +153,7 @@ def test_a_fork_is_a_world_of_its_own_until_it_is_committed(taken: list[DeviceId
     fork = allocator.fork()
     fork.assume(map(DeviceUse, more))
     expected = Allocator(
-        cluster_state.also(snapshot_state, map(DeviceUse, [*taken, *more]), HOLDER),
+        cluster_state.with_devices(snapshot_state, map(DeviceUse, [*taken, *more]), HOLDER),
         selectors=Selectors(snapshot_state.profile.cel),
         steps=STEPS,
     )
@@ -164,7 +164,7 @@ def test_a_fork_is_a_world_of_its_own_until_it_is_committed(taken: list[DeviceId
     assert allocator.nodes(asked(allocator, "two")) == expected.nodes(asked(expected, "two"))
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_remembered_device_groups_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every job may bring a selector of its own, and every state of a node a new face."""
     monkeypatch.setattr(inventory_selectors, "MOST_COLUMNS", 8)
     monkeypatch.setattr(inventory_selectors, "MOST_PROGRAMS", 8)
@@ -173,7 +173,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot_state = cluster_state.build(cluster(), ())
     selectors = Selectors(snapshot_state.profile.cel)
     for at in range(200):
-        moved = cluster_state.also(snapshot_state, [DeviceUse(DEVICES[at % len(DEVICES)])], HOLDER)
+        moved = cluster_state.with_devices(snapshot_state, [DeviceUse(DEVICES[at % len(DEVICES)])], HOLDER)
         allocator = Allocator(moved, selectors=selectors, steps=STEPS)
         question = allocator.parsed([a_claim("c", a_request("r", 1, f"size(device.driver) != {at + 100}"))])
         assert isinstance(question, Question)

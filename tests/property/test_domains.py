@@ -52,7 +52,7 @@ def domains_of(plan: Plan, cluster: ClusterState) -> set[str | None]:
 
 @given(racks, test_planner.gangs)
 @settings(max_examples=150, deadline=None)
-def test_a_gang_is_placed_together_where_some_rack_takes_all_of_it(
+def test_a_gang_is_placed_in_one_rack_wherever_some_rack_has_room_for_all_pods(
     cluster: list[tuple[Node, str | None]], gang: list[Pod]
 ) -> None:
     known = built(cluster).cluster()
@@ -72,7 +72,7 @@ def test_a_gang_is_placed_together_where_some_rack_takes_all_of_it(
 @pytest.mark.parametrize("release", list(Release))
 @given(data=st.data())
 @settings(deadline=None, max_examples=25)
-def test_whatever_devices_can_do_it_is_as_if_each_pod_selected_the_rack(
+def test_a_required_rack_gives_the_same_plan_as_pods_that_select_the_rack(
     release: Release, choice: Choice, data: st.DataObject
 ) -> None:
     gang = data.draw(gangs(release))
@@ -98,7 +98,7 @@ def test_whatever_devices_can_do_it_is_as_if_each_pod_selected_the_rack(
 @pytest.mark.parametrize("choice", list(Choice))
 @given(data=st.data())
 @settings(deadline=None, max_examples=25)
-def test_who_comes_later_is_placed_where_the_others_are_or_not_at_all(choice: Choice, data: st.DataObject) -> None:
+def test_a_late_pod_is_placed_in_the_rack_of_its_gang_or_not_at_all(choice: Choice, data: st.DataObject) -> None:
     gang = data.draw(gangs(Release.V1_37))
     home = NodeName(data.draw(st.sampled_from(sorted(gang.cluster.nodes))))
     rack = gang.cluster.nodes[home].meta.labels[RACK]
@@ -114,14 +114,12 @@ def test_who_comes_later_is_placed_where_the_others_are_or_not_at_all(choice: Ch
 @pytest.mark.parametrize("choice", list(Choice))
 @given(data=st.data())
 @settings(deadline=None, max_examples=25)
-def test_a_gang_waits_for_a_rack_where_one_would_take_it_if_nothing_were_in_use(
-    choice: Choice, data: st.DataObject
-) -> None:
+def test_a_gang_waits_where_an_empty_rack_would_have_room(choice: Choice, data: st.DataObject) -> None:
     gang, topology = data.draw(gangs(Release.V1_37)), Topology(gang=Colocation(required=RACK))
     answer = planned(gang.pods, gang.cluster, choice, topology)
     if not isinstance(answer, NoPlan) or answer.kind is not Kind.INFEASIBLE:
         return
-    unused = what_if.without(gang.cluster)
+    unused = what_if.empty(gang.cluster)
 
     found = gang_planner.diagnose(
         answer,

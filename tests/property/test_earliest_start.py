@@ -14,7 +14,7 @@ from admission.scheduling.cache.verdict_cache import PROOF, QUOTA
 from admission.scheduling.checks import chain
 from admission.scheduling.checks.chain import Grant, Inputs, Known
 from admission.simulation.replay.arrivals import Waiting
-from admission.simulation.replay.cluster import Clock, Cluster
+from admission.simulation.replay.cluster import Clock, ReplayCluster
 from admission.simulation.replay.queue import Muster
 from tests.property.test_backfill import jobs, towns
 
@@ -26,9 +26,7 @@ def seconds(numbers: Sequence[int]) -> list[datetime]:
 
 
 @given(st.lists(st.integers(0, 60), unique=True).map(sorted), st.integers(0, 70), st.none() | st.integers(-5, 70))
-def test_where_later_ones_fit_as_well_any_guess_finds_the_first_time(
-    numbers: list[int], fits: int, guess: int | None
-) -> None:
+def test_the_first_fitting_time_is_found_from_any_guess(numbers: list[int], fits: int, guess: int | None) -> None:
     ends, (least,) = seconds(numbers), seconds([fits])
     times = Times(iter(ends), EPOCH - timedelta(seconds=1))
     start = 0 if guess is None else times.near(*seconds([guess]))
@@ -40,7 +38,7 @@ def test_where_later_ones_fit_as_well_any_guess_finds_the_first_time(
 
 
 @given(st.lists(st.integers(0, 60), unique=True, min_size=1).map(sorted), st.data())
-def test_who_guesses_right_asks_about_two_times(numbers: list[int], data: st.DataObject) -> None:
+def test_a_right_guess_of_the_first_fitting_time_takes_two_questions(numbers: list[int], data: st.DataObject) -> None:
     ends, asked = seconds(numbers), set[datetime]()
     least = data.draw(st.sampled_from(ends))
     times = Times(iter(ends), EPOCH - timedelta(seconds=1))
@@ -54,7 +52,7 @@ def test_who_guesses_right_asks_about_two_times(numbers: list[int], data: st.Dat
     assert asked == set(ends[max(0, ends.index(least) - 1) :][: 1 if least == ends[0] else 2])
 
 
-def played(town: Cluster, arrivals: Sequence[Arrival]) -> tuple[Clock, Sequence[Waiting]]:
+def played(town: ReplayCluster, arrivals: Sequence[Arrival]) -> tuple[Clock, Sequence[Waiting]]:
     """Let half of some jobs start that can; return the others."""
     stage, half = Clock(town), len(arrivals) // 2
     decider = Muster(stage)
@@ -66,16 +64,16 @@ def played(town: Cluster, arrivals: Sequence[Arrival]) -> tuple[Clock, Sequence[
 
 
 def asked(stage: Clock, waiting: Waiting) -> Inputs:
-    inputs = chain.asked(stage.inputs(waiting, stage.queue_usage))
+    inputs = chain.with_demand(stage.inputs(waiting, stage.queue_usage))
     return replace(inputs, rules=replace(inputs.rules, workspace=replace(inputs.rules.workspace, plans=PlanCache())))
 
 
 @given(towns(), jobs(), st.none() | st.integers(0, 25))
-def test_the_first_time_is_that_of_who_plans_for_one_after_the_other(
-    town: Cluster, arrivals: tuple[Arrival, ...], guess: int | None
+def test_the_earliest_start_equals_that_of_a_search_through_all_times(
+    town: ReplayCluster, arrivals: tuple[Arrival, ...], guess: int | None
 ) -> None:
     stage, others = played(town, arrivals)
-    present, later = stage.reserve.present, stage.reserve._later
+    present, later = stage.backfill.present, stage.backfill._later
 
     for waiting in others:
         inputs = asked(stage, waiting)
@@ -97,8 +95,8 @@ def test_the_first_time_is_that_of_who_plans_for_one_after_the_other(
 
 
 @given(towns(), jobs())
-def test_nobody_has_a_plan_for_whom_counting_says_that_there_is_none(
-    town: Cluster, arrivals: tuple[Arrival, ...]
+def test_no_gang_has_a_plan_where_its_capacity_bound_excludes_one(
+    town: ReplayCluster, arrivals: tuple[Arrival, ...]
 ) -> None:
     stage, others = played(town, arrivals)
 
@@ -110,8 +108,8 @@ def test_nobody_has_a_plan_for_whom_counting_says_that_there_is_none(
 
 
 @given(towns(), jobs())
-def test_what_is_known_of_a_gang_that_waits_changes_nothing_of_what_is_found(
-    town: Cluster, arrivals: tuple[Arrival, ...]
+def test_cached_facts_of_a_pending_gang_do_not_change_its_earliest_start(
+    town: ReplayCluster, arrivals: tuple[Arrival, ...]
 ) -> None:
     stage, others = played(town, arrivals)
 

@@ -76,15 +76,15 @@ def test_gangs_that_come_and_go_get_the_same_plans(
 
     for at, ((count, devices, requests), ends) in enumerate(jobs):
         if ends and running:
-            ward.move(went=[running.pop(0)])
+            ward.move(departed=[running.pop(0)])
         pods = tuple(_pod(f"g{at}-{number}", devices, requests) for number in range(count))
         brief, full = answers(pods, ward, choice, selectors)
         assert same(brief, full), (brief, full)
         if isinstance(brief, Plan):
             running.append(_tenancy(brief, requests))
-            ward.move(came=[running[-1]])
+            ward.move(arrived=[running[-1]])
 
-    ward.move(went=running)
+    ward.move(departed=running)
     assert not ward.cluster.taken
     assert all(left == ward.cluster.nodes[name].allocatable for name, left in ward.cluster.left.items())
 
@@ -110,9 +110,9 @@ def test_a_share_of_a_device_comes_and_goes() -> None:
         for name in "ab"
     )
 
-    ward.move(came=[one, two])
+    ward.move(arrived=[one, two])
     assert [str(share.holder) for share in ward.cluster.shares[device]] == ["claim a", "claim b"]
-    ward.move(went=[one])
+    ward.move(departed=[one])
     assert [str(share.holder) for share in ward.cluster.shares[device]] == ["claim b"]
-    ward.move(went=[two])
+    ward.move(departed=[two])
     assert ward.cluster.shares == {}

@@ -154,7 +154,7 @@ async def rest(play: Play) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("strategy", list(QueueingStrategy))
-def test_a_thousand_random_steps_livelock_nobody(strategy: QueueingStrategy) -> None:
+def test_a_thousand_random_evictions_livelock_no_gang(strategy: QueueingStrategy) -> None:
     async def live() -> int:
         cluster = Mortal(Random(f"{strategy}"), strategy)  # noqa: S311 - not for secrets
         play = Play(cluster)

@@ -122,7 +122,7 @@ def test_a_share_never_falls_when_more_is_used(
 ) -> None:
     (user, more), (past_user, past) = now, before_now
     rules = Rules.from_tree(tree)
-    memory = fair_share.begun(rules, [used(past_user, 3 * HOUR, HOUR, past * 7200)], NOW)
+    memory = fair_share.start_history(rules, [used(past_user, 3 * HOUR, HOUR, past * 7200)], NOW)
     further = memory.after([used(past_user, HOUR, 0 * HOUR, more * 3600)], NOW)
     shares, remembering = (Shares(QueueUsage(tree, usage), usage, rules, kept) for kept in (memory, further))
     before = {name: shares.share(name) for name in tree.queues}
@@ -134,7 +134,7 @@ def test_a_share_never_falls_when_more_is_used(
 
 
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 6))
-def test_in_the_long_run_everybody_gets_by_weight(one: int, other: int, slots: int) -> None:
+def test_in_the_long_run_queues_get_shares_by_weight(one: int, other: int, slots: int) -> None:
     """Two queues always want more; one gang ends in every round, the oldest first, and the next one starts."""
     tree = Tree.build([a_root(gpu=slots * (one + other)), a_child("a", one), a_child("b", other)])
     running: list[QueueName] = []

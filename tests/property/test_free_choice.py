@@ -1,7 +1,7 @@
 """The planner that chooses devices freely, against brute force: every node and every set of devices for every pod.
 
-What devices satisfy a claim is judged by `allotting`, which other tests hold against a checker that shares nothing with
-it; and every plan is judged by that checker here as well.
+What devices satisfy a claim is judged by `dra.allocator.prescribed`, which other tests hold against a checker that
+shares nothing with it; and every plan is judged by that checker here as well.
 """
 
 from collections import Counter
@@ -183,7 +183,7 @@ class Scene:
         uses = [one.use for one in result.given if one.use is not None]
         return replace(
             self,
-            cluster=cluster_state.also(self.cluster, uses, Holder(claim=claim.meta.key)),
+            cluster=cluster_state.with_devices(self.cluster, uses, Holder(claim=claim.meta.key)),
             usable={**self.usable, claim.meta.uid: result.node_selector},
             paid=self.paid + sum(not one.option.admin for one in result.given),
         )
@@ -257,7 +257,7 @@ class _Force:
         """Return the devices that do for an option where nothing is in use, and whose pod is let live."""
         key = (repr(option), node)
         if key not in self._matching:
-            free = what_if.without(self._gang.cluster)
+            free = what_if.empty(self._gang.cluster)
             single = replace(option, name="r", count=1, mode="ExactCount")
             claim = Claim(
                 meta=self._gang.pods[0].pod.meta,

@@ -157,7 +157,7 @@ def _placed(
     found = node_allocator.allocate(fresh, name, scene.cluster, selectors=selectors, steps=STEPS, certain=True)
     if not isinstance(found, Allocated):
         return None
-    cluster = cluster_state.also(scene.cluster, [t for uses in found.uses for t in uses], Holder(claim="gang"))
+    cluster = cluster_state.with_devices(scene.cluster, [t for uses in found.uses for t in uses], Holder(claim="gang"))
     usable = {claim.meta.uid: one.node_selector for claim, one in zip(fresh, found.claims, strict=True)}
     if room is not None:
         room = {resource: amount - wanted.get(resource, 0) for resource, amount in room.items()}
@@ -175,9 +175,7 @@ def _placed(
 @pytest.mark.parametrize("release", list(Release))
 @given(data=st.data())
 @settings(deadline=None)
-def test_a_plan_takes_the_same_when_granted_when_booked_and_while_it_is_allocated(
-    release: Release, data: st.DataObject
-) -> None:
+def test_a_plan_uses_the_same_devices_when_granted_booked_and_allocated(release: Release, data: st.DataObject) -> None:
     event(judge_books(data.draw(gangs(release))))
 
 
@@ -200,7 +198,7 @@ def judge_books(gang: Gang) -> str:
             assert isinstance(found, Allocated)
             for claim, one, uses in zip(fresh, found.claims, found.uses, strict=True):
                 known[claim.meta.key] = replace(claim, allocation=_allocation(claim, one))
-                cluster = cluster_state.also(cluster, uses, Holder(claim=claim.meta.key))
+                cluster = cluster_state.with_devices(cluster, uses, Holder(claim=claim.meta.key))
         snapshot = replace(gang.snapshot, claims={**gang.snapshot.claims, **known}, pods=pods_)
         before = cluster_state.build(snapshot, [booked], profile=gang.cluster.profile, before=before)
         assert in_use(before) == in_use(granted)

@@ -52,7 +52,7 @@ def numbers(queue_usage: QueueUsage) -> list[tuple[int, ...]]:
 
 @given(histories())
 @settings(max_examples=100, deadline=None)
-def test_a_standing_says_what_the_rules_say(history: tuple[Tree, Usage, list[Move]]) -> None:
+def test_queue_usage_gives_the_available_quota_of_the_rules(history: tuple[Tree, Usage, list[Move]]) -> None:
     tree, usage, moves = history
     queue_usage = QueueUsage(tree, usage)
     for queue, charge in moves:
@@ -72,7 +72,9 @@ def test_a_standing_says_what_the_rules_say(history: tuple[Tree, Usage, list[Mov
 
 @given(histories())
 @settings(max_examples=100, deadline=None)
-def test_a_standing_that_was_told_equals_one_that_was_made_later(history: tuple[Tree, Usage, list[Move]]) -> None:
+def test_queue_usage_updated_by_charges_equals_queue_usage_from_scratch(
+    history: tuple[Tree, Usage, list[Move]],
+) -> None:
     tree, usage, moves = history
     queue_usage = QueueUsage(tree, usage)
     numbers(queue_usage)
@@ -84,7 +86,7 @@ def test_a_standing_that_was_told_equals_one_that_was_made_later(history: tuple[
 
 @given(histories(), st.randoms(use_true_random=False))
 @settings(max_examples=100, deadline=None)
-def test_what_is_given_back_in_any_order_leaves_no_trace(
+def test_charges_released_in_any_order_leave_no_trace_in_queue_usage(
     history: tuple[Tree, Usage, list[Move]], chance: Random
 ) -> None:
     tree, usage, moves = history
@@ -101,7 +103,7 @@ def test_what_is_given_back_in_any_order_leaves_no_trace(
 
 @given(histories())
 @settings(max_examples=100, deadline=None)
-def test_a_copy_and_its_origin_do_not_know_of_each_other(history: tuple[Tree, Usage, list[Move]]) -> None:
+def test_a_copy_of_queue_usage_is_independent_of_its_origin(history: tuple[Tree, Usage, list[Move]]) -> None:
     tree, usage, moves = history
     queue_usage = QueueUsage(tree, usage)
     before = numbers(queue_usage)
@@ -125,7 +127,7 @@ def test_no_more_is_available_than_there_could_ever_be(stand: tuple[Tree, Usage]
 
 @given(stands())
 @settings(max_examples=100, deadline=None)
-def test_what_is_used_counts_at_the_root_or_against_what_a_queue_keeps(stand: tuple[Tree, Usage]) -> None:
+def test_usage_counts_at_the_root_or_against_the_quota_that_a_queue_does_not_lend(stand: tuple[Tree, Usage]) -> None:
     tree, usage = stand
     queue_usage = QueueUsage(tree, usage)
 
@@ -156,7 +158,7 @@ def test_a_charge_fits_if_every_meter_of_it_is_available(stand: tuple[Tree, Usag
 
 @given(stands(), st.data())
 @settings(max_examples=100, deadline=None)
-def test_a_loan_that_explains_a_shortage_is_one(stand: tuple[Tree, Usage], data: st.DataObject) -> None:
+def test_the_loan_named_in_a_shortage_is_a_real_loan(stand: tuple[Tree, Usage], data: st.DataObject) -> None:
     queue_usage = QueueUsage(*stand)
     queue = data.draw(st.sampled_from(queue_usage.tree.order))
     short = queue_usage.charge_fits(queue, {METERS[0]: data.draw(st.integers(1, 10))})
@@ -201,7 +203,7 @@ def test_charges_that_fit_break_no_limit(tree: Tree, data: st.DataObject) -> Non
 
 @given(stands(), st.data())
 @settings(max_examples=100, deadline=None)
-def test_where_more_is_used_than_there_is_no_charge_makes_it_worse(
+def test_no_charge_is_accepted_where_more_is_used_than_the_quota(
     stand: tuple[Tree, Usage], data: st.DataObject
 ) -> None:
     tree, usage = stand

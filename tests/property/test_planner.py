@@ -68,7 +68,7 @@ def demand(name: str, pod: Pod) -> PodDemand:
 
 @given(cluster_states, gangs)
 @settings(max_examples=150, deadline=None)
-def test_a_plan_gives_every_pod_what_it_asks_for(cluster_state: list[Node], gang: list[Pod]) -> None:
+def test_a_plan_gives_every_pod_its_requested_devices(cluster_state: list[Node], gang: list[Pod]) -> None:
     plan = built(cluster_state).plan(*demanded(gang))
     if not isinstance(plan, Plan):
         return

@@ -16,7 +16,7 @@ from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.quota import preemption
 from admission.quota.headroom import QueueUsage
 from admission.quota.preemption import Bounds, NoVictims, Victims
-from admission.quota.preemption_candidates import Candidate, Incoming
+from admission.quota.preemption_rules import Candidate, Incoming
 from admission.quota.tree import Tree
 from tests.property.queue_trees import METERS, Model, Usage
 
@@ -265,7 +265,7 @@ def check_within(scene: Scene, bounds: Bounds) -> Victims | NoVictims:
 
 @given(scenes(), st.integers(0, 8), st.integers(0, 60))
 @settings(max_examples=100, deadline=None)
-def test_a_bound_may_cost_the_fewest_but_nobody_goes_in_vain(scene: Scene, fits: int, sets: int) -> None:
+def test_a_bounded_preemption_search_may_evict_more_but_never_in_vain(scene: Scene, fits: int, sets: int) -> None:
     check_within(scene, Bounds(fits=fits, sets=sets))
 
 

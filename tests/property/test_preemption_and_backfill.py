@@ -14,7 +14,7 @@ from admission.scheduling.preemption.targets import PreemptionTargets
 from admission.simulation import expand
 from admission.simulation.replay import cluster, preempt
 from admission.simulation.replay.arrivals import Waiting
-from admission.simulation.replay.cluster import Clock, Cluster, Running
+from admission.simulation.replay.cluster import Clock, ReplayCluster, Running
 from admission.simulation.replay.queue import ReplayQueue
 from tests.property.test_replay import CARDS, _claim, fixed, node, queue
 
@@ -26,7 +26,7 @@ PREEMPTION: dict[str, list[dict[str, str]]] = {"x": [{}, {}, WITHIN], "y": [WITH
 
 
 @st.composite
-def towns(draw: st.DrawFn) -> Cluster:
+def towns(draw: st.DrawFn) -> ReplayCluster:
     objects = fixed()
     for number in range(draw(st.integers(1, 3))):
         card = draw(st.sampled_from(CARDS))
@@ -78,9 +78,9 @@ class Watched(preempt.Preempting):
     def _start(self, line: ReplayQueue, starter: Waiting, found: PreemptionTargets) -> Running:
         before = dict(self._promised())
         started = super()._start(line, starter, found)
-        stage = self._stage
-        stage.reserve.advance(stage.time)
-        stage.reserve.refresh(stage.rules, stage.virtual_cluster.cluster, stage.queue_usage)
+        stage = self._clock
+        stage.backfill.advance(stage.time)
+        stage.backfill.refresh(stage.rules, stage.virtual_cluster.cluster, stage.queue_usage)
         after = dict(self._promised())
         self.evictions += 1
         for key, at in before.items():
@@ -94,14 +94,14 @@ class Watched(preempt.Preempting):
         return started
 
     def _promised(self) -> Iterator[tuple[str, datetime]]:
-        for uid, estimate in self._stage.reserve.estimates.items():
+        for uid, estimate in self._clock.backfill.estimates.items():
             if estimate.at is not None:
                 yield uid, estimate.at
 
 
 @given(towns(), jobs())
-def test_nobody_is_evicted_for_who_would_delay_a_head_that_is_ahead_of_it(
-    town: Cluster, arrivals: tuple[Arrival, ...]
+def test_no_gang_is_preempted_for_a_gang_that_would_delay_the_head(
+    town: ReplayCluster, arrivals: tuple[Arrival, ...]
 ) -> None:
     stage = Clock(town)
     decider = Watched(stage)

@@ -161,7 +161,7 @@ class Controlled:
         labels = {names.GANG: arrival.name, names.GANG_SIZE: str(arrival.pods), names.QUEUE: arrival.queue}
         made = tuple(
             replace(pod, meta=replace(pod.meta, labels=labels, resource_version="1"))
-            for pod in replay_arrivals.made(waiting).pods
+            for pod in replay_arrivals.gang_of(waiting).pods
         )
         self.cluster._pods.update((pod.meta.uid, pod) for pod in made)
         for claim in waiting.claims:
@@ -180,7 +180,7 @@ class Controlled:
 def test_a_trace_is_played_as_the_controller_would_decide(
     cluster_state: Expanded, arrivals: tuple[Arrival, ...]
 ) -> None:
-    played = player.play(cluster.build_cluster(cluster_state, steps=50_000), arrivals, Policy.MUSTER)
+    played = player.replay(cluster.build_cluster(cluster_state, steps=50_000), arrivals, Policy.MUSTER)
 
     found = {job.arrival.name: job.start.total_seconds() for job in played.jobs if job.start is not None}
 

@@ -17,7 +17,7 @@ from tests.bench import trace
 shape = trace.Shape(jobs=150, nodes=8, load=1.2)
 town = cluster.build_cluster(trace.town(shape), steps=50_000)
 for policy in Policy:
-    print(sorted((job.arrival.name, job.start) for job in player.play(town, trace.arrivals(shape), policy).jobs))
+    print(sorted((job.arrival.name, job.start) for job in player.replay(town, trace.arrivals(shape), policy).jobs))
 """
 
 
@@ -39,11 +39,11 @@ def test_the_same_trace_is_always_played_the_same() -> None:
     assert first == second
 
 
-def test_what_is_played_first_has_no_say_in_what_is_played_next() -> None:
+def test_an_earlier_replay_does_not_change_a_later_replay() -> None:
     """`--compare` plays a trace more than once, on one cluster."""
     shape = trace.Shape(jobs=400, nodes=16, load=0.9)
     place, arrivals = cluster.build_cluster(trace.town(shape), steps=50_000), trace.arrivals(shape)
 
-    first, _, again = (player.play(place, arrivals, policy) for policy in (*reversed(Policy), Policy.FIFO_COUNT))
+    first, _, again = (player.replay(place, arrivals, policy) for policy in (*reversed(Policy), Policy.FIFO_COUNT))
 
     assert starts(first) == starts(again)

@@ -1,4 +1,4 @@
-"""Laws of the door: whatever is sent, the answer is a review or says what is wrong, and patches are made once."""
+"""Laws of the review: whatever is sent, the answer is a review or says what is wrong, and patches are made once."""
 
 import base64
 import copy
@@ -130,7 +130,7 @@ def warm() -> None:
 @pytest.mark.parametrize("door", DOORS)
 @thorough
 @given(body=reviews.bodies())
-def test_whatever_is_sent_the_answer_is_well_formed(door: str, body: bytes) -> None:
+def test_any_review_gets_a_well_formed_answer(door: str, body: bytes) -> None:
     with watched():
         answer = handler.answer(body, DOORS[door])
 
@@ -140,7 +140,7 @@ def test_whatever_is_sent_the_answer_is_well_formed(door: str, body: bytes) -> N
 @pytest.mark.enable_socket
 @settings(max_examples=3)
 @given(sent=st.lists(reviews.bodies(), min_size=5, max_size=20))
-async def test_whatever_is_sent_over_https_the_answer_is_well_formed(sent: list[bytes]) -> None:
+async def test_any_body_sent_over_https_gets_a_well_formed_answer(sent: list[bytes]) -> None:
     async with test_server.serving(mutate=DOORS["mutate"], validate=DOORS["validate"]) as client:
         for body in sent:
             for door in DOORS:
@@ -177,7 +177,7 @@ MUTATED = st.sampled_from(
 
 
 @given(sent=MUTATED)
-def test_a_second_pass_changes_nothing(sent: tuple[str, dict[str, Any]]) -> None:
+def test_a_second_review_of_a_patched_object_changes_nothing(sent: tuple[str, dict[str, Any]]) -> None:
     resource, obj = sent
     try:
         first = DOORS["mutate"](_asked(resource, copy.deepcopy(obj)))
@@ -205,7 +205,7 @@ def gates_of(pod: dict[str, Any]) -> list[str]:
     return [gate["name"] for gate in pod["spec"].get("schedulingGates") or []]
 
 
-def test_the_door_that_is_tried_mutates_and_converts() -> None:
+def test_the_drawn_reviews_are_mutated_and_converted() -> None:
     """Check that what is drawn gets as far as to be judged, so that the laws above are not about refusals alone."""
     assert [one.problems for one in Policies.build(VIEW.known.policies, VIEW.known.namespaces).compiled.values()] == [
         ()

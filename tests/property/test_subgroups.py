@@ -149,7 +149,7 @@ def is_kept(plan: Plan, asked: Question, cluster: Sequence[Place]) -> bool:
 @pytest.mark.parametrize("release", list(Release))
 @given(data=st.data())
 @settings(deadline=None, max_examples=25)
-def test_whatever_devices_can_do_it_is_as_if_the_pods_of_each_part_selected_its_rack(
+def test_racks_of_subgroups_give_the_same_plan_as_pods_that_select_these_racks(
     release: Release, choice: Choice, data: st.DataObject
 ) -> None:
     gang = data.draw(gangs(release))
@@ -228,6 +228,6 @@ def test_a_gang_waits_for_domains_that_would_take_its_parts_if_nothing_were_in_u
         topology=asked.topology,
     )
 
-    later = planned(pods, what_if.without(known), choice, asked.topology)
+    later = planned(pods, what_if.empty(known), choice, asked.topology)
     assert (found.kind is Kind.BUSY) is isinstance(later, Plan), found
     event(found.kind.value)

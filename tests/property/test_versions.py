@@ -14,7 +14,7 @@ HELD = 12
 
 @given(seed=st.integers(0, 2**32))
 @settings(deadline=None)
-def test_what_changed_is_what_comparing_everything_finds(seed: int) -> None:
+def test_the_changes_since_a_version_equal_those_found_by_comparing_everything(seed: int) -> None:
     draw = Random(seed)  # noqa: S311 - a seed for choices
     version = Version[str, object]()
     held: list[Version[str, object]] = []
@@ -34,7 +34,7 @@ def test_what_changed_is_what_comparing_everything_finds(seed: int) -> None:
             assert sorted(changed(before, version)) == sorted(changed(dict(before), dict(version)))
 
 
-def test_only_what_was_touched_is_looked_at() -> None:
+def test_a_version_compares_touched_keys_only() -> None:
     before = Version[str, object]()
     for key in KEYS:
         before.put(key, object())

@@ -72,7 +72,7 @@ class Town(HeldJobs):
 
     def end_well(self, name: str, pod: Pod) -> None:
         """Let a pod succeed. It may soon be gone, with its node for one."""
-        self._leave_claims([pod])
+        self._release_claims([pod])
         self._pods[pod.meta.uid] = replace(pod, phase="Succeeded", ready=False)
         self.set_job(name, succeeded=self.job(name).succeeded + 1)
         if self.lot.random() < 0.4:
@@ -80,7 +80,7 @@ class Town(HeldJobs):
 
     def fail(self, name: str, pod: Pod) -> None:
         """Let a pod fail, and now and then its index for good."""
-        self._leave_claims([pod])
+        self._release_claims([pod])
         self._pods[pod.meta.uid] = replace(pod, phase="Failed", ready=False)
         if self.job(name).completions is not None and self.lot.random() < 0.3:
             self.set_job(name, failed=self.job(name).failed + 1)
@@ -131,7 +131,7 @@ async def live(town: Town, play: Play, lot: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_what_is_left_of_jobs_runs_in_the_end(seed: int) -> None:
+async def test_the_remaining_pods_of_interrupted_jobs_run_in_the_end(seed: int) -> None:
     lot = random.Random(seed)  # noqa: S311 - not for secrets
     town, play = a_town(lot)
     for _ in range(STEPS):

@@ -111,7 +111,8 @@ class Evicted:
 class Gang:
     """A Gang object in the cluster: its spec, and the state in its status that survives a change of leader.
 
-    placement: as in the spec; None where the queue decides. placed and placed_because: the placement used, and why.
+    placement: as in the spec; None where the queue decides. last_placement and last_placement_reason: the one used, and
+    why.
     """
 
     meta: Meta
@@ -135,7 +136,7 @@ class Gang:
 
     @property
     def line(self) -> str:
-        """Return its lineage: equal for the gangs that its controller creates one after the other in its place."""
+        """Return its position key: equal for the gangs that its controller creates one after the other in its place."""
         return self.meta.annotations.get(names.LINE, "")
 
     @property
@@ -178,7 +179,7 @@ class GangReport:
     queued_since: datetime | None = None
     next_try: datetime | None = None
     line: str = ""
-    """Its lineage: equal for the gangs that its controller creates one after the other in its place; may be empty."""
+    """Its position key: equal for the gangs that its controller creates one after the other in its place; or empty."""
     over: bool = False
     """Whether nothing of it is left that needs its Gang object, so that Muster removes the object if it created it."""
 

@@ -84,21 +84,21 @@ def _check_format(node: ast.Call, pattern: str, checked: type_checker.CheckedAst
     arguments = node.arguments[0]
     if not isinstance(arguments, ast.ListLiteral):
         return
-    given = [entry.value for entry in arguments.elements]
+    elements = [entry.value for entry in arguments.elements]
     used = 0
     try:
         for _, letter, _ in string_format.clauses(pattern):
             if not letter:
                 continue
-            if used >= len(given):
+            if used >= len(elements):
                 raise errors.RefusalError(node.at, f"index {used} out of range")
-            _check_format_argument(given[used], letter, checked)
+            _check_format_argument(elements[used], letter, checked)
             used += 1
     except errors.EvaluationError as error:
         raise errors.RefusalError(node.at, str(error)) from None
-    if used < len(given):
+    if used < len(elements):
         raise errors.RefusalError(
-            node.at, f"too many arguments supplied to string.format (expected {used}, got {len(given)})"
+            node.at, f"too many arguments supplied to string.format (expected {used}, got {len(elements)})"
         )
 
 

@@ -38,7 +38,7 @@ class VectorProgram(NamedTuple):
     loop: Loop
     paths: tuple[tuple[str, str], ...]
 
-    def over(self, devices: Sequence[Device], driver: str) -> tuple[Bits, Bits]:
+    def evaluate(self, devices: Sequence[Device], driver: str) -> tuple[Bits, Bits]:
         """Return the devices with a true selector, and the undecided ones; undefined for unreadable devices."""
         keys = (key for domain, name in self.paths for key in _keys(domain, name, driver))
         return self.loop(devices, driver, tuple(keys))

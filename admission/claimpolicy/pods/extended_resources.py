@@ -192,12 +192,12 @@ def _add_claim(draft: Draft, recipe: Recipe, device_split: DeviceSplit) -> None:
     draft.put(("metadata", "annotations", names.CONVERTED), f"{annotation},{recipe}" if annotation else str(recipe))
 
 
-def _free_name(draft: Draft, wanted: str) -> str:
+def _free_name(draft: Draft, preferred: str) -> str:
     """Return a name that no claim of the pod has yet."""
     entries = draft.get("spec", "resourceClaims")
-    taken = {entry.get("name") for entry in entries if isinstance(entry, dict)} if isinstance(entries, list) else set()
-    options = (wanted, *(f"{wanted}-{number}" for number in range(2, len(taken) + 3)))
-    return next(option for option in options if option not in taken)
+    used = {entry.get("name") for entry in entries if isinstance(entry, dict)} if isinstance(entries, list) else set()
+    options = (preferred, *(f"{preferred}-{number}" for number in range(2, len(used) + 3)))
+    return next(option for option in options if option not in used)
 
 
 def _request(index: int) -> str:

@@ -24,7 +24,7 @@ from admission.podpolicy.pod_view import PodView
 
 def with_pending(new_pod: PodView, context: ClaimContext) -> Snapshot:
     """Return the snapshot, with the missing templates of a pod that its policies are going to provide."""
-    if not context.policies.provide:
+    if not context.policies.needs_templates:
         return context.snapshot
     snapshot = context.snapshot
     missing = {

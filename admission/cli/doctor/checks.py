@@ -33,10 +33,10 @@ GATES = ("DynamicResourceAllocation",)
 FENCE_GATES = ("DRADeviceTaints", "DRADeviceTaintRules")
 """Without these the taint rules of fences have no effect."""
 
-SKEW = timedelta(seconds=3)
+MAX_SKEW = timedelta(seconds=3)
 """The API server's time is in whole seconds; a larger difference is no rounding."""
 
-LATE = 6
+OVERDUE_FRACTION = 6
 """An authority with less than this fraction of its life left is overdue: Muster replaces it at a third."""
 
 _GATE = re.compile(rb'^kubernetes_feature_enabled\{name="(?P<name>\w+)",[^}]*\} (?P<value>[01])')
@@ -45,7 +45,7 @@ _CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exam:
+class CheckInputs:
     """The inputs of the checks. account: Muster's user; "" for the chart's."""
 
     cluster: Cluster
@@ -57,69 +57,71 @@ class Exam:
         return self.cluster.connection
 
 
-async def version(exam: Exam) -> list[Finding]:
+async def version(inputs: CheckInputs) -> list[Finding]:
     """Check the version of Kubernetes."""
-    seen = await exam.connection.versions()
-    said = f"Kubernetes {seen} at {exam.connection.server}"
+    seen = await inputs.connection.versions()
+    message = f"Kubernetes {seen} at {inputs.connection.server}"
     if seen.own < OLDEST:
-        return [findings.wrong("version", f"{said} has no resource.k8s.io/v1", "upgrade it to 1.36 or 1.37")]
-    if compatibility.of_version(str(seen)) is None and exam.settings.controller.profile == "auto":
+        return [findings.failed("version", f"{message} has no resource.k8s.io/v1", "upgrade it to 1.36 or 1.37")]
+    if compatibility.of_version(str(seen)) is None and inputs.settings.controller.profile == "auto":
         fix = "upgrade it to 1.36 or 1.37; until then gangs that need devices wait"
-        return [findings.odd("version", f"{said}: what its kube-scheduler does with devices is not predicted", fix)]
-    return [findings.fine("version", said)]
+        return [
+            findings.warning("version", f"{message}: what its kube-scheduler does with devices is not predicted", fix)
+        ]
+    return [findings.passed("version", message)]
 
 
-async def apis(exam: Exam) -> list[Finding]:
+async def apis(inputs: CheckInputs) -> list[Finding]:
     """Check that the API server serves the kinds of DRA and Muster's own."""
     found = []
     for kind in (watched_resources.CLAIMS, watched_resources.SLICES, watched_resources.CLASSES):
-        if not await _is_served(exam.connection, kind.path):
+        if not await _is_served(inputs.connection, kind.path):
             fix = "serve resource.k8s.io/v1 (API server: --runtime-config=resource.k8s.io/v1=true)"
-            found.append(findings.wrong("apis", f"the API server does not serve {kind}", fix))
+            found.append(findings.failed("apis", f"the API server does not serve {kind}", fix))
     own = (watched_resources.QUEUES, watched_resources.METERS, watched_resources.POLICIES, watched_resources.GANGS)
-    absent = [str(kind) for kind in own if not await _is_served(exam.connection, kind.path)]
+    absent = [str(kind) for kind in own if not await _is_served(inputs.connection, kind.path)]
     if absent:
         fix = "start Muster with install_crds, or `kubectl apply --server-side --force-conflicts -f config/crds`"
-        found.append(findings.wrong("apis", f"these CRDs are not installed: {', '.join(absent)}", fix))
-    return found or [findings.fine("apis", "resource.k8s.io/v1 and muster.dev/v1alpha1 are served")]
+        found.append(findings.failed("apis", f"these CRDs are not installed: {', '.join(absent)}", fix))
+    return found or [findings.passed("apis", "resource.k8s.io/v1 and muster.dev/v1alpha1 are served")]
 
 
-async def gates(exam: Exam) -> list[Finding]:
+async def gates(inputs: CheckInputs) -> list[Finding]:
     """Check the API server's feature gates, from its metrics; kube-scheduler's are assumed to be the same."""
-    seen = await _gates(exam.connection)
-    wanted = (*GATES, *(FENCE_GATES if exam.settings.fence else ()))
-    off = [name for name in wanted if seen.get(name) is False]
-    if off:
-        fix = f"switch it on in API server, controller manager and kube-scheduler: --feature-gates={off[0]}=true"
-        return [findings.wrong("feature gates", f"off: {', '.join(off)}", fix)]
-    if not seen:
-        return [findings.unknown("feature gates", "the API server's metrics do not tell them")]
-    on = sorted(name for name, is_on in seen.items() if is_on and name.startswith("DRA"))
-    return [findings.fine("feature gates", f"on: {', '.join(dict.fromkeys((*wanted, *on)))}")]
+    gates_by_name = await _gates(inputs.connection)
+    required = (*GATES, *(FENCE_GATES if inputs.settings.fence else ()))
+    disabled = [name for name in required if gates_by_name.get(name) is False]
+    if disabled:
+        fix = f"switch it on in API server, controller manager and kube-scheduler: --feature-gates={disabled[0]}=true"
+        return [findings.failed("feature gates", f"off: {', '.join(disabled)}", fix)]
+    if not gates_by_name:
+        return [findings.skipped("feature gates", "the API server's metrics do not tell them")]
+    enabled = sorted(name for name, is_on in gates_by_name.items() if is_on and name.startswith("DRA"))
+    return [findings.passed("feature gates", f"on: {', '.join(dict.fromkeys((*required, *enabled)))}")]
 
 
-async def rights(exam: Exam) -> list[Finding]:
+async def rights(inputs: CheckInputs) -> list[Finding]:
     """Check the rights of Muster's account."""
-    return await permissions.look(exam.connection, exam.settings, exam.account)
+    return await permissions.check_rights(inputs.connection, inputs.settings, inputs.account)
 
 
-async def webhooks(exam: Exam) -> list[Finding]:
+async def webhooks(inputs: CheckInputs) -> list[Finding]:
     """Check the webhooks' configurations, their trusted authorities, and that the API server reaches them."""
     found: list[Finding] = []
     for plural in _CONFIGURATIONS:
         try:
-            body = await exam.connection.get(paths.join(f"{_REGISTRATION}/{plural}", "muster"))
+            body = await inputs.connection.get(paths.join(f"{_REGISTRATION}/{plural}", "muster"))
         except GoneError:
             fix = "start a Muster with the role webhook; its log says why it does not register"
-            return [findings.wrong("webhook", f"there is no {plural} muster: no pod is held", fix)]
+            return [findings.failed("webhook", f"there is no {plural} muster: no pod is held", fix)]
         found += _trust(plural, body)
-    trouble = await dry_run_probe.probe(exam.connection, exam.settings.lease.namespace)
+    trouble = await dry_run_probe.probe(inputs.connection, inputs.settings.lease.namespace)
     if trouble:
         fix = "mend what is named; see docs/webhook.md: Service, NetworkPolicy (networkPolicy.apiServer), certificates"
-        return [*found, findings.wrong("webhook", f"the API server does not reach it: {trouble}", fix)]
+        return [*found, findings.failed("webhook", f"the API server does not reach it: {trouble}", fix)]
     return [
         *found,
-        findings.fine("webhook", "a dry run came back through it: address, certificate and answer are right"),
+        findings.passed("webhook", "a dry run came back through it: address, certificate and answer are right"),
     ]
 
 
@@ -130,104 +132,108 @@ def _trust(plural: str, body: Json) -> Iterator[Finding]:
     for bundle in sorted(filter(None, bundles)):
         last = max(x509.load_pem_x509_certificates(base64.b64decode(bundle)), key=lambda one: one.not_valid_after_utc)
         ends = last.not_valid_after_utc
-        if ends - now < (ends - last.not_valid_before_utc) / LATE:
+        if ends - now < (ends - last.not_valid_before_utc) / OVERDUE_FRACTION:
             fix = "see why Muster, or who makes them, does not renew them: its log, the Secret muster-webhook"
-            yield findings.wrong(
+            yield findings.failed(
                 "certificates",
                 f"the authority of {plural} {'ended' if ends < now else 'ends'} at {ends:%Y-%m-%d %H:%MZ}",
                 fix,
             )
     if not any(bundles):
-        yield findings.wrong(
+        yield findings.failed(
             "certificates",
             f"{plural} muster trusts nobody: it has no caBundle",
             "with webhook.certificate, set webhook.authority or webhook.inject; else see the webhook's log",
         )
 
 
-async def leader(exam: Exam) -> list[Finding]:
+async def leader(inputs: CheckInputs) -> list[Finding]:
     """Check that a controller leads."""
-    lease = exam.settings.lease
+    lease = inputs.settings.lease
     path = paths.join(paths.within("/apis/coordination.k8s.io/v1", lease.namespace, "leases"), lease.name)
     fix = f"see why no controller leads: `kubectl -n {lease.namespace} logs deployment/muster-controller`"
     try:
-        spec = (await exam.connection.get(path)).get("spec") or {}
+        spec = (await inputs.connection.get(path)).get("spec") or {}
     except GoneError:
-        return [findings.wrong("leader", f"there is no Lease {lease.namespace}/{lease.name}: none ever led", fix)]
+        return [findings.failed("leader", f"there is no Lease {lease.namespace}/{lease.name}: none ever led", fix)]
     holder, renewed = spec.get("holderIdentity"), _time(spec.get("renewTime"))
     if not holder or renewed is None:
-        return [findings.wrong("leader", "nobody holds the lease", fix)]
-    silent = (await _now(exam.connection) or datetime.now(UTC)) - renewed
-    if silent > timedelta(seconds=float(spec.get("leaseDurationSeconds") or lease.duration)) + SKEW:
-        return [findings.wrong("leader", f"{holder} was last heard of {silent.total_seconds():.0f} s ago", fix)]
-    return [findings.fine("leader", f"{holder} leads")]
+        return [findings.failed("leader", "nobody holds the lease", fix)]
+    age = (await _now(inputs.connection) or datetime.now(UTC)) - renewed
+    if age > timedelta(seconds=float(spec.get("leaseDurationSeconds") or lease.duration)) + MAX_SKEW:
+        return [findings.failed("leader", f"{holder} was last heard of {age.total_seconds():.0f} s ago", fix)]
+    return [findings.passed("leader", f"{holder} leads")]
 
 
-async def clock(exam: Exam) -> list[Finding]:
+async def clock(inputs: CheckInputs) -> list[Finding]:
     """Check the difference between this machine's clock and the API server's."""
     before = datetime.now(UTC)
-    theirs = await _now(exam.connection)
-    if theirs is None:
-        return [findings.unknown("clock", "the API server does not tell its time")]
+    server_time = await _now(inputs.connection)
+    if server_time is None:
+        return [findings.skipped("clock", "the API server does not tell its time")]
     after = datetime.now(UTC)
     # Their time is truncated, and the answer took a while: any clock in this interval is right.
-    early, late = before - (theirs + timedelta(seconds=1)), theirs - after
-    skew = max(early, late, timedelta(0))
-    said = f"this machine's is {skew.total_seconds():.0f} s {'ahead of' if early > late else 'behind'} the API server's"
-    if skew > SKEW:
+    ahead, behind = before - (server_time + timedelta(seconds=1)), server_time - after
+    skew = max(ahead, behind, timedelta(0))
+    message = (
+        f"this machine's is {skew.total_seconds():.0f} s {'ahead of' if ahead > behind else 'behind'} the API server's"
+    )
+    if skew > MAX_SKEW:
         return [
-            findings.wrong("clock", said, "set both by NTP: budgets and the ledger's times are those of the leader")
+            findings.failed("clock", message, "set both by NTP: budgets and the ledger's times are those of the leader")
         ]
-    return [findings.fine("clock", "this machine's and the API server's agree to seconds")]
+    return [findings.passed("clock", "this machine's and the API server's agree to seconds")]
 
 
-async def drivers(exam: Exam) -> list[Finding]:
+async def drivers(inputs: CheckInputs) -> list[Finding]:
     """Check what keeps kube-scheduler off the devices of each driver, if the settings ask for that."""
-    slices = await exam.cluster.every(watched_resources.SLICES)
-    known = sorted({str(one["spec"]["driver"]) for one in slices})
-    if not known:
+    slices = await inputs.cluster.list_objects(watched_resources.SLICES)
+    published = sorted({str(one["spec"]["driver"]) for one in slices})
+    if not published:
         fix = "install a DRA driver, or see why it publishes no ResourceSlices"
-        return [findings.odd("devices", "no DRA driver has published a device", fix)]
-    standing = await fence_controller.cluster_fences(exam.connection)
-    fenced = {driver for driver, _ in standing.fences}
-    found = [_driver(driver, fenced, exam.settings) for driver in known]
-    for driver in exam.settings.fence:
-        if driver not in known:
-            fix = f"name one of {', '.join(known)}, or start the driver"
-            found.append(findings.odd("devices", f"the settings fence {driver}, which has published no device", fix))
+        return [findings.warning("devices", "no DRA driver has published a device", fix)]
+    fences = await fence_controller.cluster_fences(inputs.connection)
+    fenced = {driver for driver, _ in fences.fences}
+    found = [_driver(driver, fenced, inputs.settings) for driver in published]
+    for driver in inputs.settings.fence:
+        if driver not in published:
+            fix = f"name one of {', '.join(published)}, or start the driver"
+            found.append(
+                findings.warning("devices", f"the settings fence {driver}, which has published no device", fix)
+            )
     return found
 
 
 def _driver(driver: str, fenced: set[str], settings: Settings) -> Finding:
     if driver in settings.fence and driver not in fenced:
-        return findings.wrong(
+        return findings.failed(
             "devices", f"{driver}: the settings ask for a fence, and none stands", "see the leader's log"
         )
     if driver in fenced and driver not in settings.fence:
         fix = f"name it in the setting fence, or `muster fence lift {driver}`: while it stands, nobody else gets them"
-        return findings.odd("devices", f"{driver}: a fence stands that the settings do not ask for", fix)
+        return findings.warning("devices", f"{driver}: a fence stands that the settings do not ask for", fix)
     if driver in fenced:
-        return findings.fine("devices", f"{driver}: fenced; Muster may allocate")
+        return findings.passed("devices", f"{driver}: fenced; Muster may allocate")
     if settings.coverage:
-        return findings.fine("devices", f"{driver}: Muster may allocate where its webhook sees all pods (coverage)")
-    return findings.fine("devices", f"{driver}: shared with kube-scheduler; Muster pins pods to nodes")
+        return findings.passed("devices", f"{driver}: Muster may allocate where its webhook sees all pods (coverage)")
+    return findings.passed("devices", f"{driver}: shared with kube-scheduler; Muster pins pods to nodes")
 
 
-async def queues(exam: Exam) -> list[Finding]:
+async def queues(inputs: CheckInputs) -> list[Finding]:
     """Check the conditions of queues and meters."""
-    reports = [status_views.queue(obj) for obj in await exam.cluster.every(watched_resources.QUEUES)]
+    reports = [status_views.queue(obj) for obj in await inputs.cluster.list_objects(watched_resources.QUEUES)]
     found = [
-        findings.odd("queues", f"{report.name}: {condition.message}", "mend its spec, as it says")
+        findings.warning("queues", f"{report.name}: {condition.message}", "mend its spec, as it says")
         for report in reports
         for condition in report.conditions
         if condition.type == "Active" and condition.status is ConditionStatus.FALSE
     ]
-    for obj in await exam.cluster.every(watched_resources.METERS):
+    for obj in await inputs.cluster.list_objects(watched_resources.METERS):
         found += _meter(obj)
     if not reports:
         fix = "make one: docs/install.md, config/examples"
-        return [*found, findings.odd("queues", "there is no queue: Muster holds nothing", fix)]
-    return found or [findings.fine("queues", f"all {len(reports)} are active, and every Meter is ready")]
+        return [*found, findings.warning("queues", "there is no queue: Muster holds nothing", fix)]
+    return found or [findings.passed("queues", f"all {len(reports)} are active, and every Meter is ready")]
 
 
 def _meter(obj: Json) -> Iterator[Finding]:
@@ -235,7 +241,7 @@ def _meter(obj: Json) -> Iterator[Finding]:
     for condition in conditions:
         if condition.get("type") == "Ready" and condition.get("status") == "False":
             name = obj["metadata"]["name"]
-            yield findings.odd("queues", f"Meter {name}: {condition.get('message')}", "mend its spec, as it says")
+            yield findings.warning("queues", f"Meter {name}: {condition.get('message')}", "mend its spec, as it says")
 
 
 async def _is_served(connection: Connection, path: str) -> bool:

@@ -12,7 +12,7 @@ from admission.cli import apps, config_command, terminal
 from admission.cli.cluster_options import RETRY_POLICY, Cluster, ContextOption, KubeconfigOption
 from admission.cli.config_command import ConfigOption, SetOption
 from admission.cli.doctor import checks, findings
-from admission.cli.doctor.checks import Exam
+from admission.cli.doctor.checks import CheckInputs
 from admission.cli.doctor.findings import Finding, Verdict
 from admission.cli.terminal import Format
 from admission.errors import ForbiddenError, MusterError, RetryError
@@ -24,12 +24,12 @@ from admission.settings.schema import fields
 
 app = apps.single()
 
-UNWELL = 3
+CHECKS_FAILED = 3
 
-ASK = "ask as an administrator, from a machine with such a kubeconfig"
+ASK_ADMINISTRATOR = "ask as an administrator, from a machine with such a kubeconfig"
 """The remedy if Muster's own account may not read something that Muster itself does not need."""
 
-WHOLE = timedelta(minutes=2)
+TIME_LIMIT = timedelta(minutes=2)
 """The time limit of all checks together."""
 
 EPILOG = apps.epilog(
@@ -60,25 +60,25 @@ def doctor(
     """Check the installation: Kubernetes, rights, webhook, certificates, leader, clocks, devices, queues, ledger."""
     settings = config_command.chosen(config, {}, changes).settings
     place = ClusterSelection(kubeconfig=kubeconfig or _file(settings.kubeconfig), context=context)
-    found = asyncio.run(_looked(place, settings, account))
+    found = asyncio.run(_run_checks(place, settings, account))
     if output is Format.JSON:
-        told = [
+        entries = [
             {"check": one.check, "verdict": str(one.verdict), "message": one.message, "mend": one.fix} for one in found
         ]
-        terminal.as_json({"findings": told})
+        terminal.as_json({"findings": entries})
     else:
         rows = [(one.check, one.verdict, one.message, one.fix) for one in found]
         terminal.table("Findings", ("check", "verdict", "what was seen", "mend"), rows)
-    raise typer.Exit(UNWELL if any(one.verdict is Verdict.FAILED for one in found) else 0)
+    raise typer.Exit(CHECKS_FAILED if any(one.verdict is Verdict.FAILED for one in found) else 0)
 
 
 def _file(name: str | None) -> Path | None:
     return Path(name) if name else None
 
 
-async def _looked(place: ClusterSelection, settings: Settings, account: str) -> list[Finding]:
-    found = [findings.fine("settings", "they can be read; `muster config show` tells them")]
-    async with asyncio.timeout(WHOLE.total_seconds()):
+async def _run_checks(place: ClusterSelection, settings: Settings, account: str) -> list[Finding]:
+    found = [findings.passed("settings", "they can be read; `muster config show` tells them")]
+    async with asyncio.timeout(TIME_LIMIT.total_seconds()):
         found += await _cluster(place, settings, account)
         found += await _ledger(settings)
     return found
@@ -89,21 +89,21 @@ async def _cluster(place: ClusterSelection, settings: Settings, account: str) ->
     found: list[Finding] = []
     try:
         async with Connection(place, retry_policy=RETRY_POLICY, warns=False) as connection:
-            exam = Exam(cluster=Cluster(connection), settings=settings, account=account)
+            inputs = CheckInputs(cluster=Cluster(connection), settings=settings, account=account)
             for name, check in checks.CHECKS.items():
                 try:
-                    found += await check(exam)
+                    found += await check(inputs)
                 except ForbiddenError as error:
-                    found.append(findings.unknown(name, f"whoever asks may not look: {error}", ASK))
+                    found.append(findings.skipped(name, f"whoever asks may not look: {error}", ASK_ADMINISTRATOR))
                 except RetryError as error:
                     if not found:
                         raise
-                    found.append(findings.wrong(name, str(error), "see that the API server answers, and ask again"))
+                    found.append(findings.failed(name, str(error), "see that the API server answers, and ask again"))
                 except MusterError as error:
-                    found.append(findings.wrong(name, str(error), "mend what is named"))
+                    found.append(findings.failed(name, str(error), "mend what is named"))
     except MusterError as error:
         found.append(
-            findings.wrong("cluster", str(error), "see that --kubeconfig and --context name a cluster that answers")
+            findings.failed("cluster", str(error), "see that --kubeconfig and --context name a cluster that answers")
         )
     return found
 
@@ -111,39 +111,39 @@ async def _cluster(place: ClusterSelection, settings: Settings, account: str) ->
 async def _ledger(settings: Settings) -> list[Finding]:
     """Check the database: that it answers, has the tables of this Muster, and accepts a write."""
     if "controller" not in settings.roles:
-        return [findings.unknown("ledger", "this role does not use it; ask where the controller runs")]
+        return [findings.skipped("ledger", "this role does not use it; ask where the controller runs")]
     url = settings.ledger.url
     try:
-        named = database_url.shown(database_url.parsed(url))
+        database = database_url.redacted(database_url.parsed(url))
         revision = await migrations.current_revision(url)
     except RetryError as error:
-        return [findings.wrong("ledger", str(error), "see that the database runs and lets this machine in (5432)")]
+        return [findings.failed("ledger", str(error), "see that the database runs and lets this machine in (5432)")]
     except MusterError as error:
-        return [findings.wrong("ledger", str(error), f"mend {fields()['ledger.url'].variable}")]
-    found = _revision(named, revision, await migrations.known_revisions())
-    return [found if found.verdict is not Verdict.OK else await _written(url, found)]
+        return [findings.failed("ledger", str(error), f"mend {fields()['ledger.url'].variable}")]
+    found = _revision(database, revision, await migrations.known_revisions())
+    return [found if found.verdict is not Verdict.OK else await _check_write(url, found)]
 
 
-async def _written(url: str, fine: Finding) -> Finding:
-    """Return `fine` if a write succeeds too: a read-only or full database still answers."""
+async def _check_write(url: str, passed: Finding) -> Finding:
+    """Return `passed` if a write succeeds too: a read-only or full database still answers."""
     try:
         await engines.write(url)
     except RetryError as error:
         fix = "see that it takes writes: that it is no standby, has room on its disk, and is locked by nobody"
-        return findings.wrong("ledger", str(error), fix)
+        return findings.failed("ledger", str(error), fix)
     except MusterError as error:
-        return findings.wrong("ledger", str(error), "give its user the right to write all tables, or name another one")
-    return fine
+        return findings.failed("ledger", str(error), "give its user the right to write all tables, or name another one")
+    return passed
 
 
-def _revision(named: str, revision: str | None, known: Sequence[str]) -> Finding:
+def _revision(database: str, revision: str | None, known: Sequence[str]) -> Finding:
     if revision is None:
         fix = "ask where the controller runs; or `muster ledger migrate`, if this is a new one"
-        return findings.unknown("ledger", f"there are no books in {named}", fix)
+        return findings.skipped("ledger", f"there are no books in {database}", fix)
     if revision not in known:
         fix = "run the Muster that upgraded it, or a later one"
-        return findings.wrong("ledger", f"{named} is at revision {revision}, which this Muster does not know", fix)
+        return findings.failed("ledger", f"{database} is at revision {revision}, which this Muster does not know", fix)
     if revision != known[-1]:
         fix = "`muster ledger migrate`, or start a controller with ledger.migrate"
-        return findings.wrong("ledger", f"{named} is at revision {revision}, and not at {known[-1]}", fix)
-    return findings.fine("ledger", f"{named} answers, at revision {revision}, and takes a write")
+        return findings.failed("ledger", f"{database} is at revision {revision}, and not at {known[-1]}", fix)
+    return findings.passed("ledger", f"{database} answers, at revision {revision}, and takes a write")

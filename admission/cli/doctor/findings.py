@@ -23,21 +23,21 @@ class Finding:
     fix: str = ""
 
 
-def fine(check: str, message: str) -> Finding:
+def passed(check: str, message: str) -> Finding:
     """Return the finding that a check passed."""
     return Finding(check=check, verdict=Verdict.OK, message=message)
 
 
-def odd(check: str, message: str, fix: str) -> Finding:
+def warning(check: str, message: str, fix: str) -> Finding:
     """Return a warning, which may be intended."""
     return Finding(check=check, verdict=Verdict.WARNING, message=message, fix=fix)
 
 
-def wrong(check: str, message: str, fix: str) -> Finding:
+def failed(check: str, message: str, fix: str) -> Finding:
     """Return the finding that something has to be fixed."""
     return Finding(check=check, verdict=Verdict.FAILED, message=message, fix=fix)
 
 
-def unknown(check: str, message: str, fix: str = "") -> Finding:
+def skipped(check: str, message: str, fix: str = "") -> Finding:
     """Return the finding that a check was not possible."""
     return Finding(check=check, verdict=Verdict.SKIPPED, message=message, fix=fix)

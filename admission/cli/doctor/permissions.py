@@ -35,15 +35,15 @@ class Right:
     namespace: str = ""
 
     def __str__(self) -> str:
-        of = f" {self.name}" if self.name else ""
+        named = f" {self.name}" if self.name else ""
         where = f" in {self.namespace}" if self.namespace else ""
-        return f"{self.verb} {self.resource}{f'.{self.group}' if self.group else ''}{of}{where}"
+        return f"{self.verb} {self.resource}{f'.{self.group}' if self.group else ''}{named}{where}"
 
     @property
     def attributes(self) -> dict[str, str]:
         """Return the right as `resourceAttributes`."""
         resource, _, subresource = self.resource.partition("/")
-        given = {
+        fields = {
             "group": self.group,
             "resource": resource,
             "subresource": subresource,
@@ -51,22 +51,26 @@ class Right:
             "name": self.name,
             "namespace": self.namespace,
         }
-        return {key: value for key, value in given.items() if value}
+        return {key: value for key, value in fields.items() if value}
 
 
-async def look(connection: Connection, settings: Settings, account: str) -> list[Finding]:
+async def check_rights(connection: Connection, settings: Settings, account: str) -> list[Finding]:
     """Review every right. account: Muster's user; "" for the chart's, in the lease's namespace."""
-    asker = await connection.who_am_i()
-    meant = account or (asker if asker.startswith(_ACCOUNT) else f"{_ACCOUNT}{settings.lease.namespace}:muster")
-    wanted = sorted(set(rights(settings)))
-    allowed = await asyncio.gather(*(_is_allowed(connection, right, meant, asker=asker) for right in wanted))
-    missing = [right for right, is_allowed in zip(wanted, allowed, strict=True) if not is_allowed]
+    current_user = await connection.who_am_i()
+    user = account or (
+        current_user if current_user.startswith(_ACCOUNT) else f"{_ACCOUNT}{settings.lease.namespace}:muster"
+    )
+    required = sorted(set(rights(settings)))
+    allowed = await asyncio.gather(
+        *(_is_allowed(connection, right, user, current_user=current_user) for right in required)
+    )
+    missing = [right for right, is_allowed in zip(required, allowed, strict=True) if not is_allowed]
     if not missing:
-        return [findings.fine(CHECK, f"{meant} may do all {len(wanted)} things that Muster does")]
+        return [findings.passed(CHECK, f"{user} may do all {len(required)} things that Muster does")]
     named = ", ".join(map(str, missing[:MOST_NAMED]))
     more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
     fix = "apply the roles of the chart again (deploy/manifests/rbac.yaml, `muster install --print`)"
-    return [findings.wrong(CHECK, f"{meant} may not {named}{more}", f"{fix}, or name Muster's user in --account")]
+    return [findings.failed(CHECK, f"{user} may not {named}{more}", f"{fix}, or name Muster's user in --account")]
 
 
 def rights(settings: Settings) -> Iterator[Right]:
@@ -76,10 +80,10 @@ def rights(settings: Settings) -> Iterator[Right]:
         if document["kind"] in ("ClusterRole", "Role"):
             namespace = settings.lease.namespace if document["kind"] == "Role" else ""
             for rule in document["rules"]:
-                yield from _of_rule(rule, namespace, settings)
+                yield from _rights_of_rule(rule, namespace, settings)
 
 
-def _of_rule(rule: Mapping[str, Any], namespace: str, settings: Settings) -> Iterator[Right]:
+def _rights_of_rule(rule: Mapping[str, Any], namespace: str, settings: Settings) -> Iterator[Right]:
     for group in rule["apiGroups"]:
         for resource in rule["resources"]:
             for verb in rule["verbs"]:
@@ -103,10 +107,10 @@ def _is_needed(right: Right, settings: Settings) -> bool:
     return bool(settings.fence) or settings.coverage if fences or proofs else True
 
 
-async def _is_allowed(connection: Connection, right: Right, account: str, *, asker: str) -> bool:
+async def _is_allowed(connection: Connection, right: Right, account: str, *, current_user: str) -> bool:
     spec: dict[str, Any] = {"resourceAttributes": right.attributes}
     kind = "SelfSubjectAccessReview"
-    if account != asker:
+    if account != current_user:
         kind = "SubjectAccessReview"
         spec |= {"user": account, "groups": _groups(account)}
     path = f"/apis/{_API}/{kind.lower()}s"

@@ -49,17 +49,17 @@ def close(
     settings = options.settings(config, database, cluster)
     now = datetime.now(UTC)
     order = Order(
-        before=_allowed(options.time("--before", before, options.zone(zone)), settings, now),
+        before=_check_before(options.time("--before", before, options.zone(zone)), settings, now),
         folder=archive,
         actor=f"{getpass.getuser()}@{socket.gethostname()}",
         reason=reason.strip(),
         at=now,
     )
 
-    async def question(ledger: SqlLedger) -> Carried | None:
+    async def close_period(ledger: SqlLedger) -> Carried | None:
         return await ledger.close_period(order)
 
-    carried = options.ask(settings, question)
+    carried = options.query(settings, close_period)
     if output is Format.JSON:
         terminal.as_json(_json(settings.cluster, carried))
     elif carried is None:
@@ -72,7 +72,7 @@ def close(
         )
 
 
-def _allowed(before: datetime, settings: Ledger, now: datetime) -> datetime:
+def _check_before(before: datetime, settings: Ledger, now: datetime) -> datetime:
     latest = now - timedelta(days=settings.open_days)
     if before > now:
         raise FixError(f"--before: {options.instant(before)} is not over yet")

@@ -81,7 +81,7 @@ def verify(
     async def question(ledger: SqlLedger) -> Verification:
         return await ledger.verify(archive=archive)
 
-    found = options.ask(options.settings(config, database, cluster), question)
+    found = options.query(options.settings(config, database, cluster), question)
     if output is Format.JSON:
         terminal.as_json(_verification(found))
     elif found.finding is None:

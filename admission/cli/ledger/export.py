@@ -28,7 +28,7 @@ from admission.cli.ledger.options import (
 from admission.errors import AmountError, FixError
 from admission.ledger.journal.base import Window
 from admission.ledger.reports import export as reports_export, focus
-from admission.ledger.reports.allocation_intervals import Watch
+from admission.ledger.reports.allocation_intervals import Progress
 from admission.ledger.reports.export import Column, Row, What
 from admission.ledger.reports.focus import Granularity, Price, Terms
 from admission.ledger.sql_ledger import SqlLedger
@@ -49,7 +49,7 @@ EPILOG = apps.epilog(
     "2 the ledger, a time or another option is wrong, the output cannot be written, or a Python package is missing.",
 )
 
-SLICE = 2000
+BATCH_ROWS = 2000
 """The rows written at a time."""
 
 CURRENCY = "USD"
@@ -72,7 +72,7 @@ class Export:
     """The columns to write, and the rows of a cluster's ledger in a period."""
 
     columns: Sequence[Column]
-    rows: Callable[[AsyncConnection, str, Window, Watch], AsyncIterator[Row]]
+    rows: Callable[[AsyncConnection, str, Window, Progress], AsyncIterator[Row]]
     sink: Callable[[Sequence[Column], IO[bytes]], Sink]
 
 
@@ -109,30 +109,30 @@ def export(
 ) -> None:
     """Write rows of the books of a time: entries, postings, use, or FOCUS's cost and usage."""
     zone = options.zone(time_zone)
-    asked = options.window(start, end, zone)
+    period = options.window(start, end, zone)
     if format_ is Format.FOCUS:
-        wanted = _focus(_terms(granularity, zone, price or [], currency, provider), what)
+        export_ = _focus(_terms(granularity, zone, price or [], currency, provider), what)
     else:
         _refuse(
             format_, {"--granularity": granularity, "--price": price, "--currency": currency, "--provider": provider}
         )
-        wanted = _table(what or What.ENTRIES, format_)
+        export_ = _table(what or What.ENTRIES, format_)
     if format_ is Format.FOCUS or what is What.USAGE:
-        asked = Window(*map(accruals.floor_to_second, options.past(asked)))
+        period = Window(*map(accruals.floor_to_second, options.past_part(period)))
     chosen = options.settings(config, database)
     try:
-        with export_sinks.stream(output, binary_for=format_ if format_ is Format.PARQUET else "") as to:
-            sink = wanted.sink(wanted.columns, to)
+        with export_sinks.stream(output, binary_for=format_ if format_ is Format.PARQUET else "") as stream:
+            sink = export_.sink(export_.columns, stream)
 
-            async def question(ledger: SqlLedger) -> None:
+            async def write_all(ledger: SqlLedger) -> None:
                 async with ledger.snapshot() as connection:
                     names = await options.clusters(connection, cluster or [chosen.cluster], all_of_them=all_clusters)
-                    window = await options.opened(connection, names, asked, start=start)
-                    with terminal.shown("exporting") as watch:
+                    window = await options.clip_to_ledger(connection, names, period, start=start)
+                    with terminal.progress("exporting") as progress:
                         for name in names:
-                            await _written(wanted.rows(connection, name, window, watch), sink, output)
+                            await _write_rows(export_.rows(connection, name, window, progress), sink, output)
 
-            options.ask(chosen, question)
+            options.query(chosen, write_all)
             sink.close()
     except export_sinks.ReaderGoneError:
         raise typer.Exit(1) from None
@@ -141,7 +141,9 @@ def export(
 def _table(what: What, format_: Format) -> Export:
     return Export(
         columns=reports_export.COLUMNS[what],
-        rows=lambda connection, cluster, window, watch: reports_export.rows(connection, cluster, what, window, watch),
+        rows=lambda connection, cluster, window, progress: reports_export.rows(
+            connection, cluster, what, window, progress
+        ),
         sink=_SINKS[format_],
     )
 
@@ -158,7 +160,7 @@ def _focus(terms: Terms, what: What | None) -> Export:
         raise FixError(f"--what {what}: focus has rows of its own; leave it out")
     return Export(
         columns=[Column(name) for name in focus.columns(terms)],
-        rows=lambda connection, cluster, window, watch: focus.rows(connection, cluster, window, terms, watch),
+        rows=lambda connection, cluster, window, progress: focus.rows(connection, cluster, window, terms, progress),
         sink=export_sinks.Csv,
     )
 
@@ -201,18 +203,18 @@ def _refuse(format_: Format, options: Mapping[str, object]) -> None:
             raise FixError(f"{name}: belongs to --format focus, not to {format_}")
 
 
-async def _written(rows: AsyncIterator[Row], sink: Sink, output: str) -> None:
+async def _write_rows(rows: AsyncIterator[Row], sink: Sink, output: str) -> None:
     """Write the rows slice by slice, in a thread."""
 
-    def write(some: Sequence[Row]) -> None:
-        with export_sinks.told(output):  # here, since an error of the output is not the database's
-            sink.write(some)
+    def write(batch: Sequence[Row]) -> None:
+        with export_sinks.output_errors(output):  # here, since an error of the output is not the database's
+            sink.write(batch)
 
-    waiting: list[Row] = []
+    pending: list[Row] = []
     async for row in rows:
-        waiting.append(row)
-        if len(waiting) == SLICE:
-            await asyncio.to_thread(write, waiting)
-            waiting = []
-    if waiting:
-        await asyncio.to_thread(write, waiting)
+        pending.append(row)
+        if len(pending) == BATCH_ROWS:
+            await asyncio.to_thread(write, pending)
+            pending = []
+    if pending:
+        await asyncio.to_thread(write, pending)

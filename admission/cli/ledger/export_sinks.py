@@ -42,26 +42,26 @@ def stream(output: str, *, binary_for: str = "") -> Iterator[IO[bytes]]:
     if output == "-":
         if binary_for and sys.stdout.isatty():
             raise FixError(f"--output: {binary_for} is not for a terminal; name a file")
-        with told(output):
+        with output_errors(output):
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
         return
     target = Path(output)
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        with told(output):
-            with part.open("xb") as file:
+        with output_errors(output):
+            with partial.open("xb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            part.replace(target)
+            partial.replace(target)
     finally:
         with suppress(OSError):
-            part.unlink()
+            partial.unlink()
 
 
 @contextmanager
-def told(output: str) -> Iterator[None]:
+def output_errors(output: str) -> Iterator[None]:
     """Turn an error of the output into a sentence. Raises FixError or ReaderGoneError."""
     try:
         yield
@@ -77,8 +77,8 @@ def told(output: str) -> Iterator[None]:
 class Csv:
     """Comma-separated values in UTF-8 with a heading (RFC 4180, but with line feeds); None is empty."""
 
-    def __init__(self, columns: Sequence[Column], to: IO[bytes]) -> None:
-        self._to = to
+    def __init__(self, columns: Sequence[Column], stream_: IO[bytes]) -> None:
+        self._stream = stream_
         self._text = io.StringIO(newline="")
         self._writer = csv.writer(self._text, lineterminator="\n")
         self._quoting = csv.writer(self._text, lineterminator="\n", quoting=csv.QUOTE_ALL)
@@ -96,7 +96,7 @@ class Csv:
         self._flush()
 
     def _flush(self) -> None:
-        self._to.write(self._text.getvalue().encode())
+        self._stream.write(self._text.getvalue().encode())
         self._text.seek(0)
         self._text.truncate()
 
@@ -104,15 +104,15 @@ class Csv:
 class JsonLines:
     """One JSON object per line. Amounts are strings, since many JSON readers round numbers beyond 2^53."""
 
-    def __init__(self, columns: Sequence[Column], to: IO[bytes]) -> None:
+    def __init__(self, columns: Sequence[Column], stream_: IO[bytes]) -> None:
         self._columns = columns
-        self._to = to
+        self._stream = stream_
 
     def write(self, rows: Sequence[Row]) -> None:
         lines = (
             {name: _json(value, type_) for (name, type_), value in zip(self._columns, row, strict=True)} for row in rows
         )
-        self._to.write("".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines).encode())
+        self._stream.write("".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines).encode())
 
     def close(self) -> None:
         pass
@@ -121,7 +121,7 @@ class JsonLines:
 class Parquet:
     """An Apache Parquet file: amounts as decimal128(38, 0), moments as timestamps in UTC, JSON as text."""
 
-    def __init__(self, columns: Sequence[Column], to: IO[bytes]) -> None:
+    def __init__(self, columns: Sequence[Column], stream_: IO[bytes]) -> None:
         self._arrow, parquet = _arrow()
         types: Mapping[Type, Any] = {
             Type.TEXT: self._arrow.string(),
@@ -132,7 +132,7 @@ class Parquet:
         }
         self._columns = columns
         self._schema = self._arrow.schema([(name, types[type_]) for name, type_ in columns])
-        self._writer = parquet.ParquetWriter(to, self._schema)
+        self._writer = parquet.ParquetWriter(stream_, self._schema)
 
     def write(self, rows: Sequence[Row]) -> None:
         columns = zip(*rows, strict=True) if rows else ((),) * len(self._columns)
@@ -171,7 +171,7 @@ def _text(value: Any) -> str:
 def _json(value: Any, type_: Type) -> Any:
     if value is None:
         return None
-    convert = _OF_JSON.get(type_)
+    convert = _JSON_CONVERTERS.get(type_)
     return convert(value) if convert else value
 
 
@@ -179,7 +179,7 @@ def _instant(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-_OF_JSON: Mapping[Type, Callable[[Any], Any]] = {
+_JSON_CONVERTERS: Mapping[Type, Callable[[Any], Any]] = {
     Type.AMOUNT: str,
     Type.MOMENT: _instant,
     Type.JSON: json.loads,

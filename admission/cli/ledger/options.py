@@ -37,8 +37,8 @@ ZoneOption = Annotated[
     str, typer.Option("--time-zone", help="IANA name of the zone of dates and times that say none: Europe/Berlin.")
 ]
 
-_USUAL = timedelta(days=30)
-_LISTED = 20
+_DEFAULT_LENGTH = timedelta(days=30)
+_MOST_LISTED = 20
 
 
 def settings(config: Path | None, database: str | None, cluster: str | None = None) -> Ledger:
@@ -46,24 +46,24 @@ def settings(config: Path | None, database: str | None, cluster: str | None = No
     return config_command.chosen(config, {"--database": database, "--cluster": cluster}).settings.ledger
 
 
-def ask(chosen: Ledger, question: Callable[[SqlLedger], Awaitable[T]]) -> T:
+def query(chosen: Ledger, fetch: Callable[[SqlLedger], Awaitable[T]]) -> T:
     """Open the ledger and return the result of the question."""
 
-    async def answered() -> T:
+    async def fetched() -> T:
         async with SqlLedger.open(chosen.url, chosen.cluster) as ledger:
-            return await question(ledger)
+            return await fetch(ledger)
 
-    return asyncio.run(answered())
+    return asyncio.run(fetched())
 
 
 def zone(name: str) -> tzinfo:
     """Return the zone of --time-zone. Raises FixError if it is unknown."""
     found = time_zones.find(name)
     if found is None:
-        meant = " or ".join(time_zones.near(name))
+        nearest = " or ".join(time_zones.near(name))
         raise FixError(
             f"--time-zone: there is no time zone {name[: time_zones.LONGEST]!r};"
-            f" {f'did you mean {meant}?' if meant else 'use an IANA name such as Europe/Berlin'}"
+            f" {f'did you mean {nearest}?' if nearest else 'use an IANA name such as Europe/Berlin'}"
         )
     return found
 
@@ -72,56 +72,60 @@ def window(start: str | None, end: str | None, in_zone: tzinfo) -> Window:
     """Return the period of --from and --to. Raises FixError if a time is invalid, or the period is empty."""
     until = time("--to", end, in_zone) if end else datetime.now(UTC)
     try:
-        since = time("--from", start, in_zone) if start else until - _USUAL
+        since = time("--from", start, in_zone) if start else until - _DEFAULT_LENGTH
     except OverflowError as error:
         raise FixError(f"--to: {end!r} has no 30 days before it; say --from too") from error
     if since >= until:
         stated = f"--to {end}" if end else "now"
-        raise FixError(f"--from {start or _written(since)} is not before {stated}: a period ends after it starts")
+        raise FixError(f"--from {start or _format(since)} is not before {stated}: a period ends after it starts")
     return Window(since, until)
 
 
-def past(asked: Window) -> Window:
+def past_part(period: Window) -> Window:
     """Return a period without its future part. Raises FixError if all of it is in the future."""
-    found = Window(asked.start, min(asked.end, datetime.now(UTC)))
+    found = Window(period.start, min(period.end, datetime.now(UTC)))
     if found.start >= found.end:
-        raise FixError(f"--from {_written(found.start)} has not come yet: nothing can have been used")
+        raise FixError(f"--from {_format(found.start)} has not come yet: nothing can have been used")
     return found
 
 
 def time(option: str, text: str, in_zone: tzinfo) -> datetime:
     """Return an option's time, in UTC. Raises FixError if it is invalid."""
     try:
-        said = datetime.fromisoformat(text)
-        return (said if said.tzinfo else said.replace(tzinfo=in_zone)).astimezone(UTC)
+        parsed = datetime.fromisoformat(text)
+        return (parsed if parsed.tzinfo else parsed.replace(tzinfo=in_zone)).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise FixError(f"{option}: {text!r} is no date or time such as 2026-01-31 or 2026-01-31T12:00Z") from error
 
 
-async def opened(connection: AsyncConnection, names: Sequence[str], asked: Window, *, start: str | None) -> Window:
+async def clip_to_ledger(
+    connection: AsyncConnection, names: Sequence[str], period: Window, *, start: str | None
+) -> Window:
     """Return the period; if no start was given, it begins no earlier than the ledger of every cluster."""
-    begun = [at for name in names if (at := (await base.base(connection, name)).at) is not None]
-    if start is not None or not begun:
-        return asked
-    return Window(min(max(asked.start, *begun), asked.end), asked.end)
+    starts = [at for name in names if (at := (await base.base(connection, name)).at) is not None]
+    if start is not None or not starts:
+        return period
+    return Window(min(max(period.start, *starts), period.end), period.end)
 
 
 async def clusters(connection: AsyncConnection, names: Sequence[str], *, all_of_them: bool = False) -> list[str]:
     """Return the clusters to read. Raises FixError if one is not in the ledger while others are."""
-    known = await base.known(connection)
+    known_clusters = await base.known_clusters(connection)
     if all_of_them:
-        return known
+        return known_clusters
     for name in names:
-        if known and name not in known:
-            raise FixError(f"--cluster: the ledger has no books of cluster {name!r}; it has those of {listed(known)}")
+        if known_clusters and name not in known_clusters:
+            raise FixError(
+                f"--cluster: the ledger has no books of cluster {name!r}; it has those of {listed(known_clusters)}"
+            )
     return list(dict.fromkeys(names))
 
 
 def listed(names: Iterable[str]) -> str:
     """Return the first few names, and the number of the others."""
     found = sorted(names)
-    more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
-    return f"{', '.join(found[:_LISTED])}{more}"
+    more = f" and {len(found) - _MOST_LISTED} more" if len(found) > _MOST_LISTED else ""
+    return f"{', '.join(found[:_MOST_LISTED])}{more}"
 
 
 def instant(at: datetime) -> str:
@@ -129,5 +133,5 @@ def instant(at: datetime) -> str:
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def _written(at: datetime) -> str:
+def _format(at: datetime) -> str:
     return f"{at:%Y-%m-%dT%H:%M:%SZ}"

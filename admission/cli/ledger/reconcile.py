@@ -62,7 +62,7 @@ EPILOG = apps.epilog(
 
 
 @dataclass(frozen=True, slots=True)
-class _Watched:
+class _ObservedCluster:
     """The port Cluster, on a running watch."""
 
     connection: Connection
@@ -90,24 +90,24 @@ def reconcile(
         raise FixError("--fix: say with --reason why the books are corrected; it stands in every entry")
     settings = options.settings(config, database, cluster)
 
-    async def compared(ledger: SqlLedger, seen: _Watched) -> Outcome:
-        found = await cycle_reconcile.compare(ledger, seen, lambda: asyncio.sleep(grace))
-        wanted = [one for one in found if one.fixable]
-        if not fix or not wanted:
+    async def compared(ledger: SqlLedger, observed_cluster: _ObservedCluster) -> Outcome:
+        found = await cycle_reconcile.compare(ledger, observed_cluster, lambda: asyncio.sleep(grace))
+        fixable = [one for one in found if one.fixable]
+        if not fix or not fixable:
             return Outcome(differences=found, left=found)
-        author = _author(await seen.connection.who_am_i(), reason.strip())
-        outcome = await cycle_reconcile.repair(ledger, seen, wanted, author)
+        author = _author(await observed_cluster.connection.who_am_i(), reason.strip())
+        outcome = await cycle_reconcile.repair(ledger, observed_cluster, fixable, author)
         return Outcome(
             differences=found,
             posted=outcome.posted,
             left=(*outcome.left, *(one for one in found if not one.fixable)),
         )
 
-    async def opened(seen: _Watched) -> Outcome:
+    async def opened(observed_cluster: _ObservedCluster) -> Outcome:
         async with SqlLedger.open(settings.url, settings.cluster) as ledger:
-            return await compared(ledger, seen)
+            return await compared(ledger, observed_cluster)
 
-    outcome = asyncio.run(_watching(opened, ClusterSelection(kubeconfig=kubeconfig, context=context)))
+    outcome = asyncio.run(_with_watch(opened, ClusterSelection(kubeconfig=kubeconfig, context=context)))
     if output is Format.JSON:
         terminal.as_json(_json(settings.cluster, outcome))
     else:
@@ -115,22 +115,22 @@ def reconcile(
     raise typer.Exit(DIFFERS if outcome.left else 0)
 
 
-async def _watching(question: Callable[[_Watched], Awaitable[T]], place: ClusterSelection) -> T:
+async def _with_watch(run: Callable[[_ObservedCluster], Awaitable[T]], place: ClusterSelection) -> T:
     """Watch the cluster while the question runs."""
     store = Store(WATCHED)
     async with Connection(place, retry_policy=cluster_options.RETRY_POLICY, warns=False) as connection:
         await connection.version()  # so that an unreachable API server is reported at once
         watch = asyncio.create_task(reflector.watch(connection, store), name="watch the cluster")
         try:
-            await _synced(connection, store)
-            return await question(_Watched(connection, store))
+            await _wait_synced(connection, store)
+            return await run(_ObservedCluster(connection, store))
         finally:
             watch.cancel()
             with suppress(asyncio.CancelledError):
                 await watch
 
 
-async def _synced(connection: Connection, store: Store) -> None:
+async def _wait_synced(connection: Connection, store: Store) -> None:
     try:
         await store.wait_synced(SYNC_SECONDS)
     except ClusterUnavailableError as error:
@@ -156,9 +156,9 @@ def _show(cluster: str, outcome: Outcome, *, fix: bool) -> None:
         terminal.say(f"posted {len(outcome.posted)} entries: transactions {_numbers(outcome)}")
 
 
-def _row(one: Difference, left: Iterable[Difference], *, fix: bool) -> tuple[object, ...]:
-    done = "not yet" if fix and one.fixable and one in left else one.fix
-    return (one.kind, one.subject, one.gang or "-", one.books, one.cluster, done)
+def _row(difference: Difference, remaining: Iterable[Difference], *, fix: bool) -> tuple[object, ...]:
+    done = "not yet" if fix and difference.fixable and difference in remaining else difference.fix
+    return (difference.kind, difference.subject, difference.gang or "-", difference.books, difference.cluster, done)
 
 
 def _numbers(outcome: Outcome) -> str:

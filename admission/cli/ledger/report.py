@@ -78,19 +78,19 @@ def report(
     """Show device-hours and meter-hours between two times, from settled allocations."""
     keys = _keys(by)
     zone = options.zone(time_zone)
-    asked = options.past(options.window(start, end, zone))
+    period = options.past_part(options.window(start, end, zone))
     chosen = options.settings(config, database)
 
-    async def question(ledger: SqlLedger) -> Report:
+    async def fetch(ledger: SqlLedger) -> Report:
         async with ledger.snapshot() as connection:
             names = await options.clusters(connection, cluster or [chosen.cluster], all_of_them=all_clusters)
             await _check_meters(connection, names, meter or [])
-            window = await options.opened(connection, names, asked, start=start)
+            window = await options.clip_to_ledger(connection, names, period, start=start)
             grouped = (Key.CLUSTER, *keys) if all_clusters or len(names) > 1 else keys
-            with terminal.shown("reading the books") as watch:
+            with terminal.progress("reading the books") as watch:
                 return await usage_report.report(connection, names, grouped, window, watch)
 
-    found = options.ask(chosen, question)
+    found = options.query(chosen, fetch)
     _WRITERS[output](found, _meters(found, meter or []), zone)
 
 
@@ -104,24 +104,24 @@ def _keys(by: str) -> tuple[Key, ...]:
     return tuple(map(Key, names))
 
 
-async def _check_meters(connection: AsyncConnection, clusters: Sequence[str], asked: Sequence[str]) -> None:
+async def _check_meters(connection: AsyncConnection, clusters: Sequence[str], names: Sequence[str]) -> None:
     known = {meter for _, meter in await base.accounts(connection, clusters)}
-    for name in asked:
+    for name in names:
         if name not in known:
-            there = f"there are {options.listed(known)}" if known else "there are none yet"
-            raise FixError(f"--meter: the books know no meter {name!r}; {there}")
+            hint = f"there are {options.listed(known)}" if known else "there are none yet"
+            raise FixError(f"--meter: the books know no meter {name!r}; {hint}")
 
 
-def _meters(found: Report, asked: Sequence[str]) -> list[MeterName]:
-    return [MeterName(name) for name in dict.fromkeys(asked)] or sorted(found.total.meters)
+def _meters(found: Report, names: Sequence[str]) -> list[MeterName]:
+    return [MeterName(name) for name in dict.fromkeys(names)] or sorted(found.total.meters)
 
 
 def _as_text(found: Report, meters: Sequence[MeterName], zone: tzinfo) -> None:
-    shown = [] if Key.CLASS in found.keys else list(meters)
-    headings = (*found.keys, Number("device-hours"), *(Number(f"{meter}-hours") for meter in shown))
-    rows = [(*group, *_hours(use, shown)) for group, use in found.rows.items()]
+    meters_shown = [] if Key.CLASS in found.keys else list(meters)
+    headings = (*found.keys, Number("device-hours"), *(Number(f"{meter}-hours") for meter in meters_shown))
+    rows = [(*group, *_hours(use, meters_shown)) for group, use in found.rows.items()]
     if rows:
-        rows.append(("total", *[""] * (len(found.keys) - 1), *_hours(found.total, shown)))
+        rows.append(("total", *[""] * (len(found.keys) - 1), *_hours(found.total, meters_shown)))
     times = (f"{at.astimezone(zone):%Y-%m-%d %H:%M:%S}" for at in found.window)
     terminal.table(f"Use from {' to '.join(times)} {zone}", headings, rows, empty="nothing was used in this time")
 
@@ -163,12 +163,12 @@ def _use(use: Use, meters: Sequence[MeterName]) -> dict[str, Any]:
 
 
 def _as_csv(found: Report, meters: Sequence[MeterName], zone: tzinfo) -> None:  # noqa: ARG001 - it has no times
-    shown = [] if Key.CLASS in found.keys else list(meters)
+    meters_shown = [] if Key.CLASS in found.keys else list(meters)
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    columns = [f"{meter}_{unit}" for meter in ("device", *shown) for unit in ("seconds", "hours")]
+    columns = [f"{meter}_{unit}" for meter in ("device", *meters_shown) for unit in ("seconds", "hours")]
     writer.writerow([*found.keys, *columns])
     for group, use in found.rows.items():
-        amounts = [use.devices, *(use.meters.get(meter, 0) for meter in shown)]
+        amounts = [use.devices, *(use.meters.get(meter, 0) for meter in meters_shown)]
         writer.writerow([*group, *(text for amount in amounts for text in (str(amount), time_series.decimal(amount)))])
 
 

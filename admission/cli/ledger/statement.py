@@ -44,20 +44,20 @@ def statement(
 ) -> None:
     """Show every movement of a queue, or of all, with the balances after it, and those at the start and the end."""
     zone = options.zone(time_zone)
-    asked = options.window(start, end, zone)
+    period = options.window(start, end, zone)
     chosen = options.settings(config, database, cluster)
     name = QueueName(queue) if queue else None
 
-    async def question(ledger: SqlLedger) -> Statement:
+    async def fetch(ledger: SqlLedger) -> Statement:
         async with ledger.snapshot() as connection:
             await options.clusters(connection, [chosen.cluster])
-            known = {of for of, _ in await base.accounts(connection, [chosen.cluster])}
+            known = {account_queue for account_queue, _ in await base.accounts(connection, [chosen.cluster])}
             if name is not None and name not in known:
                 raise FixError(_unknown(name, chosen.cluster, known))
-            window = await options.opened(connection, [chosen.cluster], asked, start=start)
+            window = await options.clip_to_ledger(connection, [chosen.cluster], period, start=start)
             return await reports_statement.statement(connection, chosen.cluster, name, *window)
 
-    found = options.ask(chosen, question)
+    found = options.query(chosen, fetch)
     if output is Format.JSON:
         terminal.as_json(_json(found, chosen.cluster, name))
     else:
@@ -72,16 +72,16 @@ def _unknown(queue: str, cluster: str, known: Iterable[str]) -> str:
 
 def _rows(found: Statement, zone: tzinfo) -> list[tuple[object, ...]]:
     return [
-        *_standing(found.opening, "opening", found.start.astimezone(zone).strftime(_TIME)),
+        *_balance_rows(found.opening, "opening", found.start.astimezone(zone).strftime(_TIME)),
         *(_row(line, zone) for line in found.lines),
-        *_standing(found.closing, "closing", found.end.astimezone(zone).strftime(_TIME)),
+        *_balance_rows(found.closing, "closing", found.end.astimezone(zone).strftime(_TIME)),
     ]
 
 
 _TIME = "%Y-%m-%d %H:%M:%S"
 
 
-def _standing(amounts: Mapping[QueueMeter, Amounts], word: str, time: str) -> Iterable[tuple[object, ...]]:
+def _balance_rows(amounts: Mapping[QueueMeter, Amounts], word: str, time: str) -> Iterable[tuple[object, ...]]:
     for (queue, meter), amount in sorted(amounts.items()):
         yield time, "", word, queue, "-", meter, "", _balance(amount)
 
@@ -100,15 +100,15 @@ def _row(line: StatementLine, zone: tzinfo) -> tuple[object, ...]:
 
 
 def _change(change: Amounts) -> str:
-    moved = [(name, amount) for name, amount in zip(("quota", "reserved", "used"), change[:3], strict=True) if amount]
-    told = [f"{name} {'+' if amount > 0 else '-'}{quantities.render(abs(amount))}" for name, amount in moved]
-    return ", ".join([*told, *([f"spent +{time_series.decimal(change.spent)} h"] if change.spent else [])])
+    changes = [(name, amount) for name, amount in zip(("quota", "reserved", "used"), change[:3], strict=True) if amount]
+    texts = [f"{name} {'+' if amount > 0 else '-'}{quantities.render(abs(amount))}" for name, amount in changes]
+    return ", ".join([*texts, *([f"spent +{time_series.decimal(change.spent)} h"] if change.spent else [])])
 
 
 def _balance(balance: Amounts) -> str:
-    taken = quantities.render(balance.reserved + balance.used)
+    in_use = quantities.render(balance.reserved + balance.used)
     spent = f", {time_series.decimal(balance.spent)} h spent" if balance.spent else ""
-    return f"{taken} of {quantities.render(balance.nominal)} taken{spent}"
+    return f"{in_use} of {quantities.render(balance.nominal)} taken{spent}"
 
 
 def _json(found: Statement, cluster: str, queue: str | None) -> dict[str, Any]:

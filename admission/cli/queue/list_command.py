@@ -58,8 +58,8 @@ def listed(
         else:
             show(reports)
 
-    watch_output.shown(
-        lambda: cluster_options.ask(_reports, kubeconfig=kubeconfig, context=context), write, again=again
+    watch_output.poll_and_print(
+        lambda: cluster_options.query(_reports, kubeconfig=kubeconfig, context=context), write, again=again
     )
 
 
@@ -87,7 +87,7 @@ def stop(
 ) -> None:
     """Stop a queue: no gang of it, or of a queue below it, starts any more."""
     wanted = StopPolicy.HOLD_AND_DRAIN if drain else StopPolicy.HOLD
-    cluster_options.ask(
+    cluster_options.query(
         lambda cluster: queue_stop.change(cluster, name, wanted), kubeconfig=kubeconfig, context=context
     )
     if again:
@@ -103,7 +103,7 @@ def resume(
     context: ContextOption = None,
 ) -> None:
     """Let a stopped queue let gangs in again."""
-    cluster_options.ask(
+    cluster_options.query(
         lambda cluster: queue_stop.change(cluster, name, StopPolicy.NONE), kubeconfig=kubeconfig, context=context
     )
     if again:
@@ -116,54 +116,54 @@ class ObservedQueue(NamedTuple):
     queue: Queue
     report: QueueReport
     gangs: list[GangReport]
-    below: list[str]
+    children: list[str]
 
 
 def _watch(
     name: str, *, again: bool, output: Format = Format.TEXT, kubeconfig: Path | None, context: str | None
 ) -> None:
-    def write(seen: ObservedQueue) -> None:
+    def write(observed: ObservedQueue) -> None:
         if output is Format.JSON:
-            terminal.as_json(_observed_json(seen))
+            terminal.as_json(_observed_json(observed))
         else:
-            _show_observed(seen)
+            _show_observed(observed)
 
-    watch_output.shown(
-        lambda: cluster_options.ask(lambda cluster: _observe(cluster, name), kubeconfig=kubeconfig, context=context),
+    watch_output.poll_and_print(
+        lambda: cluster_options.query(lambda cluster: _observe(cluster, name), kubeconfig=kubeconfig, context=context),
         write,
         again=again,
     )
 
 
 async def _observe(cluster: Cluster, name: str) -> ObservedQueue:
-    found = {obj["metadata"]["name"]: obj for obj in await cluster.every(watched_resources.QUEUES)}
-    known = {called: queues.decode(obj) for called, obj in found.items()}
-    if name not in known:
-        raise queue_stop.absent(name, known.values())
+    found = {obj["metadata"]["name"]: obj for obj in await cluster.list_objects(watched_resources.QUEUES)}
+    queues_by_name = {queue_name: queues.decode(obj) for queue_name, obj in found.items()}
+    if name not in queues_by_name:
+        raise queue_stop.unknown_queue(name, queues_by_name.values())
     members = [
         gang for gang in await cli_gang.reports(cluster) if gang.queue == name and gang.phase is not Phase.FINISHED
     ]
-    below = sorted(queue.name for queue in known.values() if queue.parent == name)
-    return ObservedQueue(known[name], status_views.queue(found[name]), members, list(below))
+    children = sorted(queue.name for queue in queues_by_name.values() if queue.parent == name)
+    return ObservedQueue(queues_by_name[name], status_views.queue(found[name]), members, list(children))
 
 
-def _show_observed(seen: ObservedQueue) -> None:
-    queue = seen.queue
+def _show_observed(observed: ObservedQueue) -> None:
+    queue = observed.queue
     place = f"below {queue.parent}" if queue.parent else "a root"
-    below = f"; below it: {', '.join(seen.below)}" if seen.below else ""
+    children_text = f"; below it: {', '.join(observed.children)}" if observed.children else ""
     stopped = f"; stopped: {queue.stop_policy}" if queue.stop_policy is not StopPolicy.NONE else ""
-    terminal.say(f"Queue {queue.name} ({place}{below}); {queue.strategy}{stopped}")
-    show([seen.report])
-    cli_gang.show(seen.gangs)
+    terminal.say(f"Queue {queue.name} ({place}{children_text}); {queue.strategy}{stopped}")
+    show([observed.report])
+    cli_gang.show(observed.gangs)
 
 
-def _observed_json(seen: ObservedQueue) -> dict[str, Any]:
+def _observed_json(observed: ObservedQueue) -> dict[str, Any]:
     return {
-        **_json(seen.report),
-        "parent": seen.queue.parent,
-        "children": seen.below,
-        "stopPolicy": str(seen.queue.stop_policy),
-        "members": [cli_gang.as_json(gang) for gang in seen.gangs],
+        **_json(observed.report),
+        "parent": observed.queue.parent,
+        "children": observed.children,
+        "stopPolicy": str(observed.queue.stop_policy),
+        "members": [cli_gang.as_json(gang) for gang in observed.gangs],
     }
 
 
@@ -178,7 +178,9 @@ def show(reports: list[QueueReport]) -> None:
     )
     terminal.table("Queues", headings, [row for report in reports for row in _rows(report)])
     if any(report.budgets for report in reports):
-        terminal.table("Budgets", terminal.BUDGET_HEADINGS, [row for r in reports for row in terminal.budget_rows(r)])
+        terminal.table(
+            "Budgets", terminal.BUDGET_HEADINGS, [row for report in reports for row in terminal.budget_rows(report)]
+        )
     for report in reports:
         for condition in report.conditions:
             if condition.status is not ConditionStatus.TRUE:
@@ -187,7 +189,7 @@ def show(reports: list[QueueReport]) -> None:
 
 
 async def _reports(cluster: Cluster) -> list[QueueReport]:
-    found = await cluster.every(watched_resources.QUEUES)
+    found = await cluster.list_objects(watched_resources.QUEUES)
     return sorted((status_views.queue(obj) for obj in found), key=lambda report: report.name)
 
 
@@ -200,13 +202,14 @@ def _rows(report: QueueReport) -> list[tuple[str, ...]]:
 
 
 def _json(report: QueueReport) -> dict[str, Any]:
-    active = next((c for c in report.conditions if c.type == "Active"), None)
+    active = next((condition for condition in report.conditions if condition.type == "Active"), None)
     return {
         "name": report.name,
         "active": active is not None and active.status is ConditionStatus.TRUE,
         "message": active.message if active else "",
         "conditions": {
-            c.type: {"status": c.status, "reason": c.reason, "message": c.message} for c in report.conditions
+            condition.type: {"status": condition.status, "reason": condition.reason, "message": condition.message}
+            for condition in report.conditions
         },
         "meters": {meter: terminal.use(use) for meter, use in sorted(report.meters.items())},
         "budgets": [terminal.budget(budget) for budget in report.budgets],

@@ -30,54 +30,56 @@ STOPPING = apps.epilog(
 
 RESUMING = apps.epilog(("muster queue resume research",), EXITS)
 
-_SAID = {
+_EFFECTS = {
     StopPolicy.NONE: "lets gangs in",
     StopPolicy.HOLD: "lets no gang in; what runs goes on",
     StopPolicy.HOLD_AND_DRAIN: "lets no gang in, and evicts what it has let in",
 }
 
 
-async def change(cluster: Cluster, name: str, wanted: StopPolicy) -> None:
+async def change(cluster: Cluster, name: str, policy: StopPolicy) -> None:
     """Set the policy of a queue, and print its effect. Raises FixError if the queue does not exist."""
-    known = {queue.name: queue for queue in map(queues.decode, await cluster.every(watched_resources.QUEUES))}
-    queue = known.get(QueueName(name))
+    queues_by_name = {
+        queue.name: queue for queue in map(queues.decode, await cluster.list_objects(watched_resources.QUEUES))
+    }
+    queue = queues_by_name.get(QueueName(name))
     if queue is None:
-        raise absent(name, known.values())
-    already = "" if queue.stop_policy is not wanted else " as before"
-    if not already:
-        body = {"spec": {"stopPolicy": str(wanted)}}
+        raise unknown_queue(name, queues_by_name.values())
+    suffix = "" if queue.stop_policy is not policy else " as before"
+    if not suffix:
+        body = {"spec": {"stopPolicy": str(policy)}}
         try:
             await cluster.connection.patch(paths.join(watched_resources.QUEUES.path, name), body, PatchKind.MERGE)
         except GoneError as error:
-            raise absent(name, known.values()) from error
-    terminal.say(f"queue {name} {_SAID[wanted]}{already}")
-    for line in _remarks(queue, wanted, known.values()):
+            raise unknown_queue(name, queues_by_name.values()) from error
+    terminal.say(f"queue {name} {_EFFECTS[policy]}{suffix}")
+    for line in _side_effects(queue, policy, queues_by_name.values()):
         terminal.note(line)
 
 
-def absent(name: str, known: Iterable[Queue]) -> FixError:
+def unknown_queue(name: str, queues_: Iterable[Queue]) -> FixError:
     """Return the error for a queue that does not exist."""
-    names = ", ".join(sorted(queue.name for queue in known)) or "none"
+    names = ", ".join(sorted(queue.name for queue in queues_)) or "none"
     return FixError(f"there is no queue {name}; there are: {names}")
 
 
-def _remarks(queue: Queue, wanted: StopPolicy, known: Iterable[Queue]) -> Iterator[str]:
+def _side_effects(queue: Queue, policy: StopPolicy, queues_: Iterable[Queue]) -> Iterator[str]:
     """Yield the effects on other queues: those below stop too, and a stopped one above still stops this one."""
-    by_name = {other.name: other for other in known}
-    below = sorted(other.name for other in by_name.values() if queue.name in _above(other, by_name))
-    if wanted is not StopPolicy.NONE and below:
-        yield f"so do the queues below it: {', '.join(below)}"
-    if wanted is StopPolicy.NONE:
-        for name in _above(queue, by_name):
+    by_name = {other.name: other for other in queues_}
+    descendants = sorted(other.name for other in by_name.values() if queue.name in _ancestors(other, by_name))
+    if policy is not StopPolicy.NONE and descendants:
+        yield f"so do the queues below it: {', '.join(descendants)}"
+    if policy is StopPolicy.NONE:
+        for name in _ancestors(queue, by_name):
             if by_name[name].stop_policy is not StopPolicy.NONE:
                 yield f"queue {name} above it is stopped still: `muster queue resume {name}`"
 
 
-def _above(queue: Queue, known: Mapping[QueueName, Queue]) -> list[QueueName]:
+def _ancestors(queue: Queue, queues_by_name: Mapping[QueueName, Queue]) -> list[QueueName]:
     """Return the names of a queue's ancestors, the nearest first; parents may form a cycle."""
     found: list[QueueName] = []
     parent = queue.parent
-    while parent is not None and parent in known and parent not in found:
+    while parent is not None and parent in queues_by_name and parent not in found:
         found.append(parent)
-        parent = known[parent].parent
+        parent = queues_by_name[parent].parent
     return found

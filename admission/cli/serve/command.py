@@ -83,7 +83,7 @@ def run(serving: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
     """Run the servers until their event is set, on SIGTERM or SIGINT."""
     sys.setswitchinterval(SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_until_told(serving))
+        runner.run(_until_signalled(serving))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -95,7 +95,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _until_told(serving: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
+async def _until_signalled(serving: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

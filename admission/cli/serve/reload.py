@@ -31,43 +31,43 @@ class Reloader:
         self._file = config or config_command.file()
         self._read = read
         self._seconds = poll_seconds
-        self._asked = asyncio.Event()
-        self._seen = _file_state(self._file)
+        self._reload_requested = asyncio.Event()
+        self._file_state_seen = _file_state(self._file)
         self._waiting: tuple[str, ...] = ()
 
     def listen(self) -> None:
         """Reload on SIGHUP from now on."""
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._asked.set)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload_requested.set)
 
     async def follow(self, live: LiveSettings) -> None:
         """Apply new settings whenever there are any, until cancelled."""
         while True:
-            asked = await self._wait()
-            seen = await asyncio.to_thread(_file_state, self._file)
-            if not asked and seen == self._seen:
+            requested = await self._wait()
+            state = await asyncio.to_thread(_file_state, self._file)
+            if not requested and state == self._file_state_seen:
                 continue
-            self._seen = seen
+            self._file_state_seen = state
             try:
-                wanted = await asyncio.to_thread(self._read)
+                settings = await asyncio.to_thread(self._read)
             except FixError as error:
                 log.error("new settings cannot be used; the old ones hold on", error=str(error))  # noqa: TRY400 - a mistake
                 continue
-            self._apply(live, wanted, asked=asked)
+            self._apply(live, settings, requested=requested)
 
     async def _wait(self) -> bool:
         """Wait for the next look; return whether a reload was requested."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._seconds):
-                await self._asked.wait()
-        asked = self._asked.is_set()
-        self._asked.clear()
-        return asked
+                await self._reload_requested.wait()
+        requested = self._reload_requested.is_set()
+        self._reload_requested.clear()
+        return requested
 
-    def _apply(self, live: LiveSettings, wanted: Settings, *, asked: bool) -> None:
-        outcome = live.apply(wanted)
+    def _apply(self, live: LiveSettings, settings: Settings, *, requested: bool) -> None:
+        outcome = live.apply(settings)
         if outcome.changed:
             log.info("settings have changed", **{path: value(live.now, path) for path in outcome.changed})
-        elif asked:
+        elif requested:
             log.info("settings were read again; none that is live has changed")
         if outcome.waiting and outcome.waiting != self._waiting:
             log.warning("settings have changed that need a restart", settings=list(outcome.waiting))

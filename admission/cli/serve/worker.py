@@ -14,7 +14,7 @@ from admission.cli.serve import command
 
 def main() -> None:
     """Work until signalled to end."""
-    with cli.sentences():
+    with cli.errors_as_messages():
         command.run(_work)
 
 

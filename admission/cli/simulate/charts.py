@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from admission.errors import FixError
-from admission.simulation.replay.player import Moment, Play
+from admission.simulation.replay.player import ReplayResult, Sample
 
 POINTS = 500
 """The points of each line. Every point is the mean over its interval."""
@@ -22,20 +22,20 @@ HOUR = timedelta(hours=1)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
 
-def write(path: Path, plays: Sequence[Play]) -> None:
+def write(path: Path, results: Sequence[ReplayResult]) -> None:
     """Write a chart. Raises FixError if the library is not installed or the file cannot be written."""
-    text = svg(plays)
+    text = svg(results)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise FixError(f"--chart {path}: cannot be written: {error}") from error
 
 
-def svg(plays: Sequence[Play]) -> str:
+def svg(results: Sequence[ReplayResult]) -> str:
     """Return the chart; the same plays always give the same text."""
     pygal = _library()
-    waiting = [points(play, lambda moment: moment.waiting) for play in plays]
-    most = max((value for line in waiting for _, value in line), default=0.0)
+    waiting = [points(result, lambda sample: sample.waiting) for result in results]
+    most = max((value for series in waiting for _, value in series), default=0.0)
     chart = pygal.XY(
         title="Devices in use (%) and jobs that wait (right)",
         x_title="hours",
@@ -53,27 +53,27 @@ def svg(plays: Sequence[Play]) -> str:
         value_formatter=lambda value: f"{value:.0f}" if value >= MANY else f"{value:.2g}",
     )
     chart.uuid = "muster"
-    for play in plays:
-        total = sum(play.devices.values()) or 1
-        chart.add(f"in use, {play.policy}", points(play, lambda moment: 100 * moment.used.total() / total))  # noqa: B023
-    for play, line in zip(plays, waiting, strict=True):
-        chart.add(f"waiting, {play.policy}", line, secondary=True)
+    for result in results:
+        total = sum(result.devices.values()) or 1
+        chart.add(f"in use, {result.policy}", points(result, lambda sample: 100 * sample.used.total() / total))  # noqa: B023
+    for result, series in zip(results, waiting, strict=True):
+        chart.add(f"waiting, {result.policy}", series, secondary=True)
     # The library writes its version and the date into a comment.
     return _COMMENT.sub("", str(chart.render(is_unicode=True)))
 
 
-def points(play: Play, value: Callable[[Moment], float]) -> list[tuple[float, float]]:
+def points(result: ReplayResult, value: Callable[[Sample], float]) -> list[tuple[float, float]]:
     """Return hours since the trace began, each with the mean of a value in its interval."""
-    moments = play.moments
-    if not moments:
+    samples = result.samples
+    if not samples:
         return []
-    first, end = moments[0].at, moments[-1].at
+    first, end = samples[0].at, samples[-1].at
     step = (end - first) / POINTS
     if not step:
-        return [(first / HOUR, value(moments[-1]))]
+        return [(first / HOUR, value(samples[-1]))]
     sums = [0.0] * POINTS
-    for moment, after in itertools.pairwise(moments):
-        _spread(sums, (moment.at - first) / step, (after.at - first) / step, value(moment))
+    for sample, after in itertools.pairwise(samples):
+        _spread(sums, (sample.at - first) / step, (after.at - first) / step, value(sample))
     return [((first + (at + 0.5) * step) / HOUR, total) for at, total in enumerate(sums)]
 
 

@@ -26,7 +26,7 @@ app = apps.single()
 ALL_ADMITTED, SOME_HELD, SOME_DENIED = 0, 3, 4
 
 NOUNS = {"meters": "meter", "claimpolicies": "ClaimPolicy"}
-TELLING = ("ClassMissing", "GivesWay", "Doubtful")
+REPORTED_REASONS = ("ClassMissing", "GivesWay", "Doubtful")
 """Reasons of true conditions that users should know."""
 
 EPILOG = apps.epilog(
@@ -75,10 +75,10 @@ def simulate(
     pods. Pods that are bound and claims that are allocated count as in use.
     """
     _refuse_options(arrivals, compare, chart, until_empty=until_empty)
-    found = [*manifest_reader.read(paths), *_policies(policy or [])]
-    bodies = [manifest.body for manifest in found]
+    manifests = [*manifest_reader.read(paths), *_policies(policy or [])]
+    bodies = [manifest.body for manifest in manifests]
     cluster_state = expand.expand(bodies, now=_time(now), namespace=namespace, profile=compatibility.profile(profile))
-    _refuse_problems(cluster_state, found)
+    _refuse_problems(cluster_state, manifests)
 
     if arrivals is not None:
         raise typer.Exit(_play(cluster_state, arrivals, compare, chart, output, steps))
@@ -107,18 +107,18 @@ def _play(  # noqa: PLR0917 - as the command has them
     """Replay a trace and print its figures; return the exit code."""
     for text in cluster_state.notes:
         terminal.note(text)
-    policies = dict.fromkeys(one for one in (Policy.MUSTER, compare) if one is not None)
-    plays = replay.play(cluster_state, path, list(policies), steps=steps)
+    policies = dict.fromkeys(policy for policy in (Policy.MUSTER, compare) if policy is not None)
+    results = replay.run(cluster_state, path, list(policies), steps=steps)
     if chart is not None:
-        replay.draw(chart, plays)
+        replay.draw(chart, results)
     if output is Format.JSON:
-        terminal.as_json(replay.as_json(plays))
+        terminal.as_json(replay.as_json(results))
     else:
-        replay.show(plays)
-    left = [job.why for job in replay.unstarted(plays[0])]
-    if any(isinstance(why, Denial) for why in left):
+        replay.show(results)
+    reasons_unstarted = [job.why for job in replay.unstarted(results[0])]
+    if any(isinstance(why, Denial) for why in reasons_unstarted):
         return SOME_DENIED
-    return SOME_HELD if left else ALL_ADMITTED
+    return SOME_HELD if reasons_unstarted else ALL_ADMITTED
 
 
 def exit_code(outcome: Outcome, effects: Sequence[Effect] = ()) -> int:
@@ -147,13 +147,20 @@ def as_json(outcome: Outcome, effects: Sequence[Effect] = ()) -> dict[str, Any]:
 def show(outcome: Outcome, effects: Sequence[Effect] = ()) -> None:
     """Print the tables."""
     if effects:
-        acts = [(one.source, one.act, one.message) for one in effects]
-        terminal.table("Claims at the door", ("object", "action", "what"), acts)
+        effect_rows = [(effect.source, effect.act, effect.message) for effect in effects]
+        terminal.table("Claims at the door", ("object", "action", "what"), effect_rows)
     terminal.table(
         "Gangs",
         (Number("order"), "gang", "queue", "decision", "charges", "where, or why not"),
         [
-            (gang.order, f"{gang.namespace}/{gang.name}", gang.queue, gang.verdict, _charges(gang), _fate(gang))
+            (
+                gang.order,
+                f"{gang.namespace}/{gang.name}",
+                gang.queue,
+                gang.verdict,
+                _charges(gang),
+                _location_or_reason(gang),
+            )
             for gang in outcome.gangs
         ],
         empty="no pod of the input enters a queue",
@@ -197,8 +204,10 @@ def _time(text: str | None) -> datetime | None:
     return time
 
 
-def _refuse_problems(cluster_state: Expanded, found: Sequence[Manifest]) -> None:
-    problems = [found[index].problem(fault) for index, error in cluster_state.problems for fault in error.problems]
+def _refuse_problems(cluster_state: Expanded, manifests: Sequence[Manifest]) -> None:
+    problems = [
+        manifests[index].problem(problem) for index, error in cluster_state.problems for problem in error.problems
+    ]
     if problems:
         raise BadInputError(problems)
 
@@ -207,8 +216,13 @@ def _warnings(outcome: Outcome) -> list[str]:
     """Return the problems of queues and meters, without which a hold may be hard to understand."""
     reports = [(f"queue {queue.name}", queue.conditions) for queue in outcome.queues]
     reports += [(f"{NOUNS[report.plural]} {report.name}", report.conditions) for report in outcome.conditions]
-    bad = [(name, c) for name, conditions in reports for c in conditions if c.status != "True" or c.reason in TELLING]
-    notes = [f"{name}: {condition.message}" for name, condition in bad]
+    notable = [
+        (name, condition)
+        for name, conditions in reports
+        for condition in conditions
+        if condition.status != "True" or condition.reason in REPORTED_REASONS
+    ]
+    notes = [f"{name}: {condition.message}" for name, condition in notable]
     if any(queue.budgets for queue in outcome.queues):
         notes.append("budgets: the input has no history, so nothing counts as spent before the simulation")
     return notes
@@ -235,7 +249,7 @@ def _charges(gang: GangOutcome) -> str:
     return terminal.charge(gang.charges)
 
 
-def _fate(gang: GangOutcome) -> str:
+def _location_or_reason(gang: GangOutcome) -> str:
     if gang.verdict is Verdict.ADMITTED:
         return terminal.nodes_of(gang.plan) or gang.message
     return f"{gang.reason}: {gang.message}"

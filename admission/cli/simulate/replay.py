@@ -15,64 +15,68 @@ from admission.cli.terminal import Number
 from admission.errors import FixError
 from admission.simulation.expand import Expanded
 from admission.simulation.replay import cluster, figures, player
-from admission.simulation.replay.cluster import Cluster
+from admission.simulation.replay.cluster import ReplayCluster
 from admission.simulation.replay.figures import Figures, Tally
-from admission.simulation.replay.player import Play, Played, Policy, Watch
+from admission.simulation.replay.player import JobResult, Policy, Progress, ReplayResult
 
 MOST_SHOWN = 20
 """The most jobs in the table of those that never start."""
 
 
-def play(cluster_state: Expanded, path: str, policies: Sequence[Policy], *, steps: int) -> list[Play]:
+def run(cluster_state: Expanded, path: str, policies: Sequence[Policy], *, steps: int) -> list[ReplayResult]:
     """Replay the trace in a file under each policy. Raises FixError and BadInputError."""
-    replayed = cluster.build_cluster(cluster_state, steps=steps)
+    replay_cluster = cluster.build_cluster(cluster_state, steps=steps)
     arrivals = trace_reader.read(path)
-    trace_reader.check(path, arrivals, replayed)
-    for text in notes(replayed):
+    trace_reader.check(path, arrivals, replay_cluster)
+    for text in notes(replay_cluster):
         terminal.note(text)
-    plays: list[Play] = []
+    results: list[ReplayResult] = []
     # The input lives as long as the process, so the garbage collector need not scan it again and again.
     gc.collect()
     gc.freeze()
     for policy in policies:
-        with terminal.shown(f"playing {policy}") as watch:
-            plays.append(_played(replayed, arrivals, policy, watch))
+        with terminal.progress(f"playing {policy}") as on_progress:
+            results.append(_replay(replay_cluster, arrivals, policy, on_progress))
     gc.unfreeze()
-    return plays
+    return results
 
 
-def _played(replayed: Cluster, arrivals: Sequence[Arrival], policy: Policy, watch: Watch) -> Play:
+def _replay(
+    replay_cluster: ReplayCluster, arrivals: Sequence[Arrival], policy: Policy, on_progress: Progress
+) -> ReplayResult:
     try:
-        return player.play(replayed, arrivals, policy, watch)
+        return player.replay(replay_cluster, arrivals, policy, on_progress)
     except OverflowError as error:
         raise FixError(
             "--arrivals: the trace goes on beyond the year 9999, where time ends; make it shorter"
         ) from error
 
 
-def notes(replayed: Cluster) -> list[str]:
+def notes(replay_cluster: ReplayCluster) -> list[str]:
     """Return the parts of the input that are ignored."""
     found: list[str] = []
-    if replayed.left_out:
-        some = ", ".join(replayed.left_out[:3]) + (" and others" if len(replayed.left_out) > 3 else "")
-        found.append(f"gangs of the input that wait take no part: {some}")
-    if any(queue.budgets for queue in replayed.tree.queues.values()):
+    if replay_cluster.left_out:
+        first_names = ", ".join(replay_cluster.left_out[:3]) + (
+            " and others" if len(replay_cluster.left_out) > 3 else ""
+        )
+        found.append(f"gangs of the input that wait take no part: {first_names}")
+    if any(queue.budgets for queue in replay_cluster.tree.queues.values()):
         found.append("budgets are not played: jobs are not held for want of one")
-    if any(queue.max_runtime is not None for queue in replayed.tree.queues.values()):
+    if any(queue.max_runtime is not None for queue in replay_cluster.tree.queues.values()):
         found.append("maxRuntime is not played: jobs run for as long as the trace says")
-    if any(replayed.rules.sharing.half_lives.values()):
+    if any(replay_cluster.rules.sharing.half_lives.values()):
         found.append("half-lives are not played: fair shares are those of present use")
     return found
 
 
-def as_json(plays: Sequence[Play]) -> dict[str, Any]:
+def as_json(results: Sequence[ReplayResult]) -> dict[str, Any]:
     """Return the documented JSON (docs/simulation.md)."""
-    return {"jobs": len(plays[0].jobs), "results": [_result(play) for play in plays]}
+    return {"jobs": len(results[0].jobs), "results": [_result(result) for result in results]}
 
 
-def show(plays: Sequence[Play]) -> None:
+def show(results: Sequence[ReplayResult]) -> None:
     """Print the tables, with the policies' figures side by side."""
-    found = [(play, figures.figures(play)) for play in plays]
+    found = [(result, figures.figures(result)) for result in results]
     terminal.table(
         "Jobs",
         (
@@ -82,11 +86,11 @@ def show(plays: Sequence[Play]) -> None:
         ),
         [
             *(
-                (queue, play.policy, *_cells(figures.queues[queue]))
+                (queue, result.policy, *_cells(figures.queues[queue]))
                 for queue in found[0][1].queues
-                for play, figures in found
+                for result, figures in found
             ),
-            *(("all", play.policy, *_cells(figures.whole)) for play, figures in found),
+            *(("all", result.policy, *_cells(figures.total)) for result, figures in found),
         ],
     )
     terminal.table(
@@ -94,56 +98,56 @@ def show(plays: Sequence[Play]) -> None:
         ("policy", "driver", *map(Number, ("devices", "utilisation", "to the end", "makespan", "fairness"))),
         [
             (
-                *(play.policy, driver, count),
+                *(result.policy, driver, count),
                 *(_percent(figures.utilisation.get(driver)), _percent(figures.overall.get(driver))),
                 *(durations.render(figures.makespan), f"{figures.fairness:.4f}"),
             )
-            for play, figures in found
-            for driver, count in sorted(play.devices.items())
+            for result, figures in found
+            for driver, count in sorted(result.devices.items())
         ],
     )
     _show_reservations(found)
-    _show_left(plays)
+    _show_unstarted(results)
 
 
-def draw(path: str, plays: Sequence[Play]) -> None:
+def draw(path: str, results: Sequence[ReplayResult]) -> None:
     """Write a chart of the plays. Raises FixError if that is not possible."""
-    charts.write(Path(path), plays)
+    charts.write(Path(path), results)
 
 
-def unstarted(play: Play) -> list[Played]:
+def unstarted(result: ReplayResult) -> list[JobResult]:
     """Return the jobs that never start."""
-    return [job for job in play.jobs if job.start is None]
+    return [job for job in result.jobs if job.start is None]
 
 
-def _show_reservations(found: Sequence[tuple[Play, Figures]]) -> None:
+def _show_reservations(found: Sequence[tuple[ReplayResult, Figures]]) -> None:
     """Print how reservations turned out, if some job exceeded its declared runtime or declared none."""
-    shown_rows = [(play, figures.nominations) for play, figures in found]
-    if any(one.overran or one.silent or one.late for _, one in shown_rows):
+    nominations = [(result, figures.nominations) for result, figures in found]
+    if any(counts.overran or counts.silent or counts.late for _, counts in nominations):
         terminal.table(
             "Reservations",
             ("policy", *map(Number, ("overran", "said nothing", "promised", "late", "delay mean", "longest"))),
             [
                 (
-                    *(play.policy, str(one.overran), str(one.silent), str(one.nominated), str(one.late)),
-                    *(durations.render(timedelta(seconds=seconds)) for seconds in (one.delay, one.longest)),
+                    *(result.policy, str(counts.overran), str(counts.silent), str(counts.nominated), str(counts.late)),
+                    *(durations.render(timedelta(seconds=seconds)) for seconds in (counts.delay, counts.longest)),
                 )
-                for play, one in shown_rows
+                for result, counts in nominations
             ],
         )
 
 
-def _show_left(plays: Sequence[Play]) -> None:
-    for play in plays:
-        left = unstarted(play)
-        if left:
+def _show_unstarted(results: Sequence[ReplayResult]) -> None:
+    for result in results:
+        jobs = unstarted(result)
+        if jobs:
             terminal.table(
-                f"Jobs that never start ({play.policy})",
+                f"Jobs that never start ({result.policy})",
                 ("job", "queue", "decision", "why"),
-                [(job.arrival.name, job.arrival.queue, _decision(job), _why(job)) for job in left[:MOST_SHOWN]],
+                [(job.arrival.name, job.arrival.queue, _decision(job), _why(job)) for job in jobs[:MOST_SHOWN]],
             )
-            if len(left) > MOST_SHOWN:
-                terminal.note(f"{play.policy}: {len(left) - MOST_SHOWN} more never start")
+            if len(jobs) > MOST_SHOWN:
+                terminal.note(f"{result.policy}: {len(jobs) - MOST_SHOWN} more never start")
 
 
 def _cells(tally: Tally) -> tuple[str, ...]:
@@ -160,18 +164,18 @@ def _percent(part: float | None) -> str:
     return "-" if part is None else f"{100 * part:.1f} %"
 
 
-def _decision(job: Played) -> str:
+def _decision(job: JobResult) -> str:
     return "Denied" if isinstance(job.why, Denial) else "Held"
 
 
-def _why(job: Played) -> str:
+def _why(job: JobResult) -> str:
     return f"{job.why.reason}: {job.why.message}" if job.why is not None else ""
 
 
-def _result(play: Play) -> dict[str, Any]:
-    found: Figures = figures.figures(play)
+def _result(result: ReplayResult) -> dict[str, Any]:
+    found: Figures = figures.figures(result)
     return {
-        "policy": str(play.policy),
+        "policy": str(result.policy),
         "makespanSeconds": found.makespan.total_seconds(),
         "fairness": found.fairness,
         "utilisation": {
@@ -180,9 +184,9 @@ def _result(play: Play) -> dict[str, Any]:
                 "whileJobsArrive": found.utilisation.get(driver),
                 "toTheEnd": found.overall.get(driver),
             }
-            for driver, count in sorted(play.devices.items())
+            for driver, count in sorted(result.devices.items())
         },
-        "all": _tally(found.whole),
+        "all": _tally(found.total),
         "queues": {str(name): _tally(tally) for name, tally in found.queues.items()},
         "reservations": {
             "overran": found.nominations.overran,
@@ -199,7 +203,7 @@ def _result(play: Play) -> dict[str, Any]:
                 "reason": str(job.why.reason) if job.why is not None else None,
                 "message": job.why.message if job.why is not None else "",
             }
-            for job in unstarted(play)
+            for job in unstarted(result)
         ],
     }
 

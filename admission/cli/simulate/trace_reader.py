@@ -12,7 +12,7 @@ from admission.api.traces import Arrival, Row
 from admission.cli.manifest_reader import BadInputError
 from admission.errors import FixError, Problem
 from admission.simulation.replay import cluster
-from admission.simulation.replay.cluster import Cluster
+from admission.simulation.replay.cluster import ReplayCluster
 
 MOST_SHOWN = 20
 """The most problems of a trace that are reported one by one."""
@@ -24,29 +24,29 @@ def read(path: str) -> tuple[Arrival, ...]:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise FixError(f"--arrivals {path}: cannot be read: {error}") from error
-    broken: list[tuple[int, Problem]] = []
-    rows = _csv(text, broken) if path.endswith(".csv") else _lines(text, broken)
+    problems: list[tuple[int, Problem]] = []
+    rows = _csv(text, problems) if path.endswith(".csv") else _lines(text, problems)
     trace = traces.decode(rows)
-    _refuse(path, sorted([*broken, *trace.problems], key=lambda one: one[0]))
+    _refuse(path, sorted([*problems, *trace.problems], key=lambda one: one[0]))
     if not trace.arrivals:
         raise FixError(f"--arrivals {path}: has no jobs; docs/simulation.md says how one is written")
     return trace.arrivals
 
 
-def check(path: str, arrivals: tuple[Arrival, ...], replayed: Cluster) -> None:
+def check(path: str, arrivals: tuple[Arrival, ...], replay_cluster: ReplayCluster) -> None:
     """Refuse a trace that requests what the cluster does not have. Raises BadInputError."""
-    _refuse(path, cluster.shortages(replayed, arrivals))
+    _refuse(path, cluster.name_problems(replay_cluster, arrivals))
 
 
 def _refuse(path: str, found: list[tuple[int, Problem]]) -> None:
-    problems = [f"{path}:{line}: {fault}" for line, fault in found[:MOST_SHOWN]]
+    lines = [f"{path}:{line}: {problem}" for line, problem in found[:MOST_SHOWN]]
     if len(found) > MOST_SHOWN:
-        problems.append(f"{path}: and {len(found) - MOST_SHOWN} more")
-    if problems:
-        raise BadInputError(problems)
+        lines.append(f"{path}: and {len(found) - MOST_SHOWN} more")
+    if lines:
+        raise BadInputError(lines)
 
 
-def _lines(text: str, broken: list[tuple[int, Problem]]) -> Iterator[Row]:
+def _lines(text: str, problems: list[tuple[int, Problem]]) -> Iterator[Row]:
     """Yield the objects of a file of JSON lines, skipping empty lines."""
     decoder = msgspec.json.Decoder()
     # Not splitlines(): JSON strings may contain Unicode's other line separators.
@@ -55,19 +55,19 @@ def _lines(text: str, broken: list[tuple[int, Problem]]) -> Iterator[Row]:
             try:
                 yield Row(number, decoder.decode(line))
             except (msgspec.DecodeError, RecursionError) as error:
-                broken.append((number, Problem(".", f"is no JSON: {error}")))
+                problems.append((number, Problem(".", f"is no JSON: {error}")))
 
 
-def _csv(text: str, broken: list[tuple[int, Problem]]) -> Iterator[Row]:
+def _csv(text: str, problems: list[tuple[int, Problem]]) -> Iterator[Row]:
     """Yield the rows of a table up to the first invalid one."""
     reader = csv.DictReader(io.StringIO(text), restkey="(cells without a heading)", restval="")
     try:
         headings = reader.fieldnames or ()
-        twice = dict.fromkeys(name for name in headings if name and headings.count(name) > 1)
-        broken += ((1, Problem(name, "is the heading of more than one column")) for name in twice)
+        duplicates = dict.fromkeys(name for name in headings if name and headings.count(name) > 1)
+        problems += ((1, Problem(name, "is the heading of more than one column")) for name in duplicates)
         for columns in reader:
-            given = {str(name): cell if isinstance(cell, str) else ",".join(cell) for name, cell in columns.items()}
-            if any(given.values()):
-                yield Row(reader.line_num, traces.from_columns(given))
+            cells = {str(name): cell if isinstance(cell, str) else ",".join(cell) for name, cell in columns.items()}
+            if any(cells.values()):
+                yield Row(reader.line_num, traces.from_columns(cells))
     except csv.Error as error:
-        broken.append((reader.line_num, Problem(".", f"is no line of a table: {error}")))
+        problems.append((reader.line_num, Problem(".", f"is no line of a table: {error}")))

@@ -79,20 +79,22 @@ def _budget(details: Mapping[str, Detail], queue: str) -> str:
     except InvalidOperation:
         return f"the budget of queue {payer} is raised, {waits}, or the gang is shorter"
     shorter = f", or the gang makes do with {left:f}" if left > 0 else ""
-    short = needed - left
+    missing = needed - left
     return (
-        f"{short:f} more {details.get('meter')}-hours: the budget of queue {payer} is raised from {hours:f} to at least"
-        f" {hours + short:f}, gangs give back what they were promised, {waits}{shorter}"
+        f"{missing:f} more {details.get('meter')}-hours: the budget of queue {payer} is raised from {hours:f} to at"
+        f" least {hours + missing:f}, gangs give back what they were promised, {waits}{shorter}"
     )
 
 
 def _busy(details: Mapping[str, Detail]) -> str:
     more, holders = _more(details), details.get("holders")
-    whose = f"; such are held by {', '.join(holders[:MOST_NAMED])}" if isinstance(holders, list) and holders else ""
+    holder_text = (
+        f"; such are held by {', '.join(holders[:MOST_NAMED])}" if isinstance(holders, list) and holders else ""
+    )
     if more is None:
-        return f"other gangs have to end; it is within its quota, and fits the cluster when less is in use{whose}"
+        return f"other gangs have to end; it is within its quota, and fits the cluster when less is in use{holder_text}"
     where = f"on node {details.get('node')}, or as many on another"
-    return f"{more} more {_devices(details)} have to become free {where}{whose}"
+    return f"{more} more {_devices(details)} have to become free {where}{holder_text}"
 
 
 def _infeasible(details: Mapping[str, Detail]) -> str:
@@ -115,10 +117,10 @@ def _infeasible(details: Mapping[str, Detail]) -> str:
 def _more(details: Mapping[str, Detail]) -> int | None:
     """Return how many devices the best node lacks; None if missing devices are not the reason."""
     try:
-        short = int(str(details.get("needed"))) - int(str(details.get("mostFree")))
+        missing = int(str(details.get("needed"))) - int(str(details.get("mostFree")))
     except ValueError:
         return None
-    return short if short > 0 else None
+    return missing if missing > 0 else None
 
 
 def _devices(details: Mapping[str, Detail]) -> str:
@@ -138,10 +140,10 @@ def _order(details: Mapping[str, Detail], queue: str) -> str:
 def _quota(details: Mapping[str, Detail], queue: str) -> str:
     meter, left, needed = (details.get(name) for name in ("meter", "left", "needed"))
     try:
-        short = quantities.parse_ceiling(str(needed)) - quantities.parse_ceiling(str(left))
+        missing = quantities.parse_ceiling(str(needed)) - quantities.parse_ceiling(str(left))
     except AmountError:
         return f"other gangs of queue {queue} have to end, or its quota be raised"
     return (
-        f"{quantities.render(short)} more {meter} have to become free in queue {queue}: gangs end, its quota or"
+        f"{quantities.render(missing)} more {meter} have to become free in queue {queue}: gangs end, its quota or"
         " borrowingLimit is raised"
     )

@@ -16,7 +16,7 @@ from admission.cli import apps, cluster_options, completion, gang, terminal
 from admission.cli.cluster_options import Cluster, ContextOption, KubeconfigOption
 from admission.cli.terminal import Format
 from admission.cli.why import advice, gang_lookup
-from admission.cli.why.gang_lookup import Belonging
+from admission.cli.why.gang_lookup import PodGang
 from admission.errors import FixError
 from admission.kube.cache import watched_resources
 
@@ -56,12 +56,12 @@ def why(
     context: ContextOption = None,
 ) -> None:
     """Say why a pod or gang waits, in words and numbers, and what would have to change."""
-    space, _, short = name.rpartition("/")
+    name_namespace, _, plain_name = name.rpartition("/")
 
-    async def question(cluster: Cluster) -> GangReport | Pod:
-        return await _find(cluster, space or namespace, short)
+    async def fetch(cluster: Cluster) -> GangReport | Pod:
+        return await _find(cluster, name_namespace or namespace, plain_name)
 
-    found = cluster_options.ask(question, kubeconfig=kubeconfig, context=context)
+    found = cluster_options.query(fetch, kubeconfig=kubeconfig, context=context)
     if isinstance(found, Pod):
         terminal.say(f"pod {found.meta.key} is in no queue: Muster does not hold it")
         raise typer.Exit(ADMITTED)
@@ -78,7 +78,7 @@ def show(gang: GangReport, *, now: datetime) -> None:
     if gang.evicted is not None:
         terminal.say(f"It was taken back ({gang.evicted.reason}): {gang.evicted.message}.")
     if gang.topology is not None:
-        for line in _together(gang.topology):
+        for line in _topology_lines(gang.topology):
             terminal.say(line)
     if gang.hold is not None:
         terminal.say(f"{gang.hold.reason}: {gang.hold.message}.")
@@ -93,25 +93,25 @@ def show(gang: GangReport, *, now: datetime) -> None:
 
 async def _find(cluster: Cluster, namespace: str, name: str) -> GangReport | Pod:
     """Return the gang with that name, or of a workload or pod with that name; or the pod, if it is in no queue."""
-    known = await gang.reports(cluster, namespace)
-    meant = next((gang for gang in known if gang.name == name or _makes(gang.workload, name)), None)
-    if meant is not None:
-        return meant
+    reports = await gang.reports(cluster, namespace)
+    match = next((gang for gang in reports if gang.name == name or _makes(gang.workload, name)), None)
+    if match is not None:
+        return match
     pod = await _pod(cluster, namespace, name)
     if pod is None:
         raise FixError(
             f"there is no gang, workload of a gang, or pod {name} in namespace {namespace}; try `muster gang list`"
         )
-    meant = _gang_of(await gang_lookup.find(pod, cluster), known)
-    if meant is not None:
-        return meant
+    match = _match_gang(await gang_lookup.find(pod, cluster), reports)
+    if match is not None:
+        return match
     if not pod.queue:
         return pod
     raise FixError(f"pod {pod.meta.key} is in queue {pod.queue}, but its gang is not known yet: is Muster running?")
 
 
 async def _pod(cluster: Cluster, namespace: str, name: str) -> Pod | None:
-    found = await cluster.one(watched_resources.PODS, name, namespace)
+    found = await cluster.get_object(watched_resources.PODS, name, namespace)
     return pods.decode(found) if found else None
 
 
@@ -119,7 +119,7 @@ def _makes(workload: Owner | None, name: str) -> bool:
     return workload is not None and workload.name == name
 
 
-def _gang_of(found: Belonging, known: Sequence[GangReport]) -> GangReport | None:
+def _match_gang(found: PodGang, reports: Sequence[GangReport]) -> GangReport | None:
     """Return the gang of a pod: with its gang's name, or with a place for it, or with one of its owners as workload.
 
     The last is for gangs whose identity is still provisional because Muster may not read the pod's owners.
@@ -127,9 +127,9 @@ def _gang_of(found: Belonging, known: Sequence[GangReport]) -> GangReport | None
     tests: tuple[Callable[[GangReport], bool], ...] = (
         lambda gang: gang.name == found.gang,
         lambda gang: any(planned.pod == found.pod.meta.key for planned in gang.plan),
-        lambda gang: gang.workload is not None and gang.workload.uid in found.above,
+        lambda gang: gang.workload is not None and gang.workload.uid in found.owner_uids,
     )
-    return next((gang for fits in tests for gang in known if fits(gang)), None)
+    return next((gang for fits in tests for gang in reports if fits(gang)), None)
 
 
 def _headline(gang: GangReport, now: datetime) -> str:
@@ -149,11 +149,11 @@ def _pods(gang: GangReport) -> str:
     return size if gang.pods == gang.size else f"{gang.pods} of {size}"
 
 
-def _together(topology: TopologyReport) -> Iterator[str]:
+def _topology_lines(topology: TopologyReport) -> Iterator[str]:
     if topology.gang is not None:
         yield _domains("Its pods", topology.gang)
-    for name, own in topology.subgroups[:MOST_SUBGROUPS]:
-        yield _domains(f"Those of subgroup {name}", own)
+    for name, domains in topology.subgroups[:MOST_SUBGROUPS]:
+        yield _domains(f"Those of subgroup {name}", domains)
     if len(topology.subgroups) > MOST_SUBGROUPS:
         yield f"So with {len(topology.subgroups) - MOST_SUBGROUPS} more subgroups; see status.topology of the Gang."
 
@@ -167,11 +167,11 @@ def _domains(who: str, report: DomainReport) -> str:
     where = f"; they are in {', '.join(report.domains)}" if report.domains else ""
     if not request.required:
         return f"{who} would rather be in one domain of {request.preferred}{where}."
-    asks = f"{who} have to be in one domain of {request.required}"
+    requirement = f"{who} have to be in one domain of {request.required}"
     if not request.preferred:
-        return f"{asks}{where}."
-    rather = f" ({', '.join(report.preferred)})" if report.preferred else ""
-    return f"{asks}, and would rather be in one of {request.preferred}{where}{rather}."
+        return f"{requirement}{where}."
+    preferred = f" ({', '.join(report.preferred)})" if report.preferred else ""
+    return f"{requirement}, and would rather be in one of {request.preferred}{where}{preferred}."
 
 
 def _estimate(gang: GangReport) -> str:

@@ -23,12 +23,12 @@ _OWNERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Belonging:
+class PodGang:
     """A pod, the name of its gang's Gang object, and the UIDs of the pod and its known owners."""
 
     pod: Pod
     gang: str
-    above: frozenset[Uid]
+    owner_uids: frozenset[Uid]
 
 
 @dataclass(slots=True)
@@ -40,62 +40,65 @@ class _ReadObjects:
     parents: dict[str, dict[str, Any]] = field(default_factory=dict)
     unwatched: dict[str, str] = field(default_factory=dict)
 
-    def add(self, kind: Kind, found: Any) -> None:
+    def add(self, kind: Kind, obj: Any) -> None:
         if kind.workload_kind:
-            by_key = found.meta.uid if kind.by_uid else found.meta.key
-            self.parents.setdefault(kind.workload_kind, {})[by_key] = found
+            by_key = obj.meta.uid if kind.by_uid else obj.meta.key
+            self.parents.setdefault(kind.workload_kind, {})[by_key] = obj
         else:
-            (self.pods if kind is watched_resources.PODS else self.jobs)[found.meta.uid] = found
+            (self.pods if kind is watched_resources.PODS else self.jobs)[obj.meta.uid] = obj
 
     @property
     def snapshot(self) -> Snapshot:
         return Snapshot(pods=self.pods, jobs=self.jobs, parents=self.parents, unwatched=self.unwatched)
 
 
-async def find(pod: Pod, cluster: Cluster) -> Belonging:
+async def find(pod: Pod, cluster: Cluster) -> PodGang:
     """Return the gang's name and the owners of a pod, from objects in the API server."""
-    read, above = _ReadObjects(pods={pod.meta.uid: pod}), {pod.meta.uid}
+    read_objects, owner_uids = _ReadObjects(pods={pod.meta.uid: pod}), {pod.meta.uid}
     owner = pod.meta.controller
-    while owner is not None and owner.uid not in above and len(above) <= owner_chain.MAX_LENGTH:
-        above.add(owner.uid)
-        owner = await _read_owner(owner, pod.meta.namespace, read, cluster)
-    named = [(podgroup.GANGS, pod.group), *((workload_kind, name_of(pod)) for workload_kind, name_of in podgroup.NAMED)]
-    for workload_kind, name in named:
+    while owner is not None and owner.uid not in owner_uids and len(owner_uids) <= owner_chain.MAX_LENGTH:
+        owner_uids.add(owner.uid)
+        owner = await _read_owner(owner, pod.meta.namespace, read_objects, cluster)
+    group_names = [
+        (podgroup.GANGS, pod.group),
+        *((workload_kind, name_of(pod)) for workload_kind, name_of in podgroup.NAMED),
+    ]
+    for workload_kind, name in group_names:
         if name:
-            await _read_group(workload_kind, name, pod.meta.namespace, read, cluster)
-    return Belonging(pod=pod, gang=gang_key.identify(pod, read.snapshot).name, above=frozenset(above))
+            await _read_group(workload_kind, name, pod.meta.namespace, read_objects, cluster)
+    return PodGang(pod=pod, gang=gang_key.identify(pod, read_objects.snapshot).name, owner_uids=frozenset(owner_uids))
 
 
-async def _read_owner(owner: Owner, namespace: str, read: _ReadObjects, cluster: Cluster) -> Owner | None:
+async def _read_owner(owner: Owner, namespace: str, read_objects: _ReadObjects, cluster: Cluster) -> Owner | None:
     """Read an owner, and return its controller, if that is known."""
     kind = _OWNERS.get(kind_of(owner))
     if kind is None:
         return None
-    found = await _read(replace(kind, version=owner.api_version.rpartition("/")[2]), owner.name, namespace, cluster)
-    if found is None or found.meta.uid != owner.uid:
+    obj = await _read(replace(kind, version=owner.api_version.rpartition("/")[2]), owner.name, namespace, cluster)
+    if obj is None or obj.meta.uid != owner.uid:
         return None
-    read.add(kind, found)
-    controller: Owner | None = found.meta.controller
+    read_objects.add(kind, obj)
+    controller: Owner | None = obj.meta.controller
     return controller
 
 
 async def _read_group(
-    workload_kind: WorkloadKind, name: str, namespace: str, read: _ReadObjects, cluster: Cluster
+    workload_kind: WorkloadKind, name: str, namespace: str, read_objects: _ReadObjects, cluster: Cluster
 ) -> None:
     """Read a PodGroup that a pod names."""
     kind = _OWNERS[workload_kind.key]
     for version in (kind.version, *kind.older):
-        found = await _read(replace(kind, version=version), name, namespace, cluster)
-        if found is not None:
-            read.add(kind, found)
+        obj = await _read(replace(kind, version=version), name, namespace, cluster)
+        if obj is not None:
+            read_objects.add(kind, obj)
             return
-    read.unwatched[workload_kind.key] = UNSERVED
+    read_objects.unwatched[workload_kind.key] = UNSERVED
 
 
 async def _read(kind: Kind, name: str, namespace: str, cluster: Cluster) -> Any | None:
     """Read one object; None if it does not exist, or the user may not read it, or it is malformed."""
     try:
-        found = await cluster.one(kind, name, namespace)
-        return None if found is None else kind.decode(found)
+        obj = await cluster.get_object(kind, name, namespace)
+        return None if obj is None else kind.decode(obj)
     except MusterError:
         return None

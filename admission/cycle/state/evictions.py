@@ -17,8 +17,8 @@ from admission.api.values.names import GangUid
 from admission.api.values.reasons import EvictionReason
 from admission.cycle.state.inputs import CycleInputs
 from admission.lifecycle import requeue_backoff
+from admission.lifecycle.eviction import Eviction
 from admission.lifecycle.requeue_backoff import Backoff
-from admission.lifecycle.transitions import Eviction
 from admission.scheduling.checks import replacement_slots
 from admission.scheduling.checks.replacement_slots import Vacancies
 from admission.workloads.gang_cache import GangCache, QueuePosition
@@ -56,7 +56,7 @@ class EvictionState:
     """By gang of which some but not all pods were evicted, the reason."""
     _vacancies: Vacancies = field(default_factory=dict)
     """Slots that pods of running gangs have left."""
-    _recalled: tuple[Group, ...] = ()
+    _restored_groups: tuple[Group, ...] = ()
     """The gangs whose statuses were last read."""
 
     @property
@@ -85,9 +85,13 @@ class EvictionState:
     def note_sizes(self, groups: Iterable[Group], placements: Placements) -> None:
         """Record the slots of gangs that start, lose a pod or are scaled, until they are complete again."""
         self._partial = {uid: reason for uid, reason in self._partial.items() if uid in placements}
-        placed = ((group.uid, group.placement) for group in groups if not group.in_full)
+        placed = ((group.uid, group.placement) for group in groups if not group.is_complete)
         before = self._sizes
-        self._sizes = {uid: before.get(uid, len(one.seats)) for uid, one in placed if one is not None and one.seats}
+        self._sizes = {
+            uid: before.get(uid, len(placement.seats))
+            for uid, placement in placed
+            if placement is not None and placement.seats
+        }
 
     def size(self, gang: GangUid) -> int:
         """Return how many slots a gang had when it was last complete; a very large number if not known."""
@@ -167,7 +171,7 @@ class EvictionState:
         """Drop the vacant slots that these pods have filled."""
         places = self._vacancies.get(gang)
         if places:
-            self._vacancies = {**self._vacancies, gang: replacement_slots.taken(places, pods)}
+            self._vacancies = {**self._vacancies, gang: replacement_slots.without_filled(places, pods)}
 
     # What an earlier leader wrote.
 
@@ -177,9 +181,9 @@ class EvictionState:
         A gang that its controller recreates under another UID after an eviction continues the back-off of the old one.
         """
         self._gangs.drop_positions_before(inputs.now - FORGET_AFTER)
-        if inputs.groups is not self._recalled:
+        if inputs.groups is not self._restored_groups:
             self._read_records(inputs)
-            self._recalled = inputs.groups
+            self._restored_groups = inputs.groups
         self._ending = {uid for uid in self._ending if uid in placements and placements[uid].seats}
         absent = [uid for uid in (*self._evicted, *self._backoffs) if uid not in self._gangs and uid not in placements]
         for uid in absent:
@@ -195,7 +199,7 @@ class EvictionState:
     def _read_records(self, inputs: CycleInputs) -> None:
         noted = {*self._evicted, *self._backoffs, *self._requeues}
         lines = {*self._workload_backoffs, *self._gangs.positions}
-        for group in [group for group in inputs.groups if not group.in_full or _is_noted(group, noted, lines)]:
+        for group in [group for group in inputs.groups if not group.is_complete or _is_noted(group, noted, lines)]:
             self._restore_eviction(inputs, group)
             started = len(group.pods) - len(group.waiting)
             if started and sum(pod.phase == "Running" for pod in group.pods) == started:

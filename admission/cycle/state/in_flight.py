@@ -74,7 +74,7 @@ class InFlight:
     def choose(self, gang: GangUid, mode: Chosen) -> None:
         self._modes[gang] = mode
 
-    def over(self, snapshot: Snapshot) -> Snapshot:
+    def apply_to(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot with the assumed claims that it does not show yet; drop those that it shows."""
         self._claims = {
             key: claim

@@ -46,8 +46,8 @@ class Ports:
     ledger: Ledger
     scheduler: Scheduler = ports.NEWEST
     fences: Fences = field(default_factory=ports.NoFences)
-    queues: Queues = ports.UNKEPT
-    templates: Templates = field(default_factory=ports.KeptTemplates)
+    queues: Queues = ports.NO_QUEUE_FINALIZER
+    templates: Templates = field(default_factory=ports.FixedTemplates)
     traces: Traces = ports.UNTRACED
 
 

@@ -170,7 +170,7 @@ class LedgerMirror:
             return
         try:
             await self.usage.read(inputs, self._book)
-            await self.usage.state_shares(inputs, self._book, self._term.epoch)
+            await self.usage.write_shares(inputs, self._book, self._term.epoch)
         except LedgerUnavailableError:
             self._move(MirrorEvent.NO_ANSWER)
 

@@ -43,7 +43,7 @@ MAKER = min(admission.JOB_CONTROLLERS)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class _Yield:
+class _ExpectedPods:
     """The expected pods of one workload. found, inputs: what they were derived from. problem: why there are none.
 
     Not over `admission.incremental`: while a namespace is not observed the pods that were derived before stay.
@@ -75,7 +75,7 @@ class _Yield:
         return True
 
 
-Part = tuple[_Yield, frozenset[Uid] | None]
+Part = tuple[_ExpectedPods, frozenset[Uid] | None]
 """The pods of a workload, and which of them are expected; None for all."""
 
 
@@ -86,18 +86,18 @@ class PendingPods:
     They do not depend on who leads, and deriving them for ten thousand workloads takes seconds: so a process that loses
     the lease and leads again continues from there.
 
-    Rule: `over` derives all of it from a snapshot and the book; `still` only drops pods, until the next `over`.
+    Rule: `add_to` derives all of it from a snapshot and the book; `without_released` only drops pods of it.
     """
 
     _problems: dict[GangUid, Hold | Denial] = field(default_factory=dict)
     _loose: tuple[Workload, ...] = ()
-    _memory: ReviewCaches = field(default_factory=ReviewCaches)
-    _yields: dict[Uid, _Yield] = field(default_factory=dict)
+    _review_caches: ReviewCaches = field(default_factory=ReviewCaches)
+    _by_workload: dict[Uid, _ExpectedPods] = field(default_factory=dict)
     _parts: list[Part] = field(default_factory=list)
     _pods: Mapping[Uid, Pod] = field(default_factory=dict)
     _claims: Mapping[str, Claim] = field(default_factory=dict)
     """The pods and claims of all parts."""
-    _grounded: Memo[None, tuple[object, ...]] = field(default_factory=Memo)
+    _basis: Memo[None, tuple[object, ...]] = field(default_factory=Memo)
     """The objects by which the webhook completes pods, without their versions."""
     _contents: Memo[None, tuple[object, ...]] = field(default_factory=lambda: Memo(by_value=True))
     """The same, as one object while their content is equal, so that workloads compare it by identity."""
@@ -118,21 +118,21 @@ class PendingPods:
         """Return the workloads that another client has resumed and that may not run yet."""
         return self._loose
 
-    def over(self, snapshot: Snapshot, book: Book) -> Snapshot:
+    def add_to(self, snapshot: Snapshot, book: Book) -> Snapshot:
         """Return the snapshot with the expected pods and their claims.
 
         If nothing changed they are the same objects as before, since there may be tens of thousands of them.
         """
         workloads = list(suspendable.held_workloads(snapshot))
-        self._loose = tuple(one for one in workloads if one.is_resumed_externally and not one.over)
-        parts = list(self._found(workloads, snapshot, book))
-        self._yields = {names.workload_of(uid): found for found, _ in parts for uid in islice(found.pods, 1)}
+        self._loose = tuple(one for one in workloads if one.is_resumed_externally and not one.is_over)
+        parts = list(self._find_parts(workloads, snapshot, book))
+        self._by_workload = {names.workload_of(uid): found for found, _ in parts for uid in islice(found.pods, 1)}
         self._kept = {uid for _, kept in parts for uid in kept or ()}
         self._problems = {}
         for found, kept in parts:
             if found.problem is not None and kept is None:
                 self._problems |= {gang_key.identify(pod, snapshot).uid: found.problem for pod in found.pods.values()}
-        self._lay(parts, snapshot)
+        self._merge_parts(parts, snapshot)
         if not self._pods:
             return snapshot
         pods_, claims = (snapshot.pods, self._pods), (snapshot.claims, self._claims)
@@ -142,55 +142,55 @@ class PendingPods:
             claims=self._merged_claims.get(None, claims, lambda: {**claims[0], **claims[1]}),
         )
 
-    def still(self, snapshot: Snapshot, book: Book) -> Snapshot:
+    def without_released(self, snapshot: Snapshot, book: Book) -> Snapshot:
         """Return a snapshot of `over` without the pods whose slots were taken over or given back since."""
-        gone = {uid for uid in self._kept if uid not in book.owners}
-        if not gone:
+        released = {uid for uid in self._kept if uid not in book.owners}
+        if not released:
             return snapshot
-        self._kept -= gone
-        pods_ = {uid: pod for uid, pod in snapshot.pods.items() if uid not in gone}
-        claims = {key: claim for key, claim in snapshot.claims.items() if not _is_of(claim, gone)}
+        self._kept -= released
+        pods_ = {uid: pod for uid, pod in snapshot.pods.items() if uid not in released}
+        claims = {key: claim for key, claim in snapshot.claims.items() if not _belongs_to(claim, released)}
         return replace(snapshot, pods=pods_, claims=claims)
 
-    def _found(self, workloads: Sequence[Workload], snapshot: Snapshot, book: Book) -> Iterator[Part]:
+    def _find_parts(self, workloads: Sequence[Workload], snapshot: Snapshot, book: Book) -> Iterator[Part]:
         """Yield the workloads with expected pods: those that wait, and those whose expected pods have slots."""
-        seats, busy = _seated(book), _busy(snapshot, book) if workloads else set[Uid]()
+        seats, with_pods = _seated(book), _with_pods(snapshot, book) if workloads else set[Uid]()
         inputs = self._inputs(snapshot) if workloads else ()
         for workload in workloads:
             uid = workload.meta.uid
             kept = seats.get(uid)
-            waits = workload.is_waiting and uid not in busy
-            if workload.over or not (waits or (kept and (workload.is_waiting or workload.is_started))):
+            waits = workload.is_waiting and uid not in with_pods
+            if workload.is_over or not (waits or (kept and (workload.is_waiting or workload.is_started))):
                 continue
-            found = self._yielded(workload, snapshot, inputs)
-            if found is not None and found.pods and (waits or _is_of_now(found, kept or (), snapshot, book)):
+            found = self._expected_of(workload, snapshot, inputs)
+            if found is not None and found.pods and (waits or _is_current_gang(found, kept or (), snapshot, book)):
                 yield found, None if waits else kept
 
-    def _yielded(self, workload: Workload, snapshot: Snapshot, inputs: tuple[object, ...]) -> _Yield | None:
+    def _expected_of(self, workload: Workload, snapshot: Snapshot, inputs: tuple[object, ...]) -> _ExpectedPods | None:
         """Return the pods of a workload; None while its namespace is not observed."""
-        known = self._yields.get(workload.meta.uid)
+        known = self._by_workload.get(workload.meta.uid)
         if known is not None and known.found is workload.obj and known.inputs is inputs:
             return known
         try:
-            made = _made(workload, snapshot, self._memory)
+            made = _make_pods(workload, snapshot, self._review_caches)
         except RetryError:
             return known
         except MalformedObjectError as error:
             made = f"nobody can say what pods would come of it: {error}"
         if isinstance(made, dict):
-            return _Yield(found=workload.obj, inputs=inputs, pods=made)
+            return _ExpectedPods(found=workload.obj, inputs=inputs, pods=made)
         problem = Hold(HoldReason.NOT_HOLDABLE, made) if isinstance(made, str) else made
-        return _Yield(found=workload.obj, inputs=inputs, pods=_sign(workload), problem=problem)
+        return _ExpectedPods(found=workload.obj, inputs=inputs, pods=_placeholder(workload), problem=problem)
 
     def _inputs(self, snapshot: Snapshot) -> tuple[object, ...]:
         """Return the objects by which the webhook completes pods."""
         now = (snapshot.queues, snapshot.policies, snapshot.namespaces, snapshot.priorities)
-        return self._grounded.get(None, now, lambda: self._as_known(_said(snapshot)))
+        return self._basis.get(None, now, lambda: self._as_known(_content(snapshot)))
 
     def _as_known(self, content: tuple[object, ...]) -> tuple[object, ...]:
         return self._contents.get(None, content, lambda: content)
 
-    def _lay(self, parts: list[Part], snapshot: Snapshot) -> None:
+    def _merge_parts(self, parts: list[Part], snapshot: Snapshot) -> None:
         """Gather the pods and claims of all parts, unless they are unchanged.
 
         Derived from the list of parts and the claim templates that these name. Not over `admission.incremental`: a part
@@ -210,7 +210,7 @@ class PendingPods:
                 key: claim
                 for found, kept in parts
                 for key, claim in found.claims.items()
-                if kept is None or _is_of(claim, kept)
+                if kept is None or _belongs_to(claim, kept)
             }
         self._parts = parts
 
@@ -248,7 +248,7 @@ def _template_of(pod: Pod, claim: PodClaim) -> str:
     return f"{pod.meta.namespace}/{claim.template}"
 
 
-def _is_of(claim: Claim, pods_: Collection[Uid]) -> bool:
+def _belongs_to(claim: Claim, pods_: Collection[Uid]) -> bool:
     return names.is_expected(claim.meta.uid) and any(owner.uid in pods_ for owner in claim.meta.owners)
 
 
@@ -262,13 +262,13 @@ def _seated(book: Book) -> dict[Uid, frozenset[Uid]]:
     return {workload: frozenset(uids) for workload, uids in found.items()}
 
 
-def _is_of_now(found: _Yield, kept: Collection[Uid], snapshot: Snapshot, book: Book) -> bool:
+def _is_current_gang(found: _ExpectedPods, kept: Collection[Uid], snapshot: Snapshot, book: Book) -> bool:
     """Return whether the expected pods still belong to the gang that holds their slots, not to that of a next try."""
-    there = (found.pods[uid] for uid in kept if uid in found.pods)
-    return any(book.owners[pod.meta.uid] == gang_key.identify(pod, snapshot).uid for pod in there)
+    present = (found.pods[uid] for uid in kept if uid in found.pods)
+    return any(book.owners[pod.meta.uid] == gang_key.identify(pod, snapshot).uid for pod in present)
 
 
-def _busy(snapshot: Snapshot, book: Book) -> set[Uid]:
+def _with_pods(snapshot: Snapshot, book: Book) -> set[Uid]:
     """Return the UIDs of objects with pods that have not ended: the pods' controllers, and the controllers of these.
 
     An object in between may be deleted before its pods, as the RayCluster of a RayJob; the ledger still has the gang of
@@ -281,9 +281,9 @@ def _busy(snapshot: Snapshot, book: Book) -> set[Uid]:
             continue
         found.add(owner.uid)
         maker = owner_chain.lookup(owner, snapshot)
-        above = maker.meta.controller if maker is not None else None
-        if above is not None:
-            found.add(above.uid)
+        controller = maker.meta.controller if maker is not None else None
+        if controller is not None:
+            found.add(controller.uid)
     return found
 
 
@@ -294,7 +294,7 @@ def _is_used(placement: Placement, snapshot: Snapshot) -> bool:
     return any(pod is not None and not pod.finished for pod in users)
 
 
-def _said(snapshot: Snapshot) -> tuple[object, ...]:
+def _content(snapshot: Snapshot) -> tuple[object, ...]:
     """Return the content of queues, policies, namespaces and priorities without their versions."""
     queues = {name: replace(queue, meta=Meta(name=name)) for name, queue in snapshot.queues.items()}
     policies = {name: replace(one, meta=Meta(name=name)) for name, one in snapshot.policies.items()}
@@ -306,7 +306,7 @@ def _said(snapshot: Snapshot) -> tuple[object, ...]:
 # The pods of a workload.
 
 
-def _made(workload: Workload, snapshot: Snapshot, known: ReviewCaches) -> dict[Uid, Pod] | Denial | str:
+def _make_pods(workload: Workload, snapshot: Snapshot, known: ReviewCaches) -> dict[Uid, Pod] | Denial | str:
     """Return the pods of a workload, by UID, or why there are none. Raises MalformedObjectError and RetryError."""
     templates = [template for template in workload.templates if template.pods > 0]
     count = sum(template.pods for template in templates)
@@ -314,16 +314,16 @@ def _made(workload: Workload, snapshot: Snapshot, known: ReviewCaches) -> dict[U
         return f"it makes {count} pods at a time, and a gang has at most {LARGEST_SIZE}; write a smaller number"
     found: dict[Uid, Pod] = {}
     for template in templates:
-        one = _first(workload, template, snapshot, known)
-        if isinstance(one, Denial):
-            return one
+        first_pod = _first_pod(workload, template, snapshot, known)
+        if isinstance(first_pod, Denial):
+            return first_pod
         for number in range(template.pods):
-            pod = _numbered(one, template, number, names.expected_pod(workload.meta.uid, len(found)))
+            pod = _numbered_pod(first_pod, template, number, names.expected_pod(workload.meta.uid, len(found)))
             found[pod.meta.uid] = pod
     return found
 
 
-def _first(workload: Workload, template: PodTemplate, snapshot: Snapshot, known: ReviewCaches) -> Pod | Denial:
+def _first_pod(workload: Workload, template: PodTemplate, snapshot: Snapshot, known: ReviewCaches) -> Pod | Denial:
     """Return a pod of a template as the webhook would complete it, or why it would not be admitted."""
     of_job = workload.kind is suspendable.JOB
     obj = suspendable.pod_body(
@@ -361,7 +361,7 @@ def _review(obj: Json, username: str) -> Review:
     )
 
 
-def _numbered(pod: Pod, template: PodTemplate, number: int, uid: Uid) -> Pod:
+def _numbered_pod(pod: Pod, template: PodTemplate, number: int, uid: Uid) -> Pod:
     name = f"{template.name}-{number}"
     created = pod.meta.created + timedelta(microseconds=number)
     claims = {claim.name: f"{name}-{claim.name}{SUFFIX}" for claim in pod.claims if claim.template is not None}
@@ -381,7 +381,7 @@ def _claim(pod: Pod, named: PodClaim, template: ClaimTemplate) -> Claim:
     return Claim(meta=made, spec=template.spec)
 
 
-def _sign(workload: Workload) -> dict[Uid, Pod]:
+def _placeholder(workload: Workload) -> dict[Uid, Pod]:
     """Return one pod for a workload whose pods cannot be planned, so that its gang has a status with the reason."""
     labels: dict[str, str] = {}
     for template in workload.templates:

@@ -30,7 +30,7 @@ STEADY = timedelta(minutes=1)
 """How long the numbers of a budget's shortage are not updated, since they change every second."""
 
 
-Said = tuple[Kind, str]
+ReportedOutcome = tuple[Kind, str]
 """The kind and reason last reported of a held gang."""
 
 
@@ -83,9 +83,9 @@ class StatusState:
                 continue
             # The numbers of a budget change every second, so they are reported in the gang's status only.
             moving = report.hold.reason is HoldReason.BUDGET_EXHAUSTED
-            said = (str(report.hold.reason), "" if moving else report.hold.message)
-            if self._emitted.get(report.uid) != said:
-                self._emitted[report.uid] = said
+            reported_text = (str(report.hold.reason), "" if moving else report.hold.message)
+            if self._emitted.get(report.uid) != reported_text:
+                self._emitted[report.uid] = reported_text
                 yield report, report.hold
 
     def begin_decisions(self) -> bool:
@@ -99,7 +99,7 @@ class StatusState:
         for made in decisions:
             decision = self._steady(made, inputs.now)
             uid, before = decision.group.uid, self._decisions.get(decision.group.uid)
-            if before is None or not decision.says_the_same(before):
+            if before is None or not decision.is_same_as(before):
                 self._decisions[uid] = decision
                 changed.add(uid)
         if self._decided_groups is not inputs.groups:
@@ -157,7 +157,7 @@ class StatusState:
         uid = decision.group.uid
         before = self._decisions.get(uid)
         is_steady = now < self._steady_until.get(uid, now)
-        if is_steady and before is not None and budget.tells_the_same(before.outcome, decision.outcome):
+        if is_steady and before is not None and budget.is_same_hold(before.outcome, decision.outcome):
             return replace(decision, outcome=before.outcome)
         self._steady_until[uid] = now + STEADY
         return decision
@@ -173,7 +173,7 @@ class OutcomeLog:
     Rule: `new_outcomes` alone changes it, once a cycle; a gang that is no longer held has no entry.
     """
 
-    _said: dict[GangUid, Said] = field(default_factory=dict)
+    _reported: dict[GangUid, ReportedOutcome] = field(default_factory=dict)
 
     def new_outcomes(
         self,
@@ -185,22 +185,22 @@ class OutcomeLog:
     ) -> tuple[Outcome, ...]:
         """Return the new outcomes of a cycle. decisions, statuses: of this cycle. groups: all gangs."""
         admitted = [_admitted(one.group, one.outcome, now) for one in decisions if isinstance(one.outcome, Grant)]
-        taken = [_evicted(group, what) for group, what in evicted]
+        evicted_now = [_evicted(group, what) for group, what in evicted]
         waiting = [outcome for status in statuses if (outcome := self._waiting(status)) is not None]
-        if len(self._said) > len(groups):
-            self._said = {uid: said for uid, said in self._said.items() if uid in groups}
-        return (*admitted, *taken, *waiting)
+        if len(self._reported) > len(groups):
+            self._reported = {uid: said for uid, said in self._reported.items() if uid in groups}
+        return (*admitted, *evicted_now, *waiting)
 
     def _waiting(self, status: GangReport) -> Outcome | None:
         """Return the outcome of a held gang, unless it was reported already."""
         hold = status.hold
         if hold is None:
-            self._said.pop(status.uid, None)
+            self._reported.pop(status.uid, None)
             return None
         kind = Kind.REFUSED if isinstance(hold, Denial) else Kind.HELD
-        if self._said.get(status.uid) == (kind, hold.reason):
+        if self._reported.get(status.uid) == (kind, hold.reason):
             return None
-        self._said[status.uid] = kind, hold.reason
+        self._reported[status.uid] = kind, hold.reason
         return Outcome(
             kind=kind,
             gang=status.key,

@@ -73,7 +73,7 @@ class UsageHistory:
                 self._spent[start] = dict(await self._ledger.spent(start))
                 self._split.discard(start)
         rules = fair_share.Rules.from_tree(inputs.tree)
-        if self._past is None or not self._past.serves(rules):
+        if self._past is None or not self._past.covers(rules):
             self._past = await self._read_past(rules, inputs.now, book)
 
     def keep_current(self, inputs: CycleInputs) -> tuple[datetime, ...]:
@@ -83,7 +83,7 @@ class UsageHistory:
         self._split &= self._spent.keys()
         return starts
 
-    async def state_shares(self, inputs: CycleInputs, book: Book, epoch: int) -> None:
+    async def write_shares(self, inputs: CycleInputs, book: Book, epoch: int) -> None:
         """Record this cluster's use of shared budgets, and read that of others. Raises LedgerUnavailableError.
 
         A leader without shared budgets also writes that once, since its predecessor may have had some.
@@ -95,7 +95,7 @@ class UsageHistory:
         shares = known.shares()
         if not shares and self._shares == ():
             return
-        totals = await self._ledger.state_shares(shares, epoch=epoch, now=inputs.now)
+        totals = await self._ledger.write_shares(shares, epoch=epoch, now=inputs.now)
         self._shares = shares
         self._elsewhere = {
             BudgetKey(share.queue, share.meter, share.start, share.end): total.seconds - share.seconds
@@ -143,9 +143,9 @@ class UsageHistory:
     async def _read_past(self, rules: fair_share.Rules, now: datetime, book: Book) -> fair_share.UsageHistory:
         marked = book.marked or now
         if not any(rules.half_lives.values()):
-            return fair_share.begun(rules, (), marked)
+            return fair_share.start_history(rules, (), marked)
         since = max(rules.since(now), now - LONGEST)
-        return fair_share.begun(rules, await self._ledger.usage(since), marked)
+        return fair_share.start_history(rules, await self._ledger.usage(since), marked)
 
 
 def _intervals(mark: Entry, since: datetime) -> list[UsageInterval]:

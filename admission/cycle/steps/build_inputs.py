@@ -30,7 +30,7 @@ class InputBuilder:
 
     def with_pending(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot with the expected pods of suspended workloads."""
-        return self.pending.over(snapshot, self.mirror.book)
+        return self.pending.add_to(snapshot, self.mirror.book)
 
     def build(self, snapshot: Snapshot, clock: datetime) -> CycleInputs:
         """Return the inputs without gangs, which `regroup` adds once the book has caught up."""
@@ -51,7 +51,7 @@ class InputBuilder:
 
     def regroup(self, inputs: CycleInputs) -> CycleInputs:
         """Return the inputs with the gangs by the current book."""
-        snapshot = self.pending.still(inputs.snapshot, self.mirror.book)
+        snapshot = self.pending.without_released(inputs.snapshot, self.mirror.book)
         if snapshot is not inputs.snapshot:
             observed = self.cache.observe(snapshot, inputs.meters)
             inputs = replace(inputs, snapshot=snapshot, observed=observed)

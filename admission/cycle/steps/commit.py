@@ -55,40 +55,47 @@ class GrantCommit:
 
         balances: charged with the grants.
         """
-        granted = {d.group.uid: (d.group, d.outcome) for d in decisions if isinstance(d.outcome, Grant)}
+        granted = {
+            decision.group.uid: (decision.group, decision.outcome)
+            for decision in decisions
+            if isinstance(decision.outcome, Grant)
+        }
         unprotected = self._unprotected(inputs, granted, balances)
         safe = {uid: pair for uid, pair in granted.items() if uid not in unprotected}
         with self.traces.step("commit"):
             holds = {**unprotected, **await self._committed(inputs, safe, balances)}
 
         placed = [pair for uid, pair in granted.items() if uid not in holds]
-        holds |= await self.placement.place(inputs, [self._start(group, given) for group, given in placed])
-        for group, given in placed:
+        holds |= await self.placement.place(inputs, [self._start(group, grant) for group, grant in placed])
+        for group, grant in placed:
             if group.uid not in holds:
-                planned = {pod.uid for pod in given.plan.pods}
+                planned = {pod.uid for pod in grant.plan.pods}
                 self.evictions.fill(group.uid, [pod for pod in group.waiting if pod.meta.uid in planned])
-                await events.gang_admitted(self.reports, group, given)
-        return [replace(d, outcome=holds[d.group.uid]) if d.group.uid in holds else d for d in decisions]
+                await events.gang_admitted(self.reports, group, grant)
+        return [
+            replace(decision, outcome=holds[decision.group.uid]) if decision.group.uid in holds else decision
+            for decision in decisions
+        ]
 
     def _unprotected(self, inputs: CycleInputs, granted: Granted, balances: Balances | None) -> dict[GangUid, Hold]:
         """Return holds for gangs that Muster was to allocate and whose devices are no longer protected."""
         holds: dict[GangUid, Hold] = {}
-        for uid, (group, given) in granted.items():
-            if given.chosen.mode is not PlacementMode.ALLOCATE:
+        for uid, (group, grant) in granted.items():
+            if grant.chosen.mode is not PlacementMode.ALLOCATE:
                 continue
-            asked = mode.asked(group.record, inputs.snapshot.queues[group.queue])
-            chosen = mode.mode(asked, given.plan.holdings, self.fences.protections)
+            requested = mode.requested(group.record, inputs.snapshot.queues[group.queue])
+            chosen = mode.mode(requested, grant.plan.holdings, self.fences.protections)
             if isinstance(chosen, Hold):
                 holds[uid] = chosen
             elif chosen.mode is not PlacementMode.ALLOCATE:
                 holds[uid] = Hold(HoldReason.WAITING_FOR_CLAIMS, f"it is planned anew: {chosen.reason}")
             if uid in holds and balances is not None:
-                balances.give_back(group.queue, given.plan.charge, budget.runtime_of(group))
+                balances.give_back(group.queue, grant.plan.charge, budget.runtime_of(group))
         return holds
 
-    def _start(self, group: Group, given: Grant) -> Start:
+    def _start(self, group: Group, grant: Grant) -> Start:
         waiting = {pod.meta.uid: pod for pod in group.waiting}
-        gates = tuple((waiting[pod.uid], pod.node) for pod in given.plan.pods)
+        gates = tuple((waiting[pod.uid], pod.node) for pod in grant.plan.pods)
         return Start(group=replace(group, placement=self.mirror.book.placements[group.uid]), gates=gates)
 
     async def _committed(self, inputs: CycleInputs, granted: Granted, balances: Balances | None) -> dict[GangUid, Hold]:
@@ -107,8 +114,8 @@ class GrantCommit:
                 # Another cluster has used the budget. The gangs that it does not pay for are posted again.
                 self.log.budget_was_taken = True
                 for uid in _drawing_on(inputs, left, error.share):
-                    group, given = left.pop(uid)
-                    balances.give_back(group.queue, given.plan.charge, budget.runtime_of(group))
+                    group, grant = left.pop(uid)
+                    balances.give_back(group.queue, grant.plan.charge, budget.runtime_of(group))
                     holds[uid] = _budget_taken(error.share)
             else:
                 booked = left.keys() - {entry.gang_uid for entry in refused}
@@ -117,10 +124,10 @@ class GrantCommit:
                 }
         return holds
 
-    def _is_booked(self, uid: GangUid, given: Grant) -> bool:
+    def _is_booked(self, uid: GangUid, grant: Grant) -> bool:
         """Return whether the reservation is open: one that was given back at the same instant is not."""
         placement = self.mirror.book.placements.get(uid)
-        return placement is not None and all(pod.uid in placement.seats for pod in given.plan.pods)
+        return placement is not None and all(pod.uid in placement.seats for pod in grant.plan.pods)
 
 
 def _shares(inputs: CycleInputs, granted: Granted, balances: Balances) -> tuple[BudgetShare, ...]:
@@ -131,8 +138,8 @@ def _shares(inputs: CycleInputs, granted: Granted, balances: Balances) -> tuple[
 def _drawing_on(inputs: CycleInputs, granted: Granted, share: Share) -> list[GangUid]:
     return [
         uid
-        for uid, (group, given) in granted.items()
-        if budget.draws_on(inputs.tree, share, group.queue, given.plan.charge)
+        for uid, (group, grant) in granted.items()
+        if budget.draws_on(inputs.tree, share, group.queue, grant.plan.charge)
     ]
 
 

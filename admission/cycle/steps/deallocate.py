@@ -37,10 +37,10 @@ class Deallocation:
 
         keep: claims that other gangs wait for as well. Claims that pods have reserved are left as they are.
         """
-        given = (holding for uid, holding in placement.holdings.items() if uid not in keep)
-        return not await self._deallocate(list(_revocable(inputs, given)))
+        holdings = (holding for uid, holding in placement.holdings.items() if uid not in keep)
+        return not await self._deallocate(list(_revocable(inputs, holdings)))
 
-    async def secured(self, inputs: CycleInputs, releases: Sequence[Entry]) -> list[Entry]:
+    async def safe_releases(self, inputs: CycleInputs, releases: Sequence[Entry]) -> list[Entry]:
         """Return the releases after which no write in flight can allocate devices that then count as free.
 
         That is certain for claims that are deleted, or had devices and lost them. The others are deallocated first;
@@ -61,7 +61,7 @@ class Deallocation:
         if not orphans or not await self.mirror.holds_epoch():
             return inputs
         failed = await self._deallocate(orphans)
-        snapshot = self.in_flight.over(inputs.snapshot)
+        snapshot = self.in_flight.apply_to(inputs.snapshot)
         unready = dict(inputs.unready)
         for claim, error in failed:
             message = f"claim {claim.meta.key} has devices that are to be taken back before it is planned anew: {error}"

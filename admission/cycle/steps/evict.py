@@ -1,6 +1,6 @@
 """The eviction of whole gangs: those that cannot start complete or in time, and those that may not run on.
 
-`take_back` is the only way to evict a gang whose pods have to be deleted; `requeue` is for gangs whose gates are still
+`evict_gang` is the only way to evict a gang whose pods have to be deleted; `requeue` is for gangs whose gates are still
 closed. The pods of a Job are taken back by suspending it, since the Job controller counts deleted pods as failures and
 fails the Job after a few (batch/v1, backoffLimit); it is resumed when they are gone. A workload that is held as a whole
 is suspended until its gang may start again. Other pods are evicted one by one. The state of an eviction is written
@@ -28,8 +28,8 @@ from admission.cycle.state.ledger_mirror import LedgerMirror
 from admission.cycle.state.result import CycleLog
 from admission.cycle.steps.deallocate import Deallocation
 from admission.errors import FixError, GoneError, RetryError
-from admission.lifecycle import limits, transitions
-from admission.lifecycle.transitions import Eviction
+from admission.lifecycle import limits, start_timeout, transitions
+from admission.lifecycle.eviction import Eviction
 from admission.ports import Pods, Reports, Workloads
 from admission.scheduling.checks import faults
 from admission.scheduling.checks.faults import During
@@ -61,25 +61,25 @@ class GangEviction:
     writer: BulkWriter
     log: CycleLog
 
-    async def take_back_due(self, inputs: CycleInputs) -> CycleInputs:
+    async def evict_due(self, inputs: CycleInputs) -> CycleInputs:
         """Take back every gang that has to be; return the inputs with these gangs, whether it succeeded or not."""
         concerned: set[GangUid] = set()
         limiting = limits.limited_queues(inputs.tree)
         self.evictions.note_sizes(inputs.groups, self.mirror.book.placements)
         unfinished = self.evictions.unfinished
-        for group in [one for one in inputs.groups if not one.in_full or limiting or unfinished]:
+        for group in [one for one in inputs.groups if not one.is_complete or limiting or unfinished]:
             if group.placement is None or not _may_be_due(group, limiting, unfinished):
                 continue
             find = partial(self._due, inputs, group, limiting)
-            eviction = faults.spared(During.FOLLOWING, group.key, find, self.log.defects)
+            eviction = faults.guard(During.FOLLOWING, group.key, find, self.log.defects)
             if eviction is None:
                 self.evictions.clear_partial(group.uid)
                 continue
             concerned.add(group.uid)
-            await self.take_back(inputs, eviction)
+            await self.evict_gang(inputs, eviction)
         return replace(inputs, taken_back=frozenset(concerned))
 
-    async def take_back(self, inputs: CycleInputs, eviction: Eviction) -> None:
+    async def evict_gang(self, inputs: CycleInputs, eviction: Eviction) -> None:
         """Evict a gang and release what it has; after a failure or the leader's death the next cycle continues."""
         group, placement = eviction.group, eviction.group.placement
         if self.evictions.note(inputs, eviction):
@@ -105,13 +105,13 @@ class GangEviction:
         failure everything stays as it is, for the next cycle.
         """
         placement = self.mirror.book.placements.get(group.uid)
-        gated = [pod for pod in group.half_open if pod.meta.uid not in self.in_flight.opened]
+        gated = [pod for pod in group.granted_pods if pod.meta.uid not in self.in_flight.opened]
         if placement is None or not gated:
             return
         most = 0 if back_off else IMMEDIATE_REQUEUES
         if self.evictions.note_requeue(inputs, group, reason, most=most):
             await self._write_record(inputs, group)
-        if not await self._shut(gated):
+        if not await self._keep_gates_closed(gated):
             return
         removed = {pod.meta.uid for pod in gated}
         left = replace(placement, seats={uid: seat for uid, seat in placement.seats.items() if uid not in removed})
@@ -144,7 +144,7 @@ class GangEviction:
         if group.uid in self.evictions.ending:
             return limits.resumed_eviction(group, self.evictions.evicted[group.uid])
         queue = inputs.snapshot.queues.get(group.queue)
-        found = transitions.eviction(
+        found = start_timeout.eviction(
             group,
             inputs.observed,
             start_timeout=queue.start_timeout if queue is not None else START_TIMEOUT,
@@ -175,7 +175,7 @@ class GangEviction:
 
     # Pods.
 
-    async def _shut(self, pods: Sequence[Pod]) -> bool:
+    async def _keep_gates_closed(self, pods: Sequence[Pod]) -> bool:
         """Ensure that gates stay closed, also against writes in flight; return whether all of them do."""
         opened: list[Pod] = []
 
@@ -207,8 +207,8 @@ class GangEviction:
             return False
         self.evictions.clear_partial(group.uid)
         evicted = {pod.meta.uid for pod in going}
-        return await self._shut(
-            [pod for pod in group.half_open if pod.meta.uid in single and pod.meta.uid not in evicted]
+        return await self._keep_gates_closed(
+            [pod for pod in group.granted_pods if pod.meta.uid in single and pod.meta.uid not in evicted]
         )
 
     async def _evict(self, eviction: Eviction, pods: Sequence[Pod]) -> bool:
@@ -274,4 +274,4 @@ def not_started(group: Group, reason: str) -> Eviction:
 def _may_be_due(group: Group, limiting: Collection[QueueName], unfinished: Collection[GangUid]) -> bool:
     """Return whether a gang has to be checked for eviction; most running gangs do not."""
     placement = group.placement
-    return not group.in_full or (placement is not None and placement.queue in limiting) or group.uid in unfinished
+    return not group.is_complete or (placement is not None and placement.queue in limiting) or group.uid in unfinished

@@ -61,9 +61,9 @@ class LedgerSync:
         self._find_dirty(inputs)
         entries = self._released(inputs)
         self.dirty.mark_clean()
-        secured = await self.deallocation.secured(inputs, entries)
-        self.evictions.note_released(self.mirror.book.placements, secured)
-        await self.mirror.record(secured)
+        safe_releases = await self.deallocation.safe_releases(inputs, entries)
+        self.evictions.note_released(self.mirror.book.placements, safe_releases)
+        await self.mirror.record(safe_releases)
 
     def _find_dirty(self, inputs: CycleInputs) -> None:
         book = self.mirror.book
@@ -100,7 +100,7 @@ class LedgerSync:
         defects = self.log.defects
         for placement in self.dirty.placements(self.mirror.book):
             before = len(defects)
-            found = faults.spared(During.FOLLOWING, placement.gang, partial(follow, placement), defects)
+            found = faults.guard(During.FOLLOWING, placement.gang, partial(follow, placement), defects)
             if found is not None:
                 entries.append(found)
             if found is not None or len(defects) > before:

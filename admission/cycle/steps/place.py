@@ -55,7 +55,7 @@ class Start:
 
     group: Group
     gates: tuple[tuple[Pod, NodeName], ...]
-    begun: bool = False
+    granted_before: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -102,15 +102,15 @@ class GangPlacement:
 
     async def finish(self, inputs: CycleInputs) -> CycleInputs:
         """Place gangs granted in earlier cycles that are not placed yet; return the inputs with the requeued gangs."""
-        begun = [
-            Start(group=group, gates=tuple(transitions.pods_to_open(group)), begun=True)
+        granted_before = [
+            Start(group=group, gates=tuple(transitions.pods_to_open(group)), granted_before=True)
             for group in inputs.groups
-            if not group.in_full
+            if not group.is_complete
             and group.uid not in inputs.taken_back
             and group.placement is not None
             and group.placement.seats
         ]
-        holds = await self.place(inputs, [start for start in begun if self._is_unfinished(inputs, start)])
+        holds = await self.place(inputs, [start for start in granted_before if self._is_unfinished(inputs, start)])
         if not holds:
             return inputs
         placements, backoffs = self.mirror.book.placements, self.evictions.backoffs
@@ -123,13 +123,13 @@ class GangPlacement:
         For a gang whose pods do not exist yet, the workload is resumed. Return holds for gangs that were not placed.
         """
         starts = list(starts)
-        to_come = {start.group.uid: start.group for start in starts if suspend_resume.is_expected(start.group)}
-        holds = await self.suspend_resume.resume(inputs, [*to_come.values()]) if to_come else {}
-        works = [self._spared_work(inputs, start) for start in starts if start.group.uid not in to_come]
+        expected_pods = {start.group.uid: start.group for start in starts if suspend_resume.is_expected(start.group)}
+        holds = await self.suspend_resume.resume(inputs, [*expected_pods.values()]) if expected_pods else {}
+        works = [self._guarded_work(inputs, start) for start in starts if start.group.uid not in expected_pods]
         for work in works:
             self.traces.begin(work.group)
-        begun = [work for work in works if work.start.begun and work.hold is None and not work.errors]
-        await self._recheck_pinned(inputs, begun)
+        granted_before = [work for work in works if work.start.granted_before and work.hold is None and not work.errors]
+        await self._recheck_pinned(inputs, granted_before)
         await self._allocate(inputs, [work for work in works if work.missing and work.hold is None])
         for work in works:
             await self._resolve(inputs, work)
@@ -141,10 +141,10 @@ class GangPlacement:
     def _is_unfinished(self, inputs: CycleInputs, start: Start) -> bool:
         return bool(start.gates) or bool(placement_progress.missing(start.group, self.mirror.book, inputs.observed))
 
-    def _spared_work(self, inputs: CycleInputs, start: Start) -> _Work:
+    def _guarded_work(self, inputs: CycleInputs, start: Start) -> _Work:
         """Return the result of `_work`; after an unexpected exception a hold, so the gang keeps slots and gates."""
         defects = self.log.defects
-        found = faults.spared(During.PLACING, start.group.key, partial(self._work, inputs, start), defects)
+        found = faults.guard(During.PLACING, start.group.key, partial(self._work, inputs, start), defects)
         return _Work(start=start, hold=faults.hold(defects[-1])) if found is None else found
 
     def _work(self, inputs: CycleInputs, start: Start) -> _Work:
@@ -166,8 +166,8 @@ class GangPlacement:
     def _chosen(self, inputs: CycleInputs, group: Group) -> Chosen | Hold:
         """Return the mode in which a gang's claims are allocated, by the current protection of its devices."""
         queue = inputs.snapshot.queues.get(group.queue)
-        asked = mode.asked(group.record, queue) if queue is not None else PlacementMode.AUTO
-        return mode.mode(asked, placement_progress.holdings(group, self.mirror.book), self.fences.protections)
+        requested = mode.requested(group.record, queue) if queue is not None else PlacementMode.AUTO
+        return mode.mode(requested, placement_progress.holdings(group, self.mirror.book), self.fences.protections)
 
     def _apply_mode(
         self, inputs: CycleInputs, work: _Work, missing: Sequence[Missing], placement_mode: PlacementMode
@@ -286,7 +286,7 @@ class GangPlacement:
             *(one.claim, one.devices, one.node, cluster),
             selectors=self.cache.selectors,
         )
-        found = faults.spared(During.PLACING, work.group.key, find, self.log.defects)
+        found = faults.guard(During.PLACING, work.group.key, find, self.log.defects)
         return faults.hold(self.log.defects[-1]) if found is None else found
 
     # Errors.
@@ -304,7 +304,7 @@ class GangPlacement:
         if not _is_final(error):
             return
         if self._opened(group) and not any(pod.phase == "Running" for pod in group.pods):
-            await self.eviction.take_back(inputs, evict.not_started(group, str(error)))
+            await self.eviction.evict_gang(inputs, evict.not_started(group, str(error)))
         elif work.start.gates:
             await self.eviction.requeue(inputs, group, str(error), back_off=isinstance(error, FixError))
 

@@ -20,7 +20,7 @@ from admission.cycle.state.status import StatusState
 from admission.cycle.state.term import Term
 from admission.cycle.steps.evict import GangEviction
 from admission.dra.state.cluster_state import ClusterState
-from admission.lifecycle import limits
+from admission.lifecycle import eviction as lifecycle_eviction
 from admission.quota import queue_order
 from admission.quota.headroom import QueueUsage, Usage
 from admission.scheduling import cycle
@@ -66,15 +66,17 @@ class Preemption:
             self._nominate_recalled(inputs, rules, cluster, usage)
         memory.mark_recalled()
         memory.keep_waiting(inputs.groups)
-        decided = nominations.decide_all(inputs.groups, rules, cluster, usage, memory, reserve=backfill)
+        decided = nominations.decide_all(inputs.groups, rules, cluster, usage, memory, backfill=backfill)
         found = {decision.group.uid: decision for decision in decided.updated}
-        dropped = self._drop_vain(inputs, found)
+        dropped = self._drop_hopeless(inputs, found)
         chosen: tuple[PreemptionTargets, ...] = ()
-        is_paid = rules.beyond is None and rules.workspace.balances is not None
+        is_paid = rules.hold_beyond_limit is None and rules.workspace.balances is not None
         if is_paid and self.term.is_confirmed and not rules.first_in_next:
             before = {*memory.by_gang}
             chosen = tuple(
-                self._targets(inputs, found, lambda: self._stage(inputs, rules, cluster, usage, decided=decided))
+                self._targets(
+                    inputs, found, lambda: self._planned_state(inputs, rules, cluster, usage, decided=decided)
+                )
             )
             dropped += before - {*memory.by_gang}
         return replace(decided, updated=memory.explain(found, dropped, self.statuses.decisions)), chosen
@@ -88,22 +90,22 @@ class Preemption:
         for one in chosen:
             if self.mirror.is_down:
                 self.nominations.drop(one.group.uid)
-                self.cache.verdicts.lines.drop(one.group.queue)
+                self.cache.verdicts.queue_cache.drop(one.group.queue)
                 continue
             for victim in one.victims:
                 cause, reason = targets.cause(one.group, victim), targets.reason(one.group, victim)
                 group = groups.get(victim.uid)
                 eviction = (
-                    limits.build_eviction(group, cause, reason, made_room_for=one.group.key)
+                    lifecycle_eviction.build(group, cause, reason, made_room_for=one.group.key)
                     if group is not None
                     else None
                 )
                 if eviction is not None:
-                    await self.eviction.take_back(inputs, eviction)
+                    await self.eviction.evict_gang(inputs, eviction)
 
     # Nominations that no longer stand.
 
-    def _drop_vain(self, inputs: CycleInputs, found: dict[GangUid, Decision]) -> list[GangUid]:
+    def _drop_hopeless(self, inputs: CycleInputs, found: dict[GangUid, Decision]) -> list[GangUid]:
         """Drop the nominations of held gangs that no awaited victim can help any more; return the gangs."""
         memory, dropped = self.nominations, []
         for uid, nomination in [*memory.by_gang.items()]:
@@ -117,9 +119,9 @@ class Preemption:
 
     # Targets.
 
-    def _stage(
+    def _planned_state(
         self, inputs: CycleInputs, rules: Rules, cluster: ClusterState, usage: Usage, *, decided: CycleDecisions
-    ) -> "_Stage":
+    ) -> "_PlannedState":
         """Return cluster state and usage after the cycle's grants, with nominations taken, and the candidates."""
         memory = self.nominations
         grants = [(one.group, one.outcome) for one in decided.updated if isinstance(one.outcome, Grant)]
@@ -132,35 +134,35 @@ class Preemption:
             cluster = nominations.granted(cluster, group, grant)
         queue_usage = QueueUsage(rules.tree, nominations.charged(usage, charges))
         staying, going = self._candidates(inputs)
-        staying += (one.tenant() for one in left if self._may_be_taken_over(one, going))
+        staying += (one.candidate() for one in left if self._may_be_taken_over(one, going))
         backfill = self.backfill
-        return _Stage(
-            PreemptionScope(rules=rules, cluster=cluster, queue_usage=queue_usage, reserve=backfill, going=going),
+        return _PlannedState(
+            PreemptionScope(rules=rules, cluster=cluster, queue_usage=queue_usage, backfill=backfill, going=going),
             staying,
         )
 
     def _candidates(self, inputs: CycleInputs) -> tuple[list[PreemptionCandidate], list[PreemptionCandidate]]:
         """Return the gangs that could be evicted, and those that end anyway, stalled evictions in neither."""
-        seen = candidates.Seen(
+        candidate_inputs = candidates.CandidateInputs(
             placements=self.mirror.book.placements,
             observed=inputs.observed,
             leaving=self.in_flight.leaving,
             now=inputs.now,
         )
-        staying, going = candidates.candidates(inputs.groups, seen)
+        staying, going = candidates.candidates(inputs.groups, candidate_inputs)
         ending, evicted = {*self.evictions.ending}, self.evictions.evicted
-        soon = {uid for uid in ending if inputs.now <= evicted[uid].at + nominations.LONGEST}
-        going += [one for one in staying if one.uid in soon]
+        ending_soon = {uid for uid in ending if inputs.now <= evicted[uid].at + nominations.LONGEST}
+        going += [one for one in staying if one.uid in ending_soon]
         busy = ending | inputs.taken_back
         return [one for one in staying if one.uid not in busy], going
 
     def _may_be_taken_over(self, nomination: Nomination, going: Iterable[PreemptionCandidate]) -> bool:
         """Return whether all victims of a nomination are ending, so that its devices will be free."""
-        goes = {one.uid for one in going}
-        return all(uid in goes for uid in nomination.victims if uid in self.mirror.book.placements)
+        ending = {one.uid for one in going}
+        return all(uid in ending for uid in nomination.victims if uid in self.mirror.book.placements)
 
     def _targets(
-        self, inputs: CycleInputs, found: dict[GangUid, Decision], make_stage: Callable[[], "_Stage"]
+        self, inputs: CycleInputs, found: dict[GangUid, Decision], make_state: Callable[[], "_PlannedState"]
     ) -> Iterator[PreemptionTargets]:
         """Yield the targets for held gangs, and nominate these gangs for their plans."""
         searches, cluster = self.searches, self.cache.cluster
@@ -175,19 +177,19 @@ class Preemption:
             return
         questions = self._questions(inputs, found)
         chosen = searches.next([*questions], MOST_TRIES)
-        stage: _Stage | None = None
+        state: _PlannedState | None = None
         for question, (decision, queue) in questions.items():
             if question not in chosen:
                 continue
-            stage = stage or make_stage()
-            answer = targets.choose(decision.group, queue, decision.needed, stage.staying, stage.scope)
+            state = state or make_state()
+            answer = targets.choose(decision.group, queue, decision.needed, state.staying, state.scope)
             if answer is None or not answer.victims:
                 searches.note_failed(question)
             if answer is None:
                 continue
             if answer.victims:
-                yield from self._nominate_first(inputs, answer, stage.scope.going)
-            stage.apply(answer)
+                yield from self._nominate_first(inputs, answer, state.scope.going)
+            state.apply(answer)
 
     def _questions(self, inputs: CycleInputs, found: dict[GangUid, Decision]) -> dict[Hashable, tuple[Decision, Queue]]:
         """Return the held gangs that may preempt, by question, in order; of equivalent gangs the first."""
@@ -266,23 +268,23 @@ class Preemption:
             rules=rules,
             cluster=cluster,
             queue_usage=QueueUsage(rules.tree, usage),
-            reserve=self.backfill,
+            backfill=self.backfill,
             going=going,
         )
-        stage = _Stage(scope, [])
+        state = _PlannedState(scope, [])
         for group in sorted(waiting.values(), key=queue_order.rank):
             if not any(self._goes_for(inputs, one, group) for one in going):
                 continue
             queue = inputs.snapshot.queues.get(group.queue)
-            grant = targets.plan(group, queue, (), stage.scope) if queue is not None else None
+            grant = targets.plan(group, queue, (), state.scope) if queue is not None else None
             if grant is not None:
                 answer = PreemptionTargets(group=group, grant=grant, victims=())
-                stage.apply(answer)
+                state.apply(answer)
                 self._nominate(inputs, answer, going)
 
 
 @dataclass(slots=True)
-class _Stage:
+class _PlannedState:
     """The state for the next preempting gang. staying: the gangs that could be evicted."""
 
     scope: PreemptionScope

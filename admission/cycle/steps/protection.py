@@ -36,4 +36,4 @@ class ProtectionCheck:
 
     def judge_again(self) -> None:
         """Judge by the current view, as of the time of the last judgement, so that nothing counts any sooner."""
-        self.judge(self.in_flight.over(self.view.snapshot()), self.fences.judged_at)
+        self.judge(self.in_flight.apply_to(self.view.snapshot()), self.fences.judged_at)

@@ -144,7 +144,7 @@ class CycleReport:
     def _has_more(self, inputs: CycleInputs, granted: Sequence[GangUid], decided: CycleDecisions) -> bool:
         """Return whether another cycle has more to do, even if nothing changes."""
         cache = self.cache
-        is_cut = bool((granted or inputs.first_in_next) and not decided.whole)
+        is_cut = bool((granted or inputs.first_in_next) and not decided.is_complete)
         return is_cut or bool(cache.health.left) or cache.plans.is_stale or self.searches.has_more
 
     def _next_try(self, inputs: CycleInputs) -> datetime | None:
@@ -164,7 +164,7 @@ class CycleReport:
         if self.backfill.next is not None:
             # If a gang that should end by then has not, the reservation has to be moved.
             ends.append(self.backfill.next)
-        for placement in (group.placement for group in inputs.groups if not group.in_full):
+        for placement in (group.placement for group in inputs.groups if not group.is_complete):
             queue = inputs.snapshot.queues.get(QueueName(placement.queue)) if placement is not None else None
             if placement is not None and queue is not None and _is_starting(placement, inputs.snapshot):
                 ends.append(placement.reserved_at + min(queue.start_timeout, requeue_backoff.MAX_WAIT))

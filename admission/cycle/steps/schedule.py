@@ -58,7 +58,7 @@ class Scheduling:
         cache, book = self.cache, self.mirror.book
         cache.check_meters(inputs)
         if not self.statuses.begin_decisions():
-            cache.verdicts.lines.clear()
+            cache.verdicts.queue_cache.clear()
         if not any(group.waiting for group in inputs.groups):
             return CycleDecisions(), ()
         cluster = cache.predict_cluster(inputs, book, self.settings.steps)
@@ -98,10 +98,12 @@ class Scheduling:
             clock=inputs.clock,
             steps=self.settings.steps,
             profile=inputs.profile,
-            workspace=Workspace(plans=self.cache.plans, rest=self.cache.verdicts, balances=balances, defects=defects),
+            workspace=Workspace(
+                plans=self.cache.plans, verdicts=self.cache.verdicts, balances=balances, defects=defects
+            ),
             sharing=fair_share.Rules.from_tree(inputs.tree),
             history=self.mirror.usage.past(inputs, self.mirror.book),
-            beyond=NOT_EXAMINED if self.mirror.is_down else None,
+            hold_beyond_limit=NOT_EXAMINED if self.mirror.is_down else None,
             protection=self.fences.protections,
             unready=inputs.unready,
             first_in_next=inputs.first_in_next,

@@ -91,7 +91,9 @@ class SuspendResume:
         """
         entries: list[Entry | None] = []
         awaiting = [
-            one for one in inputs.groups if not one.in_full and one.uid not in inputs.taken_back and is_expected(one)
+            one
+            for one in inputs.groups
+            if not one.is_complete and one.uid not in inputs.taken_back and is_expected(one)
         ]
         mismatched = pod_replacement.mismatched(awaiting, inputs.groups)
         for group in awaiting:
@@ -100,7 +102,7 @@ class SuspendResume:
                 continue
             at, actor = inputs.now, self.mirror.actor
             follow = partial(pod_replacement.replacement_entry, group, inputs.snapshot, at=at, actor=actor)
-            found = faults.spared(During.FOLLOWING, group.key, follow, self.log.defects)
+            found = faults.guard(During.FOLLOWING, group.key, follow, self.log.defects)
             came = mismatched.get(group.uid) or group.waiting
             if group.uid in mismatched:
                 found = Mismatch(pod=came[0].meta.name, difference="the gang that it names")

@@ -48,14 +48,14 @@ class Proxies:
         Raises BadHeaderError for two users, or for a name reserved by Kubernetes: a proxy that passes on its client's
         headers would otherwise make that client a node or a cluster administrator.
         """
-        if not self._believes(request):
+        if not self._is_trusted(request):
             return None
-        named = request.headers.getall(self.user_header, [])
-        if not named or not named[0].strip():
+        user_headers = request.headers.getall(self.user_header, [])
+        if not user_headers or not user_headers[0].strip():
             return None
-        if len(named) > 1:
-            raise BadHeaderError(f"the header {self.user_header} came {len(named)} times")
-        user, groups = named[0].strip(), self._groups(request)
+        if len(user_headers) > 1:
+            raise BadHeaderError(f"the header {self.user_header} came {len(user_headers)} times")
+        user, groups = user_headers[0].strip(), self._groups(request)
         if any(name.startswith("system:") for name in (user, *groups)) or len(groups) > MOST_GROUPS:
             raise BadHeaderError("names that begin with system: are Kubernetes' own, and no proxy's to give")
         return UserInfo(name=user, groups=(*groups, AUTHENTICATED))
@@ -63,10 +63,10 @@ class Proxies:
     def _groups(self, request: web.Request) -> tuple[str, ...]:
         if not self.groups_header:
             return ()
-        said = request.headers.getall(self.groups_header, [])
-        return tuple(dict.fromkeys(group.strip() for one in said for group in one.split(",") if group.strip()))
+        headers = request.headers.getall(self.groups_header, [])
+        return tuple(dict.fromkeys(group.strip() for header in headers for group in header.split(",") if group.strip()))
 
-    def _believes(self, request: web.Request) -> bool:
+    def _is_trusted(self, request: web.Request) -> bool:
         if request.transport is None:
             return False
         certificate = request.transport.get_extra_info("peercert")
@@ -98,8 +98,8 @@ def bearer(request: web.Request) -> str | None:
 
 def form_secret(request: web.Request) -> str:
     """Return the secret for the forms of this browser: the one in its cookie, or a new one."""
-    known = request.cookies.get(FORM_COOKIE, "")
-    return known if len(known) == _FORM_LENGTH else secrets.token_urlsafe(_FORM_BYTES)
+    cookie = request.cookies.get(FORM_COOKIE, "")
+    return cookie if len(cookie) == _FORM_LENGTH else secrets.token_urlsafe(_FORM_BYTES)
 
 
 _FORM_BYTES = 24
@@ -120,8 +120,8 @@ def is_own_form(request: web.Request, fields: Mapping[str, Any]) -> bool:
     # A proxy may change the host, so Origin is compared only for browsers that do not send Sec-Fetch-Site.
     if site is None and origin is not None and urlsplit(origin).netloc != request.host:
         return False
-    known, sent = request.cookies.get(FORM_COOKIE, ""), fields.get(FORM_FIELD)
-    return bool(known) and isinstance(sent, str) and hmac.compare_digest(known.encode(), sent.encode())
+    cookie, field = request.cookies.get(FORM_COOKIE, ""), fields.get(FORM_FIELD)
+    return bool(cookie) and isinstance(field, str) and hmac.compare_digest(cookie.encode(), field.encode())
 
 
 def local_path(text: Any) -> str:

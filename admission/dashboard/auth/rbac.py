@@ -13,16 +13,16 @@ from dataclasses import dataclass
 
 from admission.api.kubernetes.access_review import Question, UserInfo
 from admission.api.muster.observed import ObservedGang
-from admission.dashboard.auth.ttl_cache import Memory
+from admission.dashboard.auth.ttl_cache import TtlCache
 from admission.dashboard.ports import Reviewer
 
-REMEMBERED = 30.0
+CACHE_SECONDS = 30.0
 """Seconds for which a token and a right are cached: a withdrawn right still holds for that long."""
 
 MOST_TOKENS = 2_000
 MOST_RIGHTS = 50_000
 
-AT_ONCE = 16
+MAX_CONCURRENT_REVIEWS = 16
 """Concurrent access reviews for one page."""
 
 MOST_NAMESPACES = 500
@@ -47,23 +47,23 @@ class TooManyNamespacesError(Exception):
     """There are too many namespaces to review them one by one."""
 
 
-class Judge:
+class CachedReviewer:
     """The visitors of tokens and their rights, cached for a while."""
 
     def __init__(self, reviewer: Reviewer, clock: Callable[[], float]) -> None:
         self._reviewer = reviewer
-        self._tokens: Memory[bytes, UserInfo] = Memory(seconds=REMEMBERED, most=MOST_TOKENS, clock=clock)
-        self._rights: Memory[tuple[UserInfo, Question], bool] = Memory(
-            seconds=REMEMBERED, most=MOST_RIGHTS, clock=clock
+        self._tokens: TtlCache[bytes, UserInfo] = TtlCache(seconds=CACHE_SECONDS, most=MOST_TOKENS, clock=clock)
+        self._rights: TtlCache[tuple[UserInfo, Question], bool] = TtlCache(
+            seconds=CACHE_SECONDS, most=MOST_RIGHTS, clock=clock
         )
-        self._pending = asyncio.Semaphore(AT_ONCE * 2)
+        self._pending = asyncio.Semaphore(MAX_CONCURRENT_REVIEWS * 2)
 
     async def authenticate(self, token: str) -> UserInfo | None:
         """Return the visitor of a token; None if it is invalid, which is not cached. Raises as the reviewer."""
         digest = hashlib.sha256(token.encode()).digest()
-        known = self._tokens.get(digest)
-        if known is not None:
-            return known
+        cached = self._tokens.get(digest)
+        if cached is not None:
+            return cached
         async with self._pending:
             visitor = await self._reviewer.authenticate(token)
         if visitor is not None:
@@ -76,9 +76,9 @@ class Judge:
 
     async def allows(self, visitor: UserInfo, question: Question) -> bool:
         """Return whether a visitor has a right. Raises as the reviewer."""
-        known = self._rights.get((visitor, question))
-        if known is not None:
-            return known
+        cached = self._rights.get((visitor, question))
+        if cached is not None:
+            return cached
         async with self._pending:
             allowed = await self._reviewer.allows(visitor, question)
         self._rights.put((visitor, question), allowed)
@@ -86,20 +86,20 @@ class Judge:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class VisibleNamespaces:
     """The namespaces whose gangs a visitor may see. all: every namespace."""
 
     all: bool = False
-    namespaces: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
 
     def __contains__(self, namespace: object) -> bool:
-        return self.all or namespace in self.namespaces
+        return self.all or namespace in self.names
 
-    def visible(self, gangs: Sequence[ObservedGang]) -> Sequence[ObservedGang]:
+    def filter_gangs(self, gangs: Sequence[ObservedGang]) -> Sequence[ObservedGang]:
         """Return those of the gangs that the visitor may see."""
-        return gangs if self.all else [gang for gang in gangs if gang.report.namespace in self.namespaces]
+        return gangs if self.all else [gang for gang in gangs if gang.report.namespace in self.names]
 
-    def sees(self, key: str) -> bool:
+    def shows(self, key: str) -> bool:
         """Return whether the namespace of `namespace/name` is visible; an empty key has none and always is."""
         return not key or key.partition("/")[0] in self
 
@@ -107,13 +107,13 @@ class Seen:
 class Rights:
     """The rights of one visitor."""
 
-    def __init__(self, visitor: UserInfo, judge: Judge) -> None:
+    def __init__(self, visitor: UserInfo, reviewer: CachedReviewer) -> None:
         self.visitor = visitor
-        self._judge = judge
+        self._reviewer = reviewer
 
     async def may(self, question: Question) -> bool:
         """Return whether the visitor has a right."""
-        return await self._judge.allows(self.visitor, question)
+        return await self._reviewer.allows(self.visitor, question)
 
     async def need(self, question: Question) -> None:
         """Raise RefusedError unless the visitor has a right."""
@@ -130,7 +130,7 @@ class Rights:
         if not await self.may(GANGS) and not await self.may(GANGS._replace(namespace=namespace)):
             await self.need(GANGS._replace(verb="get", namespace=namespace, name=name))
 
-    async def may_account(self, queue: str) -> bool:
+    async def may_see_account(self, queue: str) -> bool:
         """Return whether the visitor may see the ledger account of this queue."""
         return await self.may(LEDGERS) or await self.may(LEDGERS._replace(verb="get", name=queue))
 
@@ -139,28 +139,28 @@ class Rights:
         if not await self.may(LEDGERS):
             await self.need(LEDGERS._replace(verb="get", name=queue) if queue else LEDGERS)
 
-    async def seen(self, namespaces: Collection[str]) -> Seen:
+    async def visible_namespaces(self, namespaces: Collection[str]) -> VisibleNamespaces:
         """Return the namespaces, of these, in which the visitor may list gangs.
 
         Raises TooManyNamespacesError if the visitor may not list all gangs, and the namespaces are too many to review.
         """
         if await self.may(GANGS):
-            return Seen(all=True)
+            return VisibleNamespaces(all=True)
         if len(namespaces) > MOST_NAMESPACES:
             raise TooManyNamespacesError
-        asked = sorted(namespaces)
-        turns = asyncio.Semaphore(AT_ONCE)
+        names = sorted(namespaces)
+        limit = asyncio.Semaphore(MAX_CONCURRENT_REVIEWS)
 
-        async def one(namespace: str) -> bool:
-            async with turns:
+        async def review(namespace: str) -> bool:
+            async with limit:
                 return await self.may(GANGS._replace(namespace=namespace))
 
-        answers = await asyncio.gather(*map(one, asked))
-        return Seen(namespaces=frozenset(name for name, allowed in zip(asked, answers, strict=True) if allowed))
+        answers = await asyncio.gather(*map(review, names))
+        return VisibleNamespaces(names=frozenset(name for name, allowed in zip(names, answers, strict=True) if allowed))
 
-    async def seen_of(self, namespaces: Collection[str]) -> Seen:
+    async def visible_namespaces_or_none(self, namespaces: Collection[str]) -> VisibleNamespaces:
         """Return the same, for hiding names only: if there are too many namespaces, none is visible."""
         try:
-            return await self.seen(namespaces)
+            return await self.visible_namespaces(namespaces)
         except TooManyNamespacesError:
-            return Seen()
+            return VisibleNamespaces()

@@ -37,20 +37,20 @@ class TooLongError(Exception):
 class Sessions:
     """Encrypts and decrypts sessions. secrets: the first encrypts, all decrypt."""
 
-    def __init__(self, secrets: Sequence[str], lasting: timedelta) -> None:
+    def __init__(self, secrets: Sequence[str], lifetime: timedelta) -> None:
         self._fernet = MultiFernet([Fernet(_key(secret)) for secret in secrets])
-        self._lasting = lasting
+        self._lifetime = lifetime
 
     def begin(self, response: web.StreamResponse, token: str) -> None:
         """Store a token in a cookie. Raises TooLongError."""
-        sealed = self._fernet.encrypt(token.encode()).decode()
-        if len(sealed) > LONGEST_COOKIE:
+        encrypted = self._fernet.encrypt(token.encode()).decode()
+        if len(encrypted) > LONGEST_COOKIE:
             raise TooLongError
         # Lax, so that a link to a gang from another site, such as a chat, opens it; a GET changes nothing.
         response.set_cookie(
             COOKIE,
-            sealed,
-            max_age=int(self._lasting.total_seconds()),
+            encrypted,
+            max_age=int(self._lifetime.total_seconds()),
             path="/",
             secure=True,
             httponly=True,
@@ -63,11 +63,11 @@ class Sessions:
 
     def token(self, request: web.Request) -> str | None:
         """Return the token of a request's session; None if it has none, or an expired one."""
-        sealed = request.cookies.get(COOKIE)
-        if not sealed:
+        encrypted = request.cookies.get(COOKIE)
+        if not encrypted:
             return None
         try:
-            return self._fernet.decrypt(sealed.encode(), ttl=int(self._lasting.total_seconds())).decode()
+            return self._fernet.decrypt(encrypted.encode(), ttl=int(self._lifetime.total_seconds())).decode()
         except (InvalidToken, UnicodeError):
             return None
 

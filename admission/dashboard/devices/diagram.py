@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 
-from admission.dashboard.auth.rbac import Seen
+from admission.dashboard.auth.rbac import VisibleNamespaces
 from admission.dashboard.devices.inventory import Holder, Holders, Unit
 
-BOX = 104
+BOX_WIDTH = 104
 """The width of a unit; all sizes are in CSS pixels."""
-TALL = 46
+BOX_HEIGHT = 46
 GAP = 8
-HEAD = 20
+HEADING_HEIGHT = 20
 """The height of a frame's heading."""
-PAD = 8
-ACROSS = 8
+PADDING = 8
+BOXES_PER_ROW = 8
 """Units side by side in a frame."""
-LETTER = 6
+LETTER_WIDTH = 6
 """The width of a letter of a heading, slightly above the average."""
-LONGEST = 15
+MAX_LABEL = 15
 """Characters of a label that fit into a box."""
 
 HIDDEN = "another namespace"
@@ -43,13 +43,13 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A part of a box. said: the text of its tooltip and of the table beside the drawing."""
+    """A part of a box. tooltip: the text of its tooltip and of the table beside the drawing."""
 
     x: float
     width: float
     state: State
     label: str
-    said: str
+    tooltip: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,20 +97,22 @@ class UnitShare:
     holder: Holder | None
 
 
-def drawn(node: str, units: Sequence[Unit], holders: Holders, *, seen: Seen, mine: str = "") -> Drawing:
-    """Return the drawing of a node's units. mine: the gang of the page; seen: whose names may be shown."""
+def draw(
+    node: str, units: Sequence[Unit], holders: Holders, *, visible: VisibleNamespaces, own_gang: str = ""
+) -> Drawing:
+    """Return the drawing of a node's units. own_gang: the gang of the page; visible: whose names may be shown."""
     frames: list[Frame] = []
     rows: list[tuple[str, str, State, Holder | None]] = []
     y, free = 0, 0
     for heading, group in itertools.groupby(units, key=_heading):
         boxes: list[Box] = []
         for at, unit in enumerate(group):
-            taken = uses(unit, holders, mine=mine)
-            rows += [(unit.name, one.part, one.state, shown(one.holder, seen)) for one in taken]
-            free += all(one.state is State.FREE for one in taken)
-            boxes.append(_box(unit, taken, seen, at=at, top=y + HEAD + PAD))
-        lines = -(-len(boxes) // ACROSS)
-        height = HEAD + PAD + lines * (TALL + GAP) - GAP + PAD
+            shares = unit_shares(unit, holders, own_gang=own_gang)
+            rows += [(unit.name, part.part, part.state, redacted(part.holder, visible)) for part in shares]
+            free += all(part.state is State.FREE for part in shares)
+            boxes.append(_box(unit, shares, visible, at=at, top=y + HEADING_HEIGHT + PADDING))
+        lines = -(-len(boxes) // BOXES_PER_ROW)
+        height = HEADING_HEIGHT + PADDING + lines * (BOX_HEIGHT + GAP) - GAP + PADDING
         frames.append(Frame(y=y, height=height, width=_width(len(boxes), heading), heading=heading, boxes=tuple(boxes)))
         y += height + GAP
     return Drawing(
@@ -124,36 +126,36 @@ def drawn(node: str, units: Sequence[Unit], holders: Holders, *, seen: Seen, min
     )
 
 
-def uses(unit: Unit, holders: Holders, *, mine: str = "") -> list[UnitShare]:
+def unit_shares(unit: Unit, holders: Holders, *, own_gang: str = "") -> list[UnitShare]:
     """Return the held parts of a unit, and its free rest, if any."""
     found = [
-        UnitShare(part=part.id.device, share=part.share, state=_state(holder, mine), holder=holder)
+        UnitShare(part=part.id.device, share=part.share, state=_state(holder, own_gang), holder=holder)
         for part in unit.parts
         for holder in holders.get(part.id, ())
     ]
     # Several claims may share one device; each then counts with the whole share of the device.
-    left = 1 - sum((one.share for one in found), Fraction(0))
-    if left > 0:
-        found.append(UnitShare(part="", share=left, state=State.FREE, holder=None))
+    free = 1 - sum((unit_share.share for unit_share in found), Fraction(0))
+    if free > 0:
+        found.append(UnitShare(part="", share=free, state=State.FREE, holder=None))
     return found
 
 
-def shown(holder: Holder | None, seen: Seen) -> Holder | None:
+def redacted(holder: Holder | None, visible: VisibleNamespaces) -> Holder | None:
     """Return a holder, without its names if the visitor may not see them."""
-    if holder is None or holder.namespace in seen:
+    if holder is None or holder.namespace in visible:
         return holder
     return Holder(claim="", gang="", planned=holder.planned, shared=holder.shared)
 
 
-def who(holder: Holder | None) -> str:
+def holder_name(holder: Holder | None) -> str:
     """Return the name of a holder."""
     if holder is None:
         return "nobody"
     return holder.gang or (f"claim {holder.claim}" if holder.claim else HIDDEN)
 
 
-def _state(holder: Holder, mine: str) -> State:
-    if mine and holder.gang == mine:
+def _state(holder: Holder, own_gang: str) -> State:
+    if own_gang and holder.gang == own_gang:
         return State.MINE
     return State.PLANNED if holder.planned else State.HELD
 
@@ -163,44 +165,44 @@ def _heading(unit: Unit) -> str:
     return f"{unit.driver} · {place}"
 
 
-def _box(unit: Unit, taken: Sequence[UnitShare], seen: Seen, *, at: int, top: int) -> Box:
-    row, column = divmod(at, ACROSS)
-    whole = sum((one.share for one in taken), Fraction(0))
+def _box(unit: Unit, shares: Sequence[UnitShare], visible: VisibleNamespaces, *, at: int, top: int) -> Box:
+    row, column = divmod(at, BOXES_PER_ROW)
+    total = sum((unit_share.share for unit_share in shares), Fraction(0))
     pieces: list[Piece] = []
     x = Fraction(0)
-    for one in taken:
-        width = Fraction(BOX) * one.share / whole
-        pieces.append(_piece(one, seen, x=x, width=width))
+    for unit_share in shares:
+        width = Fraction(BOX_WIDTH) * unit_share.share / total
+        pieces.append(_piece(unit_share, visible, x=x, width=width))
         x += width
     return Box(
-        x=PAD + column * (BOX + GAP),
-        y=top + row * (TALL + GAP),
+        x=PADDING + column * (BOX_WIDTH + GAP),
+        y=top + row * (BOX_HEIGHT + GAP),
         name=cut(unit.name),
         pieces=tuple(pieces),
         tainted=any(part.device.taints for part in unit.parts),
     )
 
 
-def _piece(one: UnitShare, seen: Seen, *, x: Fraction, width: Fraction) -> Piece:
-    by = who(shown(one.holder, seen))
-    what = f"{one.part}: " if one.part else ""
-    planned = ", not allocated yet" if one.holder is not None and one.holder.planned else ""
-    said = f"{what}{one.state}" if one.holder is None else f"{what}held by {by}{planned}"
-    label = one.state.value if one.holder is None else by.rpartition("/")[2]
+def _piece(unit_share: UnitShare, visible: VisibleNamespaces, *, x: Fraction, width: Fraction) -> Piece:
+    name = holder_name(redacted(unit_share.holder, visible))
+    what = f"{unit_share.part}: " if unit_share.part else ""
+    planned = ", not allocated yet" if unit_share.holder is not None and unit_share.holder.planned else ""
+    tooltip = f"{what}{unit_share.state}" if unit_share.holder is None else f"{what}held by {name}{planned}"
+    label = unit_share.state.value if unit_share.holder is None else name.rpartition("/")[2]
     return Piece(
         x=float(x),
         width=float(width),
-        state=one.state,
+        state=unit_share.state,
         label=cut(label, int(width) // 7),
-        said=said,
+        tooltip=tooltip,
     )
 
 
 def _width(boxes: int, heading: str) -> int:
-    return 2 * PAD + max(min(boxes, ACROSS) * (BOX + GAP) - GAP, LETTER * len(heading))
+    return 2 * PADDING + max(min(boxes, BOXES_PER_ROW) * (BOX_WIDTH + GAP) - GAP, LETTER_WIDTH * len(heading))
 
 
-def cut(text: str, most: int = LONGEST) -> str:
+def cut(text: str, most: int = MAX_LABEL) -> str:
     """Return a text cut to so many characters; "" if hardly any would fit."""
     if len(text) <= most:
         return text

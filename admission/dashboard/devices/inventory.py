@@ -75,16 +75,16 @@ class Inventory:
 def inventory(slices: Iterable[Slice]) -> Inventory:
     """Return the inventory of all slices; only the newest generation of each pool counts."""
     newest: dict[tuple[str, str], list[Slice]] = {}
-    for one in slices:
-        pool = newest.setdefault((one.driver, one.pool), [])
-        if pool and pool[0].generation < one.generation:
+    for slice_ in slices:
+        pool = newest.setdefault((slice_.driver, slice_.pool), [])
+        if pool and pool[0].generation < slice_.generation:
             pool.clear()
-        if not pool or pool[0].generation == one.generation:
-            pool.append(one)
+        if not pool or pool[0].generation == slice_.generation:
+            pool.append(slice_)
     nodes: dict[str, list[Unit]] = {}
     places: dict[DeviceId, str] = {}
-    for (driver, pool_name), of in sorted(newest.items()):
-        for node, unit in _units(driver, pool_name, of):
+    for (driver, pool_name), newest_slices in sorted(newest.items()):
+        for node, unit in _units(driver, pool_name, newest_slices):
             nodes.setdefault(node, []).append(unit)
             places |= {part.id: node for part in unit.parts}
     for units in nodes.values():
@@ -93,22 +93,22 @@ def inventory(slices: Iterable[Slice]) -> Inventory:
 
 
 def _units(driver: str, pool: str, slices: Sequence[Slice]) -> Iterable[tuple[str, Unit]]:
-    totals = {name: counters for one in slices for name, counters in one.counters.items()}
+    totals = {name: counters for slice_ in slices for name, counters in slice_.counters.items()}
     parts: dict[tuple[str, str], list[Part]] = {}
-    for one in slices:
-        for device in one.devices:
-            node = device.node_name or one.node_name or SHARED
+    for slice_ in slices:
+        for device in slice_.devices:
+            node = device.node_name or slice_.node_name or SHARED
             name = device.consumes[0].counter_set if len(device.consumes) == 1 else ""
             unit = f"set:{name}" if name in totals else f"device:{device.name}"
             parts.setdefault((node, unit), []).append(
                 Part(id=DeviceId(driver, pool, device.name), device=device, share=_share(device, totals))
             )
-    for (node, key), of in parts.items():
+    for (node, key), unit_parts in parts.items():
         kind, _, name = key.partition(":")
-        whole = max(of, key=lambda part: part.share)
-        shown = whole.device.name if kind == "set" and whole.share == 1 else name
-        roots = {text for part in of if (text := _root(part.device))}
-        yield node, Unit(name=shown, driver=driver, pool=pool, root=min(roots, default=""), parts=tuple(of))
+        largest = max(unit_parts, key=lambda part: part.share)
+        unit_name = largest.device.name if kind == "set" and largest.share == 1 else name
+        roots = {text for part in unit_parts if (text := _root(part.device))}
+        yield node, Unit(name=unit_name, driver=driver, pool=pool, root=min(roots, default=""), parts=tuple(unit_parts))
 
 
 def _share(device: Device, totals: Mapping[str, Mapping[str, Fraction]]) -> Fraction:
@@ -128,13 +128,13 @@ def _root(device: Device) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Custody:
+class DeviceHolders:
     """The holders of each device, and the inputs from which they were computed.
 
     It is immutable, since pages of several versions are built at once; so it is made from the one before instead of
     being a declaration over `admission.incremental`.
 
-    plans: the granted devices, by claim and gang; given: the devices of each claim. Claims and gangs are keyed by
+    plans: the granted devices, by claim and gang; devices_of: the devices of each claim. Claims and gangs are keyed by
     `namespace/name`.
     """
 
@@ -142,35 +142,35 @@ class Custody:
     claims: Mapping[str, Claim] = field(default_factory=dict)
     gangs: Mapping[str, ObservedGang] = field(default_factory=dict)
     plans: Mapping[str, Mapping[str, PlannedClaim]] = field(default_factory=dict)
-    given: Mapping[str, Sequence[DeviceId]] = field(default_factory=dict)
+    devices_of: Mapping[str, Sequence[DeviceId]] = field(default_factory=dict)
 
-    def after(self, claims: Mapping[str, Claim], gangs: Mapping[str, ObservedGang]) -> "Custody":
+    def updated(self, claims: Mapping[str, Claim], gangs: Mapping[str, ObservedGang]) -> "DeviceHolders":
         """Return the present holders of each device: claims with an allocation, or with a grant not allocated yet.
 
         Only changed claims and gangs are processed.
         """
-        plans, stirred = dict(self.plans), set(changed(self.claims, claims))
+        plans, changed_claims = dict(self.plans), set(changed(self.claims, claims))
         for gang in changed(self.gangs, gangs):
             for claim in _planned(self.gangs.get(gang)):
-                left = {other: plan for other, plan in plans.pop(claim, {}).items() if other != gang}
-                if left:
-                    plans[claim] = left
-                stirred.add(claim)
+                others_plans = {other: plan for other, plan in plans.pop(claim, {}).items() if other != gang}
+                if others_plans:
+                    plans[claim] = others_plans
+                changed_claims.add(claim)
             for claim, plan in _planned(gangs.get(gang)).items():
                 plans[claim] = {**plans.get(claim, {}), gang: plan}
-                stirred.add(claim)
-        found, given = dict(self.holders), dict(self.given)
-        for claim in stirred:
-            for device in given.pop(claim, ()):
-                others = [holder for holder in found.pop(device, ()) if holder.claim != claim]
+                changed_claims.add(claim)
+        holders, devices_of = dict(self.holders), dict(self.devices_of)
+        for claim in changed_claims:
+            for device in devices_of.pop(claim, ()):
+                others = [holder for holder in holders.pop(device, ()) if holder.claim != claim]
                 if others:
-                    found[device] = others
-            held = _held(claim, claims.get(claim), plans.get(claim, {}))
-            for device, holder in held:
-                found[device] = sorted((*found.get(device, ()), holder), key=lambda one: (one.planned, one.claim))
-            if held:
-                given[claim] = [device for device, _ in held]
-        return Custody(holders=found, claims=claims, gangs=gangs, plans=plans, given=given)
+                    holders[device] = others
+            claim_holders = _claim_holders(claim, claims.get(claim), plans.get(claim, {}))
+            for device, holder in claim_holders:
+                holders[device] = sorted((*holders.get(device, ()), holder), key=lambda one: (one.planned, one.claim))
+            if claim_holders:
+                devices_of[claim] = [device for device, _ in claim_holders]
+        return DeviceHolders(holders=holders, claims=claims, gangs=gangs, plans=plans, devices_of=devices_of)
 
 
 def _planned(gang: ObservedGang | None) -> dict[str, PlannedClaim]:
@@ -178,20 +178,20 @@ def _planned(gang: ObservedGang | None) -> dict[str, PlannedClaim]:
     return {claim.claim: claim for pod in gang.report.plan for claim in pod.claims} if gang is not None else {}
 
 
-def _held(key: str, claim: Claim | None, plans: Mapping[str, PlannedClaim]) -> list[tuple[DeviceId, Holder]]:
+def _claim_holders(key: str, claim: Claim | None, plans: Mapping[str, PlannedClaim]) -> list[tuple[DeviceId, Holder]]:
     """Return a claim's allocated devices, or else its granted ones; for the first of the gangs that share it."""
     gang = min(plans, default="")
     if claim is not None and claim.allocation is not None:
-        given = (one for one in claim.allocation.devices if not one.admin_access)
-        return [(one.device, Holder(claim=key, gang=gang, shared=bool(one.share_id))) for one in given]
+        results = (result for result in claim.allocation.devices if not result.admin_access)
+        return [(result.device, Holder(claim=key, gang=gang, shared=bool(result.share_id))) for result in results]
     if not gang:
         return []
-    return [(one.device, Holder(claim=key, gang=gang, planned=True)) for one in plans[gang].devices]
+    return [(result.device, Holder(claim=key, gang=gang, planned=True)) for result in plans[gang].devices]
 
 
-def namespaces(units: Iterable[Unit], held: Holders) -> set[str]:
+def namespaces(units: Iterable[Unit], holders: Holders) -> set[str]:
     """Return the namespaces of all holders of these units."""
-    return {holder.namespace for unit in units for part in unit.parts for holder in held.get(part.id, ())}
+    return {holder.namespace for unit in units for part in unit.parts for holder in holders.get(part.id, ())}
 
 
 def natural(text: str) -> tuple[tuple[int, str], ...]:

@@ -48,7 +48,7 @@ async def nodes(request: web.Request) -> web.StreamResponse:
         if search in node.lower()
     ]
     page = pagination.page([(node, units) for node, units in found if units], query)
-    return request_context.shown(
+    return request_context.render(
         request,
         "devices.html",
         page=page,
@@ -63,9 +63,9 @@ async def nodes(request: web.Request) -> web.StreamResponse:
 def _row(cluster_view: ClusterView, node: str, units: Sequence[Unit]) -> Row:
     free = partly = 0
     for unit in units:
-        taken = diagram.uses(unit, cluster_view.holders)
-        free += all(one.state is State.FREE for one in taken)
-        partly += any(one.state is State.FREE for one in taken) and len(taken) > 1
+        shares = diagram.unit_shares(unit, cluster_view.holders)
+        free += all(share.state is State.FREE for share in shares)
+        partly += any(share.state is State.FREE for share in shares) and len(shares) > 1
     return Row(
         node=node,
         drivers=sorted({unit.driver for unit in units}),
@@ -93,15 +93,15 @@ async def node(request: web.Request) -> web.StreamResponse:
     await rights.need(SLICES)
     cluster_view = request_context.cluster_view(request)
     name = request.match_info["node"]
-    place = SHARED if name == SHARED_PATH else name
-    units = cluster_view.inventory.nodes.get(place)
+    node_key = SHARED if name == SHARED_PATH else name
+    units = cluster_view.inventory.nodes.get(node_key)
     if units is None:
         raise web.HTTPNotFound
-    seen = await rights.seen_of(inventory.namespaces(units, cluster_view.holders))
-    return request_context.shown(
+    visible = await rights.visible_namespaces_or_none(inventory.namespaces(units, cluster_view.holders))
+    return request_context.render(
         request,
         "node.html",
-        node=place,
-        drawn=diagram.drawn(place, units, cluster_view.holders, seen=seen),
-        closed=_closed(cluster_view, place),
+        node=node_key,
+        drawn=diagram.draw(node_key, units, cluster_view.holders, visible=visible),
+        closed=_closed(cluster_view, node_key),
     )

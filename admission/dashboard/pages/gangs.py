@@ -28,29 +28,29 @@ ENTRIES = 50
 async def listed(request: web.Request) -> web.StreamResponse:
     """Show the matching gangs, the longest waiting first."""
     query = request.query
-    wanted = {name: pagination.word(query, name) for name in _CONDITIONS}
-    visible = await request_context.seen(request, wanted["namespace"])
-    gangs = _matching(visible.seen.visible(request_context.cluster_view(request).gangs), wanted)
-    return request_context.shown(
+    filters = {name: pagination.word(query, name) for name in _CONDITIONS}
+    visible = await request_context.visible_gangs(request, filters["namespace"])
+    gangs = _matching(visible.namespaces.filter_gangs(request_context.cluster_view(request).gangs), filters)
+    return request_context.render(
         request,
         "gangs.html",
         page=pagination.page(gangs, query),
-        wanted=wanted,
+        filters=filters,
         phases=list(Phase),
         reasons=[*HoldReason, *DenyReason, *EvictionReason],
         crowded=visible.crowded,
         namespaces=sorted(request_context.cluster_view(request).namespaces)
-        if visible.seen.all
-        else sorted(visible.seen.namespaces),
+        if visible.namespaces.all
+        else sorted(visible.namespaces.names),
     )
 
 
-def _matching(gangs: Sequence[ObservedGang], wanted: Mapping[str, str]) -> Sequence[ObservedGang]:
+def _matching(gangs: Sequence[ObservedGang], filters: Mapping[str, str]) -> Sequence[ObservedGang]:
     """Return the gangs that match every condition."""
-    for name, value in wanted.items():
+    for name, value in filters.items():
         if value:
-            keeps = _CONDITIONS[name]
-            gangs = [gang for gang in gangs if keeps(gang, value)]
+            matches = _CONDITIONS[name]
+            gangs = [gang for gang in gangs if matches(gang, value)]
     return gangs
 
 
@@ -82,8 +82,8 @@ async def gang(request: web.Request) -> web.StreamResponse:
         raise web.HTTPNotFound
     sees_devices = await rights.may(SLICES)
     drawings = await _drawings(rights, cluster_view, gang) if sees_devices else []
-    account = await rights.may_account(gang.report.queue)
-    return request_context.shown(
+    sees_account = await rights.may_see_account(gang.report.queue)
+    return request_context.render(
         request,
         "gang.html",
         gang=gang,
@@ -93,9 +93,9 @@ async def gang(request: web.Request) -> web.StreamResponse:
         drawings=drawings,
         undrawn=max(0, len(_nodes(gang)) - MOST_NODES),
         sees_devices=sees_devices,
-        sees_account=account,
-        journal=await _journal(request, gang) if account else Journal(),
-        details=[] if gang.report.hold is None else [(_worded(k), _listed(v)) for k, v in _details(gang)],
+        sees_account=sees_account,
+        journal=await _journal(request, gang) if sees_account else Journal(),
+        details=[] if gang.report.hold is None else [(_as_words(key), _joined(value)) for key, value in _details(gang)],
         place=formatting.segment,
     )
 
@@ -105,12 +105,12 @@ def _details(gang: ObservedGang) -> Sequence[tuple[str, object]]:
     return sorted(hold.details.items()) if hold is not None else ()
 
 
-def _worded(key: str) -> str:
+def _as_words(key: str) -> str:
     """Return `perNode` as `per node`."""
     return "".join(f" {char.lower()}" if char.isupper() else char for char in key)
 
 
-def _listed(value: object) -> str:
+def _joined(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
@@ -124,8 +124,10 @@ async def _drawings(rights: Rights, cluster_view: ClusterView, gang: ObservedGan
     nodes = [*_nodes(gang)[:MOST_NODES], *([inventory.SHARED] if shared else [])]
     found = [(node, cluster_view.inventory.nodes[node]) for node in nodes if node in cluster_view.inventory.nodes]
     names = {name for _, units in found for name in inventory.namespaces(units, cluster_view.holders)}
-    seen = await rights.seen_of(names | {gang.report.namespace})
-    return [diagram.drawn(node, units, cluster_view.holders, seen=seen, mine=gang.key) for node, units in found]
+    visible = await rights.visible_namespaces_or_none(names | {gang.report.namespace})
+    return [
+        diagram.draw(node, units, cluster_view.holders, visible=visible, own_gang=gang.key) for node, units in found
+    ]
 
 
 async def _journal(request: web.Request, gang: ObservedGang) -> Journal:

@@ -8,17 +8,17 @@ from aiohttp import web
 from admission.api.muster.ledger_entries import Kind
 from admission.api.values.names import QueueName
 from admission.dashboard import pagination, request_context, usage_chart
-from admission.dashboard.auth.rbac import GANGS, LEDGERS, Seen
+from admission.dashboard.auth.rbac import GANGS, LEDGERS, VisibleNamespaces
 from admission.dashboard.ledger_queries import Grouping, Search, Step, Transaction
 from admission.dashboard.pages import time_window
 from admission.dashboard.request_context import CONTEXT, RIGHTS
 
-SIZE = 50
-LINES = 200
+PAGE_SIZE = 50
+STATEMENT_PAGE_SIZE = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundTransaction:
     """A transaction. hidden: whether it is of a gang that the visitor may not see."""
 
     transaction: Transaction
@@ -29,42 +29,44 @@ async def search(request: web.Request) -> web.StreamResponse:
     """Show the matching transactions, the newest first."""
     rights, query, app_context = request[RIGHTS], request.query, request.app[CONTEXT]
     queue = pagination.word(query, "queue")
-    wanted = {name: pagination.word(query, name) for name in ("queue", "namespace", "gang", "user", "kind")}
+    filters = {name: pagination.word(query, name) for name in ("queue", "namespace", "gang", "user", "kind")}
     if not (queue or await rights.may(LEDGERS)):
-        return request_context.shown(request, "ledger_closed.html", status=403)
+        return request_context.render(request, "ledger_closed.html", status=403)
     await rights.need_account(queue)
-    asked = time_window.asked(query, now=app_context.clock(), extent=await app_context.ledger.extent())
-    notes = list(asked.notes)
-    named = wanted["namespace"] or wanted["gang"] or wanted["user"]
+    period = time_window.period(query, now=app_context.clock(), extent=await app_context.ledger.extent())
+    notes = list(period.notes)
+    by_name = filters["namespace"] or filters["gang"] or filters["user"]
     sees_all = await rights.may(GANGS)
     found: Sequence[Transaction] = ()
-    if named and not sees_all and not await _may_name(request, wanted["namespace"]):
+    if by_name and not sees_all and not await _may_filter(request, filters["namespace"]):
         # Matches would reveal gangs that this visitor may not see by name.
         notes.append("To search by namespace, gang or user, name a namespace whose gangs you may list.")
     else:
-        kind = Kind(wanted["kind"]) if wanted["kind"] in set(Kind) else None
-        conditions = {name: wanted[name] for name in ("queue", "namespace", "gang", "user")}
+        kind = Kind(filters["kind"]) if filters["kind"] in set(Kind) else None
+        conditions = {name: filters[name] for name in ("queue", "namespace", "gang", "user")}
         before = pagination.integer(query, "before")
         found = await app_context.ledger.search(
-            Search(window=asked.window, kind=kind, before=before, limit=SIZE + 1, **conditions)
+            Search(window=period.window, kind=kind, before=before, limit=PAGE_SIZE + 1, **conditions)
         )
-    shown = found[:SIZE]
-    seen = await rights.seen_of({one.entry.gang.partition("/")[0] for one in shown if one.entry.gang})
-    return request_context.shown(
+    page_items = found[:PAGE_SIZE]
+    visible = await rights.visible_namespaces_or_none(
+        {one.entry.gang.partition("/")[0] for one in page_items if one.entry.gang}
+    )
+    return request_context.render(
         request,
         "ledger.html",
-        found=[Found(transaction=one, hidden=not seen.sees(one.entry.gang)) for one in shown],
-        before=shown[-1].sequence if len(found) > SIZE else None,
-        wanted=wanted,
+        found=[FoundTransaction(transaction=one, hidden=not visible.shows(one.entry.gang)) for one in page_items],
+        before=page_items[-1].sequence if len(found) > PAGE_SIZE else None,
+        filters=filters,
         kinds=list(Kind),
-        asked=asked,
+        period=period,
         notes=notes,
         sees_all=await rights.may(LEDGERS),
     )
 
 
-async def _may_name(request: web.Request, namespace: str) -> bool:
-    return bool(namespace) and namespace in await request[RIGHTS].seen_of({namespace})
+async def _may_filter(request: web.Request, namespace: str) -> bool:
+    return bool(namespace) and namespace in await request[RIGHTS].visible_namespaces_or_none({namespace})
 
 
 async def statement(request: web.Request) -> web.StreamResponse:
@@ -72,18 +74,18 @@ async def statement(request: web.Request) -> web.StreamResponse:
     rights, query, app_context = request[RIGHTS], request.query, request.app[CONTEXT]
     queue = request.match_info["queue"]
     await rights.need_account(queue)
-    asked = time_window.asked(query, now=app_context.clock(), extent=await app_context.ledger.extent())
-    found = await app_context.ledger.statement(QueueName(queue), asked.window)
-    page = pagination.page(list(reversed(found.lines)), query, size=LINES)
-    seen = await rights.seen_of({line.gang.partition("/")[0] for line in page.items if line.gang})
-    return request_context.shown(
+    period = time_window.period(query, now=app_context.clock(), extent=await app_context.ledger.extent())
+    found = await app_context.ledger.statement(QueueName(queue), period.window)
+    page = pagination.page(list(reversed(found.lines)), query, size=STATEMENT_PAGE_SIZE)
+    seen = await rights.visible_namespaces_or_none({line.gang.partition("/")[0] for line in page.items if line.gang})
+    return request_context.render(
         request,
         "statement.html",
         statement=found,
         page=page,
-        hidden={line.sequence for line in page.items if not seen.sees(line.gang)},
-        asked=asked,
-        notes=asked.notes,
+        hidden={line.sequence for line in page.items if not seen.shows(line.gang)},
+        period=period,
+        notes=period.notes,
         queue=queue,
     )
 
@@ -93,20 +95,20 @@ async def use(request: web.Request) -> web.StreamResponse:
     rights, query, app_context = request[RIGHTS], request.query, request.app[CONTEXT]
     queue = pagination.word(query, "queue")
     if not (queue or await rights.may(LEDGERS)):
-        return request_context.shown(request, "ledger_closed.html", status=403)
+        return request_context.render(request, "ledger_closed.html", status=403)
     await rights.need_account(queue)
-    groupings = _groupings(await rights.seen_of(()))
+    groupings = _groupings(await rights.visible_namespaces_or_none(()))
     by = query.get("by", "")
     grouping = Grouping(by) if by in groupings else Grouping.QUEUE
-    asked = time_window.asked(query, now=app_context.clock(), extent=await app_context.ledger.extent(), days=14)
-    step = _step(query.get("step", ""), asked)
-    found = await app_context.ledger.use(grouping, asked.window, step, queue)
-    return request_context.shown(
+    period = time_window.period(query, now=app_context.clock(), extent=await app_context.ledger.extent(), days=14)
+    step = _step(query.get("step", ""), period)
+    found = await app_context.ledger.use(grouping, period.window, step, queue)
+    return request_context.render(
         request,
         "use.html",
         chart=usage_chart.chart(found),
-        asked=asked,
-        notes=asked.notes,
+        period=period,
+        notes=period.notes,
         queue=queue,
         grouping=grouping,
         groupings=groupings,
@@ -115,7 +117,7 @@ async def use(request: web.Request) -> web.StreamResponse:
     )
 
 
-def _groupings(seen: Seen) -> list[Grouping]:
+def _groupings(seen: VisibleNamespaces) -> list[Grouping]:
     """Return the groupings that may be shown: by namespace and user only if the visitor may see all gangs."""
     return list(Grouping) if seen.all else [Grouping.QUEUE, Grouping.CLASS]
 
@@ -123,9 +125,9 @@ def _groupings(seen: Seen) -> list[Grouping]:
 MOST_BARS = 400
 
 
-def _step(text: str, asked: time_window.Asked) -> Step:
+def _step(text: str, period: time_window.Period) -> Step:
     """Return the requested step unless it gives too many bars; else one that suits the period."""
-    length = asked.window.end - asked.window.start
+    length = period.window.end - period.window.start
     hours = length.total_seconds() / 3_600
     if text in set(Step) and (Step(text) is not Step.HOUR or hours <= MOST_BARS):
         return Step(text)

@@ -13,7 +13,7 @@ from admission.dashboard import request_context, view_model
 from admission.dashboard.auth.rbac import QUEUES
 from admission.dashboard.request_context import RIGHTS
 
-SHOWN = 10
+MOST_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,24 +28,24 @@ class Cause:
 async def overview(request: web.Request) -> web.StreamResponse:
     """Show the summary that operators need first."""
     cluster_view = request_context.cluster_view(request)
-    visible = await request_context.seen(request)
-    gangs = visible.seen.visible(cluster_view.gangs)
+    visible = await request_context.visible_gangs(request)
+    gangs = visible.namespaces.filter_gangs(cluster_view.gangs)
     waiting = view_model.waiting(gangs)
     sees_queues = await request[RIGHTS].may(QUEUES)
-    return request_context.shown(
+    return request_context.render(
         request,
         "overview.html",
         crowded=visible.crowded,
-        nothing=not (sees_queues or visible.seen.all or visible.seen.namespaces or visible.crowded),
+        nothing=not (sees_queues or visible.namespaces.all or visible.namespaces.names or visible.crowded),
         counts=Counter(gang.report.phase for gang in gangs),
-        waiting=waiting[:SHOWN],
+        waiting=waiting[:MOST_SHOWN],
         waits=len(waiting),
         causes=_causes(waiting),
         sees_queues=sees_queues,
         pressed=_pressed(list(cluster_view.queues.values())) if sees_queues else (),
         wrong=_wrong(list(cluster_view.queues.values())) if sees_queues else (),
         malformed=sorted(f"{kind} {name}" for kind, name in cluster_view.observed.malformed)
-        if visible.seen.all
+        if visible.namespaces.all
         else (),
         troubles=cluster_view.observed.troubles,
     )
@@ -73,7 +73,7 @@ def _pressed(queues: Sequence[ObservedQueue]) -> list[ObservedQueue]:
     waiting = [observed_queue for observed_queue in queues if observed_queue.report.gangs.get(Phase.PENDING)]
     return sorted(
         waiting, key=lambda observed_queue: (-observed_queue.report.gangs[Phase.PENDING], observed_queue.queue.name)
-    )[:SHOWN]
+    )[:MOST_SHOWN]
 
 
 def _wrong(queues: Sequence[ObservedQueue]) -> Sequence[tuple[str, str]]:
@@ -83,4 +83,4 @@ def _wrong(queues: Sequence[ObservedQueue]) -> Sequence[tuple[str, str]]:
         for observed_queue in sorted(queues, key=lambda observed_queue: observed_queue.queue.name)
         for condition in observed_queue.report.conditions
         if condition.status is ConditionStatus.FALSE
-    ][:SHOWN]
+    ][:MOST_SHOWN]

@@ -16,10 +16,10 @@ from admission.dashboard.auth.rbac import QUEUES
 from admission.dashboard.request_context import RIGHTS
 from admission.dashboard.view_model import ClusterView
 
-NOTHING = MeterUse()
-LEVEL = 100
+NO_USE = MeterUse()
+PAGE_SIZE = 100
 """The most queues of one level on a page."""
-SHOWN = 25
+MOST_SHOWN = 25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,10 @@ class Row:
 
 def state(observed_queue: ObservedQueue) -> str:
     """Return the state of a queue in one word."""
-    if any(c.type == "Active" and c.status is not ConditionStatus.TRUE for c in observed_queue.report.conditions):
+    if any(
+        condition.type == "Active" and condition.status is not ConditionStatus.TRUE
+        for condition in observed_queue.report.conditions
+    ):
         return "Inactive"
     if observed_queue.queue.stop_policy is not StopPolicy.NONE:
         return "Stopped" if observed_queue.queue.stop_policy is StopPolicy.HOLD else "Draining"
@@ -67,10 +70,10 @@ async def tree(request: web.Request) -> web.StreamResponse:
         if parent and parent not in cluster_view.queues:
             raise web.HTTPNotFound
         found = list(cluster_view.children.get(parent, ()))
-    page = pagination.page(found, query, size=LEVEL)
+    page = pagination.page(found, query, size=PAGE_SIZE)
     rows = [_row(cluster_view, observed_queue, meter) for observed_queue in page.items]
     template = "queue_rows.html" if "rows" in query else "queues.html"
-    return request_context.shown(
+    return request_context.render(
         request,
         template,
         rows=rows,
@@ -91,7 +94,7 @@ def _row(cluster_view: ClusterView, observed_queue: ObservedQueue, meter: str) -
         observed_queue=observed_queue,
         level=len(path),
         children=len(cluster_view.children.get(observed_queue.queue.name, ())),
-        use=observed_queue.report.meters.get(MeterName(meter), NOTHING),
+        use=observed_queue.report.meters.get(MeterName(meter), NO_USE),
         budget=min(budgets, key=lambda budget: budget.left / budget.limit if budget.limit else 0, default=None),
         path=path[:-1],
     )
@@ -106,26 +109,26 @@ async def queue(request: web.Request) -> web.StreamResponse:
     if name not in cluster_view.queues:
         raise web.HTTPNotFound
     observed_queue = cluster_view.queues[name]
-    of_queue = cluster_view.by_queue.get(name, ())
-    seen = await rights.seen_of({gang.report.namespace for gang in of_queue})
-    gangs = [gang for gang in of_queue if gang.report.namespace in seen]
+    gangs_of_queue = cluster_view.by_queue.get(name, ())
+    visible = await rights.visible_namespaces_or_none({gang.report.namespace for gang in gangs_of_queue})
+    gangs = [gang for gang in gangs_of_queue if gang.report.namespace in visible]
     waiting = view_model.waiting(gangs)
     started = [gang for gang in gangs if gang.report.phase in view_model.STARTED]
     sees_queues = await rights.may(QUEUES)
-    return request_context.shown(
+    return request_context.render(
         request,
         "queue.html",
         observed_queue=observed_queue,
         state=state(observed_queue),
         path_to=cluster_view.path(name)[:-1] if sees_queues else (),
-        children=[_row(cluster_view, child, "") for child in cluster_view.children.get(name, ())[:SHOWN]]
+        children=[_row(cluster_view, child, "") for child in cluster_view.children.get(name, ())[:MOST_SHOWN]]
         if sees_queues
         else (),
-        more_children=max(0, len(cluster_view.children.get(name, ())) - SHOWN) if sees_queues else 0,
-        waiting=waiting[:SHOWN],
+        more_children=max(0, len(cluster_view.children.get(name, ())) - MOST_SHOWN) if sees_queues else 0,
+        waiting=waiting[:MOST_SHOWN],
         waits=len(waiting),
-        started=started[:SHOWN],
+        started=started[:MOST_SHOWN],
         starts=len(started),
-        hidden=len(of_queue) - len(gangs),
-        sees_account=await rights.may_account(name),
+        hidden=len(gangs_of_queue) - len(gangs),
+        sees_account=await rights.may_see_account(name),
     )

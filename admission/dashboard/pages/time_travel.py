@@ -42,29 +42,29 @@ async def past(request: web.Request) -> web.StreamResponse:
     extent = await app_context.ledger.extent()
     at, notes = _moment(query.get("at", ""), extent, app_context.clock())
     if at is None:
-        return request_context.shown(request, "past.html", at=None, extent=extent, notes=notes)
+        return request_context.render(request, "past.html", at=None, extent=extent, notes=notes)
     book = await app_context.ledger.at(at)
     queue = pagination.word(query, "queue")
-    gangs = [one for one in book.placements.values() if not queue or one.queue == queue]
-    gangs.sort(key=lambda one: (one.queue, one.gang))
+    gangs = [placement for placement in book.placements.values() if not queue or placement.queue == queue]
+    gangs.sort(key=lambda placement: (placement.queue, placement.gang))
     page = pagination.page(gangs, query)
-    seen = await rights.seen_of({one.gang.partition("/")[0] for one in page.items})
-    return request_context.shown(
+    visible = await rights.visible_namespaces_or_none({placement.gang.partition("/")[0] for placement in page.items})
+    return request_context.render(
         request,
         "past.html",
         at=at,
         extent=extent,
         notes=notes,
         page=page,
-        hidden={one.gang_uid for one in page.items if not seen.sees(one.gang)},
+        hidden={placement.gang_uid for placement in page.items if not visible.shows(placement.gang)},
         nodes=_nodes,
         devices=_devices,
-        pods=lambda one: len(one.seats),
+        pods=lambda placement: len(placement.seats),
         charges=_charges,
-        accounts=[one for one in _accounts(book) if not queue or one.queue == queue],
+        accounts=[placement for placement in _accounts(book) if not queue or placement.queue == queue],
         queue=queue,
         sequence=book.sequence,
-        steps=[(label, formatting.instant(at + timedelta(seconds=by))) for label, by in STEPS],
+        steps=[(label, formatting.instant(at + timedelta(seconds=offset))) for label, offset in STEPS],
     )
 
 
@@ -87,26 +87,28 @@ def _accounts(book: Book) -> list[Account]:
         Account(
             queue=queue,
             meter=meter,
-            nominal=-of.get(Bucket.ENTITLEMENT, 0),
-            reserved=of.get(Bucket.RESERVED, 0),
-            used=of.get(Bucket.USED, 0),
+            nominal=-balances.get(Bucket.ENTITLEMENT, 0),
+            reserved=balances.get(Bucket.RESERVED, 0),
+            used=balances.get(Bucket.USED, 0),
         )
-        for (queue, meter), of in sorted(found.items())
-        if any(of.get(bucket) for bucket in (Bucket.ENTITLEMENT, Bucket.RESERVED, Bucket.USED))
+        for (queue, meter), balances in sorted(found.items())
+        if any(balances.get(bucket) for bucket in (Bucket.ENTITLEMENT, Bucket.RESERVED, Bucket.USED))
     ]
 
 
-def _nodes(one: Placement) -> Sequence[str]:
-    return sorted({str(seat.node) for seat in one.seats.values()})
+def _nodes(placement: Placement) -> Sequence[str]:
+    return sorted({str(seat.node) for seat in placement.seats.values()})
 
 
-def _devices(one: Placement) -> Sequence[str]:
-    return sorted(str(given.device) for held in one.holdings.values() for given in held.devices)
+def _devices(placement: Placement) -> Sequence[str]:
+    return sorted(
+        str(request_device.device) for holding in placement.holdings.values() for request_device in holding.devices
+    )
 
 
-def _charges(one: Placement) -> dict[str, int]:
+def _charges(placement: Placement) -> dict[str, int]:
     total: dict[str, int] = {}
-    for holding in one.holdings.values():
+    for holding in placement.holdings.values():
         for meter, amount in holding.charge.items():
             total[meter] = total.get(meter, 0) + amount
     return total

@@ -9,11 +9,11 @@ from admission.dashboard.ledger_queries import Extent, Window
 
 DAYS = 7
 
-LONGEST = timedelta(days=400)
+MAX_LENGTH = timedelta(days=400)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Period:
     """A period. notes: what was changed in it, or could not be read."""
 
     window: Window
@@ -28,7 +28,7 @@ class Asked:
         return f"{self.window.end:%Y-%m-%dT%H:%M}"
 
 
-def asked(query: Mapping[str, str], *, now: datetime, extent: Extent, days: int = DAYS) -> Asked:
+def period(query: Mapping[str, str], *, now: datetime, extent: Extent, days: int = DAYS) -> Period:
     """Return the period from `from` to `to`, in UTC; by default the last days."""
     notes: list[str] = []
     latest = now.replace(microsecond=0) + timedelta(seconds=1)
@@ -38,13 +38,13 @@ def asked(query: Mapping[str, str], *, now: datetime, extent: Extent, days: int 
     if start >= end:
         notes.append("The start is not before the end, so the days before the end are shown.")
         start = end - timedelta(days=days)
-    if end - start > LONGEST:
-        notes.append(f"At most {LONGEST.days} days are shown at a time.")
-        start = end - LONGEST
+    if end - start > MAX_LENGTH:
+        notes.append(f"At most {MAX_LENGTH.days} days are shown at a time.")
+        start = end - MAX_LENGTH
     if extent.start is not None and start < extent.start:
         notes.append(f"The books begin at {formatting.moment(extent.start)}; what was before is archived.")
         start = extent.start
-    return Asked(window=Window(start, max(start, end)), notes=tuple(notes))
+    return Period(window=Window(start, max(start, end)), notes=tuple(notes))
 
 
 def _read(query: Mapping[str, str], name: str, notes: list[str]) -> datetime | None:

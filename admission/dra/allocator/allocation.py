@@ -67,26 +67,26 @@ class AllocationResult:
 
 def build(  # noqa: PLR0917 - what an allocation is made of
     claim: Claim,
-    asked: ParsedClaim,
+    parsed_claim: ParsedClaim,
     given: Sequence[AllocatedRequest],
     node: NodeName,
     classes: Mapping[str, DeviceClass],
     profile: SchedulerProfile,
 ) -> AllocationResult:
     """Return the allocation of a claim that was given these devices on a node."""
-    chosen = _chosen(asked, given)
-    config = [*_of_classes(chosen, classes), *_of_claim(claim, asked, chosen, profile)]
+    chosen = _chosen(parsed_claim, given)
+    config = [*_of_classes(chosen, classes), *_of_claim(claim, parsed_claim, chosen, profile)]
     if profile.release is not Release.V1_36:
-        config = [_without_all(entry, asked, chosen) for entry in config]
+        config = [_without_all(entry, parsed_claim, chosen) for entry in config]
     return AllocationResult(tuple(given), tuple(config), _node_selector(given, node))
 
 
-def _chosen(asked: ParsedClaim, given: Sequence[AllocatedRequest]) -> list[Option]:
+def _chosen(parsed_claim: ParsedClaim, given: Sequence[AllocatedRequest]) -> list[Option]:
     """Return the chosen option of every request; for a request that got no device, one that asks for none."""
     names = {one.option.name for one in given}
     return [
         next((option for option in request.options if option.name in names), _empty(request.options))
-        for request in asked.requests
+        for request in parsed_claim.requests
     ]
 
 
@@ -107,7 +107,7 @@ def _of_classes(chosen: Sequence[Option], classes: Mapping[str, DeviceClass]) ->
 
 
 def _of_claim(
-    claim: Claim, asked: ParsedClaim, chosen: Sequence[Option], profile: SchedulerProfile
+    claim: Claim, parsed_claim: ParsedClaim, chosen: Sequence[Option], profile: SchedulerProfile
 ) -> list[dict[str, Any]]:
     """Return the claim's configuration for the requests that were served; 1.36 repeats it for every such request."""
     found: list[dict[str, Any]] = []
@@ -118,7 +118,7 @@ def _of_claim(
         if not requests:
             found.append(wanted)
             continue
-        for request, option in zip(asked.requests, chosen, strict=True):
+        for request, option in zip(parsed_claim.requests, chosen, strict=True):
             if request.name in requests or option.name in requests:
                 found.append(dict(wanted))
                 if profile.release is not Release.V1_36:
@@ -126,10 +126,10 @@ def _of_claim(
     return found
 
 
-def _without_all(entry: dict[str, Any], asked: ParsedClaim, chosen: Sequence[Option]) -> dict[str, Any]:
+def _without_all(entry: dict[str, Any], parsed_claim: ParsedClaim, chosen: Sequence[Option]) -> dict[str, Any]:
     """Return a configuration without the names of its requests if it names all requests of the claim."""
     names = entry.get("requests") or ()
-    pairs = zip(asked.requests, chosen, strict=True)
+    pairs = zip(parsed_claim.requests, chosen, strict=True)
     if names and all(request.name in names or option.name in names for request, option in pairs):
         return {key: value for key, value in entry.items() if key != "requests"}
     return entry

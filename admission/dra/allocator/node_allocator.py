@@ -40,7 +40,7 @@ class Allocated:
     @property
     def uses(self) -> tuple[tuple[DeviceUse, ...], ...]:
         """Return what every claim makes unavailable to others."""
-        return tuple(tuple(t for given in result.given if (t := given.use) is not None) for result in self.claims)
+        return tuple(tuple(use for given in result.given if (use := given.use) is not None) for result in self.claims)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,32 +109,34 @@ def allocate_with(
     certain: bool = False,
 ) -> Outcome:
     """Allocate as `allocate` does, beside these devices in use instead of those of the cluster state."""
-    asked = compile_claims(claims, cluster)
-    if isinstance(asked, Fatal):
-        return asked
+    parsed_claims = compile_claims(claims, cluster)
+    if isinstance(parsed_claims, Fatal):
+        return parsed_claims
     need = device_signature.Need(
-        requests_requests.parsed_requests(asked), requests_requests.attributes(asked), profile=cluster.profile
+        requests_requests.parsed_requests(parsed_claims),
+        requests_requests.attributes(parsed_claims),
+        profile=cluster.profile,
     )
     known = device_signature.build(need, selectors)
-    seen = Seen(cluster, node, known, usage)
+    view = NodeView(cluster, node, known, usage)
     units = Units(known)
-    contents = node_usage.contents_of(seen.layout, units, seen.usage, cluster)
-    found = search(asked, contents, units, cluster.profile, Budget(steps), certain=certain)
-    return outcome(found, claims, asked, seen)
+    contents = node_usage.contents_of(view.layout, units, view.usage, cluster)
+    found = search(parsed_claims, contents, units, cluster.profile, Budget(steps), certain=certain)
+    return outcome(found, claims, parsed_claims, view)
 
 
 def compile_claims(claims: Sequence[Claim], cluster: ClusterState) -> tuple[ParsedClaim, ...] | Fatal:
     """Return a pod's claims, parsed."""
-    asked: list[ParsedClaim] = []
+    parsed_claims: list[ParsedClaim] = []
     for claim in claims:
         found = requests_requests.parse(claim.spec, cluster.classes, f"claim {claim.meta.name}", cluster.profile)
         if isinstance(found, Fatal):
             return found
-        asked.append(found)
-    return tuple(asked)
+        parsed_claims.append(found)
+    return tuple(parsed_claims)
 
 
-class Seen:
+class NodeView:
     """One node as one pod's claims see it. shown: the places in its layout that a search was given, by default all."""
 
     def __init__(
@@ -156,54 +158,58 @@ class Seen:
 
 
 def outcome(
-    found: Match | DeadEnd | Refusal, claims: Sequence[Claim], asked: Sequence[ParsedClaim], seen: Seen
+    found: Match | DeadEnd | Refusal, claims: Sequence[Claim], parsed_claims: Sequence[ParsedClaim], view: NodeView
 ) -> Outcome:
     """Return the result of a search on a node, with the names of devices and requests."""
     if isinstance(found, Match):
-        return Allocated(tuple(_result(*one, seen) for one in zip(claims, asked, found.picks, strict=True)))
-    return _not_here(found, claims, asked, seen) if isinstance(found, DeadEnd) else found
+        return Allocated(tuple(_result(*one, view) for one in zip(claims, parsed_claims, found.picks, strict=True)))
+    return _not_here(found, claims, parsed_claims, view) if isinstance(found, DeadEnd) else found
 
 
-def _result(claim: Claim, asked: ParsedClaim, picks: Sequence[Pick], seen: Seen) -> AllocationResult:
-    given = [_given(asked.requests[pick.request].options[pick.option], seen.shown[pick.at], seen) for pick in picks]
-    return allocation.build(claim, asked, given, seen.node, seen.cluster.classes, seen.cluster.profile)
+def _result(claim: Claim, parsed_claim: ParsedClaim, picks: Sequence[Pick], view: NodeView) -> AllocationResult:
+    given = [
+        _given(parsed_claim.requests[pick.request].options[pick.option], view.shown[pick.at], view) for pick in picks
+    ]
+    return allocation.build(claim, parsed_claim, given, view.node, view.cluster.classes, view.cluster.profile)
 
 
-def _given(option: Option, at: int, seen: Seen) -> allocation.AllocatedRequest:
-    listed, signature = seen.listed_devices[at], _signature(at, seen)
+def _given(option: Option, at: int, view: NodeView) -> allocation.AllocatedRequest:
+    listed, signature = view.listed_devices[at], _signature(at, view)
     return allocation.AllocatedRequest(
         option,
         listed,
         shared=signature.shared,
-        consumed=signature.consumed(seen.device_signatures.parsed_requests[option.parsed]),
+        consumed=signature.consumed(view.device_signatures.parsed_requests[option.parsed]),
     )
 
 
-def _not_here(dead_end: DeadEnd, claims: Sequence[Claim], asked: Sequence[ParsedClaim], seen: Seen) -> NotHere:
-    requests = asked[dead_end.claim].requests if asked else ()
+def _not_here(
+    dead_end: DeadEnd, claims: Sequence[Claim], parsed_claims: Sequence[ParsedClaim], view: NodeView
+) -> NotHere:
+    requests = parsed_claims[dead_end.claim].requests if parsed_claims else ()
     option = (
         requests[dead_end.request].options[0] if requests else Option("", requests_requests.ParsedRequest("", ()), 0)
     )
-    parsed = seen.device_signatures.parsed_requests[option.parsed] if requests else None
+    parsed = view.device_signatures.parsed_requests[option.parsed] if requests else None
     answers = (
-        [_signature(at, seen).answers[parsed] for at in range(len(seen.listed_devices))] if parsed is not None else []
+        [_signature(at, view).answers[parsed] for at in range(len(view.listed_devices))] if parsed is not None else []
     )
     matching = [at for at, answer in enumerate(answers) if answer is Answer.YES]
-    trouble = troubles(seen.node_inventory)[seen.cluster.profile.known_bugs.foreign_counters]
+    trouble = troubles(view.node_inventory)[view.cluster.profile.known_bugs.foreign_counters]
     return NotHere(
         claim=claims[dead_end.claim].meta.name if claims else "",
         request=option.name,
         device_class=option.parsed.device_class,
         needed=option.count,
         matching=len(matching),
-        free=sum(not seen.usage.is_taken(seen.listed_devices[at].id) for at in matching),
+        free=sum(not view.usage.is_taken(view.listed_devices[at].id) for at in matching),
         tainted=answers.count(Answer.TAINTED),
         conditions=tuple(sorted(dead_end.reasons, key=lambda why: why.name)),
-        device=seen.listed_devices[seen.shown[dead_end.at]].id if dead_end.at is not None else None,
+        device=view.listed_devices[view.shown[dead_end.at]].id if dead_end.at is not None else None,
         incomplete=trouble.incomplete,
         invalid=trouble.invalid,
     )
 
 
-def _signature(at: int, seen: Seen) -> DeviceSignature:
-    return seen.device_signatures.known[seen.numbers[at]]
+def _signature(at: int, view: NodeView) -> DeviceSignature:
+    return view.device_signatures.known[view.numbers[at]]

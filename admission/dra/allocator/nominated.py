@@ -33,8 +33,8 @@ class Prediction:
     def holds(self) -> bool:
         """Return whether every claim gets what is booked for it."""
         return self.given is not None and all(
-            sorted(one.request_device for one in got) == sorted(booked)
-            for got, booked in zip(self.given, self.pod.devices, strict=True)
+            sorted(one.request_device for one in given_devices) == sorted(planned)
+            for given_devices, planned in zip(self.given, self.pod.devices, strict=True)
         )
 
 
@@ -43,12 +43,12 @@ def predict(cluster: ClusterState, *, selectors: Selectors, steps: int) -> Clust
 
     A claim without a first fit takes nothing: its gang does not start in time and is evicted. steps: for each pod.
     """
-    really = _really(cluster)
+    unplanned = _usage_without_planned(cluster)
     for conflicted in cluster.conflicted:
-        cluster = _landed(cluster, conflicted, really, selectors, steps)
+        cluster = _reallocate(cluster, conflicted, unplanned, selectors, steps)
     for node, pods in cluster.pending.items():
-        if _may_shift(node, pods, cluster):
-            cluster = _shifted(node, pods, cluster, selectors, steps)
+        if _may_be_given_others(node, pods, cluster):
+            cluster = _take_predicted(node, pods, cluster, selectors, steps)
     return cluster
 
 
@@ -81,11 +81,11 @@ def replayed(
     return tuple(found)
 
 
-def _landed(
-    cluster: ClusterState, conflicted: Conflicted, really: AllocatedOverlay, selectors: Selectors, steps: int
+def _reallocate(
+    cluster: ClusterState, conflicted: Conflicted, unplanned: AllocatedOverlay, selectors: Selectors, steps: int
 ) -> ClusterState:
     """Take a first fit for a conflicted claim: beside all booked devices or, if none is left, beside those in use."""
-    for usage in (AllocatedOverlay(cluster), really):
+    for usage in (AllocatedOverlay(cluster), unplanned):
         try:
             answer = node_allocator.allocate_with(
                 usage, [conflicted.claim], conflicted.node, cluster, selectors=selectors, steps=steps
@@ -93,35 +93,35 @@ def _landed(
         except StepsEndedError:
             return cluster
         if isinstance(answer, Allocated):
-            return cluster_state.also(cluster, (use for uses in answer.uses for use in uses), conflicted.holder)
+            return cluster_state.with_devices(cluster, (use for uses in answer.uses for use in uses), conflicted.holder)
     return cluster
 
 
-def _really(cluster: ClusterState) -> AllocatedOverlay:
+def _usage_without_planned(cluster: ClusterState) -> AllocatedOverlay:
     """Return the devices in use without those that are only booked for pending pods."""
     return CombinedOverlay(
         cluster, {claim.meta.key for pods in cluster.pending.values() for pod in pods for claim in pod.claims}
     )
 
 
-def _may_shift(node: NodeName, pods: Iterable[PendingAllocation], cluster: ClusterState) -> bool:
+def _may_be_given_others(node: NodeName, pods: Iterable[PendingAllocation], cluster: ClusterState) -> bool:
     """Return whether a pod on the node may get another device than the one booked for it.
 
     That takes a device that is not taken and comes before the last booked one in the node's order. A shared device is
     never taken, so it counts as well.
     """
-    booked = {given.device for pod in pods for devices in pod.devices for given in devices}
+    planned = {given.device for pod in pods for devices in pod.devices for given in devices}
     node_inventory = cluster.node_inventories.get(node)
     if node_inventory is None:
         return False
     listed_devices = [
         listed.id for pool in node_inventory.seen(cluster.profile.known_bugs) for listed in pool.listed_devices
     ]
-    last = max((at for at, device in enumerate(listed_devices) if device in booked), default=-1)
+    last = max((at for at, device in enumerate(listed_devices) if device in planned), default=-1)
     return any(device not in cluster.taken for device in listed_devices[: last + 1])
 
 
-def _shifted(
+def _take_predicted(
     node: NodeName, pods: Sequence[PendingAllocation], cluster: ClusterState, selectors: Selectors, steps: int
 ) -> ClusterState:
     """Take the devices that pods of a node would get in addition to those booked for them."""
@@ -133,9 +133,11 @@ def _shifted(
         if prediction.given is None or prediction.holds:
             continue
         for claim, given, devices in zip(prediction.pod.claims, prediction.given, prediction.pod.devices, strict=True):
-            booked = {one.device for one in devices}
-            uses = [use for one in given if (use := one.use) is not None and use.device not in booked]
+            planned = {result.device for result in devices}
+            uses = [use for result in given if (use := result.use) is not None and use.device not in planned]
             # A device that is booked for another pod is taken already: the two pods swap.
-            more = [use for use in uses if use.shared or use.device not in cluster.taken]
-            cluster = cluster_state.also(cluster, more, Holder(claim=claim.meta.key, gang=prediction.pod.gang))
+            unbooked = [use for use in uses if use.shared or use.device not in cluster.taken]
+            cluster = cluster_state.with_devices(
+                cluster, unbooked, Holder(claim=claim.meta.key, gang=prediction.pod.gang)
+            )
     return cluster

@@ -1,7 +1,7 @@
 """An allocator for single pods in one cluster state: which nodes satisfy a pod's claims, and what it gets there.
 
 It keeps its answers, so that after a change of one device, slice or claim only the nodes that see it are evaluated
-again. `fork` puts a simulation over it, to be committed or dropped. The planner uses the same signature caches for
+again. `fork` puts a copy on write over it, to be committed or dropped. The planner uses the same signature caches for
 whole gangs; this allocator is for single pods for which Muster allocates itself.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from admission.api.kubernetes.claims import Claim
 from admission.api.values.names import NodeName
 from admission.dra.allocator import node_allocator
-from admission.dra.allocator.node_allocator import Outcome, Seen
+from admission.dra.allocator.node_allocator import NodeView, Outcome
 from admission.dra.allocator.results import Budget, DeadEnd, Match
 from admission.dra.allocator.search import search
 from admission.dra.equivalence import device_signature, node_signature
@@ -32,7 +32,7 @@ class Question:
     """
 
     claims: tuple[Claim, ...]
-    asked: tuple[ParsedClaim, ...]
+    parsed_claims: tuple[ParsedClaim, ...]
     signatures_by_node: NodeSignatureCache
     answers: dict[NodeSignature, Match | DeadEnd | Refusal] = field(default_factory=dict)
 
@@ -61,17 +61,17 @@ class Allocator:
 
     def parsed(self, claims: Sequence[Claim]) -> Question | Fatal:
         """Compile the unallocated claims of a pod."""
-        asked = node_allocator.compile_claims(claims, self._cluster)
-        if isinstance(asked, Fatal):
-            return asked
+        parsed_claims = node_allocator.compile_claims(claims, self._cluster)
+        if isinstance(parsed_claims, Fatal):
+            return parsed_claims
         need = device_signature.Need(
-            requests.parsed_requests(asked), requests.attributes(asked), profile=self._cluster.profile
+            requests.parsed_requests(parsed_claims), requests.attributes(parsed_claims), profile=self._cluster.profile
         )
-        includes_taken = any(option.admin or option.mode is Mode.ALL for option in requests.options(asked))
+        includes_taken = any(option.admin or option.mode is Mode.ALL for option in requests.options(parsed_claims))
         signatures_by_node = node_signature.build(
             device_signature.build(need, self._selectors), self._cluster, includes_taken=includes_taken
         )
-        return Question(tuple(claims), asked, signatures_by_node)
+        return Question(tuple(claims), parsed_claims, signatures_by_node)
 
     def nodes(self, question: Question) -> Fitting:
         """Return the nodes that take the pod's claims. Raises StepsEndedError."""
@@ -102,14 +102,14 @@ class Allocator:
         if node not in self._cluster.nodes:
             raise KeyError(node)
         node_sig = self._node_sig(signatures_by_node, node)
-        seen = Seen(
+        view = NodeView(
             self._cluster,
             node,
             signatures_by_node.device_signatures,
             self._usage,
             signatures_by_node.shown(node, self._usage),
         )
-        return node_allocator.outcome(self._found(question, node_sig), question.claims, question.asked, seen)
+        return node_allocator.outcome(self._found(question, node_sig), question.claims, question.parsed_claims, view)
 
     def assume(self, given: Iterable[DeviceUse]) -> None:
         """Take the devices of an allocation."""
@@ -118,7 +118,7 @@ class Allocator:
         self.given += given
 
     def fork(self) -> "Allocator":
-        """Return an allocator over this one, for a simulation; while it is in use, this one must not change."""
+        """Return an allocator over this one, to try something; while it is in use, this one must not change."""
         found = Allocator(self._cluster, selectors=self._selectors, steps=self._steps)
         found.below, found._usage = self, AllocatedOverlay(self._usage)
         return found
@@ -165,6 +165,6 @@ class Allocator:
         known = question.answers.get(node_sig)
         if known is None:
             units, budget = question.signatures_by_node.units, Budget(self._steps)
-            known = search(question.asked, node_sig.contents, units, self._cluster.profile, budget)
+            known = search(question.parsed_claims, node_sig.contents, units, self._cluster.profile, budget)
             question.answers[node_sig] = known
         return known

@@ -26,7 +26,7 @@ from admission.dra import compatibility
 from admission.dra.allocator import allocation
 from admission.dra.allocator.allocation import AllocatedRequest, AllocationResult
 from admission.dra.allocator.counters import Counters
-from admission.dra.allocator.node_allocator import Seen
+from admission.dra.allocator.node_allocator import NodeView
 from admission.dra.equivalence import device_signature, node_contents, node_usage
 from admission.dra.equivalence.device_signature import Answer
 from admission.dra.equivalence.node_contents import DeviceGroup, Units
@@ -83,21 +83,23 @@ def prescribed_allocation(
 
     The order of `given` does not matter: results are written in the order of requests and of the node's devices.
     """
-    said = f"claim {claim.meta.key}"
+    where = f"claim {claim.meta.key}"
     if names.is_extended_claim(claim.meta.uid) or extended_resources.ANNOTATION in claim.meta.annotations:
-        message = f"{said} is for extended resources: kube-scheduler makes and allocates it, and nobody else can"
+        message = f"{where} is for extended resources: kube-scheduler makes and allocates it, and nobody else can"
         return Misfit(problem=Mismatch.NOT_OURS, claim=claim.meta.key, message=message)
     if claim.allocation is not None:
-        return Misfit(problem=Mismatch.ALLOCATED, claim=claim.meta.key, message=f"{said} is allocated already")
+        return Misfit(problem=Mismatch.ALLOCATED, claim=claim.meta.key, message=f"{where} is allocated already")
     if node not in cluster.nodes:
-        return Misfit(problem=Mismatch.GONE, claim=claim.meta.key, message=f"{said}: node {node} is not there")
+        return Misfit(problem=Mismatch.GONE, claim=claim.meta.key, message=f"{where}: node {node} is not there")
     profile = cluster.profile.with_known_bugs(compatibility.FIXED)
-    asked = requests.parse(claim.spec, cluster.classes, said, profile)
-    if isinstance(asked, Fatal):
-        return Misfit(problem=Mismatch.CLAIM, claim=claim.meta.key, message=asked.error)
-    need = device_signature.Need(requests.parsed_requests((asked,)), requests.attributes((asked,)), profile=profile)
-    seen = Seen(cluster, node, device_signature.build(need, selectors), CombinedOverlay(cluster, (claim.meta.key,)))
-    return _Judge(claim, asked, seen, selectors).answer(given)
+    parsed_claim = requests.parse(claim.spec, cluster.classes, where, profile)
+    if isinstance(parsed_claim, Fatal):
+        return Misfit(problem=Mismatch.CLAIM, claim=claim.meta.key, message=parsed_claim.error)
+    need = device_signature.Need(
+        requests.parsed_requests((parsed_claim,)), requests.attributes((parsed_claim,)), profile=profile
+    )
+    view = NodeView(cluster, node, device_signature.build(need, selectors), CombinedOverlay(cluster, (claim.meta.key,)))
+    return _Validator(claim, parsed_claim, view, selectors).answer(given)
 
 
 class _Entry(NamedTuple):
@@ -108,22 +110,22 @@ class _Entry(NamedTuple):
     at: int
 
 
-class _Judge:
+class _Validator:
     """Checks devices for one claim on one node."""
 
-    def __init__(self, claim: Claim, asked: ParsedClaim, seen: Seen, selectors: Selectors) -> None:
+    def __init__(self, claim: Claim, parsed_claim: ParsedClaim, view: NodeView, selectors: Selectors) -> None:
         self._claim = claim
-        self._asked = asked
-        self._seen = seen
+        self._parsed_claim = parsed_claim
+        self._view = view
         self._selectors = selectors
-        self._profile = seen.device_signatures.need.profile
-        units = Units(seen.device_signatures)
-        shown = node_usage.contents_of(seen.layout, units, seen.usage, seen.cluster)
+        self._profile = view.device_signatures.need.profile
+        units = Units(view.device_signatures)
+        shown = node_usage.contents_of(view.layout, units, view.usage, view.cluster)
         self._units: list[DeviceGroup] = [units.known[number] for number in shown.units]
         self._counters = Counters(shown.counter_sets, self._profile.known_bugs)
         self._rules = [
-            (rule, seen.device_signatures.attributes[rule.attribute], constraints.running(rule, self._profile))
-            for rule in asked.rules
+            (rule, view.device_signatures.attributes[rule.attribute], constraints.running(rule, self._profile))
+            for rule in parsed_claim.rules
         ]
         self._shares: dict[int, list[tuple[Amount, ...]]] = {}
 
@@ -134,22 +136,27 @@ class _Judge:
         problem = self._miscounted(entries)
         before: list[_Entry] = []
         for entry in entries:
-            problem = problem or self._unfit(entry) or self._repeated(entry, before) or self._exceeds(entry)
+            problem = problem or self._mismatch(entry) or self._repeated(entry, before) or self._exceeds(entry)
             before.append(entry)
         if problem is not None:
             return problem
         found = [self._given(entry) for entry in entries]
         return allocation.build(
-            self._claim, self._asked, found, self._seen.node, self._seen.cluster.classes, self._seen.cluster.profile
+            self._claim,
+            self._parsed_claim,
+            found,
+            self._view.node,
+            self._view.cluster.classes,
+            self._view.cluster.profile,
         )
 
     def _given(self, entry: _Entry) -> AllocatedRequest:
         option, signature = self._option(entry), self._units[entry.at].signature
-        consumed = signature.consumed(self._seen.device_signatures.parsed_requests[option.parsed])
-        return AllocatedRequest(option, self._seen.listed_devices[entry.at], shared=signature.shared, consumed=consumed)
+        consumed = signature.consumed(self._view.device_signatures.parsed_requests[option.parsed])
+        return AllocatedRequest(option, self._view.listed_devices[entry.at], shared=signature.shared, consumed=consumed)
 
     def _option(self, entry: _Entry) -> Option:
-        return self._asked.requests[entry.request].options[entry.option]
+        return self._parsed_claim.requests[entry.request].options[entry.option]
 
     def _misfit(self, problem: Mismatch, message: str, request: str = "", device: DeviceId | None = None) -> Misfit:
         where = f"request {request} of claim {self._claim.meta.key}" if request else f"claim {self._claim.meta.key}"
@@ -163,10 +170,10 @@ class _Judge:
         """Find requests and devices by their names; return them in the order in which results are written."""
         options = {
             option.name: (r, o)
-            for r, request in enumerate(self._asked.requests)
+            for r, request in enumerate(self._parsed_claim.requests)
             for o, option in enumerate(request.options)
         }
-        places = {listed.id: at for at, listed in enumerate(self._seen.listed_devices)}
+        places = {listed.id: at for at, listed in enumerate(self._view.listed_devices)}
         found: list[_Entry] = []
         for one in given:
             if one.request not in options:
@@ -178,11 +185,11 @@ class _Judge:
 
     def _missing(self, one: RequestDevice) -> Misfit:
         """Return why a device is not among those of the node that match some request."""
-        device, node = one.device, self._seen.node
+        device, node = one.device, self._view.node
         pool = next(
             (
                 p
-                for p in self._seen.node_inventory.seen(self._profile.known_bugs)
+                for p in self._view.node_inventory.seen(self._profile.known_bugs)
                 if p.id == (device.driver, device.pool)
             ),
             None,
@@ -196,12 +203,12 @@ class _Judge:
         if listed is None:
             message = f"device {device} is not there, as node {node} sees it"
             return self._misfit(Mismatch.GONE, message, one.request, device)
-        option = next(o for r in self._asked.requests for o in r.options if o.name == one.request)
+        option = next(o for r in self._parsed_claim.requests for o in r.options if o.name == one.request)
         return self._misfit(
-            Mismatch.SELECTOR, f"device {device} {self._turned_down(option, listed)}", one.request, device
+            Mismatch.SELECTOR, f"device {device} {self._rejection(option, listed)}", one.request, device
         )
 
-    def _turned_down(self, option: Option, listed: InventoryDevice) -> str:
+    def _rejection(self, option: Option, listed: InventoryDevice) -> str:
         """Return why a device does not match a request, whatever is in use."""
         selected = self._selectors.answer(option.parsed.texts, listed)
         if isinstance(selected, str):
@@ -209,7 +216,7 @@ class _Judge:
         if not selected:
             return f"is not what it or class {option.parsed.device_class} selects"
         if not listed.reachable:
-            return f"is not for node {self._seen.node}"
+            return f"is not for node {self._view.node}"
         features = self._profile.features
         if listed.device.binding_conditions and not features.binding_conditions:
             return "has binding conditions, and their gates are off"
@@ -223,14 +230,14 @@ class _Judge:
             return self._misfit(
                 Mismatch.CLAIM, f"{len(entries)} devices are more than the {MAX_RESULTS} that it can hold"
             )
-        for r in range(len(self._asked.requests)):
-            mine = [entry for entry in entries if entry.request == r]
-            if problem := self._miscounted_request(r, mine):
+        for r in range(len(self._parsed_claim.requests)):
+            own_entries = [entry for entry in entries if entry.request == r]
+            if problem := self._miscounted_request(r, own_entries):
                 return problem
         return None
 
     def _miscounted_request(self, r: int, entries: Sequence[_Entry]) -> Misfit | None:
-        request = self._asked.requests[r]
+        request = self._parsed_claim.requests[r]
         chosen = sorted({entry.option for entry in entries})
         if not chosen:
             if any(option.mode is Mode.EXACT and option.count <= 0 for option in request.options):
@@ -248,22 +255,22 @@ class _Judge:
 
     def _not_all(self, option: Option, given: set[int]) -> Misfit | None:
         """Return why these devices do not serve a request in mode All."""
-        trouble = node_contents.troubles(self._seen.node_inventory)[self._profile.known_bugs.foreign_counters]
+        trouble = node_contents.troubles(self._view.node_inventory)[self._profile.known_bugs.foreign_counters]
         if broken := trouble.incomplete or trouble.invalid:
             return self._misfit(Mismatch.GONE, f"it wants all devices, and {broken}", option.name)
-        parsed = self._seen.device_signatures.parsed_requests[option.parsed]
+        parsed = self._view.device_signatures.parsed_requests[option.parsed]
         for at, unit in enumerate(self._units):
             if unit.signature.answers[parsed] is not Answer.NO and at not in given:
-                device = self._seen.listed_devices[at].id
+                device = self._view.listed_devices[at].id
                 return self._misfit(Mismatch.CLAIM, f"it wants all devices, {device} too", option.name, device)
         return None
 
     # Which.
 
-    def _unfit(self, entry: _Entry) -> Misfit | None:
+    def _mismatch(self, entry: _Entry) -> Misfit | None:
         """Return what is wrong with a device for its request, whatever is in use."""
-        option, listed = self._option(entry), self._seen.listed_devices[entry.at]
-        answer = self._units[entry.at].signature.answers[self._seen.device_signatures.parsed_requests[option.parsed]]
+        option, listed = self._option(entry), self._view.listed_devices[entry.at]
+        answer = self._units[entry.at].signature.answers[self._view.device_signatures.parsed_requests[option.parsed]]
         if answer is Answer.YES:
             return None
         if answer is Answer.TAINTED:
@@ -271,15 +278,15 @@ class _Judge:
                 f"device {listed.id} has a taint that it does not tolerate, or draws counters while their gate is off"
             )
             return self._misfit(Mismatch.TAINT, message, option.name, listed.id)
-        why = f"cannot be judged: {answer}" if isinstance(answer, Fatal) else self._turned_down(option, listed)
+        why = f"cannot be judged: {answer}" if isinstance(answer, Fatal) else self._rejection(option, listed)
         return self._misfit(Mismatch.SELECTOR, f"device {listed.id} {why}", option.name, listed.id)
 
     def _repeated(self, entry: _Entry, before: Sequence[_Entry]) -> Misfit | None:
         """Return which claim has the device already: another one, or this one."""
-        option, device = self._option(entry), self._seen.listed_devices[entry.at].id
+        option, device = self._option(entry), self._view.listed_devices[entry.at].id
         unit = self._units[entry.at]
         if unit.use.taken and not option.admin:
-            holder = self._seen.cluster.taken[device]
+            holder = self._view.cluster.taken[device]
             return self._misfit(Mismatch.IN_USE, f"device {device} is in use by {holder}", option.name, device)
         for other in before:
             if other.at == entry.at and (not unit.signature.shared or other.request == entry.request):
@@ -288,11 +295,11 @@ class _Judge:
 
     def _exceeds(self, entry: _Entry) -> Misfit | None:
         """Take a device; return what it exceeds or violates: counters, a constraint or the device's capacity."""
-        option, device, unit = self._option(entry), self._seen.listed_devices[entry.at].id, self._units[entry.at]
-        if self._must_pay(entry.at, unit, option) and not self._counters.draw(unit):
+        option, device, unit = self._option(entry), self._view.listed_devices[entry.at].id, self._units[entry.at]
+        if self._draws_counters(entry.at, unit, option) and not self._counters.draw(unit):
             message = f"too little is left of the counters of pool {device.pool} for device {device}"
             return self._misfit(Mismatch.COUNTERS, message, option.name, device)
-        request = self._asked.requests[entry.request].name
+        request = self._parsed_claim.requests[entry.request].name
         for rule, value, running in self._rules:
             if rule.binds(request, option.name) and not running.add(unit.signature.values[value], request):
                 kind = "distinctAttribute" if rule.distinct else "matchAttribute"
@@ -300,20 +307,22 @@ class _Judge:
                 return self._misfit(Mismatch.CONSTRAINT, message, option.name, device)
         return None if option.admin else self._overfull(entry, unit)
 
-    def _must_pay(self, at: int, unit: DeviceGroup, option: Option) -> bool:
+    def _draws_counters(self, at: int, unit: DeviceGroup, option: Option) -> bool:
         """Return whether a device draws from counters: not under admin access, nor for a second share."""
         return unit.signature.draw is not None and not option.admin and at not in self._shares and not unit.use.shares
 
     def _overfull(self, entry: _Entry, unit: DeviceGroup) -> Misfit | None:
         """Take a share of the device; return which capacity has too little left for it."""
-        option, device, signature = self._option(entry), self._seen.listed_devices[entry.at].id, unit.signature
-        wanted = signature.takes[self._seen.device_signatures.parsed_requests[option.parsed]] if signature.takes else ()
-        mine = self._shares.get(entry.at, [])
+        option, device, signature = self._option(entry), self._view.listed_devices[entry.at].id, unit.signature
+        requested = (
+            signature.takes[self._view.device_signatures.parsed_requests[option.parsed]] if signature.takes else ()
+        )
+        shares = self._shares.get(entry.at, [])
         for number, (name, total) in enumerate(signature.room):
             used = unit.use.amounts[number] if unit.use.amounts else 0
-            if used + sum(share[number] for share in mine) + wanted[number] > total:
+            if used + sum(share[number] for share in shares) + requested[number] > total:
                 message = f"too little is left of capacity {name} of device {device}"
                 return self._misfit(Mismatch.CAPACITY, message, option.name, device)
         if signature.shared:
-            self._shares[entry.at] = [*mine, wanted]
+            self._shares[entry.at] = [*shares, requested]
         return None

@@ -83,21 +83,21 @@ class Budget:
             raise StepsEndedError
 
 
-class Remembered(Generic[T]):
+class CachedIterator(Generic[T]):
     """The items of an iterator, kept so that they can be iterated again; the iterator advances only as needed."""
 
     def __init__(self, rest: Iterator[T]) -> None:
-        self._rest = rest
-        self._seen: list[T] = []
+        self._remaining = rest
+        self._items: list[T] = []
 
     def __iter__(self) -> Iterator[T]:
         at = 0
         while True:
-            if at == len(self._seen):
-                for one in self._rest:
-                    self._seen.append(one)
+            if at == len(self._items):
+                for one in self._remaining:
+                    self._items.append(one)
                     break
                 else:
                     return
-            yield self._seen[at]
+            yield self._items[at]
             at += 1

@@ -17,7 +17,7 @@ from admission.dra.planner.pod_groups import ClaimToAllocate, Gang, Placed, PodK
 from admission.dra.requests.requests import Option, ParsedClaim, ParsedRequest, RequestAlternatives
 from admission.dra.state.cluster_state import ClusterState
 
-SHOWN = 3
+MOST_NAMED = 3
 """How many nodes, pods or claims a message names before it counts the rest."""
 
 LISTED = 64
@@ -34,7 +34,7 @@ class Explanation:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scene:
+class _DeadEndContext:
     """Where the greedy search got stuck."""
 
     gang: Gang
@@ -59,91 +59,95 @@ def explain_dead_end(
     kind = gang.kinds[number]
     allocated = greedy.state.allocated
     member = sum(placed.kind == number for placed in greedy.outcome.placed)
-    wanted = tuple(w for w in kind.wanted[member] if w.shared is None or allocated[w.shared] is None)
-    scene = _Scene(gang, cluster, device_signatures, greedy, kind, member, wanted)
+    wanted = tuple(claim for claim in kind.wanted[member] if claim.shared is None or allocated[claim.shared] is None)
+    context = _DeadEndContext(gang, cluster, device_signatures, greedy, kind, member, wanted)
     if not kind.nodes:
-        return _nowhere(scene)
-    nodes = _open_nodes(scene)
+        return _no_node_passes(context)
+    nodes = _open_nodes(context)
     if not nodes:
-        return _bound(scene)
-    roomy = [node for node in nodes if _lacking(scene, node) is None]
-    if not roomy:
-        return _cramped(scene, nodes)
-    return _short(scene, roomy)
+        return _shared_claims_elsewhere(context)
+    with_resources = [node for node in nodes if _lacking(context, node) is None]
+    if not with_resources:
+        return _insufficient_resources(context, nodes)
+    return _insufficient_devices(context, with_resources)
 
 
-def _open_nodes(scene: _Scene) -> list[int]:
+def _open_nodes(context: _DeadEndContext) -> list[int]:
     """Return the nodes that the pod's filters and shared claims allow."""
-    allocated = scene.greedy.state.allocated
-    usable = [allocated[wanted.shared] for wanted in scene.kind.wanted[0] if wanted.shared is not None]
-    names = scene.greedy.state.names
+    allocated = context.greedy.state.allocated
+    usable = [allocated[wanted.shared] for wanted in context.kind.wanted[0] if wanted.shared is not None]
+    names = context.greedy.state.names
     return [
         at
         for at, name in enumerate(names)
-        if name in scene.kind.nodes and all(nodes is None or at in nodes for nodes in usable)
+        if name in context.kind.nodes and all(nodes is None or at in nodes for nodes in usable)
     ]
 
 
-def _nowhere(scene: _Scene) -> Explanation:
+def _no_node_passes(context: _DeadEndContext) -> Explanation:
     """Explain that no node passes the filters."""
-    demand = scene.kind.members[scene.member]
-    if not scene.cluster.nodes:
-        return Explanation(f"pod {scene.pod} cannot be placed: there are no nodes", {"pod": scene.pod})
+    demand = context.kind.members[context.member]
+    if not context.cluster.nodes:
+        return Explanation(f"pod {context.pod} cannot be placed: there are no nodes", {"pod": context.pod})
     reasons: dict[str, list[str]] = {}
-    for name, node in sorted(scene.cluster.nodes.items()):
-        refused = node_filters.refuses(demand, node, scene.cluster)
+    for name, node in sorted(context.cluster.nodes.items()):
+        refused = node_filters.refuses(demand, node, context.cluster)
         if refused is not None:
             reasons.setdefault(refused.why, []).append(name)
-    why = "; ".join(f"{_listed(nodes)} {reason}" for reason, nodes in reasons.items())
-    return Explanation(f"no node takes pod {scene.pod}: {why}", {"pod": scene.pod, "nodes": len(scene.cluster.nodes)})
-
-
-def _bound(scene: _Scene) -> Explanation:
-    """Explain that shared claims were allocated where the pod may not go."""
-    names = [w.claim.meta.name for w in scene.kind.wanted[0] if w not in scene.wanted]
+    why = "; ".join(f"{_list_text(nodes)} {reason}" for reason, nodes in reasons.items())
     return Explanation(
-        f"pod {scene.pod} may not go where its shared {_claims(names)} can be used{_after(scene)}",
-        {"pod": scene.pod, "claims": sorted(names)},
+        f"no node takes pod {context.pod}: {why}", {"pod": context.pod, "nodes": len(context.cluster.nodes)}
     )
 
 
-def _lacking(scene: _Scene, node: int) -> str | None:
-    return node_filters.lacking(scene.kind.wants, scene.greedy.state.left(node))
+def _shared_claims_elsewhere(context: _DeadEndContext) -> Explanation:
+    """Explain that shared claims were allocated where the pod may not go."""
+    names = [w.claim.meta.name for w in context.kind.wanted[0] if w not in context.wanted]
+    return Explanation(
+        f"pod {context.pod} may not go where its shared {_claims(names)} can be used{_after(context)}",
+        {"pod": context.pod, "claims": sorted(names)},
+    )
 
 
-def _cramped(scene: _Scene, nodes: Sequence[int]) -> Explanation:
+def _lacking(context: _DeadEndContext, node: int) -> str | None:
+    return node_filters.lacking(context.kind.wants, context.greedy.state.left(node))
+
+
+def _insufficient_resources(context: _DeadEndContext, nodes: Sequence[int]) -> Explanation:
     """Explain that the nodes have too little of a resource."""
-    resource = _lacking(scene, nodes[0]) or ""
-    needed = scene.kind.wants[resource]
-    state = scene.greedy.state
+    resource = _lacking(context, nodes[0]) or ""
+    needed = context.kind.wants[resource]
+    state = context.greedy.state
     most, best = max(((state.left(node) or {}).get(resource, 0), -node) for node in nodes)
     unit = "m" if resource == "cpu" else ""
     name = state.names[-best]
     return Explanation(
-        f"pod {scene.pod} needs {needed}{unit} {resource}; the most that is left on a node where it may go is"
-        f" {most}{unit} ({name}){_after(scene)}",
-        {"pod": scene.pod, "resource": resource, "needed": needed, "left": most, "node": name},
+        f"pod {context.pod} needs {needed}{unit} {resource}; the most that is left on a node where it may go is"
+        f" {most}{unit} ({name}){_after(context)}",
+        {"pod": context.pod, "resource": resource, "needed": needed, "left": most, "node": name},
     )
 
 
-def _short(scene: _Scene, nodes: Sequence[int]) -> Explanation:
+def _insufficient_devices(context: _DeadEndContext, nodes: Sequence[int]) -> Explanation:
     """Explain that devices are too few: find the first request of which no node has enough."""
-    parsed_requests = scene.device_signatures.parsed_requests
-    needs = _needs(wanted.parsed for wanted in scene.wanted)
-    for wanted in scene.wanted:
+    parsed_requests = context.device_signatures.parsed_requests
+    needs = _needs(wanted.parsed for wanted in context.wanted)
+    for wanted in context.wanted:
         for request in wanted.parsed.requests:
-            tries = [_tried(scene, nodes, option, parsed_requests[option.parsed], needs) for option in request.options]
+            tries = [
+                _tried(context, nodes, option, parsed_requests[option.parsed], needs) for option in request.options
+            ]
             if tries and all(found is not None for found in tries):
                 option, counts, best = next(found for found in tries if found is not None)
-                return _too_few(scene, wanted, request, option, needs.get(option.parsed, 1), counts, best)
-    return _clash(scene, nodes)
+                return _too_few(context, wanted, request, option, needs.get(option.parsed, 1), counts, best)
+    return _conflicting_requests(context, nodes)
 
 
 def _tried(
-    scene: _Scene, nodes: Sequence[int], option: Option, parsed: int, needs: Mapping[ParsedRequest, int]
+    context: _DeadEndContext, nodes: Sequence[int], option: Option, parsed: int, needs: Mapping[ParsedRequest, int]
 ) -> tuple[Option, dict[int, "_Counts"], int] | None:
     """Return the nodes' counts for an option of a request, and the best node; None if by count it has enough."""
-    counts = _counted(scene, nodes, parsed)
+    counts = _counted(context, nodes, parsed)
     best = max(nodes, key=lambda node: (counts[node].free, -node))
     enough = counts[best].matching if option.admin else counts[best].free
     return None if counts[best].many or enough >= needs.get(option.parsed, 1) else (option, counts, best)
@@ -163,22 +167,22 @@ class _Counts:
     failed: str = ""
 
 
-def _counted(scene: _Scene, nodes: Sequence[int], parsed: int) -> dict[int, _Counts]:
+def _counted(context: _DeadEndContext, nodes: Sequence[int], parsed: int) -> dict[int, _Counts]:
     """Return the counts of nodes for a request, computed once for nodes with equal devices and use."""
-    state, known = scene.greedy.state, dict[Hashable, _Counts]()
+    state, known = context.greedy.state, dict[Hashable, _Counts]()
     found: dict[int, _Counts] = {}
     for node in nodes:
         key = (state.signatures[node], state.layouts[node].numbers)
         if key not in known:
-            known[key] = _count(scene, node, parsed)
+            known[key] = _count(context, node, parsed)
         found[node] = known[key]
     return found
 
 
-def _count(scene: _Scene, node: int, parsed: int) -> _Counts:
-    layout = scene.greedy.state.layouts[node]
-    free = set(scene.greedy.state.free_devices(node))
-    device_signatures = [scene.device_signatures.known[number] for number in layout.numbers]
+def _count(context: _DeadEndContext, node: int, parsed: int) -> _Counts:
+    layout = context.greedy.state.layouts[node]
+    free = set(context.greedy.state.free_devices(node))
+    device_signatures = [context.device_signatures.known[number] for number in layout.numbers]
     matching = [at for at, signature in enumerate(device_signatures) if signature.answers[parsed] is Answer.YES]
     return _Counts(
         free=sum(at in free for at in matching),
@@ -186,13 +190,18 @@ def _count(scene: _Scene, node: int, parsed: int) -> _Counts:
         tainted=sum(signature.answers[parsed] is Answer.TAINTED for signature in device_signatures),
         many=any(device_signatures[at].shared for at in matching),
         failed=next(
-            (str(answer) for t in device_signatures if not isinstance(answer := t.answers[parsed], Answer)), ""
+            (
+                str(answer)
+                for signature in device_signatures
+                if not isinstance(answer := signature.answers[parsed], Answer)
+            ),
+            "",
         ),
     )
 
 
 def _too_few(  # noqa: PLR0917 - what the sentence says
-    scene: _Scene,
+    context: _DeadEndContext,
     wanted: ClaimToAllocate,
     request: RequestAlternatives,
     option: Option,
@@ -201,12 +210,12 @@ def _too_few(  # noqa: PLR0917 - what the sentence says
     best: int,
 ) -> Explanation:
     """Explain how many devices are needed and how many the best node has."""
-    node, parsed = scene.greedy.state.names[best], option.parsed
+    node, parsed = context.greedy.state.names[best], option.parsed
     place = f"request {option.name} of claim {wanted.claim.meta.name}"
     others = f", none of its {len(request.options)} alternatives fits" if request.listed else ""
     devices = f"{needed} {'device' if needed == 1 else 'devices'} of class {parsed.device_class}"
     details: dict[str, Detail] = {
-        "pod": scene.pod,
+        "pod": context.pod,
         "claim": wanted.claim.meta.name,
         "request": option.name,
         "deviceClass": parsed.device_class,
@@ -214,15 +223,15 @@ def _too_few(  # noqa: PLR0917 - what the sentence says
         "mostFree": counts[best].free,
         "node": node,
     }
-    start = f"pod {scene.pod} needs {devices} on one node ({place}{others})"
-    number = scene.device_signatures.parsed_requests[parsed]
+    start = f"pod {context.pod} needs {devices} on one node ({place}{others})"
+    number = context.device_signatures.parsed_requests[parsed]
     if not any(count.matching for count in counts.values()):
-        said = f"{start}; {_nothing(parsed, counts)}{_contradictory(scene)}"
-        return Explanation(said, {**details, "matching": 0}, number)
+        message = f"{start}; {_nothing(parsed, counts)}{_contradictory(context)}"
+        return Explanation(message, {**details, "matching": 0}, number)
     tainted = f" and {counts[best].tainted} more tainted" if counts[best].tainted else ""
     return Explanation(
         f"{start}; the most that any node has free is {counts[best].free} ({node}, of {counts[best].matching}"
-        f" that match{tainted}){_after(scene)}",
+        f" that match{tainted}){_after(context)}",
         {**details, "matching": counts[best].matching},
         number,
     )
@@ -241,82 +250,79 @@ def _nothing(parsed: ParsedRequest, counts: Mapping[int, _Counts]) -> str:
     return f"none on {nodes} satisfies the selectors" if parsed.texts else f"{nodes} have no devices"
 
 
-def _contradictory(scene: _Scene) -> str:
+def _contradictory(context: _DeadEndContext) -> str:
     """Name an invalid pool whose devices might match, if there is one."""
-    for node in sorted(scene.kind.nodes):
-        for pool in scene.cluster.node_inventories[node].pools if node in scene.cluster.node_inventories else ():
-            if pool.soundness is pools.PoolHealth.INVALID and scene.device_signatures.may_serve(pool):
+    for node in sorted(context.kind.nodes):
+        for pool in context.cluster.node_inventories[node].pools if node in context.cluster.node_inventories else ():
+            if pool.soundness is pools.PoolHealth.INVALID and context.device_signatures.may_serve(pool):
                 return f"; {pool.title} on node {node} is not used ({pool.why}): its driver has to mend its slices"
     return ""
 
 
-def _clash(scene: _Scene, nodes: Sequence[int]) -> Explanation:
+def _conflicting_requests(context: _DeadEndContext, nodes: Sequence[int]) -> Explanation:
     """Explain that each request alone would be served, but not all together or not under their constraints."""
-    best, dead_end = _farthest(scene, nodes)
+    best, dead_end = _farthest(context, nodes)
     rules = sorted(
         {
             f"{'distinct' if r.distinct else 'match'}Attribute {r.attribute}"
-            for w in scene.wanted
+            for w in context.wanted
             for r in w.parsed.rules
         }
     )
     requests = ", ".join(
-        f"{_wish(request)} (request {request.name} of claim {w.claim.meta.name})"
-        for w in scene.wanted
+        f"{_request_text(request)} (request {request.name} of claim {w.claim.meta.name})"
+        for w in context.wanted
         for request in w.parsed.requests
     )
-    node = scene.greedy.state.names[best]
+    node = context.greedy.state.names[best]
     where = f"none of {len(nodes)} nodes serves them" if len(nodes) > 1 else f"node {node} does not serve them"
     under = f" under {' and '.join(rules)}" if rules else " together"
     details: dict[str, Detail] = {
-        "pod": scene.pod,
-        "claims": [w.claim.meta.name for w in scene.wanted],
+        "pod": context.pod,
+        "claims": [w.claim.meta.name for w in context.wanted],
         "constraints": rules,
     }
     if dead_end is not None:
-        wanted = scene.wanted[dead_end.claim]
+        wanted = context.wanted[dead_end.claim]
         request = wanted.parsed.requests[dead_end.request] if wanted.parsed.requests else None
         details |= {"node": node, "claim": wanted.claim.meta.name, "request": request.name if request else ""}
         details["conditions"] = sorted(why.name.lower() for why in dead_end.reasons)
         if dead_end.at is not None:
-            shown = scene.greedy.state.visible_devices(best)
-            details["device"] = str(scene.greedy.state.layouts[best].listed_devices[shown[dead_end.at]].id)
-    why = _why(scene, best, dead_end) if dead_end is not None else ""
-    return Explanation(f"pod {scene.pod} needs {requests} on one node; {where}{under}{why}{_after(scene)}", details)
+            visible = context.greedy.state.visible_devices(best)
+            details["device"] = str(context.greedy.state.layouts[best].listed_devices[visible[dead_end.at]].id)
+    why = _why(context, best, dead_end) if dead_end is not None else ""
+    return Explanation(f"pod {context.pod} needs {requests} on one node; {where}{under}{why}{_after(context)}", details)
 
 
-def _farthest(scene: _Scene, nodes: Sequence[int]) -> tuple[int, DeadEnd | None]:
+def _farthest(context: _DeadEndContext, nodes: Sequence[int]) -> tuple[int, DeadEnd | None]:
     """Return the node whose search for devices came farthest, and where it got stuck."""
     found = [
-        (node, explain_dead_end)
-        for node in nodes
-        if (explain_dead_end := scene.greedy.dead_end_at(scene.kind, node)) is not None
+        (node, dead_end) for node in nodes if (dead_end := context.greedy.dead_end_at(context.kind, node)) is not None
     ]
     if not found:
         return nodes[0], None
     return max(found, key=lambda pair: (pair[1].claim, pair[1].request, pair[1].found, -pair[0]))
 
 
-def _why(scene: _Scene, node: int, dead_end: DeadEnd) -> str:
+def _why(context: _DeadEndContext, node: int, dead_end: DeadEnd) -> str:
     """Return at which request a node's search got stuck, and why devices were not taken, with one of them."""
     if Failure.DISPUTED in dead_end.reasons:
         return (
             f": releases of kube-scheduler disagree because of {dead_end.disputed}, and a promise may not rest on that"
         )
-    wanted = scene.wanted[dead_end.claim]
+    wanted = context.wanted[dead_end.claim]
     if not dead_end.reasons or not wanted.parsed.requests:
         return ""
     request = wanted.parsed.requests[dead_end.request]
     reasons = " and ".join(sorted(why.value for why in dead_end.reasons))
-    shown = scene.greedy.state.visible_devices(node)
-    layout = scene.greedy.state.layouts[node]
-    example = f", {layout.listed_devices[shown[dead_end.at]].id} for one" if dead_end.at is not None else ""
-    return (
-        f": request {request.name} gets {dead_end.found} on {scene.greedy.state.names[node]}, since {reasons}{example}"
-    )
+    visible = context.greedy.state.visible_devices(node)
+    layout = context.greedy.state.layouts[node]
+    example = f", {layout.listed_devices[visible[dead_end.at]].id} for one" if dead_end.at is not None else ""
+    name = context.greedy.state.names[node]
+    return f": request {request.name} gets {dead_end.found} on {name}, since {reasons}{example}"
 
 
-def _wish(request: RequestAlternatives) -> str:
+def _request_text(request: RequestAlternatives) -> str:
     """Return a request in words."""
     return " or ".join(
         f"{'all' if not option.plain and not option.admin else option.count} of class {option.parsed.device_class}"
@@ -339,22 +345,22 @@ def _needs(claims: Iterable[ParsedClaim]) -> dict[ParsedRequest, int]:
     return needs
 
 
-def _after(scene: _Scene) -> str:
+def _after(context: _DeadEndContext) -> str:
     """Return what the pods placed so far took, node by node, in words."""
     by_node: dict[int, list[Placed]] = {}
-    for placed in scene.greedy.outcome.placed:
+    for placed in context.greedy.outcome.placed:
         by_node.setdefault(placed.node, []).append(placed)
     if not by_node:
         return ""
-    parts = [_took(scene, node, placed) for node, placed in list(by_node.items())[:SHOWN]]
-    rest = len(by_node) - SHOWN
+    parts = [_used_by(context, node, placed) for node, placed in list(by_node.items())[:MOST_NAMED]]
+    rest = len(by_node) - MOST_NAMED
     return ", after " + ", ".join(parts) + (f" and others on {rest} more nodes" if rest > 0 else "")
 
 
-def _took(scene: _Scene, node: int, placed: Sequence[Placed]) -> str:
-    names = [scene.gang.kinds[one.kind].members[one.member].pod.meta.name for one in placed]
+def _used_by(context: _DeadEndContext, node: int, placed: Sequence[Placed]) -> str:
+    names = [context.gang.kinds[one.kind].members[one.member].pod.meta.name for one in placed]
     devices = sum(len(given) for one in placed for _, given in one.claims)
-    return f"{_listed(names)} took {devices} on {scene.greedy.state.names[node]}"
+    return f"{_list_text(names)} took {devices} on {context.greedy.state.names[node]}"
 
 
 def explain_busy(
@@ -373,7 +379,7 @@ def explain_busy(
     holders = sorted({str(holder) for holder in used.values()})
     if not holders:
         return Explanation(f"{explanation.message}; it would fit if nothing else were in use", explanation.details)
-    who = _listed(holders)
+    who = _list_text(holders)
     devices = f"{len(used)} {'device' if len(used) == 1 else 'devices'} that would do"
     return Explanation(
         f"{explanation.message}; {devices} {'is' if len(used) == 1 else 'are'} in use by {who}",
@@ -401,11 +407,11 @@ def explain_incomplete(
 
 
 def _claims(names: Sequence[str]) -> str:
-    return f"{'claim' if len(names) == 1 else 'claims'} {_listed(names)}"
+    return f"{'claim' if len(names) == 1 else 'claims'} {_list_text(names)}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_text(names: Sequence[str]) -> str:
     """Return names as a list in words; those beyond the first few are counted."""
-    if len(names) > SHOWN:
-        return f"{', '.join(names[:SHOWN])} and {len(names) - SHOWN} more"
+    if len(names) > MOST_NAMED:
+        return f"{', '.join(names[:MOST_NAMED])} and {len(names) - MOST_NAMED} more"
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

@@ -95,13 +95,13 @@ def confined(
     be served. Not confined is a request that no device matches, or that tolerates the taint of the fence. None for
     claims on which kube-scheduler would give up.
     """
-    asked = node_allocator.compile_claims(claims, cluster)
-    if isinstance(asked, Fatal):
+    parsed_claims = node_allocator.compile_claims(claims, cluster)
+    if isinstance(parsed_claims, Fatal):
         return None
     known = device_signature.build(
-        device_signature.Need(requests.parsed_requests(asked), profile=cluster.profile), selectors
+        device_signature.Need(requests.parsed_requests(parsed_claims), profile=cluster.profile), selectors
     )
-    for claim, one in zip(claims, asked, strict=True):
+    for claim, one in zip(claims, parsed_claims, strict=True):
         for request in one.requests:
             if any(tolerates(toleration) for option in request.options for toleration in option.parsed.tolerations):
                 continue

@@ -150,14 +150,14 @@ class DeviceSignatures:
         self._interned: dict[tuple[int, ...], tuple[int, ...]] = {}
         self.signature_caches: dict[Any, Any] = {}
         """The `NodeSignatureCache`s of this need, kept by `node_signature`."""
-        self.racks: dict[Any, Any] = {}
+        self.candidate_nodes: dict[Any, Any] = {}
         """The `CandidateNodes` of this need, kept by `candidate_nodes`."""
 
     def layout(self, node_inventory: NodeInventory) -> Layout:
         """Return the devices that a node sees, without those that match no request."""
         known = self._layouts.get(id(node_inventory))
         if known is None:
-            known = self._layouts[id(node_inventory)] = self._laid_out(node_inventory)
+            known = self._layouts[id(node_inventory)] = self._build_layout(node_inventory)
         return known
 
     @property
@@ -176,7 +176,7 @@ class DeviceSignatures:
         alive = {id(pool) for layout in self._layouts.values() for pool in layout.node_inventory.seen(known_bugs)}
         self._segments = {key: known for key, known in self._segments.items() if key in alive}
 
-    def _laid_out(self, node_inventory: NodeInventory) -> Layout:
+    def _build_layout(self, node_inventory: NodeInventory) -> Layout:
         pools = [pool for pool in node_inventory.seen(self.need.profile.known_bugs) if pool.sound]
         segments = [found for pool in pools if (found := self._segment(pool)).listed_devices]
         drawn = [segment.pool for segment in segments if self._draws(segment)]
@@ -242,7 +242,7 @@ class DeviceSignatures:
             self._failing.add(listed.id)
             key = (key, listed.id)
         if key not in self._sorted:
-            self._sorted[key] = self._made_up(listed, bits)
+            self._sorted[key] = self._signature_from_bits(listed, bits)
         return self._sorted[key]
 
     def _sort(self, listed: InventoryDevice) -> Hashable:
@@ -264,7 +264,7 @@ class DeviceSignatures:
         draw = counters.drawn(device) if device.consumes else None
         return (values, capacity, draw, device.taints, bool(device.binding_conditions), device.allows_multiple)
 
-    def _made_up(self, listed: InventoryDevice, bits: tuple[int, ...]) -> int | None:
+    def _signature_from_bits(self, listed: InventoryDevice, bits: tuple[int, ...]) -> int | None:
         answers = [
             self._selected(parsed, listed, bit) for parsed, bit in zip(self.need.parsed_requests, bits, strict=True)
         ]

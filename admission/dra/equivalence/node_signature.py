@@ -170,8 +170,8 @@ class NodeSignatureCache:
 
 
 def build(device_signatures: DeviceSignatures, cluster: ClusterState, *, includes_taken: bool) -> NodeSignatureCache:
-    """Return the signature cache of a need; simulated states and simulations have caches of their own."""
-    key = (includes_taken, cluster.is_simulated, cluster.simulation)
+    """Return the signature cache of a need; what-if states and series have caches of their own."""
+    key = (includes_taken, cluster.is_what_if, cluster.series)
     if key not in device_signatures.signature_caches:
         device_signatures.signature_caches[key] = NodeSignatureCache(device_signatures, includes_taken=includes_taken)
     found: NodeSignatureCache = device_signatures.signature_caches[key]

@@ -10,7 +10,7 @@ from itertools import product
 from operator import le
 
 from admission.api.muster.gangs import Charge
-from admission.dra.allocator.results import Budget, Match, Pick, Remembered
+from admission.dra.allocator.results import Budget, CachedIterator, Match, Pick
 from admission.dra.compatibility import SchedulerProfile
 from admission.dra.freechoice.joint_allocation import JointAllocation
 from admission.dra.metering import device_meters
@@ -46,7 +46,7 @@ class NodePacker:
         self._orders = DeviceOrders(state.units)
         self._found: dict[tuple[NodeState, Pods], Match] = {}
         self._too_many: defaultdict[NodeState, list[Pods]] = defaultdict(list)
-        self._largest: dict[tuple[NodeState, Pods], Remembered[Pods]] = {}
+        self._largest: dict[tuple[NodeState, Pods], CachedIterator[Pods]] = {}
 
     def ordered(self, signature: NodeState) -> DeviceOrder:
         """Return the devices of such a node in the order in which they are tried."""
@@ -63,7 +63,7 @@ class NodePacker:
         """
         key = (signature, pods)
         if key not in self._found:
-            self._budget.spend(1 + (sum(pods) + len(signature.contents.units)) // TELLS)
+            self._budget.spend(1 + (sum(pods) + len(signature.contents.units)) // COMPARISONS_PER_STEP)
             found = self._joint(signature, pods).first()
             if found is None:
                 self._too_many[signature].append(pods)
@@ -84,7 +84,7 @@ class NodePacker:
         """Yield the largest sets of pods that such a node takes, of at most so many of each kind."""
         key = (signature, most)
         if key not in self._largest:
-            self._largest[key] = Remembered(self._all_largest(signature, most))
+            self._largest[key] = CachedIterator(self._all_largest(signature, most))
         return iter(self._largest[key])
 
     def offers(self, signature: NodeState, most: Pods) -> Iterator[tuple[Pods, Charge, Match]]:
@@ -98,7 +98,7 @@ class NodePacker:
             yielded.append(pods)
             yield from self._ways(signature, pods)
         for pods in product(*(range(count, -1, -1) for count in most)):
-            self._budget.spend(1 + len(yielded) // TELLS)
+            self._budget.spend(1 + len(yielded) // COMPARISONS_PER_STEP)
             if pods not in yielded and any(_within(pods, other) for other in yielded):
                 yield from self._ways(signature, pods)
 
@@ -151,7 +151,7 @@ class NodePacker:
 
         A branch whose highest set is within a set already yielded has no new largest set, so it is skipped.
         """
-        self._budget.spend(1 + len(yielded) // TELLS)
+        self._budget.spend(1 + len(yielded) // COMPARISONS_PER_STEP)
         if at == len(self._order):
             yield pods
             return
@@ -174,13 +174,13 @@ class NodePacker:
     def _fits(self, signature: NodeState, pods: Pods) -> bool:
         # Monotone: pods that contain a set that does not fit do not fit.
         too_many = self._too_many[signature]
-        self._budget.spend(len(too_many) // (2 * TELLS))
+        self._budget.spend(len(too_many) // (2 * COMPARISONS_PER_STEP))
         if any(_within(other, pods) for other in too_many):
             return False
         return self.found(signature, pods) is not None
 
 
-TELLS = 3
+COMPARISONS_PER_STEP = 3
 """How many pods and devices are prepared for a search, or known sets compared with a new one, in the time of a step."""
 
 

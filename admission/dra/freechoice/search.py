@@ -11,7 +11,7 @@ unavailable; with a shared claim it matters which pod brings it.
 from collections.abc import Hashable, Iterable
 
 from admission.api.muster.gangs import Charge
-from admission.dra.allocator.results import Budget, DeadEnd, Match, Pick, Remembered
+from admission.dra.allocator.results import Budget, CachedIterator, DeadEnd, Match, Pick
 from admission.dra.equivalence.device_signature import DeviceSignatures
 from admission.dra.freechoice.joint_allocation import JointAllocation, Priced
 from admission.dra.inventory.pools import InventoryDevice
@@ -38,7 +38,7 @@ class FreeChoiceSearch(FirstFitSearch):
     ) -> None:
         super().__init__(gang, cluster, device_signatures, budget, affordable, greedy=False)
         self._orders = DeviceOrders(self.state.units)
-        self._solutions: dict[tuple[tuple[ParsedClaim, ...], NodeState], Remembered[Match]] = {}
+        self._solutions: dict[tuple[tuple[ParsedClaim, ...], NodeState], CachedIterator[Match]] = {}
         # With devices chosen freely any order of a plan's pods is possible; only the pod that brings a shared claim
         # has to come first.
         self._commuting = not gang.shared
@@ -49,7 +49,7 @@ class FreeChoiceSearch(FirstFitSearch):
     def _first_fit(self, claims: tuple[ParsedClaim, ...], signature: NodeState) -> Match | DeadEnd | Refusal:
         return next(iter(self._solved(claims, signature)), None) or DeadEnd(0, 0, 0)
 
-    def _solved(self, claims: tuple[ParsedClaim, ...], signature: NodeState) -> Remembered[Match]:
+    def _solved(self, claims: tuple[ParsedClaim, ...], signature: NodeState) -> CachedIterator[Match]:
         """Return the devices that these claims of one pod may get on such a node, one solution of each sort."""
         key = (claims, signature)
         if key not in self._solutions:
@@ -63,7 +63,7 @@ class FreeChoiceSearch(FirstFitSearch):
 
             prices: Priced | None = None if self._affordable is gang_request.anything else priced
             joint = JointAllocation(claims, order, self.state.units, self._cluster.profile, self._budget)
-            self._solutions[key] = Remembered(joint.solutions(prices))
+            self._solutions[key] = CachedIterator(joint.solutions(prices))
         return self._solutions[key]
 
 

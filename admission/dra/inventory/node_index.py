@@ -1,8 +1,8 @@
 """The inventories of all nodes, kept between cluster states: only nodes that see a changed pool are evaluated again.
 
-An index is an immutable part of its cluster state, since several states may follow one (simulations do), so it is built
-from the one before instead of being a declaration over `admission.incremental`, which follows one history. The law is
-tested in `tests/property/test_cluster_state.py`.
+An index is an immutable part of its cluster state, since several states may follow one (what-if states do), so it is
+built from the one before instead of being a declaration over `admission.incremental`, which follows one history. The
+law is tested in `tests/property/test_cluster_state.py`.
 """
 
 from collections.abc import Mapping

@@ -246,18 +246,18 @@ class Slices:
         driver, name = pool_id
         members = self.members[pool_id]
         generation, expected = relevant[0].generation, relevant[0].slice_count
-        whole: Sequence[Slice] = relevant
+        complete: Sequence[Slice] = relevant
         if len(relevant) != expected:
             if any(slice_.generation > generation for slice_ in members):
                 return None
-            whole = [s for s in members if s.generation == generation and not self._grouped(s)]
+            complete = [s for s in members if s.generation == generation and not self._grouped(s)]
         listed_devices = self._listed_devices(pool_id, relevant, reach)
-        if len(whole) != expected:
-            why = f"{len(whole)} of {expected} slices of generation {generation} are there"
+        if len(complete) != expected:
+            why = f"{len(complete)} of {expected} slices of generation {generation} are there"
             return Pool(
                 driver=driver, name=name, soundness=PoolHealth.INCOMPLETE, why=why, listed_devices=listed_devices
             )
-        counter_set = self._counter_set(whole)
+        counter_set = self._counter_set(complete)
         twice = _repeated(listed.device.name for listed in listed_devices)
         problem = f"device {twice} is there twice" if twice else counter_set
         if isinstance(problem, str):

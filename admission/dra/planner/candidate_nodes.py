@@ -30,10 +30,10 @@ from admission.dra.state.cluster_state import ClusterState
 MOST_PODS_COUNTED = 10_000
 """The most pods that a node's room is counted up to: no gang has more."""
 
-MOST_RACKED = 50_000
+MOST_CANDIDATES = 50_000
 """The most nodes in all `CandidateNodes` kept for one need; the least recently used are dropped."""
 
-_Like = tuple[NodeSignature, int | None]
+_Equivalence = tuple[NodeSignature, int | None]
 """What is equal for equal nodes: their devices, and the pods for which they have resources left; None for no limit."""
 
 
@@ -47,13 +47,13 @@ class CandidateNodes:
         self._least = kind.devices if counts else 0
         self._signatures_by_node = signatures_by_node
         self._cluster: ClusterState | None = None
-        self._likes: dict[NodeName, _Like] = {}
-        self._equal: dict[_Like, list[NodeName]] = {}
+        self._equivalences: dict[NodeName, _Equivalence] = {}
+        self._equal: dict[_Equivalence, list[NodeName]] = {}
         self._odd: set[NodeName] = set()
         """Nodes with devices that other nodes see as well."""
         self._bounds = 0
         """The most pods that all nodes together have room for."""
-        self._judged = 0
+        self._inspected = 0
         self._stops = False
         """Whether some device stops a search that meets it."""
 
@@ -79,17 +79,17 @@ class CandidateNodes:
         self._cluster = cluster
         self._signatures_by_node.update(cluster)
         changed = requeue_hint.changed(before, cluster) if before is not None else None
-        if self._judge():
+        if self._inspect_new_signatures():
             # What was counted by devices is no longer: count all nodes again.
             self._bounds, changed = 0, None
-            self._likes, self._equal = {}, {}
+            self._equivalences, self._equal = {}, {}
         for name in self.nodes if changed is None else changed & self.nodes:
             self._put(name, cluster)
 
-    def _judge(self) -> bool:
+    def _inspect_new_signatures(self) -> bool:
         """Evaluate new sorts of devices; return whether counting must stop, since one of them can be shared."""
         known = self._signatures_by_node.device_signatures.known
-        new, self._judged = known[self._judged :], len(known)
+        new, self._inspected = known[self._inspected :], len(known)
         self._stops |= any(not isinstance(answer, Answer) for signature in new for answer in signature.answers)
         if not self._least or not any(signature.shared for signature in new):
             return False
@@ -97,26 +97,26 @@ class CandidateNodes:
         return True
 
     def _put(self, name: NodeName, cluster: ClusterState) -> None:
-        like, before = self._like(name, cluster), self._likes.pop(name, None)
+        equivalence, before = self._equivalence(name, cluster), self._equivalences.pop(name, None)
         if before is not None:
             self._bounds -= self._room(before)
             names = self._equal[before]
             names.pop(bisect.bisect_left(names, name))
             if not names:
                 del self._equal[before]
-        if like is not None:
-            self._bounds += self._room(like)
-            self._likes[name] = like
-            bisect.insort(self._equal.setdefault(like, []), name)
+        if equivalence is not None:
+            self._bounds += self._room(equivalence)
+            self._equivalences[name] = equivalence
+            bisect.insort(self._equal.setdefault(equivalence, []), name)
         (self._odd.discard if self._signatures_by_node.layout(name).fixed else self._odd.add)(name)
 
-    def _room(self, like: _Like) -> int:
+    def _room(self, equivalence: _Equivalence) -> int:
         """Return the most pods that a node has room for."""
-        node_sig, bounds = like
+        node_sig, bounds = equivalence
         most = MOST_PODS_COUNTED if bounds is None else bounds
         return min(node_sig.free // self._least, most) if self._least else most
 
-    def _like(self, name: NodeName, cluster: ClusterState) -> _Like | None:
+    def _equivalence(self, name: NodeName, cluster: ClusterState) -> _Equivalence | None:
         """Return the key of a node's group; None for a node that has no room for a pod of the kind now."""
         node_sig, left = self._signatures_by_node.node_sigs[name], cluster.left.get(name)
         if node_sig.free < self._least or node_filters.lacking(self._wants, left) is not None:
@@ -135,18 +135,20 @@ class CapacityBound:
     """
 
     kind: PodKind
-    simulation: str
+    series: str
     _known: "ref[DeviceSignatures]"
     _key: Hashable
 
     def is_felt(self, cluster: ClusterState) -> bool:
         """Return whether a cluster state has too little room; False where counting does not show it."""
         known = self._known()
-        rack: CandidateNodes | None = known.racks.get(self._key) if known is not None else None
-        if rack is None or cluster.simulation != self.simulation or cluster.is_simulated:
+        candidates: CandidateNodes | None = known.candidate_nodes.get(self._key) if known is not None else None
+        if candidates is None or cluster.series != self.series or cluster.is_what_if:
             return False
         nodes = node_filters.passed(self.kind.members[0], cluster)
-        return (nodes is rack.nodes or nodes == rack.nodes) and rack.is_short(cluster, len(self.kind.members))
+        return (nodes is candidates.nodes or nodes == candidates.nodes) and candidates.is_short(
+            cluster, len(self.kind.members)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,17 +157,17 @@ class CountedGang:
 
     gang: Gang
     cluster: ClusterState
-    rack: CandidateNodes
+    candidates: CandidateNodes
     capacity_bound: CapacityBound
 
     @property
     def is_short(self) -> bool:
         """Return whether there is no room for all of them."""
-        return self.rack.is_short(self.cluster, self.gang.size)
+        return self.candidates.is_short(self.cluster, self.gang.size)
 
-    def thinned(self) -> Gang:
+    def with_candidates_only(self) -> Gang:
         """Return the gang limited to its candidate nodes; the gang itself where no node may be left out."""
-        nodes = self.rack.some(self.cluster, self.gang.size)
+        nodes = self.candidates.some(self.cluster, self.gang.size)
         return (
             self.gang if nodes is None else replace(self.gang, kinds=(replace(self.capacity_bound.kind, nodes=nodes),))
         )
@@ -173,19 +175,21 @@ class CountedGang:
 
 def count(gang: Gang, cluster: ClusterState, known: DeviceSignatures) -> CountedGang | None:
     """Return a gang with its candidate nodes; None if its pods are of several kinds or the cluster state simulated."""
-    if len(gang.kinds) != 1 or gang.shared or cluster.is_simulated:
+    if len(gang.kinds) != 1 or gang.shared or cluster.is_what_if:
         return None
     (kind,) = gang.kinds
     options = [*requests.options(gang.claims)]
     includes_taken = any(option.admin or option.mode is Mode.ALL for option in options)
     plain = not includes_taken and all(option.plain for option in options)
-    key = (cluster.simulation, includes_taken, kind.nodes, kind.devices, plain, tuple(sorted(kind.wants.items())))
-    rack: CandidateNodes | None = known.racks.pop(key, None)
-    if rack is None:
-        rack = CandidateNodes(kind, node_signature.build(known, cluster, includes_taken=includes_taken), counts=plain)
-        if len(known.racks) * (len(kind.nodes) + 1) > MOST_RACKED:
-            del known.racks[next(iter(known.racks))]
-    known.racks[key] = rack
+    key = (cluster.series, includes_taken, kind.nodes, kind.devices, plain, tuple(sorted(kind.wants.items())))
+    candidates: CandidateNodes | None = known.candidate_nodes.pop(key, None)
+    if candidates is None:
+        candidates = CandidateNodes(
+            kind, node_signature.build(known, cluster, includes_taken=includes_taken), counts=plain
+        )
+        if len(known.candidate_nodes) * (len(kind.nodes) + 1) > MOST_CANDIDATES:
+            del known.candidate_nodes[next(iter(known.candidate_nodes))]
+    known.candidate_nodes[key] = candidates
     return CountedGang(
-        gang, cluster, rack, CapacityBound(kind=kind, simulation=cluster.simulation, _known=ref(known), _key=key)
+        gang, cluster, candidates, CapacityBound(kind=kind, series=cluster.series, _known=ref(known), _key=key)
     )

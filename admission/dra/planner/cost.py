@@ -39,12 +39,12 @@ class Pricing:
                 total[meter] = total.get(meter, 0) + amount
         return total
 
-    def of_claim(self, asked: ParsedClaim, picks: Sequence[Pick], units: Sequence[DeviceGroup]) -> Charge:
+    def of_claim(self, parsed_claim: ParsedClaim, picks: Sequence[Pick], units: Sequence[DeviceGroup]) -> Charge:
         """Return what a claim costs."""
         total: dict[MeterName, int] = {}
         marks: set[device_meters.Mark] = set()
         for pick in picks:
-            price = self.of_device(asked.requests[pick.request].options[pick.option], units[pick.at])
+            price = self.of_device(parsed_claim.requests[pick.request].options[pick.option], units[pick.at])
             marks |= price.marks
             for meter, amount in price.amounts:
                 total[meter] = total.get(meter, 0) + amount

@@ -55,10 +55,10 @@ class _Option:
     charge: Charge
 
 
-_Known = dict[NodeSignature, tuple[Match | DeadEnd | Refusal, int]]
+_NodeAnswers = dict[NodeSignature, tuple[Match | DeadEnd | Refusal, int]]
 """By node signature, what kube-scheduler gives there, and how many steps finding it took."""
 
-_Ranked = tuple[int, int, Match, NodeState]
+_RankedNode = tuple[int, int, Match, NodeState]
 """A node's free devices and number, what a pod gets there, and the node's state."""
 
 
@@ -97,7 +97,9 @@ class FirstFitSearch:
         self._moved: defaultdict[NodeState, int] = defaultdict(int)
         self._fits: dict[tuple[int, tuple[int, ...], NodeState], Match | DeadEnd | Refusal | None] = {}
         self._searched: dict[Hashable, Match | DeadEnd | Refusal] = {}
-        self._known: dict[tuple[ParsedClaim, ...], _Known] = self.state.units.memory.setdefault(cluster.profile, {})
+        self._known: dict[tuple[ParsedClaim, ...], _NodeAnswers] = self.state.units.memory.setdefault(
+            cluster.profile, {}
+        )
         self._parsed = device_signatures.parsed_requests
         self._bounds = UpperBounds(gang, self.state, device_signatures)
         self._pricing = Pricing(gang, device_signatures)
@@ -120,21 +122,22 @@ class FirstFitSearch:
         """Search. Raises StepsEndedError."""
         if self._is_dead() or (not self._greedy and self._bounds.are_drained()):
             return self.outcome
-        # The stack has the untried options of every point on the way here; `turned`: whether it ever stepped back.
-        stack, turned = [self._options()], False
+        # The stack has the untried options of every point on the way here; `has_backtracked`: whether it ever stepped
+        # back.
+        stack, has_backtracked = [self._options()], False
         while stack:
             if not any(self._left):
                 self.outcome.done = True
                 return self.outcome
             option = next(stack[-1], None)
             if option is not None:
-                self._budget.spend(self._work(option) if turned else 1)
-                if turned and self._is_disproved():
+                self._budget.spend(self._work(option) if has_backtracked else 1)
+                if has_backtracked and self._is_disproved():
                     self.outcome.shortfall = None
                     return self.outcome
                 self._apply(option)
                 if self._is_dead():
-                    turned = True
+                    has_backtracked = True
                     self._undo_last()
                 else:
                     stack.append(self._options())
@@ -142,7 +145,7 @@ class FirstFitSearch:
             if self._is_final():
                 return self.outcome
             # Everything from this point was tried: the key has all that the rest depends on, so no equal point helps.
-            turned = True
+            has_backtracked = True
             self._failed.add(self._key())
             stack.pop()
             if stack:
@@ -169,7 +172,7 @@ class FirstFitSearch:
 
     def _work(self, option: _Option) -> int:
         """Return the steps for placing a pod: its node's devices and the groups of nodes are evaluated again."""
-        return MOVE + (len(self.state.layouts[option.node].numbers) + len(self.state.groups)) // 4
+        return MOVE_STEPS + (len(self.state.layouts[option.node].numbers) + len(self.state.groups)) // 4
 
     # What may come next.
 
@@ -178,7 +181,7 @@ class FirstFitSearch:
             if not self._left[kind]:
                 continue
             open_ = self._open(kind)
-            ranked, hopeless = self._ranked(kind, open_)
+            ranked, is_unplaceable = self._ranked(kind, open_)
             for _, node, first, node_state in ranked:
                 for found in self._ways(kind, open_, first, node_state):
                     yield _Option(kind, node, found, open_, self._price(kind, open_, found, node_state))
@@ -186,7 +189,7 @@ class FirstFitSearch:
                 self.outcome.dead_end = kind
             # The other kinds are skipped: a hopeless kind is never placed below here, and if the order does not matter
             # every plan can be built with the kinds in this order.
-            if hopeless or self._commuting or self._greedy:
+            if is_unplaceable or self._commuting or self._greedy:
                 return
 
     def _price(self, kind: int, open_: tuple[int, ...], found: Match, node_state: NodeState) -> Charge:
@@ -209,7 +212,7 @@ class FirstFitSearch:
         shared = self._gang.kinds[kind].shared
         return tuple(at for at, number in enumerate(shared) if number is None or allocated[number] is None)
 
-    def _ranked(self, kind: int, open_: tuple[int, ...]) -> tuple[list[_Ranked], bool]:
+    def _ranked(self, kind: int, open_: tuple[int, ...]) -> tuple[list[_RankedNode], bool]:
         """Return one node for each group of equal nodes, the fullest first, and whether the kind is hopeless.
 
         A pod that fits nowhere now fits nowhere later, when less is free. The exceptions are not hopeless: a selector
@@ -219,7 +222,7 @@ class FirstFitSearch:
         shared = self._gang.kinds[kind].shared
         needed = {number for at, number in enumerate(shared) if number is not None and at not in open_}
         final = all(shared[at] is None for at in open_)
-        ranked: list[_Ranked] = []
+        ranked: list[_RankedNode] = []
         for node_state in self.state.groups:
             if needed <= node_state.usable:
                 found = self._fit(kind, open_, node_state)
@@ -420,7 +423,7 @@ class FirstFitSearch:
         return (nodes, -described.devices, kind)
 
 
-MOVE = 24
+MOVE_STEPS = 24
 """Steps for placing a pod, beside those for evaluating devices and groups again."""
 
 

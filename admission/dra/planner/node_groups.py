@@ -75,10 +75,12 @@ class SearchState:
         self._resources = sorted({resource for kind in gang.kinds for resource in kind.wants})
         self._most = self._demanded()
         self._pods = sum(len(kind.members) for kind in gang.kinds)
-        self._one_size = len({frozenset(kind.wants.items()) for kind in gang.kinds}) == 1 and bool(self._resources)
+        self._has_uniform_pods = len({frozenset(kind.wants.items()) for kind in gang.kinds}) == 1 and bool(
+            self._resources
+        )
         self._kinds = self._kinds_of_nodes()
-        self._left: list[dict[str, int] | None] = [self._start_with(cluster.left.get(name)) for name in self.names]
-        self._strangers = {
+        self._left: list[dict[str, int] | None] = [self._initial_left(cluster.left.get(name)) for name in self.names]
+        self._non_local_devices = {
             listed.id
             for layout in self.layouts
             if not layout.fixed
@@ -86,14 +88,14 @@ class SearchState:
             if not listed.local
         }
         self._interned: dict[Hashable, NodeState] = {}
-        self._firsts: defaultdict[NodeState, list[int]] = defaultdict(list)
+        self._heaps: defaultdict[NodeState, list[int]] = defaultdict(list)
         """Per group a heap of its nodes, and of some that have left it."""
         for node in range(len(self.names)):
             signature = self._signature(node)
             self.signatures.append(signature)
             self.groups.setdefault(signature, set()).add(node)
             # Numbers are appended in ascending order, so the list is a heap.
-            self._firsts[signature].append(node)
+            self._heaps[signature].append(node)
 
     def left(self, node: int) -> Mapping[str, int] | None:
         """Return what is left of the resources that the gang requests; None for no limit."""
@@ -101,7 +103,7 @@ class SearchState:
 
     def first(self, signature: NodeState) -> int:
         """Return the first node of a group."""
-        group, nodes = self.groups[signature], self._firsts[signature]
+        group, nodes = self.groups[signature], self._heaps[signature]
         while nodes[0] not in group:
             heappop(nodes)
         return nodes[0]
@@ -109,7 +111,7 @@ class SearchState:
     @property
     def free_shared(self) -> int:
         """How many devices that several nodes see are free."""
-        return sum(not self._usage.is_taken(device) for device in self._strangers)
+        return sum(not self._usage.is_taken(device) for device in self._non_local_devices)
 
     def visible_devices(self, node: int) -> list[int]:
         """Return the places in the node's layout of the devices in its signature, in order."""
@@ -125,7 +127,7 @@ class SearchState:
         """Return for how many more pods resources are left; None for no limit."""
         if signature.left is None:
             return None
-        if self._one_size:
+        if self._has_uniform_pods:
             return signature.left[0]
         return None if not kind.wants else _bounds(kind, dict(zip(self._resources, signature.left, strict=True)))
 
@@ -133,7 +135,7 @@ class SearchState:
         """Return whether resources are left for these pods together. pods: how many of each kind."""
         if signature.left is None:
             return True
-        if self._one_size:
+        if self._has_uniform_pods:
             return sum(pods) <= signature.left[0]
         wanted = [(kind.wants, count) for kind, count in zip(self.gang.kinds, pods, strict=True) if count]
         return all(
@@ -203,7 +205,7 @@ class SearchState:
 
     def _put(self, node: int, signature: NodeState) -> None:
         self.groups.setdefault(signature, set()).add(node)
-        heappush(self._firsts[signature], node)
+        heappush(self._heaps[signature], node)
 
     def _signature(self, node: int) -> NodeState:
         """Return the node's signature; equal ones are one object."""
@@ -228,7 +230,7 @@ class SearchState:
 
     def _counters_left(self, left: Mapping[str, int]) -> tuple[int, ...]:
         """Return what is left of resources, for the signature: the number of pods that fit if all are of one size."""
-        if self._one_size:
+        if self._has_uniform_pods:
             return (min(self._pods, _bounds(self.gang.kinds[0], left)),)
         return tuple(min(left[name], self._most[name]) for name in self._resources)
 
@@ -239,7 +241,7 @@ class SearchState:
             for resource in self._resources
         }
 
-    def _start_with(self, left: Mapping[str, int] | None) -> dict[str, int] | None:
+    def _initial_left(self, left: Mapping[str, int] | None) -> dict[str, int] | None:
         if left is None:
             return None
         return {name: left.get(name, self._most[name] if name == "pods" else 0) for name in self._resources}

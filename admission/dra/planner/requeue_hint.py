@@ -31,8 +31,8 @@ def changed(before: ClusterState, cluster: ClusterState) -> frozenset[NodeName] 
     if (
         before.profile != cluster.profile
         or before.classes is not cluster.classes
-        or before.is_simulated
-        or cluster.is_simulated
+        or before.is_what_if
+        or cluster.is_what_if
     ):
         return None
     found = cluster_state.changed(before, cluster)
@@ -50,15 +50,15 @@ def may_help(
     if nodes is None or len(nodes) > MOST_NODES:
         return True
     shared = _shared(pods)
-    asked: dict[tuple[str, ...], tuple[Claim, ...]] = {}
+    claims_by_key: dict[tuple[str, ...], tuple[Claim, ...]] = {}
     for one in pods:
         own = tuple(claim for claim in one.claims if claim.meta.uid not in shared)
-        asked.setdefault(tuple(claim.spec.equivalence_key for claim in own), own)
+        claims_by_key.setdefault(tuple(claim.spec.equivalence_key for claim in own), own)
     seen = {cluster.profile: cluster, cluster.profile.with_known_bugs(compatibility.AS_OF_1_37): cluster}
     views = [known if known.profile == profile else replace(known, profile=profile) for profile, known in seen.items()]
     return any(
         not own or _is_for_administration(own) or not _is_rejected(own, node, view, selectors)
-        for own in asked.values()
+        for own in claims_by_key.values()
         for least in (_least(own),)
         for node in nodes
         if not own or _may_have(node, least, cluster)

@@ -36,13 +36,13 @@ def consumed(
     needs: Needs, capacities: Mapping[str, Capacity], *, fractional: bool
 ) -> dict[str, Amount] | Unfit | Unrepresentable:
     """Return what a request consumes of every capacity of a device."""
-    asked = dict(needs)
-    for name in asked:
+    requested = dict(needs)
+    for name in requested:
         if name not in capacities:
             return Unfit(f"it has no capacity {name}")
     amounts: dict[str, Amount] = {}
     for name, capacity in capacities.items():
-        amount = _resolved(asked.get(name), capacity, fractional=fractional)
+        amount = _resolved(requested.get(name), capacity, fractional=fractional)
         if isinstance(amount, Unrepresentable):
             return Unrepresentable(f"capacity {name}: {amount.message}")
         if amount < 0:
@@ -56,39 +56,39 @@ def consumed(
     return amounts
 
 
-def _resolved(asked: Fraction | None, capacity: Capacity, *, fractional: bool) -> Fraction | Unrepresentable:
+def _resolved(requested: Fraction | None, capacity: Capacity, *, fractional: bool) -> Fraction | Unrepresentable:
     """Return the amount that a request consumes: the policy's default, or the requested one rounded up by it."""
     policy = capacity.policy
-    if asked is None:
+    if requested is None:
         return capacity.value if policy is None or policy.default is None else policy.default
     if policy is None:
-        return asked
+        return requested
     if policy.range is not None and policy.range.least is not None:
-        return _rounded(asked, policy.range, policy.range.least, fractional=fractional)
-    return next((value for value in policy.values if value >= asked), asked)
+        return _rounded(requested, policy.range, policy.range.least, fractional=fractional)
+    return next((value for value in policy.values if value >= requested), requested)
 
 
-def _rounded(asked: Fraction, span: ValidRange, least: Fraction, *, fractional: bool) -> Fraction | Unrepresentable:
-    if asked < least:
+def _rounded(requested: Fraction, span: ValidRange, least: Fraction, *, fractional: bool) -> Fraction | Unrepresentable:
+    if requested < least:
         return least
     if span.step is None:
-        return asked
+        return requested
     if fractional and _in_thousandths(span):
-        return _stepped(asked, least, span.step, MILLI)
-    if asked > INT64:
-        return Unrepresentable(f"a request of {_short(asked)} is larger than 2^63-1")
-    return _stepped(Fraction(_ceiling(asked)), Fraction(_ceiling(least)), Fraction(_ceiling(span.step)), 1)
+        return _stepped(requested, least, span.step, MILLI)
+    if requested > INT64:
+        return Unrepresentable(f"a request of {_short(requested)} is larger than 2^63-1")
+    return _stepped(Fraction(_ceiling(requested)), Fraction(_ceiling(least)), Fraction(_ceiling(span.step)), 1)
 
 
-def _stepped(asked: Fraction, least: Fraction, step: Fraction, unit: int) -> Fraction | Unrepresentable:
+def _stepped(requested: Fraction, least: Fraction, step: Fraction, unit: int) -> Fraction | Unrepresentable:
     """Return the first of least, least + step, … that suffices. unit: amounts must be whole multiples of 1/unit."""
-    if (asked * unit).denominator != 1:
-        return Unrepresentable(f"a request of {_short(asked)} is no whole number of thousandths")
+    if (requested * unit).denominator != 1:
+        return Unrepresentable(f"a request of {_short(requested)} is no whole number of thousandths")
     if step <= 0:
         return Unrepresentable("its request policy has a step that is not above zero")
-    found = least + step * _ceiling((asked - least) / step)
+    found = least + step * _ceiling((requested - least) / step)
     if found * unit > INT64:
-        return Unrepresentable(f"a request of {_short(asked)}, rounded up to the next step, is larger than 2^63-1")
+        return Unrepresentable(f"a request of {_short(requested)}, rounded up to the next step, is larger than 2^63-1")
     return found
 
 

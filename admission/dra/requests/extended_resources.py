@@ -104,7 +104,7 @@ class Index:
             claim = known.claims.get(key)
             if claim is not None:
                 concerned |= dict.fromkeys(_users(claim))
-                _take_out(key, claim, claims, holders)
+                _remove(key, claim, claims, holders)
         for key in keys:
             claim = snapshot.claims.get(key)
             if claim is not None:
@@ -126,7 +126,7 @@ def _users(claim: Claim) -> set[Uid]:
     return {Uid(uid) for uid in claim.reserved_for}
 
 
-def _take_out(key: str, claim: Claim, claims: dict[Uid, Claim], holders: dict[Uid, tuple[str, ...]]) -> None:
+def _remove(key: str, claim: Claim, claims: dict[Uid, Claim], holders: dict[Uid, tuple[str, ...]]) -> None:
     if claims.get(claim.meta.uid) is claim:
         del claims[claim.meta.uid]
     for user in _users(claim):
@@ -147,7 +147,9 @@ def _made_for(uid: Uid, snapshot: Snapshot, holders: Mapping[Uid, tuple[str, ...
     if pod is not None and not pod.containers:
         return None
     reserved = (snapshot.claims[key] for key in reversed(holders.get(uid, ())))
-    return next((one for one in reserved if (_says_so(one, uid) if pod is None else _is_made_for(one, pod))), None)
+    return next(
+        (one for one in reserved if (_is_annotated_for(one, uid) if pod is None else _is_made_for(one, pod))), None
+    )
 
 
 def _is_made_for(claim: Claim, pod: Pod) -> bool:
@@ -156,7 +158,7 @@ def _is_made_for(claim: Claim, pod: Pod) -> bool:
     return claim.meta.name not in {pod.claim_name(named) for named in pod.claims}
 
 
-def _says_so(claim: Claim, uid: Uid) -> bool:
+def _is_annotated_for(claim: Claim, uid: Uid) -> bool:
     owner = claim.meta.controller
     return claim.meta.annotations.get(ANNOTATION) == "true" and owner is not None and owner.uid == uid
 
@@ -173,10 +175,12 @@ def _requests(resource: str, containers: Sequence[Container], device_class: str)
     containers that start after it; of what init containers need beyond that, only the largest part is requested.
     """
     needs = [dict(container.requests).get(resource, 0) for container in containers]
-    lasting = [need if c.stage is not Stage.INIT else 0 for need, c in zip(needs, containers, strict=True)]
-    found = [_request(at, count, resource, containers, device_class) for at, count in enumerate(lasting) if count]
+    permanent = [
+        need if container.stage is not Stage.INIT else 0 for need, container in zip(needs, containers, strict=True)
+    ]
+    found = [_request(at, count, resource, containers, device_class) for at, count in enumerate(permanent) if count]
     extra = {
-        at: need - sum(lasting[at:])
+        at: need - sum(permanent[at:])
         for at, (need, container) in enumerate(zip(needs, containers, strict=True))
         if container.stage is Stage.INIT
     }

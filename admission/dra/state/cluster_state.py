@@ -66,12 +66,12 @@ class ClusterState:
     """The cluster as the allocator sees it.
 
     profile: of the kube-scheduler that decides there. taken: allocated or planned devices, with their holder. shares:
-    of devices that several claims may use. pinned: by `key_of`, planned claims not yet seen allocated, with the
-    nodes of their waiting pods. users: by claim UID, the pods of the gang that use it. conflicted: planned claims whose
+    of devices that several claims may use. pinned: by `key_of`, planned claims not yet seen allocated, with the nodes
+    of their waiting pods. users: by claim UID, the pods of the gang that use it. conflicted: planned claims whose
     devices went to other claims. pending: by node, in the order of opened gates, pods whose planned claims are pending.
-    is_simulated: whether less is in use than in the cluster. simulation: name of a series of similar simulated states;
-    empty for the observed one. slices, tainted, sources: inputs of the rest, for the next state; None while use that
-    depends on slices is planned but not seen. kept: results per claim and node. token: identity of this state.
+    is_what_if: whether this is a single what-if state, which no other follows. series: name of a series of what-if
+    states; empty for the observed one. slices, tainted, sources: inputs of the rest, for the next state; None while use
+    that depends on slices is planned but not seen. kept: results per claim and node. token: identity of this state.
     journal, place: the change log shared with its predecessors, and its position there.
     """
 
@@ -86,8 +86,8 @@ class ClusterState:
     users: Mapping[Uid, frozenset[Uid]] = field(default_factory=dict)
     conflicted: tuple[Conflicted, ...] = ()
     pending: Mapping[NodeName, tuple[PendingAllocation, ...]] = field(default_factory=dict)
-    is_simulated: bool = False
-    simulation: str = ""
+    is_what_if: bool = False
+    series: str = ""
     slices: Slices | None = None
     tainted: TaintedSlices | None = None
     sources: "Sources | None" = None
@@ -155,18 +155,18 @@ def build(
     in_use = before is not None and before.sources is not None and before.sources.same(sources)
     if before is not None and in_use and before.tainted is tainted:
         return before
-    slices, node_inventories = _laid_out(snapshot, tainted, profile, before)
+    slices, node_inventories = _node_inventories(snapshot, tainted, profile, before)
     if before is not None and in_use:
         cluster = replace(before, node_inventories=node_inventories, slices=slices, tainted=tainted)
         if cluster.kept.counted_for is before.token:
             cluster.kept.counted_for = cluster.token
-        return follow(before, cluster, _reshelved(before, cluster))
+        return follow(before, cluster, _reindexed_nodes(before, cluster))
     by_uid = claims if claims is not None else extended_resources.index_claims(snapshot)
     kept = before.kept if before is not None else IncrementalUsage()
     counted = kept.count(snapshot, placements, by_uid, profile.features)
     use = _Use(dict(counted.taken), {device: list(found) for device, found in counted.shares.items()})
     unseen = counted.unseen
-    by_uid = {**by_uid, **{claim.meta.uid: claim for claim in _unmade(snapshot, unseen, by_uid)}} if unseen else by_uid
+    by_uid = {**by_uid, **{claim.meta.uid: claim for claim in _absent(snapshot, unseen, by_uid)}} if unseen else by_uid
     pinned = _pinned(placements, unseen, by_uid)
     conflicted = _add_planned(use, unseen, by_uid, pinned, slices, profile.features)
     cluster = ClusterState(
@@ -189,7 +189,7 @@ def build(
     return _following(before, cluster, counted, use.added)
 
 
-def _laid_out(
+def _node_inventories(
     snapshot: Snapshot, tainted: TaintedSlices, profile: SchedulerProfile, before: ClusterState | None
 ) -> tuple[Slices, Mapping[NodeName, NodeInventory]]:
     """Return the slices and the inventory of every node; the same objects as before if nothing changed."""
@@ -197,7 +197,7 @@ def _laid_out(
     if before is not None and known is not None and before.nodes is snapshot.nodes:
         return known, before.node_inventories
     slices = known or Slices(tainted.slices.values(), profile, before.slices if before is not None else None)
-    return slices, node_index.build(snapshot.nodes, slices, tainted.slices, _shelved(before))
+    return slices, node_index.build(snapshot.nodes, slices, tainted.slices, _node_index(before))
 
 
 def changed(before: ClusterState, cluster: ClusterState) -> frozenset[NodeName] | None:
@@ -243,25 +243,25 @@ def granted(
     for place in plan.pods:
         for claim in place.claims:
             key = claim.uid or Uid(claim.claim)
-            pinned[key] = pinned.get(key, _NOWHERE) | {place.node}
+            pinned[key] = pinned.get(key, _NO_NODES) | {place.node}
             use.add(plan.uses.get(key, ()), Holder(claim=claim.claim, gang=gang))
         left[place.node] = incremental.less(left.get(place.node), pods[place.uid].requests)
         for uid in claims.get(place.uid, ()):
-            users[uid] = users.get(uid, _NOBODY) | {place.uid}
+            users[uid] = users.get(uid, _NO_PODS) | {place.uid}
             if uid in pinned:
                 pinned[uid] |= {place.node}
     after = replace(use.on(cluster), left=left, pinned=pinned, users=users)
-    return follow(cluster, after, seeing(cluster, use.added).union(place.node for place in plan.pods))
+    return follow(cluster, after, nodes_of(cluster, use.added).union(place.node for place in plan.pods))
 
 
-def also(cluster: ClusterState, given: Iterable[DeviceUse], holder: Holder) -> ClusterState:
+def with_devices(cluster: ClusterState, given: Iterable[DeviceUse], holder: Holder) -> ClusterState:
     """Return the cluster state with more devices in use."""
     use = _Use.from_cluster(cluster)
     use.add(given, holder)
-    return follow(cluster, use.on(cluster), seeing(cluster, use.added))
+    return follow(cluster, use.on(cluster), nodes_of(cluster, use.added))
 
 
-def using(
+def with_usage(
     cluster: ClusterState,
     use: tuple[Mapping[DeviceId, Holder], Mapping[DeviceId, tuple[Shared, ...]]],
     left: Left,
@@ -301,23 +301,23 @@ class _Use:
         return replace(cluster, taken=self.taken, shares=shares)
 
     def add(self, uses: Iterable[DeviceUse], holder: Holder) -> None:
-        for each in uses:
-            self.added.add(each.device)
-            if each.shared:
-                self.shares.setdefault(each.device, []).append(Shared(each.share, holder))
+        for use_ in uses:
+            self.added.add(use_.device)
+            if use_.shared:
+                self.shares.setdefault(use_.device, []).append(Shared(use_.share, holder))
             else:
-                self.taken[each.device] = holder
+                self.taken[use_.device] = holder
 
     def leaves(self, uses: Sequence[DeviceUse], slices: Slices) -> bool:
         """Return whether all of these uses fit beside those in use."""
-        if any(each.device in self.taken for each in uses):
+        if any(use_.device in self.taken for use_ in uses):
             return False
-        for each in uses:
-            device = slices.device(each.device) if each.shared else None
-            if device is not None and not self._has_room(device, each):
+        for use_ in uses:
+            device = slices.device(use_.device) if use_.shared else None
+            if device is not None and not self._has_room(device, use_):
                 return False
-        pools = {(each.device.driver, each.device.pool) for each in uses}
-        given = {each.device for each in uses}
+        pools = {(use_.device.driver, use_.device.pool) for use_ in uses}
+        given = {use_.device for use_ in uses}
         return all(self._has_counters(slices.counter_set(pool), given) for pool in sorted(pools) if slices.draws(pool))
 
     def _has_room(self, device: Device, device_use: DeviceUse) -> bool:
@@ -337,7 +337,7 @@ class _Use:
         return all(amount >= 0 for amount in counter_set.available(in_use))
 
 
-def seeing(cluster: ClusterState, devices: Iterable[DeviceId], pools: Iterable[PoolId] = ()) -> frozenset[NodeName]:
+def nodes_of(cluster: ClusterState, devices: Iterable[DeviceId], pools: Iterable[PoolId] = ()) -> frozenset[NodeName]:
     """Return the nodes that see these devices, or these pools."""
     wanted = {(device.driver, device.pool) for device in devices}.union(pools)
     if not wanted:
@@ -356,7 +356,7 @@ def _differing(before: ClusterState, cluster: ClusterState) -> frozenset[NodeNam
     if cluster.shares or before.shares:
         both = cluster.shares.keys() | before.shares.keys()
         devices |= {device for device in both if cluster.shares.get(device) != before.shares.get(device)}
-    return _reshelved(before, cluster) | seeing(cluster, devices) | _changed(before.left, cluster.left)
+    return _reindexed_nodes(before, cluster) | nodes_of(cluster, devices) | _changed(before.left, cluster.left)
 
 
 def _following(
@@ -381,7 +381,7 @@ def _moved(
     if cluster.shares or before.shares:
         differing |= {one for one in devices if before.shares.get(one) != cluster.shares.get(one)}
     left = {name for name in nodes if name in cluster.left and before.left.get(name) != cluster.left[name]}
-    return _reshelved(before, cluster) | seeing(cluster, differing) | left
+    return _reindexed_nodes(before, cluster) | nodes_of(cluster, differing) | left
 
 
 def _changed(before: Mapping[K, object], now: Mapping[K, object]) -> set[K]:
@@ -391,16 +391,16 @@ def _changed(before: Mapping[K, object], now: Mapping[K, object]) -> set[K]:
     return set() if same else {k for k, value in now.items() if (old := known(k)) is not value and old != value}
 
 
-def _shelved(before: ClusterState | None) -> NodeIndex | None:
+def _node_index(before: ClusterState | None) -> NodeIndex | None:
     if before is None or before.slices is None or before.tainted is None:
         return None
     return NodeIndex(before.nodes, before.node_inventories, before.slices, before.tainted.slices)
 
 
-def _reshelved(before: ClusterState, cluster: ClusterState) -> frozenset[NodeName]:
+def _reindexed_nodes(before: ClusterState, cluster: ClusterState) -> frozenset[NodeName]:
     """Return the nodes that see other devices, or a pool that began or ceased to be `vanished`."""
     nodes = changed_keys(before.node_inventories, cluster.node_inventories)
-    return frozenset(nodes) | seeing(cluster, (), before.vanished ^ cluster.vanished)
+    return frozenset(nodes) | nodes_of(cluster, (), before.vanished ^ cluster.vanished)
 
 
 def _add_planned(  # noqa: PLR0917 - what a plan was made of
@@ -433,7 +433,7 @@ def _add_planned(  # noqa: PLR0917 - what a plan was made of
     return tuple(conflicted)
 
 
-def _unmade(snapshot: Snapshot, placements: Iterable[Placement], seen: Collection[Uid]) -> Iterable[Claim]:
+def _absent(snapshot: Snapshot, placements: Iterable[Placement], seen: Collection[Uid]) -> Iterable[Claim]:
     """Yield the claims for extended resources that kube-scheduler has still to create for granted pods."""
     held = (uid for placement in placements for uid in placement.holdings)
     unmade = {uid for uid in held if names.is_extended_claim(uid) and uid not in seen}
@@ -460,7 +460,7 @@ def _pinned(
         for seat in placement.seats.values():
             for uid in seat.claims:
                 if uid in open_:
-                    found[uid] = found.get(uid, _NOWHERE) | {seat.node}
+                    found[uid] = found.get(uid, _NO_NODES) | {seat.node}
     return found
 
 
@@ -491,8 +491,8 @@ def _pending(
     return {node: tuple(pods) for node, pods in found.items()}
 
 
-_NOWHERE: frozenset[NodeName] = frozenset()
-_NOBODY: frozenset[Uid] = frozenset()
+_NO_NODES: frozenset[NodeName] = frozenset()
+_NO_PODS: frozenset[Uid] = frozenset()
 
 
 def _seen(claim: Claim | None) -> bool:

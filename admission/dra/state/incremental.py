@@ -71,19 +71,19 @@ class _Changes(NamedTuple):
     now: Sequence[Placement]
 
 
-class _Seen:
+class _ClaimPayers:
     """The gangs that pay for claims, and the placements whose claims are not all observed as allocated."""
 
     def __init__(self) -> None:
         self._held: dict[Uid, Placement] = {}
         """The placement that pays for a claim, by the claim's UID in the ledger."""
-        self._made: dict[Uid, GangUid] = {}
+        self._extended: dict[Uid, GangUid] = {}
         """The gangs of claims for extended resources, which the ledger names by pod: any new claim may be one."""
         self.payers: dict[Uid, str] = {}
         """The gangs that pay for claims, by the claims' real UIDs."""
-        self._made_payers: dict[Uid, str] = {}
+        self._extended_payers: dict[Uid, str] = {}
         """The part of `payers` for claims that the ledger names by pod."""
-        self._doubtful: set[GangUid] = set()
+        self._to_check: set[GangUid] = set()
         self._unseen: set[GangUid] = set()
 
     def refresh(self, changes: _Changes, renewed: Iterable[Claim], by_uid: Mapping[Uid, Claim]) -> set[str]:
@@ -92,36 +92,36 @@ class _Seen:
         for placement in changes.before:
             for uid in placement.holdings:
                 self._held.pop(uid, None)
-                self._made.pop(uid, None)
+                self._extended.pop(uid, None)
         for placement in changes.now:
             for uid in placement.holdings:
                 self._held[uid] = placement
                 if names.is_extended_claim(uid):
-                    self._made[uid] = placement.gang_uid
-        self._doubtful.update(changes.gangs, self._made.values())
+                    self._extended[uid] = placement.gang_uid
+        self._to_check.update(changes.gangs, self._extended.values())
         uids.update(claim.meta.uid for claim in renewed)
         for claim in renewed:
             payer = self._held.get(claim.meta.uid)
             if payer is not None:
-                self._doubtful.add(payer.gang_uid)
-        made = {by_uid[uid].meta.uid: self._held[uid].gang for uid in self._made if uid in by_uid}
-        uids.update(self._made_payers, made)
+                self._to_check.add(payer.gang_uid)
+        extended = {by_uid[uid].meta.uid: self._held[uid].gang for uid in self._extended if uid in by_uid}
+        uids.update(self._extended_payers, extended)
         before = {uid: self.payers.pop(uid) for uid in uids if uid in self.payers}
-        after = {uid: self._held[uid].gang for uid in uids if uid in self._held and uid in by_uid} | made
-        self._made_payers = made
+        after = {uid: self._held[uid].gang for uid in uids if uid in self._held and uid in by_uid} | extended
+        self._extended_payers = extended
         self.payers |= after
-        different = {uid for uid in before.keys() | after.keys() if before.get(uid) != after.get(uid)}
-        return {by_uid[uid].meta.key for uid in different if uid in by_uid}
+        changed_uids = {uid for uid in before.keys() | after.keys() if before.get(uid) != after.get(uid)}
+        return {by_uid[uid].meta.key for uid in changed_uids if uid in by_uid}
 
     def unseen(self, placements: Mapping[GangUid, Placement], by_uid: Mapping[Uid, Claim]) -> list[Placement]:
         """Return the placements with a claim that is not observed as allocated, in their order."""
-        for gang in self._doubtful:
+        for gang in self._to_check:
             placement = placements.get(gang)
             if placement is None or all(_is_allocated(by_uid.get(uid)) for uid in placement.holdings):
                 self._unseen.discard(gang)
             else:
                 self._unseen.add(gang)
-        self._doubtful.clear()
+        self._to_check.clear()
         return [placement for gang, placement in placements.items() if gang in self._unseen] if self._unseen else []
 
 
@@ -219,7 +219,7 @@ class _NodeCapacities:
         self, nodes: Mapping[NodeName, Node], pods: Mapping[Uid, Pod], changes: _Changes
     ) -> Mapping[NodeName, _Left]:
         """Return what is left of every node."""
-        moved = {*changed(self._pods, pods), *self._reseated(changes)}
+        moved = {*changed(self._pods, pods), *self._update_seats(changes)}
         dirty = {*changed(self._nodes, nodes)}
         for uid in moved:
             dirty.update(self._move(uid, pods.get(uid)))
@@ -229,7 +229,7 @@ class _NodeCapacities:
             self._left = {name: again[name] if name in again else self._left[name] for name in nodes}
         return self._left
 
-    def _reseated(self, changes: _Changes) -> Iterator[Uid]:
+    def _update_seats(self, changes: _Changes) -> Iterator[Uid]:
         for placement in changes.before:
             for uid in _pods_of(placement):
                 self._seats[uid].pop(placement.gang_uid, None)
@@ -270,7 +270,7 @@ class IncrementalUsage:
 
     _placements: Mapping[GangUid, Placement] = field(default_factory=dict)
     _claims: Mapping[str, Claim] = field(default_factory=dict)
-    _seen: _Seen = field(default_factory=_Seen)
+    _seen: _ClaimPayers = field(default_factory=_ClaimPayers)
     _devices: _Devices = field(default_factory=_Devices)
     _bounds: _NodeCapacities = field(default_factory=_NodeCapacities)
     _users: Inverted[Placement, Uid, Uid] = field(default_factory=lambda: Inverted(claim_users))
@@ -292,7 +292,7 @@ class IncrementalUsage:
 
     def _forget(self) -> None:
         self._placements, self._claims, self.counted_for = {}, {}, None
-        self._seen, self._devices, self._bounds = _Seen(), _Devices(), _NodeCapacities()
+        self._seen, self._devices, self._bounds = _ClaimPayers(), _Devices(), _NodeCapacities()
         self._users = Inverted(claim_users)
 
     def _counted(

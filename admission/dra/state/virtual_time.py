@@ -53,11 +53,11 @@ class VirtualCluster:
                 seers.setdefault(pool, []).append(name)
         self._seers = {pool: tuple(nodes) for pool, nodes in seers.items()}
 
-    def move(self, *, came: Iterable[RunningGang] = (), went: Iterable[RunningGang] = ()) -> None:
+    def move(self, *, arrived: Iterable[RunningGang] = (), departed: Iterable[RunningGang] = ()) -> None:
         """Add the usage of some gangs, and remove that of others, which were added before."""
         taken, shares, left = self._taken, self._shares, self._left
         where: set[NodeName] = set()
-        for running_gang, times in (*((one, -1) for one in went), *((one, 1) for one in came)):
+        for running_gang, times in (*((one, -1) for one in departed), *((one, 1) for one in arrived)):
             for holder, uses in running_gang.uses:
                 for use in uses:
                     _put(taken, shares, use, holder, times)
@@ -67,7 +67,7 @@ class VirtualCluster:
                 if before is not None:
                     left[node] = {name: amount - times * requests.get(name, 0) for name, amount in before.items()}
                     where.add(node)
-        self.cluster = cluster_state.using(self.cluster, (taken, shares), left, frozenset(where))
+        self.cluster = cluster_state.with_usage(self.cluster, (taken, shares), left, frozenset(where))
 
 
 def _put(

@@ -30,7 +30,7 @@ Labels = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class CandidateNode:
     """A node to which some pod may go. likeness: equal for nodes that nothing the searches read tells apart."""
 
     name: NodeName
@@ -41,7 +41,7 @@ class Seen:
 PARTS = (64, 8, 1)
 """Divisors of the budget for one domain: in the first round, the second one and the last one."""
 
-_REPORTED = (Kind.FATAL, Kind.INFEASIBLE, Kind.UNPRICED, Kind.POOL_INCOMPLETE, Kind.OVER_QUOTA, Kind.NO_DOMAIN)
+_REPORT_ORDER = (Kind.FATAL, Kind.INFEASIBLE, Kind.UNPRICED, Kind.POOL_INCOMPLETE, Kind.OVER_QUOTA, Kind.NO_DOMAIN)
 """Kinds of answers by rank: of the answers of several domains the one of the highest rank is reported."""
 
 
@@ -76,36 +76,36 @@ class Scope:
         return " and ".join(self.labels)
 
     @property
-    def them(self) -> str:
+    def pods_text(self) -> str:
         """Return the name of the gang or subgroup in messages."""
         return f"subgroup {self.subgroup}" if self.subgroup else "the gang"
 
 
-def seen(gang: Gang, cluster: ClusterState, *known: DeviceSignatures) -> list[Seen]:
+def candidate_nodes(gang: Gang, cluster: ClusterState, *known: DeviceSignatures) -> list[CandidateNode]:
     """Return the nodes to which pods of a gang may go. known: the device signatures of all searches over them."""
     states = [SearchState(gang, cluster, device_signatures) for device_signatures in dict.fromkeys(known)]
     signatures = zip(*(state.signatures for state in states), strict=True)
-    return [Seen(name, own[0], own) for name, own in zip(states[0].names, signatures, strict=True)]
+    return [CandidateNode(name, own[0], own) for name, own in zip(states[0].names, signatures, strict=True)]
 
 
-def build(scope: Scope, nodes: Iterable[Seen], cluster: ClusterState) -> list[Domain]:
+def build(scope: Scope, nodes: Iterable[CandidateNode], cluster: ClusterState) -> list[Domain]:
     """Return the domains among some nodes, those with the fewest free devices first, so that large ones stay whole."""
-    members: dict[str, list[Seen]] = {}
+    members: dict[str, list[CandidateNode]] = {}
     for node in nodes:
         value = value_of(cluster.nodes[node.name], scope.labels)
         if value is not None:
             members.setdefault(value, []).append(node)
-    found = [
+    domains = [
         Domain(
             labels=scope.labels,
             value=value,
-            nodes=frozenset(node.name for node in own),
-            free=sum(node.signature.free for node in own),
-            likeness=_likeness(own, scope.inner, cluster),
+            nodes=frozenset(node.name for node in members_),
+            free=sum(node.signature.free for node in members_),
+            likeness=_likeness(members_, scope.inner, cluster),
         )
-        for value, own in members.items()
+        for value, members_ in members.items()
     ]
-    return sorted(found, key=lambda domain: (domain.free, domain.value))
+    return sorted(domains, key=lambda domain: (domain.free, domain.value))
 
 
 def value_of(node: Node, labels: Labels) -> str | None:
@@ -115,24 +115,24 @@ def value_of(node: Node, labels: Labels) -> str | None:
     return "/".join(known) if len(known) == len(values) else None
 
 
-def _likeness(nodes: Sequence[Seen], inner: Collection[Labels], cluster: ClusterState) -> Hashable:
+def _likeness(nodes: Sequence[CandidateNode], inner: Collection[Labels], cluster: ClusterState) -> Hashable:
     """Return a key that is equal for equal domains.
 
     Without inner labels it counts the domain's nodes by likeness; with one, its inner domains by their counted nodes.
     Inner domains of several labels may overlap in any way, so then no two domains are equal.
     """
     if not inner:
-        return counted(node.likeness for node in nodes)
+        return multiset(node.likeness for node in nodes)
     if len(inner) > 1:
         return frozenset(node.name for node in nodes)
     (labels,) = inner
     parts: dict[str | None, list[Hashable]] = {}
     for node in nodes:
         parts.setdefault(value_of(cluster.nodes[node.name], labels), []).append(node.likeness)
-    return counted((value is not None, counted(own)) for value, own in parts.items())
+    return multiset((value is not None, multiset(likenesses)) for value, likenesses in parts.items())
 
 
-def counted(things: Iterable[Hashable]) -> Hashable:
+def multiset(things: Iterable[Hashable]) -> Hashable:
     """Return how many there are of each thing, in no order."""
     return frozenset(Counter(things).items())
 
@@ -142,54 +142,56 @@ def within(gang: Gang, nodes: frozenset[NodeName]) -> Gang:
     return replace(gang, kinds=tuple(replace(kind, nodes=kind.nodes & nodes) for kind in gang.kinds))
 
 
-def together(
+def search_in_one(
     scope: Scope, gang: Gang, cluster: ClusterState, known: DeviceSignatures, *, steps: int, search: Search
 ) -> Plan | NoPlan:
     """Place all pods in one domain, or return why none takes them.
 
     If other pods of the scope have nodes already, only the domain of these nodes is tried.
     """
-    found = build(scope, seen(gang, cluster, known), cluster)
-    home = _home(scope, cluster)
-    return lost(scope, gang.size, found, cluster) or _searched(scope, gang, found, home, steps, search)
+    found = build(scope, candidate_nodes(gang, cluster, known), cluster)
+    colocation = _colocation(scope, cluster)
+    return no_domain(scope, gang.size, found, cluster) or _search_each(scope, gang, found, colocation, steps, search)
 
 
-def at_home(scope: Scope, found: Sequence[Domain], cluster: ClusterState) -> list[Domain]:
+def colocated(scope: Scope, found: Sequence[Domain], cluster: ClusterState) -> list[Domain]:
     """Return the domains where the other pods of the scope are; all domains if no other pod has a node."""
-    home = _home(scope, cluster)
-    return [domain for domain in found if not home or domain.value in home]
+    colocation = _colocation(scope, cluster)
+    return [domain for domain in found if not colocation or domain.value in colocation]
 
 
-Home = Mapping[str | None, Sequence[NodeName]]
+Colocation = Mapping[str | None, Sequence[NodeName]]
 """By domain, the nodes where other pods of the scope are already; None for nodes without the label."""
 
 
-def _home(scope: Scope, cluster: ClusterState) -> Home:
+def _colocation(scope: Scope, cluster: ClusterState) -> Colocation:
     """Return where other pods of the scope are. A deleted node is left out, since its pods are gone as well."""
-    home: dict[str | None, list[NodeName]] = {}
+    colocation: dict[str | None, list[NodeName]] = {}
     for name in sorted(scope.colocated_with):
         if name in cluster.nodes:
-            home.setdefault(value_of(cluster.nodes[name], scope.labels), []).append(name)
-    return home
+            colocation.setdefault(value_of(cluster.nodes[name], scope.labels), []).append(name)
+    return colocation
 
 
-def lost(scope: Scope, pods: int, found: Sequence[Domain], cluster: ClusterState) -> NoPlan | None:
+def no_domain(scope: Scope, pods: int, found: Sequence[Domain], cluster: ClusterState) -> NoPlan | None:
     """Return why there is no domain to search; None if there is one."""
-    label, them, home = scope.label, scope.them, _home(scope, cluster)
+    label, pods_text, colocation = scope.label, scope.pods_text, _colocation(scope, cluster)
     missing = next((name for name in scope.labels if not _is_known(name, cluster)), None)
-    if len(home) > 1 or None in home:
-        where = " and ".join(_said(value, nodes[0]) for value, nodes in sorted(home.items(), key=str))
+    if len(colocation) > 1 or None in colocation:
+        where = " and ".join(_domain_text(value, nodes[0]) for value, nodes in sorted(colocation.items(), key=str))
         message = (
-            f"other pods of {them} are already in {where}, so that nobody can be in one domain of {label} with all of"
-            " them; mend the label, or let the gang end and start anew"
+            f"other pods of {pods_text} are already in {where}, so that nobody can be in one domain of {label} with all"
+            " of them; mend the label, or let the gang end and start anew"
         )
     elif missing is not None:
         message = f"no node has the label {missing}; label the nodes, or name a label that they have"
     elif not found:
-        message = f"no node where a pod of {them} may go has the label {label}"
-    elif home and not any(domain.value in home for domain in found):
-        (value,) = home
-        message = f"other pods of {them} are already in {label} {value}, and no pod that waits may go to a node there"
+        message = f"no node where a pod of {pods_text} may go has the label {label}"
+    elif colocation and not any(domain.value in colocation for domain in found):
+        (value,) = colocation
+        message = (
+            f"other pods of {pods_text} are already in {label} {value}, and no pod that waits may go to a node there"
+        )
     else:
         return None
     return NoPlan(kind=Kind.NO_DOMAIN, message=message, details=_details(scope, len(found), pods))
@@ -204,33 +206,35 @@ def _details(scope: Scope, domains: int, pods: int) -> dict[str, Detail]:
     return reported | ({"subgroup": scope.subgroup} if scope.subgroup else {})
 
 
-def _said(value: str | None, node: NodeName) -> str:
+def _domain_text(value: str | None, node: NodeName) -> str:
     return f"{value} (node {node})" if value is not None else f"none (node {node}, which lacks the label)"
 
 
-def _searched(  # noqa: PLR0917 - the same
-    scope: Scope, gang: Gang, found: Sequence[Domain], home: Home, steps: int, search: Search
+def _search_each(  # noqa: PLR0917 - the same
+    scope: Scope, gang: Gang, found: Sequence[Domain], colocation: Colocation, steps: int, search: Search
 ) -> Plan | NoPlan:
     """Search one domain after the other, in rounds with growing parts of the budget."""
-    wanted = [domain for domain in found if not home or domain.value in home]
-    wanted.sort(key=lambda domain: domain.value != scope.first)
+    allowed = [domain for domain in found if not colocation or domain.value in colocation]
+    allowed.sort(key=lambda domain: domain.value != scope.first)
     # Of equal domains one is enough: the gang is limited to the domain's nodes, and these are equal.
-    unlike: dict[Hashable, Domain] = {}
-    for domain in wanted:
-        unlike.setdefault(domain.likeness, domain)
-    left, answers, spent = list(unlike.values()), dict[str, NoPlan](), 0
+    representatives: dict[Hashable, Domain] = {}
+    for domain in allowed:
+        representatives.setdefault(domain.likeness, domain)
+    unfinished, answers, spent = list(representatives.values()), dict[str, NoPlan](), 0
     for part in PARTS:
         share = max(2 * gang.size, steps // part)
-        for domain in left:
+        for domain in unfinished:
             if spent < steps:
                 answer = search(within(gang, domain.nodes), min(share, steps - spent))
                 spent += answer.steps
                 if isinstance(answer, Plan):
                     return replace(answer, steps=spent)
                 answers[domain.value] = answer
-        left = [domain for domain in left if domain.value not in answers or _has_ended(answers[domain.value])]
-    reported = _Explanation(scope=scope, domains=len(wanted), pods=gang.size, is_home=bool(home))
-    return replace(reported.ended(steps) if left else reported.nearest(answers), steps=spent)
+        unfinished = [
+            domain for domain in unfinished if domain.value not in answers or _has_ended(answers[domain.value])
+        ]
+    reported = _Explanation(scope=scope, domains=len(allowed), pods=gang.size, is_colocated=bool(colocation))
+    return replace(reported.ended(steps) if unfinished else reported.nearest(answers), steps=spent)
 
 
 def _has_ended(answer: NoPlan) -> bool:
@@ -244,32 +248,33 @@ class _Explanation:
     scope: Scope
     domains: int
     pods: int
-    is_home: bool
+    is_colocated: bool
 
     @property
-    def them(self) -> str:
+    def pods_text(self) -> str:
         if self.scope.subgroup:
-            return f"{self.scope.them} as a whole, {self.pods} pod{'' if self.pods == 1 else 's'}"
+            return f"{self.scope.pods_text} as a whole, {self.pods} pod{'' if self.pods == 1 else 's'}"
         return "its pod" if self.pods == 1 else f"all {self.pods} pods together"
 
     def nearest(self, answers: Mapping[str, NoPlan]) -> NoPlan:
         """Return the answer of the domain that came nearest: by rank of its kind, then by pods placed."""
         _, value, reported = max(
-            ((_REPORTED.index(one.kind), one.placed, at), value, one) for at, (value, one) in enumerate(answers.items())
+            ((_REPORT_ORDER.index(one.kind), one.placed, at), value, one)
+            for at, (value, one) in enumerate(answers.items())
         )
         label = self.scope.label
         details = {**reported.details, **_details(self.scope, self.domains, self.pods), "domain": value}
         if reported.kind is Kind.OVER_QUOTA:
             # The caller recognizes a shortfall by its message, so that stays unchanged.
             return replace(reported, details=details)
-        if self.is_home:
+        if self.is_colocated:
             more = "one more pod" if self.pods == 1 else f"{self.pods} more pods"
-            message = f"{label} {value}, where other pods of {self.scope.them} are already, does not take {more}"
+            message = f"{label} {value}, where other pods of {self.scope.pods_text} are already, does not take {more}"
         elif self.domains == 1:
-            message = f"the only domain of {label}, {value}, does not take {self.them}"
+            message = f"the only domain of {label}, {value}, does not take {self.pods_text}"
         else:
             near = f"{value} comes nearest, with places for {reported.placed}"
-            message = f"none of {self.domains} domains of {label} takes {self.them}; {near}"
+            message = f"none of {self.domains} domains of {label} takes {self.pods_text}; {near}"
         return replace(
             reported, message=f"{message}: {reported.message}", details={**details, "placed": reported.placed}
         )
@@ -277,8 +282,8 @@ class _Explanation:
     def ended(self, steps: int) -> NoPlan:
         """Return that some domains were not searched to the end."""
         message = (
-            f"neither a domain of {self.scope.label} that takes {self.them} nor a proof that there is none was found in"
-            f" {steps} steps"
+            f"neither a domain of {self.scope.label} that takes {self.pods_text} nor a proof that there is none was"
+            f" found in {steps} steps"
         )
         details = _details(self.scope, self.domains, self.pods)
         return NoPlan(kind=Kind.STEPS_ENDED, message=message, details={**details, "steps": steps})

@@ -33,10 +33,10 @@ def placed(
 ) -> Plan | NoPlan:
     """Place a gang with its preferences if possible, else with its requirements only."""
     first, *fewer = _attempts(topology)
-    refused = answer = _tried(first, gang, cluster, known, steps, searches)
+    refused = answer = _attempt(first, gang, cluster, known, steps, searches)
     for attempt in fewer:
         if isinstance(answer, NoPlan):
-            answer = _tried(attempt, gang, cluster, known, steps, searches)
+            answer = _attempt(attempt, gang, cluster, known, steps, searches)
     if isinstance(answer, Plan) and isinstance(refused, NoPlan):
         return replace(answer, apart=refused.message)
     return answer
@@ -109,13 +109,13 @@ def _attempts(topology: Topology) -> Iterator[Attempt]:
             for name, own in topology.subgroups
             if (labels := own.labels(preferring=parts))
         )
-        attempt = Attempt(gang=_of_gang(topology, scopes, preferring=whole), subgroups=scopes)
+        attempt = Attempt(gang=_gang_scope(topology, scopes, preferring=whole), subgroups=scopes)
         if attempt not in known:
             known.append(attempt)
             yield attempt
 
 
-def _of_gang(topology: Topology, scopes: tuple[Scope, ...], *, preferring: bool) -> Scope | None:
+def _gang_scope(topology: Topology, scopes: tuple[Scope, ...], *, preferring: bool) -> Scope | None:
     own: Colocation = topology.gang
     labels = own.labels(preferring=preferring)
     if not labels:
@@ -125,7 +125,7 @@ def _of_gang(topology: Topology, scopes: tuple[Scope, ...], *, preferring: bool)
     return Scope(labels=labels, inner=frozenset(inner), colocated_with=own.colocated_with, first=topology.first)
 
 
-def _tried(  # noqa: PLR0917 - the same
+def _attempt(  # noqa: PLR0917 - the same
     attempt: Attempt, gang: Gang, cluster: ClusterState, known: DeviceSignatures, steps: int, searches: Searches
 ) -> Plan | NoPlan:
     present = {kind.subgroup for kind in gang.kinds}
@@ -133,12 +133,12 @@ def _tried(  # noqa: PLR0917 - the same
 
     def search(gang: Gang, steps: int) -> Plan | NoPlan:
         if not scopes:
-            return searches.own(gang, steps)
-        return subgroups.arranged(scopes, gang, cluster, known, steps=steps, searches=searches)
+            return searches.full(gang, steps)
+        return subgroups.arrange(scopes, gang, cluster, known, steps=steps, searches=searches)
 
     if attempt.gang is None:
         return search(gang, steps)
-    return domains.together(attempt.gang, gang, cluster, known, steps=steps, search=search)
+    return domains.search_in_one(attempt.gang, gang, cluster, known, steps=steps, search=search)
 
 
 def _domain(labels: Labels, node: NodeName, cluster: ClusterState) -> tuple[str, frozenset[NodeName]]:

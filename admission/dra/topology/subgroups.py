@@ -43,9 +43,9 @@ class Searches:
     `own` has none. by: the device signatures of both.
     """
 
-    own: Search
-    cheap: Search
-    by: tuple[DeviceSignatures, ...]
+    full: Search
+    relaxed: Search
+    device_signatures: tuple[DeviceSignatures, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,7 +62,7 @@ class _Part:
         return self.scope.subgroup
 
 
-def arranged(
+def arrange(
     scopes: Sequence[Scope],
     gang: Gang,
     cluster: ClusterState,
@@ -72,10 +72,10 @@ def arranged(
     searches: Searches,
 ) -> Plan | NoPlan:
     """Place every subgroup in a domain of its own label, and all pods together, or return why there is no plan."""
-    return _Arranging(gang, cluster, known, steps, searches).run(scopes)
+    return _Arrangement(gang, cluster, known, steps, searches).run(scopes)
 
 
-class _Arranging:
+class _Arrangement:
     """One search."""
 
     def __init__(
@@ -88,7 +88,7 @@ class _Arranging:
         self._searches = searches
         self._spent = 0
         self._is_unsure = False
-        self._nodes = domains.seen(gang, cluster, *searches.by)
+        self._nodes = domains.candidate_nodes(gang, cluster, *searches.device_signatures)
         self._parts: list[_Part] = []
         self._like: dict[Hashable, list[_Part]] = {}
         self._sorts: list[int] = []
@@ -106,7 +106,7 @@ class _Arranging:
 
     def _anywhere(self) -> NoPlan | None:
         """Return why the gang has no plan even without domains; None if it may have one."""
-        answer = self._searches.own(self._gang, self._share(WHOLE, self._gang))
+        answer = self._searches.full(self._gang, self._share(WHOLE, self._gang))
         self._spend(answer.steps)
         return answer if isinstance(answer, NoPlan) and answer.kind is not Kind.STEPS_ENDED else None
 
@@ -130,10 +130,14 @@ class _Arranging:
 
     def _part(self, scope: Scope) -> _Part | NoPlan:
         kinds = [(at, kind) for at, kind in enumerate(self._gang.kinds) if kind.subgroup == scope.subgroup]
-        own = replace(self._gang, kinds=tuple(kind for _, kind in kinds))
-        shares = any(number is not None for _, kind in kinds for number in kind.shared)
+        part_gang = replace(self._gang, kinds=tuple(kind for _, kind in kinds))
+        shares_claims = any(number is not None for _, kind in kinds for number in kind.shared)
         # A subgroup that shares a claim depends on other pods, so no other subgroup can stand for it.
-        equal = scope.subgroup if shares else domains.counted((kind.likeness, len(kind.members)) for _, kind in kinds)
+        equal = (
+            scope.subgroup
+            if shares_claims
+            else domains.multiset((kind.likeness, len(kind.members)) for _, kind in kinds)
+        )
         numbers = frozenset(at for at, _ in kinds)
         found = self._domains.get((equal, scope.labels))
         if found is None:
@@ -141,19 +145,21 @@ class _Arranging:
                 scope, (node for node in self._nodes if node.signature.kinds & numbers), self._cluster
             )
             self._domains[equal, scope.labels] = found
-        answer = domains.lost(scope, own.size, found, self._cluster)
+        answer = domains.no_domain(scope, part_gang.size, found, self._cluster)
         if answer is not None:
             return answer
-        open_ = tuple(domains.at_home(scope, found, self._cluster))
-        left = tuple(domain for domain in open_ if self._takes(domain, equal, own))
+        open_ = tuple(domains.colocated(scope, found, self._cluster))
+        left = tuple(domain for domain in open_ if self._takes(domain, equal, part_gang))
         if not left:
-            share = self._share(WHOLE, own)
-            reported = domains.together(scope, own, self._cluster, self._known, steps=share, search=self._searches.own)
+            share = self._share(WHOLE, part_gang)
+            reported = domains.search_in_one(
+                scope, part_gang, self._cluster, self._known, steps=share, search=self._searches.full
+            )
             self._spend(reported.steps)
             if isinstance(reported, NoPlan):
                 return reported
             left = open_
-        return _Part(scope=scope, gang=own, likeness=(equal, left), domains=left)
+        return _Part(scope=scope, gang=part_gang, likeness=(equal, left), domains=left)
 
     def _takes(self, domain: Domain, equal: Hashable, gang: Gang) -> bool:
         """Return whether a domain may take a subgroup that is alone in it; searched once for equal ones."""
@@ -166,7 +172,7 @@ class _Arranging:
         """Return whether pods may have a plan: one was found, or the steps ended before there was a proof."""
         if not all(kind.nodes for kind in gang.kinds):
             return False
-        answer = self._searches.cheap(gang, self._share(CHEAP, gang))
+        answer = self._searches.relaxed(gang, self._share(CHEAP, gang))
         self._spend(answer.steps)
         has_ended = isinstance(answer, NoPlan) and answer.kind is Kind.STEPS_ENDED
         self._is_unsure = self._is_unsure or has_ended
@@ -191,10 +197,10 @@ class _Arranging:
 
     def _most(self, domain: Domain, sort: int, parts: Sequence[_Part]) -> int:
         """Return the most subgroups of a sort that a domain takes."""
-        taken = 1
-        while taken < len(parts) and self._fits(domain, (sort,) * (taken + 1)):
-            taken += 1
-        return taken
+        count = 1
+        while count < len(parts) and self._fits(domain, (sort,) * (count + 1)):
+            count += 1
+        return count
 
     def _fits(self, domain: Domain, sorts: tuple[int, ...]) -> bool:
         """Return whether a domain may take one subgroup of each of these sorts together."""
@@ -216,7 +222,7 @@ class _Arranging:
         for chosen in self._choices():
             by_name = {part.name: domain for part, domain in zip(self._parts, chosen, strict=True)}
             gang = placed_in(self._gang, by_name)
-            answer = self._searches.own(gang, self._share(WHOLE, gang))
+            answer = self._searches.full(gang, self._share(WHOLE, gang))
             self._spend(answer.steps)
             if isinstance(answer, Plan):
                 return answer
@@ -227,10 +233,10 @@ class _Arranging:
         if self._is_unsure:
             return self._ended()
         if refused is None:
-            return self._no_plan(f"{self._those} do not all find a domain beside each other")
+            return self._no_plan(f"{self._subgroups_text} do not all find a domain beside each other")
         if refused.kind is Kind.OVER_QUOTA:
             return refused
-        lead = f"whichever domains {self._those} are in, not all pods of the gang find a place"
+        lead = f"whichever domains {self._subgroups_text} are in, not all pods of the gang find a place"
         return replace(refused, message=f"{lead}: {refused.message}", details={**refused.details, **self._details})
 
     def _choices(self) -> Iterator[list[Domain]]:
@@ -258,37 +264,37 @@ class _Arranging:
         Subgroups of one sort follow each other; each starts at the domain of the one before, so that of the
         permutations of their domains only the ascending one is tried.
         """
-        turn = len(chosen)
-        part, sort = self._parts[turn], self._sorts[turn]
-        is_next = turn > 0 and self._sorts[turn - 1] == sort
+        position = len(chosen)
+        part, sort = self._parts[position], self._sorts[position]
+        is_next = position > 0 and self._sorts[position - 1] == sort
         first = chosen[-1] if is_next else 0
-        inside: dict[str, list[int]] = {}
-        for number, own in enumerate(chosen):
-            domain = self._parts[number].domains[own]
+        sorts_in_domain: dict[str, list[int]] = {}
+        for number, chosen_domain in enumerate(chosen):
+            domain = self._parts[number].domains[chosen_domain]
             if domain.labels == part.scope.labels:
-                inside.setdefault(domain.value, []).append(self._sorts[number])
-        passed: set[Hashable] = set()
+                sorts_in_domain.setdefault(domain.value, []).append(self._sorts[number])
+        tried: set[Hashable] = set()
         for at in range(first, len(part.domains)):
             domain = part.domains[at]
-            there = inside.get(domain.value, [])
+            neighbours = sorts_in_domain.get(domain.value, [])
             # Two equal domains in which no subgroup is yet can be swapped in every choice below, so one is enough; not
             # if other subgroups have other labels, whose domains may overlap these.
-            if not there and self._is_symmetric:
-                if domain.likeness in passed:
+            if not neighbours and self._is_symmetric:
+                if domain.likeness in tried:
                     continue
-                passed.add(domain.likeness)
+                tried.add(domain.likeness)
             # Later domains have even fewer places together, so the loop ends.
-            if self._is_crowded(turn, at, there.count(sort)):
+            if self._is_crowded(position, at, neighbours.count(sort)):
                 return
-            if not there or self._fits(domain, tuple(sorted([*there, sort]))):
+            if not neighbours or self._fits(domain, tuple(sorted([*neighbours, sort]))):
                 yield at
 
-    def _is_crowded(self, turn: int, at: int, there: int) -> bool:
+    def _is_crowded(self, position: int, at: int, neighbours: int) -> bool:
         """Return whether the domains from this one on have too few places for the subgroups of a sort that are left."""
-        sort = self._sorts[turn]
+        sort = self._sorts[position]
         bounds = self._bounds.get(sort)
-        left = sum(other == sort for other in self._sorts[turn:])
-        return bounds is not None and sum(bounds[at:]) - there < left
+        remaining = sum(other == sort for other in self._sorts[position:])
+        return bounds is not None and sum(bounds[at:]) - neighbours < remaining
 
     # Steps and messages.
 
@@ -301,7 +307,7 @@ class _Arranging:
             raise StepsEndedError
 
     @property
-    def _those(self) -> str:
+    def _subgroups_text(self) -> str:
         return f"its {len(self._parts)} subgroups"
 
     @property

@@ -48,7 +48,7 @@ DECODED_AT_ONCE = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class WatchTiming:
     """The timing of a watcher, in seconds. page: objects per page of a list."""
 
     page: int = 500
@@ -63,22 +63,22 @@ class Pace:
     """Until a kind that is not served is tried again; the longest pause for a workload kind that may not be read."""
 
 
-async def watch(connection: Connection, store: Store, *, pace: Pace | None = None) -> None:
+async def watch(connection: Connection, store: Store, *, timing: WatchTiming | None = None) -> None:
     """Keep all tables of the store up to date until cancelled."""
     async with asyncio.TaskGroup() as group:
         for kind, table in store.tables.items():
-            watcher = Watcher(connection, store, table, pace=pace or Pace())
+            watcher = Watcher(connection, store, table, timing=timing or WatchTiming())
             group.create_task(watcher.run(), name=f"watch {kind}")
 
 
 class Watcher:
     """Watches one kind."""
 
-    def __init__(self, connection: Connection, store: Store, table: Table, *, pace: Pace) -> None:
+    def __init__(self, connection: Connection, store: Store, table: Table, *, timing: WatchTiming) -> None:
         self._connection = connection
         self._store = store
         self._table = table
-        self._pace = pace
+        self._timing = timing
         self._version = ""
         """resourceVersion of the table; empty when the kind has to be listed."""
         self._path = table.kind.path
@@ -95,7 +95,7 @@ class Watcher:
                 if not self._version:
                     await self._list()
                 if self._absent:
-                    await asyncio.sleep(self._pace.absent)
+                    await asyncio.sleep(self._timing.absent)
                     continue
                 await self._watch()
             except errors.ExpiredError:
@@ -115,7 +115,9 @@ class Watcher:
                     self._refused >= REFUSALS_UNTIL_LOST or not self._table.lists or self._table.unavailable
                 ):
                     self._treat_as_empty(str(error))
-                    await asyncio.sleep(backoff.backoff(self._refused, base=self._pace.base, longest=self._pace.absent))
+                    await asyncio.sleep(
+                        backoff.backoff(self._refused, base=self._timing.base, longest=self._timing.absent)
+                    )
                     continue
             except MusterError as error:
                 # Refused, as without a role or a CRD. Either may be created later, and then a list is needed.
@@ -123,7 +125,7 @@ class Watcher:
                 self._fail(str(error))
             if self._failed:
                 await asyncio.sleep(
-                    backoff.backoff(self._failed, base=self._pace.base, longest=self._pace.longest_pause)
+                    backoff.backoff(self._failed, base=self._timing.base, longest=self._timing.longest_pause)
                 )
 
     async def _list(self) -> None:
@@ -131,7 +133,7 @@ class Watcher:
         found = await self._read()
         # Not logged for workload kinds: most clusters serve few of them.
         if found is None and not self._absent and not self._kind.workload_kind:
-            log.info("the API server does not serve this kind", kind=str(self._kind), again=self._pace.absent)
+            log.info("the API server does not serve this kind", kind=str(self._kind), again=self._timing.absent)
         self._absent = found is None
         self._refused = 0
         if self._absent:
@@ -169,7 +171,7 @@ class Watcher:
 
     async def _read_all(self) -> tuple[str, set[str]]:
         try:
-            return await self._read_pages(self._pace.page)
+            return await self._read_pages(self._timing.page)
         except errors.ExpiredError:
             # The moment of the pages was compacted during the list: read all in one page, as client-go does.
             return await self._read_pages(0)
@@ -189,7 +191,7 @@ class Watcher:
 
     async def _watch(self) -> None:
         """Follow changes until the API server ends the watch, as it does every few minutes."""
-        seconds = round(backoff.spread(self._pace.shortest_watch, self._pace.longest_watch))
+        seconds = round(backoff.spread(self._timing.shortest_watch, self._timing.longest_watch))
         params: dict[str, str | int | bool] = {
             "watch": True,
             "allowWatchBookmarks": True,
@@ -198,7 +200,9 @@ class Watcher:
         }
         began = asyncio.get_running_loop().time()
         events = 0
-        stream = self._connection.lines(self._path, params, quiet=self._pace.quiet, total=seconds + self._pace.grace)
+        stream = self._connection.lines(
+            self._path, params, quiet=self._timing.quiet, total=seconds + self._timing.grace
+        )
         async with aclosing(stream) as lines:
             async for line in lines:
                 self._table.trouble = ""

@@ -418,7 +418,7 @@ def _common(registration: Registration, path: str) -> dict[str, Any]:
     }
 
 
-def spared(namespace: str) -> tuple[str, ...]:
+def exempt(namespace: str) -> tuple[str, ...]:
     """Return the namespaces whose pods are never sent to Muster. namespace: its own."""
     return tuple(dict.fromkeys((*NEVER, namespace)))
 
@@ -426,7 +426,7 @@ def spared(namespace: str) -> tuple[str, ...]:
 def covers_all_pods(kind: str, configuration: Json, *, namespace: str, controller: str) -> bool:
     """Return whether a stored configuration sends every pod to Muster, and refuses the pod if Muster fails.
 
-    The spared namespaces are excepted. The client configuration and the timeout are not checked.
+    The exempt namespaces are excepted. The client configuration and the timeout are not checked.
     """
     everywhere = LabelSelector()
     registration = Registration(
@@ -446,10 +446,10 @@ def covers_all_pods(kind: str, configuration: Json, *, namespace: str, controlle
 
 
 def _scope(name: str, selector: LabelSelector, namespace: str, plural: str = "pods") -> dict[str, Any]:
-    not_spared = Requirement(key="kubernetes.io/metadata.name", operator="NotIn", values=spared(namespace))
+    not_exempt = Requirement(key="kubernetes.io/metadata.name", operator="NotIn", values=exempt(namespace))
     return {
         "name": f"{name}.{plural}.{names.GROUP}",
-        "namespaceSelector": {"matchExpressions": [_requirement(r) for r in (*selector.requirements, not_spared)]},
+        "namespaceSelector": {"matchExpressions": [_requirement(r) for r in (*selector.requirements, not_exempt)]},
     }
 
 

@@ -41,7 +41,7 @@ WRITES = 8
 ROOT = "/apis/resource.k8s.io/v1"
 
 
-class TemplateKeeper:
+class TemplateReconciler:
     """Keeps templates while `run` runs. spared: namespaces without templates. clock: monotonic seconds."""
 
     def __init__(
@@ -49,12 +49,12 @@ class TemplateKeeper:
         connection: Connection,
         store: Store,
         *,
-        spared: Iterable[str] = (),
+        exempt: Iterable[str] = (),
         clock: Callable[[], float] | None = None,
     ) -> None:
         self._connection = connection
         self._store = store
-        self._spared = tuple(spared)
+        self._exempt = tuple(exempt)
         self._clock = clock or (lambda: asyncio.get_running_loop().time())
         self._policies: Policies | None = None
         self._refused: dict[str, tuple[DesiredTemplate, str, float]] = {}
@@ -101,7 +101,9 @@ class TemplateKeeper:
         """Wait for a change that may affect templates; pods do only if a policy converts resources to claims."""
         while True:
             changes = await changed.next()
-            if changes.keys() != {watched_resources.PODS} or (self._policies is not None and self._policies.convert):
+            if changes.keys() != {watched_resources.PODS} or (
+                self._policies is not None and self._policies.has_conversions
+            ):
                 return
 
     async def keep(self) -> None:
@@ -111,7 +113,7 @@ class TemplateKeeper:
         if not self._policies.compiled:
             self._refused, self._idle, self._troubles = {}, {}, {}
             return
-        plan = templates.plan(self._policies, snapshot, excluded=self._spared)
+        plan = templates.plan(self._policies, snapshot, excluded=self._exempt)
         self._forget(plan)
         remaining = {template.meta.uid for template in (*plan.surplus, *plan.idle)}
         self._delete_again_at = {uid: time for uid, time in self._delete_again_at.items() if uid in remaining}

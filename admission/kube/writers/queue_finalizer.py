@@ -25,7 +25,7 @@ TRIES = 4
 """How often a write is tried, each time with the queue's present version."""
 
 
-class QueueKeeper:
+class QueueFinalizerWriter:
     """Adds the finalizer to Queues and removes it. Writes name the UID, so they never affect a later namesake."""
 
     def __init__(self, connection: Connection) -> None:

@@ -22,7 +22,7 @@ from typing import Any, Self
 from admission.errors import FixError, LedgerCorruptError
 from admission.ledger.journal import encoding, read
 from admission.ledger.journal.documents import Document
-from admission.ledger.journal.hash_chain import Said
+from admission.ledger.journal.hash_chain import HashedFields
 from admission.ledger.journal.read import Record
 
 FORM = 1
@@ -81,7 +81,7 @@ class Writer:
 
     def add(self, form: int, digest: str, document: Document) -> None:
         """Write a transaction."""
-        self._line(_of_document(form, digest, document))
+        self._line(_encode(form, digest, document))
 
     def finish(self, header: Header) -> str:
         """Complete the file under its name; return its SHA-256."""
@@ -94,8 +94,8 @@ class Writer:
         _synchronise(self._folder)
         return digest
 
-    def _line(self, said: Any) -> None:
-        self._file.write(encoding.compact(said).encode() + b"\n")
+    def _line(self, value: Any) -> None:
+        self._file.write(encoding.compact(value).encode() + b"\n")
 
 
 _HEADER = ("cluster", "first", "last", "previous", "digest", "ends")
@@ -128,10 +128,10 @@ class _open:  # noqa: N801 - used as a function
     def __enter__(self) -> Self:
         try:
             self._file = gzip.open(self._path, "rt", encoding="utf-8", newline="\n")
-            said = json.loads(self._file.readline())
-            if said.pop("form") != FORM:
+            fields = json.loads(self._file.readline())
+            if fields.pop("form") != FORM:
                 raise ValueError("its form is not known")
-            self.header = Header(**said)
+            self.header = Header(**fields)
         except _MALFORMED as error:
             raise LedgerCorruptError(f"archive {self._path} cannot be read: {error}") from error
         return self
@@ -151,21 +151,21 @@ class _open:  # noqa: N801 - used as a function
             raise LedgerCorruptError(f"archive {self._path}, line {number}, cannot be read: {error}") from error
 
 
-def _of_document(form: int, digest: str, document: Document) -> dict[str, Any]:
+def _encode(form: int, digest: str, document: Document) -> dict[str, Any]:
     return {
         "sequence": document.sequence,
         "format": form,
         "epoch": document.epoch,
         "previous": document.previous,
         "digest": digest,
-        **{name: getattr(document, name) for name in Said._fields},
+        **{name: getattr(document, name) for name in HashedFields._fields},
         "postings": document.lines,
     }
 
 
-def _record(said: dict[str, Any]) -> Record:
-    row = {**said, "at": datetime.fromisoformat(said["at"])}
-    lines = [dict(zip(_LINE, line, strict=True)) for line in said["postings"]]
+def _record(fields: dict[str, Any]) -> Record:
+    row = {**fields, "at": datetime.fromisoformat(fields["at"])}
+    lines = [dict(zip(_LINE, line, strict=True)) for line in fields["postings"]]
     return read.record(row, [{**line, "amount": int(line["amount"])} for line in lines])
 
 

@@ -68,7 +68,7 @@ async def prepare(connection: AsyncConnection, cluster: str, order: Order) -> Pr
         return None
     archive = await asyncio.to_thread(Writer, order.folder)
     try:
-        return await _archived(connection, _Period(cluster, after, last, order.at), archive)
+        return await _archive(connection, _Period(cluster, after, last, order.at), archive)
     finally:
         await asyncio.to_thread(archive.close)
 
@@ -100,7 +100,7 @@ async def commit(connection: AsyncConnection, prepared: Prepared, order: Order) 
     Raises ConflictError when another client has closed the books meanwhile, and OvertakenError.
     """
     carried = prepared.carried
-    await _alone(connection, carried.cluster)
+    await _lock_closing(connection, carried.cluster)
     known = await carry_forward.latest(connection, carried.cluster)
     if known is not None and known.text == carried.text:
         return
@@ -116,7 +116,7 @@ async def commit(connection: AsyncConnection, prepared: Prepared, order: Order) 
     await amend.amend(connection, carried.cluster, [entry], known=sequence)
 
 
-async def _alone(connection: AsyncConnection, cluster: str) -> None:
+async def _lock_closing(connection: AsyncConnection, cluster: str) -> None:
     """Wait until no other client closes the books; leaders may write meanwhile. In SQLite there is only one writer."""
     if connection.dialect.name == "postgresql":
         lock = text("SELECT pg_advisory_xact_lock(hashtext('muster ledger close'), hashtext(:cluster))")
@@ -135,7 +135,7 @@ async def _last(connection: AsyncConnection, cluster: str, after: int, before: d
     return (await connection.execute(wanted)).one_or_none()
 
 
-async def _archived(connection: AsyncConnection, period: _Period, archive: Writer) -> Prepared:
+async def _archive(connection: AsyncConnection, period: _Period, archive: Writer) -> Prepared:
     """Replay the rows of a period, and add each one that is right to the archive."""
     header = period.header
     book = period.after.book if period.after else Book()
@@ -151,10 +151,10 @@ async def _archived(connection: AsyncConnection, period: _Period, archive: Write
     while fast.sequence < header.last:
         limit = min(BATCH, header.last - fast.sequence)
         written = await documents.batch(connection, fast.cluster, after=fast.sequence, limit=limit)
-        await asyncio.to_thread(_take, fast, tally, archive, written)
+        await asyncio.to_thread(_replay_batch, fast, tally, archive, written)
     closed = fast.book()
     if fast.digest != header.digest or closed.marked is None:
-        raise _wrong(period.cluster, header.last, "it is not the mark that it was")
+        raise _corrupt(period.cluster, header.last, "it is not the mark that it was")
     usage = tally.intervals(end=closed.marked)
     _check(period.cluster, header.last, usage, before=book, after=closed)
     carried = carry_forward.closing(
@@ -173,8 +173,8 @@ async def _archived(connection: AsyncConnection, period: _Period, archive: Write
     return Prepared(carried=carried, usage=usage)
 
 
-def _take(fast: FastReplay, tally: Tally, archive: Writer, written: Sequence[bytes]) -> None:
-    def heard(form: int, digest: str, document: Document) -> None:
+def _replay_batch(fast: FastReplay, tally: Tally, archive: Writer, written: Sequence[bytes]) -> None:
+    def on_transaction(form: int, digest: str, document: Document) -> None:
         archive.add(form, digest, document)
         marks = document.kind == Kind.USAGE
         used = [
@@ -186,28 +186,28 @@ def _take(fast: FastReplay, tally: Tally, archive: Writer, written: Sequence[byt
             tally.move(datetime.fromisoformat(document.at), used, marks=marks)
 
     if not written:
-        raise _wrong(fast.cluster, fast.sequence + 1, "it is not there")
+        raise _corrupt(fast.cluster, fast.sequence + 1, "it is not there")
     try:
-        right = fast.follow(written, heard)
+        follows = fast.follow(written, on_transaction)
     except FallBackToExactError as error:
-        raise _wrong(fast.cluster, fast.sequence, "what it says cannot be") from error
-    if not right:
-        raise _wrong(fast.cluster, fast.sequence + 1, "it does not follow the one before it")
+        raise _corrupt(fast.cluster, fast.sequence, "what it says cannot be") from error
+    if not follows:
+        raise _corrupt(fast.cluster, fast.sequence + 1, "it does not follow the one before it")
 
 
 def _check(cluster: str, last: int, usage: Sequence[UsageInterval], *, before: Book, after: Book) -> None:
     """Raise LedgerCorruptError unless the carried usage equals the gain of the SPENT balances."""
     sums: dict[QueueMeter, int] = {}
-    for one in usage:
-        sums[one.queue, one.meter] = sums.get((one.queue, one.meter), 0) + one.seconds
+    for interval in usage:
+        sums[interval.queue, interval.meter] = sums.get((interval.queue, interval.meter), 0) + interval.seconds
     spent = {(a.queue, a.meter) for book in (before, after) for a in book.balances if a.bucket is Bucket.SPENT}
     for queue, meter in {*sums, *spent}:
         gained = after.balance(queue, meter, Bucket.SPENT) - before.balance(queue, meter, Bucket.SPENT)
         if sums.get((queue, meter), 0) != gained:
-            raise _wrong(cluster, last, f"what queue {queue} used of {meter} is not what its lines say")
+            raise _corrupt(cluster, last, f"what queue {queue} used of {meter} is not what its lines say")
 
 
-def _wrong(cluster: str, sequence: int, detail: str) -> LedgerCorruptError:
+def _corrupt(cluster: str, sequence: int, detail: str) -> LedgerCorruptError:
     return LedgerCorruptError(
         f"the books of cluster {cluster} are wrong at transaction {sequence} and cannot be closed: {detail};"
         " run `muster ledger verify`"
@@ -233,10 +233,10 @@ def _sliced(rows: Sequence[dict[str, Any]]) -> Iterator[Sequence[dict[str, Any]]
 
 async def _remove(connection: AsyncConnection, carried: Carried) -> None:
     """Remove the archived rows. The tables are append-only, so these are the rows that were verified."""
-    of_them = postings.c.cluster == carried.cluster, postings.c.sequence <= carried.sequence
-    await connection.execute(delete(postings).where(*of_them))
-    these = transactions.c.cluster == carried.cluster, transactions.c.sequence <= carried.sequence
-    removed = (await connection.execute(delete(transactions).where(*these))).rowcount
+    in_period = postings.c.cluster == carried.cluster, postings.c.sequence <= carried.sequence
+    await connection.execute(delete(postings).where(*in_period))
+    closed = transactions.c.cluster == carried.cluster, transactions.c.sequence <= carried.sequence
+    removed = (await connection.execute(delete(transactions).where(*closed))).rowcount
     if removed != carried.transactions:
         raise LedgerCorruptError(
             f"{removed} transactions of cluster {carried.cluster} were to be removed through {carried.sequence},"

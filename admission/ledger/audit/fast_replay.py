@@ -39,14 +39,16 @@ class FastReplay:
         self._accounts = _Accounts(book)
         self._open = _Open(book)
 
-    def follow(self, written: Sequence[bytes], heard: Callable[[int, str, Document], None] | None = None) -> bool:
+    def follow(
+        self, written: Sequence[bytes], on_transaction: Callable[[int, str, Document], None] | None = None
+    ) -> bool:
         """Follow the chain up to the first transaction that does not continue it; return whether all of them do.
 
-        heard: called with the format, the digest and the document of each right transaction. Raises
+        on_transaction: called with the format, the digest and the document of each right transaction. Raises
         FallBackToExactError when a transaction breaks a rule of the books; this object is unusable afterwards.
         """
-        for one in written:
-            document = self._follow(one)
+        for serialized in written:
+            document = self._follow(serialized)
             if document is None:
                 return False
             try:
@@ -56,8 +58,8 @@ class FastReplay:
             except ValueError as error:  # of a number or a time
                 raise FallBackToExactError from error
             self._at = max(self._at, document.at)
-            if heard is not None:
-                heard(int(one.partition(b" ")[0]), self.digest, document)
+            if on_transaction is not None:
+                on_transaction(int(serialized.partition(b" ")[0]), self.digest, document)
         return True
 
     def book(self) -> Book:
@@ -66,7 +68,9 @@ class FastReplay:
         return Book(
             placements=placements,
             balances=self._accounts.balances(),
-            owners={uid: gang for gang, one in placements.items() for uid in (*one.seats, *one.holdings)},
+            owners={
+                uid: gang for gang, placement in placements.items() for uid in (*placement.seats, *placement.holdings)
+            },
             sequence=self.sequence,
             at=datetime.fromisoformat(self._at) if self._at else None,
             marked=self._accounts.marked(),
@@ -116,7 +120,7 @@ class _Accounts:
 
     def __init__(self, book: Book) -> None:
         self._amounts: dict[tuple[str, str, str], int] = {
-            (of.queue, of.meter, of.bucket.value): amount for of, amount in book.balances.items()
+            (account.queue, account.meter, account.bucket.value): amount for account, amount in book.balances.items()
         }
         self._marked = None if book.marked is None else int(book.marked.timestamp())
         self._accrued: dict[tuple[str, str], tuple[int, int]] = {
@@ -164,9 +168,9 @@ class _Accounts:
         second = _second(document.at)
         for key in self._accrued:
             self._accrue(key, second)
-        due = {key: seconds for key, (_, seconds) in self._accrued.items() if seconds}
-        said = {(queue, meter): int(text) for queue, meter, bucket, text, _ in document.lines if bucket == _SPENT}
-        if said != due:
+        expected = {key: seconds for key, (_, seconds) in self._accrued.items() if seconds}
+        recorded = {(queue, meter): int(text) for queue, meter, bucket, text, _ in document.lines if bucket == _SPENT}
+        if recorded != expected:
             raise FallBackToExactError
         self._marked = second
         self._accrued = {
@@ -244,13 +248,15 @@ class _Open:
         self._gangs: dict[str, _Gang] = {}
         self._seats: dict[str, tuple[str, _Seat]] = {}
         self._holdings: dict[str, tuple[str, _Holding]] = {}
-        for uid, held in book.placements.items():
-            gang = self._gangs[uid] = _Gang(held.gang, held.queue, held.user, hash_chain.instant(held.reserved_at))
-            for seat in _seats(encoding.compact(encoding.of_seats(held.seats.values()))):
+        for uid, placement in book.placements.items():
+            gang = self._gangs[uid] = _Gang(
+                placement.gang, placement.queue, placement.user, hash_chain.instant(placement.reserved_at)
+            )
+            for seat in _seats(encoding.compact(encoding.of_seats(placement.seats.values()))):
                 self._seats[seat.pod_uid] = uid, seat
-            for holding in _holdings(encoding.compact(encoding.of_holdings(held.holdings.values()))):
+            for holding in _holdings(encoding.compact(encoding.of_holdings(placement.holdings.values()))):
                 self._holdings[holding.claim_uid] = uid, holding
-            gang.open = len(held.seats) + len(held.holdings)
+            gang.open = len(placement.seats) + len(placement.holdings)
 
     def place(self, document: Document) -> None:
         """Close first, then open or settle, as `EntryDraft` does."""
@@ -263,7 +269,7 @@ class _Open:
         if document.kind == _SETTLE and not seats:
             self._settle(document.gang_uid, holdings)
         elif seats or holdings:
-            self._begin(document, seats, holdings)
+            self._add(document, seats, holdings)
 
     def _close(self, document: Document, uids: Sequence[str]) -> None:
         gang = self._gangs.get(document.gang_uid)
@@ -280,11 +286,11 @@ class _Open:
     def _settle(self, gang: str, holdings: Sequence[_Holding]) -> None:
         for holding in holdings:
             owner, planned = self._holdings.get(holding.claim_uid, ("", holding))
-            if owner != gang or planned.settled or not holding.settled or not _is_right(holding):
+            if owner != gang or planned.settled or not holding.settled or not _is_valid(holding):
                 raise FallBackToExactError
             self._holdings[holding.claim_uid] = gang, holding
 
-    def _begin(self, document: Document, seats: Sequence[_Seat], holdings: Sequence[_Holding]) -> None:
+    def _add(self, document: Document, seats: Sequence[_Seat], holdings: Sequence[_Holding]) -> None:
         uid = document.gang_uid
         gang = self._gangs.get(uid)
         if gang is None:
@@ -292,17 +298,17 @@ class _Open:
         if gang.queue != document.queue or document.kind not in _OPENING:
             raise FallBackToExactError
         for seat in seats:
-            self._own(seat.pod_uid)
+            self._check_not_open(seat.pod_uid)
             self._seats[seat.pod_uid] = uid, seat
         for holding in holdings:
-            self._own(holding.claim_uid)
-            if (holding.settled and document.kind != _ADJUST) or not _is_right(holding):
+            self._check_not_open(holding.claim_uid)
+            if (holding.settled and document.kind != _ADJUST) or not _is_valid(holding):
                 raise FallBackToExactError
             self._holdings[holding.claim_uid] = uid, holding
         gang.open += len(seats) + len(holdings)
         gang.reserved_at = document.at
 
-    def _own(self, uid: str) -> None:
+    def _check_not_open(self, uid: str) -> None:
         if uid in self._seats or uid in self._holdings:
             raise FallBackToExactError
 
@@ -331,7 +337,7 @@ _OPENING = (Kind.RESERVE.value, Kind.ADJUST.value)
 _CLOSING = (Kind.RELEASE.value, Kind.EVICT.value, Kind.ADJUST.value)
 
 
-def _is_right(holding: _Holding) -> bool:
+def _is_valid(holding: _Holding) -> bool:
     return all(0 <= int(amount) <= _LIMIT for amount in holding.charge.values())
 
 

@@ -21,13 +21,13 @@ class Tally:
     """The use since a book, in meter-seconds."""
 
     def __init__(self, book: Book) -> None:
-        self._begun = book.marked
+        self._start = book.marked
         self._used: dict[QueueMeter, int] = {
             (account.queue, account.meter): amount
             for account, amount in book.balances.items()
             if account.bucket is Bucket.USED
         }
-        self._since: dict[QueueMeter, datetime] = {key: each.since for key, each in book.accruals.items()}
+        self._since: dict[QueueMeter, datetime] = {key: accrual.since for key, accrual in book.accruals.items()}
         self._parts: dict[tuple[QueueMeter, datetime], int] = {}
         """Meter-seconds in quarters of an hour with changing use, by the quarter's start."""
         self._steady: dict[QueueMeter, list[tuple[datetime, datetime, int]]] = {}
@@ -42,25 +42,25 @@ class Tally:
     def move(self, at: datetime, used: Iterable[tuple[QueueMeter, int]], *, marks: bool) -> None:
         """Count one entry. used: its changes of the amounts in use; marks: it is a usage entry."""
         for key, amount in used:
-            self._until(key, at)
+            self._count_until(key, at)
             self._used[key] = self._used.get(key, 0) + amount
         if marks:
             for key in self._used:
-                self._until(key, at)
+                self._count_until(key, at)
 
     def intervals(self, *, end: datetime) -> list[UsageInterval]:
         """Return the use up to a mark, the last entry that was added."""
-        parts = [self._part(key, quarter, seconds, end) for (key, quarter), seconds in self._parts.items()]
+        parts = [self._quarter_interval(key, quarter, seconds, end) for (key, quarter), seconds in self._parts.items()]
         steady = [
             _interval(key, start, until, used * accruals.between(start, until))
             for key, runs in self._steady.items()
             for start, until, used in runs
         ]
-        return [*steady, *(one for one in parts if one.seconds)]
+        return [*steady, *(interval for interval in parts if interval.seconds)]
 
-    def _until(self, key: QueueMeter, at: datetime) -> None:
+    def _count_until(self, key: QueueMeter, at: datetime) -> None:
         """Count the use until a moment, which becomes the start of what is counted next."""
-        start = self._since.get(key, accruals.begin(at, self._begun).since)
+        start = self._since.get(key, accruals.begin(at, self._start).since)
         end = max(start, accruals.floor_to_second(at))
         used = self._used.get(key, 0)
         if used and end > start:
@@ -71,26 +71,26 @@ class Tally:
         """Keep the whole quarters as one interval, and add the parts before and after to their quarters."""
         first, last = _quarter(start + QUARTER - SECOND), _quarter(end)
         if first >= last:
-            for begin, until in _pieces(start, end):
-                self._take(key, begin, used * accruals.between(begin, until))
+            for begin, until in _split_by_quarter(start, end):
+                self._add_to_quarter(key, begin, used * accruals.between(begin, until))
             return
-        self._take(key, start, used * accruals.between(start, first))
-        self._take(key, last, used * accruals.between(last, end))
+        self._add_to_quarter(key, start, used * accruals.between(start, first))
+        self._add_to_quarter(key, last, used * accruals.between(last, end))
         runs = self._steady.setdefault(key, [])
         if runs and runs[-1][1:] == (first, used):
             first = runs.pop()[0]
         runs.append((first, last, used))
 
-    def _take(self, key: QueueMeter, at: datetime, seconds: int) -> None:
-        place = (key, _quarter(at))
-        self._parts[place] = self._parts.get(place, 0) + seconds
+    def _add_to_quarter(self, key: QueueMeter, at: datetime, seconds: int) -> None:
+        quarter_key = (key, _quarter(at))
+        self._parts[quarter_key] = self._parts.get(quarter_key, 0) + seconds
 
-    def _part(self, key: QueueMeter, quarter: datetime, seconds: int, end: datetime) -> UsageInterval:
-        begun = quarter if self._begun is None else max(quarter, self._begun)
-        return _interval(key, begun, min(quarter + QUARTER, end), seconds)
+    def _quarter_interval(self, key: QueueMeter, quarter: datetime, seconds: int, end: datetime) -> UsageInterval:
+        start = quarter if self._start is None else max(quarter, self._start)
+        return _interval(key, start, min(quarter + QUARTER, end), seconds)
 
 
-def _pieces(start: datetime, end: datetime) -> Iterator[tuple[datetime, datetime]]:
+def _split_by_quarter(start: datetime, end: datetime) -> Iterator[tuple[datetime, datetime]]:
     """Yield the parts of a time that lie in one quarter each."""
     while start < end:
         until = min(_quarter(start) + QUARTER, end)

@@ -34,13 +34,13 @@ class _Point:
     book: Book
 
 
-class Histories:
+class BookHistory:
     """The past of one cluster's books. Safe for concurrent use in one event loop; one replay runs at a time."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
         self._points: OrderedDict[int, _Point] = OrderedDict()
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def at(self, connection: AsyncConnection, moment: datetime) -> Book:
         """Return the books after the last transaction at or before a moment.
@@ -49,31 +49,31 @@ class Histories:
         books (see `journal.base.base`); here they give the book at the base.
         """
         target = await base.through(connection, self._cluster, moment)
-        async with self._turn:
-            begin = await self._begin(connection)
+        async with self._lock:
+            base_point = await self._base_point(connection)
             nearest = max(
-                (point for point in self._points.values() if begin.sequence <= point.sequence <= target),
+                (point for point in self._points.values() if base_point.sequence <= point.sequence <= target),
                 key=lambda point: point.sequence,
-                default=begin,
+                default=base_point,
             )
             try:
-                point = await self._replayed(connection, nearest, target)
+                point = await self._replay(connection, nearest, target)
             except LedgerCorruptError:
-                if nearest is begin:
+                if nearest is base_point:
                     raise
                 # A backup may have been restored, so the cached books may be of another chain.
                 self._points.clear()
-                point = await self._replayed(connection, begin, target)
+                point = await self._replay(connection, base_point, target)
             self._keep(point)
             return point.book
 
-    async def _begin(self, connection: AsyncConnection) -> _Point:
+    async def _base_point(self, connection: AsyncConnection) -> _Point:
         carried = await carry_forward.latest(connection, self._cluster)
         if carried is None:
             return _Point(0, 0, GENESIS, Book())
         return _Point(carried.sequence, carried.epoch, carried.digest, carried.book)
 
-    async def _replayed(self, connection: AsyncConnection, start: _Point, target: int) -> _Point:
+    async def _replay(self, connection: AsyncConnection, start: _Point, target: int) -> _Point:
         if start.sequence == target:
             return start
         fast = FastReplay(
@@ -83,10 +83,10 @@ class Histories:
             limit = min(BATCH, target - fast.sequence)
             batch = await documents.batch(connection, self._cluster, after=fast.sequence, limit=limit)
             try:
-                right = bool(batch) and await asyncio.to_thread(fast.follow, batch)
+                follows = bool(batch) and await asyncio.to_thread(fast.follow, batch)
             except FallBackToExactError:
-                right = False
-            if not right:
+                follows = False
+            if not follows:
                 raise LedgerCorruptError(
                     f"the chain of cluster {self._cluster} is wrong after transaction {fast.sequence}, so what stood"
                     " later is not known: run `muster ledger verify`"

@@ -28,11 +28,11 @@ async def replayed(connection: AsyncConnection, cluster: str) -> Book:
     try:
         while records := await read.records(connection, cluster, after=replay.sequence, limit=BATCH):
             if await asyncio.to_thread(replay.follow, records) is not None:
-                raise _wrong(cluster, replay, "it does not follow the one before it")
+                raise _corrupt(cluster, replay, "it does not follow the one before it")
     except (PageError, ConflictError, AmountError, ValueError) as error:
-        raise _wrong(cluster, replay, str(error)) from error
+        raise _corrupt(cluster, replay, str(error)) from error
     if (replay.sequence, replay.digest) != ((head.sequence, head.digest) if head else (0, replay.digest)):
-        raise _wrong(cluster, replay, "the head of the chain is another one")
+        raise _corrupt(cluster, replay, "the head of the chain is another one")
     return replay.draft.book()
 
 
@@ -52,7 +52,7 @@ async def rebuild(connection: AsyncConnection, cluster: str, book: Book, note: E
     return posted
 
 
-def _wrong(cluster: str, replay: Replay, detail: str) -> LedgerCorruptError:
+def _corrupt(cluster: str, replay: Replay, detail: str) -> LedgerCorruptError:
     return LedgerCorruptError(
         f"the chain of cluster {cluster} is wrong at transaction {replay.sequence + 1}, so nothing can be made anew"
         f" from it: {detail}; run `muster ledger verify` and restore a backup"
@@ -61,7 +61,10 @@ def _wrong(cluster: str, replay: Replay, detail: str) -> LedgerCorruptError:
 
 def _projections(cluster: str, book: Book) -> Iterator[tuple[Table, Sequence[dict[str, Any]]]]:
     placements = book.placements.values()
-    yield balances, [{"cluster": cluster, **of._asdict(), "amount": amount} for of, amount in book.balances.items()]
+    yield (
+        balances,
+        [{"cluster": cluster, **account._asdict(), "amount": amount} for account, amount in book.balances.items()],
+    )
     yield open_gangs, [_gang(cluster, placement) for placement in placements]
     yield open_seats, [row for placement in placements for row in _seats(cluster, placement)]
     yield open_holdings, [row for placement in placements for row in _holdings(cluster, placement)]

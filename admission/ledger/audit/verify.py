@@ -76,16 +76,18 @@ async def verify(connection: AsyncConnection, cluster: str, *, archive: Path | N
 
     archive: the folder of archives, to replay from the very first row; None trusts the latest closing.
     """
-    forged = await _forged(connection, cluster)
-    if forged is not None:
-        return Verification(cluster=cluster, transactions=0, digest=GENESIS, finding=forged)
+    closing_problem = await _closing_problem(connection, cluster)
+    if closing_problem is not None:
+        return Verification(cluster=cluster, transactions=0, digest=GENESIS, finding=closing_problem)
     if archive is not None:
-        past, found = await _archives(connection, cluster, archive)
-        if found is not None:
-            return Verification(cluster=cluster, transactions=past.sequence, digest=past.digest, finding=found)
+        archived, finding_ = await _archives(connection, cluster, archive)
+        if finding_ is not None:
+            return Verification(
+                cluster=cluster, transactions=archived.sequence, digest=archived.digest, finding=finding_
+            )
     carried = await carry_forward.latest(connection, cluster)
     replay = Replay(cluster, carried)
-    finding = await _chain(connection, replay) or await _against(connection, replay, carried)
+    finding = await _chain(connection, replay) or await _compare_stored(connection, replay, carried)
     return Verification(
         cluster=cluster,
         transactions=replay.sequence,
@@ -95,7 +97,7 @@ async def verify(connection: AsyncConnection, cluster: str, *, archive: Path | N
     )
 
 
-async def _forged(connection: AsyncConnection, cluster: str) -> Finding | None:
+async def _closing_problem(connection: AsyncConnection, cluster: str) -> Finding | None:
     problem = await carry_forward.problem(connection, cluster)
     return problem and Finding(sequence=problem.sequence, what=What.CARRIED, detail=problem.detail)
 
@@ -148,60 +150,60 @@ class Replay:
 
 async def _chain(connection: AsyncConnection, replay: Replay) -> Finding | None:
     """Follow the chain by the fast replay, and by the exact one if that finds a problem."""
-    begun = replay.draft.book()
-    replay.draft = EntryDraft(begun)
-    fast = FastReplay(replay.cluster, sequence=replay.sequence, epoch=replay.epoch, digest=replay.digest, book=begun)
+    start = replay.draft.book()
+    replay.draft = EntryDraft(start)
+    fast = FastReplay(replay.cluster, sequence=replay.sequence, epoch=replay.epoch, digest=replay.digest, book=start)
     try:
-        right = await _legibly(connection, fast)
+        follows = await _follow_readable(connection, fast)
     except FallBackToExactError:
-        return await _closely(connection, replay)
+        return await _exact_finding(connection, replay)
     replay.sequence, replay.epoch = fast.sequence, fast.epoch
     replay.before, replay.digest = fast.before, fast.digest
     replay.draft = EntryDraft(fast.book())
-    if right:
+    if follows:
         return None
-    due = replay.sequence + 1
-    written = "what its columns hold reads as it was hashed, and is written in another way"
-    return await _closely(connection, replay) or Finding(sequence=due, what=What.CHANGED, detail=written)
+    expected = replay.sequence + 1
+    detail = "what its columns hold reads as it was hashed, and is written in another way"
+    return await _exact_finding(connection, replay) or Finding(sequence=expected, what=What.CHANGED, detail=detail)
 
 
-async def _legibly(connection: AsyncConnection, fast: FastReplay) -> bool:
+async def _follow_readable(connection: AsyncConnection, fast: FastReplay) -> bool:
     """Return whether all rows can be read and follow each other; stop before the first one that does not.
 
     If a batch cannot be read, replay its rows one by one, so that `fast` ends just before the unreadable row.
     """
     try:
-        return await _quickly(connection, fast, size=BATCH)
+        return await _follow_batches(connection, fast, size=BATCH)
     except DBAPIError as error:
-        errors.illegible(error)
+        errors.unreadable(error)
     try:
-        return await _quickly(connection, fast, size=1)
+        return await _follow_batches(connection, fast, size=1)
     except DBAPIError as error:
-        errors.illegible(error)
+        errors.unreadable(error)
         return False
 
 
-async def _quickly(connection: AsyncConnection, fast: FastReplay, *, size: int) -> bool:
+async def _follow_batches(connection: AsyncConnection, fast: FastReplay, *, size: int) -> bool:
     """Return whether all rows follow each other. The database serializes one batch while Python replays another."""
     batch = await documents.batch(connection, fast.cluster, after=fast.sequence, limit=size)
     while batch:
         following = documents.batch(connection, fast.cluster, after=fast.sequence + len(batch), limit=size)
         async with meanwhile(following) as written:
             # Not in a thread: threads that contend for the interpreter wait 5 ms (its switch interval) for each other.
-            right = fast.follow(batch)
-        if not right:
+            follows = fast.follow(batch)
+        if not follows:
             return False
         batch = written.result()
     return True
 
 
-async def _closely(connection: AsyncConnection, replay: Replay) -> Finding | None:
+async def _exact_finding(connection: AsyncConnection, replay: Replay) -> Finding | None:
     size = BATCH
     while True:
         try:
             records = await read.records(connection, replay.cluster, after=replay.sequence, limit=size)
         except (OverflowError, TypeError, ValueError, DBAPIError) as error:
-            detail = errors.illegible(error)
+            detail = errors.unreadable(error)
             if size == 1:
                 return Finding(sequence=replay.sequence + 1, what=What.CHANGED, detail=detail)
             size = 1  # to find which one
@@ -209,58 +211,64 @@ async def _closely(connection: AsyncConnection, replay: Replay) -> Finding | Non
         if not records:
             return None
         try:
-            stray = await asyncio.to_thread(replay.follow, records)
+            broken = await asyncio.to_thread(replay.follow, records)
         except (PageError, ConflictError, AmountError) as error:
             return Finding(sequence=replay.sequence + 1, what=What.CHANGED, detail=str(error))
         except (KeyError, TypeError) as error:  # a column of SQLite holds what its type does not
-            return Finding(sequence=replay.sequence + 1, what=What.CHANGED, detail=errors.illegible(error))
-        if stray is not None:
-            return await _stray(connection, replay, stray)
+            return Finding(sequence=replay.sequence + 1, what=What.CHANGED, detail=errors.unreadable(error))
+        if broken is not None:
+            return await _broken_link(connection, replay, broken)
 
 
-async def _stray(connection: AsyncConnection, replay: Replay, record: Record) -> Finding:
+async def _broken_link(connection: AsyncConnection, replay: Replay, record: Record) -> Finding:
     """Return what happened at the first record that does not follow, by the predecessor's digest in each row."""
-    due = replay.sequence + 1
-    if record.sequence != due:
-        return Finding(sequence=due, what=What.REMOVED, detail=f"the next transaction is {record.sequence}")
+    expected = replay.sequence + 1
+    if record.sequence != expected:
+        return Finding(sequence=expected, what=What.REMOVED, detail=f"the next transaction is {record.sequence}")
     if replay.expected(record) == record.digest:
         return Finding(
-            sequence=due, what=What.CHANGED, detail="its epoch or its predecessor's digest is not the one due"
+            sequence=expected, what=What.CHANGED, detail="its epoch or its predecessor's digest is not the one due"
         )
     if record.previous == replay.before:
-        return Finding(sequence=due - 1, what=What.INSERTED, detail=f"transaction {due} was written without it")
-    return Finding(sequence=due, what=await _what(connection, replay, record), detail="its digest is not the one due")
+        return Finding(
+            sequence=expected - 1, what=What.INSERTED, detail=f"transaction {expected} was written without it"
+        )
+    return Finding(
+        sequence=expected,
+        what=await _broken_link_kind(connection, replay, record),
+        detail="its digest is not the one due",
+    )
 
 
-async def _what(connection: AsyncConnection, replay: Replay, record: Record) -> What:
-    after_another = transactions.c.digest == record.previous
-    if record.previous != replay.digest and await _some(connection, replay, after_another):
+async def _broken_link_kind(connection: AsyncConnection, replay: Replay, record: Record) -> What:
+    follows_another = transactions.c.digest == record.previous
+    if record.previous != replay.digest and await _exists(connection, replay, follows_another):
         return What.REORDERED
-    rightful = (transactions.c.previous == replay.digest) & (transactions.c.sequence != record.sequence)
-    if await _some(connection, replay, rightful):
+    follows_verified = (transactions.c.previous == replay.digest) & (transactions.c.sequence != record.sequence)
+    if await _exists(connection, replay, follows_verified):
         return What.INSERTED
     return What.CHANGED if record.previous == replay.digest else What.REMOVED
 
 
-async def _some(connection: AsyncConnection, replay: Replay, where: ColumnElement[bool]) -> bool:
-    found = select(exists().where(transactions.c.cluster == replay.cluster, where))
-    return bool((await connection.execute(found)).scalar_one())
+async def _exists(connection: AsyncConnection, replay: Replay, where: ColumnElement[bool]) -> bool:
+    query = select(exists().where(transactions.c.cluster == replay.cluster, where))
+    return bool((await connection.execute(query)).scalar_one())
 
 
-async def _against(connection: AsyncConnection, replay: Replay, carried: Carried | None) -> Finding | None:
+async def _compare_stored(connection: AsyncConnection, replay: Replay, carried: Carried | None) -> Finding | None:
     """Compare the head, the projections and the shared budgets with the replayed chain."""
     try:
         return (
-            _end(await read.head(connection, replay.cluster), replay)
-            or await _astray(connection, replay, carried)
-            or await _projection(connection, replay)
-            or await _shared(connection, replay)
+            _compare_head(await read.head(connection, replay.cluster), replay)
+            or await _lines_without_transaction(connection, replay, carried)
+            or await _compare_projections(connection, replay)
+            or await _compare_shared_budgets(connection, replay)
         )
     except DBAPIError as error:
-        return Finding(sequence=replay.sequence, what=What.PROJECTION, detail=errors.illegible(error))
+        return Finding(sequence=replay.sequence, what=What.PROJECTION, detail=errors.unreadable(error))
 
 
-def _end(head: Head | None, replay: Replay) -> Finding | None:
+def _compare_head(head: Head | None, replay: Replay) -> Finding | None:
     if head is None:
         head = Head(cluster=replay.cluster, epoch=0, sequence=0, digest=GENESIS)
     if {type(head.sequence), type(head.epoch)} != {int}:
@@ -278,50 +286,55 @@ def _end(head: Head | None, replay: Replay) -> Finding | None:
     return None
 
 
-async def _astray(connection: AsyncConnection, replay: Replay, carried: Carried | None) -> Finding | None:
+async def _lines_without_transaction(
+    connection: AsyncConnection, replay: Replay, carried: Carried | None
+) -> Finding | None:
     """Return a finding if lines exist without a transaction; the lines of a transaction are part of its digest."""
     first = (carried.sequence if carried else 0) + 1
-    beyond = (postings.c.cluster == replay.cluster) & ~postings.c.sequence.between(first, replay.sequence)
-    sequence = (await connection.execute(select(func.min(postings.c.sequence)).where(beyond))).scalar_one()
+    outside = (postings.c.cluster == replay.cluster) & ~postings.c.sequence.between(first, replay.sequence)
+    sequence = (await connection.execute(select(func.min(postings.c.sequence)).where(outside))).scalar_one()
     if sequence is None:
         return None
     return Finding(sequence=sequence, what=What.INSERTED, detail="lines without a transaction")
 
 
-async def _projection(connection: AsyncConnection, replay: Replay) -> Finding | None:
-    due = replay.draft.book()
+async def _compare_projections(connection: AsyncConnection, replay: Replay) -> Finding | None:
+    expected = replay.draft.book()
     try:
         stored = await read.book(connection, replay.cluster)
     except LedgerCorruptError as error:
         return Finding(sequence=replay.sequence, what=What.PROJECTION, detail=str(error))
-    for account, amount, right in _differences(stored.balances, due.balances):
+    for account, amount, expected_amount in _differences(stored.balances, expected.balances):
         name = f"{account.bucket} {account.meter} of queue {account.queue}"
-        detail = f"{name} is {amount or 0}, its lines sum to {right or 0}"
+        detail = f"{name} is {amount or 0}, its lines sum to {expected_amount or 0}"
         return Finding(sequence=replay.sequence, what=What.BALANCE, detail=detail)
-    for gang, _, _ in _differences(stored.placements, due.placements):
-        return Finding(sequence=replay.sequence, what=What.PROJECTION, detail=_of_gang(gang, stored, due))
+    for gang, _, _ in _differences(stored.placements, expected.placements):
+        return Finding(sequence=replay.sequence, what=What.PROJECTION, detail=_gang_difference(gang, stored, expected))
     return None
 
 
-async def _shared(connection: AsyncConnection, replay: Replay) -> Finding | None:
+async def _compare_shared_budgets(connection: AsyncConnection, replay: Replay) -> Finding | None:
     detail = await shared_budgets.problem(connection)
     return None if detail is None else Finding(sequence=replay.sequence, what=What.BALANCE, detail=detail)
 
 
-def _differences(stored: Mapping[Any, Any], due: Mapping[Any, Any]) -> Iterator[tuple[Any, Any, Any]]:
-    for key in sorted(stored.keys() | due.keys(), key=str):  # SQLite may hold a key that is no text
-        if stored.get(key) != due.get(key):
-            yield key, stored.get(key), due.get(key)
+def _differences(stored: Mapping[Any, Any], expected: Mapping[Any, Any]) -> Iterator[tuple[Any, Any, Any]]:
+    for key in sorted(stored.keys() | expected.keys(), key=str):  # SQLite may hold a key that is no text
+        if stored.get(key) != expected.get(key):
+            yield key, stored.get(key), expected.get(key)
 
 
-def _of_gang(uid: GangUid, stored: Book, due: Book) -> str:
-    left, right = stored.placements.get(uid), due.placements.get(uid)
+def _gang_difference(uid: GangUid, stored: Book, expected: Book) -> str:
+    left, right = stored.placements.get(uid), expected.placements.get(uid)
     if left is None or right is None:
         return (
             f"gang {uid} is {'open' if left else 'not open'}; by its transactions it is {'' if right else 'not '}open"
         )
-    for name, mine, theirs in (("seat", left.seats, right.seats), ("holding", left.holdings, right.holdings)):
-        for key, _, _ in _differences(mine, theirs):
+    for name, stored_part, expected_part in (
+        ("seat", left.seats, right.seats),
+        ("holding", left.holdings, right.holdings),
+    ):
+        for key, _, _ in _differences(stored_part, expected_part):
             return f"the {name} {key} of gang {left.gang} is not what its transactions say"
     return f"the queue, name, user or time of gang {left.gang} is not what its transactions say"
 
@@ -330,14 +343,14 @@ async def _archives(connection: AsyncConnection, cluster: str, folder: Path) -> 
     """Replay the archives of all closings, and compare the book after each with the one carried forward."""
     replay = Replay(cluster)
     for carried in await carry_forward.every(connection, cluster):
-        detail = await asyncio.to_thread(_of_archive, replay, carried, folder / carried.archive)
+        detail = await asyncio.to_thread(_archive_problem, replay, carried, folder / carried.archive)
         if detail is not None:
             detail = f"archive {carried.archive}: {detail}"
             return replay, Finding(sequence=carried.previous + 1, what=What.ARCHIVE, detail=detail)
     return replay, None
 
 
-def _of_archive(replay: Replay, carried: Carried, path: Path) -> str | None:
+def _archive_problem(replay: Replay, carried: Carried, path: Path) -> str | None:
     """Follow one archive; return its problem, None if there is none."""
     try:
         if archive.digest_of(path) != carried.archive_digest:

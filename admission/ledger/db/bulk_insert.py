@@ -102,12 +102,12 @@ async def _sqlite(connection: AsyncConnection, statement: str) -> AsyncIterator[
 def _bound(
     connection: AsyncConnection, statement: str, cluster: str, lists: Iterable[Iterable[str]]
 ) -> tuple[str, tuple[Any, ...]]:
-    values = [list(some) for some in lists]
+    values = [list(list_) for list_ in lists]
     if _in_postgresql(connection):
         conditions = [f"= ANY (${number}::text[])" for number in range(2, len(values) + 2)]
         return statement.format(*conditions, cluster="$1"), (cluster, *values)
     conditions = [f"IN (SELECT value FROM json_each(?{number}))" for number in range(2, len(values) + 2)]  # noqa: S608
-    return statement.format(*conditions, cluster="?1"), (cluster, *(_json(some).decode() for some in values))
+    return statement.format(*conditions, cluster="?1"), (cluster, *(_json(list_).decode() for list_ in values))
 
 
 @cache

@@ -16,19 +16,19 @@ _LOGGED = frozenset({"host", "port", "dbname", "user", "sslmode", "target_sessio
 def parsed(url: str) -> URL:
     """Return the URL with the asynchronous driver. Raises FixError when it names no database that Muster can use."""
     try:
-        made = make_url(url)
+        parsed_url = make_url(url)
     except (exc.ArgumentError, ValueError):
         # `from None`, since the text of the cause may contain a part of the password.
         raise FixError(
-            f"{_veiled(url)!r} is not a database URL such as sqlite:////var/lib/muster/ledger.db or"
+            f"{_mask_passwords(url)!r} is not a database URL such as sqlite:////var/lib/muster/ledger.db or"
             " postgresql://muster:password@host:5432/muster, with special characters of the password as %40"
         ) from None
-    name = made.get_backend_name()
+    name = parsed_url.get_backend_name()
     if name not in _DRIVERS:
         raise FixError(f"the ledger is kept in sqlite or postgresql, not in {name}")
-    if name == "sqlite" and file_of(made) is None:
+    if name == "sqlite" and file_of(parsed_url) is None:
         raise FixError("the ledger needs a file: sqlite:////var/lib/muster/ledger.db; memory forgets it")
-    return made.set(drivername=_DRIVERS[name])
+    return parsed_url.set(drivername=_DRIVERS[name])
 
 
 def file_of(url: URL) -> Path | None:
@@ -38,12 +38,12 @@ def file_of(url: URL) -> Path | None:
     return Path(str(url.database))
 
 
-def shown(url: URL) -> str:
+def redacted(url: URL) -> str:
     """Return how messages name a database: the file, or the URL without its secrets."""
     harmless = {name: value for name, value in url.query.items() if name in _LOGGED}
     return str(file_of(url) or url.set(drivername="postgresql", query=harmless).render_as_string(hide_password=True))
 
 
-def _veiled(url: str) -> str:
+def _mask_passwords(url: str) -> str:
     """Hide every part that may be a password in a URL that cannot be parsed."""
     return re.sub(r"(password=)[^&]*", r"\1***", re.sub(r"://.*@", "://***@", url))

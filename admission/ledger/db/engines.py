@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from admission.api.muster.ledger_entries import Kind
 from admission.ledger.db import database_url
 from admission.ledger.db.errors import translated
-from admission.ledger.db.postgres import FAREWELL_SECONDS, Connector, Watch
+from admission.ledger.db.postgres import FAREWELL_SECONDS, Connector, TransactionTimer
 from admission.ledger.db.tables import FORMATS, GENESIS, clusters, transactions
 
 BUSY_SECONDS = 5
@@ -99,7 +99,7 @@ def prepare_sqlite(made: Engine) -> None:
         connection.exec_driver_sql(f"BEGIN {connection.get_execution_options().get('begin', 'DEFERRED')}")
 
     @event.listens_for(made, "invalidate")
-    def _give_back(connection: Any, _record: Any, _error: BaseException | None) -> None:
+    def _rollback_unfinished(connection: Any, _record: Any, _error: BaseException | None) -> None:
         # A cancelled caller leaves its statement unfinished. A SQLite connection that is closed with one keeps its lock
         # until the statement is finalized (https://sqlite.org/c3ref/close.html), which would block every writer.
         with contextlib.suppress(asyncio.CancelledError):  # the caller's cancellation is being raised already
@@ -119,10 +119,10 @@ async def writing(made: AsyncEngine, *, seconds: float | None = None) -> AsyncIt
 @asynccontextmanager
 async def reading(made: AsyncEngine, *, seconds: float | None = None) -> AsyncIterator[AsyncConnection]:
     """Yield a connection in a SQL transaction that sees one state of the database throughout (None: ANSWER_SECONDS)."""
-    lite = made.dialect.name == "sqlite"
-    options = {} if lite else {"isolation_level": "REPEATABLE READ"}
+    is_sqlite = made.dialect.name == "sqlite"
+    options = {} if is_sqlite else {"isolation_level": "REPEATABLE READ"}
     async with _transaction(made, seconds or ANSWER_SECONDS, **options) as connection:
-        if not lite:
+        if not is_sqlite:
             # It holds no lock that others wait for, and the consumer of the output may be slow.
             await connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
         yield connection
@@ -130,18 +130,18 @@ async def reading(made: AsyncEngine, *, seconds: float | None = None) -> AsyncIt
 
 @asynccontextmanager
 async def _transaction(made: AsyncEngine, seconds: float, **options: Any) -> AsyncIterator[AsyncConnection]:
-    with Watch(seconds) as watch:
+    with TransactionTimer(seconds) as timer:
         try:
             async with made.connect() as connection:
-                await watch.over(connection)
+                await timer.start(connection)
                 try:
                     yield await connection.execution_options(**options)
                     await connection.commit()
                 except BaseException:
-                    watch.hurry()
+                    timer.shorten()
                     raise
         except exc.DBAPIError as error:
-            if watch.has_cut:
+            if timer.has_terminated:
                 raise TimeoutError(f"no answer within {seconds:g} s") from error
             raise
 

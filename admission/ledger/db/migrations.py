@@ -56,8 +56,8 @@ def _migrate(url: URL, revision: str) -> None:
     current = _current(url)
     if current is not None and current not in _known():
         raise LedgerVersionError(
-            f"the ledger {database_url.shown(url)} is at revision {current}, newer than this Muster's {_known()[-1]}:"
-            " run the Muster that upgraded it, or a later one"
+            f"the ledger {database_url.redacted(url)} is at revision {current}, newer than this Muster's"
+            f" {_known()[-1]}: run the Muster that upgraded it, or a later one"
         )
     _change(url, lambda config: command.upgrade(config, revision))
 

@@ -1,9 +1,9 @@
 """Connections to PostgreSQL that never block a caller for ever.
 
 asyncpg parses the URL as libpq does, with `sslmode`, `sslrootcert`, `passfile`, `target_session_attrs` and the PG…
-variables of the environment. If the server hangs, or the network drops packets, our own timer (`Watch`) cuts the
-connection. asyncpg's `command_timeout` is not enough: when it expires, asyncpg asks the server to cancel the command
-and waits for the answer, for ever if the server hangs.
+variables of the environment. If the server hangs, or the network drops packets, our own timer (`TransactionTimer`) cuts
+the connection. asyncpg's `command_timeout` is not enough: when it expires, asyncpg asks the server to cancel the
+command and waits for the answer, for ever if the server hangs.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ class Connector:
         return connection
 
     def hand_out(self, connection: Any) -> None:
-        """Stop the timer of a new connection: from now on the caller's `Watch` covers it."""
+        """Stop the timer of a new connection: from now on the caller's `TransactionTimer` covers it."""
         self._opened[connection].cancel()
 
     def cut(self) -> None:
@@ -90,12 +90,12 @@ def _seconds(text: object) -> float | None:
         raise FixError(f"connect_timeout in the ledger's URL is {text!r}, not a number of seconds") from error
 
 
-class Watch:
+class TransactionTimer:
     """A context: cuts the connection of a SQL transaction that exceeds its time."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self.has_cut = False
+        self.has_terminated = False
         self._driver: Any = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -107,14 +107,14 @@ class Watch:
     ) -> None:
         self._stop()
 
-    async def over(self, connection: AsyncConnection) -> None:
+    async def start(self, connection: AsyncConnection) -> None:
         """Start the timer. SQLite's connections need none: their only wait, for a lock, has a timeout of its own."""
         driver = (await connection.get_raw_connection()).driver_connection
         if isinstance(driver, asyncpg.Connection):
             self._driver = driver
             self._start(self.seconds)
 
-    def hurry(self) -> None:
+    def shorten(self) -> None:
         """Restart the timer with FAREWELL_SECONDS: the transaction has failed, or its task is cancelled."""
         if self._driver is not None:
             self._stop()
@@ -128,5 +128,5 @@ class Watch:
             self._timer.cancel()
 
     def _cut(self) -> None:
-        self.has_cut = True
+        self.has_terminated = True
         self._driver.terminate()

@@ -78,34 +78,34 @@ async def span(connection: AsyncConnection, cluster: str, window: Window) -> Spa
 
     Raises FixError when a part of it lies in a closed period, whose rows were archived.
     """
-    begun = await base(connection, cluster)
-    if begun.at is not None and window.start < begun.at:
+    start = await base(connection, cluster)
+    if start.at is not None and window.start < start.at:
         raise FixError(
-            f"--from {_shown(window.start)} lies in a period that was closed: the books of cluster {cluster} begin at"
-            f" {_shown(begun.at)}, and what was before stands in the archive {begun.archive}; begin at that time or"
+            f"--from {_utc(window.start)} lies in a period that was closed: the books of cluster {cluster} begin at"
+            f" {_utc(start.at)}, and what was before stands in the archive {start.archive}; begin at that time or"
             " later, or read the archive (docs/closing.md says how)"
         )
     return Span(
-        max(begun.sequence, await _before(connection, cluster, window.start)),
-        max(begun.sequence, await _before(connection, cluster, window.end)),
+        max(start.sequence, await _before(connection, cluster, window.start)),
+        max(start.sequence, await _before(connection, cluster, window.end)),
     )
 
 
 async def through(connection: AsyncConnection, cluster: str, at: datetime) -> int:
     """Return the sequence of the last transaction at or before a moment; at least that of the base."""
-    begun = await base(connection, cluster)
-    return max(begun.sequence, await _before(connection, cluster, at + _MICROSECOND))
+    start = await base(connection, cluster)
+    return max(start.sequence, await _before(connection, cluster, at + _MICROSECOND))
 
 
-async def known(connection: AsyncConnection) -> list[str]:
+async def known_clusters(connection: AsyncConnection) -> list[str]:
     """Return the clusters whose books are in this database."""
     return sorted((await connection.execute(select(clusters.c.cluster))).scalars())
 
 
 async def accounts(connection: AsyncConnection, names: Sequence[str]) -> set[QueueMeter]:
     """Return the queues and meters that have an account in the books of some clusters."""
-    named = select(balances.c.queue, balances.c.meter).where(balances.c.cluster.in_(names)).distinct()
-    return {(QueueName(queue), MeterName(meter)) for queue, meter in await connection.execute(named)}
+    query = select(balances.c.queue, balances.c.meter).where(balances.c.cluster.in_(names)).distinct()
+    return {(QueueName(queue), MeterName(meter)) for queue, meter in await connection.execute(query)}
 
 
 async def head(connection: AsyncConnection, cluster: str) -> int:
@@ -116,17 +116,17 @@ async def head(connection: AsyncConnection, cluster: str) -> int:
 
 async def _before(connection: AsyncConnection, cluster: str, at: datetime) -> int:
     """Return the sequence of the last transaction before a time: one less than the first at or after it."""
-    due = (transactions.c.cluster == cluster) & (transactions.c.at >= at)
-    times = select(transactions.c.at).where(due).order_by(transactions.c.at).limit(1)
+    at_or_after = (transactions.c.cluster == cluster) & (transactions.c.at >= at)
+    times = select(transactions.c.at).where(at_or_after).order_by(transactions.c.at).limit(1)
     next_ = (await connection.execute(times)).scalar_one_or_none()
     if next_ is None:
         return await head(connection, cluster)
     # Times ascend with sequences, except that a mark has the time of its whole second, so rows before it may be later
     # within that second.
     same_second = transactions.c.at <= next_.replace(microsecond=_LAST_MICROSECOND)
-    first = select(func.min(transactions.c.sequence)).where(due, same_second)
+    first = select(func.min(transactions.c.sequence)).where(at_or_after, same_second)
     return int((await connection.execute(first)).scalar_one()) - 1
 
 
-def _shown(at: datetime) -> str:
+def _utc(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -83,15 +83,15 @@ def sha256(text: str) -> str:
 
 async def latest(connection: AsyncConnection, cluster: str) -> Carried | None:
     """Return the latest closing of a cluster; None when nothing was closed. Raises LedgerCorruptError."""
-    wanted = select(closings).where(closings.c.cluster == cluster).order_by(closings.c.sequence.desc()).limit(1)
-    row = (await connection.execute(wanted)).one_or_none()
+    query = select(closings).where(closings.c.cluster == cluster).order_by(closings.c.sequence.desc()).limit(1)
+    row = (await connection.execute(query)).one_or_none()
     return None if row is None else _decoded(row)
 
 
 async def every(connection: AsyncConnection, cluster: str) -> list[Carried]:
     """Return all closings of a cluster, in their order. Raises LedgerCorruptError."""
-    wanted = select(closings).where(closings.c.cluster == cluster).order_by(closings.c.sequence)
-    return [_decoded(row) for row in await connection.execute(wanted)]
+    query = select(closings).where(closings.c.cluster == cluster).order_by(closings.c.sequence)
+    return [_decoded(row) for row in await connection.execute(query)]
 
 
 async def problem(connection: AsyncConnection, cluster: str) -> Problem | None:
@@ -99,14 +99,14 @@ async def problem(connection: AsyncConnection, cluster: str) -> Problem | None:
 
     The caller verifies the chain of transactions after the last closing, which holds that entry.
     """
-    wanted = select(closings.c.sequence).where(closings.c.cluster == cluster).order_by(closings.c.sequence)
+    query = select(closings.c.sequence).where(closings.c.cluster == cluster).order_by(closings.c.sequence)
     before: Carried | None = None
-    for sequence in (await connection.execute(wanted)).scalars():
+    for sequence in (await connection.execute(query)).scalars():
         try:
             carried = await _carried(connection, cluster, sequence)
             usage = await _usage_digest(connection, carried)
         except (LedgerCorruptError, *_MALFORMED, DBAPIError) as error:  # a column of SQLite may hold anything
-            return Problem(sequence, errors.illegible(error))
+            return Problem(sequence, errors.unreadable(error))
         if (carried.previous, carried.before) != _link(before):
             return Problem(
                 carried.sequence, "it does not follow the closing before it: one was changed, removed or added"
@@ -116,15 +116,15 @@ async def problem(connection: AsyncConnection, cluster: str) -> Problem | None:
         before = carried
     if before is None:
         return None
-    vouching = select(transactions.c.kind).where(transactions.c.cluster == cluster, transactions.c.key == before.key)
-    if (await connection.execute(vouching)).scalar_one_or_none() != Kind.CLOSE.value:
+    close_entry = select(transactions.c.kind).where(transactions.c.cluster == cluster, transactions.c.key == before.key)
+    if (await connection.execute(close_entry)).scalar_one_or_none() != Kind.CLOSE.value:
         return Problem(before.sequence, "no transaction vouches for it: it was changed, or it is none of Muster's")
     return None
 
 
 async def _carried(connection: AsyncConnection, cluster: str, sequence: int) -> Carried:
-    wanted = select(closings).where(closings.c.cluster == cluster, closings.c.sequence == sequence)
-    return _decoded((await connection.execute(wanted)).one())
+    query = select(closings).where(closings.c.cluster == cluster, closings.c.sequence == sequence)
+    return _decoded((await connection.execute(query)).one())
 
 
 def _link(before: Carried | None) -> tuple[int, str]:
@@ -132,7 +132,7 @@ def _link(before: Carried | None) -> tuple[int, str]:
 
 
 async def _usage_digest(connection: AsyncConnection, carried: Carried) -> str:
-    wanted = (
+    query = (
         select(carried_usage)
         .where(carried_usage.c.cluster == carried.cluster, carried_usage.c.sequence == carried.sequence)
         .order_by(carried_usage.c.queue, carried_usage.c.meter, carried_usage.c.start)
@@ -145,7 +145,7 @@ async def _usage_digest(connection: AsyncConnection, carried: Carried) -> str:
             end=row.until,
             seconds=row.seconds,
         )
-        async for row in read.streamed(connection, wanted)
+        async for row in read.streamed(connection, query)
     ]
     return usage_digest(intervals)
 
@@ -153,8 +153,14 @@ async def _usage_digest(connection: AsyncConnection, carried: Carried) -> str:
 def usage_digest(intervals: Iterable[UsageInterval]) -> str:
     """Return the SHA-256 of carried usage in any order: it sorts here, since databases sort text by different rules."""
     digest = hashlib.sha256()
-    for one in sorted(intervals, key=lambda one: (one.queue, one.meter, one.start)):
-        line = [one.queue, one.meter, hash_chain.instant(one.start), hash_chain.instant(one.end), str(one.seconds)]
+    for interval in sorted(intervals, key=lambda interval: (interval.queue, interval.meter, interval.start)):
+        line = [
+            interval.queue,
+            interval.meter,
+            hash_chain.instant(interval.start),
+            hash_chain.instant(interval.end),
+            str(interval.seconds),
+        ]
         digest.update(encoding.compact(line).encode() + b"\n")
     return digest.hexdigest()
 
@@ -179,7 +185,7 @@ def closing(  # noqa: PLR0913 - a closing is all of this, by name
     """Return a closing through the latest mark of the book. after: the previous closing, if any."""
     previous, before = _link(after)
     assert book.marked is not None and book.at is not None  # noqa: S101, PT018 - the caller closes at a mark
-    said = {
+    fields = {
         "form": FORM,
         "cluster": cluster,
         "sequence": sequence,
@@ -195,9 +201,9 @@ def closing(  # noqa: PLR0913 - a closing is all of this, by name
         "archive_digest": archive_digest,
         "usage": usage,
         "balances": [[*account, str(amount)] for account, amount in sorted(book.balances.items())],
-        "gangs": [_of_gang(placement) for _, placement in sorted(book.placements.items())],
+        "gangs": [_encode_gang(placement) for _, placement in sorted(book.placements.items())],
     }
-    return decoded(encoding.compact(said))
+    return decoded(encoding.compact(fields))
 
 
 def row(carried: Carried) -> dict[str, Any]:
@@ -220,21 +226,21 @@ def row(carried: Carried) -> dict[str, Any]:
 def decoded(text: str) -> Carried:
     """Return the closing that a text describes. Raises LedgerCorruptError when the text has another form."""
     try:
-        said = json.loads(text)
+        fields = json.loads(text)
         book = Book.with_placements(
-            map(_gang, said["gangs"]),
+            map(_gang, fields["gangs"]),
             {
                 Account(QueueName(queue), MeterName(meter), Bucket(bucket)): int(amount)
-                for queue, meter, bucket, amount in said["balances"]
+                for queue, meter, bucket, amount in fields["balances"]
             },
-            sequence=said["sequence"],
-            at=datetime.fromisoformat(said["latest"]),
-            marked=datetime.fromisoformat(said["marked"]),
+            sequence=fields["sequence"],
+            at=datetime.fromisoformat(fields["latest"]),
+            marked=datetime.fromisoformat(fields["marked"]),
         )
         return Carried(
-            **{name: said[name] for name in _PLAIN},
-            at=datetime.fromisoformat(said["at"]),
-            marked=datetime.fromisoformat(said["marked"]),
+            **{name: fields[name] for name in _PLAIN},
+            at=datetime.fromisoformat(fields["at"]),
+            marked=datetime.fromisoformat(fields["marked"]),
             book=book,
             text=text,
         )
@@ -248,16 +254,16 @@ _PLAIN = (
 )
 
 
-def _decoded(found: Row[Any]) -> Carried:
-    carried = decoded(found.state)
-    if row(carried) != dict(found._mapping):  # noqa: SLF001 - SQLAlchemy's public name for it
+def _decoded(stored: Row[Any]) -> Carried:
+    carried = decoded(stored.state)
+    if row(carried) != dict(stored._mapping):  # noqa: SLF001 - SQLAlchemy's public name for it
         raise LedgerCorruptError(
-            f"the closing through transaction {found.sequence} contradicts what it carried forward"
+            f"the closing through transaction {stored.sequence} contradicts what it carried forward"
         )
     return carried
 
 
-def _of_gang(placement: Placement) -> dict[str, Any]:
+def _encode_gang(placement: Placement) -> dict[str, Any]:
     return {
         "gang_uid": placement.gang_uid,
         "gang": placement.gang,
@@ -269,15 +275,15 @@ def _of_gang(placement: Placement) -> dict[str, Any]:
     }
 
 
-def _gang(said: Mapping[str, Any]) -> Placement:
-    seats = encoding.seats(encoding.compact(said["seats"]))
-    holdings = encoding.holdings(encoding.compact(said["holdings"]))
+def _gang(fields: Mapping[str, Any]) -> Placement:
+    seats = encoding.seats(encoding.compact(fields["seats"]))
+    holdings = encoding.holdings(encoding.compact(fields["holdings"]))
     return Placement(
-        gang_uid=GangUid(said["gang_uid"]),
-        gang=said["gang"],
-        queue=QueueName(said["queue"]),
-        user=said["user"],
-        reserved_at=datetime.fromisoformat(said["reserved_at"]),
+        gang_uid=GangUid(fields["gang_uid"]),
+        gang=fields["gang"],
+        queue=QueueName(fields["queue"]),
+        user=fields["user"],
+        reserved_at=datetime.fromisoformat(fields["reserved_at"]),
         seats={Uid(seat.pod_uid): seat for seat in seats},
         holdings={Uid(holding.claim_uid): holding for holding in holdings},
     )

@@ -10,15 +10,15 @@ from sqlalchemy import BigInteger, TextClause, bindparam, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.ledger.journal import hash_chain
-from admission.ledger.journal.hash_chain import Said
+from admission.ledger.journal.hash_chain import HashedFields
 
-_SAID = ", ".join(f'"{name}"' for name in Said._fields)
+_HASHED = ", ".join(f'"{name}"' for name in HashedFields._fields)
 
 _SQLITE = f"""
 SELECT CAST(group_concat(format || ' ' || digest || ' ' || rtrim(said, ']') || ',[' || lines || ']]', char(10)) AS BLOB)
 FROM (
     SELECT format, digest,
-        json_array({hash_chain.FORMAT}, cluster, epoch, sequence, previous, {_SAID}) AS said,
+        json_array({hash_chain.FORMAT}, cluster, epoch, sequence, previous, {_HASHED}) AS said,
         coalesce((
             SELECT CASE WHEN min(line) = 1 AND max(line) = count(*)
                 THEN group_concat(json_array(queue, meter, bucket, amount, claim)) END
@@ -31,14 +31,14 @@ FROM (
 
 _AT = """to_char("at" AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"')"""
 
-_SAID_IN_POSTGRESQL = ", ',', ".join(
-    f"to_json({_AT})" if name == "at" else f'to_json("{name}")' for name in Said._fields
+_HASHED_IN_POSTGRESQL = ", ',', ".join(
+    f"to_json({_AT})" if name == "at" else f'to_json("{name}")' for name in HashedFields._fields
 )
 
 _POSTGRESQL = f"""
 SELECT convert_to(string_agg(concat(
     format, ' ', digest, ' [{hash_chain.FORMAT},', to_json(cluster), ',', epoch, ',', sequence, ',', to_json(previous),
-    ',', {_SAID_IN_POSTGRESQL}, ',[', (
+    ',', {_HASHED_IN_POSTGRESQL}, ',[', (
         SELECT CASE WHEN min(line) = 1 AND max(line) = count(*) THEN string_agg(concat(
             '[', to_json(queue), ',', to_json(meter), ',', to_json(bucket), ',"', amount, '",', to_json(claim), ']'
         ), ',' ORDER BY line) END
@@ -82,9 +82,9 @@ async def batch(connection: AsyncConnection, cluster: str, *, after: int, limit:
     limit: the number of sequences to read; fewer transactions are returned where rows are missing.
     """
     statement = _STATEMENTS[connection.dialect.name]
-    found = await connection.execute(statement, {"cluster": cluster, "after": after, "last": after + limit})
-    written: bytes | None = found.scalar_one()
-    return [] if written is None else written.split(b"\n")
+    result = await connection.execute(statement, {"cluster": cluster, "after": after, "last": after + limit})
+    serialized: bytes | None = result.scalar_one()
+    return [] if serialized is None else serialized.split(b"\n")
 
 
 def _bound(statement: str) -> TextClause:

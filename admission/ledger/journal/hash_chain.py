@@ -36,7 +36,7 @@ FORMAT = 2
 _encode = msgspec.json.Encoder().encode
 
 
-class Said(NamedTuple):
+class HashedFields(NamedTuple):
     """The hashed columns of an entry without its lines, as text, in their order."""
 
     kind: str
@@ -58,8 +58,8 @@ Line = tuple[str, str, str, str, str]
 """Queue, meter, bucket, amount and claim of a posting."""
 
 
-def said(entry: Entry) -> Said:
-    return Said(
+def hashed(entry: Entry) -> HashedFields:
+    return HashedFields(
         entry.kind.value,
         entry.key,
         instant(entry.at),
@@ -86,25 +86,25 @@ def instant(at: datetime) -> str:
 
 
 def chained(  # noqa: PLR0917 - by position, since verification computes many
-    cluster: str, epoch: int, sequence: int, previous: str, said: Sequence[str], lines: Sequence[Sequence[str]]
+    cluster: str, epoch: int, sequence: int, previous: str, hashed: Sequence[str], lines: Sequence[Sequence[str]]
 ) -> str:
     """Return the digest of columns at their place in the chain of a cluster, in format 2."""
-    return hashlib.sha256(document(cluster, epoch, sequence, previous, said, lines)).hexdigest()
+    return hashlib.sha256(document(cluster, epoch, sequence, previous, hashed, lines)).hexdigest()
 
 
 def document(  # noqa: PLR0917 - the same
-    cluster: str, epoch: int, sequence: int, previous: str, said: Sequence[str], lines: Sequence[Sequence[str]]
+    cluster: str, epoch: int, sequence: int, previous: str, hashed: Sequence[str], lines: Sequence[Sequence[str]]
 ) -> bytes:
     """Return the bytes that format 2 hashes."""
-    return _encode((FORMAT, cluster, epoch, sequence, previous, *said, lines))
+    return _encode((FORMAT, cluster, epoch, sequence, previous, *hashed, lines))
 
 
 def chained_before(  # noqa: PLR0917 - the same
-    cluster: str, epoch: int, sequence: int, previous: str, said: Sequence[str], lines: Sequence[Sequence[str]]
+    cluster: str, epoch: int, sequence: int, previous: str, hashed: Sequence[str], lines: Sequence[Sequence[str]]
 ) -> str:
     """Return the digest in format 1. Raises ValueError when a column of JSON holds other text."""
     fields: dict[str, Any] = {
-        **dict(zip(Said._fields, said, strict=True)),
+        **dict(zip(HashedFields._fields, hashed, strict=True)),
         "cluster": cluster,
         "epoch": epoch,
         "sequence": sequence,
@@ -123,4 +123,4 @@ CHAINED = {1: chained_before, FORMAT: chained}
 
 def digest(entry: Entry, *, cluster: str, epoch: int, sequence: int, previous: str, form: int = FORMAT) -> str:
     """Return the digest of an entry at its place in the chain of a cluster, in one of the formats."""
-    return CHAINED[form](cluster, epoch, sequence, previous, said(entry), lines(entry))
+    return CHAINED[form](cluster, epoch, sequence, previous, hashed(entry), lines(entry))

@@ -23,7 +23,7 @@ from admission.ledger.db import bulk_insert
 from admission.ledger.db.prefetch import meanwhile
 from admission.ledger.db.tables import GENESIS, clusters, postings, transactions
 from admission.ledger.journal import hash_chain, projection, read as journal_read
-from admission.ledger.journal.hash_chain import Line, Said
+from admission.ledger.journal.hash_chain import HashedFields, Line
 from admission.ledger.journal.read import Head, Record
 
 
@@ -37,7 +37,7 @@ class _Link(NamedTuple):
     sequence: int
     previous: str
     digest: str
-    said: Said
+    hashed: HashedFields
     lines: list[Line]
 
 
@@ -53,7 +53,7 @@ async def post_all(connection: AsyncConnection, cluster: str, entries: Sequence[
     Raises DeposedError, ConflictError (made for another book), ClockError (older than the latest), OvertakenError, and
     as `entry_rules.check`.
     """
-    head, latest = await _fenced(connection, cluster, epoch)
+    head, latest = await _check_epoch(connection, cluster, epoch)
     known = await journal_read.by_keys(connection, cluster, {entry.key for entry in entries})
 
     new = _new(entries, known)
@@ -67,7 +67,7 @@ async def post_all(connection: AsyncConnection, cluster: str, entries: Sequence[
             raise OvertakenError from error
         raise
 
-    await _move(connection, head, {"sequence": links[-1].sequence, "digest": links[-1].digest, "epoch": epoch})
+    await _move_head(connection, head, {"sequence": links[-1].sequence, "digest": links[-1].digest, "epoch": epoch})
     await _add_transactions(connection, cluster, links, epoch=epoch)
     async with meanwhile(_add_lines(connection, cluster, links)):
         before = read.result()
@@ -80,18 +80,18 @@ async def post_all(connection: AsyncConnection, cluster: str, entries: Sequence[
 
 async def fence(connection: AsyncConnection, cluster: str, epoch: int) -> None:
     """Increase the stored epoch to `epoch`. Raises DeposedError when it is higher already."""
-    head, _ = await _fenced(connection, cluster, epoch)
+    head, _ = await _check_epoch(connection, cluster, epoch)
     if head.epoch < epoch:
-        await _move(connection, head, {"epoch": epoch})
+        await _move_head(connection, head, {"epoch": epoch})
 
 
 async def hold(connection: AsyncConnection, cluster: str, epoch: int) -> None:
     """Do the same as `fence`, and lock the head against other writers of the cluster until the commit."""
-    head, _ = await _fenced(connection, cluster, epoch)
-    await _move(connection, head, {"epoch": epoch})
+    head, _ = await _check_epoch(connection, cluster, epoch)
+    await _move_head(connection, head, {"epoch": epoch})
 
 
-async def _fenced(connection: AsyncConnection, cluster: str, epoch: int) -> tuple[Head, datetime | None]:
+async def _check_epoch(connection: AsyncConnection, cluster: str, epoch: int) -> tuple[Head, datetime | None]:
     """Return the head of the chain, and the time of its latest entry."""
     row = (await connection.execute(_HEAD, {"cluster": cluster})).one_or_none()
     if row is None:
@@ -117,15 +117,15 @@ async def _begin_chain(connection: AsyncConnection, head: Head) -> None:
 
 def _new(entries: Sequence[Entry], known: Mapping[str, Record]) -> list[Entry]:
     """Return the entries whose key is not stored yet. Raises PageError where a key is stored with another content."""
-    said = {key: record.entry for key, record in known.items()}
+    hashed = {key: record.entry for key, record in known.items()}
     new = []
     for entry in entries:
-        if entry.key not in said:
-            said[entry.key] = entry
+        if entry.key not in hashed:
+            hashed[entry.key] = entry
             new.append(entry)
-        elif _movement(said[entry.key]) != _movement(entry):
-            place = f"at {known[entry.key].sequence}" if entry.key in known else "as of now"
-            raise PageError(f"entry {entry.key} stands in the ledger {place} and says something else there")
+        elif _movement(hashed[entry.key]) != _movement(entry):
+            position = f"at {known[entry.key].sequence}" if entry.key in known else "as of now"
+            raise PageError(f"entry {entry.key} stands in the ledger {position} and says something else there")
     return new
 
 
@@ -137,33 +137,33 @@ def _linked(head: Head, entries: Sequence[Entry], *, epoch: int) -> list[_Link]:
     links = []
     previous = head.digest
     for sequence, entry in enumerate(entries, head.sequence + 1):
-        said, lines = hash_chain.said(entry), hash_chain.lines(entry)
-        digest = hash_chain.chained(head.cluster, epoch, sequence, previous, said, lines)
-        links.append(_Link(sequence, previous, digest, said, lines))
+        hashed, lines = hash_chain.hashed(entry), hash_chain.lines(entry)
+        digest = hash_chain.chained(head.cluster, epoch, sequence, previous, hashed, lines)
+        links.append(_Link(sequence, previous, digest, hashed, lines))
         previous = digest
     return links
 
 
 def _posted(entries: Sequence[Entry], known: Mapping[str, Record], links: Sequence[_Link]) -> list[Posted]:
-    places = {link.said.key: Posted(sequence=link.sequence, digest=link.digest) for link in links}
+    by_key = {link.hashed.key: Posted(sequence=link.sequence, digest=link.digest) for link in links}
     for key, record in known.items():
-        places[key] = Posted(sequence=record.sequence, digest=record.digest, repeated=True)
+        by_key[key] = Posted(sequence=record.sequence, digest=record.digest, repeated=True)
     posted = []
     for entry in entries:
-        posted.append(places[entry.key])
-        places[entry.key] = replace(places[entry.key], repeated=True)
+        posted.append(by_key[entry.key])
+        by_key[entry.key] = replace(by_key[entry.key], repeated=True)
     return posted
 
 
-async def _move(connection: AsyncConnection, head: Head, values: dict[str, Any]) -> None:
-    unmoved = and_(
+async def _move_head(connection: AsyncConnection, head: Head, values: dict[str, Any]) -> None:
+    unchanged_head = and_(
         clusters.c.cluster == head.cluster,
         clusters.c.sequence == head.sequence,
         clusters.c.digest == head.digest,
         clusters.c.epoch == head.epoch,
     )
-    moved = await connection.execute(update(clusters).where(unmoved).values(values))
-    if moved.rowcount != 1:
+    result = await connection.execute(update(clusters).where(unchanged_head).values(values))
+    if result.rowcount != 1:
         raise OvertakenError
 
 
@@ -191,7 +191,7 @@ async def _add_transactions(connection: AsyncConnection, cluster: str, links: Se
     rows = [
         (cluster, link.sequence, hash_chain.FORMAT, epoch, key, kind, *rest, link.previous, link.digest)
         for link in links
-        for kind, key, *rest in [link.said]
+        for kind, key, *rest in [link.hashed]
     ]
     await bulk_insert.insert(connection, transactions, rows)
 

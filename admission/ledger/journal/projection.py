@@ -58,8 +58,8 @@ async def _placements(
     seats: dict[str, dict[Uid, Seat]] = {gang: {} for gang in gangs}
     holdings: dict[str, dict[Uid, Holding]] = {gang: {} for gang in gangs}
     placements = {}
-    for what, name, of, gang, queue, user, reserved_at, settled in rows:
-        uid, gang_uid = Uid(name), GangUid(of)
+    for what, name, owner, gang, queue, user, reserved_at, settled in rows:
+        uid, gang_uid = Uid(name), GangUid(owner)
         if what == "gang":
             placements[gang_uid] = Placement(
                 gang_uid=gang_uid,
@@ -92,9 +92,9 @@ class Rows(NamedTuple):
     """The rows to write: balances, the UIDs of rows to remove, and the rows to add."""
 
     balances: list[_Row]
-    gone_seats: list[Uid]
-    gone_holdings: list[Uid]
-    gone_gangs: list[GangUid]
+    removed_seats: list[Uid]
+    removed_holdings: list[Uid]
+    removed_gangs: list[GangUid]
     gangs: list[_Row]
     seats: list[_Row]
     holdings: list[_Row]
@@ -108,26 +108,26 @@ def rows(cluster: str, entries: Sequence[Entry], *, before: Book, after: Book) -
     opened = [change.after for change in changes if change.after and _gang(change.after) != _gang(change.before)]
     return Rows(
         balances=[(cluster, *account, str(after.balance(*account))) for account in sorted(touched)],
-        gone_seats=[uid for change in changes for uid in change.gone("seats")],
-        gone_holdings=[uid for change in changes for uid in change.gone("holdings")],
-        gone_gangs=[change.gang for change in changes if change.before and not change.after],
+        removed_seats=[uid for change in changes for uid in change.removed("seats")],
+        removed_holdings=[uid for change in changes for uid in change.removed("holdings")],
+        removed_gangs=[change.gang for change in changes if change.before and not change.after],
         gangs=[(cluster, *_gang(placement)) for placement in opened],
-        seats=[_seat(cluster, change.gang, seat) for change in changes for seat in change.new("seats")],
-        holdings=[_holding(cluster, change.gang, held) for change in changes for held in change.new("holdings")],
+        seats=[_seat(cluster, change.gang, seat) for change in changes for seat in change.added("seats")],
+        holdings=[_holding(cluster, change.gang, held) for change in changes for held in change.added("holdings")],
     )
 
 
 async def write(connection: AsyncConnection, cluster: str, rows: Rows) -> None:
     """Write the rows: removals first, since a changed row is removed and added again."""
     await bulk_insert.put(connection, balances, rows.balances)
-    for table, uid, gone in (
-        ("open_seats", "pod_uid", rows.gone_seats),
-        ("open_holdings", "claim_uid", rows.gone_holdings),
-        ("open_gangs", "gang_uid", rows.gone_gangs),
+    for table, uid, removed in (
+        ("open_seats", "pod_uid", rows.removed_seats),
+        ("open_holdings", "claim_uid", rows.removed_holdings),
+        ("open_gangs", "gang_uid", rows.removed_gangs),
     ):
-        if gone:
+        if removed:
             statement = f"DELETE FROM {table} WHERE cluster = {{cluster}} AND {uid} {{0}}"  # noqa: S608 - our own names
-            await bulk_insert.execute(connection, statement, cluster, gone)
+            await bulk_insert.execute(connection, statement, cluster, removed)
     await bulk_insert.put(connection, open_gangs, rows.gangs)
     await bulk_insert.insert(connection, open_seats, rows.seats)
     await bulk_insert.insert(connection, open_holdings, rows.holdings)
@@ -140,15 +140,15 @@ class _Change(NamedTuple):
     before: Placement | None
     after: Placement | None
 
-    def gone(self, part: str) -> list[Uid]:
+    def removed(self, part: str) -> list[Uid]:
         """Return the seats or holdings to remove: those closed or changed."""
         now = getattr(self.after, part, {})
-        return [uid for uid, held in getattr(self.before, part, {}).items() if now.get(uid) is not held]
+        return [uid for uid, item in getattr(self.before, part, {}).items() if now.get(uid) is not item]
 
-    def new(self, part: str) -> list[Any]:
+    def added(self, part: str) -> list[Any]:
         """Return the seats or holdings to add: those opened or changed."""
-        then = getattr(self.before, part, {})
-        return [held for uid, held in getattr(self.after, part, {}).items() if then.get(uid) is not held]
+        previous = getattr(self.before, part, {})
+        return [item for uid, item in getattr(self.after, part, {}).items() if previous.get(uid) is not item]
 
 
 def _gang(placement: Placement | None) -> tuple[str, ...]:

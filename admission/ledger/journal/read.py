@@ -107,12 +107,12 @@ async def since(
         found = await records(connection, cluster, after=known.sequence, limit=behind)
     except ValueError:
         return None
-    entries = [one.entry for one in found]
-    goes_on = len(entries) == behind and found[0].previous == known.digest
-    return entries if goes_on and all(map(_says_all, entries)) else None
+    entries = [record_.entry for record_ in found]
+    continues = len(entries) == behind and found[0].previous == known.digest
+    return entries if continues and all(map(_is_complete, entries)) else None
 
 
-def _says_all(entry: Entry) -> bool:
+def _is_complete(entry: Entry) -> bool:
     """Return whether an entry describes its whole effect on the book.
 
     Entries that close a period, or note a rebuild of the projections, have no gang and no lines, so they do not.
@@ -168,13 +168,13 @@ def _posting(line: Mapping[Any, Any]) -> Posting:
 async def book(connection: AsyncConnection, cluster: str) -> Book:
     """Return the book from the projections. Raises LedgerCorruptError when their rows contradict each other."""
     try:
-        amounts = dict([_balance(row) async for row in streamed(connection, _of(balances, cluster))])
+        amounts = dict([_balance(row) async for row in streamed(connection, _select(balances, cluster))])
         marked = await mark(connection, cluster)
         end = await head(connection, cluster)
         changes = [change async for change in uses(connection, cluster, marked)]
-        seats = [row async for row in streamed(connection, _of(open_seats, cluster))]
-        holdings = [row async for row in streamed(connection, _of(open_holdings, cluster))]
-        gangs = [row async for row in streamed(connection, _of(open_gangs, cluster))]
+        seats = [row async for row in streamed(connection, _select(open_seats, cluster))]
+        holdings = [row async for row in streamed(connection, _select(open_holdings, cluster))]
+        gangs = [row async for row in streamed(connection, _select(open_gangs, cluster))]
         return Book.with_placements(
             placed(gangs, seats, holdings).values(),
             amounts,
@@ -201,13 +201,13 @@ async def mark(connection: AsyncConnection, cluster: str, *, until: datetime | N
 
     If it is not among the rows, return the mark of the latest closing, which is the last archived usage entry.
     """
-    written = select(transactions.c.sequence, transactions.c.at).where(
+    logged = select(transactions.c.sequence, transactions.c.at).where(
         transactions.c.cluster == cluster,
         transactions.c.kind == Kind.USAGE.value,
         *([] if until is None else [transactions.c.at <= until]),
     )
     closed = select(closings.c.sequence, closings.c.marked.label("at")).where(closings.c.cluster == cluster)
-    for marks, order in ((written, transactions.c.sequence), (closed, closings.c.sequence)):
+    for marks, order in ((logged, transactions.c.sequence), (closed, closings.c.sequence)):
         found = (await connection.execute(marks.order_by(order.desc()).limit(1))).one_or_none()
         if found is not None:
             return Mark(*found)
@@ -218,7 +218,7 @@ async def uses(
     connection: AsyncConnection, cluster: str, after: Mark | None, *, before: int | None = None
 ) -> AsyncIterator[Change]:
     """Yield the changes of amounts in use after a mark, in order. before: end ahead of this transaction."""
-    wanted = (
+    query = (
         select(transactions.c.at, postings.c.queue, postings.c.meter, postings.c.amount)
         .join_from(transactions, postings)
         .where(transactions.c.cluster == cluster, postings.c.bucket == Bucket.USED.value)
@@ -226,7 +226,7 @@ async def uses(
         .where(*([] if before is None else [transactions.c.sequence < before]))
         .order_by(postings.c.sequence, postings.c.line)
     )
-    async for row in streamed(connection, wanted):
+    async for row in streamed(connection, query):
         yield Change(row.at, (QueueName(row.queue), MeterName(row.meter)), row.amount)
 
 
@@ -234,12 +234,12 @@ def placed(
     gangs: Iterable[Row[Any]], seats: Iterable[Row[Any]], holdings: Iterable[Row[Any]]
 ) -> dict[GangUid, Placement]:
     """Return placements from their rows. Raises ValueError for a seat or holding whose gang has no row."""
-    of_seats: dict[GangUid, dict[Uid, Seat]] = {}
-    of_holdings: dict[GangUid, dict[Uid, Holding]] = {}
+    seats_by_gang: dict[GangUid, dict[Uid, Seat]] = {}
+    holdings_by_gang: dict[GangUid, dict[Uid, Holding]] = {}
     for row in seats:
-        of_seats.setdefault(GangUid(row.gang_uid), {})[Uid(row.pod_uid)] = _seat(row)
+        seats_by_gang.setdefault(GangUid(row.gang_uid), {})[Uid(row.pod_uid)] = _seat(row)
     for row in holdings:
-        of_holdings.setdefault(GangUid(row.gang_uid), {})[Uid(row.claim_uid)] = _holding(row)
+        holdings_by_gang.setdefault(GangUid(row.gang_uid), {})[Uid(row.claim_uid)] = _holding(row)
     placements = {
         GangUid(row.gang_uid): Placement(
             gang_uid=GangUid(row.gang_uid),
@@ -247,23 +247,23 @@ def placed(
             queue=QueueName(row.queue),
             user=row.user,
             reserved_at=moment(row.reserved_at),
-            seats=of_seats.pop(row.gang_uid, {}),
-            holdings=of_holdings.pop(row.gang_uid, {}),
+            seats=seats_by_gang.pop(row.gang_uid, {}),
+            holdings=holdings_by_gang.pop(row.gang_uid, {}),
         )
         for row in gangs
     }
-    if astray := sorted(of_seats.keys() | of_holdings.keys()):
-        raise ValueError(f"seats or holdings of gang {astray[0]}, which is not open")
+    if orphaned := sorted(seats_by_gang.keys() | holdings_by_gang.keys()):
+        raise ValueError(f"seats or holdings of gang {orphaned[0]}, which is not open")
     return placements
 
 
-def _of(table: Table, cluster: str) -> Select[Any]:
+def _select(table: Table, cluster: str) -> Select[Any]:
     return select(table).where(table.c.cluster == cluster)
 
 
-async def streamed(connection: AsyncConnection, wanted: Select[Any]) -> AsyncIterator[Row[Any]]:
+async def streamed(connection: AsyncConnection, query: Select[Any]) -> AsyncIterator[Row[Any]]:
     """Yield rows, fetched in batches: a thread switch for each row would cost more than the row."""
-    async for rows in (await connection.stream(wanted)).partitions(_FETCHED):
+    async for rows in (await connection.stream(query)).partitions(_FETCHED):
         for row in rows:
             yield row
 

@@ -22,48 +22,51 @@ from admission.ledger.journal import read
 from admission.ledger.journal.post import OvertakenError
 
 
-async def follow(connection: AsyncConnection, cluster: str, shares: Sequence[BudgetShare]) -> None:
+async def write_within_limits(connection: AsyncConnection, cluster: str, shares: Sequence[BudgetShare]) -> None:
     """Write a cluster's shares, unless one that grows would take the sum of all clusters over its limit.
 
     Raises BudgetTakenError with that share, and OvertakenError.
     """
-    for share in sorted(shares, key=_name):
-        await _move(connection, cluster, share, bound=True)
+    for share in sorted(shares, key=_budget_key):
+        await _move(connection, cluster, share, enforced=True)
 
 
-async def state(
+async def write(
     connection: AsyncConnection, cluster: str, shares: Sequence[BudgetShare], now: datetime
 ) -> list[BudgetShare]:
     """Write a cluster's shares without checking the limit. Return them with the sums over all clusters.
 
     The cluster's share of a future period that is not stated becomes zero: the cluster no longer has that budget.
     """
-    stated = {_name(share) for share in shares}
-    for share in await _ahead(connection, cluster, now):
-        if _name(share) not in stated:
-            await _move(connection, cluster, share, bound=False)
-    taken = {_name(share): await _move(connection, cluster, share, bound=False) for share in sorted(shares, key=_name)}
-    return [replace(share, seconds=taken[_name(share)]) for share in shares]
+    written = {_budget_key(share) for share in shares}
+    for share in await _future_shares(connection, cluster, now):
+        if _budget_key(share) not in written:
+            await _move(connection, cluster, share, enforced=False)
+    taken = {
+        _budget_key(share): await _move(connection, cluster, share, enforced=False)
+        for share in sorted(shares, key=_budget_key)
+    }
+    return [replace(share, seconds=taken[_budget_key(share)]) for share in shares]
 
 
-async def _ahead(connection: AsyncConnection, cluster: str, now: datetime) -> list[BudgetShare]:
+async def _future_shares(connection: AsyncConnection, cluster: str, now: datetime) -> list[BudgetShare]:
     """Return a share of zero for each future period that has a promise of the cluster."""
-    same = and_(*(shared_budgets.c[name] == budget_shares.c[name] for name in BUDGET_KEY))
-    promised = and_(budget_shares.c.cluster == cluster, budget_shares.c.start > now, budget_shares.c.seconds != 0)
+    same_budget = and_(*(shared_budgets.c[name] == budget_shares.c[name] for name in BUDGET_KEY))
+    own_future = and_(budget_shares.c.cluster == cluster, budget_shares.c.start > now, budget_shares.c.seconds != 0)
     key = [budget_shares.c[name] for name in BUDGET_KEY]
-    found = select(*key, shared_budgets.c.limit).join_from(budget_shares, shared_budgets, same).where(promised)
-    rows = (await connection.execute(found.order_by(*key))).all()
+    query = select(*key, shared_budgets.c.limit).join_from(budget_shares, shared_budgets, same_budget).where(own_future)
+    rows = (await connection.execute(query.order_by(*key))).all()
     return [
         BudgetShare(queue=row[0], meter=row[1], start=row[2], end=row[3], limit=row.limit, seconds=0) for row in rows
     ]
 
 
-async def _move(connection: AsyncConnection, cluster: str, share: BudgetShare, *, bound: bool) -> int:
+async def _move(connection: AsyncConnection, cluster: str, share: BudgetShare, *, enforced: bool) -> int:
     before = await _sum(connection, share)
     taken = before.taken if before else 0
-    mine = await _mine(connection, cluster, share)
-    change = share.seconds - (mine or 0)
-    if bound and change > 0 and taken + change > share.limit:
+    own_share = await _own_share(connection, cluster, share)
+    change = share.seconds - (own_share or 0)
+    if enforced and change > 0 and taken + change > share.limit:
         raise BudgetTakenError(share)
 
     # Shares are stated in every cycle, and mostly have not changed.
@@ -73,12 +76,12 @@ async def _move(connection: AsyncConnection, cluster: str, share: BudgetShare, *
         await _begin(connection, share)
     moved = await connection.execute(
         update(shared_budgets)
-        .where(_of(shared_budgets, share), shared_budgets.c.taken == taken)
+        .where(_is_budget(shared_budgets, share), shared_budgets.c.taken == taken)
         .values(taken=taken + change, limit=share.limit)
     )
     if moved.rowcount != 1:
         raise OvertakenError
-    await _keep(connection, cluster, share, mine)
+    await _write_share(connection, cluster, share, own_share)
     return taken + change
 
 
@@ -89,7 +92,11 @@ class _Sum(NamedTuple):
 
 async def _sum(connection: AsyncConnection, share: BudgetShare) -> _Sum | None:
     """Return the sum over all clusters, and lock its row. In SQLite the transaction holds the write lock already."""
-    sums = select(shared_budgets.c.taken, shared_budgets.c.limit).where(_of(shared_budgets, share)).with_for_update()
+    sums = (
+        select(shared_budgets.c.taken, shared_budgets.c.limit)
+        .where(_is_budget(shared_budgets, share))
+        .with_for_update()
+    )
     row = (await connection.execute(sums)).one_or_none()
     return None if row is None else _Sum(*row)
 
@@ -101,19 +108,21 @@ async def _begin(connection: AsyncConnection, share: BudgetShare) -> None:
         raise OvertakenError from error
 
 
-async def _keep(connection: AsyncConnection, cluster: str, share: BudgetShare, mine: int | None) -> None:
-    if mine is None:
+async def _write_share(connection: AsyncConnection, cluster: str, share: BudgetShare, own_share: int | None) -> None:
+    if own_share is None:
         await connection.execute(
             insert(budget_shares).values(cluster=cluster, **_columns(share), seconds=share.seconds)
         )
     else:
-        own = and_(budget_shares.c.cluster == cluster, _of(budget_shares, share))
-        await connection.execute(update(budget_shares).where(own).values(seconds=share.seconds))
+        own_row = and_(budget_shares.c.cluster == cluster, _is_budget(budget_shares, share))
+        await connection.execute(update(budget_shares).where(own_row).values(seconds=share.seconds))
 
 
-async def _mine(connection: AsyncConnection, cluster: str, share: BudgetShare) -> int | None:
-    own = select(budget_shares.c.seconds).where(budget_shares.c.cluster == cluster, _of(budget_shares, share))
-    seconds: int | None = (await connection.execute(own)).scalar_one_or_none()
+async def _own_share(connection: AsyncConnection, cluster: str, share: BudgetShare) -> int | None:
+    own_row = select(budget_shares.c.seconds).where(
+        budget_shares.c.cluster == cluster, _is_budget(budget_shares, share)
+    )
+    seconds: int | None = (await connection.execute(own_row)).scalar_one_or_none()
     return seconds
 
 
@@ -121,11 +130,11 @@ def _columns(share: BudgetShare) -> dict[str, Any]:
     return dict(zip(BUDGET_KEY, (share.queue, share.meter, share.start, share.end), strict=True))
 
 
-def _name(share: BudgetShare) -> tuple[Any, ...]:
+def _budget_key(share: BudgetShare) -> tuple[Any, ...]:
     return tuple(_columns(share).values())
 
 
-def _of(table: Table, share: BudgetShare) -> ColumnElement[bool]:
+def _is_budget(table: Table, share: BudgetShare) -> ColumnElement[bool]:
     return and_(*(table.c[name] == value for name, value in _columns(share).items()))
 
 
@@ -135,10 +144,10 @@ async def problem(connection: AsyncConnection) -> str | None:
     async for row in read.streamed(connection, select(budget_shares)):
         sums[_key(row)] += row.seconds
     async for row in read.streamed(connection, select(shared_budgets).order_by(*shared_budgets.primary_key)):
-        due = sums.pop(_key(row), 0)
-        if row.taken != due:
+        expected = sums.pop(_key(row), 0)
+        if row.taken != expected:
             name = f"the shared budget of {row.meter} of queue {row.queue} from {row.start:%Y-%m-%d}"
-            return f"{name} says that {row.taken} meter-seconds are taken, the clusters' shares sum to {due}"
+            return f"{name} says that {row.taken} meter-seconds are taken, the clusters' shares sum to {expected}"
     for queue, meter, start, _ in sums:
         return f"clusters have shares of a budget of {meter} of queue {queue} from {start:%Y-%m-%d} that is not there"
     return None

@@ -22,7 +22,7 @@ from admission.ledger.db.tables import open_gangs, transactions
 from admission.ledger.journal import base as journal_base, encoding, read
 from admission.ledger.journal.base import Base, Span, Window
 
-Watch = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 """A progress callback for long work: the number of transactions read, and their total."""
 
 _SLICE = 500
@@ -65,10 +65,10 @@ class AllocationInterval:
     @property
     def classes(self) -> dict[str, int]:
         """The number of devices of each class; all under an empty name if the entry does not record classes."""
-        held = self.holding
-        if held.classes:
-            return dict(held.classes)
-        return {"": len(held.devices)} if held.devices else {}
+        holding = self.holding
+        if holding.classes:
+            return dict(holding.classes)
+        return {"": len(holding.devices)} if holding.devices else {}
 
 
 class Move(NamedTuple):
@@ -76,11 +76,11 @@ class Move(NamedTuple):
 
     at: datetime
     ended: Sequence[AllocationInterval]
-    begun: Sequence[AllocationInterval]
+    started: Sequence[AllocationInterval]
 
 
 async def between(
-    connection: AsyncConnection, cluster: str, window: Window, watch: Watch
+    connection: AsyncConnection, cluster: str, window: Window, progress: Progress
 ) -> AsyncIterator[AllocationInterval]:
     """Yield the intervals that overlap a time: those that end in it, in the order of the chain, and then the others.
 
@@ -93,8 +93,8 @@ async def between(
     async for row in _rows(connection, cluster, span):
         for interval in scan.follow(row):
             yield interval
-        watch(row.sequence - span.first, span.size)
-    for interval in scan.holding():
+        progress(row.sequence - span.first, span.size)
+    for interval in scan.open_intervals():
         yield interval
 
 
@@ -103,7 +103,7 @@ async def by_period(
     cluster: str,
     window: Window,
     after: Callable[[datetime], datetime],
-    watch: Watch,
+    progress: Progress,
 ) -> AsyncIterator[tuple[Window, list[AllocationInterval]]]:
     """Yield the periods of a time, each with the intervals that overlap it, in the order of the chain.
 
@@ -115,16 +115,16 @@ async def by_period(
     period = Window(window.start, min(after(window.start), window.end))
     async for row in _rows(connection, cluster, span):
         while row.at >= period.end:
-            yield period, _overlapping(period, [*ended, *scan.holding()])
+            yield period, _overlapping(period, [*ended, *scan.open_intervals()])
             ended, period = [], Window(period.end, min(after(period.end), window.end))
         ended += scan.follow(row)
-        watch(row.sequence - span.first, span.size)
+        progress(row.sequence - span.first, span.size)
     while period.start < period.end:
-        yield period, _overlapping(period, [*ended, *scan.holding()])
+        yield period, _overlapping(period, [*ended, *scan.open_intervals()])
         ended, period = [], Window(period.end, min(after(period.end), window.end))
 
 
-async def moves(connection: AsyncConnection, cluster: str, window: Window, watch: Watch) -> AsyncIterator[Move]:
+async def moves(connection: AsyncConnection, cluster: str, window: Window, progress: Progress) -> AsyncIterator[Move]:
     """Yield the intervals that began and ended in a time, in the order of the chain; first those open at its start.
 
     Raises as `between`.
@@ -132,11 +132,11 @@ async def moves(connection: AsyncConnection, cluster: str, window: Window, watch
     span = await journal_base.span(connection, cluster, window)
     scan = IntervalScan(cluster)
     await scan.begin(connection, span)
-    yield Move(window.start, [], list(scan.holding()))
+    yield Move(window.start, [], list(scan.open_intervals()))
     async for row in _rows(connection, cluster, span):
         ended = list(scan.follow(row))
-        yield Move(accruals.floor_to_second(row.at), ended, scan.begun)
-        watch(row.sequence - span.first, span.size)
+        yield Move(accruals.floor_to_second(row.at), ended, scan.started)
+        progress(row.sequence - span.first, span.size)
 
 
 class IntervalScan:
@@ -145,18 +145,18 @@ class IntervalScan:
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
         self._open: dict[Uid, AllocationInterval] = {}
-        self.begun: list[AllocationInterval] = []
+        self.started: list[AllocationInterval] = []
         """The intervals that the latest transaction has begun."""
 
     async def begin(self, connection: AsyncConnection, span: Span) -> None:
         """Find the intervals open at the start of the span."""
         base = await journal_base.base(connection, self._cluster)
-        open_then = (await journal_base.carried(connection, self._cluster)).placements.values()
-        carried = [gang for gang in open_then if any(held.settled for held in gang.holdings.values())]
-        for some in _sliced(carried):
-            self._carry(base, some)
-            theirs = transactions.c.gang_uid.in_([gang.gang_uid for gang in some])
-            async for row in _rows(connection, self._cluster, Span(base.sequence, span.first), theirs):
+        placements = (await journal_base.carried(connection, self._cluster)).placements.values()
+        carried = [gang for gang in placements if any(holding_.settled for holding_ in gang.holdings.values())]
+        for chunk in _sliced(carried):
+            self._carry(base, chunk)
+            of_chunk = transactions.c.gang_uid.in_([gang.gang_uid for gang in chunk])
+            async for row in _rows(connection, self._cluster, Span(base.sequence, span.first), of_chunk):
                 self._follow(row)
         known = {gang.gang_uid for gang in carried}
         still_open = _still_open(self._cluster, span.first)
@@ -174,13 +174,13 @@ class IntervalScan:
                 " run `muster ledger verify`"
             ) from error
         at = accruals.floor_to_second(row.at)
-        self.begun = [self._interval(row, holding, at) for holding in holdings if holding.settled]
-        for uid in dict.fromkeys((*closes, *(interval.holding.claim_uid for interval in self.begun))):
+        self.started = [self._interval(row, holding, at) for holding in holdings if holding.settled]
+        for uid in dict.fromkeys((*closes, *(interval.holding.claim_uid for interval in self.started))):
             if (ended := self._open.pop(uid, None)) is not None:
                 yield replace(ended, end=at)
-        self._open.update((interval.holding.claim_uid, interval) for interval in self.begun)
+        self._open.update((interval.holding.claim_uid, interval) for interval in self.started)
 
-    def holding(self) -> Iterator[AllocationInterval]:
+    def open_intervals(self) -> Iterator[AllocationInterval]:
         """Yield the open intervals, in the order in which they began."""
         yield from sorted(self._open.values(), key=lambda interval: (interval.sequence, interval.holding.claim_uid))
 
@@ -217,19 +217,19 @@ class IntervalScan:
                     )
 
 
-def _overlapping(period: Window, found: Sequence[AllocationInterval]) -> list[AllocationInterval]:
-    return [interval for interval in found if interval.seconds(period)]
+def _overlapping(period: Window, intervals: Sequence[AllocationInterval]) -> list[AllocationInterval]:
+    return [interval for interval in intervals if interval.seconds(period)]
 
 
 def _still_open(cluster: str, sequence: int) -> ColumnElement[bool]:
     """Match the transactions of gangs that are open now, or have entries after a transaction."""
-    moved = select(transactions.c.gang_uid).where(
+    changed_later = select(transactions.c.gang_uid).where(
         transactions.c.cluster == cluster,
         transactions.c.sequence > sequence,
         transactions.c.kind.in_(_KINDS),
     )
-    still = select(open_gangs.c.gang_uid).where(open_gangs.c.cluster == cluster)
-    return transactions.c.gang_uid.in_(union(moved, still).subquery().select())
+    open_now = select(open_gangs.c.gang_uid).where(open_gangs.c.cluster == cluster)
+    return transactions.c.gang_uid.in_(union(changed_later, open_now).subquery().select())
 
 
 async def _rows(

@@ -12,7 +12,7 @@ from admission.ledger.db.tables import postings, transactions
 from admission.ledger.journal import base, encoding, read
 from admission.ledger.journal.base import Span, Window
 from admission.ledger.reports import allocation_intervals
-from admission.ledger.reports.allocation_intervals import AllocationInterval, Watch
+from admission.ledger.reports.allocation_intervals import AllocationInterval, Progress
 
 Row = tuple[Any, ...]
 """The values of a row, in the order of its columns."""
@@ -110,14 +110,14 @@ COLUMNS: Mapping[What, tuple[Column, ...]] = {
 
 
 async def rows(
-    connection: AsyncConnection, cluster: str, what: What, window: Window, watch: Watch
+    connection: AsyncConnection, cluster: str, what: What, window: Window, progress: Progress
 ) -> AsyncIterator[Row]:
     """Yield the rows of a time, in the order of the chain; rows of use in the order in which the use ended.
 
     Raises FixError when the time begins in a closed period.
     """
     if what is What.USAGE:
-        async for interval in allocation_intervals.between(connection, cluster, window, watch):
+        async for interval in allocation_intervals.between(connection, cluster, window, progress):
             for row in _usage(interval, window):
                 yield row
         return
@@ -125,7 +125,7 @@ async def rows(
     wanted = _entries(cluster, span) if what is What.ENTRIES else _postings(cluster, span)
     async for found in read.streamed(connection, wanted):
         yield tuple(found)
-        watch(found.sequence - span.first, span.size)
+        progress(found.sequence - span.first, span.size)
 
 
 def _entries(cluster: str, span: Span) -> Select[Any]:
@@ -138,9 +138,9 @@ def _entries(cluster: str, span: Span) -> Select[Any]:
 
 
 def _postings(cluster: str, span: Span) -> Select[Any]:
-    of_line = {"cluster", "sequence", "line", "queue", "meter", "bucket", "amount", "claim"}
+    line_columns = {"cluster", "sequence", "line", "queue", "meter", "bucket", "amount", "claim"}
     return (
-        select(*((postings if name in of_line else transactions).c[name] for name, _ in COLUMNS[What.POSTINGS]))
+        select(*((postings if name in line_columns else transactions).c[name] for name, _ in COLUMNS[What.POSTINGS]))
         .join_from(postings, transactions)
         .where(postings.c.cluster == cluster)
         .where(postings.c.sequence > span.first, postings.c.sequence <= span.last)
@@ -152,21 +152,21 @@ def _usage(interval: AllocationInterval, window: Window) -> list[Row]:
     part, seconds = interval.within(window), interval.seconds(window)
     if not seconds:
         return []
-    held = interval.holding
-    of = (
+    holding = interval.holding
+    device_text = (
         interval.cluster,
         interval.queue,
         interval.namespace,
-        held.claim,
-        held.claim_uid,
+        holding.claim,
+        holding.claim_uid,
         interval.gang,
         interval.gang_uid,
     )
-    devices = (sum(interval.classes.values()), encoding.text(dict(held.classes)), _text_of_devices(interval))
+    devices = (sum(interval.classes.values()), encoding.text(dict(holding.classes)), _text_of_devices(interval))
     return [
-        (*of, interval.user, *part, seconds, *devices, meter, amount, quantities.checked(amount * seconds))
-        for meter, amount in sorted(held.charge.items())
-    ] or [(*of, interval.user, *part, seconds, *devices, None, None, None)]
+        (*device_text, interval.user, *part, seconds, *devices, meter, amount, quantities.checked(amount * seconds))
+        for meter, amount in sorted(holding.charge.items())
+    ] or [(*device_text, interval.user, *part, seconds, *devices, None, None, None)]
 
 
 def _text_of_devices(interval: AllocationInterval) -> str:

@@ -20,7 +20,7 @@ from admission.errors import AmountError
 from admission.ledger.journal import encoding
 from admission.ledger.journal.base import Window
 from admission.ledger.reports import allocation_intervals, time_series
-from admission.ledger.reports.allocation_intervals import AllocationInterval, Watch
+from admission.ledger.reports.allocation_intervals import AllocationInterval, Progress
 
 VERSION = "1.2"
 
@@ -75,7 +75,7 @@ def columns(terms: Terms) -> tuple[str, ...]:
 
 
 async def rows(
-    connection: AsyncConnection, cluster: str, window: Window, terms: Terms, watch: Watch
+    connection: AsyncConnection, cluster: str, window: Window, terms: Terms, progress: Progress
 ) -> AsyncIterator[tuple[str | None, ...]]:
     """Yield the rows of a time, sorted by charge period, queue, claim and meter.
 
@@ -84,10 +84,12 @@ async def rows(
     """
     after, names = _AFTER[terms.granularity], columns(terms)
     periods = allocation_intervals.by_period(
-        connection, cluster, window, lambda moment: after(moment, terms.zone), watch
+        connection, cluster, window, lambda moment: after(moment, terms.zone), progress
     )
-    async for period, found in periods:
-        for interval in sorted(found, key=lambda one: (one.queue, one.holding.claim, one.sequence)):
+    async for period, intervals in periods:
+        for interval in sorted(
+            intervals, key=lambda interval_: (interval_.queue, interval_.holding.claim, interval_.sequence)
+        ):
             for meter, amount in sorted(interval.holding.charge.items()):
                 if amount:
                     values = _row(interval, period, meter, amount * interval.seconds(period), terms)
@@ -147,7 +149,7 @@ _CUSTOM = (
 
 
 def _row(interval: AllocationInterval, period: Window, meter: MeterName, seconds: int, terms: Terms) -> Values:
-    held = interval.holding
+    holding = interval.holding
     return {
         **_costs(meter, time_series.scaled(seconds, places=PLACES), terms),
         **_times(period, terms.zone),
@@ -155,13 +157,13 @@ def _row(interval: AllocationInterval, period: Window, meter: MeterName, seconds
         "BillingAccountName": interval.cluster,
         "ChargeCategory": "Usage",
         "ChargeClass": None,  # no row is a correction of an invoiced period
-        "ChargeDescription": f"{meter} used by claim {held.claim} of gang {interval.gang}",
+        "ChargeDescription": f"{meter} used by claim {holding.claim} of gang {interval.gang}",
         "ChargeFrequency": "Usage-Based",
         "InvoiceIssuerName": terms.provider,
         "ProviderName": terms.provider,
         "PublisherName": terms.provider,
-        "ResourceId": held.claim_uid,
-        "ResourceName": held.claim,
+        "ResourceId": holding.claim_uid,
+        "ResourceName": holding.claim,
         "ResourceType": "ResourceClaim",
         "ServiceCategory": "Compute",
         "ServiceName": "Kubernetes device allocation",
@@ -173,9 +175,9 @@ def _row(interval: AllocationInterval, period: Window, meter: MeterName, seconds
         "SubAccountType": "Queue",
         "x_Cluster": interval.cluster,
         "x_ConsumedSeconds": str(seconds),
-        "x_DeviceClasses": encoding.text(dict(held.classes)) if held.classes else None,
+        "x_DeviceClasses": encoding.text(dict(holding.classes)) if holding.classes else None,
         "x_DeviceCount": str(sum(interval.classes.values())),
-        "x_Devices": ", ".join("/".join(given.device) for given in held.devices) or None,
+        "x_Devices": ", ".join("/".join(allocated.device) for allocated in holding.devices) or None,
         "x_Gang": interval.gang,
         "x_Namespace": interval.namespace,
         "x_User": interval.user or None,
@@ -183,16 +185,16 @@ def _row(interval: AllocationInterval, period: Window, meter: MeterName, seconds
 
 
 def _costs(meter: MeterName, quantity: int, terms: Terms) -> Values:
-    charged = terms.prices.get(meter, Price(0, 0))
-    cost = time_series.shown(quantity * charged.units, places=PLACES + charged.places)
-    amount, unit = time_series.shown(quantity, places=PLACES), f"{meter[:1].upper()}{meter[1:]}-Hours"
-    one = time_series.shown(charged.units, places=charged.places)
+    price = terms.prices.get(meter, Price(0, 0))
+    cost = time_series.format_decimal(quantity * price.units, places=PLACES + price.places)
+    amount, unit = time_series.format_decimal(quantity, places=PLACES), f"{meter[:1].upper()}{meter[1:]}-Hours"
+    unit_price = time_series.format_decimal(price.units, places=price.places)
     return {
         "BillingCurrency": terms.currency,
         **dict.fromkeys(("BilledCost", "ContractedCost", "EffectiveCost", "ListCost"), cost),
         **dict.fromkeys(("ConsumedQuantity", "PricingQuantity"), amount),
         **dict.fromkeys(("ConsumedUnit", "PricingUnit"), unit),
-        **dict.fromkeys(("ContractedUnitPrice", "ListUnitPrice"), one),
+        **dict.fromkeys(("ContractedUnitPrice", "ListUnitPrice"), unit_price),
         "PricingCategory": "Standard",
         "SkuPriceId": meter,
     }
@@ -201,18 +203,18 @@ def _costs(meter: MeterName, quantity: int, terms: Terms) -> Values:
 def _times(period: Window, zone: tzinfo) -> Values:
     month = _month(period.start, zone)
     return {
-        "BillingPeriodStart": _shown(month.start),
-        "BillingPeriodEnd": _shown(month.end),
-        "ChargePeriodStart": _shown(period.start),
-        "ChargePeriodEnd": _shown(period.end),
+        "BillingPeriodStart": _utc(month.start),
+        "BillingPeriodEnd": _utc(month.end),
+        "ChargePeriodStart": _utc(period.start),
+        "ChargePeriodEnd": _utc(period.end),
     }
 
 
 def _month(moment: datetime, zone: tzinfo) -> Window:
     """Return the calendar month that contains a moment."""
     first = moment.astimezone(zone).replace(day=1, hour=0, minute=0, second=0, fold=0)
-    later = (first + timedelta(days=31)).replace(day=1)
-    return Window(first.astimezone(UTC), later.astimezone(UTC))
+    next_month = (first + timedelta(days=31)).replace(day=1)
+    return Window(first.astimezone(UTC), next_month.astimezone(UTC))
 
 
 def _after_hour(moment: datetime, zone: tzinfo) -> datetime:
@@ -232,5 +234,5 @@ _AFTER: Mapping[Granularity, Callable[[datetime, tzinfo], datetime]] = {
 }
 
 
-def _shown(moment: datetime) -> str:
+def _utc(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"

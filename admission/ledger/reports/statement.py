@@ -79,12 +79,12 @@ async def statement(
     running, lines = dict(opening), list[StatementLine]()
     async for rows in _transactions(connection, cluster, queue, span):
         for key, change in _changes(rows).items():
-            running[key] = running.get(key, _NOTHING).plus(change)
+            running[key] = running.get(key, _ZERO).plus(change)
             lines.append(_line(rows[0], key, change, running[key]))
     return Statement(start=start, end=end, opening=opening, lines=lines, closing=running)
 
 
-_NOTHING = Amounts(0, 0, 0)
+_ZERO = Amounts(0, 0, 0)
 
 
 async def _opening(
@@ -93,7 +93,7 @@ async def _opening(
     """Return the balances after a transaction, by queue and meter, without those that are all zero."""
     base, head = await journal_base.base(connection, cluster), await journal_base.head(connection, cluster)
     if head - sequence <= sequence - base.sequence:
-        amounts = await _present(connection, cluster, queue)
+        amounts = await _current_balances(connection, cluster, queue)
         since, sign = Span(sequence, head), -1
     else:
         carried = (await journal_base.carried(connection, cluster)).balances
@@ -104,9 +104,9 @@ async def _opening(
     return _state_at(amounts.items())
 
 
-async def _present(connection: AsyncConnection, cluster: str, queue: QueueName | None) -> dict[Account, int]:
-    now = select(balances).where(balances.c.cluster == cluster)
-    rows = await connection.execute(now if queue is None else now.where(balances.c.queue == queue))
+async def _current_balances(connection: AsyncConnection, cluster: str, queue: QueueName | None) -> dict[Account, int]:
+    query = select(balances).where(balances.c.cluster == cluster)
+    rows = await connection.execute(query if queue is None else query.where(balances.c.queue == queue))
     return {_account(row): row.amount for row in rows}
 
 
@@ -116,7 +116,9 @@ async def _moved(connection: AsyncConnection, cluster: str, queue: QueueName | N
     The database counts equal amounts, since most are alike; Python adds them, which is exact.
     """
     columns = (postings.c.queue, postings.c.meter, postings.c.bucket, postings.c.amount)
-    wanted = _of(connection, select(*columns, func.count().label("times")), cluster, queue, span).group_by(*columns)
+    wanted = _restrict(connection, select(*columns, func.count().label("times")), cluster, queue, span).group_by(
+        *columns
+    )
     moved: dict[Account, int] = {}
     async for row in read.streamed(connection, wanted):
         account = _account(row)
@@ -131,7 +133,7 @@ def _account(row: Row[Any]) -> Account:
 def _state_at(amounts: Iterable[tuple[Account, int]]) -> dict[QueueMeter, Amounts]:
     found: dict[QueueMeter, Amounts] = {}
     for (queue, meter, bucket), amount in sorted(amounts):
-        found[queue, meter] = _plus(found.get((queue, meter), _NOTHING), bucket, amount)
+        found[queue, meter] = _plus(found.get((queue, meter), _ZERO), bucket, amount)
     return {key: state for key, state in found.items() if any(state)}
 
 
@@ -139,12 +141,12 @@ async def _transactions(
     connection: AsyncConnection, cluster: str, queue: QueueName | None, span: Span
 ) -> AsyncIterator[list[Row[Any]]]:
     """Yield the lines of one transaction at a time."""
-    said = ("sequence", "at", "kind", "gang", "on_behalf_of", "user", "actor", "reason")
+    names = ("sequence", "at", "kind", "gang", "on_behalf_of", "user", "actor", "reason")
     columns = (
-        *(transactions.c[name] for name in said),
+        *(transactions.c[name] for name in names),
         *(postings.c[name].label(f"line_{name}") for name in ("queue", "meter", "bucket", "amount")),
     )
-    lines = _of(connection, select(*columns).join_from(postings, transactions), cluster, queue, span)
+    lines = _restrict(connection, select(*columns).join_from(postings, transactions), cluster, queue, span)
     wanted = lines.order_by(postings.c.sequence, postings.c.line)
     group: list[Row[Any]] = []
     async for row in read.streamed(connection, wanted):
@@ -156,7 +158,7 @@ async def _transactions(
         yield group
 
 
-def _of(
+def _restrict(
     connection: AsyncConnection, wanted: Select[Any], cluster: str, queue: QueueName | None, span: Span
 ) -> Select[Any]:
     """Restrict a query to the lines of a queue, or of all, in a part of the chain, on the accounts that are shown."""
@@ -168,16 +170,16 @@ def _of(
     )
     if queue is None:
         return within
-    mine = postings.c.queue == queue
+    of_queue = postings.c.queue == queue
     # `unlikely`: without statistics, SQLite would scan the lines of all queues in the order of the primary key.
-    return within.where(func.unlikely(mine) if connection.dialect.name == "sqlite" else mine)
+    return within.where(func.unlikely(of_queue) if connection.dialect.name == "sqlite" else of_queue)
 
 
 def _changes(rows: list[Row[Any]]) -> dict[QueueMeter, Amounts]:
     changes: dict[QueueMeter, Amounts] = {}
     for row in rows:
         key = (QueueName(row.line_queue), MeterName(row.line_meter))
-        changes[key] = _plus(changes.get(key, _NOTHING), row.line_bucket, row.line_amount)
+        changes[key] = _plus(changes.get(key, _ZERO), row.line_bucket, row.line_amount)
     return changes
 
 

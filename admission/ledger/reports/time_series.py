@@ -44,22 +44,22 @@ async def series(
         start = periods[-1].end if periods else window.start
         while start < window.end and (end := min(after(start), window.end)) <= at:
             for group, amount in running.used_until(end).items():
-                of = amounts.setdefault(group, [])
-                of.extend([0] * (len(periods) - len(of)))
-                of.append(amount)
+                group_amounts = amounts.setdefault(group, [])
+                group_amounts.extend([0] * (len(periods) - len(group_amounts)))
+                group_amounts.append(amount)
             periods.append(Window(start, end))
             start = end
 
-    async for at, ended, begun in allocation_intervals.moves(connection, cluster, window, _unwatched):
+    async for at, ended, started in allocation_intervals.moves(connection, cluster, window, _no_progress):
         close_until(at)
-        for changed, sign in ((ended, -1), (begun, 1)):
+        for changed, sign in ((ended, -1), (started, 1)):
             for interval in changed:
                 if not queue or interval.queue == queue:
                     for (name,), devices, _ in usage_report.shares(interval, (key,)):
                         running.change(name, sign * devices, at)
     close_until(window.end)
-    for of in amounts.values():
-        of.extend([0] * (len(periods) - len(of)))
+    for group_amounts in amounts.values():
+        group_amounts.extend([0] * (len(periods) - len(group_amounts)))
     return Series(key=key, periods=periods, amounts=amounts)
 
 
@@ -76,28 +76,28 @@ class _Running:
 
     def change(self, group: str, devices: int, at: datetime) -> None:
         """Change a group's number of devices from a whole second on."""
-        held = self._devices.get(group, 0)
-        if held:
-            self._use(group, held, at)
+        devices_held = self._devices.get(group, 0)
+        if devices_held:
+            self._use(group, devices_held, at)
         self._since[group] = at
-        self._devices[group] = held + devices
+        self._devices[group] = devices_held + devices
 
     def used_until(self, end: datetime) -> dict[str, int]:
         """Return the non-zero device-seconds by group, and reset them."""
-        for group, held in self._devices.items():
-            if held:
-                self._use(group, held, end)
+        for group, devices_held in self._devices.items():
+            if devices_held:
+                self._use(group, devices_held, end)
         used, self._used = self._used, {}
         return used
 
-    def _use(self, group: str, held: int, until: datetime) -> None:
+    def _use(self, group: str, devices_held: int, until: datetime) -> None:
         seconds = accruals.between(self._since[group], until)
         self._since[group] = until
         if seconds:
-            self._used[group] = self._used.get(group, 0) + held * seconds
+            self._used[group] = self._used.get(group, 0) + devices_held * seconds
 
 
-def _unwatched(_done: int, _of: int) -> None:
+def _no_progress(_done: int, _of: int) -> None:
     """Ignore the progress."""
 
 
@@ -109,7 +109,7 @@ _HOUR = 3600
 
 def decimal(seconds: int, *, places: int = PLACES) -> str:
     """Format seconds as decimal hours, rounded half to even at the last place."""
-    return shown(scaled(seconds, places=places), places=places)
+    return format_decimal(scaled(seconds, places=places), places=places)
 
 
 def scaled(seconds: int, *, places: int) -> int:
@@ -117,7 +117,7 @@ def scaled(seconds: int, *, places: int) -> int:
     return round(Fraction(seconds * 10**places, _HOUR))
 
 
-def shown(value: int, *, places: int) -> str:
+def format_decimal(value: int, *, places: int) -> str:
     """Format a whole number of 10^-places as a decimal without trailing zeros."""
     whole, part = divmod(abs(value), 10**places)
     sign = "-" if value < 0 else ""

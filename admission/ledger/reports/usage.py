@@ -46,11 +46,13 @@ async def usage(connection: AsyncConnection, cluster: str, since: datetime) -> l
         opening = _between(before.at, first)
     else:
         changes = [change async for change in read.uses(connection, cluster, before, before=first.sequence)]
-        opening = _cut(first, before and before.at, since, changes)
+        opening = _clip(first, before and before.at, since, changes)
     return [
         *carried,
         *opening,
-        *itertools.chain.from_iterable(_between(mark.at, then) for mark, then in zip(marks, rest, strict=False)),
+        *itertools.chain.from_iterable(
+            _between(mark.at, following) for mark, following in zip(marks, rest, strict=False)
+        ),
     ]
 
 
@@ -108,33 +110,33 @@ def _between(start: datetime, marked: _Marked) -> Iterator[UsageInterval]:
         yield _interval(key, start, marked.at, seconds)
 
 
-def _cut(
+def _clip(
     marked: _Marked, start: datetime | None, since: datetime, changes: Iterable[Change]
 ) -> Iterator[UsageInterval]:
     """Yield the part after `since` of the use up to a mark. start: the mark before it, if there is one."""
-    of: defaultdict[QueueMeter, list[Change]] = defaultdict(list)
+    by_key: defaultdict[QueueMeter, list[Change]] = defaultdict(list)
     for change in changes:
-        of[change.key].append(change)
+        by_key[change.key].append(change)
     for key, seconds in marked.seconds.items():
-        begun = start if start is not None else accruals.floor_to_second(of[key][0].at)
-        if since <= begun:
-            yield _interval(key, begun, marked.at, seconds)
+        begin = start if start is not None else accruals.floor_to_second(by_key[key][0].at)
+        if since <= begin:
+            yield _interval(key, begin, marked.at, seconds)
         elif since < marked.at:
-            yield _interval(key, since, marked.at, _after(seconds, begun, marked.at, since, of[key]))
+            yield _interval(key, since, marked.at, _after(seconds, begin, marked.at, since, by_key[key]))
 
 
 def _after(seconds: int, start: datetime, end: datetime, since: datetime, changes: Iterable[Change]) -> int:
     """Return the part of the meter-seconds used from start to end that was used after `since`, a time between them."""
-    listed = [(max(start, accruals.floor_to_second(change.at)), change.amount) for change in changes]
-    from_changes = sum(amount * accruals.between(at, end) for at, amount in listed)
+    timed_amounts = [(max(start, accruals.floor_to_second(change.at)), change.amount) for change in changes]
+    from_changes = sum(amount * accruals.between(at, end) for at, amount in timed_amounts)
     level, rest = divmod(seconds - from_changes, accruals.between(start, end))
     if rest:
         raise LedgerCorruptError(
             f"the usage entry of {end} does not follow from what was used before it: run `muster ledger verify`"
         )
-    level += sum(amount for at, amount in listed if at <= since)
+    level += sum(amount for at, amount in timed_amounts if at <= since)
     return level * accruals.between(since, end) + sum(
-        amount * accruals.between(at, end) for at, amount in listed if at > since
+        amount * accruals.between(at, end) for at, amount in timed_amounts if at > since
     )
 
 

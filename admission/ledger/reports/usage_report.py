@@ -15,7 +15,7 @@ from admission.accounting import accruals
 from admission.api.values.names import MeterName
 from admission.ledger.journal.base import Window
 from admission.ledger.reports import allocation_intervals
-from admission.ledger.reports.allocation_intervals import AllocationInterval, Watch
+from admission.ledger.reports.allocation_intervals import AllocationInterval, Progress
 
 UNKNOWN = "unknown"
 """The user or class of allocations from before the books recorded it."""
@@ -64,22 +64,22 @@ class Report:
 
 
 async def report(
-    connection: AsyncConnection, clusters: Sequence[str], keys: Sequence[Key], window: Window, watch: Watch
+    connection: AsyncConnection, clusters: Sequence[str], keys: Sequence[Key], window: Window, progress: Progress
 ) -> Report:
     """Return the use of clusters in a time, with its start and end cut to the whole second.
 
     Raises FixError when the start lies in a closed period, LedgerCorruptError when a row cannot be read.
     """
-    whole = Window(*map(accruals.floor_to_second, window))
+    whole_seconds = Window(*map(accruals.floor_to_second, window))
     groups, total = dict[tuple[str, ...], Use](), Use()
     for cluster in clusters:
-        async for interval in allocation_intervals.between(connection, cluster, whole, watch):
-            if seconds := interval.seconds(whole):
+        async for interval in allocation_intervals.between(connection, cluster, whole_seconds, progress):
+            if seconds := interval.seconds(whole_seconds):
                 total.add(sum(interval.classes.values()), interval.holding.charge, seconds)
                 for group, devices, charge in shares(interval, keys):
                     groups.setdefault(group, Use()).add(devices, charge, seconds)
     rows = {group: use for group, use in sorted(groups.items()) if use.devices or any(use.meters.values())}
-    return Report(keys=keys, window=whole, rows=rows, total=total)
+    return Report(keys=keys, window=whole_seconds, rows=rows, total=total)
 
 
 def shares(

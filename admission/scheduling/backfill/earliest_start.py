@@ -15,7 +15,7 @@ from datetime import datetime
 
 from admission.dra.planner.candidate_nodes import CapacityBound
 from admission.dra.requests.gang_request import Plan
-from admission.dra.state.simulation import Simulation
+from admission.dra.state.what_if import WhatIfSeries
 from admission.scheduling.backfill import reservations
 from admission.scheduling.backfill.reservations import Moment, Reservation, Times
 from admission.scheduling.backfill.running import RunningGangs
@@ -33,11 +33,11 @@ class Search:
 
     inputs: Inputs
     present: RunningGangs
-    later: Simulation
+    later: WhatIfSeries
     others: Others
     _shortage: CapacityBound | None = None
     _moments: dict[datetime, Moment] = field(default_factory=dict)
-    _may: dict[datetime, bool] = field(default_factory=dict)
+    _may_fit_at: dict[datetime, bool] = field(default_factory=dict)
     _plans: dict[datetime, Plan | None] = field(default_factory=dict)
 
     def first(self, times: Times, guess: datetime | None = None) -> tuple[Moment, Plan] | None:
@@ -56,9 +56,9 @@ class Search:
 
     def _may_fit(self, at: datetime) -> bool:
         """Return whether counting does not rule out a plan at a time."""
-        if at not in self._may:
-            self._may[at] = self._is_enough(at)
-        return self._may[at]
+        if at not in self._may_fit_at:
+            self._may_fit_at[at] = self._is_enough(at)
+        return self._may_fit_at[at]
 
     def _is_enough(self, at: datetime) -> bool:
         inputs, moment = self.inputs, self._moment(at)
@@ -80,7 +80,7 @@ class Search:
         if at not in self._moments:
             others, removed = self.others(at), self.present.removed(at)
             cluster = self.later.cluster(
-                self.inputs.cluster, removed=[one.interval for one in removed], came=[one.arrival for one in others]
+                self.inputs.cluster, removed=[one.interval for one in removed], arrived=[one.arrival for one in others]
             )
             moment = self._moments[at] = reservations.moment(cluster, self.inputs.queue_usage, at, removed)
             reservations.charge(moment.queue_usage, others)
@@ -88,8 +88,8 @@ class Search:
 
 
 def planned(inputs: Inputs, moment: Moment, plans: PlanCache) -> Plan | None:
-    """Return a plan for a gang at a moment; None if there is none. plans: proofs for states of the same simulation."""
-    rules = replace(inputs.rules, workspace=Workspace(plans=plans, rest=inputs.rules.workspace.rest), mute=True)
-    then = replace(inputs, rules=rules, cluster=moment.cluster, queue_usage=moment.queue_usage, blocked_by="")
-    found = chain.decide(then).outcome
+    """Return a plan for a gang at a moment; None if there is none. plans: proofs for states of the same series."""
+    rules = replace(inputs.rules, workspace=Workspace(plans=plans, verdicts=inputs.rules.workspace.verdicts), mute=True)
+    later_inputs = replace(inputs, rules=rules, cluster=moment.cluster, queue_usage=moment.queue_usage, blocked_by="")
+    found = chain.decide(later_inputs).outcome
     return found.plan if isinstance(found, Grant) else None

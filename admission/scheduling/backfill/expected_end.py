@@ -14,7 +14,7 @@ from admission.api.muster.ledger_entries import Placement
 from admission.api.muster.queues import Queue
 from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.dra.metering import device_meters
-from admission.dra.state.simulation import Interval
+from admission.dra.state.what_if import Interval
 from admission.incremental import Memo
 from admission.scheduling.backfill.reservations import ExpectedEnd
 from admission.scheduling.checks import runtime
@@ -77,10 +77,10 @@ def _expected_end(placement: Placement, group: Group | None, queue: Queue | None
     if group is None or not group.pods:
         # All of its pods have ended, and its claims are about to be deallocated.
         return ExpectedEnd(interval=interval, queue=placement.queue, charge=charge, end=now)
-    begun = max((pod.started for pod in group.pods if pod.started is not None), default=placement.reserved_at)
-    expected = runtime.end(max(begun, placement.reserved_at), runtime.declared_runtime(group, queue))
+    started = max((pod.started for pod in group.pods if pod.started is not None), default=placement.reserved_at)
+    expected = runtime.end(max(started, placement.reserved_at), runtime.declared_runtime(group, queue))
     limit = runtime.end(placement.held_since, queue.max_runtime if queue is not None else None)
-    end = min((one for one in (expected, limit) if one is not None), default=None)
+    end = min((time for time in (expected, limit) if time is not None), default=None)
     return ExpectedEnd(interval=interval, queue=placement.queue, charge=charge, end=end)
 
 

@@ -22,7 +22,7 @@ from admission.api.values.reasons import Hold, HoldReason
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.requests.gang_request import Plan
 from admission.dra.state.cluster_state import ClusterState
-from admission.dra.state.simulation import Arrival, Interval, Simulation
+from admission.dra.state.what_if import Arrival, Interval, WhatIfSeries
 from admission.quota import queue_order
 from admission.quota.headroom import QueueUsage
 from admission.quota.queue_order import Rank
@@ -38,7 +38,7 @@ from admission.scheduling.backfill.reservations import (
 from admission.scheduling.backfill.running import RunningGangs
 from admission.scheduling.backfill.unreachable import NeverFits
 from admission.scheduling.cache.plan_cache import PlanCache
-from admission.scheduling.cache.queue_cache import Ground
+from admission.scheduling.cache.queue_cache import Premise
 from admission.scheduling.cache.verdict_cache import PROOF, QUOTA, RESERVED, Verdict
 from admission.scheduling.checks import chain, runtime
 from admission.scheduling.checks.chain import Grant, Inputs, Rules
@@ -107,8 +107,8 @@ class Backfill:
     """By queue, the start computed for its last head, as a first guess for the next one."""
     _plans: PlanCache = field(default_factory=PlanCache)
     """Proofs that there is no plan beside reservations."""
-    _unreserved: Simulation = field(default_factory=lambda: Simulation("beside"))
-    _later: Simulation = field(default_factory=lambda: Simulation("later"))
+    _unreserved: WhatIfSeries = field(default_factory=lambda: WhatIfSeries("beside"))
+    _later: WhatIfSeries = field(default_factory=lambda: WhatIfSeries("later"))
     _reserved: tuple[ClusterState, dict[tuple[Arrival, ...], ClusterState]] | None = None
     """A cluster state, and its states beside sets of reservations."""
     _never_fits: NeverFits = field(init=False)
@@ -124,7 +124,7 @@ class Backfill:
         """
         present, now = self.present, rules.now
         present.now = now
-        made_from = rules.profile, rules.workspace.rest.cleared
+        made_from = rules.profile, rules.workspace.verdicts.cleared
         self.is_new = not self._made_from
         if made_from != self._made_from:
             self._made_from = made_from
@@ -216,14 +216,14 @@ class Backfill:
             return None
         end = self._end(inputs.group, inputs.queue)
         bound = tuple(one for one in made if one is not None and _reaches(end, one))
-        asked = chain.asked(inputs) if bound else inputs
+        asked = chain.with_demand(inputs) if bound else inputs
         if not bound or not chain.is_short(asked, UsageExcludingReserved(inputs.queue_usage, bound)):
             return None
         behind = reservations.behind(inputs.group, inputs.queue, bound)
         return Verdict(group=inputs.group, outcome=behind, needed=asked.needed, by=RESERVED, bound=bound)
 
     def stands(
-        self, held: Verdict | Ground, queue: QueueName, cluster: ClusterState, usage: QueueUsage, selectors: Selectors
+        self, held: Verdict | Premise, queue: QueueName, cluster: ClusterState, usage: QueueUsage, selectors: Selectors
     ) -> bool:
         """Return whether a gang of a queue would still delay a reservation."""
         bound: tuple[Reservation, ...] = held.bound
@@ -291,7 +291,7 @@ class Backfill:
                 reservation.charge(plan.charge, requests, group.queue)
             else:
                 self._cancel(one)
-        self._never_fits.came(group.uid, end)
+        self._never_fits.note_arrival(group.uid, end)
         devices = tuple(use.device for uses in plan.uses.values() for use in uses)
         interval = Interval(gang=group.key, requests=requests, devices=devices)
         self.present.add(ExpectedEnd(interval=interval, queue=group.queue, charge=plan.charge, end=end))
@@ -401,7 +401,7 @@ class Backfill:
             return known
         self._cancel(head)
         if head.tried != self.present.changes:
-            head.reservation, head.made, head.is_old = self._made(head, inputs), self.present.now, False
+            head.reservation, head.made, head.is_old = self._reserve(head, inputs), self.present.now, False
             head.tried = self.present.changes if head.reservation is None else NEVER
         return head.reservation
 
@@ -425,14 +425,14 @@ class Backfill:
         if any(gang in self.present.expected_ends and gang not in names for gang in known.removed):
             return None
         others = self._others(head, known.at)
-        then = (Simulation("absent") if absent else self._later).cluster(
-            cluster, removed=_intervals(removed), came=_arrivals(others)
+        then = (WhatIfSeries("absent") if absent else self._later).cluster(
+            cluster, removed=_intervals(removed), arrived=_arrivals(others)
         )
         moment = reservations.moment(then, usage, known.at, removed)
         reservations.charge(moment.queue_usage, others)
         return reservations.renewed(known, moment)
 
-    def _of(self, head: _Head, inputs: Inputs) -> Inputs:
+    def _inputs_of(self, head: _Head, inputs: Inputs) -> Inputs:
         """Return the inputs of a head, given those of any gang."""
         same = inputs.group is head.group
         return replace(inputs, group=head.group, queue=head.queue, known=inputs.known if same else None, blocked_by="")
@@ -442,12 +442,12 @@ class Backfill:
         made = (one.reservation for one in self._heads_ahead(head.rank))
         return [one for one in made if one is not None and (one.until is None or one.until > at)]
 
-    def _made(self, head: _Head, inputs: Inputs) -> Reservation | None:
+    def _reserve(self, head: _Head, inputs: Inputs) -> Reservation | None:
         """Return a reservation from the first time at which a head has a plan; None if there is no such time."""
         others = sorted(one.until for one in self._others(head, self.present.now) if one.until is not None)
         times = Times(heapq.merge(self.present.ends, others), self.present.now)
         search = earliest_start.Search(
-            inputs=chain.asked(self._of(head, inputs)),
+            inputs=chain.with_demand(self._inputs_of(head, inputs)),
             present=self.present,
             later=self._later,
             others=partial(self._others, head),
@@ -482,7 +482,7 @@ class Backfill:
 
 
 def _reaches(end: datetime | None, reservation: Reservation) -> bool:
-    return end is None or runtime.whole(end) > reservation.at
+    return end is None or runtime.floor_to_second(end) > reservation.at
 
 
 def waits(finding: Verdict) -> bool:

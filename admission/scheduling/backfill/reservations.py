@@ -16,7 +16,7 @@ from admission.dra.inventory.pools import PoolId
 from admission.dra.requests.gang_request import Plan
 from admission.dra.state import incremental
 from admission.dra.state.cluster_state import ClusterState
-from admission.dra.state.simulation import Arrival, Interval, Room
+from admission.dra.state.what_if import Arrival, Interval, Room
 from admission.quota import queue_order
 from admission.quota.headroom import QueueUsage
 from admission.quota.shortage import Shortage
@@ -73,12 +73,12 @@ class Reservation:
 
     def leaves(self, plan: Plan, requests: Requests, queue: QueueName) -> bool:
         """Return whether it still stands if a gang of a queue runs then with this plan."""
-        mine = {use.device for use in self.arrival.uses}
+        own_devices = {use.device for use in self.arrival.uses}
         for device in (use.device for uses in plan.uses.values() for use in uses):
-            if device in mine or (device.driver, device.pool) in self.drawn:
+            if device in own_devices or (device.driver, device.pool) in self.drawn:
                 return False
         room = self.arrival.room
-        if any(_falls_short(room[node], asked) for node, asked in _by_node(requests).items() if node in room):
+        if any(_falls_short(room[node], requested) for node, requested in _by_node(requests).items() if node in room):
             return False
         return self.leaves_quota(queue, plan.charge)
 
@@ -108,8 +108,8 @@ class Reservation:
         """Count a gang that will run at its time."""
         self.queue_usage.charge(queue, charge)
         self._leaves.clear()
-        taken, room = _by_node(requests), self.arrival.room
-        after = {node: incremental.less(left, taken[node]) if node in taken else left for node, left in room.items()}
+        used, room = _by_node(requests), self.arrival.room
+        after = {node: incremental.less(left, used[node]) if node in used else left for node, left in room.items()}
         self.arrival = replace(self.arrival, room=after)
 
 
@@ -139,8 +139,8 @@ class UsageExcludingReserved(QueueUsage):
         found = self._now.charge_fits(queue, charge)
         if found is not None:
             return found
-        held = next((one for one in self._bound if not one.leaves_quota(queue, charge)), None)
-        return None if held is None else held.shortage(queue, charge)
+        conflicting = next((one for one in self._bound if not one.leaves_quota(queue, charge)), None)
+        return None if conflicting is None else conflicting.shortage(queue, charge)
 
 
 def moment(cluster: ClusterState, queue_usage: QueueUsage, at: datetime, removed: Sequence[ExpectedEnd]) -> Moment:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from admission.dra.metering import device_meters
-from admission.dra.state.simulation import Interval
+from admission.dra.state.what_if import Interval
 from admission.scheduling.backfill.reservations import ExpectedEnd
 from admission.scheduling.checks import runtime
 
@@ -37,9 +37,9 @@ class RunningGangs:
     is_early: bool = False
     overdue: datetime | None = None
     is_vague: bool = False
-    _sentences: Mapping[str, ExpectedEnd] = field(default_factory=dict)
+    _source: Mapping[str, ExpectedEnd] = field(default_factory=dict)
     _ends: list[_End] = field(default_factory=list)
-    _there: list[ExpectedEnd] = field(default_factory=list)
+    _by_end: list[ExpectedEnd] = field(default_factory=list)
     """The gangs with a known end, in the order of `_ends`, their declared ends."""
     _endless: tuple[int, Sequence[str]] = (-1, ())
     """The gangs with an unknown end, in order, as of a value of `changes`."""
@@ -48,20 +48,20 @@ class RunningGangs:
 
     def expect(self, expected_ends: Mapping[str, ExpectedEnd], now: datetime) -> None:
         """Replace the running gangs at the beginning of a cycle."""
-        if expected_ends is self._sentences:
+        if expected_ends is self._source:
             return
-        before, self._sentences = self.expected_ends, expected_ends
+        before, self._source = self.expected_ends, expected_ends
         self.expected_ends = {gang: self._same(gang, one) for gang, one in expected_ends.items()}
-        self._there = sorted((one for one in self.expected_ends.values() if one.end is not None), key=_end)
-        self._ends = [*map(_end, self._there)]
+        self._by_end = sorted((one for one in self.expected_ends.values() if one.end is not None), key=_end)
+        self._ends = [*map(_end, self._by_end)]
         self._expected, self._endless = None, (-1, ())
         removed = [one for gang, one in before.items() if gang not in expected_ends]
-        came = [one for gang, one in self.expected_ends.items() if gang not in before]
-        self.changes += bool(removed or came)
+        added = [one for gang, one in self.expected_ends.items() if gang not in before]
+        self.changes += bool(removed or added)
         self.is_early |= any(_is_early(one, now) for one in removed) or any(
             _is_sooner(one, before[gang]) for gang, one in self.expected_ends.items() if gang in before
         )
-        self.is_vague |= any(one.end is None for one in (*removed, *came))
+        self.is_vague |= any(one.end is None for one in (*removed, *added))
         for one in removed:
             self._note_overdue(one, now)
 
@@ -76,25 +76,25 @@ class RunningGangs:
 
     def add(self, expected_end: ExpectedEnd) -> None:
         """Add a gang, or more pods of one."""
-        gang, self._sentences = expected_end.interval.gang, {}
+        gang, self._source = expected_end.interval.gang, {}
         known = self._pop(gang)
         if known is not None:
             last = max(known.end, expected_end.end) if known.end is not None and expected_end.end is not None else None
             charge = device_meters.added((known.charge, expected_end.charge))
             expected_end = replace(
-                known, interval=_joined(known.interval, expected_end.interval), charge=charge, end=last
+                known, interval=_merge(known.interval, expected_end.interval), charge=charge, end=last
             )
         self.expected_ends[gang] = expected_end
         if expected_end.end is not None:
             at = bisect_left(self._ends, _end(expected_end))
             self._ends.insert(at, _end(expected_end))
-            self._there.insert(at, expected_end)
+            self._by_end.insert(at, expected_end)
         self.changes += 1
 
     def remove(self, gang: str) -> ExpectedEnd | None:
         """Remove a gang; return its expected end, if it is known."""
         # Compare with the ledger again in the next cycle, even if it has not changed.
-        self._sentences = {}
+        self._source = {}
         self.changes += 1
         known = self._pop(gang)
         if known is not None:
@@ -104,9 +104,11 @@ class RunningGangs:
 
     def late(self) -> dict[str, datetime]:
         """Return the gangs that should have ended by now, with their expected ends."""
-        due = self._ends[: bisect_left(self._ends, _End(runtime.whole(self.now) + runtime.SECOND, ""))]
-        said = ((gang, self.expected_ends[gang].end) for _, gang in due)
-        return {gang: runtime.expected(end, self.now) for gang, end in said if end is not None and end <= self.now}
+        due = self._ends[: bisect_left(self._ends, _End(runtime.floor_to_second(self.now) + runtime.SECOND, ""))]
+        expected_at = ((gang, self.expected_ends[gang].end) for _, gang in due)
+        return {
+            gang: runtime.expected(end, self.now) for gang, end in expected_at if end is not None and end <= self.now
+        }
 
     @property
     def ends(self) -> Iterator[datetime]:
@@ -132,21 +134,21 @@ class RunningGangs:
         known = self.expected_ends.pop(gang, None)
         if known is not None and known.end is not None:
             at = bisect_left(self._ends, _end(known))
-            del self._ends[at], self._there[at]
+            del self._ends[at], self._by_end[at]
         return known
 
     def _in_order(self) -> tuple[list[_End], list[ExpectedEnd]]:
         """Return the expected ends in order, and their gangs."""
         # Only gangs that are late, or due in this second, are expected at another time than declared.
-        first = bisect_left(self._ends, _End(runtime.whole(self.now) + runtime.SECOND, ""))
+        first = bisect_left(self._ends, _End(runtime.floor_to_second(self.now) + runtime.SECOND, ""))
         if not first:
-            return self._ends, self._there
+            return self._ends, self._by_end
         known = self._expected
         if known is None or known[:2] != (self.now, self.changes):
             ends = self._ends[first:]
             for second, gang in self._ends[:first]:
-                said = self.expected_ends[gang].end or second
-                insort(ends, _End(runtime.expected(said, self.now), gang))
+                expected_at = self.expected_ends[gang].end or second
+                insort(ends, _End(runtime.expected(expected_at, self.now), gang))
             known = self._expected = self.now, self.changes, ends, [self.expected_ends[gang] for _, gang in ends]
         return known[2:]
 
@@ -166,12 +168,12 @@ class RunningGangs:
 
 def _end(expected_end: ExpectedEnd) -> _End:
     assert expected_end.end is not None  # noqa: S101 - who says nothing of it is not among the ends
-    return _End(runtime.whole(expected_end.end), expected_end.interval.gang)
+    return _End(runtime.floor_to_second(expected_end.end), expected_end.interval.gang)
 
 
 def _is_early(expected_end: ExpectedEnd, now: datetime) -> bool:
     """Return whether an ended gang was expected to end later. Ending within the expected second is not early."""
-    return expected_end.end is None or runtime.whole(expected_end.end) > runtime.whole(now)
+    return expected_end.end is None or runtime.floor_to_second(expected_end.end) > runtime.floor_to_second(now)
 
 
 def _is_sooner(now: ExpectedEnd, before: ExpectedEnd) -> bool:
@@ -179,7 +181,7 @@ def _is_sooner(now: ExpectedEnd, before: ExpectedEnd) -> bool:
     return now is not before and now.end is not None and (before.end is None or now.end < before.end)
 
 
-def _joined(one: Interval, other: Interval) -> Interval:
+def _merge(one: Interval, other: Interval) -> Interval:
     """Return the interval of a gang whose pods started in two parts."""
     devices = (*one.devices, *other.devices) if one.devices is not None and other.devices is not None else None
     return Interval(gang=one.gang, requests=(*one.requests, *other.requests), devices=devices)

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 
-from admission.dra.state.simulation import Simulation
+from admission.dra.state.what_if import WhatIfSeries
 from admission.scheduling.backfill import reservations
 from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.backfill.reservations import UsageExcludingReserved
@@ -21,7 +21,7 @@ from admission.scheduling.checks.chain import Grant, Inputs
 def granted(
     inputs: Inputs,
     absent: Collection[str],
-    reserve: Backfill | None,
+    backfill: Backfill | None,
     start: datetime | None = None,
     *,
     spares_all: bool = True,
@@ -34,9 +34,9 @@ def granted(
     found = chain.decide(inputs)
     if not isinstance(found.outcome, Grant):
         return None
-    if reserve is None:
+    if backfill is None:
         return found
-    ahead = [*reserve.ahead(inputs, absent, start or reserve.present.now)]
+    ahead = [*backfill.ahead(inputs, absent, start or backfill.present.now)]
     bound = [one for one in ahead if one is not None]
     if spares_all and len(bound) < len(ahead):
         return None
@@ -47,6 +47,6 @@ def granted(
         replace(inputs.rules, workspace=replace(inputs.rules.workspace, plans=PlanCache()), mute=True),
         UsageExcludingReserved(inputs.queue_usage, bound),
     )
-    cluster = Simulation("single gang").cluster(inputs.cluster, kept=[one.arrival for one in bound])
+    cluster = WhatIfSeries("single gang").cluster(inputs.cluster, kept=[one.arrival for one in bound])
     decision = chain.decide(replace(inputs, rules=rules, cluster=cluster, queue_usage=queue_usage))
     return decision if isinstance(decision.outcome, Grant) else None

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from admission.api.muster.gangs import Charge
 from admission.api.values.names import GangUid
-from admission.dra.state.simulation import Simulation
+from admission.dra.state.what_if import WhatIfSeries
 from admission.incremental import Memo
 from admission.scheduling.backfill import earliest_start, reservations
 from admission.scheduling.backfill.reservations import Moment
@@ -45,7 +45,7 @@ class NeverFits:
     _known: dict[GangUid, _Known] = field(default_factory=dict)
     _plans: PlanCache = field(default_factory=PlanCache)
     """Proofs that there is no plan."""
-    _simulation: Simulation = field(default_factory=lambda: Simulation("at last"))
+    _simulation: WhatIfSeries = field(default_factory=lambda: WhatIfSeries("at last"))
     _all_ended: Memo[None, Moment] = field(default_factory=lambda: Memo(by_value=True))
     """The moment at which all known ends have passed. Only the number of changes is compared by its value."""
 
@@ -66,7 +66,7 @@ class NeverFits:
             )
         return known.never_fits
 
-    def came(self, gang: GangUid, end: datetime | None) -> None:
+    def note_arrival(self, gang: GangUid, end: datetime | None) -> None:
         """Record a gang that starts. If its end is unknown, gangs that were found to fit may no longer do."""
         self._known.pop(gang, None)
         if end is None:
@@ -100,7 +100,7 @@ class NeverFits:
 
         def at_last() -> Moment:
             removed = [one for one in present.expected_ends.values() if one.end is not None]
-            then = self._simulation.cluster(cluster, removed=[one.interval for one in removed])
-            return reservations.moment(then, queue_usage, present.now, removed)
+            all_ended = self._simulation.cluster(cluster, removed=[one.interval for one in removed])
+            return reservations.moment(all_ended, queue_usage, present.now, removed)
 
         return self._all_ended.get(None, (cluster, queue_usage, present.changes), at_last)

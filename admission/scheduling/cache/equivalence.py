@@ -63,7 +63,7 @@ class GangEquivalence:
         return replace(
             plan,
             pods=tuple(map(self._planned, plan.pods)),
-            holdings=tuple(map(self._held, plan.holdings)),
+            holdings=tuple(map(self._holding, plan.holdings)),
             uses={self._claim(uid).uid: uses for uid, uses in plan.uses.items()},
         )
 
@@ -76,7 +76,7 @@ class GangEquivalence:
         )
         return PlannedPod(uid=meta.uid, pod=meta.key, node=planned.node, claims=claims)
 
-    def _held(self, holding: Holding) -> Holding:
+    def _holding(self, holding: Holding) -> Holding:
         own = self._claim(holding.claim_uid)
         return replace(holding, claim_uid=own.uid, claim=own.key)
 
@@ -120,10 +120,10 @@ def build(
     named = tuple(sorted(claims.values(), key=lambda claim: (claim.meta.name, claim.meta.uid)))
     numbers = {claim.meta.uid: at for at, claim in enumerate(named)}
     specs: dict[str, int] = {}
-    texts = [*map(wanted_of, named)]
+    texts = [*map(claim_key, named)]
     asked = tuple(specs.setdefault(text, len(specs)) for text in texts)
     pods = tuple(
-        (asked_by(one.pod), one.subgroup, tuple(numbers[claim.meta.uid] for claim in one.claims)) for one in ordered
+        (pod_key(one.pod), one.subgroup, tuple(numbers[claim.meta.uid] for claim in one.claims)) for one in ordered
     )
     namespaces = tuple(sorted({one.pod.meta.namespace for one in demands}))
     return GangEquivalence(key=(wanted, topology, namespaces, asked, tuple(specs), pods), pods=ordered, claims=named)
@@ -135,8 +135,8 @@ def _is_fresh(claim: Claim, cluster: ClusterState) -> bool:
     return bool(uid) and claim.allocation is None and not claim.reserved_for and not is_known
 
 
-def _meta(meta: Meta, sort: str, number: int) -> Meta:
-    name = f"{sort}{number:06}"
+def _meta(meta: Meta, prefix: str, number: int) -> Meta:
+    name = f"{prefix}{number:06}"
     return Meta(name=name, namespace=meta.namespace, uid=Uid(name))
 
 
@@ -148,12 +148,12 @@ def _number(uid: Uid) -> int:
     return int(uid[1:])
 
 
-def wanted_of(claim: Claim) -> str:
+def claim_key(claim: Claim) -> str:
     """Return all that the planner reads of an unallocated claim that no other pod uses."""
     return f"{claim.spec.equivalence_key} {claim.spec.config!r}"
 
 
-def asked_by(pod: Pod) -> Hashable:
+def pod_key(pod: Pod) -> Hashable:
     """Return all that the planner reads of a pod without extended resources, beside its claims."""
     return (
         tuple(sorted(pod.requests.items())),

@@ -90,7 +90,7 @@ class PlanCache:
 
     _basis: Basis | None = None
     _holds: dict[tuple[GangUid, int], tuple[Question, Hold]] = field(default_factory=dict)
-    _stands: bool = False
+    _is_valid: bool = False
     _proofs: dict[Hashable, InfeasibilityProof] = field(default_factory=dict)
     _changed: dict[tuple[object, object], frozenset[NodeName] | None] = field(default_factory=dict)
     """The nodes that changed between two cluster states, by their tokens; kept for one cycle."""
@@ -107,20 +107,20 @@ class PlanCache:
             self._renew(MOST_STALE)
         self._changed.clear()
         self._basis = basis
-        self._stands = True
+        self._is_valid = True
 
     def end(self) -> None:
         """Record a grant: later gangs of the cycle see another cluster state, so no holds are kept or used."""
-        self._stands = False
+        self._is_valid = False
 
     def hold(self, gang: GangUid, question: Question) -> Hold | None:
         """Return the hold that still stands for a gang with this question."""
-        known = self._holds.get((gang, len(question[0]))) if self._stands else None
+        known = self._holds.get((gang, len(question[0]))) if self._is_valid else None
         return known[1] if known is not None and known[0] == question else None
 
     def keep(self, gang: GangUid, question: Question, hold: Hold) -> None:
         """Keep a hold of the planner."""
-        if self._stands:
+        if self._is_valid:
             self._holds[gang, len(question[0])] = (question, hold)
 
     def proof(self, key: Hashable, cluster: ClusterState, selectors: Selectors) -> InfeasibilityProof | None:

@@ -19,7 +19,7 @@ from admission.scheduling.cache.plan_cache import InfeasibilityProof
 from admission.workloads.gangs import Group
 
 
-class Ground(NamedTuple):
+class Premise(NamedTuple):
     """An input of verdicts of one queue: what it lacks for a charge (None: nothing), and the proof, if any.
 
     bound: the reservations that the gang would delay.
@@ -32,7 +32,7 @@ class Ground(NamedTuple):
     bound: tuple[Any, ...] = ()
 
 
-Holds = Callable[[QueueName, Ground], bool]
+Holds = Callable[[QueueName, Premise], bool]
 """Returns whether a ground is unchanged."""
 
 
@@ -41,7 +41,7 @@ class CachedQueue:
     """The pending gangs of one queue, all with verdicts that stand while these inputs do."""
 
     groups: tuple[Group, ...]
-    inputs: tuple[Ground, ...]
+    inputs: tuple[Premise, ...]
     uids: frozenset[GangUid]
 
 
@@ -49,20 +49,20 @@ class CachedQueue:
 class QueueCache:
     """The queues whose verdicts may still stand. One per leader.
 
-    Whether a line stands is asked of its grounds, not told by the identity of inputs, so it is no value over
+    Whether a queue stands is asked of its premises, not told by the identity of inputs, so it is no value over
     `admission.incremental`.
     """
 
     _waiting: Memo[None, Mapping[QueueName, tuple[Group, ...]]] = field(default_factory=Memo)
-    _lines: dict[QueueName, CachedQueue] = field(default_factory=dict)
+    _queues: dict[QueueName, CachedQueue] = field(default_factory=dict)
 
     def clear(self) -> None:
         """Drop all queues."""
-        self._lines.clear()
+        self._queues.clear()
 
     def drop(self, queue: QueueName) -> None:
         """Drop a queue, since some verdict of it no longer stands."""
-        self._lines.pop(queue, None)
+        self._queues.pop(queue, None)
 
     def waiting(self, groups: tuple[Group, ...]) -> Mapping[QueueName, tuple[Group, ...]]:
         """Return the pending gangs, by queue."""
@@ -73,18 +73,18 @@ class QueueCache:
     ) -> Iterator[tuple[QueueName, tuple[Group, ...]]]:
         """Yield the queues whose gangs have to be decided again. unsteady: gangs whose verdicts are never kept."""
         found = self.waiting(groups)
-        for queue in self._lines.keys() - found.keys():
-            del self._lines[queue]
+        for queue in self._queues.keys() - found.keys():
+            del self._queues[queue]
         for queue, waiting in found.items():
-            line = self._lines.get(queue)
-            is_same = line is not None and _same(line.groups, waiting) and line.uids.isdisjoint(unsteady)
-            if line is None or not is_same or not all(holds(queue, ground) for ground in line.inputs):
+            cached = self._queues.get(queue)
+            is_same = cached is not None and _same(cached.groups, waiting) and cached.uids.isdisjoint(unsteady)
+            if cached is None or not is_same or not all(holds(queue, basis) for basis in cached.inputs):
                 yield queue, waiting
 
-    def keep(self, queue: QueueName, groups: tuple[Group, ...], inputs: Iterable[Ground]) -> None:
+    def keep(self, queue: QueueName, groups: tuple[Group, ...], inputs: Iterable[Premise]) -> None:
         """Keep a queue: the verdicts of all its gangs stand while the inputs do."""
         uids = frozenset(group.uid for group in groups)
-        self._lines[queue] = CachedQueue(groups=groups, inputs=tuple(inputs), uids=uids)
+        self._queues[queue] = CachedQueue(groups=groups, inputs=tuple(inputs), uids=uids)
 
 
 def _waiting(groups: Iterable[Group]) -> dict[QueueName, tuple[Group, ...]]:
@@ -92,7 +92,7 @@ def _waiting(groups: Iterable[Group]) -> dict[QueueName, tuple[Group, ...]]:
     for group in groups:
         if group.waiting:
             found.setdefault(group.queue, []).append(group)
-    return {queue: tuple(some) for queue, some in found.items()}
+    return {queue: tuple(gangs) for queue, gangs in found.items()}
 
 
 def _same(left: tuple[Group, ...], right: tuple[Group, ...]) -> bool:

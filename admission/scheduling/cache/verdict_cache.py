@@ -22,7 +22,7 @@ from admission.api.values.reasons import Hold
 from admission.dra.requests.gang_request import PodDemand
 from admission.scheduling.cache.equivalence import GangEquivalence
 from admission.scheduling.cache.plan_cache import InfeasibilityProof
-from admission.scheduling.cache.queue_cache import Ground, QueueCache
+from admission.scheduling.cache.queue_cache import Premise, QueueCache
 from admission.workloads.gangs import Group
 
 PROOF, ORDER, QUOTA, RESERVED = "proof", "order_is_kept", "quota_may_suffice", "reserved"
@@ -80,11 +80,11 @@ class VerdictCache:
     _named: dict[str, set[GangUid]] = field(default_factory=dict)
     """By claim, `namespace/name`, the gangs with a kept verdict whose pods name it."""
     _shortages: dict[Hashable, Hold | None] = field(default_factory=dict)
-    _said: dict[Hashable, Hold | None] = field(default_factory=dict)
+    _last_shortages: dict[Hashable, Hold | None] = field(default_factory=dict)
     """The shortages of queues in this cycle, and the last ones of earlier cycles, to keep equal objects."""
     cleared: int = 0
     """Grows when the shared inputs have changed."""
-    lines: QueueCache = field(default_factory=QueueCache)
+    queue_cache: QueueCache = field(default_factory=QueueCache)
     """The queues whose verdicts may all still stand."""
 
     def begin(self, snapshot: Snapshot, queues: Mapping[QueueName, Queue], *inputs: object) -> None:
@@ -92,25 +92,26 @@ class VerdictCache:
         now = (snapshot.meters, snapshot.classes, snapshot.templates, snapshot.malformed, *inputs)
         same = len(now) == len(self._inputs) and all(map(_same, now, self._inputs))
         if not same or any(
-            _asked(self._queues.get(name)) != _asked(queues.get(name)) for name in changed(self._queues, queues)
+            _without_status(self._queues.get(name)) != _without_status(queues.get(name))
+            for name in changed(self._queues, queues)
         ):
             self.cleared += 1
             self._findings.clear()
             self._named.clear()
-            self._said.clear()
-            self.lines.clear()
+            self._last_shortages.clear()
+            self.queue_cache.clear()
         self._inputs, self._queues = now, queues
         for key in changed(self._claims, snapshot.claims):
             for uid in self._named.pop(key, ()):
                 dropped = self._findings.pop(uid, None)
                 if dropped is not None:
-                    self.lines.drop(dropped.group.queue)
+                    self.queue_cache.drop(dropped.group.queue)
         self._claims = snapshot.claims
         self.recount()
 
     def recount(self) -> None:
         """Compute shortages again, since the usage of queues has changed."""
-        self._said |= self._shortages
+        self._last_shortages |= self._shortages
         self._shortages.clear()
 
     def lookup(self, group: Group, ahead: str, shortage_of: ShortageOf) -> Verdict | None:
@@ -149,26 +150,26 @@ class VerdictCache:
         """Return whether this verdict is kept."""
         return self._findings.get(finding.group.uid) is finding
 
-    def inputs(self, findings: Iterable[Verdict]) -> list[Ground]:
+    def inputs(self, findings: Iterable[Verdict]) -> list[Premise]:
         """Return the inputs of one queue's verdicts, beside the gangs and the shared inputs, each once."""
-        found: dict[Hashable, Ground] = {}
+        found: dict[Hashable, Premise] = {}
         for one in findings:
             if one.by in {PROOF, QUOTA, RESERVED}:
                 key = one.by, tuple(sorted(one.needed.items())), id(one.proof), one.bound
                 if key not in found:
                     shortage = one.outcome if one.by == QUOTA else None
-                    found[key] = Ground(one.needed, shortage, one.equivalent, one.proof, one.bound)
+                    found[key] = Premise(one.needed, shortage, one.equivalent, one.proof, one.bound)
         return list(found.values())
 
-    def stands(self, queue: QueueName, ground: Ground, shortage_of: ShortageOf) -> bool:
+    def stands(self, queue: QueueName, basis: Premise, shortage_of: ShortageOf) -> bool:
         """Return whether a queue's shortage for the charge is unchanged."""
-        return self._shortage(queue, ground.needed, shortage_of) == ground.shortage
+        return self._shortage(queue, basis.needed, shortage_of) == basis.shortage
 
     def _shortage(self, queue: QueueName, needed: Charge, shortage_of: ShortageOf) -> Hold | None:
         """Return why a queue may not take a charge; the same object as before if it is equal."""
         key = queue, tuple(sorted(needed.items()))
         if key not in self._shortages:
-            found, before = shortage_of(queue, needed), self._said.get(key)
+            found, before = shortage_of(queue, needed), self._last_shortages.get(key)
             self._shortages[key] = before if before == found else found
         return self._shortages[key]
 
@@ -177,7 +178,7 @@ def _same(left: object, right: object) -> bool:
     return left is right or left == right
 
 
-def _asked(queue: Queue | None) -> Queue | None:
+def _without_status(queue: Queue | None) -> Queue | None:
     """Return a queue without what Muster's own status writes change: of the metadata, name and deletion stay."""
     return None if queue is None else replace(queue, meta=Meta(name=queue.name, deleted=queue.meta.deleted))
 

@@ -54,7 +54,7 @@ def hold(shortage: BudgetShortage) -> Hold:
     return Hold(HoldReason.BUDGET_EXHAUSTED, shortage.message, shortage.details)
 
 
-def tells_the_same(before: object, now: object) -> bool:
+def is_same_hold(before: object, now: object) -> bool:
     """Return whether two outcomes are holds by the same budget, which differ at most in numbers."""
     holds = [one for one in (before, now) if isinstance(one, Hold) and one.reason is HoldReason.BUDGET_EXHAUSTED]
     return len(holds) == len((before, now)) and len({_budget_in(hold) for hold in holds}) == 1

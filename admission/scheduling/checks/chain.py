@@ -54,7 +54,7 @@ class Workspace:
 
     plans: PlanCache = field(default_factory=PlanCache)
     """The planner's answers of earlier cycles that may still hold."""
-    rest: VerdictCache = field(default_factory=VerdictCache)
+    verdicts: VerdictCache = field(default_factory=VerdictCache)
     """The verdicts of earlier cycles that may still hold."""
     balances: Balances | None = None
     """The balances of budgets, charged with every grant. None if they are unknown; the caller then grants nothing."""
@@ -80,12 +80,14 @@ class Rules:
     steps: int
     profile: SchedulerProfile | None = field(default_factory=SchedulerProfile)
     workspace: Workspace = field(default_factory=Workspace)
-    sharing: fair_share.Rules = field(default_factory=lambda: fair_share.Rules(weights={}, half_lives={}, wanted={}))
+    sharing: fair_share.Rules = field(
+        default_factory=lambda: fair_share.Rules(weights={}, half_lives={}, counted_half_lives={})
+    )
     history: fair_share.UsageHistory | None = None
     """The past usage of queues, for fair shares."""
     most_grants: int = 64
     """The most grants of a cycle; the gangs behind them are decided in the next one."""
-    beyond: Hold | None = None
+    hold_beyond_limit: Hold | None = None
     """The hold for the gangs behind them, if nothing will be committed; else None."""
     protection: Protections = NOTHING
     """The drivers whose devices only Muster allocates."""
@@ -160,7 +162,7 @@ class Decision:
     position: int
     needed: Charge = field(default_factory=dict)
 
-    def says_the_same(self, other: "Decision") -> bool:
+    def is_same_as(self, other: "Decision") -> bool:
         """Return whether both decisions are equal, by identity of gang and outcome."""
         same = self.group is other.group and self.outcome is other.outcome and self.position == other.position
         return same and self.needed == other.needed
@@ -172,29 +174,29 @@ def decide(inputs: Inputs) -> Verdict:
     If an unexpected exception is raised, the gang is held, and the exception is added to the defects of the rules.
     """
     defects = inputs.rules.workspace.defects
-    found = faults.spared(During.PLANNING, inputs.group.key, lambda: _decided(inputs), defects)
+    found = faults.guard(During.PLANNING, inputs.group.key, lambda: _decide(inputs), defects)
     return Verdict(group=inputs.group, outcome=faults.hold(defects[-1])) if found is None else found
 
 
-def _decided(inputs: Inputs) -> Verdict:
+def _decide(inputs: Inputs) -> Verdict:
     """Decide about all pending pods of a gang, or as many as may start; replacements go to the nodes of lost pods."""
     rules, group = inputs.rules, inputs.group
 
-    def judged(part: Group) -> Verdict:
-        return _judged(inputs if part is group else replace(inputs, group=part, known=None))
+    def verdict_of(part: Group) -> Verdict:
+        return _verdict(inputs if part is group else replace(inputs, group=part, known=None))
 
-    found = elastic.largest(group, judged)
-    return replacement_slots.reassigned(found, rules.vacant.get(group.uid, ()), rules.snapshot.nodes, judged)
+    found = elastic.largest(group, verdict_of)
+    return replacement_slots.reassigned(found, rules.vacant.get(group.uid, ()), rules.snapshot.nodes, verdict_of)
 
 
-def _judged(inputs: Inputs) -> Verdict:
-    inputs = asked(inputs)
-    found = first_failure(inputs) or _planned(inputs)
+def _verdict(inputs: Inputs) -> Verdict:
+    inputs = with_demand(inputs)
+    found = first_failure(inputs) or _plan(inputs)
     found.needed = inputs.needed
     return found
 
 
-def asked(inputs: Inputs) -> Inputs:
+def with_demand(inputs: Inputs) -> Inputs:
     """Return the inputs with the demands of the gang's pods and a lower bound on its charge."""
     if inputs.known is not None:
         return replace(inputs, demands=inputs.known.demands, needed=inputs.known.needed)
@@ -213,7 +215,7 @@ def capacity_bound(inputs: Inputs) -> CapacityBound | None:
 
     inputs: with demands (`asked`), of a gang whose pods start together (`is_whole`).
     """
-    rules, wanted = inputs.rules, mode.asked(inputs.group.record, inputs.queue)
+    rules, wanted = inputs.rules, mode.requested(inputs.group.record, inputs.queue)
     planner = Planner(selectors=rules.selectors, steps=rules.steps, meters=rules.meters, protection=rules.protection)
     is_free = workloads_topology.request(inputs.group) is None
     return planner.capacity_bound(inputs.demands, inputs.cluster, wanted) if is_free else None
@@ -266,11 +268,10 @@ def pods_replaced_expected(inputs: Inputs) -> Hold | None:
     kept = len(pod_replacement.expected(inputs.group))
     if not kept:
         return None
-    came = len(inputs.group.waiting)
-    message = (
-        f"{came} of {kept} pods and their claims exist since their workload was resumed; their places are kept for them"
-    )
-    return Hold(HoldReason.GANG_INCOMPLETE, message, {"pods": came, "size": kept})
+    present = len(inputs.group.waiting)
+    resumed = f"{present} of {kept} pods and their claims exist since their workload was resumed"
+    message = f"{resumed}; their places are kept for them"
+    return Hold(HoldReason.GANG_INCOMPLETE, message, {"pods": present, "size": kept})
 
 
 def name_is_its_own(inputs: Inputs) -> Denial | None:
@@ -335,8 +336,8 @@ def classes_are_metered(inputs: Inputs) -> Denial | None:
     """Refuse claims of a class that no meter counts, unless the queue allows them."""
     if inputs.queue.unmetered is UnmeteredClasses.ALLOW:
         return None
-    for asked in inputs.demands:
-        for claim in asked.claims:
+    for pod_demand in inputs.demands:
+        for claim in pod_demand.claims:
             unknown = inputs.rules.meters.unmetered(claim.spec)
             if unknown:
                 message = (
@@ -402,9 +403,9 @@ CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
 """In order: cheap checks before expensive ones, and what the owner can fix before what only time can."""
 
 
-def _planned(inputs: Inputs) -> Verdict:
+def _plan(inputs: Inputs) -> Verdict:
     rules, group = inputs.rules, inputs.group
-    wanted = mode.asked(group.record, inputs.queue)
+    wanted = mode.requested(group.record, inputs.queue)
     topology = workloads_topology.request(group)
     inputs = replace(inputs, demands=workloads_topology.with_subgroups(inputs.demands, topology))
     equivalent = _equivalent(inputs, wanted, topology)
@@ -417,7 +418,7 @@ def _planned(inputs: Inputs) -> Verdict:
     if known is not None:
         return Verdict(group=group, outcome=known)
     unpaid: dict[str, BudgetShortage] = {}
-    answer = _proposed(inputs, wanted, topology, equivalent, unpaid)
+    answer = _propose(inputs, wanted, topology, equivalent, unpaid)
     if equivalent is not None and isinstance(answer, Proved):
         proof = InfeasibilityProof(
             hold=answer, pods=equivalent.question, cluster=inputs.cluster, capacity_bound=answer.capacity_bound
@@ -440,7 +441,7 @@ def _equivalent(inputs: Inputs, wanted: PlacementMode, topology: Topology | None
     return equivalence.build(inputs.demands, wanted, inputs.cluster, topology)
 
 
-def _proposed(
+def _propose(
     inputs: Inputs,
     wanted: PlacementMode,
     topology: Topology | None,
@@ -462,12 +463,14 @@ def _proposed(
     planner = Planner(
         selectors=rules.selectors, steps=rules.steps, meters=rules.meters, protection=rules.protection, mute=rules.mute
     )
-    asked = equivalent.question if equivalent is not None else inputs.demands
-    answer = planner.propose(asked, inputs.cluster, wanted, shortage, topology)
+    question = equivalent.question if equivalent is not None else inputs.demands
+    answer = planner.propose(question, inputs.cluster, wanted, shortage, topology)
     if isinstance(answer, Hold):
         over_budget = unpaid.get(answer.message) if answer.reason is HoldReason.QUOTA_EXCEEDED else None
         return answer if over_budget is None else budget.hold(over_budget)
-    claims = {d.pod.meta.uid: tuple(c.meta.uid for c in d.claims) for d in inputs.demands}
+    claims = {
+        pod_demand.pod.meta.uid: tuple(claim.meta.uid for claim in pod_demand.claims) for pod_demand in inputs.demands
+    }
     plan = equivalent.plan(answer.plan) if equivalent is not None else answer.plan
     return Grant(
         plan=plan,

@@ -16,9 +16,9 @@ def hold(group: Group, snapshot: Snapshot) -> Hold | None:
     """Hold the gang for the first of its claims that cannot be planned; None if all of them can."""
     for pod in group.waiting:
         for named in pod.claims:
-            said = _problem(pod, named, group, snapshot)
-            if said is not None:
-                message = f"pod {pod.meta.name}, claim {named.name}: {said}"
+            problem = _problem(pod, named, group, snapshot)
+            if problem is not None:
+                message = f"pod {pod.meta.name}, claim {named.name}: {problem}"
                 return Hold(HoldReason.WAITING_FOR_CLAIMS, message, {"pod": pod.meta.name, "claim": named.name})
     return None
 

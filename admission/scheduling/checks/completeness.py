@@ -23,24 +23,24 @@ def hold(group: Group, snapshot: Snapshot, start_timeout: timedelta) -> Hold | N
 
     start_timeout: how long their controller may take to create them, until they are reported as overdue.
     """
-    have, size, wanted = len(group.waiting), group.identity.needed, group.still_needed
-    if group.started or (have >= wanted and size != UNKNOWN_SIZE):
+    present, size, wanted = len(group.waiting), group.identity.needed, group.still_needed
+    if group.started or (present >= wanted and size != UNKNOWN_SIZE):
         return None
     if size == UNKNOWN_SIZE:
-        return Hold(HoldReason.GANG_INCOMPLETE, _unknown(group, snapshot), {"pods": have})
+        return Hold(HoldReason.GANG_INCOMPLETE, _unknown(group, snapshot), {"pods": present})
     due = min((pod.meta.created for pod in group.waiting), default=group.first_queued) + start_timeout
-    details: dict[str, Detail] = {"pods": have, "size": wanted, "missing": wanted - have, "due": _time(due)}
-    said = f"{have} of {wanted} pods exist; the gang starts with all of them"
+    details: dict[str, Detail] = {"pods": present, "size": wanted, "missing": wanted - present, "due": _time(due)}
+    message = f"{present} of {wanted} pods exist; the gang starts with all of them"
     if group.identity.elastic:
-        said = f"{have} of {group.identity.size} pods exist; the gang starts with {wanted}"
+        message = f"{present} of {group.identity.size} pods exist; the gang starts with {wanted}"
     where = _where(group)
     if size > LARGEST_SIZE:
-        said = f"{where} makes it {size} pods, and a gang has at most {LARGEST_SIZE}; write a smaller number"
+        message = f"{where} makes it {size} pods, and a gang has at most {LARGEST_SIZE}; write a smaller number"
     elif where:
-        said = f"{said} ({where} says how many)"
+        message = f"{message} ({where} says how many)"
     if size <= LARGEST_SIZE:
-        said = f"{said}; {wanted - have} missing, due by {_time(due)} (startTimeout of the queue)"
-    return Hold(HoldReason.GANG_INCOMPLETE, said, details)
+        message = f"{message}; {wanted - present} missing, due by {_time(due)} (startTimeout of the queue)"
+    return Hold(HoldReason.GANG_INCOMPLETE, message, details)
 
 
 def denial(group: Group) -> Denial | None:
@@ -72,9 +72,9 @@ def _groupings(group: Group) -> Denial | None:
     sizes = sorted({size for pod in group.pods if (size := grouping.size(pod))})
     if len(sizes) < 2:
         return None
-    missing_pods = ", ".join(map(str, sizes))
-    message = f"its pods say different sizes ({missing_pods}); give all of them the same {grouping.size_key}"
-    return Denial(DenyReason.POLICY_VIOLATION, message, {"sizes": missing_pods})
+    sizes_text = ", ".join(map(str, sizes))
+    message = f"its pods say different sizes ({sizes_text}); give all of them the same {grouping.size_key}"
+    return Denial(DenyReason.POLICY_VIOLATION, message, {"sizes": sizes_text})
 
 
 def _sizes(group: Group) -> Denial | None:
@@ -86,16 +86,16 @@ def _sizes(group: Group) -> Denial | None:
 def _consistent(group: Group, key: str, what: str) -> Denial | None:
     """Refuse pods with different numbers under a key, or with something that is no number."""
     for pod in group.pods:
-        said = labels.setting(pod, key)
-        if said and not gang_key.size_in(said):
-            shown = labels.shortened(said, SHOWN)
+        value = labels.setting(pod, key)
+        if value and not gang_key.size_in(value):
+            shown = labels.shortened(value, LONGEST_SHOWN)
             message = f"pod {pod.meta.name}: {key} is {shown!r}; write a whole number from 1 to {LARGEST_SIZE}"
             return Denial(DenyReason.MALFORMED_REQUEST, message, {"pod": pod.meta.name})
     sizes = sorted({gang_key.size_in(labels.setting(pod, key)) for pod in group.pods})
     if len(sizes) > 1:
-        missing_pods = ", ".join(str(size) if size else "none" for size in sizes)
-        message = f"its pods say different {what} ({missing_pods}); give all of them the same {key}"
-        return Denial(DenyReason.POLICY_VIOLATION, message, {"sizes": missing_pods})
+        sizes_text = ", ".join(str(size) if size else "none" for size in sizes)
+        message = f"its pods say different {what} ({sizes_text}); give all of them the same {key}"
+        return Denial(DenyReason.POLICY_VIOLATION, message, {"sizes": sizes_text})
     return None
 
 
@@ -103,7 +103,7 @@ def _time(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-SHOWN = 40
+LONGEST_SHOWN = 40
 """The most characters shown of a text that should be a number."""
 
 
@@ -149,8 +149,8 @@ def entered(group: Group, snapshot: Snapshot) -> Queue | Hold | Denial:
     if queue is None:
         return _no_queue(group.queue, snapshot)
     namespaces = dict.fromkeys(pod.meta.namespace for pod in group.waiting)
-    shut = (queue_selection.refuse_namespace(queue, namespace, snapshot) for namespace in namespaces)
-    return next((denial for denial in shut if denial is not None), queue)
+    denials = (queue_selection.refuse_namespace(queue, namespace, snapshot) for namespace in namespaces)
+    return next((denial for denial in denials if denial is not None), queue)
 
 
 def _no_queue(queue: QueueName, snapshot: Snapshot) -> Hold:

@@ -27,7 +27,7 @@ TOO_LARGE = frozenset(
 )
 """The reasons of holds that fewer pods may avoid."""
 
-MOST_SORTS = 8
+MOST_KINDS = 8
 """The most sorts of pods that are tried one after the other for joining a running gang."""
 
 Decide = Callable[[Group], Verdict]
@@ -93,8 +93,8 @@ def _most(group: Group, waiting: Sequence[Pod], decide: Decide, best: Verdict) -
 
 def _any(group: Group, waiting: Sequence[Pod], decide: Decide, first: Verdict) -> Verdict:
     """Return the grant to one pod of another sort than the first, else the verdict on the first."""
-    for one in list(_sorts(waiting))[1:MOST_SORTS]:
-        tried = decide(group.without([pod for pod in waiting if pod is not one]))
+    for candidate in list(_kinds(waiting))[1:MOST_KINDS]:
+        tried = decide(group.without([pod for pod in waiting if pod is not candidate]))
         if is_granted(tried):
             return tried
         # The verdict on one sort does not hold for the others, so it is not kept.
@@ -102,11 +102,11 @@ def _any(group: Group, waiting: Sequence[Pod], decide: Decide, first: Verdict) -
     return first
 
 
-def _sorts(waiting: Sequence[Pod]) -> Iterator[Pod]:
+def _kinds(waiting: Sequence[Pod]) -> Iterator[Pod]:
     """Yield the first pod of every sort: pods of a sort request the same."""
     known: set[Hashable] = set()
     for pod in waiting:
-        sort = equivalence.asked_by(pod), tuple((one.claim, one.template) for one in pod.claims)
-        if sort not in known:
-            known.add(sort)
+        kind = equivalence.pod_key(pod), tuple((one.claim, one.template) for one in pod.claims)
+        if kind not in known:
+            known.add(kind)
             yield pod

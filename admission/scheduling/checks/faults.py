@@ -39,7 +39,7 @@ def hold(defect: Defect) -> Hold:
     return Hold(HoldReason.INTERNAL_ERROR, message, {"during": str(defect.during)})
 
 
-def spared(during: During, gang: str, compute: Callable[[], T], found: MutableSequence[Defect]) -> T | None:
+def guard(during: During, gang: str, compute: Callable[[], T], found: MutableSequence[Defect]) -> T | None:
     """Return what is computed for one gang; None if it raises, with the defect added to `found`.
 
     For pure computations only: errors of the database or API server must not be caught here. MemoryError is not caught

@@ -46,7 +46,7 @@ def after(known: Vacancies, placements: Mapping[GangUid, Placement], entries: It
     return found
 
 
-def taken(places: Sequence[ReplacementSlot], pods: Iterable[Pod]) -> tuple[ReplacementSlot, ...]:
+def without_filled(places: Sequence[ReplacementSlot], pods: Iterable[Pod]) -> tuple[ReplacementSlot, ...]:
     """Return the slots that are still vacant after these pods were admitted, whichever nodes they went to."""
     removed = _by_pod(pods, places).values()
     return tuple(place for place in places if place not in removed)
@@ -63,25 +63,25 @@ def reassigned(
     if not places or not group.started or not elastic.is_granted(found):
         return found
     planned = {one.uid: one.node for one in found.outcome.plan.pods}
-    wanted = _by_pod((pod for pod in group.waiting if pod.meta.uid in planned), places)
-    if all(planned[uid] == place.node for uid, place in wanted.items()):
+    slots = _by_pod((pod for pod in group.waiting if pod.meta.uid in planned), places)
+    if all(planned[uid] == place.node for uid, place in slots.items()):
         return found
     others = [pod for pod in group.waiting if pod.meta.uid not in planned]
-    better = decide(_bound(group.without(others), wanted))
-    if not elastic.is_granted(better):
+    pinned = decide(_pinned(group.without(others), slots))
+    if not elastic.is_granted(pinned):
         return found
-    better.group = group
-    return better
+    pinned.group = group
+    return pinned
 
 
 def _by_pod(pods: Iterable[Pod], places: Sequence[ReplacementSlot]) -> dict[Uid, ReplacementSlot]:
     """Return the slot of each replacement: that of a pod of the same name, else of one with a similar name."""
-    left, new, found = list(reversed(places)), list(pods), dict[Uid, ReplacementSlot]()
-    for is_heir in (_has_same_name, _is_akin):
+    unassigned, new, found = list(reversed(places)), list(pods), dict[Uid, ReplacementSlot]()
+    for matches in (_has_same_name, _has_similar_name):
         for pod in (pod for pod in new if pod.meta.uid not in found):
-            place = next((place for place in left if is_heir(pod, place)), None)
+            place = next((place for place in unassigned if matches(pod, place)), None)
             if place is not None:
-                left.remove(place)
+                unassigned.remove(place)
                 found[pod.meta.uid] = place
     return found
 
@@ -90,17 +90,17 @@ def _has_same_name(pod: Pod, place: ReplacementSlot) -> bool:
     return pod.meta.key == place.pod
 
 
-def _is_akin(pod: Pod, place: ReplacementSlot) -> bool:
+def _has_similar_name(pod: Pod, place: ReplacementSlot) -> bool:
     """Return whether names differ only in the last part, a random suffix; a Job's index comes before it."""
     return pod.meta.key.rpartition("-")[0] == place.pod.rpartition("-")[0]
 
 
-def _bound(group: Group, places: Mapping[Uid, ReplacementSlot]) -> Group:
-    pods = (_on(pod, places[pod.meta.uid].node) if pod.meta.uid in places else pod for pod in group.pods)
+def _pinned(group: Group, places: Mapping[Uid, ReplacementSlot]) -> Group:
+    pods = (_pinned_to(pod, places[pod.meta.uid].node) if pod.meta.uid in places else pod for pod in group.pods)
     return replace(group, pods=tuple(pods))
 
 
-def _on(pod: Pod, node: NodeName) -> Pod:
+def _pinned_to(pod: Pod, node: NodeName) -> Pod:
     """Return the pod bound to one node by its affinity."""
     here = Requirement(key="metadata.name", operator="In", values=(node,))
     terms = pod.affinity.terms if pod.affinity is not None else (NodeTerm(),)

@@ -41,10 +41,10 @@ def end(start: datetime, runtime: timedelta | None) -> datetime | None:
 def expected(stated: datetime, now: datetime) -> datetime:
     """Return the second in which a running gang is expected to end. stated: its end by the declared run time."""
     if stated > now:
-        return max(whole(stated), whole(now) + SECOND)
-    return whole(now + max(now - stated, LATE))
+        return max(floor_to_second(stated), floor_to_second(now) + SECOND)
+    return floor_to_second(now + max(now - stated, LATE))
 
 
-def whole(time: datetime) -> datetime:
+def floor_to_second(time: datetime) -> datetime:
     """Return the time truncated to the second."""
     return time.replace(microsecond=0)

@@ -14,7 +14,7 @@ from admission.api.values import names
 from admission.api.values.reasons import Hold, HoldReason
 from admission.scheduling.placement.protection import Protection, Protections
 
-HOPEFUL = frozenset({PlacementMode.AUTO, PlacementMode.ALLOCATE})
+MAY_ALLOCATE = frozenset({PlacementMode.AUTO, PlacementMode.ALLOCATE})
 """The modes in which Muster may pick the devices."""
 
 
@@ -30,7 +30,7 @@ class Chosen:
     fell_back: bool = False
 
 
-def asked(record: Gang | None, queue: Queue) -> PlacementMode:
+def requested(record: Gang | None, queue: Queue) -> PlacementMode:
     """Return the placement that a gang's author requests, else that of its queue."""
     own = record.placement if record is not None and record.written_by_user else None
     return own or queue.placement
@@ -38,7 +38,7 @@ def asked(record: Gang | None, queue: Queue) -> PlacementMode:
 
 def may_allocate(wanted: PlacementMode, protections: Protections) -> bool:
     """Return whether to plan with a free choice of devices; whether the plan may be used so, `mode` decides."""
-    return wanted in HOPEFUL and protections.any
+    return wanted in MAY_ALLOCATE and protections.any
 
 
 def mode(wanted: PlacementMode, holdings: Collection[Holding], protections: Protections) -> Chosen | Hold:
@@ -51,17 +51,17 @@ def mode(wanted: PlacementMode, holdings: Collection[Holding], protections: Prot
     barred = _barred(wanted, holdings)
     unprotected = [one for one in touched if one.by is None]
     if not barred and not unprotected:
-        return Chosen(mode=PlacementMode.ALLOCATE, reason="; ".join(map(_said, touched)))
+        return Chosen(mode=PlacementMode.ALLOCATE, reason="; ".join(map(_protection_text, touched)))
     soon = next((one for one in unprotected if one.soon), None)
     if not barred and soon is not None:
         return _soon(soon)
-    reason = barred or "; ".join(map(_said, unprotected))
+    reason = barred or "; ".join(map(_protection_text, unprotected))
     return _pinned(touched, reason, fell_back=wanted is PlacementMode.ALLOCATE)
 
 
 def _barred(wanted: PlacementMode, holdings: Iterable[Holding]) -> str:
     """Return why Muster may not allocate, whatever protects the devices; empty if it may."""
-    if wanted not in HOPEFUL:
+    if wanted not in MAY_ALLOCATE:
         return f"{wanted} was asked for"
     if any(names.is_extended_claim(holding.claim_uid) for holding in holdings):
         return "kube-scheduler makes the claims for extended resources itself"
@@ -86,9 +86,9 @@ def _soon(one: Protection) -> Hold:
     return Hold(HoldReason.WAITING_FOR_CLAIMS, message, {"driver": one.driver})
 
 
-def _said(one: Protection) -> str:
+def _protection_text(one: Protection) -> str:
     return f"driver {one.driver}: {one.why}"
 
 
 def _drivers(holdings: Iterable[Holding]) -> list[str]:
-    return sorted({given.device.driver for holding in holdings for given in holding.devices})
+    return sorted({device.device.driver for holding in holdings for device in holding.devices})

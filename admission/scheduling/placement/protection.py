@@ -97,7 +97,7 @@ class Webhooks:
     """
 
     since: datetime | None = None
-    spared: tuple[str, ...] = ()
+    exempt: tuple[str, ...] = ()
     kept_out: datetime | None = None
 
 
@@ -161,18 +161,18 @@ NOTHING = Protections(
 """The protections if the settings ask for neither a fence nor coverage."""
 
 
-def judge(scene: FenceInputs) -> Judgement:
+def judge(inputs: FenceInputs) -> Judgement:
     """Return the protection of every driver's devices: by what, or why not."""
-    barriers = scene.barriers
+    barriers = inputs.barriers
     fenced_now = {
         driver
-        for driver in map(device_taint_rules.fenced_driver, scene.snapshot.taint_rules.values())
+        for driver in map(device_taint_rules.fenced_driver, inputs.snapshot.taint_rules.values())
         if driver is not None
     }
-    rest = NOTHING.rest if barriers.webhooks is None else _covered(barriers.webhooks, scene)
+    rest = NOTHING.rest if barriers.webhooks is None else _covered(barriers.webhooks, inputs)
     if not barriers.fence and not fenced_now:
         return Judgement(protections=Protections(rest=rest))
-    missing = {driver: _missing_of_fence(driver, scene) for driver in barriers.fence}
+    missing = {driver: _missing_of_fence(driver, inputs) for driver in barriers.fence}
     named = {
         driver: _fenced(driver, missing_one, closed=driver in fenced_now) for driver, missing_one in missing.items()
     }
@@ -211,12 +211,12 @@ def _fenced(driver: str, missing_one: _Missing | None, *, closed: bool) -> Prote
     return Protection(driver=driver, why=missing_one.why, closed=closed, soon=missing_one.soon)
 
 
-def _missing_of_fence(driver: str, scene: FenceInputs) -> _Missing | None:
-    return next((missing_one for check in _OF_FENCES if (missing_one := check(driver, scene)) is not None), None)
+def _missing_of_fence(driver: str, inputs: FenceInputs) -> _Missing | None:
+    return next((missing_one for check in _OF_FENCES if (missing_one := check(driver, inputs)) is not None), None)
 
 
-def _rules_are_served(_: str, scene: FenceInputs) -> _Missing | None:
-    if scene.barriers.served:
+def _rules_are_served(_: str, inputs: FenceInputs) -> _Missing | None:
+    if inputs.barriers.served:
         return None
     return _Missing(
         "the API server does not serve DeviceTaintRules in resource.k8s.io/v1 or v1beta2: upgrade to Kubernetes 1.37,"
@@ -225,8 +225,8 @@ def _rules_are_served(_: str, scene: FenceInputs) -> _Missing | None:
     )
 
 
-def _kube_scheduler_heeds_it(driver: str, scene: FenceInputs) -> _Missing | None:
-    breach = scene.breaches.get(driver)
+def _kube_scheduler_heeds_it(driver: str, inputs: FenceInputs) -> _Missing | None:
+    breach = inputs.breaches.get(driver)
     if breach is None:
         return None
     return _Missing(
@@ -235,19 +235,19 @@ def _kube_scheduler_heeds_it(driver: str, scene: FenceInputs) -> _Missing | None
     )
 
 
-def _fence_can_be_kept(driver: str, scene: FenceInputs) -> _Missing | None:
+def _fence_can_be_kept(driver: str, inputs: FenceInputs) -> _Missing | None:
     """Keep a fence for a while that cannot be maintained: a restarting API server refuses requests for a moment."""
-    barriers = scene.barriers
+    barriers = inputs.barriers
     if barriers.troubled is None:
         return None
-    passing = scene.now - barriers.troubled < PATIENCE
+    passing = inputs.now - barriers.troubled < PATIENCE
     return _Missing(
         f"the fence cannot be kept: {barriers.trouble}", soon=passing, rule=passing and driver in barriers.rules
     )
 
 
-def _nobody_tolerates_it(_: str, scene: FenceInputs) -> _Missing | None:
-    found = [*_tolerating(scene.snapshot)]
+def _nobody_tolerates_it(_: str, inputs: FenceInputs) -> _Missing | None:
+    found = [*_tolerating(inputs.snapshot)]
     if not found:
         return None
     tolerate = "tolerates" if len(found) == 1 else "tolerate"
@@ -257,39 +257,39 @@ def _nobody_tolerates_it(_: str, scene: FenceInputs) -> _Missing | None:
     )
 
 
-def _tolerating_claims_are_refused(driver: str, scene: FenceInputs) -> _Missing | None:
-    since, stands = scene.barriers.policy, driver in scene.barriers.rules
+def _tolerating_claims_are_refused(driver: str, inputs: FenceInputs) -> _Missing | None:
+    since, stands = inputs.barriers.policy, driver in inputs.barriers.rules
     if since is None:
         return _Missing(
             "the policy that refuses claims which tolerate the fence is not there yet", soon=True, rule=stands
         )
-    if scene.now - since < SETTLING:
+    if inputs.now - since < SETTLING:
         return _Missing("the policy that refuses claims which tolerate the fence is new", soon=True, rule=stands)
     return None
 
 
-def _no_gang_is_in_flight(driver: str, scene: FenceInputs) -> _Missing | None:
+def _no_gang_is_in_flight(driver: str, inputs: FenceInputs) -> _Missing | None:
     """Delay a new fence while kube-scheduler is allocating the driver's devices for a pinned gang."""
-    if driver in scene.barriers.rules:
+    if driver in inputs.barriers.rules:
         return None
-    late = scene.now - PATIENCE
-    found = [one.gang for one in _in_flight(scene, driver) if one.reserved_at > late]
+    late = inputs.now - PATIENCE
+    found = [one.gang for one in _in_flight(inputs, driver) if one.reserved_at > late]
     return _Missing(f"the fence waits until {_some(found)} has its devices", soon=True) if found else None
 
 
-def _rule_stands(driver: str, scene: FenceInputs) -> _Missing | None:
-    if driver in scene.barriers.rules:
+def _rule_stands(driver: str, inputs: FenceInputs) -> _Missing | None:
+    if driver in inputs.barriers.rules:
         return None
     return _Missing(f"DeviceTaintRule {device_taint_rules.fence_name(driver)} is not there yet", soon=True, rule=True)
 
 
-def _rule_is_heeded(driver: str, scene: FenceInputs) -> _Missing | None:
-    age = scene.now - scene.barriers.rules[driver]
+def _rule_is_heeded(driver: str, inputs: FenceInputs) -> _Missing | None:
+    age = inputs.now - inputs.barriers.rules[driver]
     if age < SETTLING:
         return _Missing("the fence is new, and kube-scheduler may not have seen it yet", soon=True, rule=True)
     if age >= PATIENCE:
         return None
-    found = [pod.meta.key for pod in _outsiders(scene) if pod.meta.created <= scene.barriers.rules[driver] + SETTLING]
+    found = [pod.meta.key for pod in _outsiders(inputs) if pod.meta.created <= inputs.barriers.rules[driver] + SETTLING]
     if not found:
         return None
     return _Missing(f"the fence is new, and kube-scheduler may be placing {_some(found)}", soon=True, rule=True)
@@ -310,25 +310,25 @@ _OF_FENCES: tuple[Callable[[str, FenceInputs], _Missing | None], ...] = (
 # Coverage.
 
 
-def _covered(webhooks: Webhooks, scene: FenceInputs) -> Protection:
+def _covered(webhooks: Webhooks, inputs: FenceInputs) -> Protection:
     missing_one = next(
-        (missing_one for check in _OF_COVERAGE if (missing_one := check(webhooks, scene)) is not None), None
+        (missing_one for check in _OF_COVERAGE if (missing_one := check(webhooks, inputs)) is not None), None
     )
     if missing_one is None:
         return Protection(driver="", why="no pod can ask for devices but through a queue", by=Means.COVERAGE)
     return Protection(driver="", why=f"not every pod is covered: {missing_one.why}", soon=missing_one.soon)
 
 
-def _coverage_can_be_kept(_: Webhooks, scene: FenceInputs) -> _Missing | None:
-    barriers = scene.barriers
+def _coverage_can_be_kept(_: Webhooks, inputs: FenceInputs) -> _Missing | None:
+    barriers = inputs.barriers
     if barriers.troubled is None:
         return None
-    return _Missing(barriers.trouble, soon=scene.now - barriers.troubled < PATIENCE)
+    return _Missing(barriers.trouble, soon=inputs.now - barriers.troubled < PATIENCE)
 
 
-def _one_queue_takes_all(_: Webhooks, scene: FenceInputs) -> _Missing | None:
+def _one_queue_takes_all(_: Webhooks, inputs: FenceInputs) -> _Missing | None:
     """Check that every pod without a queue enters one; with two default queues it enters none."""
-    every = [queue for queue in scene.snapshot.queues.values() if queue.default and queue.namespaces is not None]
+    every = [queue for queue in inputs.snapshot.queues.values() if queue.default and queue.namespaces is not None]
     defaults = [queue for queue in every if queue.meta.deleted is None] or every
     if len(defaults) == 1 and _takes_all(defaults[0]):
         return None
@@ -338,40 +338,40 @@ def _one_queue_takes_all(_: Webhooks, scene: FenceInputs) -> _Missing | None:
     return _Missing(f"besides the queue for all namespaces {_some(others)} is marked default, and pods then enter none")
 
 
-def _pods_are_seen(webhooks: Webhooks, scene: FenceInputs) -> _Missing | None:
+def _pods_are_seen(webhooks: Webhooks, inputs: FenceInputs) -> _Missing | None:
     if webhooks.since is None:
         return _Missing("the webhook is not registered for the pods of all namespaces with failurePolicy Fail")
-    if scene.now - webhooks.since < SETTLING:
+    if inputs.now - webhooks.since < SETTLING:
         return _Missing("the webhook's registration is new", soon=True)
     return None
 
 
-def _claims_are_kept_out(webhooks: Webhooks, scene: FenceInputs) -> _Missing | None:
-    spared = ", ".join(webhooks.spared)
+def _claims_are_kept_out(webhooks: Webhooks, inputs: FenceInputs) -> _Missing | None:
+    exempt = ", ".join(webhooks.exempt)
     if webhooks.kept_out is None:
-        return _Missing(f"the policy that keeps claims out of the namespaces {spared} is not there yet", soon=True)
-    if scene.now - webhooks.kept_out < SETTLING:
-        return _Missing(f"the policy that keeps claims out of the namespaces {spared} is new", soon=True)
+        return _Missing(f"the policy that keeps claims out of the namespaces {exempt} is not there yet", soon=True)
+    if inputs.now - webhooks.kept_out < SETTLING:
+        return _Missing(f"the policy that keeps claims out of the namespaces {exempt} is new", soon=True)
     found = [
         f"ResourceClaim {claim.meta.key}"
-        for claim in scene.snapshot.claims.values()
-        if claim.meta.namespace in webhooks.spared and _takes_devices(claim.spec) and _may_be_allocated(claim)
+        for claim in inputs.snapshot.claims.values()
+        if claim.meta.namespace in webhooks.exempt and _takes_devices(claim.spec) and _may_be_allocated(claim)
     ]
     if not found:
         return None
     return _Missing(f"the webhook does not see the pods of the namespace of {_some(found)}: delete it")
 
 
-def _no_pod_is_outside(_: Webhooks, scene: FenceInputs) -> _Missing | None:
-    found = [pod.meta.key for pod in _outsiders(scene)]
-    found += [f"{key} (which cannot be read)" for kind, key in scene.snapshot.malformed if kind == "Pod"]
+def _no_pod_is_outside(_: Webhooks, inputs: FenceInputs) -> _Missing | None:
+    found = [pod.meta.key for pod in _outsiders(inputs)]
+    found += [f"{key} (which cannot be read)" for kind, key in inputs.snapshot.malformed if kind == "Pod"]
     if not found:
         return None
     return _Missing(f"pod {_some(found)} came before the webhook, and kube-scheduler may give it devices: delete it")
 
 
-def _no_pinned_gang_is_in_flight(_: Webhooks, scene: FenceInputs) -> _Missing | None:
-    found = [one.gang for one in _in_flight(scene)]
+def _no_pinned_gang_is_in_flight(_: Webhooks, inputs: FenceInputs) -> _Missing | None:
+    found = [one.gang for one in _in_flight(inputs)]
     if not found:
         return None
     return _Missing(f"kube-scheduler is choosing the devices of {_some(found)}, which is pinned", soon=True)
@@ -436,19 +436,19 @@ def _takes_devices(spec: ClaimSpec) -> bool:
     return not all(option.admin_access for request in spec.requests for option in request.alternatives)
 
 
-def _outsiders(scene: FenceInputs) -> Iterator[Pod]:
+def _outsiders(inputs: FenceInputs) -> Iterator[Pod]:
     """Yield the pods that Muster has not admitted and that kube-scheduler may be allocating devices for."""
-    free = _schedulable(scene)
-    seated = {uid for placement in scene.placements for uid in placement.seats} if free else frozenset[Uid]()
-    return (pod for uid, pod in free.items() if uid not in seated and _has_no_devices(pod, scene.snapshot))
+    free = _schedulable(inputs)
+    seated = {uid for placement in inputs.placements for uid in placement.seats} if free else frozenset[Uid]()
+    return (pod for uid, pod in free.items() if uid not in seated and _has_no_devices(pod, inputs.snapshot))
 
 
-def _schedulable(scene: FenceInputs) -> dict[Uid, Pod]:
+def _schedulable(inputs: FenceInputs) -> dict[Uid, Pod]:
     """Return the pods that kube-scheduler may be scheduling: neither gated nor bound nor finished."""
     return {
         uid: pod
-        for uid, pod in scene.snapshot.pods.items()
-        if not (pod.node or pod.finished or (pod.gated and uid not in scene.opened))
+        for uid, pod in inputs.snapshot.pods.items()
+        if not (pod.node or pod.finished or (pod.gated and uid not in inputs.opened))
     }
 
 
@@ -459,14 +459,14 @@ def _has_no_devices(pod: Pod, snapshot: Snapshot) -> bool:
     return bool(pod.containers) and bool(extended_resources.resources_of(pod.containers, snapshot.classes))
 
 
-def _in_flight(scene: FenceInputs, driver: str | None = None) -> Iterator[Placement]:
+def _in_flight(inputs: FenceInputs, driver: str | None = None) -> Iterator[Placement]:
     """Yield the gangs for which kube-scheduler is choosing devices: admitted, with unallocated claims.
 
     Settled ones as well: kube-scheduler deallocates for a pod that does not fit its node, and chooses again.
     """
-    free = _schedulable(scene)
-    begun = [placement for placement in scene.placements if free and not placement.seats.keys().isdisjoint(free)]
-    claims = extended_resources.index_claims(scene.snapshot) if begun else {}
+    free = _schedulable(inputs)
+    begun = [placement for placement in inputs.placements if free and not placement.seats.keys().isdisjoint(free)]
+    claims = extended_resources.index_claims(inputs.snapshot) if begun else {}
     for placement in begun:
         named = {uid for seat in placement.seats.values() if seat.pod_uid in free for uid in seat.claims}
         lacking = (

@@ -43,7 +43,7 @@ class Change:
 
 def matters(queue: Queue, protections: Protections) -> bool:
     """Return whether protection matters to a queue: `Allocate` is requested, or `Auto` and the settings protect."""
-    if queue.namespaces is None or queue.placement not in mode.HOPEFUL:
+    if queue.namespaces is None or queue.placement not in mode.MAY_ALLOCATE:
         return False
     return queue.placement is PlacementMode.ALLOCATE or protections != protection.NOTHING
 

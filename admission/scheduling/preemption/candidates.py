@@ -16,18 +16,18 @@ from admission.api.muster.ledger_entries import Placement, Seat
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.dra.state.what_if import Belongings
 from admission.lifecycle.transitions import ObservedAllocations
-from admission.quota.preemption_candidates import Candidate
+from admission.quota.preemption_rules import Candidate
 from admission.scheduling.preemption.targets import PreemptionCandidate
 from admission.workloads.gangs import Group
 
-_NOBODY, _NOWHERE = GangUid(""), QueueName("")
+_NO_GANG, _NO_QUEUE = GangUid(""), QueueName("")
 
 STALLED = timedelta(minutes=5)
 """How long after its grace period a pod that is being deleted still counts as ending."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class CandidateInputs:
     """The inputs of candidates. leaving: pods that were evicted, also if their deletion is not observed yet."""
 
     placements: Mapping[GangUid, Placement]
@@ -57,36 +57,40 @@ class Seen:
         return pod.finished or self.is_going(pod)
 
 
-def candidates(groups: Iterable[Group], seen: Seen) -> tuple[list[PreemptionCandidate], list[PreemptionCandidate]]:
+def candidates(
+    groups: Iterable[Group], inputs: CandidateInputs
+) -> tuple[list[PreemptionCandidate], list[PreemptionCandidate]]:
     """Return the gangs that could be evicted, and those that end anyway."""
-    users = _users(seen)
+    users = _users(inputs)
     known = {group.uid: group for group in groups}
     staying: list[PreemptionCandidate] = []
     going: list[PreemptionCandidate] = []
-    for uid, placement in seen.placements.items():
+    for uid, placement in inputs.placements.items():
         group = known.get(uid)
-        if seen.goes(placement):
-            going.append(_tenant(placement, 0, users, seen))
+        if inputs.goes(placement):
+            going.append(_candidate(placement, 0, users, inputs))
         elif group is not None and any(pod.meta.uid in placement.seats for pod in group.pods):
-            staying.append(_tenant(placement, group.priority, users, seen))
-    going += _room_of_deleted(seen)
+            staying.append(_candidate(placement, group.priority, users, inputs))
+    going += _room_of_deleted(inputs)
     return staying, going
 
 
-def _users(seen: Seen) -> dict[Uid, set[GangUid]]:
+def _users(inputs: CandidateInputs) -> dict[Uid, set[GangUid]]:
     """Return, by claim, the gangs that use it and do not end anyway."""
     found: dict[Uid, set[GangUid]] = {}
-    for uid, placement in seen.placements.items():
-        for seat in placement.seats.values() if not seen.goes(placement) else ():
+    for uid, placement in inputs.placements.items():
+        for seat in placement.seats.values() if not inputs.goes(placement) else ():
             for claim in seat.claims:
                 found.setdefault(claim, set()).add(uid)
     return found
 
 
-def _tenant(placement: Placement, priority: int, users: Mapping[Uid, set[GangUid]], seen: Seen) -> PreemptionCandidate:
+def _candidate(
+    placement: Placement, priority: int, users: Mapping[Uid, set[GangUid]], inputs: CandidateInputs
+) -> PreemptionCandidate:
     free = [uid for uid in placement.holdings if users.get(uid, set()) <= {placement.gang_uid}]
     charge = _charge(placement.holdings[uid].charge for uid in free)
-    claims = {uid: seen.observed.claims.get(uid) for uid in free}
+    claims = {uid: inputs.observed.claims.get(uid) for uid in free}
     return PreemptionCandidate(
         key=placement.gang,
         candidate=Candidate(
@@ -100,28 +104,28 @@ def _tenant(placement: Placement, priority: int, users: Mapping[Uid, set[GangUid
             claims=frozenset(c.meta.key if c is not None else placement.holdings[u].claim for u, c in claims.items()),
             uids=frozenset(free).union(claim.meta.uid for claim in claims.values() if claim is not None),
             pods=frozenset(placement.seats),
-            room=tuple(_used_room(placement, seen)),
+            room=tuple(_used_room(placement, inputs)),
         ),
     )
 
 
-def _used_room(placement: Placement, seen: Seen) -> Iterator[tuple[NodeName, Resources]]:
+def _used_room(placement: Placement, inputs: CandidateInputs) -> Iterator[tuple[NodeName, Resources]]:
     """Yield the requests of a gang's pods, by node, without pods being deleted: these are in `_room_of_deleted`."""
     for seat in placement.seats.values():
-        pod = seen.observed.snapshot.pods.get(seat.pod_uid)
-        if pod is not None and not pod.finished and not (pod.node and seen.is_going(pod)):
+        pod = inputs.observed.snapshot.pods.get(seat.pod_uid)
+        if pod is not None and not pod.finished and not (pod.node and inputs.is_going(pod)):
             yield pod.node or seat.node, pod.requests
 
 
-def _room_of_deleted(seen: Seen) -> Iterator[PreemptionCandidate]:
+def _room_of_deleted(inputs: CandidateInputs) -> Iterator[PreemptionCandidate]:
     """Yield one candidate with the requests of all pods that are being deleted, also those outside Muster."""
     bounds = tuple(
         (pod.node, pod.requests)
-        for pod in seen.observed.snapshot.pods.values()
-        if pod.node and not pod.finished and seen.is_going(pod)
+        for pod in inputs.observed.snapshot.pods.values()
+        if pod.node and not pod.finished and inputs.is_going(pod)
     )
     if bounds:
-        nobody = Candidate(uid=_NOBODY, queue=_NOWHERE, priority=0, reserved_at=seen.now, charge={})
+        nobody = Candidate(uid=_NO_GANG, queue=_NO_QUEUE, priority=0, reserved_at=inputs.now, charge={})
         yield PreemptionCandidate(key="", candidate=nobody, belongings=Belongings(room=bounds))
 
 

@@ -26,10 +26,10 @@ from admission.workloads.kinds import catalog
 class PreemptionQuestion:
     """The inputs of a plan for a gang; one object for all equivalent gangs."""
 
-    what: Hashable
+    content: Hashable
 
 
-class _Of(NamedTuple):
+class _CachedQuestion(NamedTuple):
     group: Group
     queue: Queue
     needed: Charge
@@ -44,28 +44,28 @@ class PreemptionQuestions:
     `admission.incremental.Memo` does not mix.
     """
 
-    _of: dict[GangUid, _Of] = field(default_factory=dict)
-    _known: dict[Hashable, PreemptionQuestion] = field(default_factory=dict)
+    _by_gang: dict[GangUid, _CachedQuestion] = field(default_factory=dict)
+    _by_content: dict[Hashable, PreemptionQuestion] = field(default_factory=dict)
 
     def question(self, group: Group, queue: Queue, needed: Charge, snapshot: Snapshot) -> PreemptionQuestion:
         """Return the question of a gang. needed: a lower bound on its charge."""
-        known = self._of.get(group.uid)
+        known = self._by_gang.get(group.uid)
         if known is None or known.group is not group or known.queue is not queue or known.needed != needed:
-            found = what(group, queue, needed, snapshot)
-            known = self._of[group.uid] = _Of(
-                group, queue, needed, self._known.setdefault(found, PreemptionQuestion(found))
+            found = content(group, queue, needed, snapshot)
+            known = self._by_gang[group.uid] = _CachedQuestion(
+                group, queue, needed, self._by_content.setdefault(found, PreemptionQuestion(found))
             )
         return known.question
 
     def keep(self, gangs: Iterable[GangUid]) -> None:
         """Drop all other gangs."""
         kept = {*gangs}
-        if len(self._of) > len(kept):
-            self._of = {uid: one for uid, one in self._of.items() if uid in kept}
-            self._known = {one.question.what: one.question for one in self._of.values()}
+        if len(self._by_gang) > len(kept):
+            self._by_gang = {uid: one for uid, one in self._by_gang.items() if uid in kept}
+            self._by_content = {one.question.content: one.question for one in self._by_gang.values()}
 
 
-def what(group: Group, queue: Queue, needed: Charge, snapshot: Snapshot) -> Hashable:
+def content(group: Group, queue: Queue, needed: Charge, snapshot: Snapshot) -> Hashable:
     """Return all that a plan for a gang depends on.
 
     A claim that a pod names counts by its UID; one made from a template counts by its content.
@@ -75,7 +75,7 @@ def what(group: Group, queue: Queue, needed: Charge, snapshot: Snapshot) -> Hash
     numbers = {uid: at for at, uid in enumerate(dict.fromkeys(c.meta.uid for one in demands for c in one.claims))}
     pods = tuple(
         (
-            equivalence.asked_by(one.pod),
+            equivalence.pod_key(one.pod),
             one.pod.containers,
             one.subgroup,
             catalog.is_leader(one.pod),
@@ -84,10 +84,10 @@ def what(group: Group, queue: Queue, needed: Charge, snapshot: Snapshot) -> Hash
         for one in sorted(demands, key=lambda one: pod_groups.natural(one.pod.meta.name))
     )
     charge = tuple(sorted(needed.items()))
-    terms = mode.asked(group.record, queue), elastic.least(group), runtime.declared_runtime(group, queue)
+    terms = mode.requested(group.record, queue), elastic.least(group), runtime.declared_runtime(group, queue)
     return queue.name, group.priority, group.identity.namespace, charge, terms, budget.runtime_of(group), topology, pods
 
 
 def _requested(claim: Claim, pod: Pod) -> str:
     is_named = any(f"{pod.meta.namespace}/{one.claim}" == claim.meta.key for one in pod.claims if one.claim)
-    return claim.meta.uid if is_named else equivalence.wanted_of(claim)
+    return claim.meta.uid if is_named else equivalence.claim_key(claim)

@@ -21,11 +21,10 @@ from admission.api.values.reasons import Hold
 from admission.dra.requests.device_use import Holder
 from admission.dra.state import cluster_state, what_if
 from admission.dra.state.cluster_state import ClusterState
-from admission.dra.state.simulation import Interval
-from admission.dra.state.what_if import Belongings
+from admission.dra.state.what_if import Belongings, Interval
 from admission.incremental import Memo
 from admission.quota.headroom import QueueUsage, Usage
-from admission.quota.preemption_candidates import Candidate
+from admission.quota.preemption_rules import Candidate
 from admission.scheduling import cycle
 from admission.scheduling.backfill import reservations, single_gang
 from admission.scheduling.backfill.policy import Backfill
@@ -76,7 +75,7 @@ class Nomination:
         ends = max((pod.meta.deleted for pod in pods if pod.meta.deleted is not None), default=self.since)
         return (has or any(pod.node for pod in pods)) and now <= max(ends, self.since) + LONGEST
 
-    def tenant(self) -> PreemptionCandidate:
+    def candidate(self) -> PreemptionCandidate:
         """Return the nominated gang as a preemption candidate, as if it ran already."""
         plan, pods = self.grant.plan, {pod.meta.uid: pod for pod in self.group.waiting}
         return PreemptionCandidate(
@@ -222,9 +221,7 @@ def with_nomination(cluster: ClusterState, group: Group, grant: Grant) -> Cluste
     plan, pods = grant.plan, {pod.meta.uid: pod for pod in group.waiting}
     room = [(place.node, pods[place.uid].requests) for place in plan.pods]
     claims = ((claim.claim, plan.uses.get(claim.uid or Uid(claim.claim), ())) for p in plan.pods for claim in p.claims)
-    return what_if.with_devices(
-        cluster, room, ((Holder(claim=claim, gang=group.key), taken) for claim, taken in claims)
-    )
+    return what_if.with_usage(cluster, room, ((Holder(claim=claim, gang=group.key), taken) for claim, taken in claims))
 
 
 def granted(cluster: ClusterState, group: Group, grant: Grant) -> ClusterState:
@@ -250,12 +247,14 @@ def decide_all(
     usage: Usage,
     nominated: Nominations,
     *,
-    reserve: Backfill | None,
+    backfill: Backfill | None,
 ) -> CycleDecisions:
     """Decide about the pending gangs as `cycle` does, nominated gangs first."""
     nominations = [*nominated.by_gang.values()]
-    if not nominations or rules.beyond is not None:
-        return cycle.decide_all(groups, rules, nominated.over(cluster, nominations), _with(usage, nominations), reserve)
+    if not nominations or rules.hold_beyond_limit is not None:
+        return cycle.decide_all(
+            groups, rules, nominated.over(cluster, nominations), _with(usage, nominations), backfill
+        )
     known = {group.uid: group for group in groups}
     left = [*nominations]
     redeemed: list[Decision] = []
@@ -263,7 +262,7 @@ def decide_all(
         others = [one for one in left if one is not nomination]
         group = known[nomination.uid]
         decision = _redeemed(
-            nomination, group, rules, nominated.over(cluster, others), _with(usage, others), reserve=reserve
+            nomination, group, rules, nominated.over(cluster, others), _with(usage, others), backfill=backfill
         )
         if decision is None or not isinstance(decision.outcome, Grant):
             continue
@@ -274,7 +273,7 @@ def decide_all(
             rules.workspace.balances.charge(group.queue, decision.outcome.plan.charge, budget.runtime_of(group))
     started = {decision.group.uid for decision in redeemed}
     rest = tuple(group for group in groups if group.uid not in started) if started else groups
-    round_ = cycle.decide_all(rest, rules, nominated.over(cluster, left), _with(usage, left), reserve)
+    round_ = cycle.decide_all(rest, rules, nominated.over(cluster, left), _with(usage, left), backfill)
     return replace(round_, updated=(*redeemed, *round_.updated))
 
 
@@ -283,7 +282,13 @@ def _with(usage: Usage, nominations: Sequence[Nomination]) -> Usage:
 
 
 def _redeemed(
-    nomination: Nomination, group: Group, rules: Rules, cluster: ClusterState, usage: Usage, *, reserve: Backfill | None
+    nomination: Nomination,
+    group: Group,
+    rules: Rules,
+    cluster: ClusterState,
+    usage: Usage,
+    *,
+    backfill: Backfill | None,
 ) -> Decision | None:
     """Return the grant of a nominated gang, with its own nomination left out.
 
@@ -293,7 +298,7 @@ def _redeemed(
     queue = completeness.entered(group, rules.snapshot)
     if not isinstance(queue, Queue):
         return None
-    fresh = replace(rules, workspace=replace(rules.workspace, plans=PlanCache(), rest=VerdictCache()), mute=True)
+    fresh = replace(rules, workspace=replace(rules.workspace, plans=PlanCache(), verdicts=VerdictCache()), mute=True)
     inputs = Inputs(rules=fresh, group=group, queue=queue, cluster=cluster, queue_usage=QueueUsage(rules.tree, usage))
-    found = single_gang.granted(inputs, {group.key}, reserve, nomination.since, spares_all=False)
+    found = single_gang.granted(inputs, {group.key}, backfill, nomination.since, spares_all=False)
     return None if found is None else Decision(group=group, outcome=found.outcome, position=1, needed=found.needed)

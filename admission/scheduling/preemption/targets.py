@@ -15,10 +15,10 @@ from admission.api.values.reasons import EvictionReason, Hold, HoldReason
 from admission.dra.state import what_if
 from admission.dra.state.cluster_state import ClusterState
 from admission.dra.state.what_if import Belongings
-from admission.quota import preemption, preemption_candidates
+from admission.quota import preemption, preemption_rules
 from admission.quota.headroom import QueueUsage
 from admission.quota.preemption import Bounds, Victims
-from admission.quota.preemption_candidates import Candidate, Incoming
+from admission.quota.preemption_rules import Candidate, Incoming
 from admission.scheduling.backfill import single_gang
 from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.checks.chain import Grant, Inputs, Rules, Workspace
@@ -59,7 +59,7 @@ class PreemptionScope:
     rules: Rules
     cluster: ClusterState
     queue_usage: QueueUsage
-    reserve: Backfill | None = None
+    backfill: Backfill | None = None
     going: Sequence[PreemptionCandidate] = ()
     bounds: Bounds = BOUNDS
 
@@ -70,7 +70,7 @@ class PreemptionScope:
         for one in removed:
             if queue_usage.tree.active(one.queue):
                 queue_usage.give_back(one.queue, one.charge)
-        return what_if.without_devices(self.cluster, [one.belongings for one in removed]), queue_usage
+        return what_if.without_gangs(self.cluster, [one.belongings for one in removed]), queue_usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,40 +93,40 @@ def may_help(outcome: object) -> bool:
     return isinstance(outcome, Hold) and outcome.reason in HELPED
 
 
-def plan(group: Group, queue: Queue, evictable: Iterable[PreemptionCandidate], scene: PreemptionScope) -> Grant | None:
+def plan(group: Group, queue: Queue, evictable: Iterable[PreemptionCandidate], scope: PreemptionScope) -> Grant | None:
     """Return the grant of a gang without these gangs and those that end anyway, beside reservations; None if held."""
     evictable = [*evictable]
-    cluster, queue_usage = scene.without(evictable)
-    quiet = replace(scene.rules, workspace=Workspace(balances=scene.rules.workspace.balances), mute=True)
+    cluster, queue_usage = scope.without(evictable)
+    quiet = replace(scope.rules, workspace=Workspace(balances=scope.rules.workspace.balances), mute=True)
     inputs = Inputs(rules=quiet, group=group, queue=queue, cluster=cluster, queue_usage=queue_usage)
-    found = single_gang.granted(inputs, {one.key for one in (*scene.going, *evictable)}, scene.reserve)
+    found = single_gang.granted(inputs, {one.key for one in (*scope.going, *evictable)}, scope.backfill)
     return None if found is None else found.outcome
 
 
 def choose(
-    group: Group, queue: Queue, needed: Charge, evictable: Iterable[PreemptionCandidate], scene: PreemptionScope
+    group: Group, queue: Queue, needed: Charge, evictable: Iterable[PreemptionCandidate], scope: PreemptionScope
 ) -> PreemptionTargets | None:
     """Return the gangs to evict for a gang; None if no set helps, or none is found within the bounds.
 
     needed: a lower bound on its charge. evictable: the admitted gangs.
     """
     candidates = {
-        one.uid: one for one in evictable if one.uid != group.uid and scene.queue_usage.tree.active(one.queue)
+        one.uid: one for one in evictable if one.uid != group.uid and scope.queue_usage.tree.active(one.queue)
     }
     grants: dict[frozenset[GangUid], Grant] = {}
 
     def fits(removed: frozenset[GangUid]) -> bool:
-        found = plan(group, queue, [candidates[uid] for uid in removed], scene)
+        found = plan(group, queue, [candidates[uid] for uid in removed], scope)
         if found is not None:
             grants[removed] = found
         return found is not None
 
     incoming = Incoming(queue=queue.name, priority=group.priority, charge=needed, preemption=queue.preemption)
     known = [one.candidate for one in candidates.values()]
-    _, queue_usage = scene.without(())
-    if not scene.going and not any(map(preemption_candidates.Rules(queue_usage, incoming).is_eligible, known)):
+    _, queue_usage = scope.without(())
+    if not scope.going and not any(map(preemption_rules.Rules(queue_usage, incoming).is_eligible, known)):
         return None
-    found = preemption.choose(queue_usage, incoming, known, fits, scene.bounds)
+    found = preemption.choose(queue_usage, incoming, known, fits, scope.bounds)
     if not isinstance(found, Victims):
         return None
     victims = frozenset(found.gangs)

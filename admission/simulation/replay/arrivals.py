@@ -53,7 +53,7 @@ class Waiting:
         return self.arrival.pods
 
 
-def asked_devices(arrival: Arrival) -> int:
+def requested_devices(arrival: Arrival) -> int:
     """Return how many devices a job requests, by the first alternatives of its requests."""
     return arrival.pods * sum(
         request.alternatives[0].count for spec in arrival.pod_requests.claims for request in spec.requests
@@ -66,7 +66,7 @@ def expected(arrival: Arrival, queue: Queue) -> timedelta | None:
     return min((one for one in (stated, queue.max_runtime) if one is not None), default=None)
 
 
-def made(waiting: Waiting) -> Group:
+def gang_of(waiting: Waiting) -> Group:
     """Return the gang of a job, making its pods and claims at the first call."""
     if waiting.group is None:
         pods = tuple(_pods(waiting))
@@ -111,8 +111,8 @@ def _pods(waiting: Waiting) -> Iterator[Pod]:
 
 def _claims(waiting: Waiting, pods: tuple[Pod, ...]) -> Iterator[Claim]:
     for pod in pods:
-        for named, spec in zip(pod.claims, waiting.arrival.pod_requests.claims, strict=True):
-            name = str(named.claim)
+        for pod_claim, spec in zip(pod.claims, waiting.arrival.pod_requests.claims, strict=True):
+            name = str(pod_claim.claim)
             yield Claim(
                 meta=Meta(name=name, namespace=NAMESPACE, uid=Uid(name), created=waiting.queued_since), spec=spec
             )

@@ -46,7 +46,7 @@ from admission.workloads.gangs import Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class ReplayCluster:
     """The fixed parts: nodes, devices, queues, meters, and what runs from the beginning.
 
     left_out: waiting gangs of the input, which do not take part.
@@ -63,7 +63,7 @@ class Cluster:
         return self.snapshot.queues[waiting.queue]
 
 
-def build_cluster(cluster: Expanded, *, steps: int) -> Cluster:
+def build_cluster(cluster: Expanded, *, steps: int) -> ReplayCluster:
     """Return the cluster that the input describes. Raises FixError if what runs cannot be charged."""
     snapshot = protection.without_fences(cluster.snapshot)
     groups = gangs.groups(snapshot, {})
@@ -73,7 +73,7 @@ def build_cluster(cluster: Expanded, *, steps: int) -> Cluster:
         book = book.apply(entry)
     placements = book.placements.values()
     barriers = offline.fences(cluster.snapshot)
-    scene = FenceInputs(barriers=barriers, snapshot=cluster.snapshot, placements=placements, now=cluster.now)
+    fence_inputs = FenceInputs(barriers=barriers, snapshot=cluster.snapshot, placements=placements, now=cluster.now)
     tree = Tree.build(snapshot.queues.values())
     snapshot = replace(snapshot, claims=dict(snapshot.claims))
     rules = Rules(
@@ -85,9 +85,9 @@ def build_cluster(cluster: Expanded, *, steps: int) -> Cluster:
         steps=steps,
         profile=cluster.profile,
         sharing=fair_share.Rules.from_tree(tree),
-        protection=protection.judge(scene).protections,
+        protection=protection.judge(fence_inputs).protections,
     )
-    return Cluster(
+    return ReplayCluster(
         cluster=cluster_state.build(snapshot, placements, profile=cluster.profile),
         snapshot=snapshot,
         tree=tree,
@@ -106,31 +106,31 @@ def _name(group: Group, cluster: Expanded) -> str:
     return f"{group.identity.namespace}/{workload.name}" if workload is not None and invented else group.key
 
 
-def shortages(replayed: Cluster, arrivals: Iterable[Arrival]) -> list[tuple[int, Problem]]:
+def name_problems(replay_cluster: ReplayCluster, arrivals: Iterable[Arrival]) -> list[tuple[int, Problem]]:
     """Return the names in jobs that are unknown or invalid in the cluster, each with the line of the first such job."""
     found: dict[tuple[str, str], tuple[int, Problem]] = {}
     for arrival in arrivals:
-        for name, value, judge in _named(arrival):
+        for name, value, check in _names_of(arrival):
             if (name, value) not in found:
-                message = judge(replayed, value)
+                message = check(replay_cluster, value)
                 found[name, value] = arrival.line, Problem(name, message)
     return [(line, problem) for line, problem in found.values() if problem.message]
 
 
-_Judge = Callable[[Cluster, str], str]
+_NameCheck = Callable[[ReplayCluster, str], str]
 
 
-def _named(arrival: Arrival) -> Iterator[tuple[str, str, _Judge]]:
+def _names_of(arrival: Arrival) -> Iterator[tuple[str, str, _NameCheck]]:
     """Yield the field, value and check of every name in a job."""
-    yield "queue", arrival.queue, _judge_queue
+    yield "queue", arrival.queue, _check_queue
     for at, spec in enumerate(arrival.pod_requests.claims):
         for option in (option for request in spec.requests for option in request.alternatives):
-            yield f"claims[{at}].class", option.device_class, _judge_class
-            yield from ((f"claims[{at}].selectors", text, _judge_selector) for text in option.selectors)
+            yield f"claims[{at}].class", option.device_class, _check_class
+            yield from ((f"claims[{at}].selectors", text, _check_selector) for text in option.selectors)
 
 
-def _judge_queue(replayed: Cluster, name: str) -> str:
-    queue = replayed.snapshot.queues.get(QueueName(name))
+def _check_queue(replay_cluster: ReplayCluster, name: str) -> str:
+    queue = replay_cluster.snapshot.queues.get(QueueName(name))
     if queue is None:
         return f"there is no Queue {name} in the input; add it to the PATHs, or name another"
     if queue.namespaces is None:
@@ -138,14 +138,14 @@ def _judge_queue(replayed: Cluster, name: str) -> str:
     return ""
 
 
-def _judge_class(replayed: Cluster, name: str) -> str:
-    known = name in replayed.snapshot.classes
-    return "" if known else f"there is no DeviceClass {name} in the input; add it to the PATHs, or name another"
+def _check_class(replay_cluster: ReplayCluster, name: str) -> str:
+    exists = name in replay_cluster.snapshot.classes
+    return "" if exists else f"there is no DeviceClass {name} in the input; add it to the PATHs, or name another"
 
 
-def _judge_selector(replayed: Cluster, text: str) -> str:
-    objection = limits.check(text, profile=replayed.cluster.profile.cel)
-    return f"{text!r} is not CEL that Kubernetes takes: {objection.message}" if objection is not None else ""
+def _check_selector(replay_cluster: ReplayCluster, text: str) -> str:
+    refusal = limits.check(text, profile=replay_cluster.cluster.profile.cel)
+    return f"{text!r} is not CEL that Kubernetes takes: {refusal.message}" if refusal is not None else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -163,38 +163,40 @@ class Running:
 class Clock:
     """The changing state: the time since the trace began, the devices and quotas in use, and the running jobs."""
 
-    replayed: Cluster
+    replay_cluster: ReplayCluster
     rules: Rules = field(init=False)
     virtual_cluster: VirtualCluster = field(init=False)
     queue_usage: QueueUsage = field(init=False)
     shares: Shares = field(init=False)
-    reserve: Backfill = field(init=False)
+    backfill: Backfill = field(init=False)
     now: timedelta = timedelta()
     _claims: dict[str, Claim] = field(init=False)
     _ends: list[tuple[timedelta, int, Running]] = field(default_factory=list)
     _started: int = 0
 
     def __post_init__(self) -> None:
-        replayed = self.replayed
-        self._claims = dict(replayed.snapshot.claims)
+        replay_cluster = self.replay_cluster
+        self._claims = dict(replay_cluster.snapshot.claims)
         # This Clock owns the mapping; it has only the claims of jobs that are being decided.
-        snapshot = replace(replayed.snapshot, claims=self._claims)
+        snapshot = replace(replay_cluster.snapshot, claims=self._claims)
         # It owns its Selectors, too: they cache devices in use, and the states of a VirtualCluster change in place.
-        own = Selectors(replayed.cluster.profile.cel)
-        self.rules = replace(replayed.rules, snapshot=snapshot, selectors=own, workspace=Workspace(), mute=True)
-        self.virtual_cluster = VirtualCluster(replayed.cluster)
-        self.queue_usage = QueueUsage(replayed.tree, replayed.usage)
-        self.shares = Shares(self.queue_usage, replayed.usage, replayed.rules.sharing)
-        self.reserve = Backfill(RunningGangs(replayed.rules.now))
+        selectors = Selectors(replay_cluster.cluster.profile.cel)
+        self.rules = replace(
+            replay_cluster.rules, snapshot=snapshot, selectors=selectors, workspace=Workspace(), mute=True
+        )
+        self.virtual_cluster = VirtualCluster(replay_cluster.cluster)
+        self.queue_usage = QueueUsage(replay_cluster.tree, replay_cluster.usage)
+        self.shares = Shares(self.queue_usage, replay_cluster.usage, replay_cluster.rules.sharing)
+        self.backfill = Backfill(RunningGangs(replay_cluster.rules.now))
 
     def inputs(self, waiting: Waiting, queue_usage: QueueUsage) -> Inputs:
         """Return the inputs of a decision about a job now. queue_usage: the quotas in use."""
-        group = arrivals.made(waiting)
+        group = arrivals.gang_of(waiting)
         self._claims.update((claim.meta.key, claim) for claim in waiting.claims)
         return Inputs(
             rules=self.rules,
             group=group,
-            queue=self.replayed.queue(waiting),
+            queue=self.replay_cluster.queue(waiting),
             cluster=self.virtual_cluster.cluster,
             queue_usage=queue_usage,
             known=waiting.known,
@@ -204,35 +206,35 @@ class Clock:
         """Return the controller's decision about a job now."""
         return chain.decide(self.inputs(waiting, queue_usage or self.queue_usage))
 
-    def backfill(self, waiting: Waiting) -> Verdict:
+    def decide_backfill(self, waiting: Waiting) -> Verdict:
         """Return the same, but without delaying the reservations of jobs ahead."""
         inputs = self.inputs(waiting, self.queue_usage)
-        found = self.reserve.decide(inputs)
-        self.reserve.note(found, inputs)
-        if waiting.known is None and found.by in WAITING:
-            asked = chain.asked(inputs)
+        verdict = self.backfill.decide(inputs)
+        self.backfill.note(verdict, inputs)
+        if waiting.known is None and verdict.by in WAITING:
+            requested = chain.with_demand(inputs)
             waiting.known = Known(
-                group=asked.group, demands=asked.demands, needed=asked.needed, equivalent=found.equivalent
+                group=requested.group, demands=requested.demands, needed=requested.needed, equivalent=verdict.equivalent
             )
-        return found
+        return verdict
 
     @property
     def time(self) -> datetime:
         """Return the present time."""
-        return self.replayed.rules.now + self.now
+        return self.replay_cluster.rules.now + self.now
 
-    def shorter(self, waiting: Waiting, bounds: Iterable[Sequence[Reservation]]) -> timedelta | None:
+    def runtime_bound(self, waiting: Waiting, bounds: Iterable[Sequence[Reservation]]) -> timedelta | None:
         """Return the runtime below which a job would conflict with fewer reservations; None for any runtime.
 
         The job is behind `waiting` in rank. bounds: the reservations with which the jobs before it conflict.
         """
-        until = self.reserve.until(queue_order.rank(waiting), bounds)
-        return None if until is None else runtime.whole(until) + runtime.SECOND - self.time
+        until = self.backfill.until(queue_order.rank(waiting), bounds)
+        return None if until is None else runtime.floor_to_second(until) + runtime.SECOND - self.time
 
-    def is_in_the_way(self, held: Verdict) -> bool:
+    def conflicts(self, verdict: Verdict) -> bool:
         """Return whether a job still conflicts with the reservations."""
-        return self.reserve.stands(
-            held, held.group.queue, self.virtual_cluster.cluster, self.queue_usage, self.rules.selectors
+        return self.backfill.stands(
+            verdict, verdict.group.queue, self.virtual_cluster.cluster, self.queue_usage, self.rules.selectors
         )
 
     def explain(self, waiting: Waiting, queue_usage: QueueUsage | None = None) -> Verdict:
@@ -246,10 +248,10 @@ class Clock:
         inputs = self.inputs(waiting, self.queue_usage)
         demands = demand.demands(inputs.group, self.rules.snapshot)
         needed = demand.at_least(demands, self.rules.meters, self.rules.snapshot.nodes.values())
-        found = chain.first_failure(replace(inputs, demands=demands, needed=needed))
-        if found is not None:
-            found.needed = needed
-        return needed, found
+        verdict = chain.first_failure(replace(inputs, demands=demands, needed=needed))
+        if verdict is not None:
+            verdict.needed = needed
+        return needed, verdict
 
     def charge(self, waiting: Waiting, charge: Charge) -> None:
         """Charge the queue of a job. The caller updates the fair shares."""
@@ -257,7 +259,7 @@ class Clock:
 
     def start(self, waiting: Waiting, plan: Plan, charge: Charge) -> Running:
         """Give a job its devices, from now until it ends."""
-        pods = {pod.meta.uid: pod for pod in arrivals.made(waiting).pods}
+        pods = {pod.meta.uid: pod for pod in arrivals.gang_of(waiting).pods}
         running_gang = RunningGang(
             uses=tuple(
                 (Holder(claim=claim.claim, gang=waiting.key), plan.uses.get(claim.uid, ()))
@@ -266,7 +268,7 @@ class Clock:
             ),
             requests=tuple((place.node, pods[place.uid].requests) for place in plan.pods),
         )
-        self.virtual_cluster.move(came=(running_gang,))
+        self.virtual_cluster.move(arrived=(running_gang,))
         for claim in waiting.claims:
             self._claims.pop(claim.meta.key, None)
         end = self.now + waiting.arrival.runtime
@@ -283,21 +285,21 @@ class Clock:
     @property
     def next_start(self) -> timedelta | None:
         """Return when the next reserved start is due."""
-        due = self.reserve.next
-        return None if due is None else due - self.replayed.rules.now
+        due = self.backfill.next
+        return None if due is None else due - self.replay_cluster.rules.now
 
     def nominated(self) -> Iterator[tuple[str, timedelta]]:
         """Yield the jobs with a reservation, and the reserved start of each."""
-        for key, estimate in self.reserve.estimates.items():
+        for key, estimate in self.backfill.estimates.items():
             if estimate.at is not None:
-                yield key, estimate.at - self.replayed.rules.now
+                yield key, estimate.at - self.replay_cluster.rules.now
 
     def end_due(self) -> list[Running]:
         """End the jobs whose runtime is over, and return them."""
         ended: list[Running] = []
         while self._ends and self._ends[0][0] <= self.now:
             ended.append(heapq.heappop(self._ends)[2])
-        self._let_go(ended)
+        self._release(ended)
         return ended
 
     @property
@@ -309,15 +311,15 @@ class Clock:
         """End a job before its time."""
         self._ends = [one for one in self._ends if one[2] is not running]
         heapq.heapify(self._ends)
-        self._let_go([running])
+        self._release([running])
 
-    def _let_go(self, ended: list[Running]) -> None:
+    def _release(self, ended: list[Running]) -> None:
         """Release the devices, quotas and shares of ended jobs."""
         if ended:
-            self.virtual_cluster.move(went=[running.running_gang for running in ended])
+            self.virtual_cluster.move(departed=[running.running_gang for running in ended])
             self.rules.workspace.plans.forget_changes()
-        self.reserve.present.now = self.time
+        self.backfill.present.now = self.time
         for running in ended:
-            self.reserve.end(running.waiting.key)
+            self.backfill.end(running.waiting.key)
             self.queue_usage.give_back(running.waiting.queue, running.charge)
             self.shares.give_back(running.waiting.queue, running.charge)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from admission.api.values.names import QueueName
-from admission.simulation.replay.player import Moment, Play, Played
+from admission.simulation.replay.player import JobResult, ReplayResult, Sample
 
-BOUND = 10.0
+MIN_RUNTIME = 10.0
 """The least runtime, in seconds, in the slowdown of a job."""
 
 
@@ -69,7 +69,7 @@ class Figures:
     fairness: Jain's index of the queues' `served`.
     """
 
-    whole: Tally
+    total: Tally
     queues: Mapping[QueueName, Tally]
     utilisation: Mapping[str, float]
     overall: Mapping[str, float]
@@ -78,21 +78,21 @@ class Figures:
     nominations: NominationCounts
 
 
-def figures(play: Play) -> Figures:
+def figures(result: ReplayResult) -> Figures:
     """Return the figures of a replay."""
-    first, last, end = _span(play)
-    by_queue: dict[QueueName, list[Played]] = {}
-    for job in play.jobs:
+    first, last, end = _span(result)
+    by_queue: dict[QueueName, list[JobResult]] = {}
+    for job in result.jobs:
         by_queue.setdefault(job.arrival.queue, []).append(job)
     queues = {name: _tally(jobs, last) for name, jobs in sorted(by_queue.items())}
     return Figures(
-        whole=_tally(play.jobs, last),
+        total=_tally(result.jobs, last),
         queues=queues,
-        utilisation=_utilisation(play, first, last),
-        overall=_utilisation(play, first, end),
+        utilisation=_utilisation(result, first, last),
+        overall=_utilisation(result, first, end),
         makespan=end - first,
         fairness=jain([tally.served for tally in queues.values() if tally.served is not None]),
-        nominations=_nominations(play.jobs),
+        nominations=_nominations(result.jobs),
     )
 
 
@@ -107,40 +107,40 @@ def nearest_rank(ordered: Sequence[float], percent: int) -> float:
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)] if ordered else 0.0
 
 
-def used(moments: Iterable[Moment], driver: str, first: timedelta, last: timedelta) -> float:
+def used(samples: Iterable[Sample], driver: str, first: timedelta, last: timedelta) -> float:
     """Return the device-seconds that a driver's devices were in use between two times."""
-    total = before = 0.0
+    device_seconds = before = 0.0
     since = first
-    for moment in moments:
-        now = min(max(moment.at, first), last)
-        total += before * (now - since).total_seconds()
-        since, before = now, moment.used[driver]
-    return total + before * (last - since).total_seconds()
+    for sample in samples:
+        now = min(max(sample.at, first), last)
+        device_seconds += before * (now - since).total_seconds()
+        since, before = now, sample.used[driver]
+    return device_seconds + before * (last - since).total_seconds()
 
 
-def _span(play: Play) -> tuple[timedelta, timedelta, timedelta]:
+def _span(result: ReplayResult) -> tuple[timedelta, timedelta, timedelta]:
     """Return the first arrival, the last arrival and the last end; for simultaneous arrivals, the end for both."""
-    arrivals = [job.arrival.at for job in play.jobs] or [timedelta()]
-    end = max([*(job.end for job in play.jobs if job.end is not None), max(arrivals)])
+    arrivals = [job.arrival.at for job in result.jobs] or [timedelta()]
+    end = max([*(job.end for job in result.jobs if job.end is not None), max(arrivals)])
     first, last = min(arrivals), max(arrivals)
     return first, last if last > first else end, end
 
 
-def _utilisation(play: Play, first: timedelta, last: timedelta) -> dict[str, float]:
+def _utilisation(result: ReplayResult, first: timedelta, last: timedelta) -> dict[str, float]:
     """Return the part of each driver's devices that was in use; nothing if no time passes."""
     seconds = (last - first).total_seconds()
     if not seconds:
         return {}
     return {
-        driver: used(play.moments, driver, first, last) / (count * seconds)
-        for driver, count in sorted(play.devices.items())
+        driver: used(result.samples, driver, first, last) / (count * seconds)
+        for driver, count in sorted(result.devices.items())
     }
 
 
-def _tally(jobs: Sequence[Played], last: timedelta) -> Tally:
+def _tally(jobs: Sequence[JobResult], last: timedelta) -> Tally:
     ordered = sorted(job.wait.total_seconds() for job in jobs if job.wait is not None)
     slowdowns = [_slowdown(job) for job in jobs if job.wait is not None]
-    asked = sum(_seconds(job, job.arrival.at, last) for job in jobs)
+    requested = sum(_seconds(job, job.arrival.at, last) for job in jobs)
     served = sum(_seconds(job, job.start, last) for job in jobs if job.start is not None)
     return Tally(
         jobs=len(jobs),
@@ -154,17 +154,17 @@ def _tally(jobs: Sequence[Played], last: timedelta) -> Tally:
         ),
         slowdown=sum(slowdowns) / len(slowdowns) if slowdowns else 0.0,
         hours=sum(job.devices * job.arrival.runtime.total_seconds() for job in jobs if job.start is not None) / 3600,
-        served=served / asked if asked else None,
+        served=served / requested if requested else None,
     )
 
 
-def _nominations(jobs: Sequence[Played]) -> NominationCounts:
+def _nominations(jobs: Sequence[JobResult]) -> NominationCounts:
     started = [job for job in jobs if job.start is not None]
     declared = [(job.arrival.declared, job.arrival.runtime) for job in started]
     late = [delay for job in started if (delay := _delay(job)) > 0]
     return NominationCounts(
-        overran=sum(said is not None and said < runtime for said, runtime in declared),
-        silent=sum(said is None for said, _ in declared),
+        overran=sum(expected is not None and expected < runtime for expected, runtime in declared),
+        silent=sum(expected is None for expected, _ in declared),
         nominated=sum(job.nominated is not None for job in started),
         late=len(late),
         delay=sum(late) / len(late) if late else 0.0,
@@ -172,7 +172,7 @@ def _nominations(jobs: Sequence[Played]) -> NominationCounts:
     )
 
 
-def _delay(job: Played) -> float:
+def _delay(job: JobResult) -> float:
     """Return by how many seconds a job started later than reserved; reservations are to the second."""
     if job.start is None or job.nominated is None:
         return 0.0
@@ -180,12 +180,12 @@ def _delay(job: Played) -> float:
     return late if late >= 1 else 0.0
 
 
-def _slowdown(job: Played) -> float:
+def _slowdown(job: JobResult) -> float:
     runtime = job.arrival.runtime.total_seconds()
     wait = job.wait.total_seconds() if job.wait is not None else 0.0
-    return max(1.0, (wait + runtime) / max(runtime, BOUND))
+    return max(1.0, (wait + runtime) / max(runtime, MIN_RUNTIME))
 
 
-def _seconds(job: Played, start: timedelta, last: timedelta) -> float:
+def _seconds(job: JobResult, start: timedelta, last: timedelta) -> float:
     """Return the device-seconds that a job starting at `start` has until `last`."""
     return job.devices * max(0.0, min(job.arrival.runtime.total_seconds(), (last - start).total_seconds()))

@@ -11,20 +11,20 @@ from admission.api.muster.queues import QueueingStrategy
 from admission.api.values.names import GangUid
 from admission.dra.state.what_if import Belongings
 from admission.quota import queue_order
-from admission.quota.preemption_candidates import Candidate
+from admission.quota.preemption_rules import Candidate
 from admission.scheduling.cache.verdict_cache import PROOF, QUOTA
 from admission.scheduling.checks import runtime
 from admission.scheduling.preemption import targets
 from admission.scheduling.preemption.targets import PreemptionCandidate, PreemptionScope, PreemptionTargets
 from admission.simulation.replay import arrivals
 from admission.simulation.replay.arrivals import Waiting
-from admission.simulation.replay.cluster import Cluster, Running
+from admission.simulation.replay.cluster import ReplayCluster, Running
 from admission.simulation.replay.queue import Muster, ReplayQueue
 
 
-def happens(replayed: Cluster) -> bool:
+def is_possible(replay_cluster: ReplayCluster) -> bool:
     """Return whether any queue may preempt."""
-    return any(map(targets.may_preempt, replayed.snapshot.queues.values()))
+    return any(map(targets.may_preempt, replay_cluster.snapshot.queues.values()))
 
 
 class Preempting(Muster):
@@ -32,65 +32,71 @@ class Preempting(Muster):
 
     def settle(self, *, freed: bool) -> list[Running]:
         started = super().settle(freed=freed)
-        while (found := self._ousted(started)) is not None:
-            started += [found, *super().settle(freed=True)]
+        while (preempted := self._preempt_once(started)) is not None:
+            started += [preempted, *super().settle(freed=True)]
         return started
 
-    def _ousted(self, started: Collection[Running]) -> Running | None:
+    def _preempt_once(self, started: Collection[Running]) -> Running | None:
         """Preempt for the first job for which that is possible, and start it; None if there is none."""
-        updated = {id(running) for running in started}
-        present = {GangUid(one.waiting.key): one for one in self._stage.running if id(one) not in updated}
-        candidates = [self._tenant(running) for running in present.values()]
-        self._stage.reserve.refresh(self._stage.rules, self._stage.virtual_cluster.cluster, self._stage.queue_usage)
-        for line in sorted(self._lines.values(), key=lambda one: queue_order.rank(one.head)):
-            for waiting in self._questions(line):
-                found = self._found(line, waiting, candidates)
-                if found is not None and found.victims:
-                    for victim in found.victims:
-                        self._evict(present[victim.uid])
-                    return self._start(line, waiting, found)
+        just_started = {id(running) for running in started}
+        running_by_uid = {GangUid(one.waiting.key): one for one in self._clock.running if id(one) not in just_started}
+        candidates = [self._candidate(running) for running in running_by_uid.values()]
+        self._clock.backfill.refresh(self._clock.rules, self._clock.virtual_cluster.cluster, self._clock.queue_usage)
+        for backlog in sorted(self._backlogs.values(), key=lambda one: queue_order.rank(one.head)):
+            for waiting in self._preemptors(backlog):
+                chosen = self._targets(backlog, waiting, candidates)
+                if chosen is not None and chosen.victims:
+                    for victim in chosen.victims:
+                        self._evict(running_by_uid[victim.uid])
+                    return self._start(backlog, waiting, chosen)
         return None
 
-    def _questions(self, line: ReplayQueue) -> Iterator[Waiting]:
-        """Yield the line's first job, then later ones that would end before the reserved start of an earlier head."""
-        if line.held is None or line.held.by not in {PROOF, QUOTA} or not targets.may_preempt(line.queue):
+    def _preemptors(self, backlog: ReplayQueue) -> Iterator[Waiting]:
+        """Yield the first job, then later ones that would end before the reserved start of an earlier head."""
+        if (
+            backlog.head_verdict is None
+            or backlog.head_verdict.by not in {PROOF, QUOTA}
+            or not targets.may_preempt(backlog.queue)
+        ):
             return
-        head, stage = line.head, self._stage
+        head, clock = backlog.head, self._clock
         yield head
-        if line.queue.strategy is QueueingStrategy.STRICT_FIFO:
+        if backlog.queue.strategy is QueueingStrategy.STRICT_FIFO:
             return
-        before = {one.head.key for one in self._lines.values() if queue_order.rank(one.head) < queue_order.rank(head)}
-        times = {one.at for key, one in stage.reserve.estimates.items() if one.at is not None and key in before}
-        ends = (runtime.whole(at) + runtime.SECOND - stage.time for at in sorted(times, reverse=True))
-        yield from dict.fromkeys(job for end in ends if (job := line.after(head, end)) is not None)
+        before = {
+            one.head.key for one in self._backlogs.values() if queue_order.rank(one.head) < queue_order.rank(head)
+        }
+        times = {one.at for key, one in clock.backfill.estimates.items() if one.at is not None and key in before}
+        ends = (runtime.floor_to_second(at) + runtime.SECOND - clock.time for at in sorted(times, reverse=True))
+        yield from dict.fromkeys(job for end in ends if (job := backlog.next_behind(head, end)) is not None)
 
-    def _found(
-        self, line: ReplayQueue, waiting: Waiting, candidates: list[PreemptionCandidate]
+    def _targets(
+        self, backlog: ReplayQueue, waiting: Waiting, candidates: list[PreemptionCandidate]
     ) -> PreemptionTargets | None:
-        stage, needed = self._stage, line.held.needed if line.held is not None else {}
-        stage.inputs(waiting, stage.queue_usage)  # adds its claims to the snapshot
-        scene = PreemptionScope(
-            rules=stage.rules,
-            reserve=stage.reserve,
-            cluster=stage.virtual_cluster.cluster,
-            queue_usage=stage.queue_usage,
+        clock, needed = self._clock, backlog.head_verdict.needed if backlog.head_verdict is not None else {}
+        clock.inputs(waiting, clock.queue_usage)  # adds its claims to the snapshot
+        scope = PreemptionScope(
+            rules=clock.rules,
+            backfill=clock.backfill,
+            cluster=clock.virtual_cluster.cluster,
+            queue_usage=clock.queue_usage,
         )
-        return targets.choose(arrivals.made(waiting), line.queue, needed, candidates, scene)
+        return targets.choose(arrivals.gang_of(waiting), backlog.queue, needed, candidates, scope)
 
     def _evict(self, running: Running) -> None:
-        self._stage.evict(running)
+        self._clock.evict(running)
         self.evicted.append(running)
         self.arrive(running.waiting)
 
-    def _start(self, line: ReplayQueue, waiting: Waiting, found: PreemptionTargets) -> Running:
-        stage, plan = self._stage, found.grant.plan
-        self._remove(line, waiting)
-        stage.reserve.start(arrivals.made(waiting), stage.replayed.queue(waiting), plan)
-        stage.charge(waiting, plan.charge)
-        stage.shares.charge(waiting.queue, plan.charge)
-        return stage.start(waiting, plan, plan.charge)
+    def _start(self, backlog: ReplayQueue, waiting: Waiting, chosen: PreemptionTargets) -> Running:
+        clock, plan = self._clock, chosen.grant.plan
+        self._remove(backlog, waiting)
+        clock.backfill.start(arrivals.gang_of(waiting), clock.replay_cluster.queue(waiting), plan)
+        clock.charge(waiting, plan.charge)
+        clock.shares.charge(waiting.queue, plan.charge)
+        return clock.start(waiting, plan, plan.charge)
 
-    def _tenant(self, running: Running) -> PreemptionCandidate:
+    def _candidate(self, running: Running) -> PreemptionCandidate:
         waiting, running_gang = running.waiting, running.running_gang
         return PreemptionCandidate(
             key=waiting.key,
@@ -98,7 +104,7 @@ class Preempting(Muster):
                 uid=GangUid(waiting.key),
                 queue=waiting.queue,
                 priority=waiting.priority,
-                reserved_at=self._stage.replayed.rules.now + running.start,
+                reserved_at=self._clock.replay_cluster.rules.now + running.start,
                 charge=running.charge,
             ),
             belongings=Belongings(

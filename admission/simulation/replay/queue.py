@@ -1,10 +1,10 @@
 """Which waiting job starts next in a replay: by Muster's decisions, or by those of a queue that only counts quota.
 
 Jobs with the same requests in one queue differ only in rank, so if the first of them cannot start, none can. They form
-one line, and only heads of lines are decided about; in a strict queue all jobs are one line. A held head is decided
-about again only when the reason of its hold may have changed: while jobs only start, resources only shrink, so a hold
-remains valid. Jobs held by a reservation also differ in runtime: then other jobs of the line are tried which would
-conflict with fewer reservations.
+one backlog, and only heads of backlogs are decided about; in a strict queue all jobs are one backlog. A held head is
+decided about again only when the reason of its hold may have changed: while jobs only start, resources only shrink, so
+a hold remains valid. Jobs held by a reservation also differ in runtime: then other jobs of the backlog are tried which
+would conflict with fewer reservations.
 """
 
 import bisect
@@ -56,14 +56,14 @@ class Decider(Protocol):
 class ReplayQueue:
     """Jobs of one queue, by rank, of which only the first may start, unless a reservation holds it.
 
-    held: the verdict on the first job, or None. passed: the verdicts on later jobs, which conflict with fewer
-    reservations.
+    head_verdict: the verdict on the first job, or None. other_verdicts: the verdicts on later jobs, which conflict with
+    fewer reservations.
     """
 
     queue: Queue
     jobs: list[Waiting] = field(default_factory=list)
-    held: Verdict | None = None
-    passed: list[Verdict] = field(default_factory=list)
+    head_verdict: Verdict | None = None
+    other_verdicts: list[Verdict] = field(default_factory=list)
     _by_runtime: list[tuple[timedelta, Rank, Waiting]] = field(default_factory=list)
     """The same jobs, those with the shortest expected runtime first."""
 
@@ -73,13 +73,13 @@ class ReplayQueue:
 
     @property
     def found(self) -> list[Verdict]:
-        """Return all verdicts that hold jobs of the line."""
-        return [self.held, *self.passed] if self.held is not None else []
+        """Return all verdicts that hold jobs of the backlog."""
+        return [self.head_verdict, *self.other_verdicts] if self.head_verdict is not None else []
 
     @property
     def is_reserved(self) -> bool:
         """Whether a reservation holds the first job."""
-        return self.held is not None and bool(self.held.bound)
+        return self.head_verdict is not None and bool(self.head_verdict.bound)
 
     def add(self, waiting: Waiting) -> bool:
         """Insert a job by rank; return whether it is the first now."""
@@ -94,15 +94,15 @@ class ReplayQueue:
 
     def reexamine(self) -> None:
         """Forget the verdicts, so that the first job is decided again."""
-        self.held = None
-        self.passed.clear()
+        self.head_verdict = None
+        self.other_verdicts.clear()
 
-    def hold(self, waiting: Waiting, found: Verdict) -> None:
+    def hold(self, waiting: Waiting, verdict: Verdict) -> None:
         """Record the verdict that holds a job."""
         if waiting is self.head:
-            self.held = found
+            self.head_verdict = verdict
         else:
-            self.passed.append(found)
+            self.other_verdicts.append(verdict)
 
     def pop(self, waiting: Waiting | None = None) -> Waiting:
         """Remove a job, by default the first one. After the first one, the next is to be decided."""
@@ -114,13 +114,13 @@ class ReplayQueue:
         del self._by_runtime[bisect.bisect_left(self._by_runtime, self._entry(waiting))]
         return waiting
 
-    def after(self, waiting: Waiting, shorter: timedelta | None) -> Waiting | None:
+    def next_behind(self, waiting: Waiting, runtime_bound: timedelta | None) -> Waiting | None:
         """Return the first job behind another with a shorter expected runtime than this; None for any runtime."""
         rank = queue_order.rank(waiting)
-        if shorter is None:
+        if runtime_bound is None:
             at = bisect.bisect(self.jobs, rank, key=queue_order.rank)
             return self.jobs[at] if at < len(self.jobs) else None
-        short = self._by_runtime[: bisect.bisect_left(self._by_runtime, shorter, key=itemgetter(0))]
+        short = self._by_runtime[: bisect.bisect_left(self._by_runtime, runtime_bound, key=itemgetter(0))]
         return min((entry[1:] for entry in short if entry[1] > rank), default=(None, None))[1]
 
     def _entry(self, waiting: Waiting) -> tuple[timedelta, Rank, Waiting]:
@@ -130,124 +130,130 @@ class ReplayQueue:
 class Muster:
     """Decides as the controller does."""
 
-    def __init__(self, stage: Clock) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.refused: list[Refused] = []
         self.evicted: list[Running] = []
-        self._stage = stage
-        self._lines: dict[Hashable, ReplayQueue] = {}
-        self._of_queue: dict[QueueName, set[Hashable]] = {}
-        """The lines of each queue."""
+        self._clock = clock
+        self._backlogs: dict[Hashable, ReplayQueue] = {}
+        self._keys_of_queue: dict[QueueName, set[Hashable]] = {}
+        """The backlogs of each queue."""
 
     def arrive(self, waiting: Waiting) -> None:
-        key = self._line_of(waiting)
-        if key not in self._lines:
-            self._lines[key] = ReplayQueue(self._stage.replayed.queue(waiting))
-            self._of_queue.setdefault(waiting.queue, set()).add(key)
-        line = self._lines[key]
-        if line.add(waiting) or line.is_reserved:
-            line.reexamine()
+        key = self._backlog_key(waiting)
+        if key not in self._backlogs:
+            self._backlogs[key] = ReplayQueue(self._clock.replay_cluster.queue(waiting))
+            self._keys_of_queue.setdefault(waiting.queue, set()).add(key)
+        backlog = self._backlogs[key]
+        if backlog.add(waiting) or backlog.is_reserved:
+            backlog.reexamine()
 
     def settle(self, *, freed: bool) -> list[Running]:
-        stage = self._stage
-        if stage.reserve.advance(stage.time) or freed:
-            self._forget_what_fell()
-        contest = _Contest(stage, (line for line in self._lines.values() if line.held is None))
+        clock = self._clock
+        if clock.backfill.advance(clock.time) or freed:
+            self._forget_stale_verdicts()
+        order = _DecisionOrder(clock, (backlog for backlog in self._backlogs.values() if backlog.head_verdict is None))
         started: list[Running] = []
-        for waiting, line in contest:
-            before = stage.reserve.revision
-            found = stage.backfill(waiting)
-            if isinstance(found.outcome, Hold):
-                line.hold(waiting, found)
+        for waiting, backlog in order:
+            before = clock.backfill.revision
+            verdict = clock.decide_backfill(waiting)
+            if isinstance(verdict.outcome, Hold):
+                backlog.hold(waiting, verdict)
             else:
-                self._remove(line, waiting)
-                if isinstance(found.outcome, Grant):
-                    plan = found.outcome.plan
-                    stage.charge(waiting, plan.charge)
-                    contest.charge(waiting.queue, plan.charge)
-                    started.append(stage.start(waiting, plan, plan.charge))
+                self._remove(backlog, waiting)
+                if isinstance(verdict.outcome, Grant):
+                    plan = verdict.outcome.plan
+                    clock.charge(waiting, plan.charge)
+                    order.charge(waiting.queue, plan.charge)
+                    started.append(clock.start(waiting, plan, plan.charge))
                 else:
-                    self.refused.append((waiting, found.outcome))
-            self._continue(line, waiting, contest)
-            if stage.reserve.revision != before:
-                self._reexamine_reserved(contest)
-            self._promote(waiting.queue, contest)
+                    self.refused.append((waiting, verdict.outcome))
+            self._continue(backlog, waiting, order)
+            if clock.backfill.revision != before:
+                self._reexamine_reserved(order)
+            self._promote(waiting.queue, order)
         return started
 
     def waiting(self) -> Iterator[tuple[Waiting, Hold]]:
-        for line in self._lines.values():
-            why = self._stage.explain(line.head).outcome
-            yield from ((job, why) for job in line.jobs)
+        for backlog in self._backlogs.values():
+            why = self._clock.explain(backlog.head).outcome
+            yield from ((job, why) for job in backlog.jobs)
 
-    def _line_of(self, waiting: Waiting) -> Hashable:
+    def _backlog_key(self, waiting: Waiting) -> Hashable:
         if self._is_strict(waiting):
             return waiting.queue
         return waiting.queue, waiting.arrival.pod_requests, waiting.pods, waiting.priority
 
     def _is_strict(self, waiting: Waiting) -> bool:
-        return self._stage.replayed.queue(waiting).strategy is QueueingStrategy.STRICT_FIFO
+        return self._clock.replay_cluster.queue(waiting).strategy is QueueingStrategy.STRICT_FIFO
 
-    def _remove(self, line: ReplayQueue, waiting: Waiting) -> None:
-        """Remove a job from its line, and the line if it becomes empty."""
-        line.pop(waiting)
-        if not line.jobs:
-            key = self._line_of(waiting)
-            del self._lines[key]
-            self._of_queue[waiting.queue].discard(key)
+    def _remove(self, backlog: ReplayQueue, waiting: Waiting) -> None:
+        """Remove a job from its backlog, and the backlog if it becomes empty."""
+        backlog.pop(waiting)
+        if not backlog.jobs:
+            key = self._backlog_key(waiting)
+            del self._backlogs[key]
+            self._keys_of_queue[waiting.queue].discard(key)
 
-    def _continue(self, line: ReplayQueue, waiting: Waiting, contest: "_Contest") -> None:
-        """Enter the next job of a line that may start."""
-        if line.jobs and line.held is None:
-            contest.enter(line.head, line)
-        elif line.is_reserved and not self._is_strict(waiting):
-            bounds = [found.bound for found in line.found]
-            job = line.after(waiting, self._stage.shorter(waiting, bounds)) if all(bounds) else None
+    def _continue(self, backlog: ReplayQueue, waiting: Waiting, order: "_DecisionOrder") -> None:
+        """Enter the next job of a backlog that may start."""
+        if backlog.jobs and backlog.head_verdict is None:
+            order.enter(backlog.head, backlog)
+        elif backlog.is_reserved and not self._is_strict(waiting):
+            bounds = [found.bound for found in backlog.found]
+            job = backlog.next_behind(waiting, self._clock.runtime_bound(waiting, bounds)) if all(bounds) else None
             if job is not None:
-                contest.enter(job, line)
+                order.enter(job, backlog)
 
-    def _reexamine_reserved(self, contest: "_Contest") -> None:
-        """Enter the heads of lines whose conflicting reservations no longer exist."""
-        inputs = Unchanged(self._stage)
-        for line in self._lines.values():
-            if line.is_reserved and not inputs.all_stand(line):
-                line.reexamine()
-                contest.enter(line.head, line)
+    def _reexamine_reserved(self, order: "_DecisionOrder") -> None:
+        """Enter the heads of backlogs whose conflicting reservations no longer exist."""
+        inputs = UnchangedReasons(self._clock)
+        for backlog in self._backlogs.values():
+            if backlog.is_reserved and not inputs.all_hold(backlog):
+                backlog.reexamine()
+                order.enter(backlog.head, backlog)
 
-    def _promote(self, queue: QueueName, contest: "_Contest") -> None:
+    def _promote(self, queue: QueueName, order: "_DecisionOrder") -> None:
         """If a queue has no head for backfill, enter its next gang, which may become the head."""
-        if self._stage.reserve.has_head(queue):
+        if self._clock.backfill.has_head(queue):
             return
-        lines = [self._lines[key] for key in self._of_queue.get(queue, ())]
-        held = [line for line in lines if line.held is not None and policy.waits(line.held)]
-        left = [line for line in held if line.held and not self._stage.reserve.never_fits(line.held.group)]
-        if left:
-            line = min(left, key=lambda one: queue_order.rank(one.head))
-            line.reexamine()
-            contest.enter(line.head, line)
+        backlogs = [self._backlogs[key] for key in self._keys_of_queue.get(queue, ())]
+        waiting_backlogs = [
+            backlog for backlog in backlogs if backlog.head_verdict is not None and policy.waits(backlog.head_verdict)
+        ]
+        candidates = [
+            backlog
+            for backlog in waiting_backlogs
+            if backlog.head_verdict and not self._clock.backfill.never_fits(backlog.head_verdict.group)
+        ]
+        if candidates:
+            backlog = min(candidates, key=lambda one: queue_order.rank(one.head))
+            backlog.reexamine()
+            order.enter(backlog.head, backlog)
 
-    def _forget_what_fell(self) -> None:
+    def _forget_stale_verdicts(self) -> None:
         """Forget the verdicts whose reasons have changed."""
-        inputs = Unchanged(self._stage)
-        for line in self._lines.values():
-            if line.held is not None and not inputs.all_stand(line):
-                line.reexamine()
+        inputs = UnchangedReasons(self._clock)
+        for backlog in self._backlogs.values():
+            if backlog.head_verdict is not None and not inputs.all_hold(backlog):
+                backlog.reexamine()
 
 
-class _Contest:
-    """The jobs to be decided, in order, each with its line."""
+class _DecisionOrder:
+    """The jobs to be decided, in order, each with its backlog."""
 
-    def __init__(self, stage: Clock, lines: Iterable[ReplayQueue]) -> None:
-        self._lines = {line.head.key: line for line in lines}
-        heads = [line.head for line in self._lines.values()]
-        self._tournament = Tournament(stage.shares, heads, lambda one: one.queue)
+    def __init__(self, clock: Clock, backlogs: Iterable[ReplayQueue]) -> None:
+        self._backlogs = {backlog.head.key: backlog for backlog in backlogs}
+        heads = [backlog.head for backlog in self._backlogs.values()]
+        self._tournament = Tournament(clock.shares, heads, lambda one: one.queue)
 
     def __iter__(self) -> Iterator[tuple[Waiting, ReplayQueue]]:
         for waiting in self._tournament:
-            yield waiting, self._lines.pop(waiting.key)
+            yield waiting, self._backlogs.pop(waiting.key)
 
-    def enter(self, waiting: Waiting, line: ReplayQueue) -> None:
+    def enter(self, waiting: Waiting, backlog: ReplayQueue) -> None:
         """Enter a job, unless it is entered already."""
-        if waiting.key not in self._lines:
-            self._lines[waiting.key] = line
+        if waiting.key not in self._backlogs:
+            self._backlogs[waiting.key] = backlog
             self._tournament.enter(waiting)
 
     def charge(self, queue: QueueName, charge: Charge) -> None:
@@ -264,80 +270,82 @@ class Counting:
     while they wait for the rest of their gang.
     """
 
-    def __init__(self, stage: Clock) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.refused: list[Refused] = []
         self.evicted: list[Running] = []
-        self._stage = stage
-        self._lines: dict[QueueName, ReplayQueue] = {}
-        self._let_in: list[_LetIn] = []
-        self._unlimited = _Unlimited(stage.replayed.tree, {})
+        self._clock = clock
+        self._backlogs: dict[QueueName, ReplayQueue] = {}
+        self._admitted: list[_AdmittedJob] = []
+        self._unlimited = _Unlimited(clock.replay_cluster.tree, {})
 
     def arrive(self, waiting: Waiting) -> None:
-        if waiting.queue not in self._lines:
-            self._lines[waiting.queue] = ReplayQueue(self._stage.replayed.queue(waiting))
-        line = self._lines[waiting.queue]
-        if line.add(waiting):
-            line.held = None
+        if waiting.queue not in self._backlogs:
+            self._backlogs[waiting.queue] = ReplayQueue(self._clock.replay_cluster.queue(waiting))
+        backlog = self._backlogs[waiting.queue]
+        if backlog.add(waiting):
+            backlog.head_verdict = None
 
     def settle(self, *, freed: bool) -> list[Running]:
         if freed:
-            inputs = Unchanged(self._stage)
-            for one in self._let_in:
-                if one.held is not None and not inputs.stand(one.waiting.queue, one.held):
-                    one.held = None
-            for line in self._lines.values():
-                if line.held is not None and not inputs.stand(line.head.queue, line.held):
-                    line.held = None
+            inputs = UnchangedReasons(self._clock)
+            for one in self._admitted:
+                if one.verdict is not None and not inputs.holds(one.waiting.queue, one.verdict):
+                    one.verdict = None
+            for backlog in self._backlogs.values():
+                if backlog.head_verdict is not None and not inputs.holds(backlog.head.queue, backlog.head_verdict):
+                    backlog.head_verdict = None
         self._count()
         return list(self._placed())
 
     def waiting(self) -> Iterator[tuple[Waiting, Hold]]:
-        for one in self._let_in:
-            yield one.waiting, self._stage.explain(one.waiting, self._unlimited).outcome
-        for line in self._lines.values():
-            yield from ((job, line.held.outcome) for job in line.jobs if line.held is not None)
+        for one in self._admitted:
+            yield one.waiting, self._clock.explain(one.waiting, self._unlimited).outcome
+        for backlog in self._backlogs.values():
+            yield from ((job, backlog.head_verdict.outcome) for job in backlog.jobs if backlog.head_verdict is not None)
 
     def _count(self) -> None:
         """Admit the jobs that fit the quotas."""
-        stage = self._stage
-        lines = {name: line for name, line in self._lines.items() if line.jobs and line.held is None}
-        contest = Tournament(stage.shares, [line.head for line in lines.values()], lambda one: one.queue)
-        for waiting in contest:
-            line = lines[waiting.queue]
-            needed, found = stage.count(waiting)
-            if found is not None and isinstance(found.outcome, Hold):
-                line.held = found
+        clock = self._clock
+        backlogs = {
+            name: backlog for name, backlog in self._backlogs.items() if backlog.jobs and backlog.head_verdict is None
+        }
+        order = Tournament(clock.shares, [backlog.head for backlog in backlogs.values()], lambda one: one.queue)
+        for waiting in order:
+            backlog = backlogs[waiting.queue]
+            needed, verdict = clock.count(waiting)
+            if verdict is not None and isinstance(verdict.outcome, Hold):
+                backlog.head_verdict = verdict
                 continue
-            line.pop()
-            if found is not None:
-                self.refused.append((waiting, found.outcome))
+            backlog.pop()
+            if verdict is not None:
+                self.refused.append((waiting, verdict.outcome))
             else:
-                stage.charge(waiting, needed)
-                contest.charge(waiting.queue, needed)
-                self._let_in.append(_LetIn(waiting, needed))
-            if line.jobs:
-                contest.enter(line.head)
+                clock.charge(waiting, needed)
+                order.charge(waiting.queue, needed)
+                self._admitted.append(_AdmittedJob(waiting, needed))
+            if backlog.jobs:
+                order.enter(backlog.head)
 
     def _placed(self) -> Iterator[Running]:
         """Start the admitted jobs for which there is a place."""
-        left: list[_LetIn] = []
-        for one in self._let_in:
-            if one.held is None:
-                one.held = self._stage.decide(one.waiting, self._unlimited)
-                if isinstance(one.held.outcome, Grant):
-                    yield self._stage.start(one.waiting, one.held.outcome.plan, one.charge)
+        unplaced: list[_AdmittedJob] = []
+        for one in self._admitted:
+            if one.verdict is None:
+                one.verdict = self._clock.decide(one.waiting, self._unlimited)
+                if isinstance(one.verdict.outcome, Grant):
+                    yield self._clock.start(one.waiting, one.verdict.outcome.plan, one.charge)
                     continue
-            left.append(one)
-        self._let_in = left
+            unplaced.append(one)
+        self._admitted = unplaced
 
 
 @dataclass(slots=True, eq=False)
-class _LetIn:
+class _AdmittedJob:
     """A job that uses its quota and waits for a place."""
 
     waiting: Waiting
     charge: Charge
-    held: Verdict | None = None
+    verdict: Verdict | None = None
 
 
 class _Unlimited(QueueUsage):
@@ -350,39 +358,39 @@ class _Unlimited(QueueUsage):
         return None
 
 
-class Unchanged:
+class UnchangedReasons:
     """Checks whether the reasons of verdicts still hold, each reason once."""
 
-    def __init__(self, stage: Clock) -> None:
-        self._stage = stage
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._proofs: dict[InfeasibilityProof, bool] = {}
         self._shortages: dict[Hashable, bool] = {}
-        self._in_the_way: dict[Hashable, bool] = {}
+        self._conflicts: dict[Hashable, bool] = {}
 
-    def all_stand(self, line: ReplayQueue) -> bool:
-        """Return whether all verdicts on a line would be the same again."""
-        return all(self.stand(line.head.queue, found) for found in line.found)
+    def all_hold(self, backlog: ReplayQueue) -> bool:
+        """Return whether all verdicts on a backlog would be the same again."""
+        return all(self.holds(backlog.head.queue, found) for found in backlog.found)
 
-    def stand(self, queue: QueueName, held: Verdict) -> bool:
+    def holds(self, queue: QueueName, verdict: Verdict) -> bool:
         """Return whether a verdict on a job of a queue would be the same again."""
-        if held.proof is not None and held.by == PROOF:
-            if held.proof not in self._proofs:
-                self._proofs[held.proof] = self._is_proved(held)
-            return self._proofs[held.proof]
-        key: Hashable = queue, tuple(sorted(held.needed.items()))
-        if held.by == QUOTA:
+        if verdict.proof is not None and verdict.by == PROOF:
+            if verdict.proof not in self._proofs:
+                self._proofs[verdict.proof] = self._is_proved(verdict)
+            return self._proofs[verdict.proof]
+        key: Hashable = queue, tuple(sorted(verdict.needed.items()))
+        if verdict.by == QUOTA:
             if key not in self._shortages:
-                self._shortages[key] = not self._stage.queue_usage.fits(queue, held.needed)
+                self._shortages[key] = not self._clock.queue_usage.fits(queue, verdict.needed)
             return self._shortages[key]
-        if held.by == RESERVED:
-            key = key if held.proof is None else held.proof, held.bound
-            if key not in self._in_the_way:
-                self._in_the_way[key] = self._stage.is_in_the_way(held)
-            return self._in_the_way[key]
-        return held.by in STEADY
+        if verdict.by == RESERVED:
+            key = key if verdict.proof is None else verdict.proof, verdict.bound
+            if key not in self._conflicts:
+                self._conflicts[key] = self._clock.conflicts(verdict)
+            return self._conflicts[key]
+        return verdict.by in STEADY
 
-    def _is_proved(self, held: Verdict) -> bool:
-        if held.equivalent is None:
+    def _is_proved(self, verdict: Verdict) -> bool:
+        if verdict.equivalent is None:
             return False
-        plans, cluster_state = self._stage.rules.workspace.plans, self._stage.virtual_cluster.cluster
-        return plans.proof(held.equivalent.key, cluster_state, self._stage.rules.selectors) is held.proof
+        plans, cluster_state = self._clock.rules.workspace.plans, self._clock.virtual_cluster.cluster
+        return plans.proof(verdict.equivalent.key, cluster_state, self._clock.rules.selectors) is verdict.proof

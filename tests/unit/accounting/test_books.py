@@ -121,7 +121,7 @@ def test_the_order_of_pods_and_claims_does_not_matter() -> None:
     assert one == other
 
 
-def test_a_plan_granted_again_after_it_was_taken_back_is_another_reservation() -> None:
+def test_a_plan_granted_again_after_an_eviction_is_another_reservation() -> None:
     """Gated pods and named claims keep their UIDs, so the second attempt must not pass for a repeat of the first."""
     first = a_reservation(a_holding("c"), seats=(a_seat("pod"),), at=AT)
     second = a_reservation(a_holding("c"), seats=(a_seat("pod"),), at=LATER)
@@ -159,7 +159,7 @@ def test_a_settlement_charges_what_was_given_and_frees_the_rest() -> None:
     assert book.balance(QUEUE, GPU, Bucket.FREE) == -3
 
 
-def test_a_meter_that_was_not_planned_is_charged_when_it_was_given() -> None:
+def test_a_settlement_charges_a_meter_that_was_not_planned() -> None:
     book = opened(a_holding("c", gpu=1))
     real = {Uid("c"): Allocated((a_device(),), {MEMORY: 80})}
 
@@ -197,7 +197,7 @@ def test_a_release_gives_back_planned_and_used_amounts() -> None:
     assert (after.placements, after.balances, after.owners) == ({}, {}, {})
 
 
-def test_a_charge_outlives_the_pods_that_used_it() -> None:
+def test_the_charge_of_a_claim_outlives_the_pods_of_the_claim() -> None:
     """A charge ends when the claim's allocation is gone, not when its first pod ends."""
     book = settled(opened(a_holding("c")), {"c": 1})
 
@@ -334,7 +334,7 @@ def test_an_entry_that_no_book_may_hold_is_refused(entry: Entry, said: str) -> N
         entry_rules.check(entry)
 
 
-def test_every_entry_of_a_gang_says_who_made_it_and_late_pods_of_others_do_not_change_that() -> None:
+def test_every_entry_of_a_gang_names_its_first_user_also_after_late_pods_of_other_users() -> None:
     book = Book().apply(replace(a_reservation(a_holding("c"), seats=(a_seat("pod"),)), user="alice"))
     book = book.apply(replace(a_reservation(a_holding("d"), at=LATER), user="bob"))
     placement = book.placements[GANG]

@@ -95,14 +95,14 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("kind", "obj", "field"), WRONG.values(), ids=WRONG)
-def test_a_flaw_is_named_with_its_field(kind: str, obj: dict[str, Any], field: str) -> None:
+def test_a_decoding_problem_names_its_field(kind: str, obj: dict[str, Any], field: str) -> None:
     with pytest.raises(MalformedObjectError) as caught:
         DECODERS[kind](obj)
 
     assert field in [problem.field for problem in caught.value.problems]
 
 
-def test_all_flaws_of_an_object_are_told_at_once() -> None:
+def test_all_decoding_problems_of_an_object_are_reported_at_once() -> None:
     quotas = [{"meter": "m", "nominal": "x"}, {"nominal": "1"}]
 
     with pytest.raises(MalformedObjectError) as caught:
@@ -143,6 +143,6 @@ JSON = st.recursive(
 
 @pytest.mark.parametrize("decode", DECODERS.values(), ids=DECODERS)
 @given(obj=st.dictionaries(st.sampled_from(["metadata", "spec", "status"]), JSON))
-def test_nothing_but_flaws_comes_of_any_json(decode: Callable[[Any], object], obj: dict[str, Any]) -> None:
+def test_decoding_any_json_raises_nothing_but_problems(decode: Callable[[Any], object], obj: dict[str, Any]) -> None:
     with contextlib.suppress(MalformedObjectError):
         assert decode(obj) is not None

@@ -71,7 +71,7 @@ HOURS = {
 
 
 @pytest.mark.parametrize(("text", "seconds"), HOURS.items())
-def test_hours_are_exact(text: str, seconds: int) -> None:
+def test_budget_hours_are_exact(text: str, seconds: int) -> None:
     assert budget(hours=text, period="Day").seconds == seconds
 
 
@@ -181,7 +181,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize(("obj", "field", "message"), WRONG.values(), ids=WRONG)
-def test_a_mistake_is_told_with_its_field_and_its_mend(obj: Any, field: str, message: str) -> None:
+def test_a_mistake_in_a_queue_is_reported_with_its_field_and_remedy(obj: Any, field: str, message: str) -> None:
     with pytest.raises(MalformedObjectError) as caught:
         read(obj)
 
@@ -215,7 +215,7 @@ INNER = st.dictionaries(st.sampled_from(FIELDS), SCALARS, max_size=6)
 
 
 @given(st.dictionaries(st.sampled_from(SPEC), SCALARS | INNER | st.lists(INNER | SCALARS, max_size=3)))
-def test_nothing_but_flaws_comes_of_hostile_input(spec: dict[str, Any]) -> None:
+def test_decoding_a_hostile_queue_raises_nothing_but_problems(spec: dict[str, Any]) -> None:
     with contextlib.suppress(MalformedObjectError):
         queue = read(a_queue(**spec))
         assert all(0 < budget.seconds <= quantities.LIMIT for budget in queue.budgets)

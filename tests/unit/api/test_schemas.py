@@ -66,14 +66,14 @@ def test_required_fields_and_keys_of_lists_exist() -> None:
         assert set(part.get("x-kubernetes-list-map-keys", ())) <= set(part.get("items", {}).get("required", ()))
 
 
-def test_every_list_says_how_it_is_merged() -> None:
+def test_every_list_field_declares_its_list_type() -> None:
     lists = [part for part in FIELDS.values() if part.get("type") == "array"]
 
     assert lists
     assert {part["x-kubernetes-list-type"] for part in lists} == {"map", "set", "atomic"}
 
 
-def test_every_rule_names_the_mend() -> None:
+def test_the_message_of_every_validation_rule_names_the_remedy() -> None:
     rules = [rule for part in FIELDS.values() for rule in part.get("x-kubernetes-validations", ())]
 
     assert rules
@@ -123,7 +123,7 @@ GOOD = {
 
 
 @pytest.mark.parametrize("obj", GOOD.values(), ids=GOOD)
-def test_what_is_good_is_taken(obj: Any) -> None:
+def test_a_valid_object_is_accepted_by_the_schema(obj: Any) -> None:
     assert api_crds.problems(obj) == []
 
 
@@ -159,5 +159,5 @@ BAD = {
 
 
 @pytest.mark.parametrize(("obj", "problem"), BAD.values(), ids=BAD)
-def test_what_is_bad_is_refused(obj: Any, problem: str) -> None:
+def test_an_invalid_object_is_refused_by_the_schema(obj: Any, problem: str) -> None:
     assert any(problem in found for found in api_crds.problems(obj)), api_crds.problems(obj)

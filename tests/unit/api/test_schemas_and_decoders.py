@@ -76,12 +76,12 @@ def test_every_way_to_count_is_in_the_schema_and_is_read(measure: str) -> None:
 
 
 @given(st.from_regex(fields.WHOLE, fullmatch=True))
-def test_what_the_schema_takes_for_an_amount_is_one(text: str) -> None:
+def test_every_amount_that_the_schema_accepts_is_whole(text: str) -> None:
     assert quantities.parse(text) * 10**18 % 1 == 0
 
 
 @given(st.from_regex(fields.HOURS, fullmatch=True))
-def test_what_the_schema_takes_for_hours_is_a_quantity(text: str) -> None:
+def test_all_hours_that_the_schema_accepts_are_a_quantity(text: str) -> None:
     assert quantities.parse(text) * 10**9 % 1 == 0
 
 
@@ -97,10 +97,10 @@ def test_the_schema_and_the_decoder_agree_which_hours_are_whole_seconds(hours: D
 
 
 @given(st.from_regex(fields.DECIMAL, fullmatch=True))
-def test_what_the_schema_takes_for_a_weight_is_a_quantity(text: str) -> None:
+def test_every_weight_that_the_schema_accepts_is_a_quantity(text: str) -> None:
     assert quantities.parse(text) >= 0
 
 
 @given(st.from_regex(fields.DURATION, fullmatch=True))
-def test_what_the_schema_takes_for_a_duration_is_one(text: str) -> None:
+def test_every_duration_that_the_schema_accepts_is_parsed(text: str) -> None:
     assert durations.parse(text).days < 365 * 50

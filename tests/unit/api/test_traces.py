@@ -42,7 +42,7 @@ def test_a_claim_may_be_written_in_full() -> None:
     assert job.pod_requests.claims[0].requests[0].alternatives[0].mode == "All"
 
 
-def test_jobs_that_ask_alike_share_what_they_ask() -> None:
+def test_jobs_of_a_trace_with_equal_requests_share_the_requests() -> None:
     one, two, other = read(row(), row(), row(claims=[])).arrivals
 
     assert one.pod_requests is two.pod_requests
@@ -97,11 +97,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("change", "message"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_told_with_line_and_field(change: dict[str, Any], message: str) -> None:
+def test_a_problem_of_a_trace_is_reported_with_line_and_field(change: dict[str, Any], message: str) -> None:
     assert any(message in text for text in told(row(**change))), told(row(**change))
 
 
-def test_everything_that_is_wrong_is_told_at_once() -> None:
+def test_all_problems_of_a_trace_are_reported_at_once() -> None:
     assert [text.split(":")[0] for text in told(row(runtime=0), "nonsense", row(), row(pods=0))] == [
         "1",
         "2",
@@ -112,7 +112,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
     ]
 
 
-def test_two_jobs_of_one_name_are_told() -> None:
+def test_a_trace_with_two_jobs_of_one_name_is_refused() -> None:
     assert told(row(name="a"), row(name="a")) == ["2: name: 'a' is the name of the job in line 1, too"]
 
 

@@ -15,19 +15,19 @@ KNOWN = refused.REFUSED | refused.STRICTER
 
 
 @pytest.mark.parametrize(("obj", "field"), KNOWN.values(), ids=KNOWN)
-def test_what_is_bad_is_told_with_its_field_and_nothing_else(obj: Json, field: str) -> None:
+def test_an_invalid_object_has_just_the_problem_of_its_invalid_field(obj: Json, field: str) -> None:
     assert [problem.field for problem in objects.problems(obj["kind"], obj)] == [field]
 
 
 @pytest.mark.parametrize("obj", refused.GOOD.values(), ids=refused.GOOD)
 @pytest.mark.parametrize("release", Release)
-def test_what_is_good_has_no_flaws(obj: Json, release: Release) -> None:
+def test_a_valid_object_has_no_problems(obj: Json, release: Release) -> None:
     assert validation.problems(obj["kind"], obj, compatibility.profile(release)) == ()
 
 
 @pytest.mark.parametrize("case", refused.CEL.values(), ids=refused.CEL)
 @pytest.mark.parametrize("release", Release)
-def test_cel_that_does_not_compile_is_told_with_its_field(case: Case, release: Release) -> None:
+def test_cel_that_does_not_compile_is_a_problem_of_its_field(case: Case, release: Release) -> None:
     found = validation.problems(case.obj["kind"], case.obj, compatibility.profile(release))
 
     assert [problem.field for problem in found] == [case.field]
@@ -41,7 +41,7 @@ def test_cel_that_is_too_long_is_not_compiled() -> None:
     assert [problem.field for problem in found] == [case.field]
 
 
-def test_all_flaws_of_an_object_are_told_each_once() -> None:
+def test_every_problem_of_an_object_is_reported_once() -> None:
     bad = claims.exactly(count=-1, allocationMode="x", tolerations="y", deviceClassName="A")
 
     found = objects.problems("ResourceClaim", claims.claim(bad, bad, constraints=[{"requests": ["z"]}]))
@@ -58,7 +58,7 @@ def test_all_flaws_of_an_object_are_told_each_once() -> None:
     )
 
 
-def test_another_kind_has_no_flaws() -> None:
+def test_an_object_of_another_kind_has_no_problems() -> None:
     assert objects.problems("Node", {"spec": 3}) == ()
 
 
@@ -87,7 +87,7 @@ JSON = st.recursive(
 
 
 @given(kind=st.sampled_from(sorted(KINDS)), obj=st.dictionaries(st.sampled_from(NAMES[:3]), JSON))
-def test_nothing_but_flaws_comes_of_any_json(kind: str, obj: Json) -> None:
+def test_validating_any_json_gives_nothing_but_problems(kind: str, obj: Json) -> None:
     found = validation.problems(kind, obj, compatibility.profile(Release.V1_37))
 
     assert all(problem.field and problem.message for problem in found)
@@ -133,13 +133,13 @@ STATUSES = {
 
 
 @pytest.mark.parametrize(("status", "field"), STATUSES.values(), ids=STATUSES)
-def test_a_bad_status_is_told_with_its_field(status: Json, field: str) -> None:
+def test_an_invalid_status_is_a_problem_of_its_field(status: Json, field: str) -> None:
     found = objects.problems("ResourceClaim", {**claims.claim(), "status": status})
 
     assert [problem.field for problem in found] == [field]
 
 
-def test_a_good_status_has_no_flaws() -> None:
+def test_a_valid_status_has_no_problems() -> None:
     status = {"allocation": {"devices": {"results": [{**RESULT, "shareID": UID}]}}, "reservedFor": [CONSUMER]}
 
     assert objects.problems("ResourceClaim", {**claims.claim(), "status": status}) == ()

@@ -31,7 +31,7 @@ STATIC = {
 
 
 @pytest.mark.parametrize(("text", "cost"), STATIC.values(), ids=STATIC)
-def test_static_cost(text: str, cost: int) -> None:
+def test_the_static_cost_of_a_selector_is_that_of_the_api_server(text: str, cost: int) -> None:
     assert programs.static_cost(text) == cost
 
 
@@ -50,7 +50,7 @@ RUNTIME = {
 
 
 @pytest.mark.parametrize(("text", "cost"), RUNTIME.values(), ids=RUNTIME)
-def test_runtime_cost(text: str, cost: int) -> None:
+def test_the_runtime_cost_of_a_selector_is_that_of_cel_go(text: str, cost: int) -> None:
     program = programs.compile_device(text, always_tracks_cost=True)
 
     assert isinstance(program, programs.Program)

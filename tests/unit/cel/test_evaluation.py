@@ -100,7 +100,7 @@ ANSWERS: dict[str, tuple[str, bool | str]] = {
 
 
 @pytest.mark.parametrize(("text", "answer"), ANSWERS.values(), ids=ANSWERS)
-def test_answers(text: str, answer: bool | str) -> None:
+def test_a_selector_evaluates_to_the_expected_value_or_error(text: str, answer: bool | str) -> None:
     assert sample_device.evaluate(text) == answer
 
 
@@ -122,7 +122,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize(("text", "message"), REFUSALS.values(), ids=REFUSALS)
-def test_refuses(text: str, message: str) -> None:
+def test_a_selector_that_does_not_compile_is_refused_with_the_reason(text: str, message: str) -> None:
     assert message in sample_device.compile_error(text)
 
 
@@ -154,7 +154,7 @@ MESSAGES: dict[str, tuple[str, bool | str]] = {
 
 
 @pytest.mark.parametrize(("text", "answer"), MESSAGES.values(), ids=MESSAGES)
-def test_messages(text: str, answer: bool | str) -> None:
+def test_protobuf_messages_evaluate_to_the_expected_value(text: str, answer: bool | str) -> None:
     assert sample_device.evaluate(text) == answer
 
 
@@ -169,7 +169,7 @@ NO_MESSAGES = {
 
 
 @pytest.mark.parametrize(("text", "message"), NO_MESSAGES.values(), ids=NO_MESSAGES)
-def test_refuses_messages(text: str, message: str) -> None:
+def test_an_invalid_protobuf_message_is_refused_with_the_reason(text: str, message: str) -> None:
     assert message in sample_device.compile_error(text)
 
 
@@ -192,7 +192,7 @@ ZONES: dict[str, tuple[str, bool | str]] = {
 
 
 @pytest.mark.parametrize(("text", "answer"), ZONES.values(), ids=ZONES)
-def test_time_zones(text: str, answer: bool | str) -> None:
+def test_timestamps_are_read_in_the_given_time_zone(text: str, answer: bool | str) -> None:
     assert sample_device.evaluate(text) == answer
 
 

@@ -54,7 +54,7 @@ ANSWERS: dict[str, tuple[str, bool | str]] = {
 
 
 @pytest.mark.parametrize(("text", "answer"), ANSWERS.values(), ids=ANSWERS)
-def test_answers(text: str, answer: bool | str) -> None:
+def test_a_policy_expression_evaluates_to_the_expected_value_or_error(text: str, answer: bool | str) -> None:
     try:
         got = compiled(text).evaluate(VALUES, Budget())
     except EvaluationError as error:
@@ -84,7 +84,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("text", "result", "problem"), REFUSED.values(), ids=REFUSED)
-def test_refuses(text: str, result: Result, problem: Problem) -> None:
+def test_a_policy_expression_that_may_not_be_used_is_refused_with_the_kind_of_problem(
+    text: str, result: Result, problem: Problem
+) -> None:
     found = expressions.compile_text(text, ENVIRONMENT, result=result)
 
     assert isinstance(found, Inadmissible)
@@ -114,7 +116,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize(("text", "names"), NAMES.values(), ids=NAMES)
-def test_names(text: str, names: set[str]) -> None:
+def test_a_compiled_expression_lists_the_variables_that_it_reads(text: str, names: set[str]) -> None:
     assert compiled(text).names == names
 
 
@@ -142,7 +144,7 @@ def test_turns_of_loops_are_shared_too() -> None:
         compiled("lists.range(1000).all(x, x >= 0)").evaluate(VALUES, budget)
 
 
-def test_a_computed_map_computes_once_and_when_it_is_read() -> None:
+def test_a_lazy_map_computes_a_value_once_when_the_value_is_read() -> None:
     asked: list[str] = []
 
     def compute(name: str) -> int:
@@ -165,6 +167,6 @@ def test_a_computed_map_computes_once_and_when_it_is_read() -> None:
     assert asked == ["a", "bad"]
 
 
-def test_what_is_no_json_is_no_value() -> None:
+def test_a_python_object_that_is_not_json_is_no_cel_value() -> None:
     with pytest.raises(TypeError, match="no JSON: set"):
         values.from_json({"a": {1}})

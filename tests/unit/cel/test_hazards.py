@@ -25,7 +25,7 @@ GREEDY = {
 
 
 @pytest.mark.parametrize("text", GREEDY.values(), ids=GREEDY)
-def test_stops(text: str) -> None:
+def test_a_selector_that_uses_too_much_is_stopped_with_an_error(text: str) -> None:
     assert str(sample_device.evaluate(text)).startswith(("operation cancelled", "Muster"))
 
 

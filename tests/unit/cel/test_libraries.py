@@ -53,5 +53,5 @@ TRUE = {
 
 
 @pytest.mark.parametrize("text", TRUE.values(), ids=TRUE)
-def test_holds(text: str) -> None:
+def test_a_library_function_gives_the_documented_result(text: str) -> None:
     assert sample_device.evaluate(text) is True

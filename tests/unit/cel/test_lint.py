@@ -59,7 +59,9 @@ WARNED = {
 
 
 @pytest.mark.parametrize(("text", "rule", "place", "instead"), WARNED.values(), ids=WARNED)
-def test_warnings(text: str, rule: LintRule, place: tuple[int, int], instead: str) -> None:
+def test_a_trap_in_a_selector_is_reported_with_its_place_and_correction(
+    text: str, rule: LintRule, place: tuple[int, int], instead: str
+) -> None:
     (warning,) = lint.find(text)
 
     assert (warning.rule, (warning.line, warning.column), warning.instead) == (rule, place, instead)
@@ -81,7 +83,7 @@ SOUND = {
 
 
 @pytest.mark.parametrize("text", SOUND.values(), ids=SOUND)
-def test_does_not_warn_of(text: str) -> None:
+def test_a_sound_selector_has_no_warning(text: str) -> None:
     assert lint.find(text) == ()
 
 
@@ -90,7 +92,7 @@ def test_a_class_that_selects_its_driver_guards_the_requests() -> None:
     assert lint.find(MODEL, before=["true"]) != ()
 
 
-def test_what_devices_say_of_a_version_decides() -> None:
+def test_a_version_compared_as_text_is_reported_where_devices_publish_a_version() -> None:
     text = "device.driver == 'd' && device.attributes['d'].v == '1.2.3'"
 
     assert lint.find(text, types={VERSION: {"string"}}) == ()

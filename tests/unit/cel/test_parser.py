@@ -51,12 +51,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("text", TRUE.values(), ids=TRUE)
-def test_reads(text: str) -> None:
+def test_a_valid_expression_is_parsed(text: str) -> None:
     assert sample_device.evaluate(text) is True
 
 
 @pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
-def test_refuses(text: str) -> None:
+def test_an_invalid_expression_is_refused(text: str) -> None:
     assert isinstance(programs.compile_device(text), programs.CompileError)
 
 

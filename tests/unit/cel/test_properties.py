@@ -36,14 +36,14 @@ def test_equality_is_symmetric_and_the_opposite_of_inequality(left: object, righ
 
 @settings(deadline=None)
 @given(anything)
-def test_a_value_equals_itself_and_is_in_a_list_of_it(value: object) -> None:
+def test_a_value_equals_itself_and_is_in_a_list_of_that_value(value: object) -> None:
     assert equality.equal(value, value)
     assert equality.contains(value, (value,))
 
 
 @settings(deadline=None)
 @given(truths)
-def test_chains_answer_alike_in_any_order_unless_they_fail(terms: list[str]) -> None:
+def test_a_chain_of_booleans_has_the_same_value_in_either_order(terms: list[str]) -> None:
     for operator in (" && ", " || "):
         forwards, backwards = (sample_device.evaluate(operator.join(order)) for order in (terms, terms[::-1]))
         assert forwards == backwards
@@ -132,5 +132,5 @@ def test_no_sequence_of_tokens_makes_the_compiler_raise(tokens: list[str]) -> No
 
 @settings(deadline=None)
 @given(anything)
-def test_what_format_writes_has_no_raw_line_ends(value: object) -> None:
+def test_a_string_quoted_by_format_has_no_raw_line_ends(value: object) -> None:
     assert "\n" not in string_format.quoted(str(value))

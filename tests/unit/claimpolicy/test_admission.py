@@ -1,4 +1,4 @@
-"""Claims and templates at the door: what they get there, and which are refused."""
+"""Reviews of claims and templates: what they get, and which are refused."""
 
 from dataclasses import replace
 from typing import Any
@@ -81,7 +81,7 @@ def test_outside_of_all_policies_nothing_happens() -> None:
     assert validate(a_claim(exactly())) == ALLOWED
 
 
-def test_what_kube_scheduler_makes_is_left_alone() -> None:
+def test_a_claim_that_kube_scheduler_makes_is_left_alone() -> None:
     assert mutate(a_claim(exactly()), LABEL, username=SCHEDULER) == ALLOWED
     assert validate(a_claim(exactly(count=40)), username=SCHEDULER) == ALLOWED
 
@@ -119,7 +119,7 @@ def test_a_claim_that_no_allocator_can_serve_is_refused(make: Any) -> None:
     assert validate(make(exactly(count=32))) == ALLOWED
 
 
-def test_a_class_that_nobody_counts_is_refused_where_there_is_a_queue() -> None:
+def test_a_claim_for_an_unmetered_device_class_is_refused_where_there_is_a_queue() -> None:
     cluster = World().queue("team-a", default=True)
 
     assert denied(validate(a_claim(exactly(device_class="odd")), cluster=cluster)) == (
@@ -133,7 +133,7 @@ def test_a_class_that_nobody_counts_is_refused_where_there_is_a_queue() -> None:
     assert validate(a_claim(exactly(device_class="odd")), cluster=World().queue("team-a")) == ALLOWED
 
 
-def test_what_the_queue_can_never_hold_is_refused_with_numbers() -> None:
+def test_a_claim_for_more_than_its_queue_can_ever_have_is_refused_with_numbers() -> None:
     cluster = World().queue("team-a", default=True, quotas=QUOTAS)
 
     assert denied(validate(a_template(exactly(device_class=CLASS, count=9)), cluster=cluster)) == (
@@ -146,7 +146,7 @@ def test_what_the_queue_can_never_hold_is_refused_with_numbers() -> None:
     assert validate(a_claim(exactly(device_class=CLASS, count=8)), cluster=cluster) == ALLOWED
 
 
-def test_a_claim_that_another_queue_could_hold_is_let_in() -> None:
+def test_a_claim_that_another_queue_of_the_namespace_could_hold_is_allowed() -> None:
     more = [{"meter": "gpus", "nominal": "16"}]
     cluster = World().queue("small", default=True, quotas=QUOTAS).queue("large", quotas=more)
     nine, many = (a_claim(exactly(device_class=CLASS, count=count)) for count in (9, 17))
@@ -157,7 +157,7 @@ def test_a_claim_that_another_queue_could_hold_is_let_in() -> None:
     assert denied(validate(nine, cluster=cluster))[0] == DenyReason.NEVER_FITS
 
 
-def test_what_is_made_for_a_pod_was_judged_with_the_pod() -> None:
+def test_a_claim_made_from_a_template_by_its_controller_is_not_judged_again() -> None:
     cluster = World().queue("team-a", default=True, quotas=QUOTAS)
     made = a_claim(exactly(device_class=CLASS, count=9), annotations={POD_CLAIM: "gpu"})
 
@@ -215,7 +215,7 @@ def test_v1beta1_is_read_as_v1() -> None:
 RULE = {"cel": "request.exactly.count <= 8", "message": "at most 8 per claim", "action": "Deny"}
 
 
-def test_rules_are_asked_with_the_defaults_of_the_claim_and_by_whom() -> None:
+def test_claim_rules_read_the_defaulted_claim_and_its_user() -> None:
     mine = {**RULE, "cel": "user.username == 'bob' || 'root' in user.groups || user.uid == 'x' || 'k' in user.extra"}
 
     assert denied(validate(a_claim(exactly(count=9)), a_policy(rules=[RULE]))) == (

@@ -1,4 +1,4 @@
-"""Pods at the door with claims by annotation and with extended resources: what is stored, and what is judged."""
+"""Reviews of pods with claims by annotation and with extended resources: what is stored, and what is judged."""
 
 import json
 from dataclasses import replace
@@ -151,7 +151,7 @@ def test_a_pod_without_a_queue_is_converted_and_not_gated() -> None:
     assert verdict.denial is None
 
 
-def test_what_runs_on_a_node_already_is_left_as_it_is() -> None:
+def test_a_pod_with_a_node_name_is_not_converted() -> None:
     pod = asking(1, annotations={names.CLAIMS: "gpu=h100x8"}, nodeName="n")
 
     assert at_the_door(pod, CONVERTS, cluster=World())[0] == pod

@@ -59,7 +59,7 @@ def test_several_claims_for_containers_of_their_own() -> None:
     assert used(pod) == {"a": ["gpu", "nic", "disk"], "b": ["gpu", "nic"]}
 
 
-def test_what_the_pod_says_already_stays() -> None:
+def test_claims_that_a_pod_already_names_stay_as_they_are() -> None:
     said = [{"name": "gpu", "resourceClaimTemplateName": "h100x8"}, {"name": "x", "resourceClaimName": "shared"}]
     pod = a_pod("a", "b", resourceClaims=said)
     pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu", "request": "one"}]}
@@ -84,5 +84,5 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("text", "why"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_followed_is_refused(text: str, why: str) -> None:
+def test_a_claims_annotation_that_cannot_be_followed_is_refused(text: str, why: str) -> None:
     assert why in refused(a_pod("a", "b", resourceClaims=[{"name": "x", "resourceClaimName": "shared"}]), text)

@@ -89,7 +89,9 @@ GIVEN: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("entry", "written", "wanted"), GIVEN.values(), ids=GIVEN)
-def test_given(entry: dict[str, Any], written: dict[str, Any], wanted: dict[str, Any]) -> None:
+def test_a_request_gets_the_default_of_a_policy_entry(
+    entry: dict[str, Any], written: dict[str, Any], wanted: dict[str, Any]
+) -> None:
     assert asked(a_claim(exactly(**written)), defaults(entry)) == wanted
 
 
@@ -131,7 +133,7 @@ def test_the_first_entry_that_matches_wins_for_each_field() -> None:
     }
 
 
-def test_what_an_alias_stands_for_gets_the_defaults_of_both() -> None:
+def test_a_device_class_behind_an_alias_gets_the_defaults_of_alias_and_class() -> None:
     policy = defaults(
         {"deviceClasses": ["gpu"], "deviceClassName": "gpu.example.com", "selectors": [SELECTOR]},
         {"deviceClasses": ["gpu.example.com"], "tolerations": [TOLERATION]},
@@ -152,7 +154,7 @@ def test_aliases_that_lead_in_a_circle_stand_for_nothing() -> None:
     assert complete(a_claim(exactly(device_class="a")), policy).patch == ()
 
 
-def test_what_a_default_makes_true_is_given_too() -> None:
+def test_a_default_label_may_make_the_condition_of_another_default_true() -> None:
     policy = defaults(
         {"when": "claim.metadata.?labels[?'tier'].orValue('') == 'short'", "tolerations": [TOLERATION]},
         {"labels": {"tier": "short"}},
@@ -172,14 +174,14 @@ def test_labels_are_added_beside_those_that_are_there() -> None:
     assert [step["path"] for step in done.patch] == ["/metadata/labels/example.com~1tier"]
 
 
-def test_labels_for_a_class_are_for_claims_that_ask_for_it() -> None:
+def test_labels_for_a_device_class_go_to_claims_for_this_class_only() -> None:
     policy = defaults({"deviceClasses": ["nic"], "labels": {"net": "yes"}})
 
     assert complete(a_claim(exactly()), policy).patch == ()
     assert complete(a_claim(exactly(device_class="nic")), policy).obj["metadata"]["labels"] == {"net": "yes"}
 
 
-def test_a_configuration_of_one_entry_that_does_not_match_keeps_nothing_from_the_next() -> None:
+def test_a_default_configuration_that_does_not_match_leaves_the_driver_to_the_next_entry() -> None:
     policy = defaults({"deviceClasses": ["nic"], "config": [CONFIG]}, {"config": [CONFIG]})
 
     assert complete(a_claim(exactly()), policy).obj["spec"]["devices"]["config"] == [CONFIG]
@@ -197,7 +199,7 @@ def test_a_driver_is_configured_once_and_for_the_requests_that_match() -> None:
     assert own.patch == ()
 
 
-def test_one_entry_configures_the_drivers_that_are_not_configured_yet() -> None:
+def test_a_default_entry_configures_the_drivers_that_the_claim_does_not_configure() -> None:
     other = {"opaque": {"driver": "nic.example.com", "parameters": {}}}
     own = {"opaque": {"driver": "gpu.example.com", "parameters": {}}}
     policy = defaults({"config": [CONFIG, other]})
@@ -205,7 +207,7 @@ def test_one_entry_configures_the_drivers_that_are_not_configured_yet() -> None:
     assert complete(a_claim(exactly(), config=[own]), policy).obj["spec"]["devices"]["config"] == [own, other]
 
 
-def test_what_kubectl_noted_tells_whose_count_it_is() -> None:
+def test_a_count_of_one_is_kept_only_where_last_applied_shows_that_the_author_wrote_the_count() -> None:
     """The API server fills in 1 before it asks anybody."""
     filled = exactly(allocationMode="ExactCount", count=1)
     policy = defaults({"count": 4})
@@ -232,7 +234,7 @@ def test_a_condition_that_fails_gives_nothing_and_warns() -> None:
     )
 
 
-def test_conditions_share_one_budget() -> None:
+def test_default_conditions_share_a_cost_budget() -> None:
     dear = "lists.range(500).all(x, lists.range(500).all(y, x + y >= 0))"
 
     done = complete(a_claim(exactly()), defaults({"when": dear, "count": 4}))
@@ -291,7 +293,7 @@ def test_a_policy_may_name_its_values() -> None:
     ],
     ids=str,
 )
-def test_what_is_no_claim_is_left_to_the_api_server(spec: dict[str, Any]) -> None:
+def test_an_object_that_is_no_claim_is_left_to_the_api_server(spec: dict[str, Any]) -> None:
     policy = defaults({"deviceClasses": ["gpu"], "selectors": [SELECTOR], "config": [CONFIG], "when": "true"})
 
     assert complete({**a_claim(), "spec": spec}, policy).patch == ()
@@ -322,7 +324,7 @@ FLAWS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("entry", "message"), FLAWS.values(), ids=FLAWS)
-def test_flaws(entry: dict[str, Any], message: str) -> None:
+def test_an_invalid_default_of_a_policy_is_a_problem(entry: dict[str, Any], message: str) -> None:
     problems = match.compile_policy(defaults(entry)).problems
 
     assert message in "\n".join(map(str, problems))

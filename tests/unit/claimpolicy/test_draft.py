@@ -22,11 +22,11 @@ FOUND: dict[str, tuple[JsonPath, Any]] = {
 
 
 @pytest.mark.parametrize(("way", "value"), FOUND.values(), ids=FOUND)
-def test_found(way: JsonPath, value: Any) -> None:
+def test_a_value_is_found_at_a_path_of_a_document(way: JsonPath, value: Any) -> None:
     assert draft.value_at(OBJECT, *way) == value
 
 
-def test_what_was_put_is_found_and_what_was_sent_is_not_changed() -> None:
+def test_a_draft_holds_the_values_put_and_leaves_the_sent_object_unchanged() -> None:
     made = Draft(OBJECT)
 
     made.put(("list", 0, "y"), 2)
@@ -38,7 +38,7 @@ def test_what_was_put_is_found_and_what_was_sent_is_not_changed() -> None:
     assert OBJECT == {"list": [{"x": 1}, None], "text": "abc", "object": {"0": "zero"}}
 
 
-def test_what_was_dropped_is_gone_from_its_object_alone() -> None:
+def test_a_field_dropped_from_a_draft_is_removed_from_its_object_only() -> None:
     made = Draft(OBJECT)
 
     made.drop(("list", 0, "x"))

@@ -121,7 +121,7 @@ def test_none_of_a_resource_needs_no_claim() -> None:
 
 
 @pytest.mark.parametrize("amount", ["1.5", "many", -1, True])
-def test_what_is_no_number_of_devices_is_left_to_the_api_server(amount: Any) -> None:
+def test_an_extended_resource_amount_that_is_no_count_is_left_to_the_api_server(amount: Any) -> None:
     pod = a_pod(a_container("main", nvidia_com__gpu=amount))
 
     assert converted(pod) == pod
@@ -155,11 +155,11 @@ def test_the_name_of_the_template_is_short_and_legal(resource: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "p:r", "p:r=0", "p:r=1+", "p:r=9999", "p:r=1=2"])
-def test_what_is_not_written_by_muster_says_nothing(text: str) -> None:
+def test_a_conversion_annotation_that_muster_did_not_write_is_ignored(text: str) -> None:
     assert extended_resources.recipes({names.CONVERTED: text}) == ()
 
 
-def test_a_recipe_is_read_as_it_is_written() -> None:
+def test_a_conversion_recipe_survives_a_round_trip() -> None:
     found = (Recipe(policy="p.q-r", resource=GPU, counts=(1, 32)), Recipe(policy="p", resource=NIC, counts=(2,)))
 
     assert extended_resources.recipes({names.CONVERTED: ",".join(map(str, found))}) == found

@@ -31,7 +31,7 @@ def test_a_policy_chooses_namespaces_by_label() -> None:
     assert chosen(vision, speech) == ["vision"]
 
 
-def test_a_policy_of_queues_is_for_no_claim_without_one() -> None:
+def test_a_policy_for_queues_does_not_apply_to_a_claim_without_a_queue() -> None:
     policy = a_policy("p", queues=["q"])
 
     assert chosen(policy) == []
@@ -39,7 +39,7 @@ def test_a_policy_of_queues_is_for_no_claim_without_one() -> None:
     assert chosen(policy, queue="q") == ["p"]
 
 
-def test_a_policy_with_a_flaw_is_not_applied_in_part() -> None:
+def test_a_claim_policy_with_a_problem_is_not_applied_in_part() -> None:
     broken = a_policy("broken", rules=[*RULES, {"cel": "x.", "message": "no CEL"}], defaults=[{"labels": {"a": "b"}}])
 
     found = Policies.build({"broken": broken}, NAMESPACES)

@@ -1,4 +1,4 @@
-"""Rules at the door for pods: the claims and templates that a pod refers to, by what is known of them."""
+"""Rules in the review of a pod: the claims and templates that a pod refers to, by what is known of them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -66,24 +66,24 @@ def said(ruling: Ruling) -> list[str]:
 
 
 @pytest.mark.parametrize(("used", "label"), [(ONE, "ResourceClaimTemplate one"), (SHARED, "ResourceClaim shared")])
-def test_what_a_pod_refers_to_is_judged(used: PodClaim, label: str) -> None:
+def test_the_claims_and_templates_of_a_pod_are_judged(used: PodClaim, label: str) -> None:
     found = judged(of("request.exactly.count <= 8"), snapshot(template(), claim()), used)
 
     assert said(found) == [f"ClaimPolicy house: {label}, request gpu: not request.exactly.count <= 8"]
 
 
-def test_a_template_that_is_used_twice_is_told_once() -> None:
+def test_a_claim_template_used_twice_by_a_pod_is_reported_once() -> None:
     found = judged(of("false"), snapshot(template()), ONE, PodClaim(name="more", template="one"))
 
     assert len(found.findings) == 1
 
 
-def test_what_is_not_there_yet_is_not_judged() -> None:
+def test_a_claim_that_does_not_exist_yet_is_not_judged_with_its_pod() -> None:
     assert judged(of("false"), snapshot(), ONE, SHARED).findings == ()
 
 
 @pytest.mark.parametrize(("used", "label"), [(ONE, "ResourceClaimTemplate one"), (SHARED, "ResourceClaim shared")])
-def test_what_a_rule_would_read_beside_the_pod_must_be_there(used: PodClaim, label: str) -> None:
+def test_a_pod_is_refused_while_a_claim_that_a_pod_rule_reads_does_not_exist(used: PodClaim, label: str) -> None:
     """Made after the pod it would never be asked about together with it."""
     known = of("pod.metadata.name != 'x'", "user.username != 'x'", "request.exactly.count < 2")
 
@@ -150,7 +150,7 @@ def test_policies_of_other_queues_are_not_asked() -> None:
     assert judged(of("false", queues=["research"]), snapshot(template()), ONE).findings
 
 
-def test_another_template_of_the_same_name_is_judged_anew() -> None:
+def test_a_claim_template_created_again_under_its_name_is_judged_again() -> None:
     rulings, known, before = Rulings(), of("request.exactly.count <= 8"), template()
     few = replace(before.spec.requests[0].alternatives[0], count=1)
     after = replace(before, spec=claims.ClaimSpec(requests=(claims.Request(name="gpu", alternatives=(few,)),)))
@@ -160,14 +160,14 @@ def test_another_template_of_the_same_name_is_judged_anew() -> None:
     assert not judged(known, snapshot(after), ONE, rulings=rulings).findings
 
 
-def test_other_policies_are_asked_anew() -> None:
+def test_a_pod_is_judged_again_by_changed_policies() -> None:
     rulings, view = Rulings(), snapshot(template())
 
     assert not judged(of("true"), view, ONE, rulings=rulings).findings
     assert judged(of("false"), view, ONE, rulings=rulings).findings
 
 
-def test_the_pod_is_read_only_where_a_rule_reads_it() -> None:
+def test_a_pod_is_decoded_only_for_rules_that_read_the_pod() -> None:
     asked: list[int] = []
 
     def pod() -> Any:
@@ -212,7 +212,7 @@ SPECS: dict[str, Sequence[Any]] = {
 
 
 @pytest.mark.parametrize("requests", SPECS.values(), ids=SPECS)
-def test_a_spec_is_written_as_it_was_read(requests: Sequence[Any]) -> None:
+def test_a_claim_spec_survives_a_round_trip(requests: Sequence[Any]) -> None:
     spec = {
         "devices": {
             "requests": list(requests),
@@ -230,7 +230,7 @@ def test_a_spec_is_written_as_it_was_read(requests: Sequence[Any]) -> None:
     }
 
 
-def test_claims_that_are_remembered_together_are_judged_anew_when_one_of_them_is_another() -> None:
+def test_cached_rulings_of_a_pod_are_judged_again_when_a_claim_changes() -> None:
     known, rulings = of("request.exactly.count <= 8"), Rulings()
     before, after = snapshot(template(), claim()), snapshot(template(), replace(claim(), spec=NONE.spec))
     both = (ONE, SHARED)
@@ -243,7 +243,7 @@ def test_claims_that_are_remembered_together_are_judged_anew_when_one_of_them_is
     assert len(judged(known, after, *both, rulings=rulings).findings) == 1
 
 
-def test_a_claim_for_which_nothing_was_left_to_spend_is_judged_anew() -> None:
+def test_a_ruling_cut_short_by_the_cost_budget_is_not_cached() -> None:
     """Each claim costs more than half of what the claims of one pod may."""
     known, rulings = of("lists.range(250).all(x, lists.range(250).all(y, x + y >= 0))"), Rulings()
     view = snapshot(template(), claim())

@@ -1,4 +1,4 @@
-"""Pods at the door as the API server sends them: what rules see of them, and what the answer carries."""
+"""Reviews of pods as the API server sends them: what rules see of them, and what the answer carries."""
 
 import json
 from dataclasses import replace

@@ -63,7 +63,7 @@ ALLOWED = {
 
 
 @pytest.mark.parametrize(("cel", "request_"), ALLOWED.values(), ids=ALLOWED)
-def test_allows(cel: str, request_: Mapping[str, Any]) -> None:
+def test_a_rule_that_holds_allows_the_claim(cel: str, request_: Mapping[str, Any]) -> None:
     assert judged(cel, request_) == claimpolicy_rules.NO_FINDINGS
 
 
@@ -81,7 +81,7 @@ def test_denies_with_policy_request_and_message() -> None:
     }
 
 
-def test_a_rule_of_its_own_reason_says_it() -> None:
+def test_a_denial_carries_the_reason_of_its_rule() -> None:
     strict = book(rule("request.exactly.count <= 8", "one node has 8", reason="MoreThanOneNode"))
 
     denial = claimpolicy_rules.judge([strict], [subject(claim(asked(count=9)))]).denial
@@ -91,7 +91,7 @@ def test_a_rule_of_its_own_reason_says_it() -> None:
     assert denial.details["cause"] == "MoreThanOneNode"
 
 
-def test_requests_that_break_a_rule_alike_are_told_at_once() -> None:
+def test_requests_that_break_the_same_rule_share_a_finding() -> None:
     found = judged("request.exactly.count <= 8", asked("a", count=9), asked("b"), asked("c", count=10))
 
     assert [str(finding) for finding in found.findings] == ["ClaimPolicy house: requests a, c: not so"]
@@ -109,7 +109,7 @@ def test_flat_requests_of_v1beta1_are_judged_alike() -> None:
     assert judged("request.exactly.count <= 8", {"name": "gpu", "deviceClassName": "g", "count": 9}).denial is not None
 
 
-def test_every_rule_that_denies_is_told() -> None:
+def test_a_denial_lists_every_rule_that_denies() -> None:
     strict = book(rule("request.exactly.count <= 8", "too many"), rule("request.name != 'gpu'", "bad name"))
     other = book(rule("queue != 'research'", "closed"), policy="other")
 
@@ -174,7 +174,7 @@ MESSAGES = {
 
 
 @pytest.mark.parametrize(("expression", "message"), MESSAGES.values(), ids=MESSAGES)
-def test_message_expressions(expression: str, message: str) -> None:
+def test_the_message_expression_of_a_rule_makes_its_message(expression: str, message: str) -> None:
     strict = book(rule("request.exactly.count <= 8", message_expression=expression))
 
     (found,) = claimpolicy_rules.judge([strict], [subject(claim(asked(count=9)))]).findings
@@ -182,7 +182,7 @@ def test_message_expressions(expression: str, message: str) -> None:
     assert found.message == message
 
 
-def test_variables_read_those_before_them_and_the_request() -> None:
+def test_a_policy_variable_reads_earlier_variables_and_the_request() -> None:
     variables = (
         Variable(name="team", expression="namespaceObject.metadata.labels.team"),
         Variable(name="most", expression="variables.team == 'vision' ? 8 : 2"),
@@ -201,7 +201,7 @@ def test_a_variable_that_nobody_reads_is_not_computed() -> None:
     assert claimpolicy_rules.judge([strict], [subject(claim(asked()))]) == claimpolicy_rules.NO_FINDINGS
 
 
-def test_a_variable_that_fails_fails_the_rules_that_read_it() -> None:
+def test_a_policy_variable_that_fails_makes_the_rules_that_read_the_variable_fail() -> None:
     variables = [Variable(name="team", expression="claim.metadata.labels.team")]
     strict = book(rule("variables.team == 'a' || true"), rule("variables.team == 'a'"), variables=variables)
 
@@ -219,7 +219,7 @@ NEEDING = {
 
 
 @pytest.mark.parametrize(("cel", "there", "away"), NEEDING.values(), ids=NEEDING)
-def test_a_rule_is_asked_only_where_what_it_reads_is_there(cel: str, there: Any, away: Any) -> None:
+def test_a_rule_is_evaluated_only_where_the_objects_that_the_rule_reads_exist(cel: str, there: Any, away: Any) -> None:
     assert judged(cel, asked(), **there).denial is not None
     assert judged(cel, asked(), **away) == claimpolicy_rules.NO_FINDINGS
 
@@ -236,7 +236,7 @@ def test_a_loop_over_something_called_pod_needs_no_pod() -> None:
     assert judged("['a'].all(pod, pod == 'b')", asked()).denial is not None
 
 
-def test_what_a_pod_refers_to_is_named() -> None:
+def test_a_finding_names_the_claim_template_of_the_pod() -> None:
     made = cel_subject.claim_from_template({"namespace": "vision"}, {"spec": claim(asked(count=9))["spec"]})
 
     found = claimpolicy_rules.judge(
@@ -291,13 +291,13 @@ FLAWS = {
 
 
 @pytest.mark.parametrize(("wrong", "problem"), FLAWS.values(), ids=FLAWS)
-def test_flaws_name_rule_line_and_column(wrong: Rule, problem: str) -> None:
+def test_a_problem_of_a_rule_names_rule_line_and_column(wrong: Rule, problem: str) -> None:
     _, problems = claimpolicy_rules.compile_rules("house", (), [rule("true"), wrong])
 
     assert [str(found) for found in problems] == [problem]
 
 
-def test_a_variable_cannot_read_one_after_it() -> None:
+def test_a_policy_variable_cannot_read_a_later_variable() -> None:
     variables = [Variable(name="a", expression="variables.b"), Variable(name="b", expression="1")]
 
     _, problems = claimpolicy_rules.compile_rules("house", variables, ())
@@ -315,7 +315,7 @@ def test_a_field_that_no_type_has_is_doubted_but_taken() -> None:
     ]
 
 
-def test_what_nests_too_deeply_is_refused_by_name() -> None:
+def test_a_claim_nested_too_deeply_is_refused_by_name() -> None:
     parameters: Any = {}
     for _ in range(2_000):
         parameters = [parameters]

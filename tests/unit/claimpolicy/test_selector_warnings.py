@@ -27,7 +27,7 @@ def said(*texts: str, driver: str = "true", device_class: str = "gpu") -> list[s
     return list(found[: len(found) // 2])
 
 
-def test_a_look_up_without_a_guard_is_told_with_the_corrected_text() -> None:
+def test_an_unguarded_attribute_lookup_is_reported_with_the_corrected_selector() -> None:
     assert said(MODEL) == [
         (
             "muster: request gpu, selectors[0], line 1, column 37: a look-up without a guard keeps the pod from being"
@@ -55,7 +55,7 @@ def test_nothing_is_said_of(texts: list[str], driver: str, device_class: str) ->
     assert said(*texts, driver=driver, device_class=device_class) == []
 
 
-def test_a_test_that_is_always_true_is_told() -> None:
+def test_a_selector_test_that_is_always_true_is_reported() -> None:
     (warning,) = said(f"{DRIVER} && has(device.attributes.model)")
 
     assert warning.endswith("a domain that is not there reads as an empty one; write 'model' in device.attributes")

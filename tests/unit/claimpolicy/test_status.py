@@ -76,14 +76,16 @@ ALONE: dict[str, tuple[dict[str, Any], ConditionStatus, str, str]] = {
 
 
 @pytest.mark.parametrize(("spec", "status", "reason", "message"), ALONE.values(), ids=ALONE)
-def test_alone(spec: dict[str, Any], status: ConditionStatus, reason: str, message: str) -> None:
+def test_the_condition_of_a_claim_policy_follows_from_its_own_spec(
+    spec: dict[str, Any], status: ConditionStatus, reason: str, message: str
+) -> None:
     (found,) = said(a_policy(**spec)).values()
 
     assert found[:2] == (status, reason)
     assert found[2].endswith(message)
 
 
-def test_one_that_cannot_be_read() -> None:
+def test_a_claim_policy_that_cannot_be_read_has_condition_malformed() -> None:
     assert said(p="is a string, an integer is expected") == {
         "p": (
             ConditionStatus.FALSE,

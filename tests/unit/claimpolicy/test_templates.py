@@ -82,7 +82,7 @@ def test_a_template_is_missing_in_every_namespace_that_is_selected() -> None:
     assert keys(planned(found, excluded=["b"]).missing) == ["a/h100x8"]
 
 
-def test_a_policy_of_queues_is_for_namespaces_to_which_one_of_them_is_open() -> None:
+def test_a_policy_for_queues_makes_templates_in_namespaces_to_which_its_queue_is_open() -> None:
     queue = queues.decode(
         {"metadata": {"name": "q"}, "spec": {"namespaceSelector": {"matchLabels": {"team": "vision"}}}}
     )
@@ -92,13 +92,13 @@ def test_a_policy_of_queues_is_for_namespaces_to_which_one_of_them_is_open() -> 
     assert planned(a_cluster(*found)).missing == ()
 
 
-def test_what_stands_as_it_was_written_stays() -> None:
+def test_a_claim_template_that_is_as_wanted_stays() -> None:
     policy = a_policy()
 
     assert planned(a_cluster(policy, a_namespace("a"), stored(wanted(policy)))) == Plan()
 
 
-def test_another_spec_is_made_anew_in_the_place_of_the_old_one() -> None:
+def test_a_claim_template_with_an_outdated_spec_is_replaced() -> None:
     queue_state = stored(wanted(a_policy()))
     changed = a_policy(template=OTHER)
 
@@ -109,14 +109,14 @@ def test_another_spec_is_made_anew_in_the_place_of_the_old_one() -> None:
     assert planned(a_cluster(changed, a_namespace("a"), going)) == Plan()
 
 
-def test_what_a_policy_does_not_list_any_more_is_surplus() -> None:
+def test_a_claim_template_that_its_policy_no_longer_lists_is_surplus() -> None:
     queue_state = stored(wanted(a_policy()))
 
     for policy, namespace in ((a_policy(templates=[]), "vision"), (a_policy(), "speech")):
         assert planned(a_cluster(policy, a_namespace("a", namespace), queue_state)) == Plan(surplus=(queue_state,))
 
 
-def test_a_policy_with_a_flaw_leaves_its_templates_as_they_are() -> None:
+def test_a_claim_policy_with_a_problem_leaves_its_templates_as_they_are() -> None:
     """Pods would wait for what was there a moment ago."""
     queue_state = stored(wanted(a_policy()))
     flawed = a_policy(templates=[], rules=[{"cel": "x.", "message": "no CEL"}])
@@ -148,14 +148,14 @@ def test_templates_of_others_are_never_touched() -> None:
     }
 
 
-def test_one_that_cannot_be_read_is_somebody_elses() -> None:
+def test_a_claim_template_that_cannot_be_read_counts_as_that_of_others() -> None:
     error = MalformedObjectError("ResourceClaimTemplate", "a/h100x8", (Problem(".", "is odd"),))
     found = a_cluster(a_policy(), a_namespace("a"), malformed={("ResourceClaimTemplate", "a/h100x8"): error})
 
     assert keys(planned(found).conflicting) == ["a/h100x8"]
 
 
-def test_the_first_policy_wins_and_the_other_is_told() -> None:
+def test_of_two_policies_for_a_template_the_first_wins_and_the_other_reports_the_conflict() -> None:
     first, second = a_policy("first", order=1), a_policy("second", order=2, template=OTHER)
     found = a_cluster(first, second, *map(a_namespace, "abcde"))
 
@@ -169,7 +169,7 @@ def test_the_first_policy_wins_and_the_other_is_told() -> None:
     assert (wanted(first), queue_state) in planned(a_cluster(first, second, a_namespace("a"), queue_state)).outdated
 
 
-def test_what_the_api_server_refuses_is_told() -> None:
+def test_a_claim_template_that_the_api_server_refuses_is_reported() -> None:
     policy = a_policy()
 
     assert templates.problem_messages(Plan(), [(wanted(policy), "{no}")]) == {
@@ -212,7 +212,7 @@ def test_a_recipe_counts_only_where_its_policy_says_so_and_the_pod_refers_to_its
     assert planned(a_cluster(a_policy(**CONVERTS), a_namespace("a"), **other)) == Plan()
 
 
-def test_the_template_of_converted_pods_is_idle_when_they_are_gone() -> None:
+def test_the_template_of_converted_pods_is_idle_when_the_pods_are_gone() -> None:
     policy = a_policy(**CONVERTS)
     (one,) = planned(a_cluster(policy, a_namespace("a"), **a_converted_pod())).missing
     queue_state = stored(one)
@@ -223,7 +223,7 @@ def test_the_template_of_converted_pods_is_idle_when_they_are_gone() -> None:
     assert planned(a_cluster(unconverted, a_namespace("a"), queue_state, **a_converted_pod())) == Plan()
 
 
-def test_the_label_holds_names_that_are_too_long_for_it() -> None:
+def test_a_policy_name_too_long_for_the_template_label_is_shortened() -> None:
     just, long = "x" * templates.LONGEST_LABEL, "x" * 100
     policy = a_policy(long)
 

@@ -6,15 +6,15 @@ from datetime import timedelta
 import pytest
 
 from admission.cli.simulate import charts
-from admission.simulation.replay.player import Moment, Play, Policy
+from admission.simulation.replay.player import Policy, ReplayResult, Sample
 
 
-def play(*moments: tuple[float, int]) -> Play:
-    made = tuple(Moment(timedelta(hours=at), Counter(), waiting) for at, waiting in moments)
-    return Play(policy=Policy.MUSTER, jobs=(), moments=made, devices=Counter())
+def play(*moments: tuple[float, int]) -> ReplayResult:
+    made = tuple(Sample(timedelta(hours=at), Counter(), waiting) for at, waiting in moments)
+    return ReplayResult(policy=Policy.MUSTER, jobs=(), samples=made, devices=Counter())
 
 
-def waiting(found: Play) -> list[tuple[float, float]]:
+def waiting(found: ReplayResult) -> list[tuple[float, float]]:
     return charts.points(found, lambda moment: moment.waiting)
 
 
@@ -29,6 +29,6 @@ def test_each_point_is_the_mean_of_its_time() -> None:
     assert sum(value for _, value in found) / len(found) == pytest.approx(4 * half + 8 * (1 - half))
 
 
-def test_a_trace_of_one_moment_has_one_point() -> None:
+def test_a_chart_of_a_trace_without_duration_has_a_single_point() -> None:
     assert waiting(play((2, 3))) == [(2.0, 3)]
     assert waiting(play()) == []

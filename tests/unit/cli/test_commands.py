@@ -71,7 +71,7 @@ def test_every_ledger_command_has_examples(run: Run, command: str) -> None:
     assert f"muster ledger {command}" in run("ledger", command, "--help").output
 
 
-def test_the_version_is_told(run: Run) -> None:
+def test_the_version_option_prints_the_version(run: Run) -> None:
     assert run("--version").output.startswith("muster ")
 
 
@@ -149,7 +149,7 @@ def test_the_json_of_simulate_has_the_documented_fields(run: Run, hardware: str)
     }
 
 
-def test_tables_are_plain_text_in_columns_where_nobody_looks(run: Run, hardware: str) -> None:
+def test_tables_are_plain_text_in_columns_without_a_terminal(run: Run, hardware: str) -> None:
     text = run("simulate", hardware, str(MANIFESTS)).stdout
 
     assert "\x1b" not in text
@@ -174,7 +174,7 @@ def test_bad_input_ends_with_2_and_a_sentence(muster: Muster, words: list[str], 
     assert "Traceback" not in done.stderr
 
 
-def test_a_flaw_is_told_with_file_line_and_field(muster: Muster, tmp_path: Path) -> None:
+def test_a_problem_of_a_manifest_is_reported_with_file_line_and_field(muster: Muster, tmp_path: Path) -> None:
     path = tmp_path / "queue.yaml"
     path.write_text(
         "apiVersion: muster.dev/v1alpha1\nkind: Queue\nmetadata:\n  name: q\n"
@@ -186,7 +186,9 @@ def test_a_flaw_is_told_with_file_line_and_field(muster: Muster, tmp_path: Path)
     assert done.stderr.startswith(f"error: {path}:8: Queue q: spec.quotas[0].nominal: 'many' is not a")
 
 
-def test_a_claim_that_no_cluster_would_keep_is_told_with_line_field_and_mend(muster: Muster, tmp_path: Path) -> None:
+def test_a_claim_that_no_cluster_would_accept_is_reported_with_line_field_and_remedy(
+    muster: Muster, tmp_path: Path
+) -> None:
     path = tmp_path / "claim.yaml"
     path.write_text(
         "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata:\n  name: c\n"
@@ -269,7 +271,7 @@ def test_settings_that_are_wrong_are_named(muster: Muster, tmp_path: Path) -> No
 
 
 @pytest.mark.enable_socket
-def test_serve_without_an_api_server_says_what_it_tried_and_ends_with_1(
+def test_serve_without_an_api_server_names_the_address_and_exits_with_1(
     muster: Muster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
@@ -296,7 +298,7 @@ def test_serve_without_an_api_server_says_what_it_tried_and_ends_with_1(
     assert [(line["log_level"], line["failed"]) for line in told] == [("warning", 1), ("warning", 2)]
 
 
-def test_simulate_tries_a_policy_before_it_bites(run: Run, hardware: str, tmp_path: Path) -> None:
+def test_simulate_applies_a_claim_policy_given_on_the_command_line(run: Run, hardware: str, tmp_path: Path) -> None:
     rule = "{cel: request.exactly.count < 1, message: nobody gets anything}"
     tried = tmp_path / "policy.yaml"
     tried.write_text(

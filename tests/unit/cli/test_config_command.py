@@ -42,7 +42,9 @@ def test_every_setting_is_shown_with_its_origin(muster: Muster, config: Path, mo
     assert PASSWORD not in done.stdout
 
 
-def test_json_tells_the_same(muster: Muster, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_show_prints_the_changed_settings_as_json(
+    muster: Muster, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MUSTER_LEDGER_URL", f"postgresql://muster:{PASSWORD}@db/muster")
 
     done = muster("config", "show", "--config", str(config), "--changed", "--format", "json")
@@ -76,7 +78,7 @@ def test_wrong_settings_end_with_2(muster: Muster) -> None:
     assert "--set: controler.steps: there is no such setting; did you mean controller.steps?" in done.stderr
 
 
-def test_a_set_without_a_value_is_told_how_it_is_written(muster: Muster) -> None:
+def test_a_set_option_without_a_value_is_refused_with_its_syntax(muster: Muster) -> None:
     done = muster("config", "show", "--set", "controller.steps")
 
     assert done.returncode == 2
@@ -113,7 +115,7 @@ async def test_a_file_that_changes_is_read_again(config: Path) -> None:
     assert any("settings have changed 9" in line or "9 settings have changed" in line for line in told), told
 
 
-async def test_what_needs_a_restart_is_told_once(config: Path) -> None:
+async def test_a_setting_that_needs_a_restart_is_logged_once(config: Path) -> None:
     def change(text: str) -> Callable[[], None]:
         return lambda: replace(config, text)
 
@@ -125,7 +127,7 @@ async def test_what_needs_a_restart_is_told_once(config: Path) -> None:
     assert "webhook.port" in waiting[0]
 
 
-async def test_a_mistake_changes_nothing_and_is_told(config: Path) -> None:
+async def test_a_mistake_in_a_reloaded_file_changes_no_setting_and_is_logged(config: Path) -> None:
     live, [told] = await followed(config, lambda: replace(config, "[controller]\nstepps = 9\n"))
 
     assert live.now.controller.steps == 7

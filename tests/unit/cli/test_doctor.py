@@ -15,7 +15,7 @@ import pytest
 
 from admission.cli.cluster_options import Cluster
 from admission.cli.doctor import checks, command, permissions
-from admission.cli.doctor.checks import Exam
+from admission.cli.doctor.checks import CheckInputs
 from admission.cli.doctor.findings import Finding, Verdict
 from admission.kube.client.connection import Connection
 from admission.kube.client.credentials import ClusterSelection
@@ -75,7 +75,7 @@ async def examined(api: FakeApi, kubeconfig: Callable[[str], Path]) -> AsyncIter
 
         async def make(check: str, **changes: Any) -> list[Finding]:
             settings = replaced(Settings(), {name.replace("__", "."): value for name, value in changes.items()})
-            return await checks.CHECKS[check](Exam(cluster=Cluster(connection), settings=settings))
+            return await checks.CHECKS[check](CheckInputs(cluster=Cluster(connection), settings=settings))
 
         yield make
 
@@ -212,7 +212,7 @@ SEEN: dict[str, tuple[str, Callable[[FakeApi], None], dict[str, Any], Verdict, s
 
 
 @pytest.mark.parametrize(("check", "prepare", "changes", "verdict", "said"), SEEN.values(), ids=SEEN)
-async def test_what_is_seen(  # noqa: PLR0917 - a row of the table
+async def test_a_doctor_check_gives_the_expected_verdict(  # noqa: PLR0917 - a row of the table
     api: FakeApi,
     examined: Callable[..., Any],
     check: str,
@@ -286,7 +286,7 @@ async def test_a_ledger_that_is_up_to_date_is_fine(tmp_path: Path) -> None:
     assert (await ledger(url)).verdict is Verdict.OK
 
 
-async def test_a_ledger_of_an_earlier_muster_is_told_with_its_mend(tmp_path: Path) -> None:
+async def test_a_ledger_of_an_earlier_muster_is_a_finding_with_its_remedy(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/ledger.db"
     await migrations.migrate(url, revision=(await migrations.known_revisions())[0])
 
@@ -301,14 +301,14 @@ async def test_a_ledger_elsewhere_is_not_looked_for_here(tmp_path: Path) -> None
     assert (await ledger("sqlite:///x", roles=("webhook",))).verdict is Verdict.SKIPPED
 
 
-async def test_a_database_that_does_not_answer_is_told_without_its_password() -> None:
+async def test_a_database_that_does_not_answer_is_a_finding_without_its_password() -> None:
     found = await ledger("postgresql://muster:hush@127.0.0.1:1/muster")
 
     assert found.verdict is Verdict.FAILED
     assert "hush" not in found.message
 
 
-def test_a_cluster_that_does_not_answer_is_one_finding(
+def test_a_cluster_that_does_not_answer_is_a_single_finding(
     muster: Muster, kubeconfig: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "RETRY_POLICY", QUICK)

@@ -47,7 +47,7 @@ def run(*words: str) -> str:
 
 
 @pytest.mark.usefixtures("lifted")
-def test_what_stands_is_listed() -> None:
+def test_the_fences_of_the_cluster_are_listed() -> None:
     assert json.loads(run("list", "--format", "json")) == {
         "fences": [{"driver": GPU, "since": "2026-11-21T12:00:00Z"}],
         "policies": ["muster-fence"],

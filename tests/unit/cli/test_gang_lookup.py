@@ -52,11 +52,11 @@ class Served(cluster_options.Cluster):
         gang = {"metadata": {"name": name, "namespace": SPACE}, "spec": spec, "status": {"phase": "Pending"}}
         self.gangs.append(gang)
 
-    async def every(self, kind: Kind, namespace: str = "") -> list[Json]:
+    async def list_objects(self, kind: Kind, namespace: str = "") -> list[Json]:
         assert (kind, namespace) == (watched_resources.GANGS, SPACE)
         return self.gangs
 
-    async def one(self, kind: Kind, name: str, namespace: str = "") -> Json | None:
+    async def get_object(self, kind: Kind, name: str, namespace: str = "") -> Json | None:
         assert namespace == SPACE
         if str(kind) == self.forbidden:
             raise ForbiddenError(f"may not get {kind}")
@@ -144,7 +144,7 @@ def a_pod(name: str, labels: dict[str, str]) -> Manifest:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": {}}
 
 
-def test_what_is_left_in_a_manifest_of_a_system_that_is_not_there_means_nothing() -> None:
+def test_annotations_of_a_system_that_is_not_installed_form_no_gang() -> None:
     cluster = Served()
     pod = cluster.put(a_pod("alone", {"scheduling.x-k8s.io/pod-group": "pair"}))
     with pytest.raises(FixError, match="is Muster running"):

@@ -7,7 +7,7 @@ from tests.unit.cli.conftest import Muster
 IMAGE = "registry.example.org/batch/muster@sha256:" + "a" * 64
 
 
-def test_what_differs_from_place_to_place_is_put_in(muster: Muster) -> None:
+def test_install_puts_site_specific_values_into_the_manifests(muster: Muster) -> None:
     done = muster("install", "--print", "--image", IMAGE, "--namespace", "batch", "--ledger-secret", "books")
 
     assert done.returncode == 0
@@ -18,7 +18,7 @@ def test_what_differs_from_place_to_place_is_put_in(muster: Muster) -> None:
         assert usual not in done.stdout
 
 
-def test_what_watches_it_is_printed_if_asked_for(muster: Muster) -> None:
+def test_the_prometheus_rules_are_printed_with_the_monitoring_option(muster: Muster) -> None:
     words = ("install", "--print", "--image", IMAGE)
 
     assert "kind: PrometheusRule" not in muster(*words).stdout
@@ -38,7 +38,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("words", "said"), WRONG.values(), ids=WRONG)
-def test_what_cannot_be_meant_is_refused(muster: Muster, words: tuple[str, ...], said: str) -> None:
+def test_install_refuses_contradictory_options(muster: Muster, words: tuple[str, ...], said: str) -> None:
     done = muster("install", *words)
 
     assert done.returncode == 2

@@ -55,7 +55,7 @@ def test_lines_name_file_line_object_field_and_correction(muster: Muster, trap: 
     assert last == "1 objects, 0 errors, 1 warnings"
 
 
-def test_json(muster: Muster, trap: str) -> None:
+def test_lint_writes_remarks_as_json(muster: Muster, trap: str) -> None:
     answer: Any = json.loads(muster("lint", trap, "--format", "json").stdout)
 
     (remark,) = answer["remarks"]
@@ -72,7 +72,7 @@ def test_json(muster: Muster, trap: str) -> None:
     assert answer["summary"] == {"objects": 1, "errors": 0, "warnings": 1}
 
 
-def test_sarif(muster: Muster, trap: str) -> None:
+def test_lint_writes_remarks_as_sarif(muster: Muster, trap: str) -> None:
     answer: Any = json.loads(muster("lint", trap, "--format", "sarif").stdout)
 
     (run,) = answer["runs"]
@@ -97,7 +97,7 @@ def test_errors_end_with_4(muster: Muster, tmp_path: Path) -> None:
     assert ended.stdout.splitlines()[0].endswith("[Refused]")
 
 
-def test_what_is_no_manifest_ends_with_2(muster: Muster, tmp_path: Path) -> None:
+def test_lint_of_a_file_that_is_no_manifest_exits_with_2(muster: Muster, tmp_path: Path) -> None:
     path = tmp_path / "claim.yaml"
     path.write_text("kind: [")
 
@@ -107,7 +107,7 @@ def test_what_is_no_manifest_ends_with_2(muster: Muster, tmp_path: Path) -> None
     assert "is not YAML" in ended.stderr
 
 
-def test_help_has_examples(muster: Muster) -> None:
+def test_the_help_of_lint_has_examples(muster: Muster) -> None:
     ended = muster("lint", "--help")
 
     assert "Exit codes" in ended.stdout

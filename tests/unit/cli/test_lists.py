@@ -39,7 +39,7 @@ GANGS = [gang("second", "Pending", 2), gang("over", "Finished"), gang("first", "
 def answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answer every question from the objects above."""
 
-    async def every(_self: object, kind: Any, _namespace: str = "") -> list[Any]:
+    async def list_objects(_self: object, kind: Any, _namespace: str = "") -> list[Any]:
         return GANGS if kind.name == "Gang" else [QUEUE]
 
     class Connection:
@@ -48,7 +48,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
         async def __aexit__(self, *_: object) -> None: ...
 
-    monkeypatch.setattr(cluster_options.Cluster, "every", every)
+    monkeypatch.setattr(cluster_options.Cluster, "list_objects", list_objects)
     monkeypatch.setattr(cluster_options, "Connection", lambda *_, **__: Connection())
 
 
@@ -66,7 +66,7 @@ def test_gangs_that_run_come_first_then_those_that_wait_in_their_order() -> None
 
 
 @pytest.mark.usefixtures("answers")
-def test_gangs_of_one_queue_are_chosen() -> None:
+def test_gang_list_filters_by_queue() -> None:
     assert json.loads(run("gang", "list", "--queue", "other", "--format", "json")) == {"gangs": []}
 
 
@@ -84,7 +84,7 @@ def test_no_gangs_are_said_to_be_none(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.usefixtures("answers")
-def test_what_is_reserved_counts_as_used() -> None:
+def test_reserved_amounts_count_as_used_in_queue_list() -> None:
     (queue,) = json.loads(run("queue", "list", "--format", "json"))["queues"]
 
     assert queue["meters"]["memory"] == {

@@ -56,7 +56,7 @@ def test_documents_are_read_in_order_and_empty_ones_are_skipped(folder: Path) ->
     assert [manifest.label for manifest in found] == ["Namespace team", "Queue team"]
 
 
-def test_times_stay_text_as_kubernetes_wants_them(folder: Path) -> None:
+def test_times_in_manifests_stay_text(folder: Path) -> None:
     assert read(folder, TWO)[1].body["metadata"]["creationTimestamp"] == "2026-01-01T00:00:00Z"
 
 
@@ -74,7 +74,9 @@ def test_times_stay_text_as_kubernetes_wants_them(folder: Path) -> None:
         "": 8,
     }.items(),
 )
-def test_a_flaw_is_shown_at_the_line_of_its_field_or_of_what_is_around_it(folder: Path, field: str, line: int) -> None:
+def test_a_problem_is_shown_at_the_line_of_its_field_or_of_the_enclosing_one(
+    folder: Path, field: str, line: int
+) -> None:
     assert read(folder, TWO)[1].place(field) == f"{folder}/in.yaml:{line}"
 
 
@@ -93,7 +95,7 @@ def test_a_list_is_taken_apart_and_its_items_keep_their_lines(folder: Path) -> N
     assert found[1].place("metadata.name").endswith(":5")
 
 
-def test_items_of_a_typed_list_need_not_say_what_they_are(folder: Path) -> None:
+def test_items_of_a_typed_list_get_their_kind_from_the_list(folder: Path) -> None:
     found = read(folder, '{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":"a"}}]}', "in.json")
 
     assert found[0].body == {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a"}}
@@ -105,7 +107,7 @@ def test_json_is_read_and_its_lines_are_known_too(folder: Path) -> None:
     assert found[0].place("spec.nodeName").endswith(":5")
 
 
-def test_folders_are_read_with_all_below_them_but_not_what_is_hidden(folder: Path) -> None:
+def test_folders_are_read_recursively_without_hidden_files(folder: Path) -> None:
     for name in ("b.yaml", "a/c.json", "d.txt", ".git/e.yaml"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text('{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}}')
@@ -140,7 +142,7 @@ def test_bad_input_is_refused_with_its_place(folder: Path, text: str, problem: s
     assert refused(folder, text)[0].startswith(problem)
 
 
-def test_everything_wrong_is_told_at_once(folder: Path) -> None:
+def test_all_problems_of_manifests_are_reported_at_once(folder: Path) -> None:
     assert len(refused(folder, "kind: Pod\n---\napiVersion: v1\n---\n{}\n")) == 4
 
 

@@ -87,7 +87,7 @@ def test_jobs_that_never_start_are_listed_and_make_the_exit_code(muster: Muster,
     assert "large  team   Held      QuotaExceeded: queue team" in done.stdout
 
 
-def test_what_is_wrong_with_a_trace_is_told_with_file_line_and_field(
+def test_a_problem_of_a_trace_file_is_reported_with_file_line_and_field(
     muster: Muster, place: str, tmp_path: Path
 ) -> None:
     path = lines(tmp_path, ROWS[0], {**ROWS[1], "runtime": 0}, {**ROWS[2], "gpus": 1})
@@ -109,7 +109,7 @@ def limit() -> Iterator[int]:
     csv.field_size_limit(before)
 
 
-def test_a_line_that_no_reader_bears_is_told_with_its_number(
+def test_an_unreadable_line_of_a_trace_is_reported_with_its_number(
     muster: Muster, place: str, tmp_path: Path, limit: int
 ) -> None:
     deep, long = tmp_path / "deep.jsonl", tmp_path / "long.csv"
@@ -123,14 +123,14 @@ def test_a_line_that_no_reader_bears_is_told_with_its_number(
         assert f"{path}{told}" in done.stderr
 
 
-def test_of_much_that_is_wrong_some_is_told(muster: Muster, place: str, tmp_path: Path) -> None:
+def test_of_many_problems_of_a_trace_some_are_reported(muster: Muster, place: str, tmp_path: Path) -> None:
     done = muster("simulate", place, "--arrivals", lines(tmp_path, *({"queue": "team"} for _ in range(30))))
 
     assert done.returncode == 2
     assert "and 40 more" in done.stderr
 
 
-def test_what_the_cluster_does_not_have_is_told(muster: Muster, place: str, tmp_path: Path) -> None:
+def test_a_trace_that_needs_what_the_cluster_lacks_is_refused(muster: Muster, place: str, tmp_path: Path) -> None:
     path = lines(tmp_path, ROWS[0], {**ROWS[1], "queue": "nobody"})
 
     done = muster("simulate", place, "--arrivals", path)
@@ -166,7 +166,7 @@ def test_a_string_of_json_may_hold_what_unicode_ends_lines_with(muster: Muster, 
     assert done.returncode == 0, done.stderr
 
 
-def test_two_columns_of_one_heading_are_told(muster: Muster, place: str, tmp_path: Path) -> None:
+def test_a_trace_with_a_repeated_column_heading_is_refused(muster: Muster, place: str, tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text("queue,arrival,runtime,class,class\nteam,0,10,gpu,nic\n")
 
@@ -185,7 +185,7 @@ def test_a_trace_that_goes_on_for_too_long_is_refused(muster: Muster, place: str
     assert "goes on beyond the year 9999" in done.stderr
 
 
-def test_who_is_never_served_is_not_told_to_be(muster: Muster, place: str, tmp_path: Path) -> None:
+def test_the_served_share_is_empty_where_no_time_passes(muster: Muster, place: str, tmp_path: Path) -> None:
     """All come at once and none starts: no time passes that anything could be measured in."""
     path = lines(tmp_path, {**ROWS[0], "claims": [{"class": "gpu", "count": 3}]})
 
@@ -203,7 +203,7 @@ def test_an_empty_trace_is_refused(muster: Muster, place: str, tmp_path: Path) -
     assert "has no jobs" in done.stderr
 
 
-def test_what_takes_no_part_is_noted(muster: Muster, tmp_path: Path) -> None:
+def test_input_objects_that_a_replay_ignores_are_noted(muster: Muster, tmp_path: Path) -> None:
     first, *rest = teams(quota=2)
     budget = {"meter": "gpus", "hours": 1, "period": "Day"}
     path = tmp_path / "cluster.yaml"

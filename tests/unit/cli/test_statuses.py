@@ -66,13 +66,13 @@ DENIED = replace(WAITS, hold=Denial(DenyReason.UNMETERED_CLASS, "not counted", {
 
 
 @pytest.mark.parametrize("report", [RUNS, WAITS, DENIED], ids=["runs", "waits", "denied"])
-def test_a_gang_is_read_back_as_it_was_written(report: GangReport) -> None:
+def test_a_gang_status_survives_a_round_trip(report: GangReport) -> None:
     obj = {**status_encoding.gang(report), "status": status_encoding.gang_status(report, {}, now=NOW)}
 
     assert status_views.gang(obj) == report
 
 
-def test_a_queue_is_read_back_as_it_was_written() -> None:
+def test_a_queue_status_survives_a_round_trip() -> None:
     report = QueueReport(
         name=QueueName("team"),
         generation=4,
@@ -89,7 +89,7 @@ def test_a_queue_is_read_back_as_it_was_written() -> None:
     assert status_views.queue(obj) == report
 
 
-def test_a_reason_of_a_newer_muster_is_still_told() -> None:
+def test_a_hold_reason_of_a_newer_muster_is_still_read() -> None:
     status = {"phase": "Pending", "hold": {"reason": "MoonTooFull", "message": "wait for the wane"}}
     obj = {"metadata": {"name": "g", "namespace": "a"}, "spec": {"queue": "team", "size": 1}, "status": status}
     hold = status_views.gang(obj).hold

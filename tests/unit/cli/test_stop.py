@@ -84,14 +84,14 @@ def test_a_queue_is_stopped_and_resumed(muster: Muster, api: FakeApi) -> None:
     assert (done.stdout, policy(api, "lab")) == ("queue lab lets gangs in\n", "None")
 
 
-def test_what_is_so_already_is_not_written_again(muster: Muster, api: FakeApi) -> None:
+def test_a_queue_that_is_already_stopped_is_not_written_again(muster: Muster, api: FakeApi) -> None:
     done = muster("queue", "stop", "speech")
 
     assert done.stdout == "queue speech lets no gang in; what runs goes on as before\n"
     assert not [asked for asked in api.asked if asked.method == "PATCH"]
 
 
-def test_a_queue_that_resumes_below_one_that_is_stopped_is_told_so(muster: Muster, api: FakeApi) -> None:
+def test_resuming_a_queue_below_a_stopped_parent_prints_a_note(muster: Muster, api: FakeApi) -> None:
     muster("queue", "stop", "lab")
 
     done = muster("queue", "resume", "speech")
@@ -109,7 +109,7 @@ def test_a_queue_that_there_is_not_is_answered_with_those_that_there_are(
     assert "there is no queue vison; there are: lab, speech, vision" in done.stderr
 
 
-def test_one_queue_is_shown_with_its_place_and_its_gangs(muster: Muster, api: FakeApi) -> None:
+def test_queue_show_prints_the_place_and_the_gangs_of_a_queue(muster: Muster, api: FakeApi) -> None:
     assert "Queue lab (a root; below it: speech, vision); BestEffortFIFO" in muster("queue", "show", "lab").stdout
     assert "below lab); BestEffortFIFO; stopped: Hold" in muster("queue", "show", "speech").stdout
 
@@ -121,7 +121,7 @@ def test_one_queue_is_shown_with_its_place_and_its_gangs(muster: Muster, api: Fa
     assert [gang["name"] for gang in told["members"]] == ["train"]
 
 
-def test_what_is_watched_is_shown_again_when_it_has_changed(
+def test_a_watched_queue_is_shown_again_when_the_queue_has_changed(
     muster: Muster, api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     happens: list[Callable[[], Any]] = [
@@ -156,7 +156,7 @@ def headings(printed: str, name: str) -> list[str]:
         (("resume", "speech", "-w"), "Admitted", "None", ""),
     ],
 )
-def test_a_queue_is_watched_as_it_drains_or_fills(  # noqa: PLR0917 - what is asked and what comes of it
+def test_a_stopped_or_resumed_queue_is_watched_until_drained_or_filled(  # noqa: PLR0917 - what is asked and what comes of it
     muster: Muster,
     api: FakeApi,
     monkeypatch: pytest.MonkeyPatch,
@@ -182,7 +182,7 @@ def test_a_queue_is_watched_as_it_drains_or_fills(  # noqa: PLR0917 - what is as
     assert phase in done.stdout
 
 
-def test_what_is_watched_is_waited_for_while_the_cluster_is_away(
+def test_watching_a_queue_continues_while_the_cluster_is_away(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen: list[str] = []
@@ -196,7 +196,7 @@ def test_what_is_watched_is_waited_for_while_the_cluster_is_away(
 
     monkeypatch.setattr("time.sleep", lambda _seconds: None)
     with pytest.raises(KeyboardInterrupt):
-        watch_output.shown(look, seen.append, again=True)
+        watch_output.poll_and_print(look, seen.append, again=True)
 
     assert seen == ["one", "two"]
     assert capsys.readouterr().err == "note: no answer; it is tried again\n"
@@ -220,7 +220,7 @@ def completed(muster: Muster, monkeypatch: pytest.MonkeyPatch, line: str) -> lis
         ("muster why ml/t", ["ml/train"]),
     ],
 )
-def test_the_shell_completes(
+def test_shell_completion_offers_commands_queues_and_gangs(
     muster: Muster, api: FakeApi, monkeypatch: pytest.MonkeyPatch, line: str, offered: list[str]
 ) -> None:
     assert completed(muster, monkeypatch, line) == offered
@@ -232,4 +232,4 @@ def test_without_a_cluster_there_are_no_names_and_no_errors(
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
 
     assert completed(muster, monkeypatch, "muster queue stop ") == []
-    assert completion.QUICK.timeout <= 2
+    assert completion.RETRY_POLICY.timeout <= 2

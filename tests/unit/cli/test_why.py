@@ -52,11 +52,11 @@ class FakeCluster(cluster_options.Cluster):
 
     def __init__(self) -> None: ...
 
-    async def every(self, kind: Kind, namespace: str = "") -> list[Json]:
+    async def list_objects(self, kind: Kind, namespace: str = "") -> list[Json]:
         assert (kind, namespace) == (GANGS, "a")
         return [WAITING, RUNNING]
 
-    async def one(self, kind: Kind, name: str, namespace: str = "") -> Json | None:
+    async def get_object(self, kind: Kind, name: str, namespace: str = "") -> Json | None:
         assert namespace == "a"
         return PODS.get(name) if kind == PODS_KIND else None
 
@@ -83,14 +83,14 @@ def test_a_gang_is_found_by(name: str, gang: str) -> None:
     assert report.name == gang
 
 
-def test_a_pod_outside_queues_is_found_as_it_is() -> None:
+def test_why_finds_a_pod_outside_queues() -> None:
     assert found("free").meta.name == "free"
 
 
 @pytest.mark.parametrize(
     ("name", "message"), [("gone", "there is no gang, workload of a gang, or pod gone"), ("stray", "is Muster running")]
 )
-def test_what_has_no_gang_is_told(name: str, message: str) -> None:
+def test_why_says_that_an_object_has_no_gang(name: str, message: str) -> None:
     with pytest.raises(FixError, match=message):
         found(name)
 

@@ -70,5 +70,5 @@ ADVICE: dict[str, tuple[HoldReason, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("reason", "details", "said"), ADVICE.values(), ids=ADVICE)
-def test_advice_counts(reason: HoldReason, details: dict[str, Any], said: str) -> None:
+def test_the_advice_for_a_hold_names_what_is_missing(reason: HoldReason, details: dict[str, Any], said: str) -> None:
     assert advice.advice(Hold(reason, "", details), "team") == said

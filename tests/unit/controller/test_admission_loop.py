@@ -50,7 +50,7 @@ async def cycles(ledger: Ledger, *steps: tuple[Callable[[], None], datetime]) ->
     return [str(log["event"]) for log in logs]
 
 
-async def test_every_decision_is_one_line_with_the_gangs_uid() -> None:
+async def test_every_decision_is_a_log_line_with_the_uid_of_the_gang() -> None:
     builder = a_cluster().node("a", gpus=2).queue("q", gpus=2).job("fits", queue="q").job("big", queue="q", pods=3)
     leader = a_leader(Cluster(builder), Ledger())
     results: list[CycleResult] = []
@@ -72,7 +72,7 @@ async def test_every_decision_is_one_line_with_the_gangs_uid() -> None:
     assert held["details"]["needed"] == "3"
 
 
-async def test_who_is_taken_back_is_one_line_with_the_reason_and_for_whom() -> None:
+async def test_the_eviction_of_a_gang_is_a_log_line_with_the_reason_and_the_preemptor() -> None:
     preemption = {"withinQueue": "LowerPriority"}
     cluster = Jobs(a_cluster().node("a", gpus=2).queue("q", gpus=2, preemption=preemption))
     play = Play(cluster)
@@ -96,7 +96,7 @@ async def test_who_is_taken_back_is_one_line_with_the_reason_and_for_whom() -> N
     assert "priority 10, above 0" in evicted["message"]
 
 
-async def test_a_first_cycle_runs_before_it_is_asked_whether_the_view_has_caught_up() -> None:
+async def test_the_first_cycle_of_a_term_runs_before_the_view_is_confirmed() -> None:
     leader = a_leader(Cluster(a_cluster().node("a", gpus=2).queue("q", gpus=2).job("fits", queue="q")), Ledger())
     steps: list[str] = []
 
@@ -146,7 +146,7 @@ async def test_a_view_that_does_not_catch_up_ends_the_term() -> None:
     assert asked == [False, True], "the next term does nothing before it has"
 
 
-async def test_a_clock_that_is_behind_the_books_is_told_once_each_time() -> None:
+async def test_a_clock_behind_the_ledger_is_logged_once_each_time() -> None:
     early, right = (lambda: None, NOON), (lambda: None, NOON + timedelta(hours=1))
 
     told = await cycles(Ledger(), right, early, early, right, early)
@@ -154,7 +154,7 @@ async def test_a_clock_that_is_behind_the_books_is_told_once_each_time() -> None
     assert told == ["the clock is behind the books, whose time is kept instead; set the clock right"] * 2
 
 
-async def test_entries_that_wait_for_the_database_are_told_when_they_begin_and_end_to_wait() -> None:
+async def test_a_ledger_outage_is_logged_when_entries_begin_to_wait_and_when_none_waits() -> None:
     ledger = Ledger()
 
     def away(*, is_away: bool) -> Any:
@@ -170,7 +170,7 @@ async def test_entries_that_wait_for_the_database_are_told_when_they_begin_and_e
     ]
 
 
-async def test_what_muster_fails_of_is_logged_once_with_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_defect_is_logged_once_with_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(group: Any, *_: Any) -> Any:
         raise ZeroDivisionError(f"for {group.key}")
 

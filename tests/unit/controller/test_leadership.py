@@ -38,7 +38,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leadership, "PAUSE", 0.0)
 
 
-async def test_a_lost_lease_ends_the_work_and_a_new_term_begins_it_again() -> None:
+async def test_a_lost_lease_ends_the_work_of_a_leader_and_a_new_term_starts_the_work_again() -> None:
     election, epochs, leads = Election(), list[int](), list[int | None]()
 
     async def work(epoch: int) -> None:
@@ -71,7 +71,7 @@ async def test_a_leader_that_is_deposed_or_cut_off_stands_for_election_again(err
     assert epochs == [1, 2]
 
 
-async def test_a_leader_that_is_refused_something_says_so_and_begins_anew() -> None:
+async def test_a_leader_with_a_refused_request_logs_the_refusal_and_starts_again() -> None:
     """As by an API server that has yet to read its roles: no defect of ours, and nothing to end for."""
     epochs: list[int] = []
 

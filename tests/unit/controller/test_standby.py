@@ -35,7 +35,7 @@ async def preload(leader: State) -> None:
     leader.preloads += 1
 
 
-async def test_the_desk_that_was_rehearsed_is_that_of_the_term_and_the_next_term_has_another() -> None:
+async def test_the_preloaded_leader_state_is_used_for_one_term_only() -> None:
     made = [State(), State()]
     left = iter(made)
     standing_by = Standby(lambda: next(left), preload)
@@ -48,7 +48,7 @@ async def test_the_desk_that_was_rehearsed_is_that_of_the_term_and_the_next_term
         assert (second, second.preloads) == (made[1], 0)
 
 
-async def test_nobody_rehearses_during_a_term() -> None:
+async def test_a_standby_does_not_preload_during_a_term() -> None:
     leader = State()
     standing_by = Standby(lambda: leader, preload)
     await stand_by(standing_by)
@@ -60,7 +60,7 @@ async def test_nobody_rehearses_during_a_term() -> None:
         assert leader.preloads == preloads
 
 
-async def test_a_term_waits_for_a_rehearsal_that_is_under_way() -> None:
+async def test_a_term_waits_for_a_preload_that_is_under_way() -> None:
     began, may_end, order = asyncio.Event(), asyncio.Event(), list[str]()
 
     async def slow(_: State) -> None:
@@ -84,7 +84,7 @@ async def test_a_term_waits_for_a_rehearsal_that_is_under_way() -> None:
 
 
 @pytest.mark.parametrize(("error", "kept"), [(RetryError("the database is away"), True), (ValueError("?"), False)])
-async def test_a_rehearsal_that_fails_keeps_no_term_from_beginning(error: Exception, *, kept: bool) -> None:
+async def test_a_failed_preload_keeps_no_term_from_beginning(error: Exception, *, kept: bool) -> None:
     """After what nobody expects, the leader may be half written, and is not used."""
     leaders = list[State]()
 

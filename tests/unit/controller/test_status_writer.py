@@ -42,7 +42,7 @@ async def test_of_each_object_only_the_latest_report_is_written() -> None:
     assert sorted(cluster.written) == [("other", Phase.PENDING), ("train", Phase.RUNNING)]
 
 
-async def test_what_has_not_changed_is_not_written_again() -> None:
+async def test_an_unchanged_status_is_not_written_again() -> None:
     cluster = Cluster()
     outbox = StatusWriter(cluster)
 
@@ -53,7 +53,7 @@ async def test_what_has_not_changed_is_not_written_again() -> None:
     assert len(cluster.written) == 1
 
 
-async def test_what_could_not_be_written_is_written_when_it_is_handed_in_again() -> None:
+async def test_a_status_that_failed_to_write_is_written_when_reported_again() -> None:
     cluster = Cluster()
     outbox = StatusWriter(cluster)
     cluster.refuse = True
@@ -67,7 +67,7 @@ async def test_what_could_not_be_written_is_written_when_it_is_handed_in_again()
     assert cluster.written == [("train", Phase.PENDING)]
 
 
-async def test_it_writes_by_itself_and_forgets_after_a_while() -> None:
+async def test_the_status_writer_writes_in_its_own_loop_and_forgets_reports_after_a_while() -> None:
     cluster = Cluster()
     outbox = StatusWriter(cluster, pause=0.0, forget_after=0.0)
     running = asyncio.ensure_future(outbox.run())
@@ -82,7 +82,7 @@ async def test_it_writes_by_itself_and_forgets_after_a_while() -> None:
     assert set(cluster.written) == {("train", Phase.PENDING)}
 
 
-async def test_what_somebody_deleted_is_written_again_though_nothing_has_changed() -> None:
+async def test_a_deleted_gang_object_is_written_again_though_its_report_has_not_changed() -> None:
     """Quiet: the deleted object's report stays the same, so nothing but time can bring it back."""
     cluster = Cluster()
     outbox = StatusWriter(cluster, forget_after=0.0)
@@ -119,7 +119,7 @@ def _notice(name: str) -> Notice:
     )
 
 
-async def test_a_report_that_is_still_being_written_does_not_come_after_a_later_one() -> None:
+async def test_a_slow_status_write_does_not_overwrite_a_later_report() -> None:
     """What is remembered of an eviction is written at once, while the reports of the last cycle are on their way."""
 
     class Slow(Cluster):

@@ -94,7 +94,7 @@ class Cluster(in_memory.Cluster):
 
     def remove_pod(self, name: str) -> None:
         """Delete a pod, and what was made for it."""
-        self._leave_claims([self._pods.pop(Uid(f"pod-{name}"))])
+        self._release_claims([self._pods.pop(Uid(f"pod-{name}"))])
 
     def without(self, *, node: str = "", device: str = "") -> None:
         """Lose a node with its slice, or a device from its slice."""

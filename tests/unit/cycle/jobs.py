@@ -86,12 +86,12 @@ class Jobs(Cluster):
                 removed = replace(known.meta, deleted=self.now + timedelta(seconds=30))
                 self._pods[pod.meta.uid] = replace(known, meta=removed)
             else:
-                self._leave_claims([self._pods.pop(pod.meta.uid)])
+                self._release_claims([self._pods.pop(pod.meta.uid)])
 
     def end_grace(self) -> None:
         """End the pods that are being deleted."""
         for pod in [pod for pod in self._pods.values() if pod.meta.deleted is not None]:
-            self._leave_claims([self._pods.pop(pod.meta.uid)])
+            self._release_claims([self._pods.pop(pod.meta.uid)])
 
     def running(self) -> set[str]:
         """Return the Jobs of which a pod is let in and not being deleted."""

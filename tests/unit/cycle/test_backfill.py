@@ -30,13 +30,13 @@ A, LARGE = row("a", 0, 10, gpus=2), row("large", 1, 10, gpus=4)
 """What runs for ten seconds on half of a node, and who needs all of it."""
 
 
-def test_who_ends_before_the_head_is_to_start_passes_it_and_nobody_else() -> None:
+def test_only_a_gang_that_ends_before_the_head_starts_is_backfilled() -> None:
     found = play(town(teams(), node("one", 4)), A, LARGE, row("short", 2, 8), row("long", 2, 9))
 
     assert starts(found) == {"a": 0, "large": 10, "short": 2, "long": 20}
 
 
-def test_who_leaves_alone_what_is_reserved_passes_however_long_it_runs() -> None:
+def test_a_gang_that_needs_no_reserved_device_is_backfilled_whatever_its_runtime() -> None:
     place = town(teams(), node("one", 4), node("two", 2))
     rows = [row(f"long-{at}", 2, 100) for at in range(3)]
 
@@ -63,7 +63,7 @@ def test_quota_is_reserved_as_devices_are() -> None:
     assert starts(found) == {"a": 0, "large": 10, "short": 2, "long": 20}
 
 
-def test_gangs_of_other_queues_must_not_delay_it_either() -> None:
+def test_gangs_of_other_queues_must_not_delay_the_head() -> None:
     place = town(strict(), queue("other", 8), node("one", 4))
 
     found = play(place, A, LARGE, row("short", 2, 8, queue="other"), row("long", 2, 9, queue="other"))
@@ -71,19 +71,19 @@ def test_gangs_of_other_queues_must_not_delay_it_either() -> None:
     assert starts(found) == {"a": 0, "large": 10, "short": 2, "long": 20}
 
 
-def test_nobody_passes_in_a_strict_queue() -> None:
+def test_no_gang_is_backfilled_in_a_strict_queue() -> None:
     found = play(town(strict(), node("one", 4)), A, LARGE, row("short", 2, 8))
 
     assert starts(found) == {"a": 0, "large": 10, "short": 20}
 
 
-def test_who_is_ahead_may_take_what_is_reserved() -> None:
+def test_a_gang_of_higher_priority_may_start_on_devices_reserved_for_the_head() -> None:
     found = play(town(teams(), node("one", 4)), A, LARGE, row("urgent", 2, 30, priority=1))
 
     assert starts(found) == {"a": 0, "large": 32, "urgent": 2}
 
 
-def test_who_comes_with_a_higher_priority_and_cannot_start_yet_takes_over_what_is_reserved() -> None:
+def test_a_pending_gang_of_higher_priority_takes_over_the_reservation_of_the_head() -> None:
     urgent = row("urgent", 2, 30, gpus=4, priority=1)
     place = town(teams(), queue("other", 8), node("one", 4))
 
@@ -97,7 +97,7 @@ def test_nothing_is_reserved_for_a_gang_that_can_never_start() -> None:
     assert starts(found) == {"a": 0, "never": None, "large": 10, "long": 20}
 
 
-def test_of_those_that_ask_for_the_same_a_shorter_one_passes_a_longer_one() -> None:
+def test_of_equal_gangs_a_shorter_one_is_backfilled_before_a_longer_one() -> None:
     found = play(town(teams(), node("one", 4)), A, LARGE, row("long", 2, 9), row("short", 3, 7), row("late", 4, 7))
 
     assert starts(found) == {"a": 0, "large": 10, "long": 20, "short": 3, "late": 20}
@@ -113,7 +113,7 @@ def test_each_queue_has_a_head() -> None:
     assert starts(found) == {"a": 0, "b": 0, "large": 10, "next": 20, "long": 30}
 
 
-def test_what_is_left_beside_a_reservation_is_less_as_soon_as_somebody_else_comes() -> None:
+def test_devices_left_beside_a_reservation_shrink_when_another_gang_starts() -> None:
     place = town(teams(6), node("one", 4))
     stage = Clock(place)
     decider = Muster(stage)
@@ -123,7 +123,7 @@ def test_what_is_left_beside_a_reservation_is_less_as_soon_as_somebody_else_come
     (behind,) = trace([row("long", 2, 20)])
     late = Waiting(behind, place.rules.now + behind.at)
 
-    (one,) = stage.reserve.decide(stage.inputs(late, stage.queue_usage)).bound
+    (one,) = stage.backfill.decide(stage.inputs(late, stage.queue_usage)).bound
     two = {MeterName("gpus"): 2}
     assert one.leaves_quota(late.queue, two)
     assert one.shortage(late.queue, two) is None
@@ -164,7 +164,7 @@ class Told:
         return None if found is None else (found - self.controlled.begun).total_seconds()
 
 
-def test_the_status_says_when_the_head_is_to_start_and_whom_it_waits_for() -> None:
+def test_the_status_of_the_head_has_its_start_estimate_and_the_gang_that_it_waits_for() -> None:
     told = Told(A, LARGE, row("long", 2, 9))
     assert told.at(0, created="a") == ["a"]
     assert told.at(1, created="large") == []
@@ -183,7 +183,7 @@ def test_the_status_says_when_the_head_is_to_start_and_whom_it_waits_for() -> No
     assert (told.report("large").start_estimate, told.report("large").start_reason) == (None, "")
 
 
-def test_who_loses_a_reservation_is_told_so_and_keeps_its_place() -> None:
+def test_a_gang_that_loses_its_reservation_loses_its_estimate_and_keeps_its_place() -> None:
     told = Told(A, LARGE, row("urgent", 2, 30, gpus=4, priority=1), row("late", 3, 30, gpus=4))
     for at, name in enumerate(("a", "large")):
         told.at(at, created=name)
@@ -200,7 +200,7 @@ def test_who_loses_a_reservation_is_told_so_and_keeps_its_place() -> None:
     assert told.at(40, ended="urgent") == ["large"]
 
 
-def test_who_ends_sooner_brings_the_head_forward() -> None:
+def test_a_gang_that_ends_early_brings_the_start_estimate_of_the_head_forward() -> None:
     told = Told(row("a", 0, 100, gpus=2), row("b", 0, 50), row("large", 1, 10, gpus=4))
     told.at(0, created="a")
     told.at(0.5, created="b")
@@ -213,7 +213,7 @@ def test_who_ends_sooner_brings_the_head_forward() -> None:
     assert told.at(40, ended="b") == ["large"]
 
 
-def test_who_ends_soon_after_a_reservation_was_made_brings_the_head_forward_as_well() -> None:
+def test_a_gang_that_ends_just_after_the_reservation_brings_the_head_forward_after_ten_seconds() -> None:
     """Ten seconds after it was made, and not only if somebody else ends then."""
     told = Told(row("a", 0, 100, gpus=2), row("b", 0, 50), row("large", 1, 10, gpus=4), row("long", 20, 60))
     told.at(0, created="a")
@@ -228,7 +228,7 @@ def test_who_ends_soon_after_a_reservation_was_made_brings_the_head_forward_as_w
     assert told.at(50, ended="b") == ["large"]
 
 
-def test_who_ends_while_it_is_late_brings_the_head_forward() -> None:
+def test_a_gang_that_ends_while_overdue_brings_the_head_forward() -> None:
     """It was expected to go on for another minute."""
     told = Told(row("a", 0, 50, gpus=2), row("b", 0, 90), row("large", 1, 10, gpus=4), row("long", 76, 30))
     told.at(0, created="a")
@@ -244,7 +244,7 @@ def test_who_ends_while_it_is_late_brings_the_head_forward() -> None:
     assert told.at(90, ended="b") == ["large"]
 
 
-def test_who_waits_behind_one_that_can_never_start_in_a_strict_queue_is_promised_nothing() -> None:
+def test_a_gang_behind_an_infeasible_head_of_a_strict_queue_has_no_start_estimate() -> None:
     rows = row("a", 0, 50, gpus=3), row("large", 1, 10, gpus=4), row("never", 2, 10, gpus=9, priority=5)
     told = Told(*rows, queueingStrategy="StrictFIFO")
     told.at(0, created="a")
@@ -256,7 +256,7 @@ def test_who_waits_behind_one_that_can_never_start_in_a_strict_queue_is_promised
     assert told.estimate("large") is None
 
 
-def test_who_runs_too_long_is_expected_to_go_on_for_as_long_again() -> None:
+def test_an_overdue_gang_is_expected_to_run_on_for_as_long_as_it_is_overdue() -> None:
     told = Told(A, LARGE, row("short", 2, 40), row("long", 2, 300))
     told.at(0, created="a")
     told.at(1, created="large")
@@ -272,7 +272,7 @@ def test_who_runs_too_long_is_expected_to_go_on_for_as_long_again() -> None:
     assert told.at(150, ended="a") == ["large"]
 
 
-def test_where_nobody_says_how_long_it_runs_gangs_pass_as_they_fit() -> None:
+def test_gangs_without_stated_runtimes_are_backfilled_as_they_fit() -> None:
     told = Told(A, LARGE, row("long", 2, 300))
     for name in told.jobs:
         told.pods[name] = told.controlled.create(told.jobs[name])
@@ -291,7 +291,7 @@ def test_where_nobody_says_how_long_it_runs_gangs_pass_as_they_fit() -> None:
 @pytest.mark.parametrize(
     ("runtime", "seconds"), [("876000h", 876_000 * 3600.0), ("99999999h", None)], ids=["a century", "for ever"]
 )
-def test_however_long_a_gang_says_that_it_runs_the_head_is_reckoned_with(runtime: str, seconds: float | None) -> None:
+def test_the_start_estimate_of_the_head_bears_any_stated_runtime(runtime: str, seconds: float | None) -> None:
     told = Told(A, LARGE, row("long", 2, 9))
     told.controlled.create(told.jobs["a"])
     pods = told.controlled.cluster._pods
@@ -305,7 +305,7 @@ def test_however_long_a_gang_says_that_it_runs_the_head_is_reckoned_with(runtime
     assert told.at(2, created="long") == ["long"]
 
 
-def test_nobody_runs_longer_than_its_queue_allows() -> None:
+def test_a_gang_is_expected_to_run_no_longer_than_its_queue_allows() -> None:
     told = Told(A, LARGE, maxRuntime="20s")
     told.controlled.create(told.jobs["a"])
     pods = told.controlled.cluster._pods
@@ -317,7 +317,7 @@ def test_nobody_runs_longer_than_its_queue_allows() -> None:
     assert told.estimate("large") == 20
 
 
-def test_a_queue_says_how_long_gangs_run_that_do_not_and_kubernetes_when_it_ends_them() -> None:
+def test_the_expected_runtime_comes_from_the_queue_default_or_the_active_deadline() -> None:
     told = Told(A, LARGE, row("long", 2, 300), defaultRuntime="10s")
     pods = told.controlled.cluster._pods
     told.controlled.create(told.jobs["a"])
@@ -378,7 +378,7 @@ class Shared:
         return [key.rpartition("/")[2] for key in asyncio.run(self.controlled.settle(timedelta(seconds=seconds)))]
 
 
-def test_where_queues_share_fairly_a_change_that_concerns_nobody_lets_nobody_pass_the_head() -> None:
+def test_under_fair_sharing_an_unrelated_change_lets_no_gang_pass_the_head() -> None:
     shared = Shared()
     assert [shared.at(at, name) for at, name in enumerate(shared.jobs)] == [["a"], [], []]
 
@@ -392,7 +392,7 @@ def test_where_queues_share_fairly_a_change_that_concerns_nobody_lets_nobody_pas
     assert cluster.gangs["trace/large"].start_estimate == shared.controlled.begun + timedelta(seconds=10)
 
 
-def test_where_queues_share_fairly_nobody_passes_the_head_before_a_new_leader_knows_it() -> None:
+def test_under_fair_sharing_no_gang_passes_the_head_before_a_new_leader_knows_the_head() -> None:
     shared = Shared()
     shared.at(0, "a")
     shared.at(1, "large")

@@ -271,7 +271,7 @@ def bad_cluster(bad: Bad) -> Cluster:
 
 @pytest.mark.parametrize("barriers", [fence(), Barriers()], ids=["Allocate", "Pin"])
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
-async def test_a_bad_gang_waits_with_its_reason_and_stops_nobody(bad: Bad, barriers: Barriers) -> None:
+async def test_a_bad_gang_is_held_with_its_reason_and_stops_no_other_gang(bad: Bad, barriers: Barriers) -> None:
     cluster, ledger = bad_cluster(bad), in_memory.Ledger()
     leader = a_leader(cluster, ledger, barriers=barriers)
 
@@ -287,7 +287,7 @@ async def test_a_bad_gang_waits_with_its_reason_and_stops_nobody(bad: Bad, barri
     assert len(kinds(ledger)) <= 2, "nothing is booked and given back again and again"
 
 
-async def test_a_gang_starts_when_its_class_comes_and_is_planned_anew_when_that_changes() -> None:
+async def test_a_gang_starts_when_its_device_class_is_created_and_is_planned_again_when_it_changes() -> None:
     bad = BAD["a class that does not exist"]
     cluster, ledger = bad_cluster(bad), in_memory.Ledger()
     cluster.remove_pod("good-0")

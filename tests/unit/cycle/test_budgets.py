@@ -65,7 +65,7 @@ async def test_a_gang_that_the_budget_cannot_pay_for_waits_until_the_period_ends
     assert kinds(ledger) == []
 
 
-async def test_what_was_used_is_spent_and_the_next_period_begins_with_a_full_budget() -> None:
+async def test_used_budget_is_spent_until_the_next_period_begins_with_a_full_budget() -> None:
     cluster = Cluster(a_queue(a_budget("5"), defaultRuntime="1h").job("first", queue="q", pods=4))
     ledger = Ledger()
     leader = a_leader(cluster, ledger)
@@ -126,7 +126,7 @@ async def test_an_alternative_that_is_over_budget_holds_gangs_only_as_far_as_the
     assert use_of(result).left == 0
 
 
-async def test_the_numbers_of_a_budget_are_told_once_a_minute_and_in_one_event() -> None:
+async def test_the_budget_numbers_of_a_hold_change_once_a_minute_and_make_a_single_event() -> None:
     cluster = Cluster(a_queue(a_budget("3")).job("first", queue="q", pods=2).job("then", queue="q", pods=2))
     leader = a_leader(cluster, Ledger())
     await run(leader)
@@ -151,7 +151,7 @@ async def test_a_budget_of_a_parent_binds_the_queues_below_it() -> None:
     assert (hold.reason, hold.details["queue"]) == (HoldReason.BUDGET_EXHAUSTED, "top")
 
 
-async def test_a_gang_pays_for_the_runtime_that_it_states() -> None:
+async def test_a_gang_is_charged_its_budget_for_its_stated_runtime() -> None:
     annotations = {"muster.dev/runtime": "30m"}
     cluster = Cluster(a_queue(a_budget("1")).job("short", queue="q", pods=2, annotations=annotations))
 
@@ -160,7 +160,7 @@ async def test_a_gang_pays_for_the_runtime_that_it_states() -> None:
     assert use_of(result).promised == 2 * 1800
 
 
-async def test_a_budget_that_warns_holds_nobody_and_says_so_once() -> None:
+async def test_an_exhausted_budget_that_only_warns_holds_no_gang_and_makes_an_event_once() -> None:
     cluster = Cluster(a_queue(a_budget("1", onExhausted="Warn")).job("two", queue="q", pods=2))
     ledger = Ledger()
     leader = a_leader(cluster, ledger)
@@ -173,7 +173,7 @@ async def test_a_budget_that_warns_holds_nobody_and_says_so_once() -> None:
     assert [notice.reason for notice in cluster.notices].count(HoldReason.BUDGET_EXHAUSTED) == 1
 
 
-async def test_what_is_spent_is_known_while_the_database_is_away() -> None:
+async def test_the_spent_budget_is_known_while_the_database_is_down() -> None:
     cluster, ledger = Cluster(a_queue(a_budget("50")).job("two", queue="q", pods=2)), Ledger()
     leader = a_leader(cluster, ledger)
     await run(leader)
@@ -205,7 +205,7 @@ class Away(Ledger):
         await super().fence(epoch)
 
 
-async def test_a_period_that_begins_while_the_database_is_away_is_told_of() -> None:
+async def test_a_budget_period_that_begins_while_the_database_is_down_is_reported() -> None:
     cluster, ledger = Cluster(a_queue(a_budget("10"), defaultRuntime="1h").job("two", queue="q", pods=2)), Away()
     leader = a_leader(cluster, ledger)
     await run(leader)
@@ -223,7 +223,7 @@ async def test_a_period_that_begins_while_the_database_is_away_is_told_of() -> N
     assert use_of(await run(successor, MIDNIGHT + 6 * HOUR)) == use_of(result)
 
 
-async def test_of_a_budget_that_comes_while_the_database_is_away_nobody_knows_what_is_left() -> None:
+async def test_what_is_left_of_a_budget_created_while_the_database_is_down_is_unknown() -> None:
     cluster, ledger = Cluster(a_queue()), Away()
     leader = a_leader(cluster, ledger)
     await run(leader)
@@ -263,7 +263,7 @@ async def test_two_clusters_never_take_more_of_a_shared_budget_than_there_is() -
 
 
 @pytest.mark.parametrize("successor", [False, True])
-async def test_a_cluster_that_has_no_shared_budget_any_more_gives_back_what_it_was_promised_ahead(
+async def test_a_cluster_whose_shared_budget_is_removed_gives_back_its_share_of_later_periods(
     *, successor: bool
 ) -> None:
     ledger = in_memory.Ledger(cluster="east")
@@ -282,11 +282,11 @@ async def test_a_cluster_that_has_no_shared_budget_any_more_gives_back_what_it_w
     assert any(mine.get("east") for key, mine in ledger.shares.items() if key not in ahead), "spent is spent"
 
 
-async def test_a_cluster_states_its_use_from_when_it_has_a_shared_budget_and_nothing_again_while_it_has_none() -> None:
+async def test_a_cluster_states_an_empty_list_of_budget_shares_once_until_a_shared_budget_exists() -> None:
     class Counting(in_memory.Ledger):
-        async def state_shares(self, shares: Sequence[BudgetShare], **options: Any) -> Any:
+        async def write_shares(self, shares: Sequence[BudgetShare], **options: Any) -> Any:
             stated.append(len(shares))
-            return await super().state_shares(shares, **options)
+            return await super().write_shares(shares, **options)
 
     stated: list[int] = []
     cluster = Cluster(a_queue().job("two", queue="q", pods=2))

@@ -49,7 +49,7 @@ async def a_new_leader(
     return cluster, ledger, leader
 
 
-async def test_who_is_not_seen_yet_is_not_released_and_others_are_let_in() -> None:
+async def test_before_the_view_catches_up_an_unseen_gang_is_not_released_and_others_are_admitted() -> None:
     cluster, ledger, leader = await a_new_leader(two_gangs())
 
     await cycles(leader, 2, NOON + SECOND)
@@ -58,7 +58,7 @@ async def test_who_is_not_seen_yet_is_not_released_and_others_are_let_in() -> No
     assert cluster.let_in() == ["new-0", "new-1", "old-0", "old-1"]
 
 
-async def test_nobody_goes_to_a_node_on_which_somebody_may_be_who_is_not_seen() -> None:
+async def test_before_the_view_catches_up_no_gang_is_placed_on_a_node_of_an_unseen_gang() -> None:
     """What claims hold is in the books; what else the pods there need of the node is not known without them."""
     builder = a_cluster().node("a", gpus=4).node("b", gpus=4).queue("q", gpus=8)
     builder.job("old", queue="q", pods=2).job("new", queue="q", pods=2)
@@ -74,7 +74,7 @@ async def test_nobody_goes_to_a_node_on_which_somebody_may_be_who_is_not_seen() 
     assert old.isdisjoint(new)
 
 
-async def test_nobody_joins_a_gang_of_the_books_before_it_is_seen_who_is_in_it() -> None:
+async def test_before_the_view_catches_up_no_pod_joins_a_gang_of_the_ledger() -> None:
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=8)
     builder.job("old", queue="q", pods=3, made=2, annotations={GANG_MIN: "1"})
     cluster, ledger = Cluster(builder), in_memory.Ledger()
@@ -93,7 +93,7 @@ async def test_nobody_joins_a_gang_of_the_books_before_it_is_seen_who_is_in_it()
     assert cluster.let_in() == ["old-0", "old-1", "old-2"]
 
 
-async def test_muster_gives_no_devices_itself_before_that() -> None:
+async def test_before_the_view_catches_up_muster_allocates_no_claim() -> None:
     """Whether kube-scheduler is picking devices for somebody is read from pods."""
     builder = two_gangs()
     cluster, _, leader = await a_new_leader(builder, Barriers(fence=(), rules={}))
@@ -109,7 +109,7 @@ async def test_muster_gives_no_devices_itself_before_that() -> None:
     assert cluster.done("allocate")
 
 
-async def test_nobody_is_told_anything_before_that() -> None:
+async def test_before_the_view_catches_up_no_status_is_reported() -> None:
     cluster, _, leader = await a_new_leader(two_gangs())
     known = dict(cluster.gangs)
 
@@ -123,7 +123,7 @@ async def test_nobody_is_told_anything_before_that() -> None:
     assert len(cluster.gangs) == 2
 
 
-async def test_who_is_still_not_there_when_the_view_has_caught_up_is_gone() -> None:
+async def test_a_gang_that_is_missing_when_the_view_has_caught_up_is_released() -> None:
     _, ledger, leader = await a_new_leader(two_gangs())
 
     await cycle.run(leader, NOON + SECOND)

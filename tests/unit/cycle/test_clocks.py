@@ -34,7 +34,7 @@ async def taken_back_ahead_of_time() -> tuple[Cluster, in_memory.Ledger, Leader]
 
 
 @pytest.mark.parametrize("succeeds", [False, True], ids=["the same leader", "its successor"])
-async def test_a_clock_that_was_ahead_holds_nobody_for_longer_than_the_back_off_itself(*, succeeds: bool) -> None:
+async def test_a_clock_that_was_ahead_holds_no_gang_for_longer_than_the_back_off(*, succeeds: bool) -> None:
     cluster, ledger, leader = await taken_back_ahead_of_time()
     if succeeds:
         leader = a_leader(cluster, ledger, epoch=2)

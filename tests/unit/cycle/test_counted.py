@@ -21,7 +21,7 @@ def a_counted_gang(*, quota: int = 4) -> ClusterBuilder:
     return a_cluster().node("a", gpus=1).queue("q", gpus=quota, placement="Count").job("train", queue="q", pods=2)
 
 
-async def test_a_gang_inside_its_quota_is_let_in_wherever_there_is_room_for_it() -> None:
+async def test_a_counted_gang_within_quota_is_admitted_without_a_plan() -> None:
     """Whether and where both pods find a device is kube-scheduler's business."""
     cluster, ledger = Cluster(a_counted_gang()), in_memory.Ledger()
 
@@ -35,7 +35,7 @@ async def test_a_gang_inside_its_quota_is_let_in_wherever_there_is_room_for_it()
     assert any("kube-scheduler chooses this pod's node" in notice.message for notice in cluster.notices)
 
 
-async def test_a_gang_over_its_quota_waits() -> None:
+async def test_a_counted_gang_over_its_quota_is_held() -> None:
     cluster, ledger = Cluster(a_counted_gang(quota=1)), in_memory.Ledger()
 
     hold = report(await cycle.run(a_leader(cluster, ledger, barriers=Barriers()), NOON)).hold
@@ -45,7 +45,7 @@ async def test_a_gang_over_its_quota_waits() -> None:
     assert kinds(ledger) == []
 
 
-async def test_what_kube_scheduler_has_given_is_settled_and_the_rest_stays_reserved() -> None:
+async def test_a_counted_gang_is_settled_to_its_allocated_claims_and_the_rest_stays_reserved() -> None:
     cluster, ledger = Cluster(a_counted_gang()), in_memory.Ledger()
     leader = a_leader(cluster, ledger, barriers=Barriers())
     await cycle.run(leader, NOON)
@@ -70,7 +70,7 @@ async def test_a_counted_gang_that_does_not_start_in_time_is_evicted_as_any_othe
     assert ledger.book.usage() == {}
 
 
-async def test_behind_a_fence_a_gang_that_can_have_fenced_devices_only_is_told_so_at_once() -> None:
+async def test_a_counted_gang_that_only_fenced_devices_suit_is_held_with_that_reason() -> None:
     cluster, ledger = Cluster(a_gang(placement="Count")), in_memory.Ledger()
 
     hold = report(await cycle.run(a_leader(cluster, ledger), NOON)).hold
@@ -93,7 +93,7 @@ OPEN: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", OPEN.values(), ids=OPEN)
-async def test_behind_a_fence_a_counted_gang_is_let_in_where_the_fence_is_not_what_keeps_it(
+async def test_a_counted_gang_is_admitted_where_the_fence_does_not_block_its_devices(
     case: dict[str, Any],
 ) -> None:
     cluster, ledger = Cluster(a_gang(pods=1, placement="Count", unmeteredClasses="Allow")), in_memory.Ledger()

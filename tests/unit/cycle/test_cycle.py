@@ -105,7 +105,7 @@ async def run(leader: Leader, at: datetime = NOON) -> CycleResult:
     return await cycle.run(leader, at)
 
 
-async def test_a_gang_that_fits_is_reserved_first_and_let_in_whole() -> None:
+async def test_a_gang_that_fits_is_reserved_first_and_then_admitted_whole() -> None:
     cluster, ledger = (
         Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=2)),
         Ledger(),
@@ -164,7 +164,7 @@ async def test_a_gang_that_waits_is_admitted_whole_when_the_one_before_it_ends()
     assert Kind.RELEASE in kinds(ledger)
 
 
-async def test_what_was_allocated_is_settled_and_ends_with_its_claim() -> None:
+async def test_an_allocated_claim_is_settled_and_its_charge_ends_with_the_claim() -> None:
     cluster, ledger = (
         Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=2)),
         Ledger(),
@@ -249,7 +249,7 @@ async def test_a_strict_queue_does_not_let_a_small_gang_pass() -> None:
     assert [report.position for report in (gang(result, "big"), gang(result, "small"))] == [1, 2]
 
 
-async def test_a_best_effort_queue_does() -> None:
+async def test_a_best_effort_queue_lets_a_small_gang_pass_a_held_gang() -> None:
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=3).job("big", queue="q", pods=4).job("small", queue="q")
     cluster = Cluster(builder)
 
@@ -331,6 +331,23 @@ async def test_a_gate_that_could_not_be_opened_is_opened_by_the_next_cycle() -> 
 
     assert sorted(name for name, _ in cluster.opened) == ["train-0", "train-1"]
     assert kinds(ledger) == [Kind.RESERVE]
+
+
+async def test_the_next_cycle_is_due_when_a_start_timeout_ends_of_a_gang_that_has_not_started() -> None:
+    builder = a_cluster().node("a", gpus=4).queue("q", gpus=4, startTimeout="3m").job("train", queue="q", pods=2)
+    cluster = Cluster(builder)
+    leader = a_leader(cluster, Ledger())
+    first = await run(leader)
+
+    second = await run(leader, NOON + timedelta(minutes=1))
+    late = await run(leader, NOON + timedelta(minutes=2))
+    cluster.schedule(leader.mirror.book)
+    await run(leader, NOON + timedelta(minutes=2, seconds=1))
+    running = await run(leader, NOON + timedelta(minutes=2, seconds=2))
+
+    assert first.granted
+    assert second.next_try == late.next_try == NOON + timedelta(minutes=3)
+    assert running.next_try != NOON + timedelta(minutes=3)
 
 
 async def test_a_gang_that_does_not_start_is_evicted_whole_and_waits_out_its_back_off() -> None:
@@ -441,7 +458,7 @@ def owned_again(meta: Meta) -> Meta:
     return replace(meta, owners=tuple(replace(owner, uid=Uid(f"{owner.uid}-2")) for owner in meta.owners))
 
 
-async def test_a_gang_object_without_pods_waits_for_them_and_is_finished_once_they_are_gone() -> None:
+async def test_a_gang_object_without_pods_is_held_as_incomplete_and_finished_once_its_pods_are_gone() -> None:
     cluster, ledger = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q")), Ledger()
     written = gangs.decode({"metadata": {"name": "soon", "namespace": "team"}, "spec": {"queue": "q", "size": 3}})
     cluster._gangs[written.meta.key] = written

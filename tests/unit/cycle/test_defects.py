@@ -73,7 +73,7 @@ async def lives(leader: Leader, cluster: Cluster, ledger: in_memory.Ledger) -> l
 
 
 @pytest.mark.parametrize(("module", "name", "during"), MOMENTS.values(), ids=MOMENTS)
-async def test_one_gang_that_muster_fails_of_stops_no_other(
+async def test_a_defect_while_deciding_about_a_gang_stops_no_other_gang(
     monkeypatch: pytest.MonkeyPatch, module: Any, name: str, during: During
 ) -> None:
     break_it(monkeypatch, module, name)
@@ -87,7 +87,7 @@ async def test_one_gang_that_muster_fails_of_stops_no_other(
 
 
 @pytest.mark.parametrize("moment", ["its demands are gathered", "it is seen what is left to do"])
-async def test_the_gang_that_muster_fails_of_waits_and_starts_once_that_is_mended(
+async def test_a_gang_held_by_a_defect_starts_once_the_defect_is_fixed(
     monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     module, name, during = MOMENTS[moment]
@@ -113,6 +113,6 @@ def test_a_lack_of_memory_is_no_gangs_fault() -> None:
         raise MemoryError
 
     with pytest.raises(MemoryError):
-        faults.spared(During.PLANNING, "team/bad", compute, found)
+        faults.guard(During.PLANNING, "team/bad", compute, found)
 
     assert found == []

@@ -57,7 +57,7 @@ def active(result: CycleResult, name: str) -> Condition:
     return report.conditions[0]
 
 
-async def test_what_it_has_borrowed_stays_taken_under_a_new_leader_and_it_goes_when_its_gangs_have_ended() -> None:
+async def test_a_deleted_queue_keeps_its_borrowed_quota_under_a_new_leader_until_its_gangs_have_ended() -> None:
     builder = a_lab().job("one", queue="x", pods=4).job("two", queue="y", pods=4).job("late", queue="x")
     cluster, ledger = Cluster(builder), Ledger()
     leader = a_leader(cluster, ledger)
@@ -79,7 +79,7 @@ async def test_what_it_has_borrowed_stays_taken_under_a_new_leader_and_it_goes_w
     assert X not in cluster.snapshot().queues
 
 
-async def test_a_queue_that_nobody_uses_goes_at_once() -> None:
+async def test_a_deleted_queue_without_gangs_is_removed_at_once() -> None:
     cluster = Cluster(a_lab())
     leader = a_leader(cluster, Ledger())
     await run(leader)
@@ -90,7 +90,7 @@ async def test_a_queue_that_nobody_uses_goes_at_once() -> None:
     assert set(cluster.snapshot().queues) == {"lab", "y"}
 
 
-async def test_a_parent_waits_for_the_gangs_below_it_and_lets_none_in_there() -> None:
+async def test_a_deleted_parent_queue_stays_for_the_gangs_below_and_admits_none_there() -> None:
     cluster, ledger = Cluster(a_lab().job("one", queue="x").job("two", queue="y", made=0)), Ledger()
     leader = a_leader(cluster, ledger)
     await run(leader)
@@ -129,7 +129,7 @@ async def test_while_the_ledger_does_not_have_the_release_the_queue_stays() -> N
     assert X not in cluster.snapshot().queues
 
 
-async def test_finalizers_of_others_are_left_and_named() -> None:
+async def test_finalizers_of_other_controllers_stay_on_a_deleted_queue_and_are_named() -> None:
     cluster = Cluster(a_lab())
     leader = a_leader(cluster, Ledger())
     cluster._put_queue(cluster._rest.queues[X], finalizers=("example.org/backup",))
@@ -157,7 +157,7 @@ async def test_a_queue_that_cannot_be_read_is_let_go_too() -> None:
 @pytest.mark.parametrize(
     ("error", "tries"), [(RetryError("busy"), 2), (ForbiddenError("no right"), 1)], ids=["busy", "for good"]
 )
-async def test_a_finalizer_that_fails_keeps_nobody_waiting(error: MusterError, tries: int) -> None:
+async def test_a_queue_finalizer_that_cannot_be_written_holds_no_gang(error: MusterError, tries: int) -> None:
     cluster = Keeping(a_cluster().node("a", gpus=8).queue("q", gpus=8))
     leader = a_leader(cluster, Ledger())
     cluster.error = error
@@ -189,7 +189,7 @@ async def test_a_finalizer_that_cannot_be_taken_away_is_tried_again() -> None:
     assert X not in cluster.snapshot().queues
 
 
-async def test_a_finalizer_that_is_refused_is_told_once_and_stands_in_the_condition() -> None:
+async def test_a_refused_queue_finalizer_write_is_an_event_once_and_stands_in_the_condition() -> None:
     cluster = Keeping(a_lab())
     leader = a_leader(cluster, Ledger())
     await run(leader)

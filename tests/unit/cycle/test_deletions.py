@@ -66,7 +66,7 @@ async def test_a_gang_that_is_deleted_leaves_nothing_taken(barriers: Barriers, m
 
 @pytest.mark.parametrize("moment", range(7))
 @pytest.mark.parametrize("barriers", MODES.values(), ids=MODES)
-async def test_a_gang_that_loses_a_pod_before_it_runs_is_taken_back_whole(barriers: Barriers, moment: int) -> None:
+async def test_a_gang_that_loses_a_pod_before_running_is_requeued_whole(barriers: Barriers, moment: int) -> None:
     cluster, ledger = Deleting(a_gang(), moment=moment, pods=ONE), in_memory.Ledger()
     leader = a_leader(cluster, ledger, barriers=barriers)
     if not moment:
@@ -104,7 +104,7 @@ async def test_a_gang_that_is_deleted_while_it_runs_gives_its_devices_back_with_
     assert ledger.book.usage() == {}
 
 
-async def test_a_gang_that_runs_and_loses_a_pod_goes_on() -> None:
+async def test_a_running_gang_that_loses_a_pod_keeps_running() -> None:
     """Its Job makes another one, which joins it."""
     cluster, ledger = Deleting(a_gang(), moment=0, pods=ONE), in_memory.Ledger()
     leader = a_leader(cluster, ledger)

@@ -101,7 +101,7 @@ async def test_shares_of_a_device_are_followed_from_the_grant_to_the_end() -> No
     assert "three-0" in dict(cluster.opened)
 
 
-async def test_admin_access_takes_nothing_from_anybody_before_and_after_it_is_allocated() -> None:
+async def test_a_claim_with_admin_access_takes_no_device_before_and_after_its_allocation() -> None:
     watching = Shaped({}, {}).asking("watch", allocationMode="All", adminAccess=True).asking("one")
     cluster, ledger = Cluster(watching), Ledger()
     leader = a_leader(cluster, ledger)
@@ -153,7 +153,7 @@ async def test_extended_resources_stay_reserved_while_no_claim_is_made_also_for_
     assert kinds(ledger) == [Kind.RESERVE]
 
 
-async def test_extended_resources_stay_charged_while_kube_scheduler_makes_their_claim_anew() -> None:
+async def test_extended_resources_stay_charged_while_kube_scheduler_creates_their_claim_again() -> None:
     """It deletes the claim when it cannot bind the pod after all, and makes another with the next try."""
     cluster, ledger = Cluster(Shaped({}, {}).extended("train").extended("next", count=2)), Ledger()
     leader = a_leader(cluster, ledger)
@@ -278,7 +278,7 @@ async def test_partitions_are_charged_for_the_counters_that_they_draw() -> None:
     assert usage(ledger) == (0, 2)
 
 
-def test_what_runs_already_is_entered_with_its_extended_resources() -> None:
+def test_the_opening_balance_charges_running_pods_for_extended_resources() -> None:
     snapshot = Shaped({}, {}).extended("train").snapshot()
     (pod,) = snapshot.pods.values()
     owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.meta.name, "uid": pod.meta.uid, "controller": True}

@@ -47,7 +47,7 @@ def a_choosy_pair(*, choosy: str) -> Cluster:
 
 
 @pytest.mark.parametrize(("choosy", "updated"), [("two", True), ("one", False)], ids=["it would not", "it would"])
-async def test_what_was_planned_freely_is_pinned_only_if_kube_scheduler_would_do_the_same(
+async def test_a_freely_planned_gang_is_pinned_only_if_kube_scheduler_would_choose_the_same_devices(
     choosy: str, *, updated: bool
 ) -> None:
     """The leader died before it had written the first claim, and the fence is gone."""
@@ -65,7 +65,7 @@ async def test_what_was_planned_freely_is_pinned_only_if_kube_scheduler_would_do
     everything_runs(cluster, ledger, 2)
 
 
-async def test_nobody_behind_it_gets_the_devices_of_a_gang_that_is_given_back_to_be_planned_anew() -> None:
+async def test_devices_of_a_gang_requeued_for_another_plan_go_to_no_gang_behind() -> None:
     cluster, ledger = a_choosy_pair(choosy="two"), in_memory.Ledger()
     cluster.fails = {f"allocate {name}-gpus": RetryError("it died") for name in ("one", "two")}
     await cycle.run(a_leader(cluster, ledger), NOON)
@@ -101,7 +101,7 @@ def a_hopeless_gang() -> Cluster:
     return cluster
 
 
-async def test_what_cannot_be_placed_as_planned_again_and_again_backs_off() -> None:
+async def test_a_gang_that_repeatedly_cannot_be_placed_as_planned_backs_off() -> None:
     cluster, ledger = a_hopeless_gang(), in_memory.Ledger()
     leader = a_leader(cluster, ledger)
 
@@ -117,7 +117,7 @@ async def test_what_cannot_be_placed_as_planned_again_and_again_backs_off() -> N
     assert cluster.devices() == {"old": ["a/gone"]}
 
 
-async def test_what_is_granted_and_taken_back_again_and_again_is_booked_each_time_while_the_clock_is_behind() -> None:
+async def test_repeated_grants_and_evictions_are_each_booked_while_the_clock_is_behind() -> None:
     """Were the time the same each time, the second reservation would pass for the first one, posted once more."""
     ledger = in_memory.Ledger()
     leader = a_leader(a_hopeless_gang(), ledger)
@@ -145,7 +145,7 @@ async def test_after_a_write_that_was_refused_the_hold_says_so() -> None:
     )
 
 
-async def test_a_gang_that_was_late_is_told_that_it_was_late() -> None:
+async def test_a_gang_that_did_not_start_in_time_has_no_failure_in_its_back_off() -> None:
     cluster, ledger = Cluster(a_gang(startTimeout="1m", requeue={"base": "1h", "limit": 0})), in_memory.Ledger()
     cluster.fails["allocate train-1-gpus"] = RetryError("the API server does not answer")
     leader = a_leader(cluster, ledger)
@@ -171,7 +171,7 @@ async def test_while_a_reserved_gang_cannot_be_placed_its_status_says_why() -> N
 
 
 @pytest.mark.parametrize("protected", [True, False])
-async def test_a_pod_that_is_being_deleted_before_the_gang_runs_takes_it_back_whole(*, protected: bool) -> None:
+async def test_a_pod_deleted_before_its_gang_runs_requeues_the_whole_gang(*, protected: bool) -> None:
     """Its finalizer keeps it there; without it the others would run as a part of their gang."""
     cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
     cluster.fails = {f"{what} train-{n}": RetryError("busy") for what in ("open",) for n in range(3)}

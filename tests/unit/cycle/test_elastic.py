@@ -94,7 +94,7 @@ async def test_a_gang_starts_with_as_many_as_fit_and_the_others_join_when_they_f
     assert Kind.EVICT not in kinds(town.ledger)
 
 
-async def test_a_gang_waits_whole_until_the_fewest_fit_and_is_told_of_these() -> None:
+async def test_an_elastic_gang_is_held_until_its_least_size_fits() -> None:
     town = Town(a_cluster().node("a", gpus=1).queue("q", gpus=8).job("train", **elastic(4, 2)))
 
     held = await town.settle()
@@ -170,7 +170,7 @@ LATE: dict[str, tuple[dict[str, str], list[str]]] = {
 
 
 @pytest.mark.parametrize(("said", "left"), LATE.values(), ids=LATE)
-async def test_who_does_not_start_in_time_is_a_reason_to_take_the_others_back_only_where_it_is_needed(
+async def test_a_pod_that_does_not_start_in_time_requeues_its_elastic_gang_only_below_the_least_size(
     said: dict[str, str], left: list[str]
 ) -> None:
     """Of three pods the third never runs."""
@@ -188,11 +188,11 @@ async def test_who_does_not_start_in_time_is_a_reason_to_take_the_others_back_on
     assert town.let_in() == left
 
 
-async def test_a_pod_that_ends_gives_back_what_it_held_and_one_made_anew_joins() -> None:
+async def test_an_ended_pod_of_an_elastic_gang_gives_back_its_devices_and_a_new_pod_joins() -> None:
     town = Town(a_cluster().node("a", gpus=3).queue("q", gpus=3).job("train", **elastic(4, 2)))
     await town.settle()
     failed = town.pod("train-1")
-    town._leave_claims([failed])
+    town._release_claims([failed])
     town._pods[failed.meta.uid] = replace(failed, phase="Failed", ready=False)
 
     after = await town.settle()
@@ -221,7 +221,7 @@ def five() -> ClusterBuilder:
 
 
 @pytest.mark.parametrize("number", range(5))
-async def test_a_pod_that_is_made_anew_goes_where_the_one_before_it_was(number: int) -> None:
+async def test_a_replacement_pod_goes_to_the_node_of_the_pod_that_it_replaces(number: int) -> None:
     """Four of five are on one node. With two gone there is room for each on both; one of them is made anew."""
     town = Town(five())
     await town.settle()
@@ -260,7 +260,9 @@ async def test_a_pod_whose_place_is_taken_or_gone_goes_elsewhere() -> None:
 
 
 @pytest.mark.parametrize(("least", "others"), [("1", True), ("3", False)])
-async def test_others_wait_behind_a_strict_head_only_while_it_needs_more(least: str, *, others: bool) -> None:
+async def test_gangs_wait_behind_an_elastic_head_of_a_strict_queue_only_below_its_least_size(
+    least: str, *, others: bool
+) -> None:
     builder = a_cluster().node("a", gpus=2).node("b", gpus=1, cpu="1").queue("q", gpus=8)
     builder.job("train", **{**elastic(3, 1, gpus=2), "annotations": {GANG_MIN: least}}).job("small", queue="q")
     town = Town(builder)
@@ -313,7 +315,7 @@ def named(gang: str, *names: str, size: int, least: int, runtime: str, created: 
     return builder
 
 
-async def test_what_a_gang_that_runs_is_scaled_up_by_queues_behind_who_came_before() -> None:
+async def test_pods_that_scale_up_a_running_gang_queue_behind_earlier_gangs() -> None:
     """The head needs what ends in ten minutes; the pods that came five minutes after it would keep it for days."""
     minute = timedelta(minutes=1)
     town = Town(a_cluster().node("a", gpus=4).queue("q", gpus=20))
@@ -338,7 +340,7 @@ async def test_what_a_gang_that_runs_is_scaled_up_by_queues_behind_who_came_befo
     assert town.runs() == ["head-0", "head-1", "old-0", "old-1"]
 
 
-async def test_a_pod_in_the_stead_of_one_that_its_gang_needs_keeps_the_gangs_place() -> None:
+async def test_a_replacement_for_a_needed_pod_keeps_the_queue_position_of_its_gang() -> None:
     town = Town(a_cluster().node("a", gpus=3).queue("q", gpus=8).job("train", queue="q", pods=3))
     await town.settle()
     town.add(a_cluster().pod("other", gpus=3))
@@ -395,7 +397,7 @@ async def test_a_pod_joins_that_differs_from_those_that_do_not_fit_in_its_tolera
     assert town.runs() == ["p-0", "p-2"]
 
 
-async def test_who_ran_before_it_was_scaled_up_runs_on_though_one_of_those_that_join_does_not_start_in_time() -> None:
+async def test_a_scaled_up_gang_runs_on_though_a_joining_pod_does_not_start_in_time() -> None:
     town = Town(a_cluster().node("a", gpus=3).queue("q", gpus=4, startTimeout="1m").job("train", queue="q", pods=2))
     await town.settle()
     uid = Uid("job-train")

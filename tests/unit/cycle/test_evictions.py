@@ -49,7 +49,7 @@ def three(**queue: Any) -> ClusterBuilder:
     return builder
 
 
-async def test_a_gang_that_lost_a_pod_is_taken_back_though_nothing_could_be_evicted_at_first() -> None:
+async def test_a_gang_that_lost_a_pod_is_requeued_though_its_first_eviction_was_refused() -> None:
     cluster, ledger = Budgeted(three()), in_memory.Ledger()
     leader = a_leader(cluster, ledger)
     await cycle.run(leader, NOON)
@@ -68,7 +68,7 @@ async def test_a_gang_that_lost_a_pod_is_taken_back_though_nothing_could_be_evic
 
 
 @pytest.mark.parametrize("starts", [(), ("p-2",)], ids=["the late pod stays late", "the late pod runs after all"])
-async def test_what_a_budget_kept_from_being_evicted_does_not_run_without_the_rest(starts: tuple[str, ...]) -> None:
+async def test_pods_kept_by_a_disruption_budget_do_not_run_on_without_their_gang(starts: tuple[str, ...]) -> None:
     cluster, ledger = Budgeted(three()), in_memory.Ledger()
     leader = a_leader(cluster, ledger)
     await cycle.run(leader, NOON)
@@ -102,7 +102,7 @@ async def test_the_next_leader_goes_on_with_an_eviction_that_was_begun() -> None
     assert cluster.let_in() == []
 
 
-async def test_a_gang_that_was_evicted_half_way_and_begins_anew_is_left_alone() -> None:
+async def test_a_half_evicted_gang_that_was_granted_again_is_not_evicted_further() -> None:
     cluster, ledger = Budgeted(three(requeue={"base": "1s"})), in_memory.Ledger()
     leader = a_leader(cluster, ledger)
     await cycle.run(leader, NOON)
@@ -136,7 +136,7 @@ class Overtaken(Budgeted):
             await self.ledger.fence(2)
 
 
-async def test_a_leader_that_was_overtaken_evicts_nobody() -> None:
+async def test_a_deposed_leader_evicts_no_gang() -> None:
     """A pod that is late for this leader may have started under its successor, and nothing refuses an eviction."""
     ledger = in_memory.Ledger()
     cluster = Overtaken(three(), ledger)

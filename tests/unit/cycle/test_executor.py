@@ -9,7 +9,7 @@ import pytest
 from admission.cycle.executor import BackgroundExecutor
 
 
-async def test_who_leads_next_waits_for_what_the_last_leader_left_running() -> None:
+async def test_the_executor_finishes_the_work_of_a_deposed_leader_before_that_of_the_next() -> None:
     aside, begun, goes_on = BackgroundExecutor(), threading.Event(), threading.Event()
     ran: list[str] = []
 
@@ -47,7 +47,7 @@ async def test_the_event_loop_goes_on_meanwhile_and_errors_come_back() -> None:
         await waiting
 
 
-async def test_it_sees_the_context_of_whoever_waits() -> None:
+async def test_the_executor_runs_work_in_the_context_of_its_caller() -> None:
     said = contextvars.ContextVar("said", default="nothing")
     said.set("this cycle")
 

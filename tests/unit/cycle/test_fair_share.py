@@ -17,7 +17,7 @@ def a_town(*, gpus: int = 2) -> ClusterBuilder:
     return builder.queue("p", gpus=0, parent="top", fairSharing=FAIR).queue("q", gpus=0, parent="top")
 
 
-async def test_what_was_granted_in_a_cycle_counts_for_the_next_gang() -> None:
+async def test_a_grant_raises_the_fair_share_for_the_next_gang_of_the_cycle() -> None:
     builder = a_town().job("p1", queue="p").job("p2", queue="p").job("q1", queue="q")
     cluster = Cluster(builder)
 
@@ -27,7 +27,7 @@ async def test_what_was_granted_in_a_cycle_counts_for_the_next_gang() -> None:
     assert gang(result, "p2").position == 2
 
 
-async def test_who_has_used_more_before_goes_last_also_for_the_next_leader() -> None:
+async def test_the_queue_with_more_past_usage_goes_last_also_under_the_next_leader() -> None:
     builder = a_town(gpus=1).job("long", queue="p")
     cluster, ledger = Cluster(builder), Ledger()
     leader = a_leader(cluster, ledger)
@@ -45,7 +45,7 @@ async def test_who_has_used_more_before_goes_last_also_for_the_next_leader() -> 
     assert [name for name, _ in cluster.opened[opened:]] == ["q1-0"]
 
 
-async def test_the_leader_keeps_what_it_has_read_in_step_with_its_marks() -> None:
+async def test_a_leader_keeps_its_usage_history_in_step_with_its_marks_without_reading_again() -> None:
     asked = []
 
     class Asked(Ledger):

@@ -30,7 +30,9 @@ SEEN = [seen for count in range(len(GIVEN) + 1) for seen in itertools.combinatio
 
 
 @pytest.mark.parametrize("seen", SEEN, ids=lambda seen: " and ".join(seen) or "nothing")
-async def test_what_no_device_has_left_is_promised_to_nobody_whatever_is_seen_first(seen: tuple[str, ...]) -> None:
+async def test_device_shares_that_are_used_up_are_granted_to_no_gang_in_whatever_order_claims_appear(
+    seen: tuple[str, ...],
+) -> None:
     """Claims are written when their pods are bound, at the same time: none of their orders is impossible."""
     builder = Shaped(SHARED, SHARED).asking("low", pods=2, **share("16Gi")).asking("high", **share("36Gi"))
     cluster, ledger = Cluster(builder.asking("next", **share("12Gi"))), Ledger()
@@ -59,7 +61,7 @@ def sized(size: str) -> clusters.Json:
     return {"name": size, **asked["exactly"]}
 
 
-def test_what_is_freed_under_a_granted_claim_is_not_promised_to_others_before_that_is_allocated() -> None:
+def test_a_freed_device_that_a_granted_claim_may_take_is_granted_to_no_other_claim() -> None:
     """It was granted on the small one while the big one was in use; now that is free, and its own first choice."""
     builder = a_cluster().node("a", gpus=[{"attributes": {"size": {"string": size}}} for size in ("big", "small")])
     first = a_claim("first", {"name": "gpu", "firstAvailable": [sized("big"), sized("small")]})

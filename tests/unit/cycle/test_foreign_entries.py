@@ -26,7 +26,7 @@ class Counting(Ledger):
         return await super().sequence()
 
 
-async def test_an_idle_leader_sees_that_somebody_else_has_written() -> None:
+async def test_an_idle_leader_notices_entries_of_another_writer() -> None:
     ledger = Counting()
     leader = a_leader(Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4)), ledger)
     await run(leader)
@@ -40,7 +40,7 @@ async def test_an_idle_leader_sees_that_somebody_else_has_written() -> None:
     assert leader.mirror.book.nominal(QueueName("gone"), MeterName("gpus")) == 0, "the leader has acted upon it"
 
 
-async def test_the_book_is_not_read_again_while_nobody_writes() -> None:
+async def test_the_ledger_is_not_read_again_while_no_entry_is_added() -> None:
     ledger = Counting()
     leader = a_leader(Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("j", queue="q")), ledger)
     for second in range(5):

@@ -60,7 +60,7 @@ CHANGES: dict[str, tuple[str, dict[str, str]]] = {
 
 @pytest.mark.parametrize("lives", [1, 2, 3, 4])
 @pytest.mark.parametrize(("change", "what"), CHANGES.values(), ids=CHANGES)
-async def test_what_is_gone_between_plan_and_start_takes_the_gang_back_whole(
+async def test_an_object_deleted_between_plan_and_start_requeues_the_whole_gang(
     change: str, what: dict[str, str], lives: int
 ) -> None:
     cluster, ledger = await killed(lives, pytest.raises(ExceptionGroup))
@@ -106,7 +106,7 @@ async def test_a_claim_that_is_deallocated_behind_our_back_gets_its_devices_agai
     everything_runs(cluster, ledger, 3)
 
 
-async def test_a_gang_that_was_let_in_and_cannot_have_its_devices_again_is_evicted_whole() -> None:
+async def test_an_admitted_gang_that_cannot_get_its_devices_again_is_evicted_whole() -> None:
     cluster, ledger = Cluster(a_gang(requeue={"base": "10m"})), in_memory.Ledger()
     leader = a_leader(cluster, ledger)
     await cycle.run(leader, NOON)

@@ -110,7 +110,7 @@ async def test_a_mirror_is_read_once_and_again_when_others_have_written() -> Non
     assert mirror.book == ledger.book
 
 
-async def test_what_happens_while_the_database_is_down_waits_and_is_posted_when_it_is_back() -> None:
+async def test_entries_recorded_while_the_database_is_down_are_posted_when_the_database_is_back() -> None:
     ledger = Ledger()
     mirror = a_mirror(ledger)
     await mirror.open()
@@ -128,7 +128,7 @@ async def test_what_happens_while_the_database_is_down_waits_and_is_posted_when_
     assert mirror.book == ledger.book
 
 
-async def test_a_preloaded_mirror_continues_from_what_it_has_once_the_database_answers() -> None:
+async def test_a_preloaded_mirror_continues_from_its_copy_once_the_database_answers() -> None:
     ledger = Ledger()
     mirror = a_mirror(ledger)
     await mirror.preload()

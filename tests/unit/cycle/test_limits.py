@@ -106,7 +106,7 @@ async def test_a_queue_above_drains_those_below() -> None:
     assert cluster.let_in() == []
 
 
-async def test_who_is_held_only_goes_on() -> None:
+async def test_a_running_gang_keeps_running_when_its_queue_is_stopped_with_hold() -> None:
     cluster, ledger = Town(a_pair()), in_memory.Ledger()
     leader = a_leader(cluster, ledger)
     await cycle.run(leader, NOON)
@@ -140,7 +140,7 @@ async def test_a_gang_that_runs_for_too_long_is_evicted_in_time_and_backs_off() 
     assert len(cluster.let_in()) == 2
 
 
-async def test_a_successor_says_why_it_backs_off() -> None:
+async def test_a_recreated_gang_reports_why_it_backs_off() -> None:
     cluster, ledger = Town(a_pair(maxRuntime="1h", requeue={"base": "10m"})), in_memory.Ledger()
     leader = a_leader(cluster, ledger)
     await cycle.run(leader, NOON)
@@ -155,7 +155,7 @@ async def test_a_successor_says_why_it_backs_off() -> None:
 
 
 @pytest.mark.parametrize("is_new", [True, False], ids=["the next leader", "the same leader"])
-async def test_what_runs_of_a_gang_that_was_evicted_half_way_is_evicted(is_new: bool) -> None:
+async def test_the_running_pods_of_a_half_evicted_gang_are_evicted(is_new: bool) -> None:
     """Its queue takes gangs again by then: what was begun is ended all the same."""
     cluster, ledger = Town(pods_of_nobody()), in_memory.Ledger()
     leader = a_leader(cluster, ledger)

@@ -27,7 +27,7 @@ def submit_held(cluster: HeldJobs, name: str, *, pods: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("jobs", [["one"], ["one", "two"]])
-async def test_all_that_make_its_pods_are_resumed_and_when_it_is_taken_back_suspended(jobs: list[str]) -> None:
+async def test_all_jobs_of_a_named_gang_are_resumed_at_its_grant_and_suspended_at_its_eviction(jobs: list[str]) -> None:
     count = 2 * len(jobs)
     cluster, play = a_play(a_cluster().node("a", gpus=count).queue("q", gpus=count, preemption=LOWER))
     for name in jobs:
@@ -48,7 +48,7 @@ async def test_all_that_make_its_pods_are_resumed_and_when_it_is_taken_back_susp
     assert [len(one.seats) for one in play.ledger.book.placements.values()] == [count]
 
 
-async def test_pods_that_come_as_another_gang_than_was_planned_give_the_promise_back() -> None:
+async def test_pods_that_come_as_another_gang_than_planned_give_the_reservation_back() -> None:
     """As where another webhook, or the controller of another system, names their gang."""
     cluster, play = a_play(a_cluster().node("a", gpus=2).queue("q", gpus=2, startTimeout="6s"))
     cluster.submit_held("train", queue="q", pods=2)
@@ -77,7 +77,7 @@ class Witness(Jobs):
         await super().evict(pod, reason)
 
 
-async def test_its_jobs_are_suspended_and_other_pods_of_it_evicted() -> None:
+async def test_an_evicted_named_gang_has_its_jobs_suspended_and_its_other_pods_evicted() -> None:
     """Pods of a Job that are evicted count against its `backoffLimit`: after a few the Job would have failed."""
     builder = a_cluster().node("a", gpus=3).queue("q", gpus=3, preemption=LOWER)
     builder.pod("driver", labels={names.GANG: "g"}, annotations=said(3))

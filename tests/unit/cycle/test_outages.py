@@ -79,7 +79,7 @@ async def a_granted_gang() -> tuple[Cluster, Ledger, Leader]:
 @pytest.mark.parametrize("carried_out", [False, True], ids=["refused", "answer lost"])
 @pytest.mark.parametrize("calls", [1, 2, 4])
 @pytest.mark.parametrize("first", range(12))
-async def test_whatever_call_fails_the_gang_starts_once_and_the_books_end_right(
+async def test_a_gang_starts_once_and_the_ledger_ends_right_whichever_call_fails(
     first: int, calls: int, carried_out: bool
 ) -> None:
     cluster, ledger = a_town(), Failing(first, calls, carried_out=carried_out)
@@ -92,7 +92,7 @@ async def test_whatever_call_fails_the_gang_starts_once_and_the_books_end_right(
     assert ledger.book == Book.replay(ledger.entries)
 
 
-async def test_what_happens_while_the_database_is_away_is_posted_with_its_true_times_and_in_order() -> None:
+async def test_entries_of_an_outage_are_posted_in_order_with_their_true_times() -> None:
     cluster, ledger, leader = await a_granted_gang()
     ledger.away = True
     started = cluster.schedule(leader.mirror.book)
@@ -150,7 +150,7 @@ async def test_reports_go_on_while_the_database_is_away() -> None:
     assert (queue.meters[GPUS].used, queue.meters[GPUS].reserved) == (2, 0)
 
 
-async def test_a_leader_that_starts_while_the_database_is_away_says_nothing_that_it_does_not_know() -> None:
+async def test_a_leader_that_starts_while_the_database_is_down_leaves_statuses_as_they_were() -> None:
     cluster, ledger, leader = await a_granted_gang()
     cluster.schedule(leader.mirror.book)
     await run(leader, NOON + MINUTE)
@@ -183,7 +183,7 @@ async def test_too_many_entries_are_dropped_and_derived_from_the_cluster_later(m
     assert settled.at == NOON + 5 * MINUTE
 
 
-async def test_a_deposed_leader_posts_nothing_of_what_it_has_kept() -> None:
+async def test_a_deposed_leader_posts_none_of_its_waiting_entries() -> None:
     cluster, ledger, leader = await a_granted_gang()
     ledger.away = True
     cluster.schedule(leader.mirror.book)
@@ -196,7 +196,7 @@ async def test_a_deposed_leader_posts_nothing_of_what_it_has_kept() -> None:
     assert kinds(ledger) == [Kind.RESERVE]
 
 
-async def test_what_another_writer_has_posted_is_noticed_and_the_book_is_read_again() -> None:
+async def test_entries_of_another_writer_are_noticed_and_the_ledger_is_read_again() -> None:
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q").job("two", queue="q"))
     ledger = Ledger()
     leader = a_leader(cluster, ledger)
@@ -266,7 +266,7 @@ async def test_a_gang_that_could_start_says_that_the_database_is_away() -> None:
     assert hold.reason == HoldReason.LEDGER_UNAVAILABLE
 
 
-async def test_every_gang_that_could_start_says_so_however_many_they_are() -> None:
+async def test_every_gang_that_could_start_reports_ledger_unavailable_however_many_gangs_there_are() -> None:
     builder = a_cluster().node("a", gpus=100).queue("q", gpus=100)
     for number in range(70):
         builder.job(f"job-{number:02}", queue="q")

@@ -9,7 +9,7 @@ from tests.builders import NOON, a_cluster, pod_of
 from tests.unit.cycle.test_cycle import Cluster, Ledger, a_leader, run
 
 
-async def test_who_is_let_in_is_told_once_with_what_it_costs_and_how_long_it_waited() -> None:
+async def test_an_admission_is_a_decision_once_with_its_charge_and_waiting_time() -> None:
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=2)
     leader = a_leader(Cluster(builder), Ledger())
 
@@ -22,7 +22,7 @@ async def test_who_is_let_in_is_told_once_with_what_it_costs_and_how_long_it_wai
     assert second.decisions == ()
 
 
-async def test_who_waits_is_told_when_that_begins_and_when_the_reason_changes() -> None:
+async def test_a_hold_is_a_decision_when_it_begins_and_when_its_reason_changes() -> None:
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=1).job("big", queue="q", pods=2)
     cluster = Cluster(builder)
     leader = a_leader(cluster, Ledger())

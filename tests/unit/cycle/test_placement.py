@@ -68,7 +68,7 @@ async def test_an_allocation_is_complete_as_kube_scheduler_writes_it() -> None:
     assert (result["request"], result["driver"]) == ("gpus", "gpu.example.com")
 
 
-async def test_what_was_allocated_is_settled_and_released_as_ever() -> None:
+async def test_claims_that_muster_allocates_are_settled_and_released() -> None:
     cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
     leader = a_leader(cluster, ledger)
 
@@ -92,7 +92,7 @@ async def test_without_protection_kube_scheduler_picks_the_devices() -> None:
     assert report(result).hold is not None, "the fence is about to stand"
 
 
-async def test_a_claim_that_has_changed_takes_its_gang_back_whole_and_it_is_placed_anew() -> None:
+async def test_a_changed_claim_requeues_its_gang_whole_and_the_gang_is_placed_again() -> None:
     cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
     cluster.fails["allocate train-1-gpus"] = ConflictError("it has changed")
     leader = a_leader(cluster, ledger)
@@ -114,7 +114,7 @@ async def test_a_claim_that_has_changed_takes_its_gang_back_whole_and_it_is_plac
     assert report(result).evictions == 0, "it was nobody's fault"
 
 
-async def test_what_the_api_server_refuses_is_tried_again_after_a_while() -> None:
+async def test_a_gang_whose_allocation_the_api_server_refuses_is_tried_again_after_a_while() -> None:
     cluster, ledger = Cluster(a_gang(requeue={"base": "1m"})), in_memory.Ledger()
     cluster.fails["allocate train-1-gpus"] = ForbiddenError("grant verb patch on resource resourceclaims/binding")
     leader = a_leader(cluster, ledger)
@@ -160,7 +160,7 @@ async def test_an_api_server_that_stays_away_does_not_keep_a_gang_for_ever() -> 
     assert cluster.devices() == {}
 
 
-async def test_pods_of_a_gang_that_go_away_before_it_runs_leave_no_devices_taken() -> None:
+async def test_pods_deleted_before_their_gang_runs_leave_no_devices_taken() -> None:
     cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
     leader = a_leader(cluster, ledger)
     await cycle.run(leader, NOON)
@@ -203,7 +203,7 @@ async def test_a_named_claim_that_no_pod_ever_used_is_freed_when_its_pods_are_go
     assert ledger.book.usage() == {}
 
 
-async def test_what_a_deposed_leader_has_written_late_is_taken_back_before_the_gang_is_planned() -> None:
+async def test_late_allocations_of_a_deposed_leader_are_deallocated_before_the_gang_is_planned() -> None:
     cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
     claim = cluster.snapshot().claims["team/train-0-gpus"]
     given = {"request": "gpus", "driver": "gpu.example.com", "pool": "b", "device": "gpu-1"}
@@ -217,7 +217,7 @@ async def test_what_a_deposed_leader_has_written_late_is_taken_back_before_the_g
     assert ledger.book.usage()[Q][GPUS] == (3, 0), "all of them are charged"
 
 
-async def test_while_late_devices_cannot_be_taken_back_the_gang_is_not_planned() -> None:
+async def test_a_gang_is_not_planned_while_its_late_allocations_cannot_be_deallocated() -> None:
     cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
     claim = cluster.snapshot().claims["team/train-0-gpus"]
     given = {"request": "gpus", "driver": "gpu.example.com", "pool": "b", "device": "gpu-1"}
@@ -232,7 +232,7 @@ async def test_while_late_devices_cannot_be_taken_back_the_gang_is_not_planned()
     assert kinds(ledger) == []
 
 
-async def test_a_deposed_leader_writes_nothing_into_a_gang_that_was_taken_back() -> None:
+async def test_a_deposed_leader_writes_nothing_into_a_requeued_gang() -> None:
     """It wakes up in the middle of its writes, with its view of before."""
     cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
     seen = cluster.snapshot()
@@ -262,7 +262,7 @@ class Late(Cluster):
         return now if self.shown is None else replace(now, claims=self.shown.claims)
 
 
-async def test_what_the_view_does_not_show_yet_is_not_given_to_anybody_else() -> None:
+async def test_devices_allocated_but_not_yet_seen_are_given_to_no_other_gang() -> None:
     builder = a_cluster().node("a", gpus=1).queue("q", gpus=8).pod("one").pod("two")
     cluster, ledger = Late(builder), in_memory.Ledger()
     leader = a_leader(cluster, ledger)
@@ -283,7 +283,7 @@ async def test_what_the_view_does_not_show_yet_is_not_given_to_anybody_else() ->
     assert cluster.done("allocate") != []
 
 
-async def test_what_is_given_back_before_it_was_written_cannot_be_written_any_more() -> None:
+async def test_a_late_allocation_write_fails_after_its_claim_was_released() -> None:
     """A leader died while it wrote; the pods went away, the claim did not; then the write arrives."""
     builder = a_cluster().node("a", gpus=1).queue("q", gpus=8).pod("one", gpus=0)
     cluster, ledger = with_named_claim(builder, "one"), in_memory.Ledger()
@@ -338,7 +338,7 @@ async def test_a_gang_planned_with_any_devices_is_not_reserved_once_its_fence_ha
     everything_runs(cluster, ledger, 3)
 
 
-async def test_late_pods_of_a_gang_that_runs_are_taken_back_without_it() -> None:
+async def test_late_pods_of_a_running_gang_are_requeued_without_the_gang() -> None:
     cluster, ledger = Cluster(a_gang(pods=2)), in_memory.Ledger()
     leader = a_leader(cluster, ledger)
     await cycle.run(leader, NOON)
@@ -379,7 +379,7 @@ async def test_a_pod_that_goes_away_while_claims_are_written_takes_its_gang_back
     assert hold.reason is HoldReason.GANG_INCOMPLETE
 
 
-async def test_one_gang_that_cannot_be_written_stops_nobody_else() -> None:
+async def test_a_gang_whose_claims_cannot_be_written_stops_no_other_gang() -> None:
     builder = a_gang(pods=1).job("other", queue="q", pods=2)
     cluster, ledger = Cluster(builder), in_memory.Ledger()
     cluster.fails["allocate train-0-gpus"] = ForbiddenError("no")

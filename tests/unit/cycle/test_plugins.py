@@ -80,7 +80,7 @@ def plugin_claim(pod: str) -> Uid:
     return names.plugin_claim(Uid(f"pod-{pod}"))
 
 
-async def test_what_a_device_plugin_serves_is_reserved_settled_with_the_binding_and_released_with_the_pod() -> None:
+async def test_device_plugin_resources_are_reserved_settled_at_binding_and_released_with_the_pod() -> None:
     builder = Plugged().plugin("a", gpu=4).queue("q", gpus=4)
     cluster, ledger = Cluster(builder.asking("train", pods=2, gpu=2).asking("next", gpu=1)), Ledger()
     leader = a_leader(cluster, ledger)
@@ -169,7 +169,7 @@ async def test_a_pod_is_charged_as_kube_scheduler_counts(asked: dict[str, int], 
     assert dict(cluster.opened) == {"train-0": "a"}
 
 
-async def test_a_leader_that_dies_leaves_the_next_one_nothing_to_guess() -> None:
+async def test_a_new_leader_settles_device_plugin_holdings_of_a_dead_leader_once() -> None:
     builder = Plugged().plugin("a", gpu=2).queue("q", gpus=2).asking("train", gpu=2)
     cluster, ledger = Cluster(builder), Ledger()
     await run(a_leader(cluster, ledger))
@@ -182,7 +182,7 @@ async def test_a_leader_that_dies_leaves_the_next_one_nothing_to_guess() -> None
     assert kinds(ledger) == [Kind.RESERVE, Kind.SETTLE]
 
 
-async def test_a_pod_that_goes_before_it_is_bound_gives_back_what_was_reserved() -> None:
+async def test_a_pod_deleted_before_its_binding_releases_its_device_plugin_reservation() -> None:
     cluster, ledger = Cluster(Plugged().plugin("a", gpu=2).queue("q", gpus=2).asking("train", gpu=2)), Ledger()
     leader = a_leader(cluster, ledger)
     await run(leader)
@@ -209,7 +209,7 @@ async def test_a_meter_that_is_gone_by_the_binding_stays_charged_as_planned() ->
     assert usage(ledger) == (0, 0)
 
 
-def test_what_runs_already_is_entered_by_who_serves_it() -> None:
+def test_the_opening_balance_charges_running_pods_by_device_plugin_or_claim() -> None:
     builder = Plugged(offered=True).plugin("a", gpu=4).queue("q", gpus=4).asking("train", pods=2, gpu=2)
     snapshot = builder.snapshot()
     snapshot = replace(snapshot, pods={uid: running(pod, "a") for uid, pod in snapshot.pods.items()})
@@ -224,7 +224,7 @@ def test_what_runs_already_is_entered_by_who_serves_it() -> None:
     }
 
 
-async def test_a_reservation_and_all_that_follows_says_who_made_the_workload() -> None:
+async def test_all_entries_of_a_gang_name_the_user_who_made_the_workload() -> None:
     builder = Plugged().plugin("a", gpu=2).queue("q", gpus=2).asking("train", gpu=2)
     builder._pods = [replace(pod, meta=replace(pod.meta, annotations={names.USER: "alice"})) for pod in builder._pods]
     cluster, ledger = Cluster(builder), Ledger()

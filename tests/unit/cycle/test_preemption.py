@@ -1,5 +1,6 @@
 """Whole gangs are evicted for others that are held, and what that frees is kept for these."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -65,7 +66,7 @@ async def test_a_gang_of_higher_priority_evicts_a_lower_one_as_a_whole_and_start
     assert len(play.evicted) == 1
 
 
-async def test_nobody_is_evicted_where_the_queue_does_not_say_so() -> None:
+async def test_no_gang_is_preempted_where_the_queue_has_no_preemption_policy() -> None:
     cluster = Jobs(a_queue(preemption={}))
     play = Play(cluster)
     cluster.submit("low", queue="q", pods=4)
@@ -80,7 +81,7 @@ async def test_nobody_is_evicted_where_the_queue_does_not_say_so() -> None:
     assert held.reason is HoldReason.DEVICES_BUSY
 
 
-async def test_equals_do_not_evict_each_other() -> None:
+async def test_gangs_of_equal_priority_do_not_preempt_each_other() -> None:
     cluster = Jobs(a_queue())
     play = Play(cluster)
     cluster.submit("one", queue="q", pods=4, priority=5)
@@ -93,7 +94,7 @@ async def test_equals_do_not_evict_each_other() -> None:
     assert not play.evicted
 
 
-async def test_nobody_is_evicted_where_that_would_not_help() -> None:
+async def test_no_gang_is_preempted_where_preemption_would_not_help() -> None:
     """The quota would do, but no node has as many devices as one pod asks for."""
     builder = a_cluster().node("a", gpus=2).node("b", gpus=2).queue("q", gpus=4, preemption=LOWER)
     cluster = Jobs(builder)
@@ -112,7 +113,7 @@ async def test_nobody_is_evicted_where_that_would_not_help() -> None:
     [{"cpu": "128"}, {"annotations": {names.TOPOLOGY: "example.com/rack"}}],
     ids=["more of a node than there is", "a domain that no node is in"],
 )
-async def test_somebody_is_evicted_though_another_asks_for_nearly_the_same_in_vain(differing: dict[str, Any]) -> None:
+async def test_a_gang_preempts_though_a_similar_gang_cannot(differing: dict[str, Any]) -> None:
     cluster = Jobs(a_queue(quota=4))
     play = Play(cluster)
     cluster.submit("low", queue="q", gpus=4)
@@ -128,7 +129,7 @@ async def test_somebody_is_evicted_though_another_asks_for_nearly_the_same_in_va
     assert cluster.running() == {"high"}
 
 
-async def test_nothing_is_remembered_of_asks_that_nobody_has_any_more() -> None:
+async def test_preemption_questions_that_no_gang_asks_any_more_are_forgotten() -> None:
     cluster = Jobs(a_queue(quota=4))
     play = Play(cluster)
     cluster.submit("low", queue="q", pods=4)
@@ -176,7 +177,7 @@ async def test_a_queue_takes_back_what_another_has_borrowed() -> None:
     assert len(play.evicted) == 1, "what has its own quota is not taken back in turn"
 
 
-async def test_what_was_freed_is_kept_for_the_gang_that_it_was_freed_for() -> None:
+async def test_freed_devices_are_kept_for_the_nominated_gang() -> None:
     cluster = Jobs(a_queue(gpus=5), graceful=True)
     play = Play(cluster)
     cluster.submit("low", queue="q", pods=4)
@@ -201,7 +202,7 @@ async def test_what_was_freed_is_kept_for_the_gang_that_it_was_freed_for() -> No
     assert [gang for gang, _, _ in play.evicted] == ["low"]
 
 
-async def test_who_could_evict_it_afterwards_takes_over_what_a_gang_is_promised() -> None:
+async def test_a_gang_that_could_preempt_the_nominated_gang_takes_over_the_nomination() -> None:
     cluster = Jobs(a_queue(), graceful=True)
     play = Play(cluster)
     cluster.submit("low", queue="q", pods=4)
@@ -237,7 +238,7 @@ async def test_who_could_evict_it_afterwards_takes_over_what_a_gang_is_promised(
 
 
 @pytest.mark.parametrize("priority", [10, 5])
-async def test_who_could_not_evict_it_afterwards_takes_over_nothing(priority: int) -> None:
+async def test_a_gang_that_could_not_preempt_the_nominated_gang_takes_over_no_nomination(priority: int) -> None:
     cluster = Jobs(a_queue(), graceful=True)
     play = Play(cluster)
     cluster.submit("low", queue="q", pods=4)
@@ -253,7 +254,7 @@ async def test_who_could_not_evict_it_afterwards_takes_over_nothing(priority: in
     assert cluster.running() == {"middle"}
 
 
-async def test_one_that_runs_goes_before_one_of_higher_priority_that_was_promised_its_place() -> None:
+async def test_a_running_gang_is_evicted_before_a_nominated_gang_of_higher_priority_loses_its_nomination() -> None:
     cluster = Jobs(a_queue(), graceful=True)
     play = Play(cluster)
     for name in ("one", "two"):
@@ -271,7 +272,7 @@ async def test_one_that_runs_goes_before_one_of_higher_priority_that_was_promise
     assert sorted(play.evicted) == [("one", "Preempted", "middle"), ("two", "Preempted", "high")]
 
 
-async def test_a_promise_is_taken_over_again_where_another_leader_has_renewed_it() -> None:
+async def test_a_nomination_renewed_by_another_leader_is_taken_over_again() -> None:
     cluster = Jobs(a_queue(), graceful=True)
     play = Play(cluster)
     cluster.submit("low", queue="q", pods=4)
@@ -291,7 +292,7 @@ async def test_a_promise_is_taken_over_again_where_another_leader_has_renewed_it
 
 
 @pytest.mark.parametrize("victims", [1, 2])
-async def test_the_next_leader_evicts_nobody_more(victims: int) -> None:
+async def test_the_next_leader_evicts_no_further_gang_for_a_nomination(victims: int) -> None:
     cluster = Jobs(a_queue(gpus=5), graceful=True)
     play = Play(cluster)
     for at in range(victims):
@@ -316,7 +317,7 @@ async def test_the_next_leader_evicts_nobody_more(victims: int) -> None:
     assert len(play.evicted) == evicted
 
 
-async def test_who_goes_anyway_is_waited_for() -> None:
+async def test_a_preemptor_waits_for_a_gang_that_is_being_deleted_and_evicts_none() -> None:
     """Nobody is evicted for what a gang gives back that is being deleted."""
     cluster = Jobs(a_queue(gpus=4), graceful=True)
     play = Play(cluster)
@@ -361,7 +362,7 @@ async def test_an_eviction_that_the_api_server_refuses_is_waited_for_only_so_lon
     assert len(refused) == evicted
 
 
-async def test_a_promise_in_vain_ends() -> None:
+async def test_the_nomination_of_a_deleted_gang_ends() -> None:
     cluster = Jobs(a_queue(gpus=4), graceful=True)
     play = Play(cluster)
     cluster.submit("low", queue="q", pods=4)
@@ -375,6 +376,26 @@ async def test_a_promise_in_vain_ends() -> None:
 
     assert cluster.running() == {"low"}
     assert not play.leader.nominations.by_gang
+
+
+async def test_a_promise_ends_that_cannot_be_kept_when_its_victims_have_gone() -> None:
+    cluster = Jobs(a_queue(gpus=4, quota=4), graceful=True)
+    play = Play(cluster)
+    cluster.submit("low", queue="q", pods=4)
+    await play.forget_changes(2)
+    cluster.submit("high", queue="q", pods=4, priority=10)
+    await play.forget_changes(2)
+    assert len(play.leader.nominations.by_gang) == 1
+
+    other = a_cluster().node("b", gpus=2).snapshot()
+    cluster._rest = replace(cluster._rest, nodes=other.nodes, slices=other.slices)
+    cluster.delete_job("low")
+    cluster.end_grace()
+    cluster.submit("next", queue="q", pods=1)
+    await play.forget_changes(4)
+
+    assert not play.leader.nominations.by_gang
+    assert cluster.running() == {"next"}
 
 
 async def test_nothing_is_planned_again_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -423,7 +444,7 @@ async def wait_for(cluster: Jobs, play: Play) -> Any:
     return report(result, "head").start_estimate
 
 
-async def test_nobody_is_evicted_for_who_would_be_in_the_way_of_a_head_that_is_ahead_of_it() -> None:
+async def test_no_gang_is_preempted_for_a_gang_that_would_delay_the_head() -> None:
     cluster, play = a_head()
     start = await wait_for(cluster, play)
     assert start is not None
@@ -436,7 +457,7 @@ async def test_nobody_is_evicted_for_who_would_be_in_the_way_of_a_head_that_is_a
     assert report(result, "head").start_estimate == start
 
 
-async def test_who_ends_before_the_head_is_to_start_has_others_evicted_and_the_head_starts_the_sooner() -> None:
+async def test_a_gang_that_ends_before_the_head_starts_may_preempt_and_does_not_delay_the_head() -> None:
     cluster, play = a_head(graceful=True)
     start = await wait_for(cluster, play)
     cluster.now += 11 * SECOND  # what is reserved stands for ten seconds at least, though somebody ends sooner
@@ -455,7 +476,7 @@ async def test_who_ends_before_the_head_is_to_start_has_others_evicted_and_the_h
     assert cluster.running() == {"head"}
 
 
-async def test_the_grace_of_victims_does_not_let_a_promise_fail() -> None:
+async def test_a_nomination_survives_the_grace_period_of_its_victims() -> None:
     """It would have ended before the head is to start, if its victims had gone at once."""
     cluster, play = a_head(graceful=True)
     await wait_for(cluster, play)
@@ -470,7 +491,7 @@ async def test_the_grace_of_victims_does_not_let_a_promise_fail() -> None:
     assert cluster.running() == {"short"}
 
 
-async def test_others_may_be_evicted_for_who_leaves_alone_what_is_reserved() -> None:
+async def test_a_gang_that_needs_no_reserved_device_may_preempt() -> None:
     cluster, play = a_head(nodes=2)
     cluster.submit("endless", queue="y", gpus=4, annotations=lasting("1000h"))
     await play.forget_changes(2)
@@ -485,7 +506,7 @@ async def test_others_may_be_evicted_for_who_leaves_alone_what_is_reserved() -> 
     assert report(result, "head").start_estimate == start
 
 
-async def test_quota_that_is_reserved_is_left_alone_as_well() -> None:
+async def test_preemption_leaves_quota_reserved_for_the_head_alone() -> None:
     """There are devices for both, and quota for one of them at a time."""
     builder = a_cluster().node("a", gpus=4).node("b", gpus=4)
     builder.queue("top", gpus=4).queue("x", gpus=0, parent="top")
@@ -502,7 +523,7 @@ async def test_quota_that_is_reserved_is_left_alone_as_well() -> None:
     assert report(result, "head").start_estimate == start
 
 
-async def test_the_estimate_of_a_head_moves_when_somebody_ahead_of_it_takes_what_was_reserved() -> None:
+async def test_the_start_estimate_of_the_head_moves_when_a_gang_ahead_takes_its_reservation() -> None:
     cluster, play = a_head()
     start = await wait_for(cluster, play)
     cluster.submit("urgent", queue="y", gpus=4, priority=20, annotations=lasting("2h"))

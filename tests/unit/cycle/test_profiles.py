@@ -52,7 +52,7 @@ async def test_where_devices_are_picked_at_random_gangs_that_need_some_wait() ->
     assert len(result.granted) == 1
 
 
-async def test_after_an_upgrade_gangs_are_let_in() -> None:
+async def test_gangs_are_admitted_after_a_kubernetes_upgrade() -> None:
     leader, scheduler = a_leader(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q"), None)
     await cycle.run(leader, NOON)
 
@@ -72,7 +72,7 @@ async def test_cel_is_evaluated_as_the_scheduler_does(profile: SchedulerProfile,
     assert leader.scheduling.selectors.profile.release == minor
 
 
-async def test_what_was_found_for_another_release_is_forgotten() -> None:
+async def test_cached_plans_of_another_release_are_forgotten() -> None:
     cluster = a_cluster().node("a", gpus=1).queue("q", gpus=4).job("large", queue="q", gpus=2)
     leader, scheduler = a_leader(cluster, OLD)
     await cycle.run(leader, NOON)

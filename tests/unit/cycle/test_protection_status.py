@@ -86,7 +86,7 @@ async def test_a_fence_that_falls_while_the_ledger_commits_is_noticed_before_cla
     assert cluster.calls == ["open one-0"], "it is pinned, since kube-scheduler comes to the same devices"
 
 
-async def test_a_fence_that_is_put_up_anew_while_the_ledger_commits_is_waited_for() -> None:
+async def test_placement_waits_for_a_fence_recreated_while_the_ledger_commits() -> None:
     class Slow(in_memory.Ledger):
         """The fence is put up anew while a reservation is committed, and counts soon."""
 
@@ -107,7 +107,7 @@ async def test_a_fence_that_is_put_up_anew_while_the_ledger_commits_is_waited_fo
     assert told.hold.message.startswith("it is about to be safe to allocate devices of driver gpu.example.com")
 
 
-async def test_who_has_all_its_devices_is_let_in_though_the_fence_is_put_up_anew() -> None:
+async def test_a_gang_with_all_its_devices_is_admitted_though_the_fence_was_recreated() -> None:
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
     leader = a_leader(cluster, in_memory.Ledger())
     assert isinstance(leader.ports.fences, ports.NoFences)
@@ -134,7 +134,7 @@ async def test_a_pinned_pod_is_waited_for_under_coverage_from_the_moment_its_gat
     before = builder.snapshot().pods
     cluster = Late(builder)
     long_ago = NOON - timedelta(hours=1)
-    covered = Barriers(webhooks=Webhooks(since=long_ago, spared=("kube-system",), kept_out=long_ago))
+    covered = Barriers(webhooks=Webhooks(since=long_ago, exempt=("kube-system",), kept_out=long_ago))
     leader = a_leader(cluster, in_memory.Ledger(), barriers=covered)
 
     await cycle.run(leader, NOON)
@@ -147,7 +147,7 @@ async def test_a_pinned_pod_is_waited_for_under_coverage_from_the_moment_its_gat
     assert "which is pinned" in leader.fences.protections.rest.why
 
 
-async def test_a_gang_that_asked_for_more_is_told_why_it_is_pinned() -> None:
+async def test_a_gang_of_placement_allocate_that_is_pinned_gets_an_event_with_the_reason() -> None:
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4, placement="Allocate").job("one", queue="q"))
     leader = a_leader(cluster, in_memory.Ledger(), barriers=replace(fence(None), served=False))
 
@@ -159,7 +159,7 @@ async def test_a_gang_that_asked_for_more_is_told_why_it_is_pinned() -> None:
     assert "asked for placement Allocate and is placed by Pin: driver gpu.example.com: the API server" in told.message
 
 
-async def test_a_fence_that_is_about_to_count_is_looked_at_soon() -> None:
+async def test_a_fence_that_is_about_to_count_has_the_next_cycle_start_soon() -> None:
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
     leader = a_leader(cluster, in_memory.Ledger(), barriers=replace(fence(), rules={CLASS: NOON}))
 
@@ -171,7 +171,7 @@ async def test_a_fence_that_is_about_to_count_is_looked_at_soon() -> None:
     assert (await cycle.run(leader, NOON + timedelta(seconds=10))).granted
 
 
-async def test_what_is_known_of_placements_ends_with_them() -> None:
+async def test_the_placement_modes_of_gangs_are_forgotten_when_the_gangs_end() -> None:
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
     leader = a_leader(cluster, in_memory.Ledger())
     await cycle.run(leader, NOON)

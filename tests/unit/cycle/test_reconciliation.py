@@ -83,7 +83,7 @@ async def mended(cluster_state: World, ledger: Books) -> reconcile.Outcome:
     return await reconcile.repair(ledger, cluster, found, author)
 
 
-async def test_what_differs_at_one_look_only_is_not_told() -> None:
+async def test_a_ledger_difference_seen_at_one_look_only_is_not_reported() -> None:
     """A claim was allocated a second ago: the leader settles it between the two looks."""
     plan, settled = booked_cluster(), a_settled_world()
     ledger = Books(plan.book)
@@ -94,7 +94,7 @@ async def test_what_differs_at_one_look_only_is_not_told() -> None:
     assert await reconcile.compare(ledger, Cluster(plan.snapshot), leader_settles) == ()
 
 
-async def test_what_comes_between_the_looks_is_not_told_either() -> None:
+async def test_a_ledger_difference_that_appears_between_the_looks_is_not_reported() -> None:
     cluster_state = a_settled_world()
 
     found = await reconcile.compare(
@@ -113,7 +113,7 @@ async def test_without_differences_there_is_no_second_look() -> None:
     assert await reconcile.compare(Books(cluster_state.book), Cluster(cluster_state.snapshot), never) == ()
 
 
-async def test_what_differs_twice_is_mended_once() -> None:
+async def test_a_ledger_difference_seen_twice_is_corrected_once() -> None:
     cluster_state = claim_deleted(a_settled_world())
     ledger = Books(cluster_state.book)
 
@@ -129,7 +129,7 @@ async def test_what_differs_twice_is_mended_once() -> None:
     assert ledger.ledger.book.balance(Q, GPUS, Bucket.USED) == 1
 
 
-async def test_when_the_leader_writes_meanwhile_the_corrections_are_made_anew() -> None:
+async def test_ledger_corrections_are_computed_again_when_the_leader_writes_meanwhile() -> None:
     cluster_state = never_booked(a_settled_world())
     ledger = Books(cluster_state.book, a_grant(1), a_grant(2))
 
@@ -139,7 +139,7 @@ async def test_when_the_leader_writes_meanwhile_the_corrections_are_made_anew() 
     assert outcome.left == ()
 
 
-async def test_what_the_leader_mends_meanwhile_is_not_posted_again() -> None:
+async def test_a_ledger_difference_that_the_leader_corrects_meanwhile_is_not_posted_again() -> None:
     cluster_state = claim_deleted(a_settled_world())
     (placement,) = cluster_state.book.placements.values()
     removed = [uid for uid, holding in placement.holdings.items() if holding.claim == "team/train-0-gpus"]
@@ -153,14 +153,14 @@ async def test_what_the_leader_mends_meanwhile_is_not_posted_again() -> None:
     assert (outcome.posted, outcome.left) == ((), ())
 
 
-async def test_who_writes_all_the_time_is_told() -> None:
+async def test_reconciliation_gives_up_where_the_ledger_is_written_to_all_the_time() -> None:
     cluster_state = claim_deleted(a_settled_world())
 
     with pytest.raises(ConflictError, match="written to all the time"):
         await mended(cluster_state, Books(cluster_state.book, *(a_grant(amount) for amount in range(1, 20))))
 
 
-async def test_balances_changed_by_hand_are_made_anew_before_anything_is_posted() -> None:
+async def test_balances_changed_by_hand_are_rebuilt_before_any_correction_is_posted() -> None:
     cluster_state = claim_deleted(a_settled_world())
     changed = {**cluster_state.book.balances, Account(Q, GPUS, Bucket.USED): 7}
     ledger = Books(replace(cluster_state.book, balances=changed))

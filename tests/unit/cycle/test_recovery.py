@@ -58,7 +58,7 @@ class Refusing(Cluster):
         raise RetryError("busy")
 
 
-async def test_a_gang_that_lost_a_pod_while_the_controller_was_dead_is_taken_back() -> None:
+async def test_a_gang_that_lost_a_pod_while_the_controller_was_dead_is_requeued() -> None:
     cluster, ledger = (
         Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=3)),
         Ledger(),
@@ -76,7 +76,7 @@ async def test_a_gang_that_lost_a_pod_while_the_controller_was_dead_is_taken_bac
     assert Kind.EVICT in kinds(ledger)
 
 
-async def test_a_pod_that_is_gone_at_its_gate_takes_the_others_back() -> None:
+async def test_a_pod_deleted_before_its_gate_opens_requeues_its_gang() -> None:
     class Losing(Cluster):
         async def open_gate(self, pod: Pod, node: NodeName | None) -> None:
             if pod.meta.name == "train-2":
@@ -140,7 +140,7 @@ async def test_a_pending_pod_that_cannot_end_does_not_make_the_loop_spin() -> No
     assert result.next_try is None or result.next_try > at
 
 
-async def test_pods_that_were_evicted_do_not_let_the_rest_of_their_gang_in_one_by_one() -> None:
+async def test_the_rest_of_a_gang_with_evicted_pods_is_not_admitted_pod_by_pod() -> None:
     """The view shows evicted pods for a moment as if nothing had happened; without a back-off that moment counts."""
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=4, startTimeout="1m", requeue={"base": "0s"})
     cluster, ledger = Cluster(builder.job("train", queue="q", pods=3)), Ledger()
@@ -153,7 +153,7 @@ async def test_pods_that_were_evicted_do_not_let_the_rest_of_their_gang_in_one_b
     assert kinds(ledger) == [Kind.RESERVE, Kind.EVICT]
 
 
-async def test_a_gang_named_as_an_earlier_one_in_another_queue_waits_and_stops_nobody_else() -> None:
+async def test_a_gang_named_as_an_earlier_gang_of_another_queue_is_held_and_stops_no_other() -> None:
     labels = {GANG: "g"}
     builder = a_cluster().node("a", gpus=8).queue("q", gpus=8).queue("r", gpus=8)
     cluster, ledger = Cluster(builder.pod("old", labels={**labels, GANG_SIZE: "1"})), Ledger()
@@ -191,7 +191,7 @@ async def test_an_entry_that_the_ledger_refuses_holds_its_own_gang_alone() -> No
     assert hold.reason == "WaitingForClaims"
 
 
-async def test_a_shared_claim_stays_charged_and_taken_as_long_as_a_pod_waits_for_it() -> None:
+async def test_a_shared_claim_stays_charged_and_taken_while_a_pod_waits_for_the_claim() -> None:
     cluster = Cluster(a_cluster().node("a", gpus=1).queue("q", gpus=8).pod("one", gpus=0).pod("two", gpus=0))
     ledger = Ledger()
     share(cluster, "one", "two")
@@ -257,7 +257,7 @@ async def test_a_settled_claim_that_is_deallocated_under_a_waiting_pod_is_not_pl
     assert "other" not in opened(cluster)
 
 
-async def test_a_claim_that_was_allocated_anew_is_booked_with_its_new_devices() -> None:
+async def test_a_claim_allocated_again_is_booked_with_its_new_devices() -> None:
     cluster, ledger = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q")), Ledger()
     leader = a_leader(cluster, ledger)
     await run(leader)
@@ -407,7 +407,7 @@ async def test_a_back_off_is_written_down_before_anything_is_deleted() -> None:
     assert hold.reason == "StartTimedOut"
 
 
-async def test_a_job_whose_pods_are_taken_back_is_suspended_and_resumed_when_they_are_gone() -> None:
+async def test_a_requeued_job_is_suspended_and_resumed_when_its_pods_are_gone() -> None:
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=4, startTimeout="1m").job("train", queue="q", pods=2)
     cluster, ledger = Cluster(builder), Ledger()
     leader = a_leader(cluster, ledger)
@@ -423,7 +423,7 @@ async def test_a_job_whose_pods_are_taken_back_is_suspended_and_resumed_when_the
     assert job.meta.annotations == {}
 
 
-async def test_a_gang_that_ran_begins_anew_with_its_back_off() -> None:
+async def test_the_evictions_of_a_recreated_gang_are_forgotten_once_the_gang_runs() -> None:
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=4, startTimeout="1m", requeue={"base": "1s", "limit": 1})
     cluster, ledger = Cluster(builder.job("train", queue="q")), Ledger()
     leader = a_leader(cluster, ledger)

@@ -86,7 +86,7 @@ def named(**spec: Any) -> Cluster:
     return Cluster(builder.pod("one", gpus=1, labels=labels).snapshot())
 
 
-async def test_the_gang_of_pods_that_name_it_goes_with_them() -> None:
+async def test_the_gang_object_of_a_named_gang_is_removed_with_its_pods() -> None:
     cluster = named()
     leader = a_leader(cluster)
     await cycle.run(leader, NOON)
@@ -99,7 +99,7 @@ async def test_the_gang_of_pods_that_name_it_goes_with_them() -> None:
     assert [*cluster.gangs] == []
 
 
-async def test_one_that_was_taken_back_stays_until_it_may_be_tried_again() -> None:
+async def test_the_gang_object_of_an_evicted_gang_stays_until_its_back_off_ends() -> None:
     cluster = named(requeue={"base": "10m"})
     leader = a_leader(cluster)
     for wait in (timedelta(0), MINUTE, MINUTE + SECOND, 2 * MINUTE):
@@ -113,7 +113,7 @@ async def test_one_that_was_taken_back_stays_until_it_may_be_tried_again() -> No
     assert [*cluster.gangs] == []
 
 
-async def test_the_next_pod_of_a_stateful_set_waits_until_the_last_one_would_have_been_tried_again() -> None:
+async def test_the_next_pod_of_a_stateful_set_waits_out_the_back_off_of_the_pod_before() -> None:
     _, report = await late(a_pod(WEB), WEB)
 
     assert report.hold is not None
@@ -122,7 +122,7 @@ async def test_the_next_pod_of_a_stateful_set_waits_until_the_last_one_would_hav
     assert report.evictions == 1
 
 
-async def test_the_back_off_of_a_line_doubles_and_ends_when_one_of_it_runs() -> None:
+async def test_the_back_off_of_successive_pods_of_a_stateful_set_doubles_and_ends_when_a_pod_runs() -> None:
     cluster = a_pod(WEB)
     leader, _ = await late(cluster, WEB)
     again = NOON + 11 * MINUTE
@@ -142,14 +142,14 @@ async def test_the_back_off_of_a_line_doubles_and_ends_when_one_of_it_runs() -> 
 
 
 @pytest.mark.parametrize(("owner", "name"), [(WEB, "web-1"), (JOB, "web-0")], ids=["another pod", "another maker"])
-async def test_who_takes_nobodys_place_starts_at_once(owner: Owner, name: str) -> None:
+async def test_a_pod_that_replaces_no_evicted_pod_starts_at_once(owner: Owner, name: str) -> None:
     _, report = await late(a_pod(owner), owner, name=name)
 
     assert report.hold is None
     assert report.evictions == 0
 
 
-async def test_the_next_pod_of_a_stateful_set_has_the_place_of_one_that_was_preempted() -> None:
+async def test_the_next_pod_of_a_stateful_set_has_the_queue_position_of_the_preempted_pod() -> None:
     """It does not wait behind those that came while the one before it ran."""
     lower = {"withinQueue": "LowerPriority"}
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=1, preemption=lower).pod("web-0", gpus=1)
@@ -177,7 +177,7 @@ async def test_the_next_pod_of_a_stateful_set_has_the_place_of_one_that_was_pree
     assert leader.gangs.positions == {}, "whoever runs has had the place"
 
 
-async def test_a_pod_that_nobody_succeeds_leaves_its_place() -> None:
+async def test_an_evicted_pod_without_a_successor_gives_up_its_queue_position() -> None:
     leader, report = await late(a_pod(JOB), JOB, name="web-other")
 
     assert report.queued_since == NOON + 2 * MINUTE

@@ -5,7 +5,7 @@ from tests.unit.cycle.jobs import Play
 from tests.unit.cycle.test_unread_kinds import Narrowed, told
 
 
-async def test_a_gang_that_was_made_again_takes_the_place_of_the_one_before_it() -> None:
+async def test_the_gang_object_of_a_restarted_workload_replaces_the_earlier_gang_object() -> None:
     cluster = Narrowed()
     play = Play(cluster)
     cluster.lead()

@@ -48,7 +48,7 @@ async def test_a_gang_that_waits_does_not_start_while_its_namespace_is_labelled_
     assert gang(await run(leader), "big").hold != found
 
 
-async def test_a_gang_that_runs_keeps_what_it_has() -> None:
+async def test_a_running_gang_keeps_its_devices_when_its_namespace_leaves_the_queue() -> None:
     cluster, ledger = Labelled(a_team().job("train", queue="q", pods=2)), Ledger()
     leader = a_leader(cluster, ledger)
     await run(leader)
@@ -62,7 +62,7 @@ async def test_a_gang_that_runs_keeps_what_it_has() -> None:
     assert len(cluster.opened) == 2
 
 
-async def test_a_pod_that_names_a_queue_which_was_never_open_to_it_is_not_let_in() -> None:
+async def test_a_pod_of_a_queue_that_is_not_open_to_its_namespace_is_not_admitted() -> None:
     """The webhook is asked about such a pod where it can be: while Muster is down, it may have come in."""
     cluster = Labelled(a_team().pod("thief", queue="q"))
     cluster.team = "speech"
@@ -73,7 +73,7 @@ async def test_a_pod_that_names_a_queue_which_was_never_open_to_it_is_not_let_in
     assert not cluster.opened
 
 
-async def test_a_queue_that_became_a_parent_starts_nobody() -> None:
+async def test_a_queue_that_became_a_parent_starts_no_gang() -> None:
     builder = a_cluster().node("a", gpus=8).queue("q", gpus=4, namespaceSelector=None).job("train", queue="q")
 
     result = await run(a_leader(Cluster(builder), Ledger()))

@@ -48,7 +48,7 @@ class Ledger(in_memory.Ledger):
             raise LedgerUnavailableError("away")
 
 
-async def test_a_rehearsal_grants_nothing_and_the_first_cycle_of_the_term_does() -> None:
+async def test_a_preload_grants_nothing_and_the_first_cycle_of_the_term_grants() -> None:
     cluster, ledger = Cluster(a_gang()), Ledger()
     leader = a_leader(cluster, ledger)
 
@@ -59,7 +59,7 @@ async def test_a_rehearsal_grants_nothing_and_the_first_cycle_of_the_term_does()
     assert kinds(ledger) == [Kind.RESERVE]
 
 
-async def test_books_in_which_nobody_has_written_since_are_not_read_again() -> None:
+async def test_a_preloaded_ledger_without_new_entries_is_not_read_again() -> None:
     cluster, ledger = Cluster(a_gang()), Ledger()
     await cycle.run(a_leader(cluster, ledger), NOON)
     leader, before = a_leader(cluster, ledger, epoch=2), ledger.reads
@@ -72,7 +72,9 @@ async def test_books_in_which_nobody_has_written_since_are_not_read_again() -> N
     assert leader.mirror.is_complete
 
 
-async def test_what_the_old_leader_has_written_since_is_added_to_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_entries_of_the_old_leader_since_the_preload_are_added_to_the_copy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster, ledger = Cluster(a_gang()), Ledger()
     old, leader = a_leader(cluster, ledger), a_leader(cluster, ledger, epoch=2)
     await cycle.run(old, NOON)
@@ -99,7 +101,7 @@ async def test_what_the_old_leader_has_written_since_is_added_to_what_is_known(m
     assert ledger.reads == reads + 1
 
 
-async def test_books_that_do_not_go_on_as_they_were_known_are_read_again() -> None:
+async def test_a_preloaded_ledger_copy_that_the_new_entries_do_not_follow_is_read_again() -> None:
     """They were restored from a backup, say: what was written since does not follow from what was read."""
     cluster, ledger = Cluster(a_gang()), Ledger()
     await cycle.run(a_leader(cluster, ledger), NOON)
@@ -119,7 +121,7 @@ async def test_books_that_do_not_go_on_as_they_were_known_are_read_again() -> No
     assert leader.mirror.book == ledger.book
 
 
-async def test_who_stands_by_knows_already_who_cannot_start() -> None:
+async def test_a_standby_knows_which_gangs_cannot_start_before_its_term() -> None:
     cluster, ledger = Cluster(a_gang(pods=5)), Ledger()
     leader = a_leader(cluster, ledger)
 
@@ -145,7 +147,7 @@ async def test_books_that_cannot_be_read_when_the_term_begins_are_not_known() ->
     assert (result.granted, leader.mirror.unposted) == ((), ())
 
 
-async def test_a_database_that_is_away_is_told_to_whoever_stands_by() -> None:
+async def test_preloading_a_standby_raises_while_the_database_is_down() -> None:
     ledger = Ledger()
     ledger.away = True
 
@@ -165,7 +167,7 @@ class Marking(in_memory.Ledger):
         return await super().spent(since)
 
 
-async def test_what_a_mark_says_is_not_counted_twice_by_whoever_stands_by() -> None:
+async def test_a_standby_does_not_count_marked_usage_twice() -> None:
     budget = {"meter": "gpus", "hours": "100", "period": "Day"}
     cluster, ledger = Cluster(a_gang(budgets=[budget], defaultRuntime="2h")), Marking()
     ledger.marks = False

@@ -128,7 +128,9 @@ def a_play(
 
 
 @pytest.mark.parametrize("obj", [a_ray_job, a_jobset])
-async def test_it_is_planned_without_pods_resumed_and_its_pods_take_the_plan_over(obj: Callable[[], Manifest]) -> None:
+async def test_a_suspended_workload_is_planned_without_pods_and_resumed_and_its_pods_take_over_the_plan(
+    obj: Callable[[], Manifest],
+) -> None:
     cluster, play = a_play(obj())
     name = cluster.obj["metadata"]["name"]
 
@@ -144,7 +146,7 @@ async def test_it_is_planned_without_pods_resumed_and_its_pods_take_the_plan_ove
     assert [len(one.seats) for one in play.ledger.book.placements.values()] == [5]
 
 
-async def test_a_ray_job_whose_quota_is_too_small_waits_and_is_told_of_all_hosts() -> None:
+async def test_a_ray_job_over_quota_is_held_with_the_charge_of_all_hosts() -> None:
     _, play = a_play(a_ray_job(), gpus=4)
 
     told = report(await play.forget_changes(), "ray")
@@ -154,7 +156,7 @@ async def test_a_ray_job_whose_quota_is_too_small_waits_and_is_told_of_all_hosts
     assert "needs 5" in told.hold.message
 
 
-async def test_what_the_operator_adds_to_the_pods_of_ray_is_planned_for() -> None:
+async def test_pod_requests_that_the_ray_operator_adds_are_planned_for() -> None:
     """Else a node would be promised to more than it has room for."""
     options = {"enableInTreeAutoscaling": True, "autoscalerOptions": {"resources": {"requests": {"cpu": "2"}}}}
     cluster, play = a_play(a_ray_job(**options))
@@ -164,7 +166,7 @@ async def test_what_the_operator_adds_to_the_pods_of_ray_is_planned_for() -> Non
         group["template"]["spec"]["containers"] = [{"name": "main"}]
     cluster.put(cluster.obj)
 
-    snapshot = play.leader.process.pending.over(cluster.snapshot(), play.ledger.book)
+    snapshot = play.leader.process.pending.add_to(cluster.snapshot(), play.ledger.book)
 
     found = {pod.meta.name: pod for pod in snapshot.pods.values()}
     assert found["ray-head-0"].requests["cpu"] == 1000 + 2000 + 500
@@ -172,7 +174,7 @@ async def test_what_the_operator_adds_to_the_pods_of_ray_is_planned_for() -> Non
     assert [gangs.subgroup_of(found[f"ray-w-worker-{number}"]) for number in range(4)] == ["0", "0", "1", "1"]
 
 
-async def test_a_ray_job_that_is_taken_back_is_suspended_and_its_next_cluster_takes_the_next_plan_over() -> None:
+async def test_an_evicted_ray_job_is_suspended_and_its_next_cluster_takes_over_the_next_plan() -> None:
     cluster, play = a_play(a_ray_job(), startTimeout="3s", requeue={"base": "2s", "max": "2s"})
     cluster.lost = {f"ray-x7k2p-w-worker-{standins.digest('0')[:5]}"}
     first = report(await play.forget_changes(2), "ray")
@@ -238,7 +240,7 @@ async def test_parts_that_were_planned_together_take_over_each_others_places_onl
 async def test_every_job_of_a_jobset_is_a_part_before_it_exists() -> None:
     cluster, play = a_play(a_jobset())
 
-    snapshot = play.leader.process.pending.over(cluster.snapshot(), play.ledger.book)
+    snapshot = play.leader.process.pending.add_to(cluster.snapshot(), play.ledger.book)
 
     parts = sorted(gangs.subgroup_of(pod) for pod in snapshot.pods.values())
     assert parts == ["driver-0", "workers-0", "workers-0", "workers-1", "workers-1"]
@@ -252,7 +254,7 @@ DONE = {
 
 
 @pytest.mark.parametrize(("in_turn", "done", "succeeded", "left"), DONE.values(), ids=DONE)
-async def test_what_is_left_of_a_jobset_is_planned_when_it_was_taken_back(
+async def test_the_remaining_jobs_of_an_evicted_jobset_are_planned_again(
     *, in_turn: bool, done: list[str], succeeded: dict[str, int], left: int
 ) -> None:
     cluster, play = a_jobset_that_goes_on(in_turn=in_turn)
@@ -351,7 +353,7 @@ async def test_a_jobset_goes_on_of_which_an_index_has_failed_for_good() -> None:
     cluster, play = a_jobset_that_goes_on()
     await play.forget_changes(6)
     (lost,) = (pod for pod in cluster._pods.values() if pod.meta.name == "set-workers-1-0")
-    cluster._leave_claims([lost])
+    cluster._release_claims([lost])
     cluster._pods[lost.meta.uid] = replace(lost, phase="Failed", ready=False)
     put = cluster.put
 
@@ -369,7 +371,7 @@ async def test_a_jobset_goes_on_of_which_an_index_has_failed_for_good() -> None:
     assert running(cluster) == 4
 
 
-async def test_a_retry_does_not_wait_for_what_was_promised_to_the_try_before_it() -> None:
+async def test_a_retried_ray_job_does_not_wait_for_the_reservation_of_the_failed_try() -> None:
     """A RayJob fails of which one pod never comes; what was promised is not taken back from the next try."""
     cluster, play = a_play(a_ray_job(), gpus=10, nodes={"a": 8, "b": 8}, startTimeout="9s")
     make = cluster.make

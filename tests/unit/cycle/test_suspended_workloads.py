@@ -30,7 +30,7 @@ def of(result: CycleResult, name: str = "train") -> GangReport:
     return report(result, name)
 
 
-async def test_a_job_that_is_held_waits_without_pods_and_is_told_why() -> None:
+async def test_a_held_job_waits_without_pods_and_its_status_says_why() -> None:
     cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=2))
     cluster.submit_held("train", queue="q", pods=3)
 
@@ -44,7 +44,7 @@ async def test_a_job_that_is_held_waits_without_pods_and_is_told_why() -> None:
     assert cluster.writes == []
 
 
-async def test_it_is_resumed_when_its_plan_is_granted_and_its_pods_take_the_plan_over() -> None:
+async def test_a_held_job_is_resumed_at_its_grant_and_its_pods_take_over_the_plan() -> None:
     cluster, play = a_play(a_cluster().node("a", gpus=2).node("b", gpus=2).queue("q", gpus=4))
     cluster.submit_held("train", queue="q", pods=3)
 
@@ -67,7 +67,7 @@ async def test_it_is_resumed_when_its_plan_is_granted_and_its_pods_take_the_plan
     assert cluster.writes == ["start train"]
 
 
-async def test_what_was_promised_is_nobody_elses_while_its_pods_come() -> None:
+async def test_devices_reserved_for_a_held_job_go_to_no_other_gang_while_its_pods_come() -> None:
     cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=4))
     cluster.submit_held("train", queue="q", pods=4)
     await play.forget_changes()
@@ -82,7 +82,7 @@ async def test_what_was_promised_is_nobody_elses_while_its_pods_come() -> None:
             assert sum(use.reserved + use.used for meter, use in meters.items() if meter == "gpus") in {0, 4}
 
 
-async def test_pods_that_have_come_wait_for_the_others_and_are_not_charged_beside_the_promise() -> None:
+async def test_the_first_pods_of_a_resumed_job_wait_for_the_others_and_are_not_charged_twice() -> None:
     cluster, play = a_play(a_cluster().node("a", gpus=8).queue("q", gpus=8))
     cluster.submit_held("train", queue="q", pods=3)
     await play.forget_changes()
@@ -114,7 +114,7 @@ async def test_a_job_that_is_deleted_leaves_no_hold_and_no_charge() -> None:
         assert gpus(play) == (0, 0)
 
 
-async def test_whom_its_own_user_suspends_is_not_resumed_and_gives_back_what_it_was_promised() -> None:
+async def test_a_job_suspended_by_its_user_is_not_resumed_and_its_reservation_is_released() -> None:
     cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=4))
     cluster.submit_held("train", queue="q", pods=2)
     await play.forget_changes()
@@ -127,7 +127,7 @@ async def test_whom_its_own_user_suspends_is_not_resumed_and_gives_back_what_it_
     assert [gang for gang in result.gangs if gang.hold is not None] == []
 
 
-async def test_one_that_never_makes_its_pods_is_taken_back_and_held_again() -> None:
+async def test_a_resumed_job_that_makes_no_pods_in_time_is_suspended_and_held_again() -> None:
     cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=4, startTimeout="2s"))
     cluster.submit_held("train", queue="q", pods=2)
     cluster.made.clear()
@@ -143,7 +143,7 @@ async def test_one_that_never_makes_its_pods_is_taken_back_and_held_again() -> N
     assert hold.reason is HoldReason.START_TIMED_OUT
 
 
-async def test_who_is_preempted_is_suspended_until_it_may_start_again() -> None:
+async def test_a_preempted_job_is_suspended_until_it_may_start_again() -> None:
     builder = a_cluster().node("a", gpus=2).queue("q", gpus=2, preemption={"withinQueue": "LowerPriority"})
     cluster, play = a_play(builder, graceful=True)
     cluster.submit_held("low", queue="q", pods=2)
@@ -169,7 +169,7 @@ async def test_who_is_preempted_is_suspended_until_it_may_start_again() -> None:
     assert gpus(play) == (0, 2)
 
 
-async def test_the_next_leader_resumes_what_was_granted_and_hands_over_what_was_promised() -> None:
+async def test_the_next_leader_resumes_granted_jobs_and_hands_their_reservations_over() -> None:
     for cycles in (1, 2):
         cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=4))
         cluster.submit_held("train", queue="q", pods=3)
@@ -186,7 +186,7 @@ async def test_the_next_leader_resumes_what_was_granted_and_hands_over_what_was_
         assert gpus(play) == (0, 3)
 
 
-async def test_a_job_that_somebody_resumed_behind_the_door_is_suspended_again() -> None:
+async def test_a_held_job_that_was_resumed_past_the_webhook_is_suspended_again() -> None:
     cluster, play = a_play(a_cluster().node("a", gpus=1).queue("q", gpus=1))
     cluster.submit_held("train", queue="q", pods=2)
     cluster.made.clear()
@@ -197,7 +197,7 @@ async def test_a_job_that_somebody_resumed_behind_the_door_is_suspended_again() 
     assert cluster.writes == ["hold train"]
 
 
-async def test_pods_that_are_not_what_was_planned_for_give_the_promise_back_and_wait_like_others() -> None:
+async def test_pods_that_differ_from_the_planned_pods_release_the_reservation_and_queue_like_others() -> None:
     cluster, play = a_play(a_cluster().node("a", gpus=4, cpu="64").queue("q", gpus=4))
     cluster.submit_held("train", queue="q", pods=2)
     await play.forget_changes()
@@ -213,7 +213,7 @@ async def test_pods_that_are_not_what_was_planned_for_give_the_promise_back_and_
     assert any("what its containers request differs" in notice.message for notice in cluster.notices)
 
 
-async def test_a_template_that_cannot_be_read_is_told_as_a_hold() -> None:
+async def test_a_held_job_whose_pod_template_cannot_be_read_has_a_hold_that_says_so() -> None:
     cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=4))
     cluster.submit_held("train", queue="q", pods=2, tolerations="all")
 
@@ -291,33 +291,33 @@ async def test_the_books_agree_with_the_cluster_while_places_are_kept() -> None:
     assert await reconcile.compare(cast("reconcile.Books", Books()), Now(), pause) != ()
 
 
-async def test_a_process_that_leads_again_makes_nothing_anew_of_the_templates_it_knew() -> None:
+async def test_a_process_that_leads_again_reuses_the_expected_pods_of_known_templates() -> None:
     cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=2))
     cluster.submit_held("train", queue="q", pods=3)
     await play.forget_changes()
     first, snapshot = play.leader, cluster.snapshot()
-    known = first.process.pending.over(snapshot, first.mirror.book).pods
+    known = first.process.pending.add_to(snapshot, first.mirror.book).pods
 
     play.succeed()
     again = replace(play.leader, process=first.process)
     result = await cycle.run(again, cluster.now)
 
     assert of(result).expected == 3
-    pods = again.process.pending.over(snapshot, again.mirror.book).pods
+    pods = again.process.pending.add_to(snapshot, again.mirror.book).pods
     assert len(pods) == 3
     assert all(pods[uid] is pod for uid, pod in known.items())
 
 
-async def test_what_pods_will_ask_for_follows_a_policy_that_comes_later() -> None:
+async def test_the_requests_of_expected_pods_follow_a_claim_policy_that_comes_later() -> None:
     cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=4))
     asked = {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
     cluster.submit_held("train", queue="q", pods=2, gpus=0, containers=[asked])
     pending, book = play.leader.process.pending, play.ledger.book
     policy = a_policy(conversions=[{"extendedResource": "nvidia.com/gpu", "deviceClassName": CLASS}])
 
-    before = pending.over(cluster.snapshot(), book)
+    before = pending.add_to(cluster.snapshot(), book)
     cluster._rest = replace(cluster._rest, policies={"p": policy})
-    after = pending.over(cluster.snapshot(), book)
+    after = pending.add_to(cluster.snapshot(), book)
 
     assert [len(pod.claims) for pod in before.pods.values()] == [0, 0]
     assert [len(pod.claims) for pod in after.pods.values()] == [1, 1]
@@ -330,7 +330,7 @@ async def test_claims_that_will_be_made_follow_the_templates_of_a_policy() -> No
         cluster._rest = replace(cluster._rest, policies={"p": policy})
 
     def counts() -> list[int]:
-        found = play.leader.process.pending.over(cluster.snapshot(), play.ledger.book).claims.values()
+        found = play.leader.process.pending.add_to(cluster.snapshot(), play.ledger.book).claims.values()
         return sorted(claim.spec.requests[0].alternatives[0].count for claim in found)
 
     cluster, play = a_play(a_cluster().node("a", gpus=8).queue("q", gpus=8))
@@ -345,19 +345,19 @@ async def test_claims_that_will_be_made_follow_the_templates_of_a_policy() -> No
     assert counts() == [2, 4]
 
 
-async def test_what_is_expected_is_laid_over_the_same_pods_anew_when_it_is_more_or_less() -> None:
+async def test_expected_pods_are_added_to_the_snapshot_again_when_their_number_changes() -> None:
     cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=4).pod("outsider"))
     cluster.submit_held("train", queue="q", pods=2)
     pending, book = play.leader.process.pending, play.ledger.book
     snapshot = cluster.snapshot()
     cluster.submit_held("more", queue="q", pods=1)
 
-    first = pending.over(snapshot, book)
-    more = pending.over(replace(snapshot, jobs=cluster.snapshot().jobs), book)
+    first = pending.add_to(snapshot, book)
+    more = pending.add_to(replace(snapshot, jobs=cluster.snapshot().jobs), book)
 
     assert (len(first.pods), len(more.pods)) == (3, 4)
     assert (len(first.claims), len(more.claims)) == (3, 4)
-    assert len(pending.over(snapshot, book).pods) == 3
-    again = pending.over(snapshot, book)
-    assert again.pods is pending.over(snapshot, book).pods
-    assert pending.over(replace(snapshot, jobs={}), book).pods is snapshot.pods
+    assert len(pending.add_to(snapshot, book).pods) == 3
+    again = pending.add_to(snapshot, book)
+    assert again.pods is pending.add_to(snapshot, book).pods
+    assert pending.add_to(replace(snapshot, jobs={}), book).pods is snapshot.pods

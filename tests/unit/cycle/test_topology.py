@@ -60,7 +60,7 @@ def nodes_of(report: GangReport) -> list[str]:
     return sorted(planned.node for planned in report.plan)
 
 
-async def test_a_gang_starts_in_the_rack_that_takes_all_of_it_and_its_status_says_which() -> None:
+async def test_a_gang_starts_in_the_rack_with_room_for_all_its_pods_and_its_status_names_the_rack() -> None:
     builder = racks(a=("r1", 1), b=("r1", 2), c=("r2", 2), d=("r2", 2))
 
     report = await decided(builder.job("j", queue="q", pods=2, gpus=2, annotations=REQUIRED))
@@ -69,7 +69,7 @@ async def test_a_gang_starts_in_the_rack_that_takes_all_of_it_and_its_status_say
     assert report.topology == TopologyReport(gang=DomainReport(request=DomainRequest(required=RACK), domains=("r2",)))
 
 
-async def test_a_gang_waits_for_its_rack_and_starts_when_a_node_is_labelled_anew() -> None:
+async def test_a_gang_waits_for_its_rack_and_starts_when_a_node_gets_the_label() -> None:
     builder = racks(a=("r1", 2), b=("r2", 2)).job("j", queue="q", pods=2, gpus=2, annotations=REQUIRED)
     cluster, ledger = Cluster(builder.snapshot()), in_memory.Ledger()
     leader = a_leader(cluster, ledger)
@@ -97,7 +97,7 @@ async def test_every_label_is_a_topology_also_the_name_of_the_node() -> None:
     assert nodes_of(report) == ["c", "c"]
 
 
-async def test_who_comes_later_goes_where_the_gang_is_also_under_the_next_leader() -> None:
+async def test_a_late_pod_goes_to_the_rack_of_its_gang_also_under_the_next_leader() -> None:
     labels = {names.GANG: "g", names.GANG_SIZE: "1"}
     builder = racks(a=("r1", 1), b=("r2", 1), c=("r2", 8))
     builder.pod("g-0", gpus=1, labels=labels, annotations=REQUIRED)
@@ -119,7 +119,7 @@ async def test_who_comes_later_goes_where_the_gang_is_also_under_the_next_leader
     assert report.topology == TopologyReport(gang=DomainReport(request=DomainRequest(required=RACK), domains=("r2",)))
 
 
-async def test_who_comes_later_waits_where_the_gangs_rack_is_full() -> None:
+async def test_a_late_pod_waits_where_the_rack_of_its_gang_is_full() -> None:
     labels = {names.GANG: "g", names.GANG_SIZE: "1"}
     builder = racks(a=("r1", 1), b=("r2", 1)).pod("g-0", gpus=0, labels=labels, annotations=REQUIRED)
     builder.pod("g-1", gpus=2, labels=labels, annotations=REQUIRED)
@@ -148,7 +148,7 @@ async def test_a_gang_that_would_rather_be_together_starts_apart_and_says_why() 
     assert f"its pods need not be in one domain: none of 2 domains of {RACK} takes all 2 pods" in notice.message
 
 
-async def test_count_cannot_keep_a_gang_together_and_says_so() -> None:
+async def test_a_counted_gang_with_a_required_topology_is_held_with_that_reason() -> None:
     required = racks(a=("r1", 2)).queue("counted", gpus=9, placement="Count")
     preferred = racks(a=("r1", 2)).queue("counted", gpus=9, placement="Count")
     cluster = in_memory.Cluster(preferred.job("j", queue="counted", annotations=PREFERRED).snapshot())
@@ -204,7 +204,7 @@ def parted(*annotations: dict[str, str], **nodes: tuple[str, int]) -> ClusterBui
     return builder
 
 
-async def test_each_subgroup_is_in_one_rack_and_the_status_says_in_which() -> None:
+async def test_each_subgroup_is_placed_in_one_rack_that_the_status_names() -> None:
     report = await decided(parted(*PARTED, a=("r1", 2), b=("r2", 4), c=("r3", 2), d=("r1", 2), e=("r3", 1)))
 
     homes = {planned.pod: planned.node for planned in report.plan}
@@ -217,7 +217,7 @@ async def test_each_subgroup_is_in_one_rack_and_the_status_says_in_which() -> No
     )
 
 
-async def test_a_gang_whose_subgroups_do_not_all_find_a_rack_waits_and_is_told_how_many_do() -> None:
+async def test_a_gang_whose_subgroups_do_not_all_find_a_rack_is_held_with_the_number_that_do() -> None:
     report = await decided(parted(*PARTED, a=("r1", 2), b=("r2", 4), d=("r3", 2)))
 
     assert report.hold is not None
@@ -228,7 +228,7 @@ async def test_a_gang_whose_subgroups_do_not_all_find_a_rack_waits_and_is_told_h
     )
 
 
-async def test_who_replaces_a_pod_goes_where_its_subgroup_is() -> None:
+async def test_a_replacement_pod_goes_to_the_rack_of_its_subgroup() -> None:
     builder = parted(*PARTED[:3], a=("r1", 4), b=("r2", 4), c=("r3", 8))
     cluster = Cluster(builder.snapshot())
     for pod, node in (("g-0", "a"), ("g-1", "b")):
@@ -245,7 +245,7 @@ async def test_who_replaces_a_pod_goes_where_its_subgroup_is() -> None:
     assert {planned.pod: planned.node for planned in report.plan} == {"team/g-2": "b"}
 
 
-async def test_the_gang_is_in_one_zone_and_rather_in_one_rack() -> None:
+async def test_a_gang_is_placed_in_its_required_domain_and_preferably_in_one_rack() -> None:
     both = {names.TOPOLOGY: names.HOSTNAME, names.TOPOLOGY_PREFERRED: RACK}
     report = await decided(parted(both, both, a=("r1", 2), b=("r1", 2), c=("r2", 4)))
 
@@ -255,7 +255,7 @@ async def test_the_gang_is_in_one_zone_and_rather_in_one_rack() -> None:
     assert (report.topology.gang.domains, report.topology.gang.preferred) == (("c",), ("r2",))
 
 
-async def test_a_gang_that_a_user_wrote_says_it_for_all_of_its_pods() -> None:
+async def test_a_gang_object_written_by_a_user_states_the_topology_for_all_its_pods() -> None:
     report = await decided(named({}, {}), written(required=RACK))
 
     assert len({planned.node for planned in report.plan}) == 1
@@ -313,7 +313,7 @@ AT_ODDS = {
 
 
 @pytest.mark.parametrize(("annotations", "gang", "message"), AT_ODDS.values(), ids=AT_ODDS)
-async def test_pods_that_ask_for_different_things_are_told_so(
+async def test_a_gang_whose_pods_ask_for_different_topologies_is_held_with_that_reason(
     annotations: list[dict[str, str]], gang: list[gangs.Gang], message: str
 ) -> None:
     report = await decided(named(*annotations), *gang)

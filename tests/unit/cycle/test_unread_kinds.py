@@ -47,7 +47,7 @@ def told(result: Any) -> list[GangReport]:
     return [report for report in result.gangs if not report.over]
 
 
-async def test_its_pods_wait_as_one_and_are_the_gangs_that_they_are_once_it_is_seen() -> None:
+async def test_pods_of_a_kind_that_muster_may_not_read_wait_as_one_gang_until_the_kind_is_readable() -> None:
     cluster = Narrowed()
     play = Play(cluster)
     cluster.deny()
@@ -67,7 +67,7 @@ async def test_its_pods_wait_as_one_and_are_the_gangs_that_they_are_once_it_is_s
     assert set(cluster.gangs) == {group.key for group in groups}, "nothing is said of the gang that nobody is in"
 
 
-async def test_what_ran_before_the_right_was_taken_runs_on_in_its_gang() -> None:
+async def test_a_running_gang_stays_its_gang_when_the_right_to_read_its_kind_is_revoked() -> None:
     cluster = Narrowed()
     play = Play(cluster)
     cluster.lead()

@@ -29,7 +29,7 @@ def drop(cluster: Cluster, name: QueueName, *, unread: bool = False) -> None:
 
 
 @pytest.mark.parametrize("unread", [False, True], ids=["deleted", "cannot be read"])
-async def test_what_its_gangs_have_borrowed_stays_taken_until_they_end(*, unread: bool) -> None:
+async def test_quota_borrowed_by_gangs_of_a_lost_queue_stays_taken_until_the_gangs_end(*, unread: bool) -> None:
     cluster = Cluster(a_lab().job("one", queue="x", pods=4).job("two", queue="y", pods=4))
     leader = a_leader(cluster, Ledger())
     await run(leader)
@@ -45,7 +45,7 @@ async def test_what_its_gangs_have_borrowed_stays_taken_until_they_end(*, unread
     assert len((await run(leader, NOON + 3 * HOUR)).granted) == 1
 
 
-async def test_what_it_has_spent_of_a_budget_above_it_stays_spent() -> None:
+async def test_the_budget_use_of_a_lost_queue_stays_spent_at_its_parent() -> None:
     cluster = Cluster(a_lab("10").job("one", queue="x", pods=4))
     leader = a_leader(cluster, Ledger())
     await run(leader)
@@ -62,7 +62,7 @@ async def test_what_it_has_spent_of_a_budget_above_it_stays_spent() -> None:
     assert {report.name for report in result.queues} == {"lab", "y"}
 
 
-async def test_the_children_of_a_deleted_queue_are_told_that_their_parent_is_missing() -> None:
+async def test_children_of_a_deleted_queue_have_the_condition_that_their_parent_is_missing() -> None:
     cluster = Cluster(a_lab())
     leader = a_leader(cluster, Ledger())
     await run(leader)
@@ -73,7 +73,7 @@ async def test_the_children_of_a_deleted_queue_are_told_that_their_parent_is_mis
     assert {report.conditions[0].reason for report in result.queues} == {"ParentMissing"}
 
 
-async def test_a_deleted_queue_takes_its_quota_along_and_has_it_again_when_it_is_made_anew() -> None:
+async def test_the_quota_of_a_deleted_queue_is_gone_until_the_queue_is_created_again() -> None:
     builder = a_cluster().node("a", gpus=8).queue("lab", gpus=0).queue("x", gpus=4, parent="lab")
     cluster = Cluster(builder.queue("y", gpus=0, parent="lab").job("two", queue="y", pods=4))
     cluster._pods, pods = {}, cluster._pods

@@ -77,7 +77,7 @@ async def test_nobody_is_let_in_by_default(browser: Browser) -> None:
     assert URL(answer.headers["Location"]).query["next"] == "/gangs?phase=Pending"
 
 
-async def test_a_program_without_a_token_is_told_so(browser: Browser) -> None:
+async def test_a_program_without_a_token_is_answered_with_unauthorized(browser: Browser) -> None:
     answer = await browser.get("/gangs", Accept="application/json")
 
     assert answer.status == 401
@@ -134,7 +134,7 @@ async def test_a_wrong_token_is_refused_and_is_in_no_log(browser: Browser) -> No
 
 
 @pytest.mark.parametrize("token", ["", "two words", "line\nbreak", "x" * 20_000], ids=["none", "space", "line", "long"])
-async def test_what_is_no_token_is_not_sent_on(browser: Browser, token: str) -> None:
+async def test_a_malformed_token_is_not_sent_to_the_api_server(browser: Browser, token: str) -> None:
     answer = await browser.sign_in(token)
 
     assert answer.status == 400
@@ -201,7 +201,7 @@ async def test_a_session_ends_when_the_token_is_withdrawn(browser: Browser) -> N
     await browser.sign_in()
     del browser.site.reviews.known[ADMIN]
     before = await browser.get("/")
-    browser.site.clock.seconds += rbac.REMEMBERED
+    browser.site.clock.seconds += rbac.CACHE_SECONDS
     after = await browser.get("/")
 
     assert (before.status, after.status) == (200, 303)
@@ -212,7 +212,7 @@ async def test_a_right_that_is_withdrawn_holds_no_longer_than_it_is_remembered(b
     await browser.sign_in()
     before = await browser.get("/queues")
     browser.site.reviews.known[ADMIN] = ("ada", frozenset())
-    browser.site.clock.seconds += rbac.REMEMBERED
+    browser.site.clock.seconds += rbac.CACHE_SECONDS
     after = await browser.get("/queues")
 
     assert (before.status, after.status) == (200, 403)
@@ -229,7 +229,7 @@ async def test_answers_are_remembered_so_that_a_page_asks_little(browser: Browse
 
 async def test_while_the_api_server_is_away_nothing_is_shown(browser: Browser) -> None:
     await browser.sign_in()
-    browser.site.clock.seconds += rbac.REMEMBERED
+    browser.site.clock.seconds += rbac.CACHE_SECONDS
     browser.site.reviews.error = ClusterUnavailableError("https://10.0.0.1 does not answer")
 
     answer = await browser.get("/gangs")
@@ -239,7 +239,7 @@ async def test_while_the_api_server_is_away_nothing_is_shown(browser: Browser) -
     assert "10.0.0.1" not in await answer.text()
 
 
-async def test_that_the_dashboard_may_not_ask_is_told_to_its_log_alone(browser: Browser) -> None:
+async def test_a_missing_right_of_the_dashboard_is_logged_and_not_shown(browser: Browser) -> None:
     browser.site.reviews.error = ForbiddenError("grant verb create on resource tokenreviews")
     with capture_logs() as logs:
         answer = await browser.sign_in()
@@ -263,7 +263,7 @@ HEADER = Proxies(user_header="X-Forwarded-User", groups_header="X-Forwarded-Grou
 ADA = [("X-Forwarded-User", "ada")]
 
 
-async def test_a_trusted_proxy_says_who_it_is() -> None:
+async def test_a_trusted_proxy_names_the_user() -> None:
     status, text = await _proxied(HEADER, ADA)
 
     assert status == 200
@@ -358,7 +358,7 @@ async def test_no_page_has_a_script_or_a_style_of_its_own(browser: Browser) -> N
         assert re.search(r"<style|\sstyle=|\son[a-z]+=|javascript:", text) is None, path
 
 
-async def test_pages_are_kept_by_nobody_and_assets_for_good(browser: Browser) -> None:
+async def test_pages_are_never_cached_and_assets_for_good(browser: Browser) -> None:
     await browser.sign_in()
     page = await browser.get("/")
     found = re.search(r'"(/static/muster.js\?v=[^"]+)"', await page.text())
@@ -408,7 +408,7 @@ def test_a_session_outlives_a_change_of_secrets() -> None:
     assert Sessions([new], timedelta(hours=1)).token(request) is None
 
 
-async def test_who_may_see_too_many_namespaces_one_by_one_names_one() -> None:
+async def test_a_user_with_rights_to_single_namespaces_of_too_many_is_asked_to_name_one() -> None:
     cluster = dashboards.Cluster().queue("q")
     for number in range(rbac.MOST_NAMESPACES + 1):
         cluster.gang(f"ns-{number}/g", "q")

@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 
 from admission.api.muster.observed import ObservedObjects
-from admission.dashboard.devices.inventory import Custody, Holder
+from admission.dashboard.devices.inventory import DeviceHolders, Holder
 from tests import dashboards
 
 V = TypeVar("V")
@@ -32,29 +32,29 @@ def mixed(random: Random, before: Mapping[str, V], after: Mapping[str, V]) -> di
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_who_holds_what_is_the_same_from_change_to_change_as_seen_at_once(seed: int) -> None:
+def test_device_holders_updated_by_changes_equal_holders_from_scratch(seed: int) -> None:
     random = Random(seed)  # noqa: S311 - not for secrets
     claims, gangs = dict(a_view(random).claims), dict(a_view(random).gangs)
-    custody = Custody().after(claims, gangs)
+    custody = DeviceHolders().updated(claims, gangs)
     for _ in range(5):
         before, known = custody, {device: [*holders] for device, holders in custody.holders.items()}
         view = a_view(random)
         claims, gangs = mixed(random, claims, view.claims), mixed(random, gangs, view.gangs)
 
-        custody = custody.after(claims, gangs)
+        custody = custody.updated(claims, gangs)
 
-        assert custody.holders == Custody().after(claims, gangs).holders
+        assert custody.holders == DeviceHolders().updated(claims, gangs).holders
         assert before.holders == known, "a scene never changes"
 
 
-def test_a_claim_that_is_allocated_holds_what_it_was_given_and_one_that_is_not_what_it_was_granted() -> None:
+def test_an_allocated_claim_holds_its_devices_and_a_granted_claim_its_planned_devices() -> None:
     cluster = dashboards.Cluster()
     cluster.gang("team/runs", "q", "Running", places=[("node", ["gpu-0"])])
     cluster.gang("team/starts", "q", "Reserved", places=[("node", ["gpu-1"])], allocated=False)
     cluster.claim("team/other", [{"request": "gpu", "driver": dashboards.DRIVER, "pool": "node", "device": "gpu-2"}])
     view = cluster.observe()
 
-    holders = Custody().after(view.claims, view.gangs).holders
+    holders = DeviceHolders().updated(view.claims, view.gangs).holders
 
     assert {device.device: list(found) for device, found in holders.items()} == {
         "gpu-0": [Holder(claim="team/runs-0", gang="team/runs")],

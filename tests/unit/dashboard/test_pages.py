@@ -69,7 +69,7 @@ PAGES = {
 
 
 @pytest.mark.parametrize(("path", "shown"), PAGES.items(), ids=PAGES)
-async def test_a_page_shows(reader: Reader, path: str, shown: list[str]) -> None:
+async def test_a_dashboard_page_shows_the_expected_text(reader: Reader, path: str, shown: list[str]) -> None:
     answer = await reader.get(path)
 
     assert answer.status == 200
@@ -97,7 +97,7 @@ async def test_a_gangs_life_begins_before_its_gang_is_made() -> None:
     assert answer.text.count("kind-reserve") == 1
 
 
-async def test_a_search_shows_only_what_it_finds(reader: Reader) -> None:
+async def test_a_gang_search_shows_matching_gangs_only(reader: Reader) -> None:
     answer = await reader.get("/gangs?reason=DevicesBusy")
 
     assert "team-a/bigger" not in answer.text
@@ -142,7 +142,7 @@ async def test_a_gang_that_is_not_there_and_one_that_may_not_be_seen_look_alike(
     assert there.status == gone.status == 403
 
 
-async def test_what_is_not_there_is_not_found(reader: Reader) -> None:
+async def test_a_page_of_a_missing_object_is_not_found(reader: Reader) -> None:
     for path in ("/gangs/team-a/none", "/queues/none", "/devices/none", "/queues?parent=none", "/nothing"):
         assert (await reader.get(path)).status == 404, path
 
@@ -227,7 +227,7 @@ async def test_a_search_by_name_needs_a_right_to_the_namespace(reader: Reader, c
     assert condition == "namespace=ns" or "name a namespace" not in allowed.text
 
 
-async def test_one_queues_account_may_be_seen_without_the_others(reader: Reader) -> None:
+async def test_a_user_may_see_the_account_of_a_single_queue(reader: Reader) -> None:
     name, rights = reader.site.reviews.known[MEMBER]
     own = LEDGERS._replace(verb="get", name="team-a")
     reader.site.reviews.known[MEMBER] = (name, rights | {own})

@@ -27,7 +27,7 @@ def nodes(*, closed: bool = False, gpus: int = 2) -> ClusterBuilder:
     return a_cluster().node("a", gpus=2).node("b", gpus=gpus, unschedulable=closed)
 
 
-def test_too_little_room_is_told_without_a_step() -> None:
+def test_a_gang_without_enough_room_is_refused_without_a_search_step() -> None:
     answer = plan(*two(), cluster=nodes(gpus=1).cluster())
 
     assert isinstance(answer, NoPlan)
@@ -43,7 +43,7 @@ def test_room_on_nodes_counts_as_well_as_devices() -> None:
 
 
 @pytest.mark.parametrize("requests", [1, 2])
-def test_a_device_that_can_be_shared_has_room_for_more_than_one(requests: int) -> None:
+def test_a_device_that_can_be_shared_has_room_for_several_claims(requests: int) -> None:
     shared = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "80"}}}
     asked = [a_request(f"r-{at}", 1, capacity={"requests": {"memory": "10"}}) for at in range(requests)]
     pods = [a_pod(f"p-{at}", *asked) for at in range(3)]
@@ -58,7 +58,7 @@ def lack_of(answer: Plan | NoPlan) -> NoPlan:
 
 
 @pytest.mark.parametrize("mute", [False, True])
-def test_what_a_gang_lacks_is_felt_in_later_worlds_until_there_is_room(*, mute: bool) -> None:
+def test_a_capacity_bound_holds_in_later_cluster_states_until_there_is_room(*, mute: bool) -> None:
     selectors = Selectors()
     capacity_bound = lack_of(
         plan(*two(), cluster=nodes(gpus=1).cluster(), selectors=selectors, mute=mute)
@@ -69,7 +69,7 @@ def test_what_a_gang_lacks_is_felt_in_later_worlds_until_there_is_room(*, mute: 
     assert not capacity_bound.is_felt(nodes().cluster())
 
 
-def test_nothing_is_said_of_a_world_in_which_pods_may_go_to_other_nodes() -> None:
+def test_a_capacity_bound_does_not_hold_where_pods_may_go_to_other_nodes() -> None:
     selectors = Selectors()
     capacity_bound = lack_of(plan(*two(), cluster=nodes(closed=True).cluster(), selectors=selectors)).capacity_bound
     assert capacity_bound is not None

@@ -92,7 +92,7 @@ SEEN = {
 
 
 @pytest.mark.parametrize(("cluster", "devices"), SEEN.values(), ids=SEEN)
-def test_what_a_node_sees(cluster: ClusterBuilder, devices: list[str]) -> None:
+def test_a_node_sees_the_pools_that_its_slices_select(cluster: ClusterBuilder, devices: list[str]) -> None:
     assert seen(cluster) == devices
 
 
@@ -147,7 +147,7 @@ def test_per_device_selection_keeps_other_nodes_devices_out_of_reach() -> None:
     assert given(cluster.plan(a_pod("p", 1, nodeSelector={"zone": "a"}))) == {"p": ["p/gpu-1"]}
 
 
-def test_what_did_not_change_is_taken_from_the_world_before() -> None:
+def test_unchanged_node_inventories_are_taken_from_the_previous_cluster_state() -> None:
     builder = a_cluster().node("a", gpus=1).node("b", gpus=1)
     snapshot = builder.snapshot()
     before = cluster_state.build(snapshot, ())
@@ -228,7 +228,7 @@ def planning_of(cluster: cluster_state.ClusterState, *demands: PodDemand) -> Pla
     return gang_planner.plan(demands, cluster, selectors=Selectors(), steps=1000)
 
 
-def test_bound_pods_and_granted_ones_take_resources() -> None:
+def test_bound_pods_and_granted_pods_take_resources() -> None:
     builder = a_cluster().node("a", allocatable=ALLOCATABLE)
     for name, spec in (("bound", {"nodeName": "a"}), ("granted", {}), ("gated", {})):
         builder.pods.append(a_pod(name, requests={"cpu": "1"}, **spec).pod)
@@ -237,10 +237,10 @@ def test_bound_pods_and_granted_ones_take_resources() -> None:
     cluster = builder.cluster(planned("granted", "c", "a", 0))
 
     assert cluster.left[A] == {"cpu": 2000, "memory": 8 << 30, "pods": 8}
-    assert what_if.without(cluster).left[A] == {"cpu": 4000, "memory": 8 << 30, "pods": 10}
+    assert what_if.empty(cluster).left[A] == {"cpu": 4000, "memory": 8 << 30, "pods": 10}
 
 
-def test_a_granted_plan_is_seen_by_the_next_one_of_the_cycle() -> None:
+def test_a_granted_plan_counts_for_the_next_plan_of_the_cycle() -> None:
     builder = a_cluster().node("a", gpus=1, allocatable=ALLOCATABLE)
     first, second = a_pod("p", 1, requests={"cpu": "1"}), a_pod("q", 1)
     plan = builder.plan(first)
@@ -251,7 +251,7 @@ def test_a_granted_plan_is_seen_by_the_next_one_of_the_cycle() -> None:
     assert not isinstance(planning_of(cluster, second), Plan)
 
 
-def test_claims_without_uid_are_told_apart_by_name() -> None:
+def test_claims_without_uid_are_distinguished_by_name() -> None:
     """Offline, nothing has a UID."""
     builder = a_cluster().node("a", gpus=1).node("b", gpus=1)
     first, second = (a_pod(name, replace(c, meta=replace(c.meta, uid=Uid("")))) for name, c in NAMED.items())
@@ -320,7 +320,7 @@ HERE = {
 
 
 @pytest.mark.parametrize(("cluster", "sentence"), HERE.values(), ids=HERE)
-def test_a_pod_that_does_not_fit_a_node_is_told_why(cluster: ClusterBuilder, sentence: str) -> None:
+def test_a_node_that_a_pod_does_not_fit_is_refused_with_the_reason(cluster: ClusterBuilder, sentence: str) -> None:
     claim = a_claim("c", a_request("gpu", 2))
     found = node_allocator.allocate([claim], A, cluster.cluster(), selectors=Selectors(), steps=100)
 
@@ -335,7 +335,7 @@ def test_a_constraint_needs_an_attribute() -> None:
     assert isinstance(node_allocator.allocate([claim], A, cluster, selectors=Selectors(), steps=10), requests.Fatal)
 
 
-def test_pools_name_themselves() -> None:
+def test_the_title_of_a_pool_has_its_name_and_driver() -> None:
     assert pools.Pool(driver="d", name="p").title == "pool p of d"
 
 
@@ -382,7 +382,7 @@ def test_a_gang_of_the_same_cycle_counts_too() -> None:
 
 
 @pytest.mark.parametrize("node", ["a", "b"])
-def test_a_planned_claim_is_used_wherever_pods_wait_for_it(node: str) -> None:
+def test_a_planned_shared_claim_may_be_used_on_every_node_with_a_pod_of_the_claim(node: str) -> None:
     """Its device is one that both nodes reach."""
     builder = a_cluster().node("a", labels={"name": "a"}).node("b", labels={"name": "b"})
     builder.slice("fabric", 2, allNodes=True)

@@ -43,7 +43,7 @@ def colocated_with(*nodes: str) -> frozenset[NodeName]:
     return frozenset(map(NodeName, nodes))
 
 
-def test_domains_that_nothing_tells_apart_are_searched_once() -> None:
+def test_equivalent_domains_are_searched_once() -> None:
     few, many = (racks(**{f"r{at}": [4, 1] for at in range(count)}) for count in (1, 50))
 
     answers = [refused(plan(builder, *gang(2, 3))) for builder in (few, many)]
@@ -79,7 +79,7 @@ def test_the_domain_is_named_that_takes_the_most_pods() -> None:
 
 
 @pytest.mark.parametrize("asked", [{"required": RACK}, PREFERRED], ids=["required", "preferred"])
-def test_who_comes_later_goes_where_the_others_are(asked: dict[str, Any]) -> None:
+def test_a_late_pod_is_placed_in_the_domain_of_its_gang(asked: dict[str, Any]) -> None:
     builder = racks(r1=[1], r2=[8, 8])
 
     answer = plan(builder, *gang(1), **asked, colocated_with=colocated_with("r2-0"))
@@ -89,7 +89,7 @@ def test_who_comes_later_goes_where_the_others_are(asked: dict[str, Any]) -> Non
     assert not answer.apart
 
 
-def test_who_comes_later_waits_where_the_others_domain_is_full_unless_being_together_is_but_preferred() -> None:
+def test_a_late_pod_is_refused_where_the_required_domain_of_its_gang_is_full() -> None:
     builder = racks(r1=[4], r2=[1]).taken("r2-0", 0)
 
     required = refused(plan(builder, *gang(1), colocated_with=colocated_with("r2-0")))
@@ -128,7 +128,9 @@ LOST = {
 
 
 @pytest.mark.parametrize(("builder", "others", "message"), LOST.values(), ids=LOST)
-def test_where_no_domain_can_be_looked_at(builder: ClusterBuilder, others: frozenset[NodeName], message: str) -> None:
+def test_a_gang_is_refused_where_no_domain_can_be_searched(
+    builder: ClusterBuilder, others: frozenset[NodeName], message: str
+) -> None:
     answer = refused(plan(builder, *gang(1), colocated_with=others))
     preferred = plan(builder, *gang(1), **PREFERRED, colocated_with=others)
 
@@ -137,7 +139,7 @@ def test_where_no_domain_can_be_looked_at(builder: ClusterBuilder, others: froze
     assert preferred.apart == message
 
 
-def test_a_node_that_is_gone_binds_nobody() -> None:
+def test_a_deleted_node_of_a_gang_binds_no_late_pod() -> None:
     assert places(plan(racks(r1=[4]), *gang(1), colocated_with=colocated_with("gone"))) == {"p-0": "r1-0"}
 
 

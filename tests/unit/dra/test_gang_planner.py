@@ -74,7 +74,7 @@ def test_first_fit_decides_even_where_free_choice_would_do() -> None:
     assert refused(cluster.plan(*pods)).kind is Kind.INFEASIBLE
 
 
-def test_who_was_planned_before_changes_neither_a_plan_nor_the_steps_to_it() -> None:
+def test_an_earlier_plan_changes_neither_a_later_plan_nor_its_steps() -> None:
     cluster = a_cluster().node("a", gpus=[model("h100"), model("a100")]).node("b", gpus=[model("a100")]).cluster()
     gang, selectors = [a_pod("p", a_request("gpu", 1, H100)), a_pod("q", 1)], Selectors()
 
@@ -157,7 +157,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("case", PLACES.values(), ids=PLACES)
-def test_node(case: Place) -> None:
+def test_a_pod_is_planned_only_on_a_node_that_passes_the_node_filters(case: Place) -> None:
     plan = a_cluster().node("a", gpus=1, **case.node).plan(a_pod("p", 1, **case.pod))
 
     assert isinstance(plan, Plan) is case.fits
@@ -226,7 +226,7 @@ def test_a_refusal_carries_the_numbers() -> None:
     }
 
 
-def test_busy_devices_are_told_from_missing_ones() -> None:
+def test_busy_devices_are_distinguished_from_missing_devices() -> None:
     cluster = a_cluster().node("a", gpus=2).taken("a", 0, claim="team/old", gang="team/job")
     busy, never = cluster.diagnose(a_pod("p", 2)), cluster.diagnose(a_pod("p", 3))
 
@@ -324,7 +324,7 @@ def test_devices_that_draw_from_counters_are_given_while_these_last() -> None:
     assert "the counters of their pool are used up, gpu.example.com/a/gpu-2 for one" in answer.message
 
 
-def test_nobody_is_promised_counters_of_a_device_that_has_left_its_slice() -> None:
+def test_no_pod_is_planned_on_counters_of_a_device_that_has_left_its_slice() -> None:
     """kube-scheduler takes them for free (kubernetes #140802), which is a defect and may be mended any day."""
     answer = refused(partitioned("a").taken("a", 7).plan(a_pod("p", 1)))
 
@@ -401,7 +401,7 @@ def test_a_gang_that_fits_but_for_its_quota_is_over_quota() -> None:
     assert (answer.kind, answer.message) == (Kind.OVER_QUOTA, "too dear")
 
 
-def test_who_is_over_quota_is_told_so_where_it_takes_too_long_to_find_out_whether_he_fits() -> None:
+def test_a_gang_over_quota_is_refused_as_over_quota_when_the_search_reaches_its_bound() -> None:
     answer = refused(
         a_cluster().node("a", gpus=4).plan(a_pod("p", 4), meters=GPUS, affordable=Upto("gpus", 0), steps=3)
     )
@@ -409,7 +409,7 @@ def test_who_is_over_quota_is_told_so_where_it_takes_too_long_to_find_out_whethe
     assert (answer.kind, answer.message) == (Kind.OVER_QUOTA, "too dear")
 
 
-def test_a_gang_that_fits_neither_is_told_what_the_cluster_lacks() -> None:
+def test_a_gang_that_fits_neither_cluster_nor_quota_is_refused_with_what_the_cluster_lacks() -> None:
     answer = a_cluster().node("a", gpus=1).plan(a_pod("p", 2), meters=GPUS, affordable=Upto("gpus", 1))
 
     assert refused(answer).kind is Kind.INFEASIBLE
@@ -446,7 +446,7 @@ def test_one_shared_device_short_is_refused_at_once() -> None:
     assert answer.kind is Kind.INFEASIBLE
 
 
-def test_nodes_that_differ_in_what_nobody_needs_are_one() -> None:
+def test_nodes_that_differ_only_in_unrequested_resources_are_searched_as_one() -> None:
     """A thousand nodes with other amounts of memory left are no thousand choices."""
     cluster = a_cluster()
     for node in range(30):
@@ -469,7 +469,9 @@ def tainted(**toleration: Any) -> dict[str, Any]:
     ("toleration", "promised"),
     [({}, False), ({"effect": "NoExecute"}, True), ({"effect": "NoExecute", "tolerationSeconds": 60}, False)],
 )
-def test_no_device_is_promised_from_which_the_pod_would_be_evicted(toleration: dict[str, Any], promised: bool) -> None:
+def test_no_pod_is_planned_on_a_device_whose_taint_would_evict_the_pod(
+    toleration: dict[str, Any], promised: bool
+) -> None:
     """Seen on 1.36.3 and 1.37.1: kube-scheduler gives the device, and the eviction controller deletes the pod."""
     cluster = a_cluster().node("a", gpus=[{"taints": [{"key": "sick", "effect": "NoExecute"}]}])
     answer = cluster.plan(a_pod("p", tainted(**toleration)))

@@ -61,7 +61,7 @@ CLASSES: dict[str, tuple[Claim, list[tuple[RequestDevice, bool]], Meter, Mapping
 
 
 @pytest.mark.parametrize(("claim", "entries", "meter", "classes"), CLASSES.values(), ids=CLASSES)
-def test_classes(
+def test_a_holding_counts_devices_by_device_class(
     claim: Claim, entries: list[tuple[RequestDevice, bool]], meter: Meter, classes: Mapping[str, int]
 ) -> None:
     assert holdings.classes(device_meters.compile_meters([meter]), claim.spec, entries) == classes

@@ -67,7 +67,7 @@ FINE: dict[str, tuple[ClusterBuilder, Meter]] = {
 
 
 @pytest.mark.parametrize(("cluster", "meter"), FINE.values(), ids=FINE)
-def test_nothing_fails_with(cluster: ClusterBuilder, meter: Meter) -> None:
+def test_a_sound_meter_has_no_problem(cluster: ClusterBuilder, meter: Meter) -> None:
     assert found(look(cluster, meter)) == {}
 
 
@@ -79,11 +79,11 @@ UNCOUNTABLE: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("source", "says"), UNCOUNTABLE.values(), ids=UNCOUNTABLE)
-def test_it_finds(source: dict[str, Any], says: str) -> None:
+def test_a_meter_that_cannot_price_a_device_is_reported_with_the_reason(source: dict[str, Any], says: str) -> None:
     assert says in found(look(a_cluster().node("a", gpus=1), a_meter("price", source)))["price"]
 
 
-def test_one_call_looks_at_a_bounded_number_of_devices_and_the_next_goes_on() -> None:
+def test_a_meter_health_check_examines_a_bounded_number_of_devices_and_the_next_continues() -> None:
     cluster = a_cluster().node("a", gpus=[SIZED] * 2).node("b", gpus=[SIZED] * 2).node("c", gpus=1)
     meters, snapshot, selectors = device_meters.compile_meters([PRICE]), cluster.snapshot(), Selectors()
 
@@ -98,7 +98,7 @@ def test_one_call_looks_at_a_bounded_number_of_devices_and_the_next_goes_on() ->
     assert again(second) is second
 
 
-def test_only_slices_that_changed_are_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_meter_health_check_examines_changed_slices_only(monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot, meters = (
         a_cluster().node("a", gpus=2).node("b", gpus=[SIZED]).snapshot(),
         device_meters.compile_meters([PRICE]),
@@ -113,7 +113,7 @@ def test_only_slices_that_changed_are_looked_at_again(monkeypatch: pytest.Monkey
     assert found(after) == found(before)
 
 
-def test_meters_that_only_count_look_at_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_meters_that_only_count_examine_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = _looked_at(monkeypatch)
 
     health = look(a_cluster().node("a", gpus=2).node("b", gpus=2), a_meter("gpus", a_source("count")), most=1)
@@ -133,7 +133,7 @@ def _looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return looked
 
 
-def test_all_is_looked_at_again_for_other_meters_and_for_other_classes() -> None:
+def test_a_meter_health_check_starts_over_for_other_meters_or_classes() -> None:
     snapshot, meters = a_cluster().node("a", gpus=1).snapshot(), device_meters.compile_meters([PRICE])
     none = a_cluster().device_class(CLASS, "false").snapshot().classes
 

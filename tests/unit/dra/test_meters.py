@@ -81,7 +81,9 @@ AMOUNTS = {
 
 
 @pytest.mark.parametrize(("meter", "made", "amount"), AMOUNTS.values(), ids=AMOUNTS)
-def test_charge(meter: Meter, made: tuple[Device, ...], amount: int) -> None:
+def test_a_meter_charges_the_expected_amount_for_the_given_devices(
+    meter: Meter, made: tuple[Device, ...], amount: int
+) -> None:
     assert cost(meter, *made) == amount
 
 
@@ -124,7 +126,7 @@ def test_several_meters_may_charge_one_device() -> None:
     assert device_meters.charge(compiled, claim.spec, given(*TWO)) == {"gpus": 2, "claims": 1}
 
 
-def test_flaws_of_a_meter_name_their_field() -> None:
+def test_problems_of_a_meter_name_their_field() -> None:
     problems = device_meters.compile_meters(
         [a_meter("m", a_source("count"), a_source("count", selector="device.x +"))]
     ).problems
@@ -152,7 +154,7 @@ MENDS = {
 
 
 @pytest.mark.parametrize(("cel", "wrong", "fix"), MENDS.values(), ids=MENDS)
-def test_a_text_that_is_no_price_is_answered_with_the_mend(cel: str, wrong: str, fix: str) -> None:
+def test_a_meter_expression_that_is_no_price_is_refused_with_the_remedy(cel: str, wrong: str, fix: str) -> None:
     (problem,) = device_meters.compile_meters([a_meter("m", a_source("expression", {"cel": cel}))]).problems[M]
 
     assert problem.field == "spec.sources[0].expression.cel"
@@ -161,7 +163,7 @@ def test_a_text_that_is_no_price_is_answered_with_the_mend(cel: str, wrong: str,
     assert problem.message.endswith("see docs/concepts.md#meters")
 
 
-def test_a_selector_that_does_not_compare_is_answered_with_the_mend() -> None:
+def test_a_meter_selector_that_is_no_condition_is_refused_with_the_remedy() -> None:
     texts = ("device.capacity['gpu.example.com'].memory", "device.driver = 'x'")
     sources = [a_source("count", selector=text) for text in texts]
 
@@ -232,7 +234,7 @@ def test_the_least_a_claim_costs_is_known_before_any_device() -> None:
         (f"{'[1,2,3,4,5,6,7,8,9,10].all(x, ' * 6}true{')' * 6} ? 1 : 0", "is too costly"),
     ],
 )
-def test_a_text_that_no_api_server_would_take_is_a_flaw(text: str, says: str) -> None:
+def test_a_meter_expression_that_no_api_server_accepts_is_a_problem(text: str, says: str) -> None:
     """No API server checks the CEL of Meters, so Muster does, by the same limits."""
     problems = device_meters.compile_meters([a_meter("m", a_source("expression", {"cel": text}))]).problems[
         MeterName("m")

@@ -29,7 +29,7 @@ def partitions(nodes: int) -> ClusterBuilder:
     return cluster
 
 
-def test_what_no_free_choice_could_place_is_not_searched_for_in_every_order() -> None:
+def test_a_gang_that_free_choice_cannot_place_is_not_searched_in_every_order() -> None:
     """As many GPUs are wanted as there are, but nodes of these sizes cannot be filled by 7, 5 and 3."""
     cluster = a_cluster()
     for at, gpus in enumerate([8, 8, 8, 9, 9, 9, 11, 11, 13, 13, 4, 4, 6, 6, 16, 16]):
@@ -50,7 +50,7 @@ def test_more_capacity_than_all_shared_devices_have_is_counted_not_searched_for(
 
 
 @pytest.mark.parametrize("choice", list(Choice))
-def test_what_is_left_of_shared_devices_is_counted_to_the_last_share(choice: Choice) -> None:
+def test_free_shares_of_devices_are_counted_to_the_last_share(choice: Choice) -> None:
     """Two of 37Gi or three of 26Gi on each card."""
     demands = shares(large=8, middle=12)
     answer = gang_planner.plan(demands, partitions(2).cluster(), selectors=Selectors(), steps=STEPS, choice=choice)
@@ -66,7 +66,7 @@ def test_a_way_straight_to_a_plan_costs_a_step_for_every_pod_and_device() -> Non
     assert answer.steps <= 40 * 3
 
 
-def test_a_search_in_vain_pays_for_what_it_looks_at() -> None:
+def test_a_search_without_a_plan_pays_steps_for_the_pods_that_it_places() -> None:
     """What is affordable is asked for every pod that is placed."""
     asked: list[Charge] = []
 
@@ -79,7 +79,7 @@ def test_a_search_in_vain_pays_for_what_it_looks_at() -> None:
     assert len(asked) <= len(demands) + 2_000 // 16
 
 
-def test_requests_that_want_the_same_devices_are_told_of_without_a_reason_that_there_is_not() -> None:
+def test_requests_for_the_same_devices_are_refused_without_an_invented_reason() -> None:
     claim = a_claim("c", a_request("one", 2), a_request("two", 2, "true"))
     answer = a_cluster().node("a", gpus=3).diagnose(a_pod("p", claim))
 

@@ -168,7 +168,7 @@ def booked_on_small(builder: ClusterBuilder) -> ClusterState:
 
 
 @pytest.mark.parametrize("freed", [True, False])
-def test_a_claim_that_first_fit_would_give_a_freed_device_holds_both_until_it_is_seen(freed: bool) -> None:
+def test_a_planned_claim_that_first_fit_would_shift_to_a_freed_device_holds_both(freed: bool) -> None:
     cluster = booked_on_small(big_and_small() if freed else big_and_small().taken("a", 0))
 
     holds = nominated.first_fit_holds(A, cluster.pending[A], cluster, selectors=Selectors(), steps=STEPS)
@@ -179,6 +179,32 @@ def test_a_claim_that_first_fit_would_give_a_freed_device_holds_both_until_it_is
         device(0): "team/c" if freed else "others/claim",
         device(1): "team/c",
     }
+
+
+def test_a_pod_that_would_be_left_with_nothing_does_not_hide_what_the_next_one_takes() -> None:
+    """The first takes what the second needs; the third takes a device that is free before its own."""
+    sizes, in_use = (8, 1, 4, 2, 2), (0, 2, 4)
+    builder = a_cluster().node("a", gpus=[{"attributes": {"size": {"int": size}}} for size in sizes])
+    any_of_two = a_request("gpu", 1, f"device.attributes['{DRIVER}'].size >= 4")
+    waiting = [a_claim(f"c-{at}", request) for at, request in enumerate((any_of_two, part(8), part(2)))]
+    builder.claims += waiting
+
+    landed = nominated.predict(builder.cluster(planned(waiting, [2, 0, 4])), selectors=Selectors(), steps=STEPS)
+
+    assert set(landed.taken) == {device(at) for at in (*in_use, 3)}
+
+
+def test_what_is_not_found_in_time_takes_nothing_more() -> None:
+    freed = booked_on_small(big_and_small())
+    gone = a_cluster().node("a", gpus=2)
+    waiting = [a_claim("c", a_request())]
+    allocation = {"devices": {"results": [{"request": "gpu", "driver": DRIVER, "pool": "a", "device": "gpu-0"}]}}
+    gone.claims += [a_claim("other", a_request(), allocation=allocation), *waiting]
+    conflicted = gone.cluster(planned(waiting, [0]))
+    assert conflicted.conflicted
+
+    for cluster in (freed, conflicted):
+        assert cluster_state.same(cluster, nominated.predict(cluster, selectors=Selectors(), steps=0))
 
 
 def test_a_pod_whose_gate_is_shut_is_given_nothing_by_kube_scheduler() -> None:

@@ -21,14 +21,14 @@ def first(*counts: int) -> Json:
     }
 
 
-def test_a_greedy_alternative_is_placed_after_who_needs_the_same_devices() -> None:
+def test_a_pod_with_alternatives_is_placed_after_pods_that_need_the_same_devices() -> None:
     """A kind with alternatives takes more when it comes first."""
     plan = a_cluster().node("a", gpus=3).plan(a_pod("p-0", first(3, 1)), a_pod("p-1", 1))
     assert isinstance(plan, Plan), plan
     assert [pod.pod for pod in plan.pods] == ["team/p-1", "team/p-0"]
 
 
-def test_who_would_be_evicted_from_a_device_comes_after_who_takes_it() -> None:
+def test_a_pod_that_a_tainted_device_would_evict_is_placed_after_a_pod_that_takes_the_device() -> None:
     """The device that may not be promised to one is out of the way once the other has it."""
     taint = {"taints": [{"key": "k", "effect": "NoExecute"}]}
     wild = a_request("r", tolerations=[{"key": "k", "operator": "Exists"}])
@@ -40,13 +40,13 @@ def test_who_would_be_evicted_from_a_device_comes_after_who_takes_it() -> None:
     assert isinstance(plan, Plan), plan
 
 
-def test_words_are_found_within_the_budget_or_it_is_said_that_they_are_not() -> None:
+def test_the_explanation_of_no_plan_stays_within_the_step_budget_or_says_that_the_budget_ended() -> None:
     """No step proves it, but the walk for the sentence takes some."""
     answer = a_cluster().node("a", gpus=2).plan(a_pod("p-0", 1), a_pod("p-1", 1), a_pod("p-2", 1), steps=1)
     assert isinstance(answer, NoPlan)
 
 
-def test_words_are_found_within_the_budget_when_busy() -> None:
+def test_the_explanation_of_busy_devices_stays_within_the_step_budget() -> None:
     cluster = a_cluster().node("a", gpus=3).taken("a", 0)
     demands = [a_pod("p-0", 1), a_pod("p-1", 1), a_pod("p-2", 1)]
     answer = gang_planner.plan(demands, cluster.cluster(), selectors=Selectors(), steps=STEPS)

@@ -89,7 +89,9 @@ CASES: dict[str, tuple[list[dict[str, Any]], Claim, Given, Mismatch | None]] = {
 
 
 @pytest.mark.parametrize(("gpus", "claim", "given", "problem"), CASES.values(), ids=CASES)
-def test_the_flaw(gpus: list[dict[str, Any]], claim: Claim, given: Given, problem: Mismatch | None) -> None:
+def test_prescribed_devices_that_kube_scheduler_refuses_are_a_misfit(
+    gpus: list[dict[str, Any]], claim: Claim, given: Given, problem: Mismatch | None
+) -> None:
     answer = allotted(a_cluster().node("a", gpus=gpus), claim, *given)
 
     assert (answer.problem if isinstance(answer, Misfit) else None) is problem
@@ -107,7 +109,7 @@ def test_a_device_that_another_claim_has_is_refused_by_the_name_of_its_holder() 
     assert str(answer).endswith(f"device {DRIVER}/a/gpu-0 is in use by claim others/c of gang others/g")
 
 
-def test_what_is_booked_for_the_claim_itself_is_not_in_its_way() -> None:
+def test_devices_booked_for_the_claim_itself_do_not_conflict_with_its_prescription() -> None:
     builder = a_cluster().node("a", gpus=[{}, SHARED])
     mine = [
         DeviceUse(DeviceId(DRIVER, "a", "gpu-0")),
@@ -116,9 +118,9 @@ def test_what_is_booked_for_the_claim_itself_is_not_in_its_way() -> None:
     claim = a_claim("c", a_request("r", 1, "!device.allowMultipleAllocations"), a_request("s", 1, **MEMORY))
     given = (("r", "gpu-0"), ("s", "gpu-1"))
 
-    booked = cluster_state.also(builder.cluster(), mine, Holder(claim="team/c"))
+    booked = cluster_state.with_devices(builder.cluster(), mine, Holder(claim="team/c"))
     assert isinstance(allotted(builder, claim, *given, cluster=booked), AllocationResult)
-    taken = cluster_state.also(builder.cluster(), mine[1:], Holder(claim="team/d"))
+    taken = cluster_state.with_devices(builder.cluster(), mine[1:], Holder(claim="team/d"))
     answer = allotted(builder, claim, *given, cluster=taken)
     assert isinstance(answer, Misfit)
     assert answer.problem is Mismatch.CAPACITY
@@ -146,9 +148,9 @@ def test_a_pool_that_lacks_slices_and_a_node_that_is_gone_are_named() -> None:
 
 
 def test_claims_for_extended_resources_are_kube_schedulers_to_allocate() -> None:
-    is_simulated = replace(ONE, meta=replace(ONE.meta, uid=extended_claim(Uid("pod"))))
+    is_what_if = replace(ONE, meta=replace(ONE.meta, uid=extended_claim(Uid("pod"))))
     made = replace(ONE, meta=replace(ONE.meta, annotations={"resource.kubernetes.io/extended-resource-claim": "true"}))
-    for claim in (is_simulated, made):
+    for claim in (is_what_if, made):
         answer = allotted(a_cluster().node("a", gpus=1), claim, ("r", "gpu-0"))
         assert isinstance(answer, Misfit)
         assert answer.problem is Mismatch.NOT_OURS

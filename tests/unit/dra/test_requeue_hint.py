@@ -45,17 +45,17 @@ def plan(pod: PodDemand, cluster: ClusterState) -> Plan | NoPlan:
     return gang_planner.plan([pod], cluster, selectors=Selectors(), steps=STEPS, choice=Choice.FREE)
 
 
-def test_a_device_that_is_free_again_helps_who_lacked_it() -> None:
+def test_a_freed_device_requeues_a_pod_that_lacked_a_device() -> None:
     assert may_help(ONE, node().cluster())
     assert not may_help(ONE, node().taken("a", 2).cluster())
 
 
-def test_a_device_does_not_help_who_lacks_others_beside_it() -> None:
+def test_a_freed_device_does_not_requeue_a_pod_that_lacks_further_devices() -> None:
     assert not may_help(BOTH, node().cluster())
 
 
 @pytest.mark.parametrize("free", [False, True])
-def test_who_needs_nothing_but_to_look_at_devices_is_planned_again(*, free: bool) -> None:
+def test_a_pod_with_admin_access_only_is_always_requeued(*, free: bool) -> None:
     """Chosen freely, no counters need to be left for administrators, whatever kube-scheduler says of them."""
     cluster = (node().taken("a", 0) if free else node().taken("a", 0, 2)).cluster()
 

@@ -14,7 +14,7 @@ from admission.dra import compatibility
 from admission.dra.allocator import node_allocator
 from admission.dra.allocator.node_allocator import Allocated, NotHere
 from admission.dra.compatibility import Features, Release, SchedulerProfile
-from admission.dra.inventory import counters, device_taints
+from admission.dra.inventory import counters, device_taints, pools
 from admission.dra.inventory.counters import SharedCounters
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.requests import capacity as requests_capacity, constraints
@@ -66,7 +66,7 @@ CONSUMED: dict[str, tuple[Json, str | None, str | type]] = {
 
 
 @pytest.mark.parametrize("case", CONSUMED)
-def test_what_a_request_consumes(case: str) -> None:
+def test_a_request_consumes_the_expected_capacity(case: str) -> None:
     capacity, asked, expected = CONSUMED[case]
     needs = () if asked is None else (("memory", measure(asked)),)
     found = requests_capacity.consumed(needs, a_device(capacity=capacity).capacity, fractional=False)
@@ -110,7 +110,7 @@ def pool(*drawn: Json, **totals: str) -> list[devices.Slice]:
     return list(builder.snapshot().slices.values())
 
 
-def test_what_is_in_use_draws_from_counters() -> None:
+def test_devices_in_use_draw_from_counters() -> None:
     counter_set = counters.build(
         pool(drawing(slices="3"), drawing(slices="3", memory="1500m"), slices="7", memory="40")
     )
@@ -294,7 +294,7 @@ GATES: dict[str, tuple[Features, Json, Json, str]] = {
 
 
 @pytest.mark.parametrize("case", GATES)
-def test_what_a_gate_switches_off_is_an_error(case: str) -> None:
+def test_a_feature_behind_a_closed_gate_is_an_error(case: str) -> None:
     features, device, request, gate = GATES[case]
     profile = compatibility.profile(Release.V1_37, features)
     found = asked(a_cluster().node("n", gpus=[device]), request, profile=profile)
@@ -338,3 +338,20 @@ def test_all_devices_of_a_node_are_not_given_where_a_pool(case: str) -> None:
 
     assert isinstance(found, Fatal)
     assert found.error == f"request gpu wants all devices, and pool p of {DRIVER}: {why}"
+
+
+@pytest.mark.parametrize("partitionable", [True, False])
+def test_a_pool_draws_on_counters_that_it_has_where_devices_can_be_partitioned(*, partitionable: bool) -> None:
+    sets = [{"name": "card", "counters": {"slices": {"value": "3"}}}]
+    builder = a_cluster().node("n").slice("plain", 1, nodeName="n").slice("parts", 1, count=2, nodeName="n")
+    builder.slice("sets", [], pool="parts", count=2, nodeName="n", sharedCounters=sets)
+    profile = compatibility.profile(Release.V1_37, Features(partitionable=partitionable))
+
+    slices = pools.Slices(builder.snapshot().slices.values(), profile)
+
+    assert slices.draws((DRIVER, "parts")) is partitionable
+    assert not slices.draws((DRIVER, "plain"))
+    assert slices.has_counters
+    (node,) = builder.snapshot().nodes.values()
+    seen = {name: [one.meta.name for one in found] for (_, name), found in slices.relevant(node).items()}
+    assert seen == {"plain": ["plain"], "parts": ["parts", "sets"] if partitionable else ["parts"]}

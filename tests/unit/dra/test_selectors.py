@@ -66,7 +66,7 @@ def test_errors_name_the_text_the_device_and_the_reason() -> None:
     assert "does not compile: 1:" in selectors.error((BROKEN,), a_slice(), 0)
 
 
-def test_one_device_is_answered_as_its_column() -> None:
+def test_a_selector_answers_for_a_single_device_as_for_its_column() -> None:
     selectors, slice_ = Selectors(), a_slice()
     answers = [
         selectors.answer((LARGE, SPARSE), InventoryDevice(devices.DeviceId("", "", ""), device, slice_, at, True, True))

@@ -55,7 +55,7 @@ def parts_of(answer: Plan | NoPlan) -> dict[str, set[str]]:
 
 
 @BOTH
-def test_a_choice_that_leaves_no_place_for_others_is_taken_back(choice: Choice) -> None:
+def test_the_search_backtracks_from_a_domain_that_leaves_no_room_for_other_subgroups(choice: Choice) -> None:
     """The small rack takes either of them; only one of them fits into the large one."""
     builder = racks(r1=[2, 2], r2=[4, 1])
 
@@ -71,14 +71,14 @@ def test_several_subgroups_share_a_domain_that_takes_them(choice: Choice) -> Non
     assert parts_of(answer) == {"a": {"r2"}, "b": {"r2"}}
 
 
-def test_who_is_in_no_subgroup_goes_anywhere() -> None:
+def test_a_pod_in_no_subgroup_may_be_placed_on_any_node() -> None:
     answer = plan(racks(r1=[2], r2=[2]), [*gang(a=[1, 1]), a_pod("head-0", 2)], each("a"))
 
     assert parts_of(answer)["a"] != parts_of(answer)["head"]
 
 
 @BOTH
-def test_subgroups_are_in_racks_of_one_zone_where_the_whole_gang_has_to_be_in_one(choice: Choice) -> None:
+def test_subgroups_are_placed_in_racks_of_one_zone_where_the_gang_requires_one_zone(choice: Choice) -> None:
     builder = a_cluster()
     for rack, zone, gpus in (("r1", "x", 2), ("r2", "y", 2), ("r3", "y", 2), ("r4", "x", 1)):
         builder.node(f"{rack}-0", gpus=gpus, labels={RACK: rack, ZONE: zone})
@@ -142,7 +142,7 @@ def test_a_subgroup_that_no_domain_takes_is_named(choice: Choice) -> None:
     assert (answer.details["subgroup"], answer.details["domain"]) == ("b", "r2")
 
 
-def test_what_no_choice_of_nodes_gives_is_told_without_a_word_of_domains() -> None:
+def test_a_gang_that_fits_on_no_nodes_is_refused_without_mention_of_domains() -> None:
     answer = refused(plan(racks(r1=[2], r2=[2]), gang(a=[1], b=[2, 2]), each("a", "b")))
 
     assert answer.kind is Kind.INFEASIBLE
@@ -174,7 +174,7 @@ def test_many_subgroups_find_their_racks_in_few_steps(choice: Choice) -> None:
     assert all(len(found) == 1 for found in parts_of(answer).values())
 
 
-def test_who_comes_later_goes_where_his_subgroup_is() -> None:
+def test_a_late_pod_is_placed_in_the_rack_of_its_subgroup() -> None:
     builder, colocated_with = racks(r1=[1], r2=[8], r3=[8]), frozenset({NodeName("r3-0")})
     topology = Topology(
         subgroups=(("a", Colocation(required=RACK, colocated_with=colocated_with)), ("b", Colocation(required=RACK)))
@@ -189,7 +189,7 @@ def test_who_comes_later_goes_where_his_subgroup_is() -> None:
     )
 
 
-def test_pods_of_two_subgroups_that_share_a_claim_are_where_it_is() -> None:
+def test_pods_of_two_subgroups_that_share_a_claim_are_placed_together() -> None:
     shared = a_claim("both", a_request("gpu", 1))
     pods = [replace(a_pod(f"{part}-0", shared), subgroup=part) for part in "ab"]
 
@@ -219,6 +219,32 @@ def test_a_gang_waits_for_racks_that_would_take_all_of_its_subgroups() -> None:
     assert "others/c" in answer.message
 
 
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [
+        (3, "a in r1, b in r2, c in r3: pod "),
+        (4, "a in r1, b in r2, c in r3, and 1 more: pod "),
+        (5, "a in r1, b in r2, c in r3, and 2 more: pod "),
+    ],
+)
+def test_of_many_subgroups_that_wait_the_racks_of_the_first_are_named(count: int, told: str) -> None:
+    builder = racks(**{f"r{at + 1}": [2, 2] for at in range(count)}).taken("r1-1", 0, claim="others/c")
+    parts = "abcde"[:count]
+    pods, topology = gang(**{part: [2, 2] for part in parts}), each("of nobody", *parts)
+
+    answer = gang_planner.diagnose(
+        refused(plan(builder, pods, topology)),
+        pods,
+        builder.cluster(),
+        selectors=Selectors(),
+        steps=STEPS,
+        choice=Choice.FREE,
+        topology=topology,
+    )
+
+    assert answer.message.startswith(f"its subgroups do not all find a domain now; they could, {told}")
+
+
 def test_a_search_that_ends_without_an_answer_proves_nothing() -> None:
     parts = {f"s{at}": [2, 2, 1] for at in range(6)}
     builder = racks(**{f"r{at}": [2, 2, 1, *[1] * at] for at in range(6)})
@@ -229,7 +255,7 @@ def test_a_search_that_ends_without_an_answer_proves_nothing() -> None:
 
 
 @BOTH
-def test_a_rack_that_is_full_does_not_hide_one_like_it_that_has_room_left(choice: Choice) -> None:
+def test_a_full_rack_does_not_hide_an_equivalent_rack_with_room_left(choice: Choice) -> None:
     """Of two racks of six, each takes two subgroups: the largest and the smallest, and those between."""
     parts: dict[str, Sequence[int]] = {"five": [1] * 5, "four": [1] * 4, "two": [1, 1], "one": [1]}
 

@@ -19,7 +19,7 @@ def test_a_node_can_use_its_own_devices_and_those_of_no_node() -> None:
     assert found(builder) == Supply(everywhere=12, at_most=4 + 4, sharable=False)
 
 
-def test_what_is_not_selected_is_not_counted_and_what_fails_is_named() -> None:
+def test_unselected_devices_are_not_counted_and_failing_selectors_are_named() -> None:
     size = "device.attributes['gpu.example.com'].size"
     builder = a_cluster().slice(
         "a", [{"attributes": {"size": {"int": 1}}}, {}, {"attributes": {"size": {"int": 8}}}, {}], nodeName="a"

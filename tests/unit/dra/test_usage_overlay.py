@@ -7,7 +7,7 @@ from functools import partial
 from admission.api.kubernetes.devices import DeviceId
 from admission.dra.equivalence.usage_overlay import AllocatedOverlay, CombinedOverlay
 from admission.dra.requests.device_use import DeviceUse, Holder, Shared
-from admission.dra.state.simulation import Arrival, Simulation
+from admission.dra.state.what_if import Arrival, WhatIfSeries
 from tests.unit.dra.clusters import DRIVER, a_cluster
 
 FIRST, SECOND, THIRD, FOURTH = DEVICES = [DeviceId(DRIVER, "a", f"gpu-{at}") for at in range(4)]
@@ -18,7 +18,7 @@ def layers() -> tuple[AllocatedOverlay, AllocatedOverlay]:
     """Two layers over a cluster state in which the first device is taken, and the third shared."""
     cluster = a_cluster().node("a", gpus=4).taken("a", 0).cluster()
     sharer = Arrival(gang="g", uses=(DeviceUse(THIRD, shared=True, share={"memory": 5}),))
-    below = AllocatedOverlay(Simulation("s").cluster(cluster, came=[sharer]))
+    below = AllocatedOverlay(WhatIfSeries("s").cluster(cluster, arrived=[sharer]))
     return below, AllocatedOverlay(below)
 
 
@@ -39,7 +39,7 @@ def test_a_layer_adds_to_those_below_and_changes_none_until_it_is_committed() ->
     assert below.shares_of(THIRD) == above.shares_of(THIRD) == [{"memory": 5}, {"memory": 1}]
 
 
-def test_what_was_added_last_is_given_back() -> None:
+def test_an_overlay_removes_the_use_added_last() -> None:
     below, above = layers()
     above.add([SHARE, OWN])
 
@@ -51,7 +51,7 @@ def test_what_was_added_last_is_given_back() -> None:
     assert above.has_shares
 
 
-def test_each_change_of_a_layer_or_below_it_has_a_stamp_of_its_own() -> None:
+def test_each_change_of_an_overlay_or_of_a_lower_one_has_its_own_stamp() -> None:
     below, above = layers()
     stamps = [above.stamp]
     changes: list[Callable[[], None]] = [
@@ -70,7 +70,7 @@ def test_each_change_of_a_layer_or_below_it_has_a_stamp_of_its_own() -> None:
     assert len(set(stamps)) == len(stamps)
 
 
-def test_what_some_claims_use_themselves_is_left_out() -> None:
+def test_an_overlay_leaves_out_what_given_claims_use_themselves() -> None:
     cluster = a_cluster().node("a", gpus=4).taken("a", 0, claim="team/own").taken("a", 1, claim="team/other").cluster()
     shares = tuple(
         Shared(share={"memory": amount}, holder=Holder(claim=claim))

@@ -13,7 +13,7 @@ from admission.kube.cache import watched_resources
 from admission.kube.cache.store import Store
 from admission.kube.cache.watched_resources import Kind
 from admission.kube.client.connection import Connection
-from admission.kube.writers.claim_templates import AGAIN_SECONDS, IDLE_SECONDS, TemplateKeeper
+from admission.kube.writers.claim_templates import AGAIN_SECONDS, IDLE_SECONDS, TemplateReconciler
 from tests.unit.kube.fake_api import FakeApi, status
 
 TEMPLATES = watched_resources.TEMPLATES.path
@@ -45,7 +45,7 @@ class Cluster:
                 watched_resources.PODS,
             )
         )
-        self.keeper = TemplateKeeper(connection, self.store, spared=["kube-system"], clock=lambda: self.now)
+        self.reconciler = TemplateReconciler(connection, self.store, exempt=["kube-system"], clock=lambda: self.now)
         self._versions: Iterator[int] = iter(range(1, 10_000))
         for kind in self.store.tables:
             self.store.tables[kind].keep_only(set())
@@ -61,7 +61,7 @@ class Cluster:
 
     async def keep(self) -> None:
         """Have it done what is to be done, and seen."""
-        await self.keeper.keep()
+        await self.reconciler.keep()
         table = self.store.tables[watched_resources.TEMPLATES]
         table.keep_only({table.put(obj) for obj in self.api.objects[TEMPLATES].values()})
 
@@ -102,7 +102,9 @@ async def test_templates_are_made_kept_and_removed(cluster: Cluster, api: FakeAp
     assert cluster.counts == {}
 
 
-async def test_a_template_is_tried_before_the_one_in_its_place_is_deleted(cluster: Cluster, api: FakeApi) -> None:
+async def test_a_claim_template_is_dry_run_before_the_outdated_template_is_deleted(
+    cluster: Cluster, api: FakeApi
+) -> None:
     cluster.policy(provides("one"))
     await cluster.keep()
     cluster.policy(provides("one", count=4))
@@ -112,24 +114,24 @@ async def test_a_template_is_tried_before_the_one_in_its_place_is_deleted(cluste
 
     assert cluster.counts == {"ml/one": 8}
     assert api.last("POST", IN_ML).query["dryRun"] == "All"
-    (said,) = cluster.keeper.troubles()["p"]
+    (said,) = cluster.reconciler.troubles()["p"]
     assert said.startswith("in namespace ml, template one is not written: ")
     assert "count: must not be 4" in said
 
 
-async def test_what_is_refused_is_tried_again_after_a_while(cluster: Cluster, api: FakeApi) -> None:
+async def test_a_refused_claim_template_is_tried_again_after_a_while(cluster: Cluster, api: FakeApi) -> None:
     cluster.policy(provides("one"))
     api.answer("POST", IN_ML, 422, status(422, "Invalid", "not now"))
     await cluster.keep()
     await cluster.keep()
     assert (cluster.counts, api.count("POST", IN_ML)) == ({}, 1)
-    assert "p" in cluster.keeper.troubles()
+    assert "p" in cluster.reconciler.troubles()
 
     cluster.now += AGAIN_SECONDS
     await cluster.keep()
     assert cluster.counts == {"ml/one": 8}
     await cluster.keep()
-    assert cluster.keeper.troubles() == {}
+    assert cluster.reconciler.troubles() == {}
 
 
 async def test_a_template_that_may_not_be_deleted_stays_and_is_tried_again_after_a_while(
@@ -161,7 +163,7 @@ async def test_another_template_of_the_name_is_never_deleted(cluster: Cluster, a
     assert cluster.counts == {"ml/one": 1}
     await cluster.keep()
     assert cluster.counts == {"ml/one": 1}
-    (said,) = cluster.keeper.troubles()["p"]
+    (said,) = cluster.reconciler.troubles()["p"]
     assert "is somebody else's and stays" in said
 
 
@@ -209,7 +211,7 @@ async def test_a_new_namespace_has_its_templates_at_once(cluster: Cluster, api: 
     woken = asyncio.Event()
     path = "/apis/resource.k8s.io/v1/namespaces/new/resourceclaimtemplates"
     api.answer("POST", path, 422, status(422, "Invalid", "not now"))
-    running = asyncio.create_task(cluster.keeper.run(wake=woken.set))
+    running = asyncio.create_task(cluster.reconciler.run(wake=woken.set))
     try:
         while api.count("POST", IN_ML) == 0:
             await api.next_request()
@@ -218,4 +220,4 @@ async def test_a_new_namespace_has_its_templates_at_once(cluster: Cluster, api: 
     finally:
         running.cancel()
     assert api.count("POST", path) == 1
-    assert "p" in cluster.keeper.troubles()
+    assert "p" in cluster.reconciler.troubles()

@@ -95,7 +95,7 @@ async def test_a_claim_that_changes_between_the_two_writes_is_left_unallocated(
     assert "status" not in stored(api)
 
 
-async def test_the_same_allocation_twice_is_one(api: FakeApi, writer: ClaimWriter) -> None:
+async def test_repeating_an_allocation_write_changes_nothing(api: FakeApi, writer: ClaimWriter) -> None:
     """Its answer was lost, or the view does not show it yet."""
     seen = put(api)
     first = await writer.allocate(seen, devices("gpu-0"))
@@ -105,7 +105,7 @@ async def test_the_same_allocation_twice_is_one(api: FakeApi, writer: ClaimWrite
     assert again == first
 
 
-async def test_a_claim_made_anew_under_the_name_is_not_allocated(api: FakeApi, writer: ClaimWriter) -> None:
+async def test_a_claim_recreated_under_the_name_is_not_allocated(api: FakeApi, writer: ClaimWriter) -> None:
     seen = put(api)
     api.delete(CLAIMS, "team/gpu")
     other = a_claim()
@@ -118,7 +118,9 @@ async def test_a_claim_made_anew_under_the_name_is_not_allocated(api: FakeApi, w
     assert "status" not in stored(api)
 
 
-async def test_what_the_api_server_finds_invalid_is_to_be_mended(api: FakeApi, writer: ClaimWriter) -> None:
+async def test_an_allocation_that_the_api_server_finds_invalid_is_a_fix_error(
+    api: FakeApi, writer: ClaimWriter
+) -> None:
     seen = put(api)
     api.answer("PATCH", f"{PATH}/status", 422, status(422, "Invalid", "status.allocation: whatever"))
 
@@ -126,7 +128,7 @@ async def test_what_the_api_server_finds_invalid_is_to_be_mended(api: FakeApi, w
         await writer.allocate(seen, devices("gpu-0"))
 
 
-async def test_an_allocation_is_taken_back(api: FakeApi, writer: ClaimWriter) -> None:
+async def test_an_allocated_claim_is_deallocated(api: FakeApi, writer: ClaimWriter) -> None:
     seen = put(api, status={"allocation": devices("gpu-0")})
 
     left = await writer.deallocate(seen)
@@ -136,7 +138,7 @@ async def test_an_allocation_is_taken_back(api: FakeApi, writer: ClaimWriter) ->
     assert not stored(api)["status"].get("allocation")
 
 
-async def test_what_pods_have_reserved_is_not_taken_from_them(api: FakeApi, writer: ClaimWriter) -> None:
+async def test_a_claim_that_pods_have_reserved_is_not_deallocated(api: FakeApi, writer: ClaimWriter) -> None:
     seen = put(api, status={"allocation": devices("gpu-0")})
     put(api, status={"allocation": devices("gpu-0"), "reservedFor": [{"resource": "pods", "name": "a", "uid": "p"}]})
 
@@ -147,7 +149,7 @@ async def test_what_pods_have_reserved_is_not_taken_from_them(api: FakeApi, writ
     assert api.count("PATCH", f"{PATH}/status") == 0
 
 
-async def test_taking_back_makes_every_earlier_write_fail(api: FakeApi, writer: ClaimWriter) -> None:
+async def test_a_deallocation_makes_every_earlier_write_fail(api: FakeApi, writer: ClaimWriter) -> None:
     """Of a leader that was deposed while it wrote, or of a request whose answer never came."""
     seen = put(api)
 
@@ -162,14 +164,14 @@ async def test_taking_back_makes_every_earlier_write_fail(api: FakeApi, writer: 
     assert "status" not in stored(api)
 
 
-async def test_a_claim_that_is_gone_need_not_be_taken_back(api: FakeApi, writer: ClaimWriter) -> None:
+async def test_a_deleted_claim_needs_no_deallocation(api: FakeApi, writer: ClaimWriter) -> None:
     seen = put(api)
     api.delete(CLAIMS, "team/gpu")
 
     assert await writer.deallocate(seen) is None
 
 
-async def test_a_claim_that_changes_while_it_is_taken_back_is_read_again(api: FakeApi, writer: ClaimWriter) -> None:
+async def test_a_claim_that_changes_during_its_deallocation_is_read_again(api: FakeApi, writer: ClaimWriter) -> None:
     seen = put(api, status={"allocation": devices("gpu-0")})
     api.answer("PATCH", f"{PATH}/status", 409, status(409, "Conflict", "modified"))
 

@@ -125,7 +125,9 @@ async def test_no_api_server_is_said_with_its_address(kubeconfig: Callable[[str]
             await connection.version()
 
 
-async def test_while_there_was_no_answer_yet_every_retry_is_told(kubeconfig: Callable[[str], Path]) -> None:
+async def test_every_retry_is_logged_before_the_first_answer_of_the_api_server(
+    kubeconfig: Callable[[str], Path],
+) -> None:
     place = ClusterSelection(kubeconfig=kubeconfig("http://127.0.0.1:9"))
 
     with structlog.testing.capture_logs() as logged:

@@ -88,7 +88,9 @@ async def test_namespaces_are_closed_once_a_dry_run_comes_back_with_the_webhooks
     assert policies(api.last("PATCH", MUTATING).body)["proof.leases.muster.dev"] == "Ignore"
 
 
-async def test_what_is_closed_stays_closed_whoever_starts(api: FakeApi, connection: Connection) -> None:
+async def test_a_closed_namespace_stays_closed_when_another_process_starts(
+    api: FakeApi, connection: Connection
+) -> None:
     """A process that is new, and not proved yet, finds what another one has closed."""
     registration = webhook_config_registration.Registration(
         client=a_client(), selectors=(), namespace="muster-system", controller="muster"
@@ -137,7 +139,9 @@ def test_the_mark_is_what_is_looked_for() -> None:
     assert verdict.patch == ({"op": "add", "path": "/metadata/annotations", "value": {names.PROOF: names.SEEN}},)
 
 
-async def test_others_may_write_the_bundle(api: FakeApi, connection: Connection) -> None:
+async def test_the_ca_bundle_is_left_to_cert_manager_where_injection_is_set(
+    api: FakeApi, connection: Connection
+) -> None:
     client = ClientConfig(authority=None, inject="muster-system/webhook", url="https://muster:8443")
     registration = webhook_config_registration.Registration(
         client=client, selectors=(), namespace="muster-system", controller="muster"

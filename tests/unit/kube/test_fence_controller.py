@@ -44,10 +44,10 @@ class Clock:
 
 
 @asynccontextmanager
-async def running(fencer: FenceController) -> AsyncIterator[FenceController]:
-    task = asyncio.create_task(fencer.run())
+async def running(controller: FenceController) -> AsyncIterator[FenceController]:
+    task = asyncio.create_task(controller.run())
     try:
-        yield fencer
+        yield controller
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -66,27 +66,29 @@ def heeded(api: FakeApi) -> None:
 
 
 @pytest.fixture
-def fencer(connection: Connection) -> FenceController:
+def controller(connection: Connection) -> FenceController:
     return FenceController(connection, FENCE, clock=Clock())
 
 
-async def raised(api: FakeApi, fencer: FenceController) -> None:
+async def raised(api: FakeApi, controller: FenceController) -> None:
     """Wait until the policy stands, then have the rule put up."""
-    await until(lambda: fencer.observe().policy)
-    fencer.set_drivers(frozenset({CLASS}))
-    await until(lambda: fencer.observe().rules)
+    await until(lambda: controller.observe().policy)
+    controller.set_drivers(frozenset({CLASS}))
+    await until(lambda: controller.observe().rules)
 
 
-async def test_the_policy_comes_first_and_the_rule_when_it_is_wanted(api: FakeApi, fencer: FenceController) -> None:
-    async with running(fencer):
-        await until(lambda: fencer.observe().policy)
+async def test_the_fence_policy_is_written_first_and_the_taint_rule_when_wanted(
+    api: FakeApi, controller: FenceController
+) -> None:
+    async with running(controller):
+        await until(lambda: controller.observe().policy)
         assert not api.objects[RULES]
 
-        fencer.set_drivers(frozenset({CLASS}))
-        await until(lambda: fencer.observe().rules)
+        controller.set_drivers(frozenset({CLASS}))
+        await until(lambda: controller.observe().rules)
 
-    assert fencer.observe().rules == {CLASS: NOON}
-    assert fencer.observe().policy == NOON
+    assert controller.observe().rules == {CLASS: NOON}
+    assert controller.observe().policy == NOON
     rule = api.objects[RULES][NAME]
     assert rule["spec"] == {
         "deviceSelector": {"driver": CLASS},
@@ -102,18 +104,18 @@ async def test_the_policy_comes_first_and_the_rule_when_it_is_wanted(api: FakeAp
 @pytest.mark.parametrize(
     ("collection", "name"), [(RULES, NAME), (POLICIES, "muster-fence"), (BINDINGS, "muster-fence")]
 )
-async def test_what_is_deleted_is_missed_at_once_and_made_anew(
-    api: FakeApi, fencer: FenceController, collection: str, name: str
+async def test_a_deleted_fence_object_stops_counting_at_once_and_is_created_again(
+    api: FakeApi, controller: FenceController, collection: str, name: str
 ) -> None:
-    async with running(fencer):
-        await raised(api, fencer)
+    async with running(controller):
+        await raised(api, controller)
         made = {api.objects[collection][name]["metadata"]["uid"]}
 
         for _ in range(2):
             api.answer("POST", collection, 403)  # for a moment, so that one sees it missing
             api.delete(collection, name)
-            await until(lambda: not (fencer.observe().rules and fencer.observe().policy))
-            await until(lambda: fencer.observe().rules and fencer.observe().policy)
+            await until(lambda: not (controller.observe().rules and controller.observe().policy))
+            await until(lambda: controller.observe().rules and controller.observe().policy)
             made.add(api.objects[collection][name]["metadata"]["uid"])
 
     assert len(made) == 3
@@ -129,11 +131,11 @@ CHANGES: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("collection", "name", "change"), CHANGES.values(), ids=CHANGES)
-async def test_what_somebody_changes_counts_no_more_and_is_replaced(
-    api: FakeApi, fencer: FenceController, collection: str, name: str, change: dict[str, Any]
+async def test_a_fence_object_changed_by_others_stops_counting_and_is_replaced(
+    api: FakeApi, controller: FenceController, collection: str, name: str, change: dict[str, Any]
 ) -> None:
-    async with running(fencer):
-        await raised(api, fencer)
+    async with running(controller):
+        await raised(api, controller)
         right = copy.deepcopy(api.objects[collection][name]["spec"])
 
         changed = copy.deepcopy(api.objects[collection][name])
@@ -141,31 +143,33 @@ async def test_what_somebody_changes_counts_no_more_and_is_replaced(
         api.answer("PUT", f"{collection}/{name}", 403)
         api.put(collection, changed)
 
-        await until(lambda: not (fencer.observe().rules and fencer.observe().policy))
-        await until(lambda: fencer.observe().rules and fencer.observe().policy)
+        await until(lambda: not (controller.observe().rules and controller.observe().policy))
+        await until(lambda: controller.observe().rules and controller.observe().policy)
 
     assert api.objects[collection][name]["spec"] == right
 
 
-async def test_what_the_api_server_adds_to_a_taint_is_no_change(api: FakeApi, fencer: FenceController) -> None:
-    async with running(fencer):
-        await raised(api, fencer)
+async def test_fields_that_the_api_server_adds_to_a_taint_rule_are_no_change(
+    api: FakeApi, controller: FenceController
+) -> None:
+    async with running(controller):
+        await raised(api, controller)
         timed = copy.deepcopy(api.objects[RULES][NAME])
         timed["spec"]["taint"]["timeAdded"] = "2026-11-21T12:00:00Z"
         version = api.put(RULES, timed)["metadata"]["resourceVersion"]
-        table = fencer.store.tables[fence_controller.RULES]
+        table = controller.store.tables[fence_controller.RULES]
         await until(lambda: (rule := table.find(NAME)) and rule.meta.resource_version == version)
 
-        assert fencer.observe().rules
+        assert controller.observe().rules
 
 
-async def test_a_fence_of_an_earlier_leader_stands_without_a_gap(api: FakeApi, fencer: FenceController) -> None:
-    async with running(fencer):
-        await raised(api, fencer)
+async def test_a_fence_of_an_earlier_leader_stands_without_a_gap(api: FakeApi, controller: FenceController) -> None:
+    async with running(controller):
+        await raised(api, controller)
     stood = copy.deepcopy(api.objects[RULES][NAME])
     stray = {"metadata": {"name": "muster-fence-nic"}, "spec": {"taint": {"key": "muster.dev/fence", "effect": "X"}}}
     api.put(RULES, stray)
-    successor = FenceController(fencer._connection, FENCE, clock=Clock())
+    successor = FenceController(controller._connection, FENCE, clock=Clock())
 
     successor.set_drivers(frozenset())  # its first cycle may be over before it is seen what stands
     async with running(successor):
@@ -177,61 +181,63 @@ async def test_a_fence_of_an_earlier_leader_stands_without_a_gap(api: FakeApi, f
 
 
 async def test_a_fence_that_is_not_wanted_any_more_goes_and_others_rules_stay(
-    api: FakeApi, fencer: FenceController
+    api: FakeApi, controller: FenceController
 ) -> None:
     theirs = {"metadata": {"name": "theirs"}, "spec": {"taint": {"key": "example.com/broken", "effect": "NoExecute"}}}
     stray = {"metadata": {"name": "muster-fence-nic"}, "spec": {"taint": {"key": "muster.dev/fence", "effect": "X"}}}
     api.put(RULES, theirs)
     api.put(RULES, stray)
-    async with running(fencer):
-        await raised(api, fencer)
+    async with running(controller):
+        await raised(api, controller)
         assert api.objects[RULES].keys() == {"theirs", NAME}
 
-        fencer.set_drivers(frozenset())
-        await until(lambda: not fencer.observe().rules)
+        controller.set_drivers(frozenset())
+        await until(lambda: not controller.observe().rules)
 
     assert api.objects[RULES].keys() == {"theirs"}
     assert api.objects[POLICIES].keys() == {"muster-fence"}, "it is needed to put the fence up again"
 
 
-async def test_where_rules_are_not_served_it_says_so(api: FakeApi, fencer: FenceController) -> None:
+async def test_the_fence_controller_reports_that_taint_rules_are_not_served(
+    api: FakeApi, controller: FenceController
+) -> None:
     api.absent |= {RULES, RULES.replace("/v1/", "/v1beta2/")}
-    async with running(fencer):
-        await until(lambda: fencer.observe().policy)
+    async with running(controller):
+        await until(lambda: controller.observe().policy)
 
-        assert not fencer.observe().served
-        fencer.set_drivers(frozenset({CLASS}))
+        assert not controller.observe().served
+        controller.set_drivers(frozenset({CLASS}))
         await asyncio.sleep(0.05)
 
-    assert not fencer.observe().rules
-    assert not fencer.observe().trouble
+    assert not controller.observe().rules
+    assert not controller.observe().trouble
 
 
-async def test_an_earlier_version_of_rules_does_as_well(api: FakeApi, fencer: FenceController) -> None:
+async def test_an_earlier_version_of_rules_does_as_well(api: FakeApi, controller: FenceController) -> None:
     older = RULES.replace("/v1/", "/v1beta2/")
     api.absent.add(RULES)
-    async with running(fencer):
-        await raised(api, fencer)
+    async with running(controller):
+        await raised(api, controller)
 
-    assert fencer.observe().served
+    assert controller.observe().served
     assert api.objects[older][NAME]["apiVersion"] == "resource.k8s.io/v1beta2"
 
 
-async def test_what_is_forbidden_is_a_trouble_with_its_mend_until_it_is_allowed(
-    api: FakeApi, fencer: FenceController
+async def test_a_forbidden_fence_write_is_reported_with_the_missing_right_until_it_is_granted(
+    api: FakeApi, controller: FenceController
 ) -> None:
     for _ in range(3):
         refusal = 'User "muster" cannot create resource "validatingadmissionpolicies" in API group'
         api.answer("POST", POLICIES, 403, {"message": refusal, "reason": "Forbidden"})
-    async with running(fencer):
-        await until(lambda: "grant verb create on resource validatingadmissionpolicies" in fencer.observe().trouble)
-        assert fencer.observe().troubled == NOON
-        assert fencer.observe().policy is None
+    async with running(controller):
+        await until(lambda: "grant verb create on resource validatingadmissionpolicies" in controller.observe().trouble)
+        assert controller.observe().troubled == NOON
+        assert controller.observe().policy is None
 
-        await until(lambda: fencer.observe().policy)
+        await until(lambda: controller.observe().policy)
 
-    assert not fencer.observe().trouble
-    assert fencer.observe().troubled is None
+    assert not controller.observe().trouble
+    assert controller.observe().troubled is None
 
 
 async def test_a_policy_that_lets_everything_through_does_not_count(
@@ -239,53 +245,53 @@ async def test_a_policy_that_lets_everything_through_does_not_count(
 ) -> None:
     monkeypatch.setattr(fence_controller, "AGAIN_SECONDS", 0.01)
     api.refusing, clock = "another policy", Clock()
-    fencer = FenceController(connection, FENCE, clock=clock)
-    async with running(fencer):
+    controller = FenceController(connection, FENCE, clock=clock)
+    async with running(controller):
         await until(lambda: api.count("POST", PROBES, dryRun="All"))
-        assert not fencer.observe().trouble, "it may not be heeded yet"
-        assert fencer.observe().policy is None
+        assert not controller.observe().trouble, "it may not be heeded yet"
+        assert controller.observe().policy is None
 
         clock.now += timedelta(minutes=1)
-        await until(lambda: "admission plugin ValidatingAdmissionPolicy" in fencer.observe().trouble)
-        assert fencer.observe().policy is None
+        await until(lambda: "admission plugin ValidatingAdmissionPolicy" in controller.observe().trouble)
+        assert controller.observe().policy is None
 
         api.refusing = admission_policies.FENCE
-        await until(lambda: fencer.observe().policy)
+        await until(lambda: controller.observe().policy)
 
 
-async def test_an_old_object_has_stood_for_long_and_one_that_was_changed_has_not(
+async def test_an_unchanged_fence_counts_from_its_creation_and_a_changed_fence_from_the_change(
     api: FakeApi, connection: Connection
 ) -> None:
     old, clock = (NOON - timedelta(hours=1)).isoformat(), Clock()
     metadata = {"name": NAME, "creationTimestamp": old, "generation": 1}
     api.put(RULES, {"metadata": metadata, "spec": fence_controller.rule(CLASS)})
-    fencer = FenceController(connection, FENCE, clock=clock)
-    fencer.set_drivers(frozenset({CLASS}))
-    async with running(fencer):
-        await until(lambda: fencer.observe().rules)
-        assert fencer.observe().rules == {CLASS: NOON - timedelta(hours=1)}
+    controller = FenceController(connection, FENCE, clock=clock)
+    controller.set_drivers(frozenset({CLASS}))
+    async with running(controller):
+        await until(lambda: controller.observe().rules)
+        assert controller.observe().rules == {CLASS: NOON - timedelta(hours=1)}
 
         clock.now = NOON + timedelta(minutes=1)
         api.put(RULES, {"metadata": metadata | {"generation": 3}, "spec": fence_controller.rule(CLASS)})
-        await until(lambda: fencer.observe().rules == {CLASS: clock.now})
+        await until(lambda: controller.observe().rules == {CLASS: clock.now})
 
 
-async def test_without_any_wish_what_is_left_of_earlier_ones_goes(api: FakeApi, connection: Connection) -> None:
+async def test_without_wanted_drivers_left_over_fence_objects_are_deleted(api: FakeApi, connection: Connection) -> None:
     api.put(RULES, {"metadata": {"name": NAME}, "spec": fence_controller.rule(CLASS)})
     api.put(RULES, {"metadata": {"name": "theirs"}, "spec": fence_controller.rule(CLASS)})
     for collection in (POLICIES, BINDINGS):
         for name in ("muster-fence", "muster-coverage", "theirs"):
             api.put(collection, {"metadata": {"name": name}, "spec": {}})
-    fencer = FenceController(connection, FenceSettings(namespace="muster-system", controller=MUSTER))
+    controller = FenceController(connection, FenceSettings(namespace="muster-system", controller=MUSTER))
     api.answer("DELETE", f"{BINDINGS}/muster-fence", 409)
 
-    await fencer.run()
+    await controller.run()
 
-    assert fencer.observe().fence == ()
+    assert controller.observe().fence == ()
     assert [set(api.objects[where]) for where in (RULES, POLICIES, BINDINGS)] == [{"theirs"}] * 3
 
 
-async def test_the_fence_of_one_driver_can_be_lifted_alone(api: FakeApi, connection: Connection) -> None:
+async def test_the_fence_of_a_single_driver_can_be_lifted(api: FakeApi, connection: Connection) -> None:
     for driver in (CLASS, "nic.example.com"):
         api.put(RULES, {"metadata": {"name": f"muster-fence-{driver}"}, "spec": fence_controller.rule(driver)})
     api.put(POLICIES, {"metadata": {"name": "muster-fence"}, "spec": {}})
@@ -329,30 +335,30 @@ async def test_coverage_is_there_at_once_for_a_leader_that_finds_both_webhooks(
 ) -> None:
     api.refusing = admission_policies.COVERAGE
     register(api, LabelSelector())
-    async with running(FenceController(connection, COVERAGE, clock=Clock())) as fencer:
-        await until(lambda: (seen := fencer.observe().webhooks) and seen.since == NOON)
+    async with running(FenceController(connection, COVERAGE, clock=Clock())) as controller:
+        await until(lambda: (seen := controller.observe().webhooks) and seen.since == NOON)
 
 
 async def test_coverage_needs_both_webhooks_to_see_all_pods(api: FakeApi, connection: Connection) -> None:
     api.refusing = admission_policies.COVERAGE
-    fencer = FenceController(connection, COVERAGE, clock=Clock())
-    async with running(fencer):
-        await until(lambda: (seen := fencer.observe().webhooks) and seen.kept_out)
-        webhooks = fencer.observe().webhooks
+    controller = FenceController(connection, COVERAGE, clock=Clock())
+    async with running(controller):
+        await until(lambda: (seen := controller.observe().webhooks) and seen.kept_out)
+        webhooks = controller.observe().webhooks
         assert webhooks is not None
         assert webhooks.since is None
-        assert webhooks.spared == ("kube-system", "kube-node-lease", "kube-public", "muster-system")
+        assert webhooks.exempt == ("kube-system", "kube-node-lease", "kube-public", "muster-system")
 
         register(api, LabelSelector())
-        await until(lambda: (seen := fencer.observe().webhooks) and seen.since == NOON)
+        await until(lambda: (seen := controller.observe().webhooks) and seen.since == NOON)
 
         api.delete(WEBHOOKS["MutatingWebhookConfiguration"], "muster")
-        await until(lambda: (seen := fencer.observe().webhooks) and seen.since is None)
+        await until(lambda: (seen := controller.observe().webhooks) and seen.since is None)
 
     assert not api.objects[RULES]
     assert set(api.objects[POLICIES]) == {"muster-coverage"}
     among = api.objects[POLICIES]["muster-coverage"]["spec"]["matchConstraints"]["namespaceSelector"]
-    assert among["matchExpressions"][0]["values"] == list(webhooks.spared)
+    assert among["matchExpressions"][0]["values"] == list(webhooks.exempt)
 
 
 WEAKER: dict[str, dict[str, Any]] = {

@@ -66,7 +66,7 @@ async def test_a_lease_that_is_not_there_is_made(api: FakeApi, candidate: Callab
         assert term.leads
 
 
-async def test_a_leader_renews_as_long_as_it_leads(api: FakeApi, steady: Lease) -> None:
+async def test_a_leader_renews_its_lease_during_its_term(api: FakeApi, steady: Lease) -> None:
     async with leading(steady) as term:
         for _ in range(3):
             before = spec(api)["renewTime"]
@@ -76,7 +76,7 @@ async def test_a_leader_renews_as_long_as_it_leads(api: FakeApi, steady: Lease) 
         assert not term.lost.is_set()
 
 
-async def test_only_one_leads(candidate: Callable[[], Lease]) -> None:
+async def test_a_second_candidate_does_not_lead_while_the_lease_is_held(candidate: Callable[[], Lease]) -> None:
     async with leading(candidate()):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2), candidate().lead():
@@ -109,7 +109,7 @@ async def test_the_lease_of_a_leader_that_was_killed_passes_after_its_time(
         assert term.epoch == epoch + 1
 
 
-async def test_who_stands_by_tries_when_the_holders_time_is_over_and_not_only_when_it_would_look_again(
+async def test_a_candidate_tries_for_the_lease_when_it_expires_and_not_only_at_its_next_retry(
     api: FakeApi, connection: Connection
 ) -> None:
     epoch = killed(api)
@@ -130,7 +130,9 @@ async def test_a_lease_that_somebody_deleted_is_lost_and_begins_again_with_a_lar
         assert second.epoch > first.epoch
 
 
-async def test_a_leader_that_is_robbed_knows_it(api: FakeApi, candidate: Callable[[], Lease]) -> None:
+async def test_a_leader_whose_lease_is_taken_by_another_loses_its_term(
+    api: FakeApi, candidate: Callable[[], Lease]
+) -> None:
     async with leading(candidate()) as term:
         killed(api)
         async with asyncio.timeout(1):
@@ -154,7 +156,7 @@ async def test_a_leader_that_cannot_renew_is_lost_before_others_may_lead(
         assert again.epoch == term.epoch + 1
 
 
-async def test_a_leader_whose_machine_stood_still_while_it_renewed_has_lost(
+async def test_a_leader_whose_machine_stalled_during_a_renewal_loses_its_term(
     candidate: Callable[[], Lease], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The request and the term time out at once, and aiohttp takes both cancellations for its own."""
@@ -197,7 +199,7 @@ async def test_a_missing_role_is_waited_for(api: FakeApi, candidate: Callable[[]
         assert term.leads
 
 
-async def test_what_the_block_raises_comes_out_as_it_is(candidate: Callable[[], Lease]) -> None:
+async def test_an_exception_raised_during_a_term_is_passed_on(candidate: Callable[[], Lease]) -> None:
     with pytest.raises(ZeroDivisionError):
         async with leading(candidate()):
             raise ZeroDivisionError

@@ -58,16 +58,18 @@ OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("old", "new"), CHANGES.values(), ids=CHANGES)
-def test_muster_is_asked_about_changes_that_matter_to_it(old: dict[str, Any], new: dict[str, Any]) -> None:
+def test_a_pod_change_that_matters_to_muster_is_sent_to_the_webhook(old: dict[str, Any], new: dict[str, Any]) -> None:
     assert matters(new, old)
 
 
 @pytest.mark.parametrize(("old", "new"), OTHERS.values(), ids=OTHERS)
-def test_muster_is_not_asked_about_other_changes(old: dict[str, Any], new: dict[str, Any]) -> None:
+def test_a_pod_change_that_does_not_matter_to_muster_is_not_sent_to_the_webhook(
+    old: dict[str, Any], new: dict[str, Any]
+) -> None:
     assert not matters(new, old)
 
 
-def test_muster_is_asked_about_every_new_pod_but_mirrors() -> None:
+def test_every_new_pod_but_mirror_pods_is_sent_to_the_webhook() -> None:
     mirror = {"kubernetes.io/config.mirror": "x"}
 
     assert matters(a_pod())

@@ -18,12 +18,12 @@ PATHS: dict[str, tuple[tuple[str, ...], str]] = {
 
 
 @pytest.mark.parametrize(("segments", "path"), PATHS.values(), ids=PATHS)
-def test_a_name_is_one_segment(segments: tuple[str, ...], path: str) -> None:
+def test_an_object_name_is_a_single_path_segment(segments: tuple[str, ...], path: str) -> None:
     assert paths.join("/apis/g/v1", *segments) == path
 
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
-def test_what_leads_to_another_path_is_no_name(name: str) -> None:
+def test_a_name_that_would_lead_to_another_path_is_refused(name: str) -> None:
     with pytest.raises(FixError, match="no object is called"):
         paths.within("/apis/muster.dev/v1alpha1", "team", "gangs", name)
 

@@ -146,7 +146,7 @@ async def test_conflicts_without_end_are_for_the_next_cycle(api: FakeApi, connec
         await PodWriter(connection).open_gate(seen, NODE)
 
 
-async def test_a_pod_whose_place_was_taken_back_is_not_let_in_by_who_saw_it_before(
+async def test_the_gate_of_a_requeued_pod_is_not_opened_by_a_leader_with_an_older_view(
     api: FakeApi, connection: Connection
 ) -> None:
     """Of a leader that was deposed while it opened gates, or of a request whose answer never came."""
@@ -163,7 +163,7 @@ async def test_a_pod_whose_place_was_taken_back_is_not_let_in_by_who_saw_it_befo
     assert read(api.objects[PODS]["team/a"]).gated
 
 
-async def test_a_pod_is_let_in_again_after_its_place_was_taken_back(api: FakeApi, connection: Connection) -> None:
+async def test_the_gate_of_a_requeued_pod_can_be_opened_after_a_new_grant(api: FakeApi, connection: Connection) -> None:
     assert await PodWriter(connection).close_gate(read(api.put(PODS, a_pod())))
 
     await PodWriter(connection).open_gate(read(api.objects[PODS]["team/a"]), NODE)
@@ -196,7 +196,7 @@ async def test_a_pod_that_changes_while_its_gate_is_shut_is_read_again(api: Fake
     assert api.count("PATCH", PATH) == 2
 
 
-async def test_a_pod_made_anew_under_the_name_is_not_let_in(api: FakeApi, connection: Connection) -> None:
+async def test_the_gate_of_a_pod_recreated_under_the_name_is_not_opened(api: FakeApi, connection: Connection) -> None:
     seen = read(api.put(PODS, a_pod()))
     api.delete(PODS, "team/a")
     api.put(PODS, a_pod())

@@ -10,7 +10,7 @@ from admission.api.values import names
 from admission.api.values.decoding import Reader
 from admission.errors import ConflictError, ForbiddenError
 from admission.kube.client.connection import Connection
-from admission.kube.writers.queue_finalizer import TRIES, QueueKeeper
+from admission.kube.writers.queue_finalizer import TRIES, QueueFinalizerWriter
 from tests.unit.kube.fake_api import FakeApi, status
 
 PATH = "/apis/muster.dev/v1alpha1/queues/q"
@@ -32,7 +32,7 @@ async def test_the_finalizer_comes_after_those_of_others_in_a_write_that_names_u
 ) -> None:
     api.answer("PATCH", PATH, 200, an_object())
 
-    await QueueKeeper(connection).keep(a_queue("example.org/backup"))
+    await QueueFinalizerWriter(connection).keep(a_queue("example.org/backup"))
 
     asked = api.last("PATCH", PATH)
     assert asked.content == "application/merge-patch+json"
@@ -41,10 +41,10 @@ async def test_the_finalizer_comes_after_those_of_others_in_a_write_that_names_u
     }
 
 
-async def test_it_alone_is_taken_away(api: FakeApi, connection: Connection) -> None:
+async def test_only_the_queue_finalizer_of_muster_is_removed(api: FakeApi, connection: Connection) -> None:
     api.answer("PATCH", PATH, 200, an_object())
 
-    await QueueKeeper(connection).release(a_queue("example.org/backup", names.IN_USE, **DELETED))
+    await QueueFinalizerWriter(connection).release(a_queue("example.org/backup", names.IN_USE, **DELETED))
 
     assert api.last("PATCH", PATH).body["metadata"]["finalizers"] == ["example.org/backup"]
 
@@ -54,7 +54,7 @@ async def test_a_change_by_somebody_else_is_kept(api: FakeApi, connection: Conne
     api.answer("GET", PATH, 200, an_object("example.org/backup", version="8"))
     api.answer("PATCH", PATH, 200, an_object())
 
-    await QueueKeeper(connection).keep(a_queue())
+    await QueueFinalizerWriter(connection).keep(a_queue())
 
     assert api.last("PATCH", PATH).body == {
         "metadata": {"uid": "u1", "resourceVersion": "8", "finalizers": ["example.org/backup", names.IN_USE]}
@@ -69,11 +69,13 @@ NOTHING_TO_DO: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("fresh", NOTHING_TO_DO.values(), ids=NOTHING_TO_DO)
-async def test_nothing_more_is_written_when(api: FakeApi, connection: Connection, fresh: dict[str, Any]) -> None:
+async def test_no_queue_finalizer_is_added_when_a_conflict_shows_that_none_is_needed(
+    api: FakeApi, connection: Connection, fresh: dict[str, Any]
+) -> None:
     api.answer("PATCH", PATH, *CONFLICT)
     api.answer("GET", PATH, 200, fresh)
 
-    await QueueKeeper(connection).keep(a_queue())
+    await QueueFinalizerWriter(connection).keep(a_queue())
 
     assert api.count("PATCH", PATH) == 1
 
@@ -81,7 +83,7 @@ async def test_nothing_more_is_written_when(api: FakeApi, connection: Connection
 async def test_a_queue_that_is_gone_needs_nothing(api: FakeApi, connection: Connection) -> None:
     api.answer("PATCH", PATH, 404, status(404, "NotFound", "gone"))
 
-    await QueueKeeper(connection).release(a_queue(names.IN_USE, **DELETED))
+    await QueueFinalizerWriter(connection).release(a_queue(names.IN_USE, **DELETED))
 
     assert api.count("PATCH", PATH) == 1
 
@@ -92,11 +94,11 @@ async def test_a_queue_that_changes_again_and_again_is_left_for_later(api: FakeA
         api.answer("GET", PATH, 200, an_object(version="8"))
 
     with pytest.raises(ConflictError):
-        await QueueKeeper(connection).keep(a_queue())
+        await QueueFinalizerWriter(connection).keep(a_queue())
 
 
-async def test_a_missing_right_is_told(api: FakeApi, connection: Connection) -> None:
+async def test_a_missing_right_to_write_queue_finalizers_is_named(api: FakeApi, connection: Connection) -> None:
     api.answer("PATCH", PATH, 403, status(403, "Forbidden", 'User "muster" cannot patch resource "queues"'))
 
     with pytest.raises(ForbiddenError, match=r"verb patch on resource queues of API group muster\.dev"):
-        await QueueKeeper(connection).keep(a_queue())
+        await QueueFinalizerWriter(connection).keep(a_queue())

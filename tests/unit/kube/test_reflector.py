@@ -13,7 +13,7 @@ from admission.api.kubernetes import pods
 from admission.api.values.names import Uid
 from admission.errors import ClusterUnavailableError
 from admission.kube.cache import reflector, watched_resources
-from admission.kube.cache.reflector import Pace
+from admission.kube.cache.reflector import WatchTiming
 from admission.kube.cache.store import Store
 from admission.kube.cache.watched_resources import Kind
 from admission.kube.client.connection import Connection, ParsedFields
@@ -21,7 +21,7 @@ from tests.unit.kube.builders import PODS, a_pod
 from tests.unit.kube.fake_api import FakeApi, status
 
 QUEUES = watched_resources.QUEUES.path
-PACE = Pace(page=2, shortest_watch=30, longest_watch=30, base=0.01, longest_pause=0.02)
+TIMING = WatchTiming(page=2, shortest_watch=30, longest_watch=30, base=0.01, longest_pause=0.02)
 
 
 def a_queue(name: str, **spec: Any) -> dict[str, Any]:
@@ -29,10 +29,12 @@ def a_queue(name: str, **spec: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def watched(connection: Connection, *only: Kind, pace: Pace = PACE, synced: bool = True) -> AsyncIterator[Store]:
+async def watched(
+    connection: Connection, *only: Kind, timing: WatchTiming = TIMING, synced: bool = True
+) -> AsyncIterator[Store]:
     store = Store(only or (watched_resources.PODS, watched_resources.QUEUES))
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(reflector.watch(connection, store, pace=pace), name="watch")
+        task = group.create_task(reflector.watch(connection, store, timing=timing), name="watch")
         if synced:
             await store.wait_synced(within=5)
         yield store
@@ -224,9 +226,9 @@ async def test_nonsense_in_the_stream_is_asked_for_again(api: FakeApi, connectio
 
 
 async def test_a_silent_watch_is_taken_for_dead(api: FakeApi, connection: Connection) -> None:
-    quiet = Pace(shortest_watch=30, longest_watch=30, quiet=0.05, base=0.01, longest_pause=0.02)
+    quiet = WatchTiming(shortest_watch=30, longest_watch=30, quiet=0.05, base=0.01, longest_pause=0.02)
 
-    async with watched(connection, watched_resources.PODS, pace=quiet):
+    async with watched(connection, watched_resources.PODS, timing=quiet):
         await asked(api, 3, watch="true")
 
     assert api.count("GET", PODS, limit="500") == 1
@@ -242,7 +244,7 @@ async def test_a_role_that_is_missing_is_waited_for(api: FakeApi, connection: Co
     assert logs[0]["log_level"] == "warning"
 
 
-async def test_a_pod_made_anew_under_its_name_is_another(api: FakeApi, connection: Connection) -> None:
+async def test_a_pod_recreated_under_its_name_is_another_pod(api: FakeApi, connection: Connection) -> None:
     first = api.put(PODS, a_pod("a"))["metadata"]["uid"]
     async with watched(connection, watched_resources.PODS) as store:
         await asked(api, 1, watch="true")
@@ -283,7 +285,7 @@ def absent(api: FakeApi, *paths: str) -> None:
 
 
 RULES = watched_resources.TAINT_RULES.paths
-SOON = replace(PACE, absent=0.01)
+SOON = replace(TIMING, absent=0.01)
 
 
 async def test_a_kind_that_is_served_in_an_older_version_is_read_there(api: FakeApi, connection: Connection) -> None:
@@ -302,7 +304,7 @@ async def test_a_kind_that_is_served_in_an_older_version_is_read_there(api: Fake
 async def test_a_kind_that_is_not_served_is_empty_and_no_trouble(api: FakeApi, connection: Connection) -> None:
     absent(api, *RULES)
     with structlog.testing.capture_logs() as logs:
-        async with watched(connection, watched_resources.TAINT_RULES, pace=SOON) as store:
+        async with watched(connection, watched_resources.TAINT_RULES, timing=SOON) as store:
             assert store.snapshot().taint_rules == {}
             async with asyncio.timeout(5):
                 while api.count("GET", RULES[-1]) < 4:
@@ -317,7 +319,7 @@ async def test_a_kind_that_is_not_served_is_empty_and_no_trouble(api: FakeApi, c
 
 async def test_a_kind_that_comes_to_be_served_is_watched_from_then_on(api: FakeApi, connection: Connection) -> None:
     absent(api, *RULES)
-    async with watched(connection, watched_resources.TAINT_RULES, pace=SOON) as store:
+    async with watched(connection, watched_resources.TAINT_RULES, timing=SOON) as store:
         assert store.synced
         api.put(RULES[0], a_rule("a"))
         api.answers.clear()
@@ -329,7 +331,7 @@ async def test_a_kind_that_comes_to_be_served_is_watched_from_then_on(api: FakeA
 
 async def test_a_kind_that_is_served_no_more_is_empty(api: FakeApi, connection: Connection) -> None:
     api.put(RULES[0], a_rule("a"))
-    async with watched(connection, watched_resources.TAINT_RULES, pace=SOON) as store:
+    async with watched(connection, watched_resources.TAINT_RULES, timing=SOON) as store:
         async with asyncio.timeout(5):
             while not api.count("GET", RULES[0], watch="true"):
                 await api.next_request()
@@ -342,12 +344,12 @@ JOBSETS = next(kind for kind in watched_resources.PARENTS if kind.name == "JobSe
 REFUSAL = status(403, "Forbidden", 'User "muster" cannot list resource "jobsets" in API group "jobset.x-k8s.io"')
 
 
-async def test_who_may_not_read_what_gangs_are_read_from_works_on_and_is_told(
+async def test_a_kind_of_workload_that_may_not_be_listed_is_reported_and_other_kinds_work(
     api: FakeApi, connection: Connection
 ) -> None:
     api.answer("GET", JOBSETS.path, 403, REFUSAL)
     api.put(JOBSETS.path, {"metadata": {"name": "train", "namespace": "team", "uid": "js-1"}, "spec": {}})
-    async with watched(connection, watched_resources.QUEUES, JOBSETS, pace=SOON) as store:
+    async with watched(connection, watched_resources.QUEUES, JOBSETS, timing=SOON) as store:
         await until(store, lambda: store.snapshot().unwatched != {})
         (why,) = store.snapshot().unwatched.values()
         assert "grant verb list on resource jobsets of API group jobset.x-k8s.io in the whole cluster" in why
@@ -358,9 +360,7 @@ async def test_who_may_not_read_what_gangs_are_read_from_works_on_and_is_told(
         assert store.troubles() == {}
 
 
-async def test_an_api_server_that_has_yet_to_read_its_roles_makes_nobody_blind(
-    api: FakeApi, connection: Connection
-) -> None:
+async def test_a_forbidden_list_of_a_starting_api_server_is_tried_again(api: FakeApi, connection: Connection) -> None:
     """It refuses everything for a moment, and whose pods belong to a JobSet would be told to grant a role."""
     api.put(JOBSETS.path, {"metadata": {"name": "train", "namespace": "team", "uid": "js-1"}, "spec": {}})
     async with watched(connection, JOBSETS) as store:
@@ -386,11 +386,11 @@ async def test_an_api_server_that_has_yet_to_read_its_roles_makes_nobody_blind(
 async def test_kinds_that_gangs_are_read_from_need_not_be_served(api: FakeApi, connection: Connection) -> None:
     absent(api, *JOBSETS.paths)
     with structlog.testing.capture_logs() as logs:
-        async with watched(connection, JOBSETS, pace=SOON) as store:
+        async with watched(connection, JOBSETS, timing=SOON) as store:
             assert store.snapshot().unwatched == {"JobSet.jobset.x-k8s.io": "the API server does not serve it"}
     assert logs == [], "most of these kinds are not served, which is nothing to tell"
 
-    async with watched(connection, JOBSETS, pace=SOON) as store:
+    async with watched(connection, JOBSETS, timing=SOON) as store:
         api.put(JOBSETS.path, {"metadata": {"name": "train", "namespace": "team", "uid": "js-1"}, "spec": {}})
         api.answers.clear()
         await until(store, lambda: store.snapshot().unwatched == {})

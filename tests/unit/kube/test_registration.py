@@ -117,7 +117,7 @@ def test_a_user_whose_name_would_end_the_text_of_a_condition_does_not() -> None:
     assert expression == 'request.operation != \'UPDATE\' || request.userInfo.username != "a\\"\\\\ || \\"é"'
 
 
-def test_both_configurations_ask_as_they_should() -> None:
+def test_both_webhook_configurations_have_the_expected_settings() -> None:
     [_, mutating, _] = webhook_config_registration.mutating(a_registration())["webhooks"]
     [validating, _] = webhook_config_registration.validating(a_registration())["webhooks"]
 
@@ -139,7 +139,7 @@ def test_both_configurations_ask_as_they_should() -> None:
     assert [condition["name"] for condition in validating["matchConditions"]] == ["not-by-muster", "what-matters"]
 
 
-def test_musters_own_objects_are_shown_and_can_be_mended_while_muster_is_down() -> None:
+def test_muster_objects_are_reviewed_and_stay_writable_while_muster_is_down() -> None:
     own = by_name(webhook_config_registration.validating(a_registration(VISION)))[OWN]
 
     assert own["failurePolicy"] == "Ignore"
@@ -177,7 +177,7 @@ def test_nowhere_to_call_is_refused() -> None:
         ClientConfig(authority=b"").config("/mutate")
 
 
-def test_a_selector_is_one_entry_however_it_is_written() -> None:
+def test_equal_namespace_selectors_share_a_webhook_entry() -> None:
     one = LabelSelector(requirements=(*VISION.requirements, *SPEECH.requirements))
     other = LabelSelector(requirements=(*SPEECH.requirements, *VISION.requirements))
 
@@ -189,7 +189,7 @@ def test_a_selector_is_one_entry_however_it_is_written() -> None:
         assert len(set(written)) == len(written)
 
 
-def test_jobs_are_never_hindered_save_those_that_name_their_maker_themselves() -> None:
+def test_job_reviews_fail_open_except_for_jobs_that_name_their_maker() -> None:
     webhooks = webhook_config_registration.mutating(a_registration(VISION))["webhooks"]
     named, queued = webhooks[:2]
 
@@ -203,7 +203,7 @@ def test_jobs_are_never_hindered_save_those_that_name_their_maker_themselves() -
     assert {"key": "team", "operator": "In", "values": ["vision"]} in queued["namespaceSelector"]["matchExpressions"]
 
 
-def test_workloads_are_shown_and_closed_where_a_queue_holds_them_and_nowhere_else() -> None:
+def test_workloads_are_reviewed_only_in_namespaces_of_queues_that_hold_workloads() -> None:
     registration = replace(a_registration(VISION, SPEECH), holding=(SPEECH,))
 
     for encode, path in (
@@ -222,7 +222,7 @@ def test_workloads_are_shown_and_closed_where_a_queue_holds_them_and_nowhere_els
         assert [said["name"] for said in one["matchConditions"]] == ["not-by-muster", "resumed", "free"]
 
 
-def test_claims_are_shown_where_a_queue_or_a_policy_is_and_nowhere_else() -> None:
+def test_claims_are_reviewed_only_in_namespaces_of_a_queue_or_a_policy() -> None:
     registration = replace(a_registration(VISION), policies=(SPEECH,))
 
     changed, judged = (
@@ -253,7 +253,7 @@ def test_claims_are_shown_where_a_queue_or_a_policy_is_and_nowhere_else() -> Non
         assert "not-of-kube-scheduler" in [condition["name"] for condition in webhook["matchConditions"]]
 
 
-def test_pods_with_claims_are_shown_where_a_rule_reads_them_and_no_queue_shows_them_anyway() -> None:
+def test_pods_with_claims_are_reviewed_for_policy_rules_where_no_queue_has_them_reviewed() -> None:
     registration = replace(a_registration(VISION), policies=(VISION, SPEECH), reading_pods=(VISION, SPEECH))
 
     webhooks = by_name(webhook_config_registration.validating(registration))
@@ -270,7 +270,7 @@ def test_pods_with_claims_are_shown_where_a_rule_reads_them_and_no_queue_shows_t
     assert name not in by_name(webhook_config_registration.validating(everywhere))
 
 
-def test_pods_that_ask_for_devices_in_our_words_are_shown_where_no_queue_shows_them_anyway() -> None:
+def test_pods_to_be_converted_are_reviewed_where_no_queue_has_them_reviewed() -> None:
     registration = replace(a_registration(VISION), rewriting=(VISION, SPEECH), resources=("a.example/x", "b.example/y"))
 
     webhooks = by_name(webhook_config_registration.mutating(registration))
@@ -298,7 +298,7 @@ READS_PODS = {
 
 
 @pytest.mark.parametrize("spec", READS_PODS.values(), ids=READS_PODS)
-async def test_a_policy_that_reads_pods_is_asked_about_them(
+async def test_pods_are_reviewed_for_a_policy_that_reads_pods(
     api: FakeApi, connection: Connection, spec: dict[str, Any]
 ) -> None:
     store = Store((watched_resources.POLICIES,))
@@ -314,7 +314,7 @@ async def test_a_policy_that_reads_pods_is_asked_about_them(
         keeping.cancel()
 
 
-async def test_claims_are_shown_for_policies_that_say_something_of_them(api: FakeApi, connection: Connection) -> None:
+async def test_claims_are_reviewed_for_policies_with_defaults_or_rules(api: FakeApi, connection: Connection) -> None:
     store = Store((watched_resources.POLICIES,))
     table = store.tables[watched_resources.POLICIES]
     table.put(a_queue("templates", "1", **selects("a"), templates=[{"name": "t", "spec": {}}]))

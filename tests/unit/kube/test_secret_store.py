@@ -6,7 +6,7 @@ import pytest
 
 from admission.errors import ConflictError, FixError
 from admission.kube.client.connection import Connection
-from admission.kube.secret_store import SecretVault
+from admission.kube.secret_store import SecretStore
 from tests.unit.kube.fake_api import FakeApi
 
 COLLECTION = "/api/v1/namespaces/muster-system/secrets"
@@ -14,19 +14,19 @@ PATH = f"{COLLECTION}/muster-webhook"
 
 
 @pytest.fixture
-def vault(connection: Connection) -> SecretVault:
-    return SecretVault(connection, namespace="muster-system", name="muster-webhook")
+def store(connection: Connection) -> SecretStore:
+    return SecretStore(connection, namespace="muster-system", name="muster-webhook")
 
 
-async def test_what_is_written_is_read(api: FakeApi, vault: SecretVault) -> None:
-    assert await vault.read() is None
+async def test_a_secret_is_read_as_written(api: FakeApi, store: SecretStore) -> None:
+    assert await store.read() is None
 
-    await vault.write({"ca.crt": b"one"}, None)
-    read = await vault.read()
+    await store.write({"ca.crt": b"one"}, None)
+    read = await store.read()
     assert read is not None
-    await vault.write({"ca.crt": b"two"}, read[1])
+    await store.write({"ca.crt": b"two"}, read[1])
 
-    again = await vault.read()
+    again = await store.read()
     assert again is not None
     assert again[0] == {"ca.crt": b"two"}
     made = api.last("POST", COLLECTION).body
@@ -34,23 +34,23 @@ async def test_what_is_written_is_read(api: FakeApi, vault: SecretVault) -> None
     assert made["data"] == {"ca.crt": base64.b64encode(b"one").decode()}
 
 
-async def test_of_two_that_write_at_the_same_time_one_fails(api: FakeApi, vault: SecretVault) -> None:
-    await vault.write({"ca.crt": b"one"}, None)
+async def test_of_two_concurrent_secret_writes_one_fails(api: FakeApi, store: SecretStore) -> None:
+    await store.write({"ca.crt": b"one"}, None)
     with pytest.raises(ConflictError):
-        await vault.write({"ca.crt": b"another"}, None)
-    read = await vault.read()
+        await store.write({"ca.crt": b"another"}, None)
+    read = await store.read()
     assert read is not None
-    await vault.write({"ca.crt": b"two"}, read[1])
+    await store.write({"ca.crt": b"two"}, read[1])
     with pytest.raises(ConflictError):
-        await vault.write({"ca.crt": b"three"}, read[1])
+        await store.write({"ca.crt": b"three"}, read[1])
 
     api.delete("/api/v1/secrets", "muster-system/muster-webhook")
     with pytest.raises(ConflictError, match="deleted meanwhile"):
-        await vault.write({"ca.crt": b"four"}, read[1])
+        await store.write({"ca.crt": b"four"}, read[1])
 
 
-async def test_data_that_is_not_base64_is_named(api: FakeApi, vault: SecretVault) -> None:
+async def test_data_that_is_not_base64_is_named(api: FakeApi, store: SecretStore) -> None:
     api.answer("GET", PATH, 200, {"metadata": {"resourceVersion": "1"}, "data": {"ca.crt": "%"}})
 
     with pytest.raises(FixError, match="Secret muster-system/muster-webhook: data is not base64"):
-        await vault.read()
+        await store.read()

@@ -99,7 +99,9 @@ async def test_before_1_36_the_log_says_that_nothing_is_predicted(api: FakeApi, 
     assert "nothing is predicted" in logs[0]["event"]
 
 
-async def test_what_the_operator_says_counts_and_a_difference_is_told(api: FakeApi, connection: Connection) -> None:
+async def test_a_configured_profile_counts_and_a_difference_to_the_api_server_is_logged(
+    api: FakeApi, connection: Connection
+) -> None:
     versions = Versions(OLD)
     assert versions.profile == OLD
     with structlog.testing.capture_logs() as logs:

@@ -76,7 +76,9 @@ async def test_the_same_report_is_not_written_again(api: FakeApi, reporter: Repo
     assert api.count("PATCH", f"{GANG}/status") == 1
 
 
-async def test_a_new_leader_reads_before_it_writes(api: FakeApi, connection: Connection) -> None:
+async def test_a_new_leader_does_not_write_a_gang_status_that_is_already_there(
+    api: FakeApi, connection: Connection
+) -> None:
     await Reporter(connection, clock=ticking()).gang(a_report(hold=HOLD))
 
     await Reporter(connection, clock=ticking()).gang(a_report(hold=HOLD))
@@ -163,7 +165,7 @@ def store() -> Store:
     return store
 
 
-async def test_with_a_store_a_gang_that_was_deleted_is_made_anew_while_it_has_pods(
+async def test_a_deleted_gang_object_is_created_again_while_the_gang_has_pods(
     api: FakeApi, connection: Connection, store: Store
 ) -> None:
     reporter = Reporter(connection, store)
@@ -180,7 +182,7 @@ async def test_with_a_store_a_gang_that_was_deleted_is_made_anew_while_it_has_po
     assert api.count("POST", COLLECTION) == 2
 
 
-async def test_the_spec_of_a_user_stays_also_where_the_store_does_not_show_it_yet(
+async def test_a_gang_spec_written_by_a_user_stays_also_before_the_store_shows_the_gang(
     api: FakeApi, connection: Connection, store: Store
 ) -> None:
     api.put(GANGS, {"metadata": {"name": "train", "namespace": "team"}, "spec": {"queue": "q", "size": 9}})
@@ -352,14 +354,14 @@ async def test_an_event_about_a_cluster_scoped_object_is_in_default(api: FakeApi
     assert "namespace" not in body["regarding"]
 
 
-async def test_the_same_said_again_is_dropped(api: FakeApi, reporter: Reporter) -> None:
+async def test_an_event_repeated_at_once_is_dropped(api: FakeApi, reporter: Reporter) -> None:
     for message in ("3 left", "3 left", "2 left"):
         await reporter.notify(a_notice(message))
 
     assert api.count("POST", EVENTS) == 2
 
 
-async def test_what_is_said_again_later_is_counted_in_its_event(
+async def test_an_event_repeated_later_is_counted_in_its_series(
     api: FakeApi, reporter: Reporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await reporter.notify(a_notice())
@@ -394,7 +396,7 @@ def test_a_flood_of_news_is_thinned_out() -> None:
     assert sum(said is not None for said in later) == 2 * events.PER_SECOND
 
 
-def test_an_event_says_by_its_uid_which_gang_it_tells_of() -> None:
+def test_an_event_carries_the_uid_of_its_gang() -> None:
     of_a_gang = events.event(a_notice(gang_uid="job-train"), "n", instance="i", at=START)
     of_none = events.event(a_notice(), "n", instance="i", at=START)
 

@@ -77,7 +77,7 @@ def test_an_object_without_a_name_is_ignored() -> None:
     assert store.snapshot().pods == {}
 
 
-def test_what_is_not_watched_is_empty_and_holds_nothing_up() -> None:
+def test_a_kind_that_is_not_watched_is_empty_and_does_not_delay_syncing() -> None:
     store = Store((watched_resources.PODS,))
     assert not synced(store)
 
@@ -88,7 +88,7 @@ def test_what_is_not_watched_is_empty_and_holds_nothing_up() -> None:
     assert store.policies == {}
 
 
-def test_of_a_queue_that_cannot_be_read_it_is_known_that_it_is_being_deleted() -> None:
+def test_an_unreadable_queue_is_known_to_be_being_deleted() -> None:
     store = Store((watched_resources.QUEUES,))
     ending = {"deletionTimestamp": "2026-11-21T12:00:00Z", "finalizers": ["muster.dev/in-use"]}
     spec = {"quotas": [{"meter": "gpus", "nominal": "-1"}]}
@@ -104,7 +104,7 @@ def test_of_a_queue_that_cannot_be_read_it_is_known_that_it_is_being_deleted() -
     assert store.snapshot().unread_queues == {}
 
 
-async def test_each_subscriber_hears_what_changed_since_it_last_asked() -> None:
+async def test_each_subscriber_gets_the_changes_since_its_last_request() -> None:
     store = Store((watched_resources.PODS, watched_resources.NODES))
     with store.subscribe() as everything, store.subscribe(watched_resources.NODES) as nodes:
         store.tables[watched_resources.PODS].put(known("a"))
@@ -121,7 +121,7 @@ async def test_each_subscriber_hears_what_changed_since_it_last_asked() -> None:
                 await nodes.next()
 
 
-async def test_nobody_is_woken_by_what_is_not_read() -> None:
+async def test_no_subscriber_is_woken_by_a_change_in_fields_that_are_not_read() -> None:
     """A heartbeat in a node's status, say. The version counts all the same: whoever writes next names it."""
     store = Store((watched_resources.PODS,))
     listed(store, watched_resources.PODS, known("a"))
@@ -137,7 +137,7 @@ async def test_nobody_is_woken_by_what_is_not_read() -> None:
         assert await changed.next() == {watched_resources.PODS: {"uid-a"}}
 
 
-def test_what_nobody_writes_stays_the_same_object_where_nothing_of_it_is_read_anew() -> None:
+def test_a_stored_object_stays_the_same_where_a_write_changes_no_field_that_is_read() -> None:
     store = Store((watched_resources.PODS, watched_resources.NODES))
     listed(store, watched_resources.PODS, known("bound") | {"spec": {"nodeName": "n"}}, known("waits"))
     listed(store, watched_resources.NODES, {"metadata": {"name": "n", "resourceVersion": "1"}})

@@ -19,7 +19,7 @@ def a_job() -> Job:
     return jobs.decode({"metadata": {"name": "train", "namespace": "team", "uid": "u1"}, "spec": {}})
 
 
-async def test_a_job_is_suspended_with_the_mark_in_one_write_that_names_its_uid(
+async def test_a_job_is_suspended_and_marked_in_one_write_that_names_the_uid(
     api: FakeApi, connection: Connection
 ) -> None:
     api.answer("PATCH", PATH, 200, {"kind": "Job"})

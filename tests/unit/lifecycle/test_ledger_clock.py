@@ -33,7 +33,9 @@ CASES: dict[str, tuple[frozenset[Budget], datetime, list[datetime]]] = {
 
 
 @pytest.mark.parametrize(("budgets", "now", "due"), CASES.values(), ids=CASES)
-def test_marks(budgets: frozenset[Budget], now: datetime, due: list[datetime]) -> None:
+def test_usage_is_marked_at_full_hours_and_where_budget_periods_end(
+    budgets: frozenset[Budget], now: datetime, due: list[datetime]
+) -> None:
     assert ledger_clock.marks(Book(at=MARKED, marked=MARKED), budgets, now) == due
 
 

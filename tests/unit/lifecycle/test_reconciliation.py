@@ -11,6 +11,7 @@ from admission.accounting import books
 from admission.accounting.books import Account, Allocated, Book
 from admission.api.kubernetes.claims import AllocatedDevice, Allocation
 from admission.api.kubernetes.devices import DeviceId, RequestDevice
+from admission.api.kubernetes.pods import PodClaim
 from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Kind, Seat
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
@@ -227,7 +228,7 @@ CASES: dict[str, tuple[Callable[[World], World], World, list[tuple[DifferenceKin
 
 
 @pytest.mark.parametrize(("change", "cluster_state", "found", "posted"), CASES.values(), ids=CASES)
-def test_a_difference_is_found_and_its_correction_ends_it(
+def test_a_ledger_difference_is_found_and_ended_by_its_correction(
     change: Callable[[World], World], cluster_state: World, found: list[tuple[DifferenceKind, str]], posted: list[Kind]
 ) -> None:
     cluster_state = change(cluster_state)
@@ -240,7 +241,7 @@ def test_a_difference_is_found_and_its_correction_ends_it(
     assert refresh(mended(cluster_state)) == []
 
 
-def test_what_is_charged_is_what_the_cluster_has_given() -> None:
+def test_a_correction_charges_the_devices_that_the_cluster_has_allocated() -> None:
     cluster_state = mended(never_booked(a_settled_world()))
 
     assert cluster_state.book.balance(Q, GPUS, Bucket.USED) == 2
@@ -256,7 +257,7 @@ def replaced_times(book: Book, by: Book) -> dict[GangUid, object]:
     }
 
 
-def test_both_sides_are_told() -> None:
+def test_a_ledger_difference_names_both_sides() -> None:
     (difference,) = refresh(other_device(a_settled_world()))
 
     assert difference.books == "gpu.example.com/a/gpu-0 for claims 1, gpus 1"
@@ -274,7 +275,7 @@ def test_only_what_was_chosen_is_corrected() -> None:
     assert [entry.kind for entry in entries] == [Kind.SETTLE]
 
 
-def test_a_claim_whose_device_has_no_price_is_told_but_not_corrected() -> None:
+def test_a_claim_whose_device_has_no_price_is_a_difference_without_correction() -> None:
     cluster_state = never_booked(a_settled_world())
     cluster_state = cluster_state._replace(snapshot=replace(cluster_state.snapshot, slices={}))
 
@@ -301,7 +302,7 @@ def test_nothing_follows_from_a_claim_or_queue_that_cannot_be_read() -> None:
     assert refresh(cluster_state._replace(snapshot=snapshot)) == []
 
 
-def test_a_balance_that_was_changed_by_hand_is_told_and_mended_by_no_entry() -> None:
+def test_a_balance_changed_by_hand_is_a_difference_that_no_entry_corrects() -> None:
     cluster_state = a_settled_world()
     changed = {**cluster_state.book.balances, Account(Q, GPUS, Bucket.USED): 7}
     cluster_state = cluster_state._replace(book=replace(cluster_state.book, balances=changed))
@@ -323,3 +324,33 @@ def test_a_shared_claim_is_charged_once() -> None:
 
     assert cluster_state.book.balance(Q, GPUS, Bucket.USED) == 1
     assert refresh(cluster_state) == []
+
+
+def test_a_claim_that_has_no_devices_does_not_hide_the_next_one_of_its_pod() -> None:
+    cluster_state = never_booked(a_settled_world())
+    snapshot = cluster_state.snapshot
+    pod, given = pod_of(snapshot, "train-0"), snapshot.claims[CLAIM]
+    empty = replace(given, meta=replace(given.meta, name="empty", uid=Uid("empty")), allocation=None)
+    snapshot = replace(snapshot, claims={**snapshot.claims, "team/empty": empty})
+    changed = replace(pod, claims=(PodClaim(name="empty", claim="empty"), *pod.claims))
+
+    found = refresh(cluster_state._replace(snapshot=with_pods(snapshot, changed)))
+
+    assert [one.subject for one in found] == [f"ResourceClaim team/train-{at}-gpus" for at in range(2)]
+
+
+def test_balances_without_holdings_and_holdings_without_balances_are_told() -> None:
+    cluster_state = a_settled_world()
+    known, other = cluster_state.book.balances, QueueName("other")
+
+    def told(balances: dict[Account, int]) -> list[str]:
+        found = reconciliation.differences(
+            replace(cluster_state.book, balances=balances), sight_of(cluster_state.snapshot)
+        )
+        return [one.books for one in found if one.kind is DifferenceKind.BALANCE]
+
+    kept = {account: amount for account, amount in known.items() if account.meter != GPUS}
+    more = {Account(other, GPUS, Bucket.USED): 3, Account(other, GPUS, Bucket.FREE): -3}
+    assert told(dict(known)) == []
+    assert told(kept) == ["used gpus 0"]
+    assert told({**known, **more}) == ["used gpus 3"]

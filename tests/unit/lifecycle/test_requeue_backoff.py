@@ -39,7 +39,7 @@ def test_hundreds_of_evictions_and_waits_beyond_the_calendar_are_borne() -> None
     assert after(3, a_queue(base="99999999h", max="99999999h")).next_try == NOON + requeue_backoff.MAX_WAIT
 
 
-def test_a_gang_waits_until_its_next_try_and_not_longer() -> None:
+def test_a_back_off_holds_a_gang_until_its_next_try_only() -> None:
     queue = a_queue(base="2m")
     backoff = after(1, queue)
 
@@ -53,7 +53,7 @@ def test_a_gang_waits_until_its_next_try_and_not_longer() -> None:
 
 
 @pytest.mark.parametrize("failure", ["", "the API server refuses it"])
-def test_after_its_last_try_it_waits_for_good(failure: str) -> None:
+def test_a_gang_that_used_up_its_requeue_limit_is_held_for_good(failure: str) -> None:
     queue = a_queue(base="1m", limit=2)
     later = NOON + timedelta(days=400)
 
@@ -68,7 +68,7 @@ def test_after_its_last_try_it_waits_for_good(failure: str) -> None:
     )
 
 
-def test_what_was_in_the_way_last_is_told() -> None:
+def test_a_back_off_hold_names_the_last_failure() -> None:
     queue = a_queue(base="1m")
 
     backoff = requeue_backoff.next_backoff(after(1, queue, "the API server refuses it"), queue, clock=NOON, since=NOON)
@@ -76,7 +76,7 @@ def test_what_was_in_the_way_last_is_told() -> None:
     assert (backoff.evictions, backoff.failure) == (2, "")
 
 
-def test_a_clock_that_goes_back_makes_nobody_wait_for_longer_than_from_the_start() -> None:
+def test_a_clock_that_goes_back_makes_no_gang_wait_longer_than_its_back_off() -> None:
     backoff = after(2, a_queue(base="1m"))
     assert backoff.next_try == NOON + 2 * MINUTE
 

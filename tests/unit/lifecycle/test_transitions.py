@@ -20,7 +20,8 @@ from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.dra.metering import device_meters
 from admission.errors import MalformedObjectError, Problem
-from admission.lifecycle import transitions
+from admission.lifecycle import start_timeout, transitions
+from admission.lifecycle.eviction import Eviction
 from admission.workloads import gangs
 from tests.builders import CLASS, NOON, a_cluster, let_in, pod_of, running, with_pods
 
@@ -106,9 +107,9 @@ def release(placement: Placement, snapshot: Snapshot) -> Entry | None:
     )
 
 
-def evict(snapshot: Snapshot, placement: Placement, *, after: timedelta) -> transitions.Eviction | None:
+def evict(snapshot: Snapshot, placement: Placement, *, after: timedelta) -> Eviction | None:
     (group,) = gangs.groups(snapshot, {placement.gang_uid: placement})
-    return transitions.eviction(group, a_sight(snapshot), start_timeout=TIMEOUT, now=NOON + after)
+    return start_timeout.eviction(group, a_sight(snapshot), start_timeout=TIMEOUT, now=NOON + after)
 
 
 def test_nothing_is_settled_before_a_claim_is_allocated() -> None:
@@ -161,7 +162,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("change", BROKEN.values(), ids=BROKEN)
-def test_what_was_planned_is_charged_where_it_cannot_be_counted_any_more(change: Callable[[Any], Any]) -> None:
+def test_a_settlement_charges_the_planned_amount_where_the_meter_no_longer_counts(change: Callable[[Any], Any]) -> None:
     snapshot = with_allocation(a_snapshot(), "team/train-0-gpus", device(3))
     snapshot = replace(snapshot, meters=change(dict(snapshot.meters)))
 
@@ -204,7 +205,7 @@ def test_a_price_that_changes_while_the_device_is_held_changes_no_charge() -> No
     assert dict(entry.holdings[0].charge) == {GPUS: 7, CLAIMS: 1}
 
 
-def test_a_share_that_consumes_something_else_is_charged_anew() -> None:
+def test_a_device_share_that_consumes_another_capacity_is_charged_again() -> None:
     memory = MeterName("memory")
     source = Source(classes=(CLASS,), measure=Measure.CAPACITY, name="memory")
     plain = a_snapshot()
@@ -254,7 +255,7 @@ PLUGGED = {
 
 
 @pytest.mark.parametrize(("change", "over"), PLUGGED.values(), ids=PLUGGED)
-def test_what_a_device_plugin_gave_is_held_until_its_pod_is_over(change: Callable[[Pod], Pod], *, over: bool) -> None:
+def test_device_plugin_holdings_last_until_their_pod_ends(change: Callable[[Pod], Pod], *, over: bool) -> None:
     snapshot = a_snapshot()
     snapshot = with_pods(snapshot, change(running(pod_of(snapshot, "train-0"), "a")))
 
@@ -263,7 +264,7 @@ def test_what_a_device_plugin_gave_is_held_until_its_pod_is_over(change: Callabl
     assert (entry is not None) == over
 
 
-def test_what_a_device_plugin_gave_to_a_pod_that_is_gone_is_given_back_unless_it_only_cannot_be_read() -> None:
+def test_device_plugin_holdings_of_a_deleted_pod_are_released_but_not_those_of_an_unreadable_pod() -> None:
     snapshot = with_pods(a_snapshot(), without=("train-0",))
     broken = MalformedObjectError("Pod", "team/train-0", (Problem("spec", "is not an object"),))
     placement = replace(a_plugged_placement(), seats={})
@@ -274,7 +275,7 @@ def test_what_a_device_plugin_gave_to_a_pod_that_is_gone_is_given_back_unless_it
     assert entry.closes == ("pod-train-0/device-plugin",)
 
 
-def test_what_a_device_plugin_gives_is_taken_with_the_binding() -> None:
+def test_device_plugin_resources_are_settled_at_the_binding() -> None:
     placement, snapshot = a_plugged_placement(settled=False), a_snapshot()
     snapshot = replace(snapshot, meters={GPUS: replace(a_meter("gpus"), extended_resources=("x.io/gpu",))})
 
@@ -343,7 +344,7 @@ def test_half_open_pods_are_opened_on_the_node_of_their_seat() -> None:
     assert [(pod.meta.name, node) for pod, node in transitions.pods_to_open(group)] == [("train-1", "a")]
 
 
-def test_a_gang_that_lost_a_pod_before_all_were_let_in_is_taken_back() -> None:
+def test_a_gang_that_lost_a_pod_before_all_gates_opened_is_requeued() -> None:
     snapshot = with_pods(a_snapshot(), without=("train-1",))
 
     eviction = evict(snapshot, a_placement(), after=timedelta(seconds=1))
@@ -354,7 +355,7 @@ def test_a_gang_that_lost_a_pod_before_all_were_let_in_is_taken_back() -> None:
     assert eviction.pods == ()
 
 
-def test_only_pods_that_were_let_in_are_deleted() -> None:
+def test_only_pods_with_open_gates_are_evicted() -> None:
     snapshot = a_cluster().node("a", gpus=4).job("train", queue="q", pods=3).snapshot()
     seat = Seat(pod_uid=Uid("pod-train-2"), pod="team/train-2", node=NodeName("a"))
     placement = replace(a_placement(), seats={**a_placement().seats, seat.pod_uid: seat})
@@ -373,7 +374,9 @@ LATE = {
 
 
 @pytest.mark.parametrize(("after", "taken_back"), LATE.values(), ids=LATE)
-def test_start_timeout(after: timedelta, *, taken_back: bool) -> None:
+def test_a_gang_that_does_not_run_in_full_within_the_start_timeout_is_evicted(
+    after: timedelta, *, taken_back: bool
+) -> None:
     snapshot = a_snapshot()
     snapshot = with_pods(snapshot, running(pod_of(snapshot, "train-0"), "a"), let_in(pod_of(snapshot, "train-1")))
 

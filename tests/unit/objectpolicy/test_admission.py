@@ -126,7 +126,7 @@ def test_a_queue_too_deep_is_refused() -> None:
     assert created("queues", an_object("leaf", parent="q14"), known(chain(16))) is ALLOWED
 
 
-def test_queues_that_get_too_deep_by_one_above_them_are_named() -> None:
+def test_queues_that_a_changed_parent_makes_too_deep_are_named() -> None:
     old, new = an_object("q0"), an_object("q0", parent="top")
 
     said = warned(changed("queues", old, new, known(chain(16).queue("top", team=None))))
@@ -164,7 +164,7 @@ def test_a_meter_may_come_later() -> None:
         ({**SELECTED, **eight(lendingLimit="9"), "parent": "root"}, "spec.quotas[0].lendingLimit"),
     ],
 )
-def test_limits_that_change_nothing_are_told(spec: dict[str, Any], field: str) -> None:
+def test_ineffective_limits_of_a_queue_are_warned_of(spec: dict[str, Any], field: str) -> None:
     assert f"{field}: has no effect: " in warned(created("queues", an_object("q", **spec)))
 
 
@@ -173,7 +173,7 @@ def test_all_that_is_lent_may_be_said_in_full_and_by_a_parent_of_more() -> None:
     assert created("queues", an_object("q", parent="root", **eight(lendingLimit="9"))) is ALLOWED
 
 
-def test_a_second_queue_of_a_name_in_a_namespace_is_told() -> None:
+def test_a_second_queue_with_an_alias_in_a_namespace_is_warned_of() -> None:
     cluster = World().queue("one", aliases=["user-queue", "batch"]).namespace("nlp", team="a")
 
     said = warned(created("queues", an_object("two", aliases=["user-queue", "more"], **SELECTED), known(cluster)))
@@ -181,7 +181,7 @@ def test_a_second_queue_of_a_name_in_a_namespace_is_told() -> None:
     assert "queue one is called user-queue in namespaces ml, nlp as well; pods there that name it are refused" in said
 
 
-def test_a_second_default_queue_of_a_namespace_is_told() -> None:
+def test_a_second_default_queue_of_a_namespace_is_warned_of() -> None:
     cluster = World().queue("one", default=True).namespace("nlp", team="a")
 
     said = warned(created("queues", an_object("two", default=True, **SELECTED), known(cluster)))
@@ -215,13 +215,13 @@ def test_a_queue_of_its_own_name_and_namespaces_is_let_through_beside(cluster: W
     [{"aliases": ["user-queue"], "default": True}, SELECTED],
     ids=["of no namespaces", "of neither aliases nor a default"],
 )
-def test_nobody_rivals_a_queue(spec: dict[str, Any]) -> None:
+def test_a_queue_without_a_rival_for_its_aliases_has_no_warning(spec: dict[str, Any]) -> None:
     cluster = World().queue("one", aliases=["user-queue"], default=True)
 
     assert created("queues", an_object("two", **spec), known(cluster)) is ALLOWED
 
 
-def test_a_lowered_quota_says_who_will_be_over() -> None:
+def test_a_lowered_quota_warns_of_queues_that_will_be_over_quota() -> None:
     holder = a_gang("train", "team-b", gpus="12")
     old, new = an_object("team-b", parent="root", **eight()), an_object("team-b", parent="root")
 
@@ -232,7 +232,7 @@ def test_a_lowered_quota_says_who_will_be_over() -> None:
     )
 
 
-def test_a_lowered_quota_of_a_parent_says_who_below_will_be_over() -> None:
+def test_a_lowered_parent_quota_warns_of_queues_below_that_will_be_over_quota() -> None:
     holder = a_gang("train", "team-a", gpus="12")
     old, new = an_object("root", **eight()), an_object("root")
 
@@ -249,7 +249,7 @@ def test_a_lowered_quota_says_what_is_borrowed_from_now_on() -> None:
     assert "8 gpus are in use; all above 2 is borrowed from now on" in said
 
 
-def test_who_was_over_before_is_no_news() -> None:
+def test_a_queue_that_was_over_quota_before_is_not_warned_of() -> None:
     holder = a_gang("train", "team-b", gpus="99")
     old = an_object("team-b", parent="root", **eight())
     new = an_object("team-b", parent="root", stopPolicy="Hold", **eight())
@@ -265,7 +265,7 @@ def test_gangs_whose_namespace_may_not_enter_any_more_are_named() -> None:
     assert "1 gang (ml/train) of namespaces that may not enter any more keep what they have" in said
 
 
-def test_a_deleted_queue_says_for_whom() -> None:
+def test_deleting_a_queue_warns_of_its_gangs_and_of_queues_below() -> None:
     live = [a_gang("train", "team-a", gpus="8"), a_gang("next", "team-b", "Pending"), a_gang("old", "root", "Finished")]
 
     verdict = removed("queues", an_object("root"), known(None, *live))
@@ -286,7 +286,7 @@ def test_a_queue_that_cannot_be_read_is_refused_and_may_be_deleted() -> None:
     assert changed("queues", broken, an_object("q"), known()) is ALLOWED
 
 
-def test_what_is_not_of_the_spec_is_nobodys_error() -> None:
+def test_an_invalid_queue_may_change_its_labels_and_may_be_deleted() -> None:
     broken = an_object("q", parent="q", placement="Nowhere")
     labelled = {**broken, "metadata": {"name": "q", "labels": {"a": "b"}}}
     going = {
@@ -316,7 +316,7 @@ def test_a_meter_that_cannot_count_is_refused_with_the_place() -> None:
     assert said.startswith("spec.sources[0].expression.cel: is no price: column 7: undefined field")
 
 
-def test_a_trap_in_a_meter_is_told_with_its_place() -> None:
+def test_a_trap_in_a_meter_expression_is_warned_of_with_its_place() -> None:
     said = warned(created("meters", a_meter("device.attributes['gpu.example.com'].driver == '1.2.3'")))
 
     assert said.startswith("muster: spec.sources[0].selector: column ")

@@ -83,7 +83,9 @@ ADDITIONS: dict[str, tuple[World, dict[str, Any], list[dict[str, Any]]]] = {
 
 
 @pytest.mark.parametrize(("cluster_state", "pod", "wanted"), ADDITIONS.values(), ids=ADDITIONS)
-def test_what_a_new_pod_gets(cluster_state: World, pod: dict[str, Any], wanted: list[dict[str, Any]]) -> None:
+def test_a_new_pod_gets_the_expected_patch(
+    cluster_state: World, pod: dict[str, Any], wanted: list[dict[str, Any]]
+) -> None:
     arrival = pod_view.decode(pod, "ml")
 
     assert list(plan_inputs.added(arrival, cluster_state.build())) == wanted

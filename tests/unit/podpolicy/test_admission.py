@@ -260,7 +260,9 @@ DENIED: dict[str, tuple[World, dict[str, Any], DenyReason, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("cluster_state", "pod", "reason", "words"), DENIED.values(), ids=DENIED)
-def test_what_is_refused(cluster_state: World, pod: dict[str, Any], reason: DenyReason, words: tuple[str, ...]) -> None:
+def test_a_pod_against_the_policy_is_refused_with_its_reason(
+    cluster_state: World, pod: dict[str, Any], reason: DenyReason, words: tuple[str, ...]
+) -> None:
     denial = plan_inputs.judge(cluster_state, pod).denial
 
     assert denial is not None
@@ -319,7 +321,9 @@ ALLOWED: dict[str, tuple[World, dict[str, Any], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("cluster_state", "pod", "warnings"), ALLOWED.values(), ids=ALLOWED)
-def test_what_is_allowed(cluster_state: World, pod: dict[str, Any], warnings: tuple[str, ...]) -> None:
+def test_an_allowed_pod_has_the_expected_warnings(
+    cluster_state: World, pod: dict[str, Any], warnings: tuple[str, ...]
+) -> None:
     verdict = plan_inputs.judge(cluster_state, pod)
 
     assert verdict.denial is None
@@ -398,7 +402,7 @@ def test_claims_that_passed_are_not_checked_again_for_the_next_pod_and_refused_o
     assert asked == [[f"{one} t"], [f"{one} u"], ["ResourceClaim c"], *[[f"{one} t", f"{one} u"]] * 2]
 
 
-def test_what_passed_is_forgotten_with_the_queues_and_meters() -> None:
+def test_passed_claims_are_forgotten_when_queues_or_meters_change() -> None:
     memory, before, after = ReviewCaches(), a_cluster().build(), a_cluster().build()
 
     passed = memory.passed(before)

@@ -109,7 +109,7 @@ def test_resources_of_device_plugins_that_never_fit(
         }
 
 
-def test_one_meter_for_plugins_and_devices_refuses_what_neither_could_give() -> None:
+def test_a_meter_for_device_plugins_and_dra_refuses_more_than_either_could_give() -> None:
     """Both ways cost 9 of the same meter, which is certain then."""
     cluster_state = World().queue("team-a", quotas=quota(8)).offered(GPU, RESOURCE)
     cluster_state.meter_of("gpus", GPU, RESOURCE)
@@ -134,7 +134,9 @@ def at_the_door(cluster_state: World, spec: dict[str, Any]) -> Denial | None:
 
 
 @pytest.mark.parametrize(("cluster_state", "asked", "refused"), CASES.values(), ids=CASES)
-def test_what_never_fits(cluster_state: World, asked: list[KnownClaim], refused: tuple[int, int] | None) -> None:
+def test_claims_for_more_than_the_queue_can_ever_have_are_denied(
+    cluster_state: World, asked: list[KnownClaim], refused: tuple[int, int] | None
+) -> None:
     snapshot = cluster_state.build()
     limits = Limits.build(snapshot.queues.values(), snapshot.meters.values())
 

@@ -106,14 +106,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("cluster_state", "name", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_maps_to_no_queue_is_refused(cluster_state: World, name: str, message: str) -> None:
+def test_a_pod_whose_alias_maps_to_no_queue_is_refused(cluster_state: World, name: str, message: str) -> None:
     denial = entrance(cluster_state, a_pod(labels={KUEUE: name})).denial
 
     assert denial is not None
     assert (denial.reason, denial.message) == (DenyReason.UNKNOWN_QUEUE, message)
 
 
-def test_where_no_queue_has_aliases_the_words_of_others_are_not_read() -> None:
+def test_queue_labels_of_other_systems_are_not_read_where_no_queue_has_aliases() -> None:
     found = entrance(World().queue("team-a", default=True), a_pod(labels={KUEUE: "user-queue"}))
 
     assert found.queue is not None

@@ -56,7 +56,7 @@ def test_an_annotation_of_the_gang_is_fixed_as_well() -> None:
 
 
 @pytest.mark.parametrize("pod", [held(), a_pod(gates=GATES)], ids=["queued", "outside"])
-def test_nobody_but_the_controller_opens_a_gate(pod: dict[str, Any]) -> None:
+def test_only_the_controller_may_open_a_gate(pod: dict[str, Any]) -> None:
     opened = {**pod, "spec": {**pod["spec"], "schedulingGates": [plan_inputs.OTHER_GATE]}}
 
     denial = plan_inputs.change(pod, opened)
@@ -78,12 +78,12 @@ UNTOUCHED = {
 
 
 @pytest.mark.parametrize(("old", "new"), UNTOUCHED.values(), ids=UNTOUCHED)
-def test_other_changes_are_nobodys_business(old: dict[str, Any], new: dict[str, Any]) -> None:
+def test_other_changes_of_a_queued_pod_are_allowed(old: dict[str, Any], new: dict[str, Any]) -> None:
     assert plan_inputs.change(old, new) is None
 
 
 @pytest.mark.parametrize("after", [{names.USER: "bob"}, {names.USER: ""}])
-def test_the_maker_of_a_queued_pod_stays_who_it_is(after: dict[str, str]) -> None:
+def test_the_maker_annotation_of_a_queued_pod_cannot_be_changed(after: dict[str, str]) -> None:
     denial = plan_inputs.change(held(), held(annotations=after))
 
     assert denial is not None
@@ -114,6 +114,8 @@ def test_a_pod_is_moved_between_jobs_by_kubernetes_alone(before: str | None, aft
     assert denial is not None
     assert denial.reason == DenyReason.GATE_TAMPERING
     assert "metadata.ownerReferences of a pod in a queue" in denial.message
+    said = [f"train (UID {uid})" if uid is not None else "none" for uid in (before, after)]
+    assert f"the Job that controls it is changed from {said[0]} to {said[1]} by alice" in denial.message
     for controller in ("job-controller", "generic-garbage-collector"):
         username = f"system:serviceaccount:kube-system:{controller}"
         assert plan_inputs.change(of_job(before), of_job(after), username=username) is None
@@ -122,3 +124,10 @@ def test_a_pod_is_moved_between_jobs_by_kubernetes_alone(before: str | None, aft
 def test_owners_that_make_no_gang_may_change() -> None:
     for owner in ({"controller": False}, {"kind": "ReplicaSet", "apiVersion": "apps/v1"}):
         assert plan_inputs.change(of_job(None), of_job("one", **owner)) is None
+
+
+def test_a_pod_that_comes_from_a_controller_of_another_kind_comes_from_no_job() -> None:
+    denial = plan_inputs.change(of_job("one", kind="ReplicaSet", apiVersion="apps/v1"), of_job("two"))
+
+    assert denial is not None
+    assert "is changed from none to train (UID two) by alice" in denial.message

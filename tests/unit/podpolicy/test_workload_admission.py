@@ -1,4 +1,4 @@
-"""Workloads at the door of a queue that holds them as a whole: what is added, and what is refused."""
+"""Reviews of workloads of a queue that holds them as a whole: what is added, and what is refused."""
 
 import copy
 from dataclasses import replace
@@ -104,7 +104,9 @@ COMING: dict[str, tuple[dict[str, Any], bool | None, str | None]] = {
 
 
 @pytest.mark.parametrize(("obj", "suspended", "mark"), COMING.values(), ids=COMING)
-def test_a_job_that_comes(obj: dict[str, Any], suspended: bool | None, mark: str | None) -> None:
+def test_a_new_job_of_a_queue_that_holds_workloads_has_the_expected_hold(
+    obj: dict[str, Any], suspended: bool | None, mark: str | None
+) -> None:
     found = held(obj)
 
     assert found["spec"].get("suspend") is suspended
@@ -160,7 +162,7 @@ def test_a_ray_job_that_its_operator_would_give_up_is_not_suspended(spec: dict[s
     assert held(resumed, before=a_ray_job(suspend=True, **spec)) == resumed
 
 
-def test_a_job_of_a_queue_that_holds_pods_or_of_none_is_left_as_it_is() -> None:
+def test_a_job_of_no_queue_or_of_a_queue_that_holds_pods_is_left_unchanged() -> None:
     for snapshot in (cluster_state("Pod"), World().queue("team-a", holdAt="Workload").build()):
         assert held(job(), snapshot) == job()
 
@@ -187,7 +189,7 @@ def test_a_workload_of_a_kind_that_muster_may_not_read_is_left_to_the_gates_of_i
     assert held(a_training_job(), unseen_yet)["spec"]["runPolicy"]["suspend"] is True
 
 
-def test_what_another_controller_suspends_is_left_to_it_but_for_what_a_schedule_makes() -> None:
+def test_a_job_of_another_controller_is_not_suspended_but_that_of_a_cron_job_is() -> None:
     for kind, suspended in (("JobSet", None), ("MPIJob", None), ("CronJob", True), ("RayCronJob", True)):
         obj = job()
         obj["metadata"]["ownerReferences"] = [
@@ -197,7 +199,7 @@ def test_what_another_controller_suspends_is_left_to_it_but_for_what_a_schedule_
         assert held(obj)["spec"].get("suspend") is suspended
 
 
-def test_whoever_resumes_a_job_of_his_own_has_it_held() -> None:
+def test_a_job_resumed_by_its_user_is_held_again() -> None:
     for mark in ({}, STARTED):
         found = held(job(suspend=False, annotations=mark), before=job(suspend=True, annotations=mark))
 
@@ -205,7 +207,7 @@ def test_whoever_resumes_a_job_of_his_own_has_it_held() -> None:
         assert found["metadata"]["annotations"][names.HELD] == "waiting"
 
 
-def test_whoever_suspends_a_job_that_runs_keeps_it_suspended() -> None:
+def test_a_running_job_suspended_by_its_user_stays_suspended() -> None:
     new = job(suspend=True, annotations=STARTED)
 
     assert held(new, before=job(suspend=False, annotations=STARTED)) == new
@@ -224,12 +226,12 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("old", "new"), CHANGES.values(), ids=CHANGES)
-def test_of_a_job_that_is_held_nobody_but_muster_may(old: dict[str, Any], new: dict[str, Any]) -> None:
+def test_only_muster_may_change_the_hold_of_a_held_job(old: dict[str, Any], new: dict[str, Any]) -> None:
     assert refusal(old, new) is DenyReason.GATE_TAMPERING
     assert refusal(old, new, username=CONTROLLER) is None
 
 
-def test_one_that_another_webhook_has_resumed_again_is_refused() -> None:
+def test_a_held_job_that_another_webhook_has_resumed_is_refused() -> None:
     snapshot = cluster_state()
 
     denial = workload_admission.judge(
@@ -240,12 +242,12 @@ def test_one_that_another_webhook_has_resumed_again_is_refused() -> None:
     assert "spec.suspend is not true" in denial.message
 
 
-def test_only_what_is_not_suspended_by_others_is_read_as_held() -> None:
+def test_an_unknown_value_of_the_held_annotation_does_not_count_as_held() -> None:
     for mark in ("", "yes", "Waiting"):
         assert suspendable.held(arrival(job(annotations={names.HELD: mark})).meta) is None
 
 
-def test_a_job_of_a_cluster_keeps_its_template_where_it_is_held_and_only_there() -> None:
+def test_a_live_job_is_decoded_with_its_template_only_where_muster_holds_the_job() -> None:
     assert jobs.decode_live(job(annotations=HELD)).template
     assert jobs.decode_live(job(annotations=STARTED)).template
     assert not jobs.decode_live(job()).template

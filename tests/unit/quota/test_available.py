@@ -69,7 +69,7 @@ LEFT = {
 
 
 @pytest.mark.parametrize(("tree", "left"), LEFT.values(), ids=LEFT)
-def test_available(tree: TreeBuilder, left: int) -> None:
+def test_the_available_quota_of_a_queue_follows_its_tree(tree: TreeBuilder, left: int) -> None:
     assert tree.left("a") == left
 
 
@@ -81,7 +81,7 @@ POTENTIAL = {
 
 
 @pytest.mark.parametrize(("tree", "most"), POTENTIAL.values(), ids=POTENTIAL)
-def test_what_a_queue_could_ever_have(tree: TreeBuilder, most: int) -> None:
+def test_the_potential_quota_of_a_queue_follows_its_tree(tree: TreeBuilder, most: int) -> None:
     assert tree.potential("a") == most
 
 
@@ -123,7 +123,7 @@ def test_a_charge_that_can_never_fit_says_so() -> None:
     assert short.message.endswith("the gang needs 3; the queue can never have more than 2")
 
 
-def test_a_meter_without_quota_is_short_by_all_of_it() -> None:
+def test_a_charge_on_a_meter_without_quota_is_short_by_the_whole_amount() -> None:
     tree = a_tree().queue("a", 2)
     short = available.charge_fits(tree.tree, tree.usage, A, {GPU: 1, MeterName("memory"): 1})
 
@@ -139,7 +139,7 @@ def test_an_inactive_queue_affords_nothing() -> None:
     assert short.message == "queue a is not active"
 
 
-def test_meters_are_mentioned_by_the_queue_and_those_above_it() -> None:
+def test_the_meters_of_a_queue_are_those_in_its_own_quotas_and_its_ancestors() -> None:
     tree = a_tree().queue("root", 4).queue("a", parent="root").tree
 
     assert list(available.mentioned(tree, A)) == [GPU]

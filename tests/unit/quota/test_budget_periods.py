@@ -97,7 +97,7 @@ def test_a_window_is_open_from_its_start_until_before_its_end_and_limits_nothing
     assert budget_periods.span(window, end) is None
 
 
-def test_the_boundaries_are_those_after_one_time_and_up_to_another() -> None:
+def test_budget_boundaries_are_listed_after_a_time_and_up_to_another() -> None:
     budgets = [
         a_budget(Period.MONTH),
         a_budget(Period.MONTH),
@@ -146,5 +146,7 @@ FOLLOWING: dict[str, tuple[Budget, str, tuple[str, str] | None]] = {
 
 
 @pytest.mark.parametrize(("budget", "now", "span"), FOLLOWING.values(), ids=FOLLOWING)
-def test_what_follows(budget: Budget, now: str, span: tuple[str, str] | None) -> None:
+def test_a_budget_period_is_followed_by_the_expected_period(
+    budget: Budget, now: str, span: tuple[str, str] | None
+) -> None:
     assert budget_periods.following(budget, at(now)) == (span and Span(*map(at, span)))

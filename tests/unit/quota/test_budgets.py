@@ -75,7 +75,9 @@ PAID: dict[str, tuple[dict[str, Any], timedelta | None, int]] = {
 
 
 @pytest.mark.parametrize(("spec", "runtime", "seconds"), PAID.values(), ids=PAID)
-def test_the_paid_time(spec: dict[str, Any], runtime: timedelta | None, seconds: int) -> None:
+def test_a_gang_is_charged_the_paid_seconds_of_its_runtime_and_queue(
+    spec: dict[str, Any], runtime: timedelta | None, seconds: int
+) -> None:
     assert budgets.paid_seconds(a_queue("a", **spec), runtime) == seconds
 
 
@@ -109,7 +111,7 @@ def test_a_gang_may_start_while_its_whole_paid_time_is_left() -> None:
     assert fits(balances, 16, HOUR)
 
 
-def test_what_accrued_since_the_mark_is_spent_too() -> None:
+def test_usage_accrued_since_the_last_mark_counts_as_spent() -> None:
     balances = at_hand(a_queue("a", a_budget(24)), spent={"a": 8}, accrued={(QueueName("a"), GPU): 3600})
 
     assert left(balances, "a") == [15]
@@ -125,7 +127,7 @@ PROMISED: dict[str, tuple[timedelta, float]] = {
 
 
 @pytest.mark.parametrize(("ago", "committed"), PROMISED.values(), ids=PROMISED)
-def test_a_gang_that_was_let_in_is_promised(ago: timedelta, committed: float) -> None:
+def test_an_admitted_gang_commits_the_rest_of_its_runtime_to_the_budget(ago: timedelta, committed: float) -> None:
     balances = at_hand(
         a_queue("a", a_budget(24)), placements=[a_placement("a", 2, ago=ago)], runtimes={GangUid("g"): 4 * HOUR}
     )
@@ -133,7 +135,7 @@ def test_a_gang_that_was_let_in_is_promised(ago: timedelta, committed: float) ->
     assert left(balances, "a") == [24 - committed]
 
 
-def test_only_what_comes_before_the_end_of_the_period_counts_in_it() -> None:
+def test_only_the_use_before_the_end_of_a_budget_period_counts() -> None:
     late = DAY + 23 * HOUR
     balances = at_hand(a_queue("a", a_budget(3), maxRuntime="72h"), now=late)
 
@@ -154,7 +156,7 @@ def test_a_gang_from_before_is_paid_by_the_new_period_for_the_rest_of_its_time()
     assert left(balances, "a") == [24 - 2 * 3]
 
 
-def test_a_parents_budget_binds_all_under_it() -> None:
+def test_the_budget_of_a_parent_queue_binds_all_queues_below() -> None:
     balances = at_hand(
         a_queue("root", a_budget(10)),
         a_queue("a", a_budget(9), parent="root"),
@@ -171,7 +173,7 @@ def test_a_parents_budget_binds_all_under_it() -> None:
     assert shortage.balance.queue == "root"
 
 
-def test_the_shortage_that_lasts_longest_is_told() -> None:
+def test_of_several_budget_shortages_the_one_that_lasts_longest_is_reported() -> None:
     balances = at_hand(a_queue("a", a_budget(4), a_budget(4, "Month"), a_budget(4, "Week")), spent={"a": 4})
 
     shortage = balances.shortage(QueueName("a"), {GPU: 1})
@@ -180,7 +182,7 @@ def test_the_shortage_that_lasts_longest_is_told() -> None:
     assert shortage.balance.budget.period == "Month"
 
 
-def test_what_is_taken_in_this_round_counts_and_can_be_given_back() -> None:
+def test_budget_charged_in_this_cycle_counts_and_can_be_released() -> None:
     balances = at_hand(a_queue("root", a_budget(3)), a_queue("a", parent="root"), a_queue("b", parent="root"))
 
     balances.charge(QueueName("b"), {GPU: 2})
@@ -198,7 +200,7 @@ def test_a_budget_that_only_warns_lets_in_and_says_so() -> None:
     assert balances.warnings(QueueName("a"), {GPU: 1}) == ()
 
 
-def test_a_window_that_is_not_open_binds_nobody() -> None:
+def test_a_budget_window_that_is_not_open_binds_no_gang() -> None:
     window = a_budget(1, None, start="2026-12-01T00:00:00Z", end="2026-12-24T00:00:00Z")
     before, within = at_hand(a_queue("a", window)), at_hand(a_queue("a", window), now=NOW + timedelta(days=20))
 
@@ -292,7 +294,7 @@ AHEAD: dict[str, tuple[dict[str, Any], datetime, timedelta, float]] = {
 
 @pytest.mark.parametrize(("budget", "start", "runtime", "hours"), AHEAD.values(), ids=AHEAD)
 @pytest.mark.parametrize("ago", [timedelta(0), HOUR])
-def test_what_is_promised_in_the_next_period_of_a_global_budget_is_shared_ahead_whatever_the_limit(
+def test_use_committed_to_the_next_period_of_a_global_budget_is_stated_ahead_whatever_the_limit(
     budget: dict[str, Any], start: datetime, runtime: timedelta, hours: float, ago: timedelta
 ) -> None:
     declared = a_queue("a", {**budget, "scope": "Global"}, budget)
@@ -308,7 +310,7 @@ def test_what_is_promised_in_the_next_period_of_a_global_budget_is_shared_ahead_
     assert [share.seconds for share in balances.shares() if share.start > NOW] == [2 * hours * 3600]
 
 
-def test_what_is_promised_ahead_does_not_hold_back_now() -> None:
+def test_use_committed_to_the_next_period_does_not_reduce_what_is_left_of_the_present_one() -> None:
     late = DAY + 23 * HOUR
     balances = at_hand(a_queue("a", a_budget(3, scope="Global"), maxRuntime="72h"), now=late)
 
@@ -326,7 +328,7 @@ def test_each_period_asks_the_ledger_from_its_own_beginning() -> None:
         Balances(tree, NOW, Sources(booked={DAY: {}}))
 
 
-def test_what_a_queue_that_is_being_deleted_has_spent_and_was_promised_counts_above_it() -> None:
+def test_spent_and_committed_use_of_a_deleted_queue_counts_in_the_budget_of_its_parent() -> None:
     deleted = a_queue("b", a_budget(5), parent="a")
     deleted = replace(deleted, meta=replace(deleted.meta, deleted=NOW))
     balances = at_hand(

@@ -71,7 +71,7 @@ def test_weight_0_is_an_infinite_share_of_anything_and_none_of_nothing() -> None
     assert share(found, "b") == 0
 
 
-def test_what_there_is_no_quota_for_is_an_infinite_share() -> None:
+def test_use_of_a_meter_without_quota_is_an_infinite_share() -> None:
     assert share(shares(a_root(gpu=8), a_child("a"), a={"memory": 1}), "a") == math.inf
 
 
@@ -85,7 +85,7 @@ def test_the_use_of_those_below_counts() -> None:
     assert share(found, "a1") == 0
 
 
-def test_one_that_declares_makes_the_shares_of_its_siblings_matter() -> None:
+def test_a_queue_with_fair_sharing_makes_the_shares_of_its_siblings_count() -> None:
     found = shares(a_root(gpu=8), a_child("a", 2), a_queue("b", parent="root"), b={"gpu": 2})
 
     assert share(found, "b") == 0.25
@@ -147,18 +147,18 @@ def test_past_use_counts_by_its_age(interval: tuple[timedelta, timedelta], decay
     tree = Tree.build([a_queue("a", quotas={"gpu": 16}, **WEEK)])
     past = used("a", start, end, round(8 * (start - end).total_seconds()))
 
-    memory = fair_share.begun(Rules.from_tree(tree), [past], NOW)
+    memory = fair_share.start_history(Rules.from_tree(tree), [past], NOW)
 
     found = Shares(QueueUsage(tree, {}), {}, Rules.from_tree(tree), memory)
     assert share(found, "a") == pytest.approx(decayed / 16 / 2, abs=1e-12)
 
 
-def test_what_is_remembered_fades_as_if_it_had_been_read_later() -> None:
+def test_decayed_past_usage_is_the_same_whether_read_at_once_or_in_parts() -> None:
     rules = Rules.from_tree(Tree.build([a_queue("a", **WEEK)]))
     past, recent = used("a", 30 * HOUR, 20 * HOUR, 72_000), used("a", 20 * HOUR, 0 * HOUR, 7_200)
 
-    once = fair_share.begun(rules, [past, recent], NOW)
-    twice = fair_share.begun(rules, [past], NOW - 20 * HOUR).after([recent], NOW)
+    once = fair_share.start_history(rules, [past, recent], NOW)
+    twice = fair_share.start_history(rules, [past], NOW - 20 * HOUR).after([recent], NOW)
 
     assert once.use.keys() == twice.use.keys() == {("a", "gpu", timedelta(days=7))}
     assert list(once.use.values()) == pytest.approx(list(twice.use.values()))
@@ -166,12 +166,12 @@ def test_what_is_remembered_fades_as_if_it_had_been_read_later() -> None:
 
 def test_a_clock_that_went_back_makes_nothing_younger() -> None:
     rules = Rules.from_tree(Tree.build([a_queue("a", **WEEK)]))
-    memory = fair_share.begun(rules, [used("a", HOUR, timedelta(0), 3600)], NOW)
+    memory = fair_share.start_history(rules, [used("a", HOUR, timedelta(0), 3600)], NOW)
 
     assert memory.after([], NOW - 5 * HOUR) == memory
 
 
-def test_the_silent_remember_as_long_as_those_beside_them_and_parents_by_their_own_half_life() -> None:
+def test_a_queue_without_a_half_life_uses_that_of_its_siblings_and_a_parent_its_own() -> None:
     rules = Rules.from_tree(
         Tree.build(
             [
@@ -183,7 +183,12 @@ def test_the_silent_remember_as_long_as_those_beside_them_and_parents_by_their_o
         )
     )
 
-    assert rules.wanted == {"root": {HOUR}, "a": {HOUR, 2 * HOUR}, "b": {HOUR, 4 * HOUR}, "c": {HOUR, 4 * HOUR}}
+    assert rules.counted_half_lives == {
+        "root": {HOUR},
+        "a": {HOUR, 2 * HOUR},
+        "b": {HOUR, 4 * HOUR},
+        "c": {HOUR, 4 * HOUR},
+    }
     assert rules.since(NOW) == NOW - 30 * 4 * HOUR
 
 
@@ -191,11 +196,11 @@ def test_a_memory_serves_until_another_half_life_counts() -> None:
     before, after = (
         Rules.from_tree(Tree.build([a_root(), a_child("a", fairSharing={"halfLife": text})])) for text in ("1h", "2h")
     )
-    memory = fair_share.begun(before, [], NOW)
+    memory = fair_share.start_history(before, [], NOW)
 
-    assert memory.serves(before)
-    assert memory.serves(Rules.from_tree(Tree.build([a_root()])))
-    assert not memory.serves(after)
+    assert memory.covers(before)
+    assert memory.covers(Rules.from_tree(Tree.build([a_root()])))
+    assert not memory.covers(after)
 
 
 def test_the_longest_half_life_reaches_back_to_the_beginning_of_time_at_most() -> None:
@@ -204,16 +209,18 @@ def test_the_longest_half_life_reaches_back_to_the_beginning_of_time_at_most() -
     assert rules.since(NOW) >= datetime(2, 1, 1, tzinfo=UTC)
 
 
-def test_the_use_of_one_second_is_remembered_and_that_of_none_is_not() -> None:
+def test_past_usage_of_one_second_counts_and_that_of_no_time_or_amount_does_not() -> None:
     rules = Rules.from_tree(Tree.build([a_queue("a", **WEEK)]))
     second, nothing = timedelta(seconds=1), timedelta(0)
 
-    assert [*fair_share.begun(rules, [used("a", second, nothing, 8)], NOW).use] == [("a", "gpu", timedelta(days=7))]
-    assert fair_share.begun(rules, [used("a", HOUR, HOUR, 8)], NOW).use == {}
-    assert fair_share.begun(rules, [used("a", HOUR, nothing, 0)], NOW).use == {}
+    assert [*fair_share.start_history(rules, [used("a", second, nothing, 8)], NOW).use] == [
+        ("a", "gpu", timedelta(days=7))
+    ]
+    assert fair_share.start_history(rules, [used("a", HOUR, HOUR, 8)], NOW).use == {}
+    assert fair_share.start_history(rules, [used("a", HOUR, nothing, 0)], NOW).use == {}
 
 
-def test_what_was_never_used_of_a_meter_adds_nothing_to_what_is_used_now() -> None:
+def test_a_meter_without_past_usage_adds_nothing_to_the_share() -> None:
     found = shares(a_queue("a", quotas={"memory": 16}, **WEEK), a={"memory": 4})
 
     assert share(found, "a") == 4 / 16 / 2

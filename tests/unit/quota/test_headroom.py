@@ -12,7 +12,7 @@ def standing_of(builder: TreeBuilder) -> QueueUsage:
     return QueueUsage(builder.tree, builder.usage)
 
 
-def test_what_is_taken_is_no_longer_available_to_anyone() -> None:
+def test_charged_quota_is_available_to_no_queue() -> None:
     queue_usage = standing_of(a_pair().queue("b", 6, parent="root"))
 
     queue_usage.charge(A, {GPU: 3})
@@ -23,7 +23,7 @@ def test_what_is_taken_is_no_longer_available_to_anyone() -> None:
     assert (queue_usage.borrowed(A, GPU), queue_usage.lent(B, GPU)) == (1, 1)
 
 
-def test_what_is_given_back_is_available_again() -> None:
+def test_released_quota_is_available_again() -> None:
     queue_usage = standing_of(a_pair(used=1).queue("b", 6, parent="root"))
 
     queue_usage.charge(A, {GPU: 3, MEMORY: 5})
@@ -54,7 +54,7 @@ def test_a_copy_goes_its_own_way() -> None:
     assert (copied.lent(A, GPU), queue_usage.lent(A, GPU)) == (1, 0)
 
 
-def test_what_a_lender_keeps_is_not_passed_up() -> None:
+def test_quota_that_a_queue_does_not_lend_is_not_available_above() -> None:
     queue_usage = standing_of(a_tree().queue("root", 1).queue("a", 6, parent="root", lends=2))
 
     queue_usage.charge(A, {GPU: 5})
@@ -109,7 +109,7 @@ def test_an_inactive_queue_has_takes_and_gives_nothing() -> None:
         assert [ask(queue, GPU) for ask in (*asked, queue_usage.borrowed, queue_usage.lent)] == [0] * 7
 
 
-def test_a_meter_that_nobody_mentions_is_nothing_to_all() -> None:
+def test_a_meter_without_any_quota_has_no_headroom() -> None:
     queue_usage = standing_of(a_pair())
 
     assert (queue_usage.available(A, MEMORY), queue_usage.potential(A, MEMORY), queue_usage.lent(A, MEMORY)) == (
@@ -173,7 +173,9 @@ WHY = {
 
 
 @pytest.mark.parametrize(("builder", "message", "details"), WHY.values(), ids=WHY)
-def test_a_shortage_says_who_has_the_rest(builder: TreeBuilder, message: str, details: dict[str, object]) -> None:
+def test_a_shortage_of_quota_says_which_queues_use_the_rest(
+    builder: TreeBuilder, message: str, details: dict[str, object]
+) -> None:
     short = standing_of(builder).charge_fits(A, {GPU: 2})
 
     assert short is not None
@@ -182,7 +184,7 @@ def test_a_shortage_says_who_has_the_rest(builder: TreeBuilder, message: str, de
     assert {name: value for name, value in short.details.items() if name not in numbers} == details
 
 
-def test_sixteen_levels_are_asked_and_told_as_one() -> None:
+def test_headroom_and_charges_pass_through_sixteen_levels_of_queues() -> None:
     builder = a_tree().queue("q-1", 1)
     for depth in range(2, 17):
         builder.queue(f"q-{depth}", 1, parent=f"q-{depth - 1}", lends=0 if depth == 9 else None)

@@ -8,7 +8,7 @@ from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.quota import preemption as quota_preemption
 from admission.quota.headroom import QueueUsage
 from admission.quota.preemption import Bounds, NoVictims, Victims
-from admission.quota.preemption_candidates import Candidate, Incoming
+from admission.quota.preemption_rules import Candidate, Incoming
 from tests.unit.quota.trees import GPU, TreeBuilder, a_tree
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -153,13 +153,59 @@ CASES: dict[str, tuple[Scene, int, Preemption, Victims | NoVictims]] = {
         BOTH,
         NOBODY,
     ),
+    "of two that are enough together with a third the one that is preferred": (
+        two_queues(a=13, b=0)
+        .gang("w", "b", 2, priority=-2)
+        .gang("x", "b", 1, age=4)
+        .gang("y", "b", 4, priority=1)
+        .gang("z", "a", 5),
+        8,
+        BOTH,
+        victims("w", "z"),
+    ),
+    "no more go than what is left leaves missing": (
+        two_queues(a=4, b=0).gang("x", "b", 2).gang("y", "b", 1, age=5),
+        2,
+        BOTH,
+        victims("y"),
+    ),
+    "a queue takes back all that is its own though those under it borrow": (
+        Scene(
+            a_tree()
+            .queue("root", 2)
+            .queue("a", 2, parent="root")
+            .queue("a1", 0, parent="a")
+            .queue("b", 0, parent="root")
+        )
+        .gang("w", "a1", 2, priority=99)
+        .gang("x", "b", 2),
+        2,
+        BOTH,
+        victims("x"),
+    ),
+    "but not more than its own": (
+        Scene(
+            a_tree()
+            .queue("root", 3)
+            .queue("a", 2, parent="root")
+            .queue("a1", 0, parent="a")
+            .queue("b", 0, parent="root")
+        )
+        .gang("w", "a1", 2, priority=99)
+        .gang("x", "b", 3),
+        3,
+        BOTH,
+        NOBODY,
+    ),
     "nobody goes for what can never fit": (two_queues().gang("x", "b", 8), 9, BOTH, NOBODY),
     "nobody goes where there is room": (two_queues().gang("x", "a", 2), 2, BOTH, victims()),
 }
 
 
 @pytest.mark.parametrize(("scene", "gpus", "preemption", "answer"), CASES.values(), ids=CASES)
-def test_who_is_evicted(scene: Scene, gpus: int, preemption: Preemption, answer: Victims | NoVictims) -> None:
+def test_preemption_chooses_the_expected_victims(
+    scene: Scene, gpus: int, preemption: Preemption, answer: Victims | NoVictims
+) -> None:
     assert scene.answer(gpus, preemption) == answer
 
 
@@ -182,7 +228,7 @@ def test_a_gang_that_costs_nothing_takes_nothing_back() -> None:
     assert answer == victims("y")
 
 
-def test_a_meter_that_is_not_short_protects_nobody() -> None:
+def test_a_meter_that_is_not_short_protects_no_gang_from_preemption() -> None:
     builder = a_tree().queue("root").queue("a", 4, parent="root").queue("b", 0, parent="root")
     memory = MeterName("memory")
     scene = Scene(builder).gang("x", "b", 4)
@@ -213,7 +259,7 @@ def test_when_the_bound_ends_what_was_found_in_order_is_taken() -> None:
     assert changes == [NoVictims(proved=False), ones, twos, victims("y-0", "y-1")]
 
 
-def test_a_gang_that_only_one_way_to_reclaim_needs_gone_stays_wherever_the_bound_ends() -> None:
+def test_preemption_evicts_no_needless_victim_wherever_the_search_bound_ends() -> None:
     """Were z evicted, x would have to go as well, for a to take back its own alone; but y frees the devices."""
     scene = two_teams().gang("x", "a", 2).gang("y", "c", 2).gang("z", "b", 1, priority=9)
     scene.builder.usage[QueueName("c")][GPU] += 2

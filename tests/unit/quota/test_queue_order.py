@@ -85,13 +85,13 @@ def test_each_grant_changes_the_order_of_the_rest() -> None:
     assert granted(a_tournament(declared, *waiting)) == ["a/0", "b/0", "a/1", "a/2", "b/1", "a/3", "b/2", "b/3"]
 
 
-def test_what_is_not_granted_leaves_its_queue_in_front() -> None:
+def test_a_queue_whose_gang_is_not_granted_stays_in_front() -> None:
     declared = [a_root(gpu=8), a_child("a"), a_child("b")]
 
     assert keys(a_tournament(declared, *GANGS, a=1)) == ["b/1", "b/2", "a/2", "a/1"]
 
 
-def test_what_is_taken_back_counts_no_more() -> None:
+def test_released_usage_no_longer_counts_in_the_queue_order() -> None:
     tournament = a_tournament([a_root(gpu=8), a_child("a"), a_child("b")], *GANGS, a=1, b=2)
 
     assert next(tournament).key == "a/2"
@@ -117,13 +117,13 @@ def test_a_parents_own_gangs_compete_by_rank() -> None:
     assert granted(a_tournament(declared, *waiting)) == ["a/1", "root/1", "b/1"]
 
 
-def test_gangs_of_unknown_and_inactive_queues_are_looked_at_too() -> None:
+def test_gangs_of_unknown_and_inactive_queues_are_ordered_too() -> None:
     declared = [a_queue("a", **FAIR), a_queue("b", parent="nowhere")]
 
     assert keys(a_tournament(declared, a_gang("a/1"), a_gang("b/1"), a_gang("c/1"), a=1)) == ["b/1", "c/1", "a/1"]
 
 
-def test_nobody_waits() -> None:
+def test_the_queue_order_of_no_pending_gangs_is_empty() -> None:
     assert keys(a_tournament([a_root(gpu=8)])) == []
 
 

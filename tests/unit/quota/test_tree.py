@@ -19,7 +19,7 @@ def a_chain(depth: int) -> TreeBuilder:
     return builder
 
 
-def test_queues_without_flaws_are_active_and_know_their_path() -> None:
+def test_queues_without_problems_are_active_and_know_their_path() -> None:
     tree = a_tree().queue("leaf", parent="mid").queue("root").queue("mid", parent="root").tree
 
     assert tree.path(QueueName("leaf")) == ("leaf", "mid", "root")
@@ -28,7 +28,7 @@ def test_queues_without_flaws_are_active_and_know_their_path() -> None:
     assert not tree.active(QueueName("unknown"))
 
 
-def test_a_missing_parent_stops_the_queue_and_those_under_it() -> None:
+def test_a_missing_parent_makes_the_queue_and_its_descendants_inactive() -> None:
     problems = a_tree().queue("a", parent="gone").queue("b", parent="a").queue("c").tree.problems
 
     assert {name: problem.reason for name, problem in problems.items()} == {
@@ -63,7 +63,7 @@ def test_a_tree_may_be_sixteen_deep_and_no_deeper() -> None:
     }
 
 
-def test_a_queue_under_one_that_is_too_deep_is_too_deep_itself() -> None:
+def test_a_queue_below_a_too_deep_queue_is_too_deep() -> None:
     tree = a_chain(MAX_DEPTH + 2).tree
 
     assert tree.problems[QueueName(f"q-{MAX_DEPTH + 2}")].message == (
@@ -73,7 +73,7 @@ def test_a_queue_under_one_that_is_too_deep_is_too_deep_itself() -> None:
     assert tree.children.get(QueueName(f"q-{MAX_DEPTH}"), ()) == ()
 
 
-def test_a_queue_that_is_being_deleted_and_those_below_it_take_nothing_but_keep_their_place() -> None:
+def test_a_deleted_queue_and_its_descendants_are_inactive_and_keep_their_place_in_the_tree() -> None:
     tree = (
         a_tree()
         .queue("root")
@@ -117,7 +117,7 @@ BEARING: dict[str, tuple[TreeBuilder, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("builder", "bearing"), BEARING.values(), ids=BEARING)
-def test_what_an_inactive_queue_uses_counts_against(builder: TreeBuilder, bearing: tuple[str, ...]) -> None:
+def test_the_usage_of_an_inactive_queue_counts_against(builder: TreeBuilder, bearing: tuple[str, ...]) -> None:
     assert builder.tree.bearing(QueueName("q")) == bearing
 
 
@@ -127,7 +127,7 @@ def test_a_parent_stands_before_its_children() -> None:
     assert tree.order == ("c", "b", "a")
 
 
-def test_of_two_queues_with_one_name_the_last_counts() -> None:
+def test_of_two_queues_of_the_same_name_the_last_counts() -> None:
     tree = a_tree().queue("a", 2).queue("b").queue("a", 8, parent="b").tree
 
     assert tree.path(QueueName("a")) == ("a", "b")
@@ -160,5 +160,5 @@ def test_priority_comes_first_then_the_longer_wait_then_the_name() -> None:
     assert [gang.key for gang in queue_order.in_order(GANGS)] == ["team/c", "team/b", "team/a", "team/d"]
 
 
-def test_a_queue_has_one_head() -> None:
+def test_each_queue_has_a_single_head() -> None:
     assert [gang.key for gang in queue_order.heads(GANGS, lambda gang: gang.queue)] == ["team/c", "team/d"]

@@ -10,7 +10,7 @@ def a_snapshot(queue: str = "team-a") -> Snapshot:
     return World().queue(queue, default=True).build()
 
 
-def test_what_did_not_change_is_not_found_out_again() -> None:
+def test_review_caches_are_kept_while_their_inputs_do_not_change() -> None:
     memory, first = ReviewCaches(), a_snapshot()
     later = replace(first, pods={})
 

@@ -1,4 +1,4 @@
-"""Ask the doors about pods, as the webhook does."""
+"""Review pods as the webhook does."""
 
 from typing import Any
 

@@ -32,7 +32,7 @@ def held(herd: Herd) -> str:
     return found.message if found is not None else ""
 
 
-def test_what_is_missing_is_told_with_the_field_that_wants_it() -> None:
+def test_an_incomplete_gang_is_held_with_the_field_that_states_its_size() -> None:
     herd = Herd()
     herd.all(a_jobset(herd, pods=3)[:2])
 
@@ -66,7 +66,7 @@ def test_pods_that_have_failed_are_waited_for() -> None:
     assert held(herd).startswith("1 of 2 pods exist")
 
 
-def test_a_gang_of_which_nobody_knows_the_size_does_not_start_however_many_have_succeeded() -> None:
+def test_a_gang_of_unknown_size_does_not_start_however_many_pods_have_succeeded() -> None:
     herd = Herd()
     for name in ("a", "b"):
         herd.put(a_pod(name, group="lost"), phase="Succeeded" if name == "a" else "Pending")
@@ -74,14 +74,14 @@ def test_a_gang_of_which_nobody_knows_the_size_does_not_start_however_many_have_
     assert "PodGroup lost" in held(herd)
 
 
-def test_a_size_that_no_gang_can_have_is_told() -> None:
+def test_a_gang_of_an_impossible_size_is_held_with_that_reason() -> None:
     herd = Herd()
     herd.all(a_jobset(herd, pods=20_000)[:1])
 
     assert "spec.replicatedJobs of JobSet train makes it 20000 pods, and a gang has at most 10000" in held(herd)
 
 
-def test_a_size_that_is_too_large_by_one_is_told_as_such() -> None:
+def test_a_gang_size_one_above_the_limit_is_reported_as_too_large() -> None:
     herd = Herd()
     job = herd.put(an_object("batch/v1", "Job", "wide", parallelism=10_001, template=TEMPLATE))
     herd.all(standins.job_pods({**job, "spec": {**job["spec"], "parallelism": 1}}))
@@ -104,7 +104,7 @@ def test_pods_of_one_gang_in_two_queues_are_refused() -> None:
     assert refused(herd.gang).startswith("its pods name the queues other, q; give all of them the same label")
 
 
-def test_pods_that_say_different_sizes_in_the_words_of_others_are_refused() -> None:
+def test_pods_with_different_group_sizes_in_annotations_of_other_systems_are_refused() -> None:
     herd = Herd()
     for name, size in (("a", "2"), ("b", "3")):
         herd.put(a_pod(name, labels={KUEUE: "pair"}, **{COUNT: size}))
@@ -147,7 +147,7 @@ def test_a_gang_that_is_named_alone_keeps_its_name() -> None:
     assert refused(group) == ""
 
 
-def test_pods_that_say_the_same_size_in_the_words_of_others_are_not_refused() -> None:
+def test_pods_with_the_same_group_size_in_annotations_of_other_systems_are_not_refused() -> None:
     herd = Herd()
     for name in ("a", "b"):
         herd.put(a_pod(name, labels={KUEUE: "pair"}, **{COUNT: "2"}))
@@ -155,7 +155,7 @@ def test_pods_that_say_the_same_size_in_the_words_of_others_are_not_refused() ->
     assert refused(herd.gang) == ""
 
 
-def test_pods_of_a_group_of_others_that_say_no_size_are_not_refused() -> None:
+def test_pods_of_a_group_of_another_system_without_a_size_are_not_refused() -> None:
     herd = Herd()
     herd.put(a_pod("a", labels={KUEUE: "pair"}))
 

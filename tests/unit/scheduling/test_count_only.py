@@ -55,7 +55,7 @@ CHARGES: dict[str, tuple[list[PodDemand], dict[str, int]]] = {
 
 
 @pytest.mark.parametrize(("demands", "charge"), CHARGES.values(), ids=CHARGES)
-def test_the_charge_of_a_count(demands: list[PodDemand], charge: dict[str, int]) -> None:
+def test_a_counted_gang_has_the_expected_charge(demands: list[PodDemand], charge: dict[str, int]) -> None:
     plan = count_only.plan(demands, ClusterState(), COUNTS)
 
     assert isinstance(plan, Plan)
@@ -78,7 +78,9 @@ UNKNOWN: dict[str, tuple[Any, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("metered", "request_", "why"), UNKNOWN.values(), ids=UNKNOWN)
-def test_what_depends_on_the_very_device_holds_the_gang(metered: Any, request_: dict[str, Any], why: str) -> None:
+def test_a_counted_gang_whose_charge_depends_on_the_device_is_held(
+    metered: Any, request_: dict[str, Any], why: str
+) -> None:
     hold = count_only.plan([demand("p", request_)], ClusterState(), device_meters.compile_meters([metered]))
 
     assert isinstance(hold, Hold)

@@ -76,7 +76,7 @@ def test_gangs_that_ask_for_another_placement_are_not_equivalent() -> None:
     assert key(one) != key(other, mode=PlacementMode.PIN)
 
 
-def test_pods_that_share_one_claim_are_not_those_that_have_one_each() -> None:
+def test_a_gang_that_shares_a_claim_is_not_equivalent_to_a_gang_with_a_claim_per_pod() -> None:
     one, (first, second) = demands(two())
 
     assert key(one) != key((first, replace(second, claims=first.claims)))
@@ -107,7 +107,7 @@ def test_a_gang_whose_claim_is_planned_or_used_is_equivalent_to_none(known: str)
     assert built(pods, changed) is None
 
 
-def test_a_plan_for_one_gang_is_told_in_the_names_of_its_equivalent() -> None:
+def test_a_cached_plan_is_returned_with_the_names_of_the_equivalent_gang() -> None:
     one, other = demands(two())
     first, second = built(one), built(other)
 

@@ -55,11 +55,11 @@ HARMLESS: dict[str, Watch] = {
 
 
 @pytest.mark.parametrize("watch", HARMLESS.values(), ids=HARMLESS)
-def test_a_claim_is_no_breach_if_it(watch: Watch) -> None:
+def test_a_harmless_claim_is_no_fence_breach(watch: Watch) -> None:
     assert not watch.breaches
 
 
-def test_without_a_fence_that_counts_everybody_may_have_everything() -> None:
+def test_without_a_fence_that_counts_no_claim_is_a_breach() -> None:
     watch = protection_conditions.observe(
         protection_conditions.observe(Watch(), seen(a_claim()), ()), seen(given(a_claim())), ()
     )

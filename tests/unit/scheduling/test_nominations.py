@@ -22,7 +22,7 @@ SAID = {
 
 
 @pytest.mark.parametrize(("count", "said"), SAID.items())
-def test_the_hold_of_a_gang_names_those_that_are_evicted_for_it(count: int, said: str) -> None:
+def test_the_hold_of_a_nominated_gang_names_its_victims(count: int, said: str) -> None:
     nomination = Nomination(
         group=cast("Group", None),
         grant=cast("Grant", None),

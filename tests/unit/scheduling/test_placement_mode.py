@@ -62,7 +62,7 @@ CHOSEN: dict[str, tuple[PlacementMode, Holding, Protections, PlacementMode, str,
 
 
 @pytest.mark.parametrize(("wanted", "held", "known", "mode", "reason", "fell_back"), CHOSEN.values(), ids=CHOSEN)
-def test_mode(
+def test_the_placement_mode_follows_queue_and_fence(
     wanted: PlacementMode, held: Holding, known: Protections, mode: PlacementMode, reason: str, *, fell_back: bool
 ) -> None:
     chosen = placement_mode.mode(wanted, [held], known)
@@ -113,7 +113,9 @@ HELD: dict[str, tuple[PlacementMode, Holding, Protections, HoldReason, str]] = {
 
 
 @pytest.mark.parametrize(("wanted", "held", "known", "reason", "message"), HELD.values(), ids=HELD)
-def test_hold(wanted: PlacementMode, held: Holding, known: Protections, reason: HoldReason, message: str) -> None:
+def test_a_gang_is_held_when_its_driver_is_not_fenced(
+    wanted: PlacementMode, held: Holding, known: Protections, reason: HoldReason, message: str
+) -> None:
     hold = placement_mode.mode(wanted, [held], known)
 
     assert isinstance(hold, Hold)
@@ -122,7 +124,7 @@ def test_hold(wanted: PlacementMode, held: Holding, known: Protections, reason: 
     assert hold.details == {"driver": GPU}
 
 
-def test_it_is_worth_looking_for_devices_where_some_may_be_allocated() -> None:
+def test_a_search_for_devices_is_worthwhile_where_some_may_be_allocated() -> None:
     assert placement_mode.may_allocate(AUTO, FENCED)
     assert placement_mode.may_allocate(ALLOCATE, COVERED)
     assert placement_mode.may_allocate(AUTO, SOON)
@@ -130,12 +132,12 @@ def test_it_is_worth_looking_for_devices_where_some_may_be_allocated() -> None:
     assert not placement_mode.may_allocate(PIN, FENCED)
 
 
-def test_a_gang_that_a_user_wrote_says_it_before_the_queue_does() -> None:
+def test_the_placement_of_a_gang_object_written_by_a_user_goes_before_that_of_the_queue() -> None:
     queue = Queue(meta=Meta(name="q"), placement=PIN)
     written = Gang(meta=Meta(name="g"), queue=QueueName("q"), size=1, placement=ALLOCATE)
     made = replace(written, meta=Meta(name="g", labels={names.MANAGED_BY: names.FIELD_MANAGER}))
 
-    assert placement_mode.asked(written, queue) is ALLOCATE
-    assert placement_mode.asked(replace(written, placement=None), queue) is PIN
-    assert placement_mode.asked(made, queue) is PIN
-    assert placement_mode.asked(None, queue) is PIN
+    assert placement_mode.requested(written, queue) is ALLOCATE
+    assert placement_mode.requested(replace(written, placement=None), queue) is PIN
+    assert placement_mode.requested(made, queue) is PIN
+    assert placement_mode.requested(None, queue) is PIN

@@ -12,7 +12,7 @@ from admission.dra.metering.device_meters import Meters
 from admission.dra.state import cluster_state, what_if
 from admission.lifecycle.transitions import ObservedAllocations
 from admission.scheduling.preemption import candidates
-from admission.scheduling.preemption.candidates import Seen
+from admission.scheduling.preemption.candidates import CandidateInputs
 from admission.scheduling.preemption.targets import PreemptionCandidate
 from admission.workloads import gangs
 from tests.builders import CLASS, NOON, a_cluster, pod_of, running, with_pods
@@ -36,15 +36,15 @@ def placed(job: str, device: str, *, also: Iterable[str] = (), queue: str = "q")
     )
 
 
-def two(*placements: Placement, **changes: object) -> tuple[Snapshot, Seen]:
+def two(*placements: Placement, **changes: object) -> tuple[Snapshot, CandidateInputs]:
     snapshot = a_cluster().node("a", gpus=4).queue("q", gpus=8).job("x", queue="q").job("y", queue="q").snapshot()
     pods = [running(pod_of(snapshot, name), "a") for name in ("x-0", "y-0")]
     snapshot = replace(with_pods(snapshot, *pods), **changes)  # type: ignore[arg-type]
     return snapshot, seen(snapshot, placements)
 
 
-def seen(snapshot: Snapshot, placements: Iterable[Placement], leaving: Iterable[str] = ()) -> Seen:
-    return Seen(
+def seen(snapshot: Snapshot, placements: Iterable[Placement], leaving: Iterable[str] = ()) -> CandidateInputs:
+    return CandidateInputs(
         placements={one.gang_uid: one for one in placements},
         observed=ObservedAllocations.from_snapshot(snapshot, Meters()),
         leaving=frozenset(map(Uid, leaving)),
@@ -52,7 +52,9 @@ def seen(snapshot: Snapshot, placements: Iterable[Placement], leaving: Iterable[
     )
 
 
-def of(snapshot: Snapshot, what: Seen) -> tuple[dict[str, PreemptionCandidate], dict[str, PreemptionCandidate]]:
+def of(
+    snapshot: Snapshot, what: CandidateInputs
+) -> tuple[dict[str, PreemptionCandidate], dict[str, PreemptionCandidate]]:
     staying, going = candidates.candidates(gangs.groups(snapshot, what.placements), what)
     return {one.key: one for one in staying}, {one.key: one for one in going}
 
@@ -63,7 +65,7 @@ def test_a_gang_gives_back_its_devices_its_charge_and_its_room() -> None:
     cluster = cluster_state.build(snapshot, placements)
 
     staying, going = of(snapshot, what)
-    after = what_if.without_devices(cluster, [staying["team/x"].belongings])
+    after = what_if.without_gangs(cluster, [staying["team/x"].belongings])
 
     assert (set(staying), going) == ({"team/x", "team/y"}, {})
     assert staying["team/x"].charge == {GPUS: 1}
@@ -72,7 +74,7 @@ def test_a_gang_gives_back_its_devices_its_charge_and_its_room() -> None:
     assert _cpu(cluster.left) == 62_000
     assert _cpu(after.left) == 63_000
     assert set(after.pinned) == {Uid("claim-y-0-gpus")}
-    assert what_if.without_devices(cluster, []) is cluster
+    assert what_if.without_gangs(cluster, []) is cluster
 
 
 def _cpu(left: cluster_state.Left) -> int:
@@ -81,7 +83,7 @@ def _cpu(left: cluster_state.Left) -> int:
     return amounts["cpu"]
 
 
-def test_what_pods_of_another_gang_use_as_well_stays() -> None:
+def test_a_claim_that_another_gang_also_uses_is_not_freed_by_preemption() -> None:
     snapshot, what = two(placed("x", "gpu-0"), placed("y", "gpu-1", also=["claim-x-0-gpus"]))
 
     staying, _ = of(snapshot, what)
@@ -91,7 +93,7 @@ def test_what_pods_of_another_gang_use_as_well_stays() -> None:
     assert staying["team/y"].charge == {GPUS: 1}
 
 
-def test_pods_that_are_being_deleted_go_unless_they_should_have_gone_long_ago() -> None:
+def test_pods_being_deleted_count_as_leaving_unless_their_deletion_has_stalled() -> None:
     placements = placed("x", "gpu-0"), placed("y", "gpu-1")
     snapshot, _ = two()
     dying = [
@@ -111,7 +113,7 @@ def test_pods_that_are_being_deleted_go_unless_they_should_have_gone_long_ago() 
     assert going["team/x"].belongings.room == (), "and each once"
 
 
-def test_who_was_evicted_goes_as_soon_as_it_was_even_where_nobody_sees_it_yet() -> None:
+def test_an_evicted_gang_counts_as_leaving_before_the_view_shows_the_eviction() -> None:
     placements = placed("x", "gpu-0"), replace(placed("y", "gpu-1"), seats={})
     snapshot, _ = two()
 

@@ -23,7 +23,7 @@ def questions(snapshot: Snapshot, **queue: Any) -> list[Hashable]:
     """What the gangs ask for, in the order of their names."""
     found = sorted(gangs.groups(snapshot, {}), key=lambda group: group.key)
     queues = snapshot.queues
-    return [equivalence.what(group, replace(queues[group.queue], **queue), {}, snapshot) for group in found]
+    return [equivalence.content(group, replace(queues[group.queue], **queue), {}, snapshot) for group in found]
 
 
 def two(**job: Any) -> Snapshot:
@@ -36,7 +36,7 @@ def changed(change: Callable[[Pod], Pod]) -> Snapshot:
     return with_pods(snapshot, change(pod_of(snapshot, "y-1")))
 
 
-def test_gangs_that_differ_in_names_alone_ask_for_the_same() -> None:
+def test_gangs_that_differ_in_names_alone_are_the_same_preemption_question() -> None:
     one, other = questions(two())
 
     assert one == other
@@ -56,7 +56,7 @@ def test_gangs_that_differ_in_names_alone_ask_for_the_same() -> None:
     ],
     ids=str,
 )
-def test_gangs_that_were_written_otherwise_do_not(job: dict[str, Any]) -> None:
+def test_gangs_with_different_pods_are_different_preemption_questions(job: dict[str, Any]) -> None:
     one, other = questions(two(**job))
 
     assert one != other
@@ -73,13 +73,13 @@ def test_gangs_that_were_written_otherwise_do_not(job: dict[str, Any]) -> None:
     ],
     ids=["affinity", "tolerations", "node selector", "priority", "extended resources"],
 )
-def test_nor_do_those_of_which_one_pod_is_otherwise(change: Callable[[Pod], Pod]) -> None:
+def test_gangs_that_differ_in_a_single_pod_are_different_preemption_questions(change: Callable[[Pod], Pod]) -> None:
     one, other = questions(changed(change))
 
     assert one != other
 
 
-def test_a_claim_that_pods_name_is_that_very_one() -> None:
+def test_gangs_with_different_named_claims_are_different_preemption_questions() -> None:
     """Two claims that ask for the same may be allocated on different nodes."""
     snapshot = two()
 
@@ -104,7 +104,7 @@ def test_claims_from_templates_of_one_name_may_ask_for_different_things() -> Non
     assert one != other
 
 
-def test_who_shares_a_claim_asks_for_less_than_who_does_not() -> None:
+def test_a_gang_that_shares_a_claim_is_a_different_preemption_question() -> None:
     snapshot = two()
     pods = [
         replace(pod, generated_claims={"gpus": "y-0-gpus"})
@@ -117,19 +117,19 @@ def test_who_shares_a_claim_asks_for_less_than_who_does_not() -> None:
     assert one != other
 
 
-def test_where_devices_are_picked_by_others_another_plan_is_made() -> None:
+def test_gangs_of_different_placement_modes_are_different_preemption_questions() -> None:
     snapshot = two()
 
     assert questions(snapshot, placement=PlacementMode.COUNT) != questions(snapshot, placement=PlacementMode.PIN)
 
 
-def test_how_long_a_queue_lets_gangs_run_tells_whom_they_are_in_the_way_of() -> None:
+def test_gangs_with_different_expected_runtimes_are_different_preemption_questions() -> None:
     snapshot = two()
 
     assert questions(snapshot, default_runtime=timedelta(hours=1)) != questions(snapshot)
 
 
-def test_what_a_gang_asks_for_is_found_out_again_when_its_pods_change_and_forgotten_with_it() -> None:
+def test_the_cached_preemption_question_of_a_gang_changes_with_its_pods_and_ends_with_the_gang() -> None:
     snapshot = two()
     known = PreemptionQuestions()
     groups = {group.key: group for group in gangs.groups(snapshot, {})}

@@ -23,7 +23,7 @@ LONG_AGO = NOON - timedelta(hours=1)
 JUST_NOW = NOON - timedelta(seconds=1)
 A_WHILE_AGO = NOON - timedelta(seconds=20)
 FENCED = Barriers(fence=(CLASS,), rules={CLASS: LONG_AGO}, policy=LONG_AGO)
-COVERED = Barriers(webhooks=Webhooks(since=LONG_AGO, spared=("kube-system",), kept_out=LONG_AGO))
+COVERED = Barriers(webhooks=Webhooks(since=LONG_AGO, exempt=("kube-system",), kept_out=LONG_AGO))
 WILDCARD = {"operator": "Exists"}
 
 
@@ -79,7 +79,7 @@ def a_placement(*, driver: str = CLASS, reserved: timedelta = timedelta(seconds=
     )
 
 
-def test_a_fence_that_has_stood_and_that_nobody_tolerates_protects() -> None:
+def test_a_settled_fence_that_no_claim_tolerates_protects_its_driver() -> None:
     found = judge(FENCED)
 
     assert found.protections.of_driver(CLASS) == Protection(
@@ -227,7 +227,7 @@ def test_a_fence_does_not_go_up_before_pinned_gangs_that_still_look_for_their_de
     assert judge(nothing, has_them, a_placement()).wanted
 
 
-def test_what_cannot_be_read_may_get_past_everything() -> None:
+def test_an_unreadable_claim_may_get_past_every_fence() -> None:
     error = MalformedObjectError("ResourceClaim", "team/odd", (Problem("spec", "is odd"),))
     odd = replace(a_snapshot(), malformed={("ResourceClaim", "team/odd"): error})
     pod = replace(an_open_cluster(), malformed={("Pod", "team/odd"): error})
@@ -352,7 +352,7 @@ def test_under_coverage_muster_waits_while_kube_scheduler_chooses_for_a_pinned_g
     )
 
 
-def test_what_cannot_be_seen_covers_nothing() -> None:
+def test_coverage_that_cannot_be_observed_protects_nothing() -> None:
     barriers = replace(COVERED, trouble="the watch is broken", troubled=LONG_AGO)
 
     found = of(barriers, an_open_cluster())
@@ -372,7 +372,7 @@ UNTIL = {"while": timedelta(microseconds=1), "from": timedelta(0)}
 
 
 @pytest.mark.parametrize("since", [SETTLED + left for left in UNTIL.values()], ids=UNTIL)
-def test_what_is_new_counts_from_the_moment_that_it_has_settled(since: datetime) -> None:
+def test_new_protection_counts_once_it_has_stood_for_the_settling_time(since: datetime) -> None:
     settled = since <= SETTLED
 
     assert (covered(since=since).by is Means.COVERAGE) is settled

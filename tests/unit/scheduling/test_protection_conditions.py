@@ -54,7 +54,7 @@ def test_the_condition_says_whether(known: Protections, status: str, reason: str
     assert message in condition.message
 
 
-def test_queues_that_it_does_not_matter_to_have_no_such_condition() -> None:
+def test_a_queue_that_needs_no_protection_has_no_protection_condition() -> None:
     parent = queues.decode({"metadata": {"name": "q"}, "spec": {}})
 
     assert protection_conditions.condition(a_queue(), protection.NOTHING) is None, "nobody asks for protection"
@@ -62,7 +62,7 @@ def test_queues_that_it_does_not_matter_to_have_no_such_condition() -> None:
     assert protection_conditions.condition(parent, protections(FENCED)) is None
 
 
-def test_a_queue_that_asks_to_allocate_without_protection_is_told() -> None:
+def test_a_queue_of_placement_allocate_without_protection_has_a_false_condition() -> None:
     condition = protection_conditions.condition(a_queue(placement="Allocate"), protection.NOTHING)
 
     assert condition is not None
@@ -70,7 +70,7 @@ def test_a_queue_that_asks_to_allocate_without_protection_is_told() -> None:
     assert "docs/placement.md" in condition.message
 
 
-def test_changes_are_told_once() -> None:
+def test_a_change_of_protection_is_reported_once() -> None:
     held = protection_conditions.holding(protections(FENCED))
     (lost,) = protection_conditions.changes(held, protections(LOST))
     (back,) = protection_conditions.changes(protection_conditions.holding(protections(LOST)), protections(FENCED))
@@ -85,13 +85,13 @@ def test_changes_are_told_once() -> None:
     assert moment.message.endswith("gangs wait for a moment")
 
 
-def test_coverage_is_told_of_all_devices() -> None:
+def test_a_change_of_coverage_is_reported_for_all_devices() -> None:
     (change,) = protection_conditions.changes(frozenset(), protections(rest=COVERED))
 
     assert change.message == "Muster may allocate all devices: no pod is outside"
 
 
-def test_what_the_settings_do_not_ask_for_is_not_said_to_lack() -> None:
+def test_protection_that_the_settings_do_not_ask_for_is_not_reported_missing() -> None:
     assert protection_conditions.holding_by_driver(protection.NOTHING) == {}
     assert protection_conditions.holding_by_driver(protections(FENCED)) == {GPU: True}
     assert protection_conditions.holding_by_driver(protections(LOST, rest=COVERED)) == {

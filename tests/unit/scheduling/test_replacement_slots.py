@@ -29,9 +29,11 @@ CASES = {
 
 
 @pytest.mark.parametrize(("left", "come", "vacant"), CASES.values(), ids=CASES)
-def test_who_is_let_in_takes_a_place(left: tuple[str, ...], come: tuple[str, ...], vacant: tuple[str, ...]) -> None:
-    assert replacement_slots.taken(places(*left), map(a_pod, come)) == places(*vacant)
+def test_an_admitted_pod_takes_a_replacement_slot(
+    left: tuple[str, ...], come: tuple[str, ...], vacant: tuple[str, ...]
+) -> None:
+    assert replacement_slots.without_filled(places(*left), map(a_pod, come)) == places(*vacant)
 
 
-def test_what_is_known_of_a_gang_ends_with_what_it_has_in_the_books() -> None:
+def test_replacement_slots_of_a_gang_end_with_its_placement_in_the_ledger() -> None:
     assert replacement_slots.after({GangUid("g"): places("web-0")}, {}, []) == {}

@@ -1,7 +1,7 @@
 from datetime import UTC, datetime, timedelta
 
 from admission.api.values.names import QueueName
-from admission.dra.state.simulation import Interval
+from admission.dra.state.what_if import Interval
 from admission.scheduling.backfill.reservations import ExpectedEnd
 from admission.scheduling.backfill.running import RunningGangs
 
@@ -13,7 +13,7 @@ def expected_end(gang: str, end: datetime | None) -> ExpectedEnd:
     return ExpectedEnd(interval=Interval(gang=gang), queue=QueueName("q"), charge={}, end=end)
 
 
-def test_of_whom_nobody_knows_the_end_is_told_as_they_come_and_go() -> None:
+def test_gangs_without_an_expected_end_are_listed_as_they_start_and_end() -> None:
     present = RunningGangs(NOON)
     present.expect({"b": expected_end("b", None), "a": expected_end("a", None), "c": expected_end("c", LATER)}, NOON)
     assert present.endless() == ["a", "b"]
@@ -25,7 +25,7 @@ def test_of_whom_nobody_knows_the_end_is_told_as_they_come_and_go() -> None:
     assert present.endless() == ["b", "d"]
 
 
-def test_a_gang_whose_end_becomes_known_is_not_among_them_any_more() -> None:
+def test_a_gang_whose_expected_end_becomes_known_is_no_longer_listed_as_endless() -> None:
     present = RunningGangs(NOON)
     present.expect({"a": expected_end("a", None)}, NOON)
     assert present.endless() == ["a"]
@@ -34,7 +34,7 @@ def test_a_gang_whose_end_becomes_known_is_not_among_them_any_more() -> None:
     assert present.endless() == []
 
 
-def test_who_came_and_is_not_in_the_books_is_not_there_in_the_next_cycle() -> None:
+def test_a_granted_gang_that_was_not_committed_is_not_running_in_the_next_cycle() -> None:
     """A grant that was not committed: nothing else may have changed."""
     present, books = RunningGangs(NOON), {"a": expected_end("a", LATER)}
     present.expect(books, NOON)

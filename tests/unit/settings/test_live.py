@@ -7,7 +7,7 @@ from admission.settings.live import LiveSettings, ReloadOutcome
 from admission.settings.schema import replaced
 
 
-def test_what_is_live_holds_at_once_and_is_told() -> None:
+def test_a_live_setting_takes_effect_at_once_and_is_reported() -> None:
     held, heard = LiveSettings(Settings()), list[str]()
     held.subscribe(lambda now: heard.append(now.log_level))
 
@@ -27,7 +27,7 @@ def test_the_rest_waits_for_a_restart() -> None:
     assert held.now == replaced(Settings(), {"controller.writes": 7})
 
 
-def test_what_is_back_as_it_was_waits_no_more() -> None:
+def test_a_setting_changed_back_no_longer_waits_for_a_restart() -> None:
     held = LiveSettings(Settings())
     held.apply(replaced(Settings(), {"webhook.port": 1}))
 

@@ -31,7 +31,7 @@ def test_without_anything_said_all_are_defaults() -> None:
     assert str(found.origin("webhook.port")) == "default"
 
 
-def test_each_source_goes_before_the_one_above_it(written: Any) -> None:
+def test_options_override_variables_and_variables_override_the_file(written: Any) -> None:
     file = written({"controller": {"steps": 1, "writes": 1, "debounce": 1.0}})
     environment = {"MUSTER_CONTROLLER_STEPS": "2", "MUSTER_CONTROLLER_WRITES": "2"}
 
@@ -47,7 +47,7 @@ def test_each_source_goes_before_the_one_above_it(written: Any) -> None:
     ]
 
 
-def test_a_value_over_several_lines_stands_where_it_begins(written: Any) -> None:
+def test_a_setting_over_several_lines_has_its_first_line_as_origin(written: Any) -> None:
     file = written('log_level = "debug"\n\nfence = [\n  # ours\n  "a.example",\n]\n[lease]\nname = "x"\n')
 
     found = load.read(file)
@@ -90,11 +90,11 @@ KUBELET = {
 }
 
 
-def test_what_kubelet_tells_of_a_service_is_no_setting() -> None:
+def test_service_variables_of_kubelet_are_no_settings() -> None:
     assert load.read(None, KUBELET).settings == Settings()
 
 
-def test_variables_of_others_are_left_alone() -> None:
+def test_environment_variables_of_other_programs_are_ignored() -> None:
     others = {"MUSTER_CACHE": "/cache", "MUSTER_REGENERATE": "1", "PATH": "/bin", "MUSTER_CONFIG": "muster.toml"}
 
     assert load.read(None, others).settings == Settings()
@@ -203,7 +203,7 @@ def test_all_mistakes_are_named_at_once(written: Any) -> None:
     assert all(name in str(caught.value) for name in ("xyz", "log_level", "webhook.prot"))
 
 
-def test_a_password_is_told_to_nobody(written: Any) -> None:
+def test_a_password_is_shown_in_no_error_message(written: Any) -> None:
     with pytest.raises(FixError) as caught:
         load.read(None, {"MUSTER_LEDGER_URLS": "postgresql://muster:hush@db/muster"})
 
@@ -215,7 +215,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         load.read(tmp_path / "muster.toml")
 
 
-def test_a_file_of_yaml_is_told_what_settings_are(tmp_path: Path) -> None:
+def test_a_settings_file_in_yaml_is_refused_with_the_expected_format(tmp_path: Path) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text("ledger:\n  url: x\n")
 

@@ -20,5 +20,5 @@ def test_a_password_in_a_url_is_masked(url: str, seen: str) -> None:
     assert shown(fields()["ledger.url"], url) == seen
 
 
-def test_other_settings_are_shown_as_they_are() -> None:
+def test_settings_without_secrets_are_shown_unmasked() -> None:
     assert shown(fields()["webhook.url"], "https://a:b@c") == "https://a:b@c"

@@ -27,7 +27,7 @@ def test_a_gang_that_the_budget_cannot_pay_for_is_held() -> None:
     assert use_of(outcome).left < 2 * 3600
 
 
-def test_what_a_gang_that_ended_has_not_used_pays_for_the_next() -> None:
+def test_unused_budget_of_an_ended_gang_pays_for_the_next_gang() -> None:
     outcome = simulate(budgeted("3"), node("a", 8), job("first", pods=2), job("second", pods=2), until_empty=True)
 
     assert fates(outcome) == {"first": "Admitted", "second": "Admitted"}

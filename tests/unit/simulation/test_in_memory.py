@@ -46,9 +46,9 @@ async def test_a_month_and_a_quarter_that_begin_together_are_two_budgets() -> No
     quarter = replace(JANUARY, end=datetime(2026, 4, 1, tzinfo=UTC), seconds=7)
     shares: in_memory.Shares = {}
     east, west = (in_memory.Ledger(cluster=name, shares=shares) for name in ("east", "west"))
-    await east.state_shares([JANUARY, quarter], epoch=0, now=JANUARY.start)
+    await east.write_shares([JANUARY, quarter], epoch=0, now=JANUARY.start)
 
-    stated = await west.state_shares(
+    stated = await west.write_shares(
         [replace(JANUARY, seconds=1), replace(quarter, seconds=2)], epoch=0, now=JANUARY.start
     )
 
@@ -59,7 +59,7 @@ async def test_a_share_that_does_not_grow_is_taken_though_all_together_are_over_
     """As after the limit was lowered: what is there stays, and only more of it is refused."""
     share = replace(JANUARY, limit=3)
     ledger = in_memory.Ledger()
-    await ledger.state_shares([share], epoch=0, now=JANUARY.start)
+    await ledger.write_shares([share], epoch=0, now=JANUARY.start)
 
     await ledger.post_all([GRANT], epoch=0, shares=[share])
 
@@ -67,14 +67,14 @@ async def test_a_share_that_does_not_grow_is_taken_though_all_together_are_over_
         await ledger.post_all([GRANT], epoch=0, shares=[replace(share, seconds=5)])
 
 
-async def test_what_is_promised_of_a_period_that_has_not_begun_ends_when_it_is_not_stated_any_more() -> None:
+async def test_a_budget_share_of_a_future_period_ends_when_it_is_no_longer_stated() -> None:
     february = replace(JANUARY, start=JANUARY.end, end=datetime(2026, 3, 1, tzinfo=UTC), seconds=7)
     shares: in_memory.Shares = {}
     east, west = (in_memory.Ledger(cluster=name, shares=shares) for name in ("east", "west"))
-    await east.state_shares([JANUARY, february], epoch=0, now=JANUARY.start)
+    await east.write_shares([JANUARY, february], epoch=0, now=JANUARY.start)
 
-    await east.state_shares([], epoch=0, now=JANUARY.start)
+    await east.write_shares([], epoch=0, now=JANUARY.start)
 
     nothing = [replace(JANUARY, seconds=0), replace(february, seconds=0)]
-    stated = await west.state_shares(nothing, epoch=0, now=JANUARY.start)
+    stated = await west.write_shares(nothing, epoch=0, now=JANUARY.start)
     assert [share.seconds for share in stated] == [4, 0]

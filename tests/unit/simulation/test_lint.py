@@ -219,7 +219,7 @@ FOUND: dict[str, tuple[Sequence[Any], list[tuple[str, str, str]]]] = {
 
 
 @pytest.mark.parametrize(("objects", "wanted"), FOUND.values(), ids=FOUND)
-async def test_lint(objects: Sequence[Any], wanted: list[tuple[str, str, str]]) -> None:
+async def test_lint_reports_the_expected_remarks(objects: Sequence[Any], wanted: list[tuple[str, str, str]]) -> None:
     assert told(await lint.lint(objects)) == wanted
 
 
@@ -229,7 +229,7 @@ async def test_every_remark_names_its_object() -> None:
     assert [remark.index for remark in linted.remarks] == [1, 3]
 
 
-async def test_a_job_that_is_refused_at_the_door_is_told() -> None:
+async def test_a_job_whose_pods_the_webhook_would_refuse_is_a_remark() -> None:
     pod = {"metadata": {"labels": {"muster.dev/queue": "none"}}, "spec": {"containers": []}}
     job = {
         "apiVersion": "batch/v1",
@@ -244,7 +244,7 @@ async def test_a_job_that_is_refused_at_the_door_is_told() -> None:
     assert "UnknownQueue" in remark.message
 
 
-async def test_a_pod_that_is_refused_at_the_door_is_told_and_not_a_job_of_its_name() -> None:
+async def test_a_pod_that_the_webhook_would_refuse_is_a_remark_of_the_pod_and_not_of_its_namesake_job() -> None:
     named = {"name": "train", "namespace": "vision"}
     spec: dict[str, Any] = {"template": {"spec": {"containers": []}}}
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": named, "spec": spec}
@@ -257,7 +257,7 @@ async def test_a_pod_that_is_refused_at_the_door_is_told_and_not_a_job_of_its_na
     assert remark.message.startswith("is refused: UnknownQueue")
 
 
-async def test_what_lets_a_deadline_count_from_the_start_is_recommended() -> None:
+async def test_holding_the_workload_is_recommended_for_a_job_with_a_deadline() -> None:
     (remark,) = (await lint.lint([own("Queue", "q", namespaceSelector={}), deadline_job()])).remarks
 
     assert "have queue q hold workloads as a whole (holdAt: Workload)" in remark.message

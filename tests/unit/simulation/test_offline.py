@@ -142,7 +142,7 @@ def test_until_empty_ends_gangs_in_their_order_and_tries_again() -> None:
     assert of(outcome, "c").verdict is not Verdict.ADMITTED
 
 
-def test_what_can_never_be_is_denied_at_the_door() -> None:
+def test_a_gang_above_the_potential_quota_is_denied() -> None:
     outcome = simulate(teams(quota=4), node("one", 8), job("big", gpus=5), job("small"))
 
     assert fates(outcome) == {"big": DenyReason.NEVER_FITS, "small": "Admitted"}
@@ -160,7 +160,7 @@ def test_a_pod_that_names_an_unknown_queue_is_denied() -> None:
     assert fates(simulate(teams(), lone)) == {"lone": DenyReason.UNKNOWN_QUEUE}
 
 
-def test_pods_outside_queues_are_none_of_its_business() -> None:
+def test_pods_outside_queues_make_no_gang_in_a_simulation() -> None:
     assert simulate(node("one", 1), job("train")).gangs == ()
 
 
@@ -188,7 +188,7 @@ RUNNING = """
     """
 
 
-def test_what_runs_in_the_input_takes_devices_and_quota() -> None:
+def test_running_pods_of_the_input_take_devices_and_quota() -> None:
     outcome = simulate(teams(quota=4), node("one", 4), objects(RUNNING), job("one"), job("two"))
 
     assert fates(outcome) == {"old": "Admitted", "one": "Admitted", "two": HoldReason.QUOTA_EXCEEDED}
@@ -196,7 +196,7 @@ def test_what_runs_in_the_input_takes_devices_and_quota() -> None:
     assert use_of(outcome) == 4
 
 
-def test_what_runs_in_the_input_ends_first() -> None:
+def test_running_gangs_of_the_input_end_first() -> None:
     outcome = simulate(teams(), node("one", 4), objects(RUNNING), job("next", gpus=4), until_empty=True)
 
     assert fates(outcome) == {"old": "Admitted", "next": "Admitted"}
@@ -330,7 +330,7 @@ REFUSED = refused.REFUSED | refused.STRICTER | refused.CEL
 
 
 @pytest.mark.parametrize(("obj", "field"), FLAWS.values(), ids=FLAWS)
-def test_a_flaw_names_the_object_of_the_input_and_its_field(obj: dict[str, Any], field: str) -> None:
+def test_an_input_problem_names_the_object_and_its_field(obj: dict[str, Any], field: str) -> None:
     cluster_state = expand(teams(), [obj])
 
     assert [(index, problem.field) for index, error in cluster_state.problems for problem in error.problems] == [
@@ -338,7 +338,7 @@ def test_a_flaw_names_the_object_of_the_input_and_its_field(obj: dict[str, Any],
     ]
 
 
-def test_what_the_api_server_would_refuse_is_no_input() -> None:
+def test_input_that_the_api_server_would_refuse_is_refused() -> None:
     """Which object is refused for which field, `tests/unit/api/test_validation` has one by one."""
     expected = {name: [(3, case.field)] for name, case in REFUSED.items()}
 
@@ -354,7 +354,7 @@ def test_what_the_api_server_would_refuse_is_no_input() -> None:
     assert {name: fields for name, fields in found.items() if fields != expected[name]} == {}
 
 
-def test_what_the_api_server_would_take_is() -> None:
+def test_input_that_the_api_server_would_accept_is_accepted() -> None:
     found = {name: expand(teams(), [obj]).problems for name, obj in refused.GOOD.items()}
 
     assert {name: problems for name, problems in found.items() if problems} == {}
@@ -381,7 +381,7 @@ def test_a_taint_rule_keeps_gangs_off_devices() -> None:
 @pytest.mark.parametrize(
     ("release", "fate"), [(Release.V1_36, HoldReason.NO_FEASIBLE_PLACEMENT), (Release.V1_37, "Admitted")]
 )
-def test_the_profile_decides(release: Release, fate: str) -> None:
+def test_a_taint_rule_without_a_selector_is_decided_by_the_profile(release: Release, fate: str) -> None:
     """A rule without a selector matches every device in 1.36, and none in 1.37."""
     cluster_state = expand(teams(), node("one", 1), job("a"), [refused.rule()], profile=compatibility.profile(release))
 
@@ -394,7 +394,7 @@ def test_kinds_that_are_not_simulated_are_noted() -> None:
     assert expand(service).notes == ("Service a/web (v1) is left out: it is not simulated",)
 
 
-def test_an_object_that_stands_twice_is_noted_and_the_last_one_counts() -> None:
+def test_a_repeated_input_object_is_noted_and_the_last_counts() -> None:
     cluster_state = expand(teams(quota=1), teams(quota=2))
 
     assert cluster_state.notes[0] == "Queue team stands more than once; the last one counts"
@@ -436,7 +436,7 @@ def plugged_job(name: str, count: int) -> Objects:
         """)
 
 
-def test_what_device_plugins_serve_draws_on_the_quota_of_devices() -> None:
+def test_device_plugin_resources_draw_on_the_quota_of_devices() -> None:
     cluster_state = (
         teams(quota=5),
         node("one", 4),
@@ -462,7 +462,7 @@ def test_what_device_plugins_serve_draws_on_the_quota_of_devices() -> None:
     assert use_of(outcome) == 5
 
 
-def test_what_device_plugins_serve_is_given_back_at_its_end() -> None:
+def test_device_plugin_resources_are_released_at_the_end_of_their_gang() -> None:
     outcome = simulate(teams(quota=2), objects(PLUGIN), plugged_job("next", 2), until_empty=True)
 
     assert fates(outcome) == {"old": "Admitted", "next": "Admitted"}

@@ -30,7 +30,7 @@ def test_templates_get_their_defaults() -> None:
     assert fates(simulate(*found, policy(defaults=[ALIAS]))) == {"train": "Admitted"}
 
 
-def test_what_exists_already_gets_nothing() -> None:
+def test_an_existing_workload_of_the_input_gets_no_defaults() -> None:
     found = called(job("train"), "h100")
     found[0]["metadata"]["uid"] = "u-1"
 
@@ -56,7 +56,7 @@ def test_v1beta1_is_read_and_gets_its_defaults() -> None:
         assert (asked.device_class, asked.count) == ("gpu", 3)
 
 
-def test_a_condition_that_fails_is_told() -> None:
+def test_a_default_condition_that_fails_is_reported() -> None:
     cluster_state = expand(job("train"), policy(defaults=[{"when": "claim.metadata.labels['x'] == 'y'", "count": 1}]))
 
     (effect,) = cluster_state.effects
@@ -64,7 +64,7 @@ def test_a_condition_that_fails_is_told() -> None:
     assert effect.message.startswith("ClaimPolicy p: request gpu gets nothing from spec.defaults[0]")
 
 
-def test_what_policies_give_deny_warn_of_and_note_is_told() -> None:
+def test_defaults_denials_warnings_and_audit_notes_of_policies_are_reported() -> None:
     rule = {"cel": "request.exactly.count <= 1", "message": "one is enough"}
     rules = [rule, {**rule, "action": "Warn"}, {**rule, "action": "Audit"}, {"cel": "user.username == 'x'", **_NO}]
 
@@ -83,7 +83,7 @@ def test_what_policies_give_deny_warn_of_and_note_is_told() -> None:
     ]
 
 
-def test_what_a_rule_notes_of_a_pod_is_told() -> None:
+def test_an_audit_note_about_a_pod_is_reported() -> None:
     rule = {"cel": "pod.metadata.name == 'x'", "message": "another name", "action": "Audit"}
 
     cluster_state = expand(job("train"), policy(rules=[rule]))
@@ -95,7 +95,7 @@ def test_what_a_rule_notes_of_a_pod_is_told() -> None:
 _NO = {"message": "nobody knows who asks"}
 
 
-def test_rules_deny_gangs() -> None:
+def test_a_claim_rule_that_is_broken_denies_the_gang() -> None:
     rule = {"cel": "request.exactly.count <= 1", "message": "one is enough"}
     found = (teams(), node("a", 2), job("train", gpus=2))
 
@@ -145,7 +145,7 @@ def test_extended_resources_are_converted() -> None:
     assert fates(not_ever) != {"train": "Admitted"}
 
 
-def test_what_pods_are_given_that_are_in_no_queue_is_told() -> None:
+def test_defaults_for_pods_outside_queues_are_reported() -> None:
     resources: Json = {"limits": {"nvidia.com/gpu": 2}}
     entry = {"extendedResource": "nvidia.com/gpu", "deviceClassName": "gpu"}
     _, *others = teams()

@@ -18,7 +18,7 @@ def urgent(name: str, *, gpus: int) -> Objects:
     return [template, made]
 
 
-def test_who_is_evicted_is_shown_as_held_and_who_gets_the_devices_as_admitted() -> None:
+def test_a_preempted_gang_is_shown_as_held_and_the_preemptor_as_admitted() -> None:
     queue = preempting(teams(), withinQueue="LowerPriority")
 
     outcome = simulate(queue, node("one", 4), objects(RUNNING), urgent("now", gpus=2))
@@ -31,7 +31,7 @@ def test_who_is_evicted_is_shown_as_held_and_who_gets_the_devices_as_admitted() 
     assert use_of(outcome) == 2
 
 
-def test_without_preemption_it_waits() -> None:
+def test_a_gang_of_higher_priority_waits_where_its_queue_does_not_preempt() -> None:
     outcome = simulate(teams(), node("one", 4), objects(RUNNING), urgent("now", gpus=2))
 
     assert fates(outcome) == {"now": "DevicesBusy", "old": "Admitted"}

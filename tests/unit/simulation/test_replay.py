@@ -10,12 +10,12 @@ from admission.api import traces
 from admission.api.traces import Arrival, Row
 from admission.api.values.reasons import DenyReason, HoldReason
 from admission.simulation.replay import cluster, figures as replay_figures, player
-from admission.simulation.replay.cluster import Cluster
-from admission.simulation.replay.player import Play, Policy
+from admission.simulation.replay.cluster import ReplayCluster
+from admission.simulation.replay.player import Policy, ReplayResult
 from tests.unit.simulation.test_offline import Objects, expand, job, node, objects, teams
 
 
-def town(*parts: Objects) -> Cluster:
+def town(*parts: Objects) -> ReplayCluster:
     cluster_state = expand(*parts)
     assert cluster_state.problems == ()
     return cluster.build_cluster(cluster_state, steps=5_000)
@@ -32,15 +32,15 @@ def row(name: str, arrival: float, runtime: float, *, gpus: int = 1, **more: Any
     return {"name": name, "queue": "team", "arrival": arrival, "runtime": runtime, "claims": claims, **more}
 
 
-def play(place: Cluster, *rows: dict[str, Any], policy: Policy = Policy.MUSTER) -> Play:
-    return player.play(place, trace(rows), policy)
+def play(place: ReplayCluster, *rows: dict[str, Any], policy: Policy = Policy.MUSTER) -> ReplayResult:
+    return player.replay(place, trace(rows), policy)
 
 
-def starts(found: Play) -> dict[str, float | None]:
+def starts(found: ReplayResult) -> dict[str, float | None]:
     return {job.arrival.name: None if job.start is None else job.start.total_seconds() for job in found.jobs}
 
 
-def why(found: Play, name: str) -> tuple[str, str]:
+def why(found: ReplayResult, name: str) -> tuple[str, str]:
     (reason,) = (job.why for job in found.jobs if job.arrival.name == name)
     assert reason is not None
     return reason.reason, reason.message
@@ -68,8 +68,8 @@ def test_jobs_start_when_they_arrive_or_when_what_they_need_is_free() -> None:
     found = play(place, row("a", 0, 10), row("b", 1, 10), row("c", 2, 10), row("d", 3, 5))
 
     assert starts(found) == {"a": 0, "b": 1, "c": 10, "d": 11}
-    assert [moment.waiting for moment in found.moments] == [0, 0, 1, 2, 1, 0, 0, 0]
-    assert [moment.used["gpu.example.com"] for moment in found.moments] == [1, 2, 2, 2, 2, 2, 1, 0]
+    assert [moment.waiting for moment in found.samples] == [0, 0, 1, 2, 1, 0, 0, 0]
+    assert [moment.used["gpu.example.com"] for moment in found.samples] == [1, 2, 2, 2, 2, 2, 1, 0]
 
 
 def test_a_gang_starts_with_all_of_its_pods_or_not_at_all() -> None:
@@ -80,7 +80,7 @@ def test_a_gang_starts_with_all_of_its_pods_or_not_at_all() -> None:
     assert starts(found) == {"a": 0, "gang": 10}
 
 
-def test_small_jobs_pass_one_that_waits_but_not_in_a_strict_queue() -> None:
+def test_a_small_job_passes_a_waiting_job_but_not_in_a_strict_queue() -> None:
     rows = row("a", 0, 10), row("large", 1, 10, gpus=2), row("small", 2, 3)
 
     assert starts(play(town(teams(), node("one", 2)), *rows)) == {"a": 0, "large": 10, "small": 2}
@@ -102,7 +102,7 @@ def test_a_quota_is_used_from_start_to_end_and_given_back(policy: Policy) -> Non
     assert starts(play(place, row("a", 0, 10), row("b", 1, 10), policy=policy)) == {"a": 0, "b": 10}
 
 
-def test_of_queues_that_share_fairly_the_one_that_uses_less_is_next() -> None:
+def test_under_fair_sharing_the_queue_that_uses_less_is_next() -> None:
     shared = {"fairSharing": {"weight": 1}}
     place = town(teams(0), queue("x", 1, parent="team", **shared), queue("y", 1, parent="team", **shared), node("n", 2))
     rows = [row("x0", 0, 10, queue="x"), *(row(f"x{at}", 0, 30, queue="x") for at in (1, 2))]
@@ -113,7 +113,7 @@ def test_of_queues_that_share_fairly_the_one_that_uses_less_is_next() -> None:
 
 
 @pytest.mark.parametrize(("shared", "start"), [({"fairSharing": {"weight": 1}}, 30), ({}, 10)])
-def test_what_was_reserved_goes_to_who_uses_less_where_queues_share_fairly(shared: dict[str, Any], start: int) -> None:
+def test_under_fair_sharing_reserved_devices_go_to_the_queue_that_uses_less(shared: dict[str, Any], start: int) -> None:
     queues = (queue(name, 4, parent="team", **shared) for name in ("x", "y"))
     place = town(teams(0), *queues, node("n", 4))
     rows = [row("long", 0, 1000, gpus=2, queue="x"), row("large", 1, 10, gpus=2, queue="x")]
@@ -122,7 +122,7 @@ def test_what_was_reserved_goes_to_who_uses_less_where_queues_share_fairly(share
     assert starts(play(place, *rows, *small))["large"] == start
 
 
-def test_what_runs_in_the_input_has_its_devices_to_the_end() -> None:
+def test_running_gangs_of_the_input_keep_their_devices_to_the_end_of_a_replay() -> None:
     template, made = job("runs")
     spec = {**made["spec"]["template"]["spec"], "nodeName": "one"}
     labels = {"muster.dev/queue": "team"}
@@ -148,7 +148,7 @@ def test_what_runs_in_the_input_has_its_devices_to_the_end() -> None:
     assert why(found, "large")[0] == HoldReason.DEVICES_BUSY
 
 
-def test_what_waits_in_the_input_takes_no_part_and_is_named() -> None:
+def test_pending_gangs_of_the_input_take_no_part_in_a_replay_and_are_named() -> None:
     place = town(teams(), node("one", 1), job("waits"))
 
     assert place.left_out == ("default/waits",)
@@ -185,7 +185,7 @@ def test_a_class_that_no_meter_counts_is_denied_and_keeps_nobody_waiting() -> No
         assert why(found, "no")[0] == DenyReason.UNMETERED_CLASS
 
 
-def test_who_runs_longer_than_it_said_delays_the_first_one_and_may_be_passed_again() -> None:
+def test_a_job_that_runs_longer_than_declared_delays_the_head_which_may_be_passed_again() -> None:
     """`large` is promised the end that `a` declares; at that time it is reckoned anew, and `short` fits before that."""
     rows = row("a", 0, 100, gpus=2, declared=10), row("large", 1, 10, gpus=4), row("short", 2, 30)
 
@@ -196,7 +196,7 @@ def test_who_runs_longer_than_it_said_delays_the_first_one_and_may_be_passed_aga
     assert (nominations.overran, nominations.nominated, nominations.late, nominations.longest) == (1, 1, 1, 90.0)
 
 
-def test_who_runs_shorter_than_it_said_brings_the_first_one_forward() -> None:
+def test_a_job_that_runs_shorter_than_declared_keeps_the_head_from_being_late() -> None:
     rows = row("a", 0, 20, gpus=2, declared=50), row("b", 0, 30, declared=30), row("large", 1, 10, gpus=4)
 
     found = play(town(teams(), node("one", 4)), *rows, row("long", 2, 48), row("later", 21, 8))
@@ -213,7 +213,7 @@ SOONER = {
 
 
 @pytest.mark.parametrize(("a", "b", "long", "short"), SOONER.values(), ids=SOONER)
-def test_who_ends_sooner_than_was_reckoned_with_brings_the_first_one_forward(
+def test_a_job_that_ends_earlier_than_expected_brings_the_head_forward(
     a: tuple[int, int], b: int, long: int, short: tuple[int, int]
 ) -> None:
     """`long` has something reserved for `large` at once; nobody ends again before `short` asks for what is free."""
@@ -224,7 +224,7 @@ def test_who_ends_sooner_than_was_reckoned_with_brings_the_first_one_forward(
     assert (found["large"], found["short"]) == (b, b + 10)
 
 
-def test_who_runs_longer_than_its_queue_allows_is_late_as_well() -> None:
+def test_a_job_that_runs_longer_than_its_queue_allows_is_late() -> None:
     first, *rest = teams()
     bounded = [{**first, "spec": {**first["spec"], "maxRuntime": "10s"}}, *rest]
     rows = row("a", 0, 100), row("b", 0, 100), row("large", 1, 10, gpus=3), row("short", 2, 60)
@@ -232,7 +232,7 @@ def test_who_runs_longer_than_its_queue_allows_is_late_as_well() -> None:
     assert starts(play(town(bounded, node("one", 3)), *rows)) == {"a": 0, "b": 0, "large": 100, "short": 10}
 
 
-def test_nothing_is_reserved_behind_one_that_can_never_start_in_a_strict_queue() -> None:
+def test_nothing_is_reserved_behind_an_infeasible_head_of_a_strict_queue() -> None:
     strictly = {"queueingStrategy": "StrictFIFO", "preemption": {"withinQueue": "LowerPriority"}}
     place = town(teams(0), queue("x", 1, **strictly), queue("y", 4), node("one", 1))
     never = row("never", 2, 10, gpus=5, queue="x", priority=5)
@@ -244,7 +244,7 @@ def test_nothing_is_reserved_behind_one_that_can_never_start_in_a_strict_queue()
     assert starts(found) == {"a": 0, "b": None, "never": None, "c": 50}
 
 
-def test_who_passes_the_first_one_and_then_runs_too_long_has_its_time_reckoned_anew() -> None:
+def test_the_end_of_a_backfilled_job_that_overruns_is_estimated_again() -> None:
     """`late` has what was reserved for `large`, so `endless` must leave it what has become free instead."""
     place = town(teams(), node("one", 2), node("three", 2), node("two", 1))
     known = row("a", 0, 6, gpus=2, declared=8), row("b", 0, 8), row("c", 0, 7, gpus=2, declared="none")
@@ -255,7 +255,7 @@ def test_who_passes_the_first_one_and_then_runs_too_long_has_its_time_reckoned_a
     assert starts(found) == {"a": 0, "b": 0, "c": 0, "large": 8, "endless": 12, "late": 6}
 
 
-def test_who_says_nothing_of_its_runtime_is_taken_to_run_for_ever_unless_its_queue_says_something() -> None:
+def test_a_job_without_a_declared_runtime_is_endless_unless_its_queue_has_a_default() -> None:
     first, *rest = teams()
     rows = row("a", 0, 10, gpus=2), row("large", 1, 10, gpus=4), row("short", 2, 5, declared="none")
     defaulted = [{**first, "spec": {**first["spec"], "defaultRuntime": "8s"}}, *rest]
@@ -276,7 +276,7 @@ def test_a_queue_that_counts_holds_quota_for_devices_that_are_not_there() -> Non
     assert starts(counted)["c"] == 30
 
 
-def test_a_queue_that_counts_lets_nobody_pass_the_first_one() -> None:
+def test_a_counting_fifo_queue_lets_no_job_pass_the_head() -> None:
     place = town(teams(quota=2), node("one", 4))
     rows = row("a", 0, 10), row("large", 1, 10, gpus=2), row("small", 2, 3)
 
@@ -288,19 +288,19 @@ def test_the_same_trace_has_the_same_outcome() -> None:
     place = town(teams(), node("one", 4), node("two", 4))
     jobs = trace(row(f"j{at}", at % 7, 1 + at % 5, gpus=1 + at % 3, pods=1 + at % 2) for at in range(60))
 
-    assert player.play(place, jobs, Policy.MUSTER) == player.play(place, jobs[::-1], Policy.MUSTER)
+    assert player.replay(place, jobs, Policy.MUSTER) == player.replay(place, jobs[::-1], Policy.MUSTER)
 
 
 # What it comes to.
 
 
-def test_figures_of_a_play() -> None:
+def test_a_replay_has_the_expected_figures() -> None:
     place = town(teams(), node("one", 2))
     found = play(place, row("a", 0, 40, gpus=2), row("b", 10, 40), row("c", 30, 10), row("d", 100, 1))
 
     figures = replay_figures.figures(found)
 
-    whole = figures.whole
+    whole = figures.total
     assert (whole.jobs, whole.started) == (4, 4)
     assert (whole.wait.mean, whole.wait.p50, whole.wait.p95, whole.wait.longest) == (10.0, 0.0, 30.0, 30.0)
     assert whole.slowdown == pytest.approx((1 + 70 / 40 + 20 / 10 + 1) / 4)
@@ -311,7 +311,7 @@ def test_figures_of_a_play() -> None:
     assert whole.served == 1.0
 
 
-def test_fairness_is_by_what_queues_had_of_what_they_asked_for() -> None:
+def test_fairness_is_computed_from_the_served_share_of_each_queue() -> None:
     place = town(teams(0), queue("x", 2), queue("y", 1), node("one", 3))
     rows = [row(f"{name}{at}", 0, 10, queue=name) for name in "xy" for at in range(2)]
 
@@ -358,7 +358,7 @@ def test_a_device_that_several_share_is_in_use_once() -> None:
     found = play(place, row("a", 0, 10, claims=share), row("b", 5, 10, claims=share), row("c", 20, 1, claims=share))
 
     assert starts(found) == {"a": 0, "b": 5, "c": 20}
-    assert [moment.used["gpu.example.com"] for moment in found.moments] == [1, 1, 1, 0, 1, 0]
+    assert [moment.used["gpu.example.com"] for moment in found.samples] == [1, 1, 1, 0, 1, 0]
     assert replay_figures.figures(found).utilisation == {"gpu.example.com": pytest.approx(15 / 40)}
 
 
@@ -375,7 +375,7 @@ def test_percentiles_are_values_of_some_job() -> None:
     assert replay_figures.nearest_rank([7.0], 1) == 7.0
 
 
-def test_what_the_cluster_lacks_is_told_with_the_line() -> None:
+def test_a_trace_job_that_needs_what_the_cluster_lacks_is_reported_with_its_line() -> None:
     place = town(
         teams(),
         objects("""
@@ -391,7 +391,7 @@ def test_what_the_cluster_lacks_is_told_with_the_line() -> None:
         row("f", 0, 1, claims=[{"class": "gpu", "selectors": ["device.("]}]),
     )
 
-    found = [f"{line}: {problem}" for line, problem in cluster.shortages(place, trace(rows))]
+    found = [f"{line}: {problem}" for line, problem in cluster.name_problems(place, trace(rows))]
 
     assert found[0].startswith("2: queue: there is no Queue other")
     assert found[1].startswith("4: queue: nobody enters queue above directly")

@@ -19,7 +19,7 @@ def test_a_job_of_higher_priority_starts_at_once_and_its_victim_starts_over() ->
 
     assert starts(found) == {"low": 15, "high": 10}
     assert [job.wait for job in found.jobs] == [timedelta(seconds=15), timedelta()]
-    assert [(moment.used["gpu.example.com"], moment.waiting) for moment in found.moments] == [
+    assert [(moment.used["gpu.example.com"], moment.waiting) for moment in found.samples] == [
         (2, 0),
         (1, 1),
         (2, 0),
@@ -27,7 +27,7 @@ def test_a_job_of_higher_priority_starts_at_once_and_its_victim_starts_over() ->
     ]
 
 
-def test_without_preemption_it_waits() -> None:
+def test_a_job_of_higher_priority_waits_where_its_queue_does_not_preempt() -> None:
     place = town(teams(), node("one", 2))
 
     assert starts(play(place, row("low", 0, 100, gpus=2), row("high", 10, 5, gpus=1, priority=5))) == {
@@ -54,7 +54,7 @@ def test_a_queue_takes_back_what_another_has_borrowed() -> None:
     assert starts(play(place, *rows)) == {"own": 0, "loan": 60, "mine": 10}
 
 
-def test_others_are_evicted_for_a_shorter_one_behind_one_that_would_delay_a_head() -> None:
+def test_a_shorter_job_preempts_though_a_longer_job_that_would_delay_the_head_may_not() -> None:
     """As the controller does: what `long` asks for is not the same, as it would end after `head` is to start."""
     place = town(queue("x", 8), *[preempting(queue("y", 8), withinQueue="LowerPriority")], teams(), node("one", 8))
     running = [row(f"low-{at}", 0, 100, gpus=4, queue="y") for at in range(2)]
@@ -78,5 +78,5 @@ def test_the_same_trace_has_the_same_outcome() -> None:
 
     assert starts(first) == starts(second)
     assert all(start is not None for start in starts(first).values())
-    assert first.moments == second.moments
-    assert max(moment.used["gpu.example.com"] for moment in first.moments) <= 4
+    assert first.samples == second.samples
+    assert max(moment.used["gpu.example.com"] for moment in first.samples) <= 4

@@ -61,14 +61,14 @@ def test_a_gang_that_no_rack_takes_is_held_or_spread_as_it_asks() -> None:
     )
 
 
-def test_a_label_that_cannot_be_one_is_denied_as_at_the_door() -> None:
+def test_a_topology_that_is_no_label_key_is_denied() -> None:
     gang = of(simulate(teams(), HARDWARE, together("train", pods=2, label="one rack")), "train")
 
     assert gang.reason == DenyReason.MALFORMED_REQUEST
     assert "'one rack' is not a label's key" in gang.message
 
 
-def test_what_the_author_of_a_gang_wrote_is_there_in_every_cycle() -> None:
+def test_a_gang_object_of_the_input_is_kept_in_every_simulated_cycle() -> None:
     spec = {"queue": "team", "size": 2, "topology": {"required": RACK}}
     written = {
         "apiVersion": "muster.dev/v1alpha1",

@@ -70,7 +70,7 @@ def test_a_training_job_waits_whole_where_all_of_its_replicas_do_not_fit() -> No
     assert fates(outcome) == {"train": "NoFeasiblePlacement", "small": "Admitted"}
 
 
-def test_what_the_input_shows_of_a_jobset_is_all_that_is_simulated_of_it() -> None:
+def test_only_the_jobs_of_a_jobset_in_the_input_are_simulated() -> None:
     whole = jobset(uid="u-1")
     (made,) = [one for one in job("train-driver-0") if one["kind"] == "Job"]
 
@@ -106,7 +106,7 @@ def test_of_a_jobset_in_order_the_first_pods_are_simulated_and_a_note_says_so() 
     )
 
 
-def test_a_template_that_cannot_be_read_is_a_flaw_of_its_object() -> None:
+def test_an_unreadable_pod_template_is_a_problem_of_its_object() -> None:
     whole = jobset()
     whole[0]["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]["resourceClaims"] = 7
 
@@ -118,7 +118,7 @@ def test_a_template_that_cannot_be_read_is_a_flaw_of_its_object() -> None:
     ]
 
 
-def test_more_pods_than_a_gang_may_have_are_a_flaw() -> None:
+def test_a_workload_with_more_pods_than_a_gang_may_have_is_a_problem() -> None:
     whole = jobset()
     whole[0]["spec"]["replicatedJobs"][1]["replicas"] = 20_000
 
@@ -127,7 +127,7 @@ def test_more_pods_than_a_gang_may_have_are_a_flaw() -> None:
     assert error.problems[0].field == "spec.replicatedJobs"
 
 
-def test_a_template_that_the_door_refuses_denies_the_jobset() -> None:
+def test_a_jobset_with_a_template_that_the_webhook_refuses_is_denied() -> None:
     whole = jobset()
     whole[0]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["metadata"] = {
         "labels": {names.QUEUE: "nowhere"}
@@ -144,7 +144,7 @@ def test_other_kinds_make_no_pods_and_a_note_says_so() -> None:
     assert note == "RayCluster default/ray makes no pods here; those that the input shows are simulated"
 
 
-def test_the_pods_of_a_ray_job_are_one_gang_but_for_what_it_submits_with() -> None:
+def test_the_pods_of_a_ray_job_but_its_submitter_are_one_gang() -> None:
     cluster = {
         "headGroupSpec": {"template": template()},
         "workerGroupSpecs": [{"groupName": "w", "replicas": 2, "template": template()}],

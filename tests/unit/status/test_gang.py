@@ -11,21 +11,27 @@ from admission.accounting.books import Account, Book
 from admission.api.kubernetes.meta import EPOCH, Condition, ConditionStatus, Meta, Owner
 from admission.api.muster import meters
 from admission.api.muster.gangs import Evicted, Gang, Phase
-from admission.api.muster.ledger_entries import Bucket
+from admission.api.muster.ledger_entries import Bucket, Placement, Seat
+from admission.api.muster.queues import PlacementMode
 from admission.api.muster.status_reports import MeterUse
 from admission.api.values import names
-from admission.api.values.names import MeterName, QueueName, Uid
+from admission.api.values.names import MeterName, NodeName, QueueName, Uid
 from admission.api.values.reasons import EvictionReason, Hold, HoldReason
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters, meter_health
+from admission.dra.requests.gang_request import Plan
 from admission.errors import MalformedObjectError, Problem
 from admission.quota.tree import Tree
 from admission.quota.usage_matrix import Column
+from admission.scheduling.backfill.reservations import Estimate
+from admission.scheduling.checks.chain import Decision, Grant
+from admission.scheduling.placement.mode import Chosen
 from admission.status import gang, queue
 from admission.status.gang import StatusInputs
 from admission.status.queue import Tally
-from admission.workloads import gang_key
-from tests.builders import CLASS, ClusterBuilder, a_cluster
+from admission.workloads import gang_key, gangs
+from admission.workloads.gangs import Group
+from tests.builders import CLASS, NOON, ClusterBuilder, a_cluster, let_in, running
 
 GPUS = MeterName("gpus")
 
@@ -127,7 +133,7 @@ READY = {
 
 
 @pytest.mark.parametrize(("price", "status", "reason", "says"), READY.values(), ids=READY)
-def test_a_meter_says_whether_it_counts(
+def test_the_ready_condition_of_a_meter_says_whether_the_meter_counts(
     price: str, status: ConditionStatus, reason: str, says: tuple[str, ...]
 ) -> None:
     condition = ready(price)
@@ -143,7 +149,7 @@ def test_a_meter_that_cannot_be_read_says_so() -> None:
     assert condition.message == "Meter price: spec.sources[0]: needs exactly one of claims, count"
 
 
-def test_the_object_of_a_gang_that_was_taken_back_stays_though_others_of_its_workload_have_pods() -> None:
+def test_the_gang_object_of_an_evicted_gang_stays_though_other_gangs_of_its_workload_have_pods() -> None:
     """The first wave of a workload is called as the whole; its pods are made anew while the launcher's wait."""
     workload = Owner(api_version="kubeflow.org/v2beta1", kind="MPIJob", name="mpi", uid=Uid("u"), controller=True)
     name = gang_key.unique_name("mpi", gang_key.gang_uid("u"))
@@ -158,7 +164,7 @@ def test_the_object_of_a_gang_that_was_taken_back_stays_though_others_of_its_wor
 NEXT_TRY = EPOCH + timedelta(days=2)
 
 
-def test_the_object_of_a_gang_goes_with_its_workload_or_when_another_one_is_in_its_stead() -> None:
+def test_a_gang_object_is_removed_with_its_workload_or_when_a_successor_replaces_the_gang() -> None:
     workload = Owner(api_version="jobset.x-k8s.io/v1alpha2", kind="JobSet", name="js", uid=Uid("u"), controller=True)
     known = {names.MANAGED_BY: names.FIELD_MANAGER}
     meta = Meta(name="js-abcde", namespace="team", labels=known, annotations={names.LINE: "u/js"})
@@ -177,7 +183,7 @@ def test_the_object_of_a_gang_goes_with_its_workload_or_when_another_one_is_in_i
     assert until(replace(ran, meta=replace(meta, labels={})), "u/js") is None
 
 
-def test_the_object_of_a_gang_that_names_itself_and_was_taken_back_stays_for_its_pods_for_a_while() -> None:
+def test_the_gang_object_of_an_evicted_named_gang_stays_for_a_while() -> None:
     meta = Meta(name="own", namespace="team", labels={names.MANAGED_BY: names.FIELD_MANAGER})
     at = EPOCH + timedelta(days=1)
     evicted = Evicted(reason=EvictionReason.PREEMPTED, message="", at=at)
@@ -225,7 +231,93 @@ def test_where_devices_lack_the_first_hardware_that_cannot_be_read_is_named(
 ) -> None:
     snapshot = replace(a_cluster().snapshot(), malformed={(kind, "a"): UNREADABLE for kind in kinds})
 
-    reported = gang.as_reported(hold, snapshot)
+    reported = gang.with_malformed_hardware(hold, snapshot)
 
     assert reported is not None
     assert reported.message == f"needs 2{more}"
+
+
+def a_group(*, runs: int = 0, let: int = 0, seats: int = 0) -> tuple[Group, Placement]:
+    """Return a gang of two pods, of which so many run and were let in, and its placement, with places for so many."""
+    (group,) = gangs.groups(a_cluster().job("train", queue="q", pods=2).snapshot(), {})
+    changed = [running(pod, "a") for pod in group.pods[:runs]] + [let_in(pod) for pod in group.pods[runs : runs + let]]
+    pods = (*changed, *group.pods[len(changed) :])
+    found = {pod.meta.uid: Seat(pod_uid=pod.meta.uid, pod=pod.meta.key, node=NodeName("a"), claims=()) for pod in pods}
+    kept = dict(list(found.items())[:seats])
+    placement = Placement(gang_uid=group.uid, gang=group.key, queue=group.queue, reserved_at=NOON, seats=kept)
+    return replace(group, pods=pods, placement=placement), placement
+
+
+PHASES: dict[str, tuple[dict[str, int], Phase]] = {
+    "none has a place": ({}, Phase.PENDING),
+    "all have places and wait at their gates": ({"seats": 2}, Phase.RESERVED),
+    "one has a place and waits at its gate": ({"seats": 1}, Phase.RESERVED),
+    "one still waits at its gate": ({"seats": 2, "let": 1}, Phase.RESERVED),
+    "all were let in": ({"seats": 2, "let": 2}, Phase.ADMITTED),
+    "one runs": ({"seats": 2, "runs": 1, "let": 1}, Phase.ADMITTED),
+    "all run": ({"seats": 2, "runs": 2}, Phase.RUNNING),
+    "all that have a place run": ({"seats": 1, "runs": 1}, Phase.RUNNING),
+    "one runs without a place": ({"runs": 1}, Phase.RUNNING),
+}
+
+
+@pytest.mark.parametrize(("pods", "phase"), PHASES.values(), ids=PHASES)
+def test_the_phase_of_a_gang_of_whose_pods(pods: dict[str, int], phase: Phase) -> None:
+    assert gang.phase_of(*a_group(**pods)) is phase
+
+
+def test_a_gang_without_pods_has_ended_or_not_begun() -> None:
+    group, placement = a_group()
+    gone = replace(group, pods=())
+
+    assert gang.phase_of(gone, placement) is Phase.PENDING
+    assert gang.phase_of(replace(gone, ended=group.pods), None) is Phase.FINISHED
+
+
+def test_a_gang_that_waits_is_told_its_place_and_when_it_may_start_and_one_that_was_granted_is_not() -> None:
+    group, _ = a_group()
+    hold = Hold(HoldReason.QUOTA_EXCEEDED, "needs 2")
+    granted = Grant(
+        plan=Plan(pods=(), charge={}, holdings=()), claims={}, chosen=Chosen(mode=PlacementMode.PIN, reason="")
+    )
+    facts = replace(facts_of(a_cluster()), estimates={group.uid: Estimate(at=NOON, message="when others end")})
+
+    waits, starts = (
+        gang.gang(group, replace(facts, decisions={group.uid: Decision(group=group, outcome=outcome, position=3)}))
+        for outcome in (hold, granted)
+    )
+    unknown = gang.gang(group, facts)
+
+    assert (waits.hold, waits.position, waits.start_estimate, waits.start_reason) == (hold, 3, NOON, "when others end")
+    for report in (starts, unknown):
+        assert (report.hold, report.position, report.start_estimate, report.start_reason) == (None, None, None, "")
+
+
+def test_what_keeps_a_gang_from_being_placed_is_told_while_its_places_are_reserved() -> None:
+    hold = Hold(HoldReason.WAITING_FOR_CLAIMS, "claim c cannot be read")
+
+    def told(**pods: int) -> object:
+        group, placement = a_group(**pods)
+        book = Book(placements={group.uid: placement})
+        return gang.gang(group, replace(facts_of(a_cluster()), book=book, placement_holds={group.uid: hold})).hold
+
+    assert told(seats=2) is hold
+    assert told(seats=2, let=2) is None
+
+
+def test_the_object_of_one_gang_of_a_workload_is_superseded_by_nothing_but_others_of_it() -> None:
+    workload = Owner(api_version="kubeflow.org/v2beta1", kind="MPIJob", name="mpi", uid=Uid("u"), controller=True)
+    name = gang_key.unique_name("mpi", gang_key.gang_uid("u"))
+    meta = Meta(name=name, namespace="team", labels={names.MANAGED_BY: names.FIELD_MANAGER})
+    record = Gang(meta=meta, queue=QueueName("q"), size=2, workload=workload)
+    evicted = Evicted(reason=EvictionReason.PREEMPTED, message="", at=EPOCH)
+
+    assert gang.is_superseded(record, {Uid("u")})
+    for other in (
+        replace(record, meta=replace(meta, labels={})),
+        replace(record, meta=replace(meta, name="mpi-x")),
+        replace(record, workload=None),
+        replace(record, phase=Phase.RUNNING),
+        replace(record, evicted=evicted),
+    ):
+        assert not gang.is_superseded(other, {Uid("u")})

@@ -30,7 +30,7 @@ def test_a_quota_that_was_lowered_below_its_use_says_that_nothing_more_starts() 
     assert "4 gpus are used, more than the 3 that the queue can have" in over.message
 
 
-def test_what_is_borrowed_is_not_over_the_quota_until_the_whole_tree_is() -> None:
+def test_a_borrowing_queue_is_not_over_quota_until_the_whole_tree_is() -> None:
     def tree(rest: int) -> StatusInputs:
         builder = a_cluster().queue("top", gpus=rest)
         return facts_of(builder.queue("q", gpus=1, parent="top"), q=4)
@@ -52,7 +52,7 @@ def test_a_meter_that_is_gone_is_named_with_what_stays_charged() -> None:
     assert "the 2 that are charged stay so until their claims are gone" in known.message
 
 
-def test_of_several_exhausted_budgets_the_one_that_holds_gangs_back_is_told() -> None:
+def test_of_several_exhausted_budgets_the_condition_names_the_budget_that_holds_gangs() -> None:
     facts = facts_of(a_cluster().queue("q", gpus=4, budgets=[{"meter": "gpus", "hours": "1", "period": "Day"}]))
     warns = BudgetUse(meter=MeterName("claims"), limit=3600, spent=3600, start=NOON, end=NOON, on_exhausted="Warn")
     holds = BudgetUse(meter=GPUS, limit=7200, spent=7300, start=NOON, end=NOON, on_exhausted="Hold")
@@ -74,7 +74,7 @@ def test_a_queue_without_quotas_and_budgets_has_nothing_more_to_say() -> None:
     assert [condition.type for condition in report.conditions] == ["Active"]
 
 
-def test_gangs_are_counted_until_they_are_taken_out_again() -> None:
+def test_a_queue_tally_counts_a_gang_until_its_report_is_subtracted() -> None:
     tally, report = (
         Tally(),
         GangReport(uid=GangUid("g"), namespace="team", name="g", queue=Q, size=1, phase=Phase.PENDING),
@@ -105,3 +105,12 @@ def test_a_meter_that_is_gone_and_of_which_nothing_is_charged_is_named_alone() -
     known = condition(replace(facts, snapshot=replace(facts.snapshot, meters={})), "MetersKnown")
 
     assert known.message.endswith("; no gang that needs devices starts here before")
+
+
+def test_a_queue_is_active_unless_something_is_wrong_with_its_place_or_it_is_being_deleted() -> None:
+    fine, lost = facts_of(a_cluster().queue("q", gpus=2)), facts_of(a_cluster().queue("q", gpus=2, parent="nobody"))
+    queue = fine.snapshot.queues[Q]
+    going = replace(queue, meta=replace(queue.meta, deleted=NOON))
+    deleted = replace(fine, snapshot=replace(fine.snapshot, queues={Q: going}))
+
+    assert [condition(facts, "Active").status for facts in (fine, lost, deleted)] == ["True", "False", "False"]

@@ -39,7 +39,7 @@ def logged(stream: io.StringIO) -> dict[str, Any]:
     return entry
 
 
-def test_machines_get_one_object_a_line(stream: io.StringIO) -> None:
+def test_json_logs_have_an_object_per_line(stream: io.StringIO) -> None:
     structlog.get_logger("admission.x").info("gang admitted", gang="ml/train", pods=4)
 
     entry = logged(stream)
@@ -65,7 +65,7 @@ def test_libraries_that_use_logging_come_out_alike(stream: io.StringIO) -> None:
     assert (entry["event"], entry["level"], entry["peer"]) == ("slow client", "warning", "10.0.0.1")
 
 
-def test_what_is_below_the_level_is_not_written() -> None:
+def test_a_log_line_below_the_level_is_not_written() -> None:
     stream = io.StringIO()
     logs.configure(level="warning", stream=stream)
 
@@ -75,7 +75,7 @@ def test_what_is_below_the_level_is_not_written() -> None:
     assert stream.getvalue() == ""
 
 
-def test_a_traceback_is_one_field(stream: io.StringIO) -> None:
+def test_a_traceback_is_a_single_field_of_a_json_log_line(stream: io.StringIO) -> None:
     try:
         raise ValueError("postgresql://muster:hunter2@db/muster does not answer")  # noqa: TRY301
     except ValueError as error:
@@ -132,7 +132,7 @@ PLAIN: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("values", PLAIN.values(), ids=PLAIN)
-def test_what_only_looks_like_a_secret_stays(stream: io.StringIO, values: dict[str, Any]) -> None:
+def test_text_that_only_resembles_a_secret_stays_in_logs(stream: io.StringIO, values: dict[str, Any]) -> None:
     structlog.get_logger("x").info("renewed", **values)
 
     assert logged(stream).items() >= values.items()

@@ -21,7 +21,7 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(name, labels)
 
 
-def test_reviews_are_counted_by_door_and_outcome_and_denials_by_reason() -> None:
+def test_reviews_are_counted_by_endpoint_and_outcome_and_denials_by_reason() -> None:
     metrics = Metrics()
 
     metrics.record_review("mutate", "patched", 0.0001)
@@ -67,7 +67,7 @@ def test_a_page_says_whether_the_process_is_ready_and_until_when_its_certificate
     assert value(metrics, name, part="authority") == (expires + timedelta(days=9)).timestamp()
 
 
-def test_which_devices_are_protected_is_shown_while_it_leads() -> None:
+def test_the_protected_drivers_are_a_gauge_while_the_process_leads() -> None:
     metrics = leader()
     name = "muster_devices_protected"
 
@@ -79,7 +79,7 @@ def test_which_devices_are_protected_is_shown_while_it_leads() -> None:
     assert value(metrics, name, driver="gpu.example.com") is None
 
 
-def test_a_review_is_counted_in_every_bucket_that_it_fits() -> None:
+def test_a_review_is_counted_in_every_bucket_of_at_least_its_duration() -> None:
     metrics = Metrics()
 
     for seconds in (0.0001, 0.00011, 99.0):
@@ -94,7 +94,7 @@ def test_a_review_is_counted_in_every_bucket_that_it_fits() -> None:
     assert total == pytest.approx(99.00021)
 
 
-def test_two_of_them_live_in_one_process() -> None:
+def test_two_metrics_registries_live_in_one_process() -> None:
     first, second = Metrics(), Metrics()
 
     first.set_term(3)
@@ -134,7 +134,7 @@ def test_a_reason_that_no_longer_holds_anyone_is_zero() -> None:
     assert value(metrics, "muster_cycle_seconds_count") == 2
 
 
-def test_decisions_are_counted_by_reason_and_waits_of_those_that_were_let_in_for_the_first_time() -> None:
+def test_decisions_are_counted_by_reason_and_waiting_times_of_first_admissions() -> None:
     metrics = leader()
 
     def outcome(kind: Kind, **more: Any) -> Outcome:
@@ -153,7 +153,7 @@ def test_decisions_are_counted_by_reason_and_waits_of_those_that_were_let_in_for
     )
 
 
-def test_how_the_last_cycle_stood_with_the_ledger_is_shown() -> None:
+def test_the_ledger_state_of_the_last_cycle_is_a_gauge() -> None:
     metrics = leader()
 
     metrics.record_cycle(CycleResult(behind=timedelta(seconds=90), unposted=3), 0.1)
@@ -164,7 +164,7 @@ def test_how_the_last_cycle_stood_with_the_ledger_is_shown() -> None:
     assert value(metrics, "muster_ledger_lag_seconds") == 60
 
 
-def test_what_muster_failed_of_is_counted_by_what_was_done() -> None:
+def test_gang_defects_are_counted_by_what_was_being_done() -> None:
     metrics = leader()
 
     failed = [During.PLANNING, During.PLANNING, During.PLACING]
@@ -182,7 +182,7 @@ def report(*budgets: BudgetUse, **phases: int) -> QueueReport:
     return QueueReport(name=TEAM, meters={MeterName("gpus"): use}, gangs=gangs, budgets=budgets)
 
 
-def test_a_queue_is_shown_as_its_status_shows_it() -> None:
+def test_the_gauges_of_a_queue_follow_its_status() -> None:
     metrics = leader()
 
     metrics.record_cycle(CycleResult(queues=(report(Pending=2),)), 0.1)
@@ -245,7 +245,7 @@ def test_a_new_leader_shows_no_gauge_of_its_own_before_its_first_cycle() -> None
     assert value(metrics, "muster_ledger_entries_waiting") is None
 
 
-def test_the_age_of_what_is_seen_is_looked_at_when_it_is_asked_for() -> None:
+def test_watch_staleness_is_read_at_scrape_time() -> None:
     silent = [0.5]
     metrics = Metrics(watched=lambda: [Watched("pods", 7, 40, 2, silent[0])])
 
@@ -258,7 +258,7 @@ def test_the_age_of_what_is_seen_is_looked_at_when_it_is_asked_for() -> None:
     assert value(metrics, "muster_watch_lists_total", kind="pods") == 2
 
 
-def test_what_the_process_needs_of_the_machine_is_shown() -> None:
+def test_the_process_metrics_are_shown() -> None:
     metrics = Metrics()
 
     resident = value(metrics, "muster_process_resident_memory_bytes")

@@ -115,7 +115,7 @@ async def test_a_refusal_and_a_failure_are_seen(collector: Collector) -> None:
 
 
 @pytest.mark.parametrize("header", ["", "nonsense", "00-0-0-01", f"00-{'0' * 32}-{SPAN}-01"])
-async def test_what_is_no_context_begins_a_new_trace(collector: Collector, header: str) -> None:
+async def test_an_invalid_trace_context_begins_a_new_trace(collector: Collector, header: str) -> None:
     async with exporting(collector) as traces:
         with traces.review("mutate", header, lambda _review: ALLOWED) as traced:
             traced(review())
@@ -123,7 +123,7 @@ async def test_what_is_no_context_begins_a_new_trace(collector: Collector, heade
     assert one(collector, "review mutate").parent == ""
 
 
-async def test_a_review_says_whose_pod_it_is(collector: Collector) -> None:
+async def test_a_review_span_has_the_uid_of_the_owner_of_the_pod(collector: Collector) -> None:
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "job-train", "controller": True}
     async with exporting(collector) as traces:
         with traces.review("mutate", PARENT, lambda _review: ALLOWED) as traced:
@@ -181,7 +181,7 @@ async def test_only_a_part_is_traced_where_that_is_asked_for(collector: Collecto
     assert one(collector, "review mutate").trace == TRACE
 
 
-def test_without_traces_nothing_of_them_is_written_on_pods() -> None:
+def test_without_tracing_no_trace_annotation_is_written_on_pods() -> None:
     cluster = Cluster(a_cluster().queue("q", gpus=4))
     pod = {"metadata": {"name": "a", "labels": {names.QUEUE: "q"}}, "spec": {}}
 

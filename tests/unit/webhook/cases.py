@@ -1,4 +1,4 @@
-"""Pods at the door, and the small cluster that they come to."""
+"""Reviews of pods, and the small cluster that the pods come to."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -90,7 +90,7 @@ def _issued(leaf: x509.Certificate, issuer: x509.Certificate) -> bool:
     return True
 
 
-async def test_an_authority_is_trusted_a_while_before_it_signs() -> None:
+async def test_a_new_authority_is_published_before_its_first_signature() -> None:
     fleet = Fleet(TERMS)
     await fleet.start()
     first = fleet.shown[0].certificate.authority
@@ -127,7 +127,7 @@ async def test_a_process_that_is_always_too_late_says_so() -> None:
         await fleet.start()
 
 
-async def test_what_was_trusted_goes_on_to_be_when_the_secret_is_deleted() -> None:
+async def test_trusted_authorities_stay_trusted_when_the_secret_is_deleted() -> None:
     fleet = Fleet(TERMS)
     await fleet.start()
     before = fleet.bundle
@@ -150,7 +150,7 @@ async def test_a_leaf_of_an_authority_that_is_no_longer_shared_is_replaced_at_on
     assert fleet.check() == 1
 
 
-async def test_after_a_sleep_longer_than_all_authorities_there_is_a_new_one_that_signs() -> None:
+async def test_after_a_pause_longer_than_all_authorities_a_new_authority_signs() -> None:
     fleet = Fleet(TERMS)
     await fleet.start()
     fleet.clock.now += 2 * TERMS.authority
@@ -160,7 +160,7 @@ async def test_after_a_sleep_longer_than_all_authorities_there_is_a_new_one_that
     assert fleet.check() == 1
 
 
-def test_the_list_is_read_as_it_was_written() -> None:
+def test_the_list_of_authorities_survives_a_round_trip() -> None:
     known = tuple(certificate.authority(now=NOW, validity=DAY) for _ in range(2))
 
     assert ca_rotation.read(ca_rotation.encode(known)) == known

@@ -79,7 +79,7 @@ def test_validity_starts_early_enough_for_a_clock_that_is_behind(leaf: x509.Cert
     assert leaf.not_valid_after_utc == NOW + certificate.VALIDITY
 
 
-def test_two_are_never_the_same(made: certificate.Certificate) -> None:
+def test_two_self_made_certificates_never_share_a_key_or_an_authority(made: certificate.Certificate) -> None:
     other = certificate.self_made(NAMES, now=NOW)
 
     assert other.key != made.key
@@ -171,7 +171,7 @@ def test_gos_own_verifier_accepts_the_chain_among_other_authorities(tmp_path: Pa
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_certificate_says_when_it_expires(made: certificate.Certificate) -> None:
+def test_a_certificate_has_its_expiry_time(made: certificate.Certificate) -> None:
     assert made.expires - NOW == timedelta(days=365)
 
 

@@ -23,7 +23,7 @@ def arrival_of(review: Review) -> pod_view.PodView:
 
 
 @pytest.mark.parametrize("endpoint", ["mutate", "validate"])
-def test_ordinary_reviews_go_the_quick_way(endpoint: str) -> None:
+def test_ordinary_reviews_take_the_fast_path_of_the_codec(endpoint: str) -> None:
     for sent in cluster.reviews(endpoint)[:4]:
         found, wanted = codec.read(json.dumps(sent).encode()), admission_review.decode(sent)
 
@@ -76,7 +76,7 @@ REVIEW = cluster.reviews("validate")[0]
 
 
 @given(place=st.sampled_from(PLACES), value=VALUES, drop=st.booleans())
-def test_what_is_read_the_quick_way_is_read_alike_the_thorough_way(place: Any, value: Any, drop: bool) -> None:
+def test_the_fast_path_reads_a_review_as_the_thorough_decoder_does(place: Any, value: Any, drop: bool) -> None:
     sent = copy.deepcopy(REVIEW)
     *parents, last = place
     target = sent
@@ -103,7 +103,7 @@ def test_what_is_read_the_quick_way_is_read_alike_the_thorough_way(place: Any, v
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"null", b"[]", b"[" * 100_000, b'{"kind":' * 100_000, b"\xff", b'"\\ud800"', b"1" * 10_000]
 )
-def test_what_is_odd_is_left_to_the_thorough_way(body: bytes) -> None:
+def test_an_unusual_review_is_left_to_the_thorough_decoder(body: bytes) -> None:
     assert codec.read(body) is None
 
 
@@ -118,7 +118,7 @@ VERDICTS = {
 
 
 @pytest.mark.parametrize("verdict", VERDICTS.values(), ids=VERDICTS)
-def test_what_is_written_the_quick_way_says_the_same(verdict: Verdict) -> None:
+def test_the_fast_path_writes_the_same_answer_as_the_thorough_encoder(verdict: Verdict) -> None:
     written, wanted = codec.write("u-1", verdict), admission_review.encode("u-1", verdict)
 
     if verdict.denial is not None or verdict.warnings:

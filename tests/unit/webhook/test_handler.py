@@ -35,7 +35,7 @@ def validate(review: Review) -> Any:
     return reviewer.validate(review, VIEW, rules=RULES, caches=CACHES)
 
 
-def test_a_new_pod_gets_what_it_lacks() -> None:
+def test_a_new_pod_of_a_queue_gets_the_gate_and_its_user() -> None:
     verdict = mutate(creation(a_pod(labels={names.QUEUE: "team-a"})))
 
     assert verdict.denial is None
@@ -63,14 +63,14 @@ def test_a_new_pod_is_judged() -> None:
     assert validate(creation(held("nope"))).denial.reason == DenyReason.UNKNOWN_QUEUE
 
 
-def test_a_change_is_judged_by_who_makes_it() -> None:
+def test_opening_a_gate_is_refused_to_a_user_and_allowed_to_the_controller() -> None:
     opened = update(held(), held(gates=[]))
 
     assert validate(opened).denial.reason == DenyReason.GATE_TAMPERING
     assert validate(update(held(), held(gates=[]), username=CONTROLLER)) == ALLOWED
 
 
-def test_what_the_queue_can_never_hold_is_refused() -> None:
+def test_a_pod_for_more_than_its_queue_can_ever_have_is_refused() -> None:
     quotas = [{"meter": "gpus", "nominal": "8"}]
     cluster = World().queue("team-a", quotas=quotas).template("t", exactly("gpu", "gpu.example.com", 9))
 
@@ -112,7 +112,7 @@ MISDIRECTED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("answer", [mutate, validate])
 @pytest.mark.parametrize("fields", MISDIRECTED.values(), ids=MISDIRECTED)
-def test_what_was_never_asked_for_is_refused_in_words(answer: Any, fields: dict[str, Any]) -> None:
+def test_a_review_of_an_unregistered_kind_is_refused_with_a_message(answer: Any, fields: dict[str, Any]) -> None:
     denial = answer(reviewing_with(creation(held()), **fields)).denial
 
     assert denial.reason == DenyReason.MALFORMED_REQUEST
@@ -133,7 +133,7 @@ def test_the_mutating_half_answers_creations_only() -> None:
         ({**a_pod(), "metadata": {"labels": {"a": 1}}}, "metadata.labels"),
     ],
 )
-def test_a_pod_that_cannot_be_read_is_refused_with_its_flaws(answer: Any, pod: Any, field: str) -> None:
+def test_an_unreadable_pod_is_refused_with_its_problems(answer: Any, pod: Any, field: str) -> None:
     denial = answer(creation(pod)).denial
 
     assert denial.reason == DenyReason.MALFORMED_REQUEST
@@ -182,7 +182,7 @@ NEW_JOBS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("job", "step"), NEW_JOBS.values(), ids=NEW_JOBS)
-def test_the_template_of_a_new_job_names_who_made_it(job: Any, step: dict[str, Any]) -> None:
+def test_the_pod_template_of_a_new_job_gets_the_user_annotation(job: Any, step: dict[str, Any]) -> None:
     assert mutate(of_job("CREATE", job)).patch == (step,)
 
 
@@ -222,14 +222,14 @@ CHANGED_JOBS: dict[str, tuple[Any, Any, list[tuple[str, Any]]]] = {
 
 
 @pytest.mark.parametrize(("old", "new", "steps"), CHANGED_JOBS.values(), ids=CHANGED_JOBS)
-def test_a_changed_job_goes_on_naming_whom_it_named(old: Any, new: Any, steps: list[tuple[str, Any]]) -> None:
+def test_the_user_annotation_of_a_job_survives_a_change(old: Any, new: Any, steps: list[tuple[str, Any]]) -> None:
     patch = mutate(of_job("UPDATE", new, old, username="mallory")).patch
 
     assert [(step["op"], step.get("value")) for step in patch] == steps
 
 
 @pytest.mark.parametrize("job", [None, {"spec": {"template": {"metadata": {"annotations": {"a": 1}}}}}])
-def test_a_job_that_cannot_be_read_is_refused_with_its_flaws(job: Any) -> None:
+def test_an_unreadable_job_is_refused_with_its_problems(job: Any) -> None:
     assert mutate(of_job("CREATE", job)).denial.reason == DenyReason.MALFORMED_REQUEST
 
 

@@ -54,7 +54,7 @@ async def test_only_what_is_new_is_shown_and_published_and_failures_are_outlived
     assert [entry["error"] for entry in logs if "error" in entry] == ["the API server is away"]
 
 
-async def test_what_could_not_be_shown_is_shown_at_the_next_look() -> None:
+async def test_a_certificate_that_could_not_be_served_is_served_at_the_next_check() -> None:
     first, second = (ServingCertificate(certificate=one, bundle=None) for one in (FIRST, SECOND))
     source = Script([second, second])
     tries: list[Certificate] = []
@@ -80,7 +80,7 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def test_files_are_read_anew_at_every_look(files: Path) -> None:
+async def test_certificate_files_are_read_again_at_every_check(files: Path) -> None:
     source = Files(files / "tls.crt", files / "tls.key", files / "ca.crt")
     assert await source.current() == ServingCertificate(certificate=FIRST, bundle=FIRST.authority)
 
@@ -104,7 +104,7 @@ async def test_files_that_are_missing_or_no_certificate_are_named(files: Path) -
         await Files(files / "tls.crt", files / "tls.key", None).current()
 
 
-async def test_a_leaf_says_when_it_expires() -> None:
+async def test_a_leaf_certificate_expires_with_its_authority() -> None:
     authority = certificate.authority(now=NOW, validity=timedelta(days=1))
 
     leaf = certificate.issue(authority, ["localhost"], now=NOW, validity=timedelta(days=9))

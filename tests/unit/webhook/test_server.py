@@ -138,7 +138,7 @@ async def test_a_pod_is_refused_in_words(client: Client) -> None:
     assert client.observed == [("validate", Outcome.DENIED)]
 
 
-async def test_who_is_refused_is_one_line_of_the_log(client: Client) -> None:
+async def test_a_refusal_is_a_single_log_line(client: Client) -> None:
     pod = held("nope")
     pod["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "train", "uid": "job-1", "controller": True}]
 
@@ -197,7 +197,7 @@ NOT_REVIEWS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
 @pytest.mark.parametrize(("body", "words"), NOT_REVIEWS.values(), ids=NOT_REVIEWS)
-async def test_what_is_no_review_is_a_bad_request(client: Client, path: str, body: Any, words: str) -> None:
+async def test_a_body_that_is_no_review_is_a_bad_request(client: Client, path: str, body: Any, words: str) -> None:
     status, answer = await client.post(path, body)
 
     assert status == 400
@@ -255,7 +255,7 @@ async def test_a_body_at_the_limit_is_read(client: Client) -> None:
     assert status == 200
 
 
-async def test_a_body_that_says_it_is_too_large_is_not_read(client: Client) -> None:
+async def test_a_body_with_a_content_length_above_the_limit_is_not_read(client: Client) -> None:
     status, answer = await client.post("/mutate", b" " * (MAX_BODY + 1))
 
     assert (status, answer["reason"]) == (413, "RequestEntityTooLarge")
@@ -298,7 +298,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for_long() -> None:
     assert (status, answer["reason"]) == (408, "Timeout")
 
 
-async def test_who_goes_before_its_body_is_there_is_no_fault_of_ours(
+async def test_a_client_that_disconnects_before_its_body_is_no_server_error(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As an API server that is killed while it asks."""
@@ -322,7 +322,7 @@ async def test_an_unknown_path_is_not_found(client: Client) -> None:
     assert (status, answer["kind"], answer["reason"]) == (404, "Status", "NotFound")
 
 
-async def test_a_wrong_method_is_named_with_the_right_ones(client: Client) -> None:
+async def test_a_wrong_method_is_refused_with_the_allowed_methods(client: Client) -> None:
     async with client.session.get(f"https://127.0.0.1:{client.server.port}/mutate") as response:
         assert response.status == 405
         assert response.headers["Allow"] == "POST"
@@ -377,7 +377,7 @@ async def test_probes_are_answered_over_tls(client: Client) -> None:
     assert (await client.get("/metrics"))[0] == 200
 
 
-async def test_an_unready_server_says_what_it_waits_for() -> None:
+async def test_an_unready_server_lists_the_kinds_that_the_server_waits_for() -> None:
     async with serving(waiting_for=lambda: ("pods", "queues")) as client:
         assert await client.get("/healthz") == (200, "ok\n")
         assert await client.get("/readyz") == (503, "waiting: pods\nwaiting: queues\n")
@@ -393,7 +393,7 @@ async def test_metrics_may_have_a_port_of_their_own() -> None:
         assert client.server.plain_port != client.server.port
 
 
-async def test_probes_alone_are_served_without_doors() -> None:
+async def test_a_probe_server_serves_probes_and_no_reviews() -> None:
     with FreePorts() as ports:
         port = ports.pick()
     settings = Settings(plain_port=port)
@@ -432,7 +432,9 @@ UNHEARD: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("settings", "said"), UNHEARD.values(), ids=UNHEARD)
-async def test_where_it_cannot_listen_is_said_with_the_mend(settings: dict[str, Any], said: str) -> None:
+async def test_a_server_that_cannot_listen_raises_a_fix_error_with_the_remedy(
+    settings: dict[str, Any], said: str
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         given = {key: port if value == "taken" else value for key, value in settings.items()}
@@ -450,7 +452,7 @@ async def test_an_expired_certificate_makes_the_server_unready() -> None:
         assert running.waiting_for() == []
 
 
-async def test_metrics_are_told_whether_it_is_ready_and_when_certificates_expire() -> None:
+async def test_the_metrics_page_gets_readiness_and_certificate_expiry_from_the_server() -> None:
     told: list[tuple[list[str], Mapping[str, datetime]]] = []
 
     def page(waiting: Sequence[str], expiries: Mapping[str, datetime]) -> tuple[bytes, str]:
@@ -533,7 +535,7 @@ async def test_a_request_that_never_ends_does_not_keep_the_server() -> None:
             await under_way
 
 
-async def test_a_stopping_server_turns_unready_before_it_stops_listening() -> None:
+async def test_a_stopping_server_turns_unready_before_it_closes_its_port() -> None:
     settings = Settings(host="127.0.0.1", port=0, linger=timedelta(seconds=0.3), drain=timedelta(seconds=1))
     stack = server.serving(settings, Handlers(mutate=mutate, validate=validate), CERTIFICATE)
     running = await stack.__aenter__()

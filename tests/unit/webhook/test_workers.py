@@ -54,13 +54,13 @@ async def connected() -> AsyncIterator[tuple[Channel, WorkerChannel]]:
         link.close()
 
 
-async def test_a_worker_is_told_its_task() -> None:
+async def test_a_worker_receives_its_task() -> None:
     async with connected() as (_, link):
         assert link.task.number == 2
         assert msgspec.json.decode(link.task.settings) == {"a": 1}
 
 
-async def test_a_process_that_nobody_tells_a_task_says_how_workers_are_started() -> None:
+async def test_a_worker_process_without_a_task_says_how_workers_are_started() -> None:
     ours, theirs = socket.socketpair()
     ours.close()
 
@@ -83,7 +83,7 @@ async def test_a_worker_reports_again_and_again(monkeypatch: pytest.MonkeyPatch)
     assert report == Report(waiting=[], tallies=[TALLY])
 
 
-async def test_pages_come_in_the_order_in_which_they_were_asked_for() -> None:
+async def test_pages_are_answered_to_a_worker_in_the_order_of_its_requests() -> None:
     async with connected() as (line, link), asyncio.TaskGroup() as tasks:
         listening = tasks.create_task(link.listen(ignored))
         asked = [tasks.create_task(link.page_request(path)) for path in ("/readyz", "/metrics")]
@@ -97,7 +97,7 @@ async def test_pages_come_in_the_order_in_which_they_were_asked_for() -> None:
     assert [page.text for page in pages] == ["this is /readyz", "this is /metrics"]
 
 
-async def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_late_page_is_not_taken_for_the_answer_to_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
     async with connected() as (line, link), asyncio.TaskGroup() as tasks:
         listening = tasks.create_task(link.listen(ignored))
         with monkeypatch.context() as hasty:
@@ -112,7 +112,7 @@ async def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(monke
         listening.cancel()
 
 
-async def test_a_worker_is_told_another_task() -> None:
+async def test_a_worker_receives_a_changed_task() -> None:
     other = Task(number=2, settings=msgspec.Raw(b'{"a":2}'))
     tasks: list[Task] = []
     async with connected() as (line, link):
@@ -188,14 +188,14 @@ async def test_workers_are_ready_when_all_have_said_so() -> None:
         assert boss.pool.ready == 1
 
 
-async def test_what_workers_have_seen_is_passed_on() -> None:
+async def test_reports_of_workers_are_passed_on() -> None:
     async with started(READS_ON) as boss:
         await until(lambda: boss.reports)
 
         assert boss.reports == [(2, [("mutate", "patched", "", [1], 0.5)])]
 
 
-async def test_a_worker_is_given_the_pages_that_it_asks_for() -> None:
+async def test_a_worker_receives_the_pages_of_its_requests() -> None:
     does = "say(type='PageRequest', path='/metrics')\nreport(json.loads(read.readline())['text'])\nread.readline()"
     async with started(does) as boss:
         await until(lambda: boss.reports)
@@ -203,7 +203,7 @@ async def test_a_worker_is_given_the_pages_that_it_asks_for() -> None:
         assert boss.pool.waiting_for() == ["worker 2: this is /metrics"]
 
 
-async def test_a_worker_that_is_killed_is_started_again_and_keeps_nobody_waiting() -> None:
+async def test_a_killed_worker_is_restarted_and_the_pool_does_not_wait_for_the_restart() -> None:
     with capture_logs() as logged:
         async with started(READS_ON) as boss:
             await until(lambda: boss.pool.ready == 1)
@@ -218,7 +218,7 @@ async def test_a_worker_that_is_killed_is_started_again_and_keeps_nobody_waiting
     assert (warning["worker"], warning["code"], warning["pause"]) == (2, -signal.SIGKILL, 0.01)
 
 
-async def test_one_that_fails_again_and_again_is_waited_with() -> None:
+async def test_a_worker_that_fails_repeatedly_is_restarted_after_growing_pauses() -> None:
     with capture_logs() as logged:
         async with started("sys.exit(2)") as boss:
             await until(lambda: boss.exits == 3)
@@ -227,14 +227,14 @@ async def test_one_that_fails_again_and_again_is_waited_with() -> None:
     assert {entry["code"] for entry in logged if "code" in entry} == {2}
 
 
-async def test_one_that_is_silent_for_too_long_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_is_silent_for_too_long_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "SILENT_SECONDS", 0.05)
 
     async with started("time.sleep(60)", pace=RestartPolicy(pause=0.01, grace=0.05)) as boss:
         await until(lambda: boss.exits == 1)
 
 
-async def test_one_that_talks_nonsense_is_replaced() -> None:
+async def test_a_worker_that_sends_malformed_messages_is_replaced() -> None:
     async with started("line.sendall(b'hello\\n')\nread.readline()", pace=RestartPolicy(pause=0.01, grace=5.0)) as boss:
         await until(lambda: boss.exits == 1)
 
@@ -250,7 +250,7 @@ async def test_a_worker_that_cannot_be_started_is_tried_again(monkeypatch: pytes
         await until(lambda: boss.pool.ready == 1)
 
 
-async def test_workers_are_told_to_end_and_waited_for() -> None:
+async def test_workers_are_asked_to_end_and_waited_for() -> None:
     does = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n" + READS_ON
     async with started(does, workers_=3) as boss:
         await until(lambda: boss.pool.ready == 2)
@@ -277,6 +277,6 @@ async def test_workers_that_were_never_given_a_task_end_too() -> None:
     assert [process.returncode for process in pool._processes.values()] == [-signal.SIGTERM] * 2
 
 
-async def test_one_process_alone_waits_for_nobody() -> None:
+async def test_a_single_process_waits_for_no_workers() -> None:
     async with started("", workers_=1) as boss:
         assert (boss.pool.waiting_for(), boss.pool.ready, boss.pids) == ([], 0, [])

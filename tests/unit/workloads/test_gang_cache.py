@@ -105,7 +105,7 @@ def shown(groups: Iterable[Group]) -> dict[GangUid, tuple[frozenset[Uid], frozen
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_counted_bit_by_bit_is_what_is_counted_at_once(seed: int) -> None:
+def test_gangs_updated_change_by_change_equal_gangs_grouped_from_scratch(seed: int) -> None:
     town, census = Town(seed), GangCache()
     for _ in range(120):
         town.step()
@@ -127,7 +127,7 @@ def test_a_gang_of_which_nothing_changed_is_the_same_object() -> None:
     assert any(group is before for group in census.groups(herd.snapshot, {}))
 
 
-def test_nothing_is_kept_of_gangs_that_are_gone() -> None:
+def test_the_gang_cache_forgets_deleted_gangs() -> None:
     herd, census = Herd(), GangCache()
     for number in range(3):
         pod = herd.put(a_pod(f"pod-{number}"))
@@ -155,13 +155,13 @@ def _kept_place(*, running: bool, keep: bool = True) -> tuple[Group, datetime]:
     return group, since
 
 
-def test_a_gang_that_is_made_anew_waits_since_the_one_before_it_did() -> None:
+def test_a_recreated_gang_keeps_the_waiting_time_of_the_gang_before() -> None:
     group, since = _kept_place(running=False)
 
     assert group.first_queued == group.queued_since == since
 
 
-def test_pods_that_join_a_gang_that_runs_wait_since_they_came() -> None:
+def test_pods_that_join_a_running_gang_wait_since_their_own_creation() -> None:
     group, since = _kept_place(running=True)
     fresh, _ = _kept_place(running=True, keep=False)
 

@@ -97,7 +97,7 @@ def test_a_lone_pod_is_a_gang_of_one() -> None:
     assert group.identity.name.startswith("alone-"), "a Job or a named gang of that name is another"
 
 
-def test_pods_outside_queues_are_nobodys_gang() -> None:
+def test_pods_outside_queues_are_in_no_gang() -> None:
     assert gangs.groups(a_cluster().pod("free", queue="").snapshot(), {}) == []
 
 
@@ -126,12 +126,12 @@ def test_a_seat_makes_a_gated_pod_half_open_rather_than_waiting() -> None:
 
     (group,) = gangs.groups(snapshot, {placement.gang_uid: placement})
 
-    assert [pod.meta.name for pod in group.half_open] == ["train-0"]
+    assert [pod.meta.name for pod in group.granted_pods] == ["train-0"]
     assert [pod.meta.name for pod in group.waiting] == ["train-1"]
     assert group.started
 
 
-def test_claims_that_linger_do_not_let_new_pods_in_one_by_one() -> None:
+def test_holdings_left_after_an_eviction_do_not_make_the_gang_a_started_one() -> None:
     """After an eviction the gang starts whole again, though old claims are still being deallocated."""
     snapshot = a_cluster().job("train", queue="q", pods=2).snapshot()
     placement = Placement(
@@ -156,7 +156,7 @@ def placed(group: Group) -> Placement:
     return Placement(gang_uid=group.uid, gang=group.key, queue=QueueName("q"), reserved_at=NOON, seats=seats)
 
 
-def test_who_has_a_seat_stays_in_the_gang_whatever_is_said_of_it_later() -> None:
+def test_a_pod_with_a_seat_stays_in_its_gang_whatever_its_labels_and_owners_become() -> None:
     """Labels may be written while no webhook is there, and a workload may be deleted without its pods."""
     snapshot = a_cluster().job("train", queue="q", pods=2).snapshot()
     (group,) = gangs.groups(snapshot, {})
@@ -172,7 +172,7 @@ def test_who_has_a_seat_stays_in_the_gang_whatever_is_said_of_it_later() -> None
         assert after.started
 
 
-def test_who_has_lost_its_seat_is_where_it_says() -> None:
+def test_a_pod_without_a_seat_is_in_the_gang_of_its_labels_and_owners() -> None:
     snapshot = a_cluster().job("train", queue="q", pods=2).snapshot()
     (group,) = gangs.groups(snapshot, {})
     placement = replace(placed(group), gang_uid=GangUid("earlier"), gang="team/earlier", seats={})

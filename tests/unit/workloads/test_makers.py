@@ -88,7 +88,7 @@ def test_a_pod_that_names_another_maker_is_refused(said: str) -> None:
     assert "made by alice" in verdict.denial.message
 
 
-def test_who_makes_a_pod_and_says_that_a_job_does_is_refused() -> None:
+def test_a_pod_made_by_a_user_that_names_a_job_as_its_controller_is_refused() -> None:
     """The UID of the Job is what its gang is known by."""
     snapshot = a_cluster().build()
     pod = held()

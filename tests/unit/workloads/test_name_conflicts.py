@@ -63,7 +63,7 @@ def test_the_pods_that_jobs_are_about_to_make_count() -> None:
     assert refused(herd).startswith("4 pods name the gang x (2 of Job w0, 2 of Job w1)")
 
 
-def test_what_a_job_has_done_counts_no_more() -> None:
+def test_succeeded_pods_of_a_job_no_longer_count_in_a_name_conflict() -> None:
     herd = Herd()
     launcher, workers = herd.put(a_job("launcher", 1, size=3)), a_job("workers", 3, size=3)
     pods = standins.job_pods(herd.put(workers, succeeded=1))
@@ -87,7 +87,7 @@ def test_the_gang_object_that_says_the_size_is_named() -> None:
 
 
 @pytest.mark.parametrize(("key", "size", "is_told"), [(KUEUE, TOTAL, True), (KOORDINATOR, LEAST, False)])
-def test_groups_of_other_systems_are_as_large_as_they_say_where_that_is_no_least(
+def test_groups_of_other_systems_conflict_above_their_total_size_but_not_above_a_least_size(
     key: str, size: str, *, is_told: bool
 ) -> None:
     herd = Herd()
@@ -108,7 +108,7 @@ def replica(name: str, number: int) -> Manifest:
     return pod
 
 
-def test_a_deployment_that_is_rolled_out_is_one_maker() -> None:
+def test_the_replica_sets_of_a_deployment_count_as_one_maker() -> None:
     herd = Herd()
     herd.all([replica("55d4", 0), replica("55d4", 1), replica("7f9c", 0)])
     assert refused(herd) == ""
@@ -117,7 +117,7 @@ def test_a_deployment_that_is_rolled_out_is_one_maker() -> None:
     assert "(3 of Deployment web, 1 of no controller)" in refused(herd)
 
 
-def test_many_makers_are_told_by_number() -> None:
+def test_a_name_conflict_of_many_makers_gives_their_number() -> None:
     assert "1 of Job w3 and 2 more)" in refused(with_jobs(*(a_job(f"w{at}", 1) for at in range(6))))
 
 
@@ -130,7 +130,7 @@ def uids(herd: Herd, job: str) -> list[str]:
     return [uid for uid, pod in herd.pods.items() if pod.meta.name.startswith(job)]
 
 
-def test_a_gang_that_has_started_takes_in_its_own_makers_pods_and_nobody_elses() -> None:
+def test_a_started_named_gang_takes_in_pods_of_its_own_makers_only() -> None:
     herd = with_jobs(a_job("launcher", 1, size=3), a_job("workers", 4, size=3))
     assert started(herd, *uids(herd, "launcher"), *uids(herd, "workers")[:2]) == ""
 
@@ -138,7 +138,7 @@ def test_a_gang_that_has_started_takes_in_its_own_makers_pods_and_nobody_elses()
     assert refused(herd).startswith("7 pods name the gang x (4 of Job workers, 2 of Job other, 1 of Job launcher)")
 
 
-async def test_of_two_jobs_with_one_name_none_starts_and_the_second_when_the_first_is_gone() -> None:
+async def test_of_two_jobs_of_one_gang_name_none_starts_until_the_other_is_gone() -> None:
     builder = a_cluster().node("a", gpus=2).queue("q", gpus=8)
     said: dict[str, Any] = {"annotations": {names.GANG_SIZE: "2"}, "labels": {names.GANG: "x"}}
     town = Town(builder.job("w0", queue="q", pods=2, **said).job("w1", queue="q", pods=2, **said))

@@ -42,7 +42,7 @@ def succession(*, planned: int, came: int) -> Entry | Mismatch | None:
     return pod_replacement.replacement_entry(group, snapshot, at=NOON, actor="test")
 
 
-def test_pods_take_the_places_once_all_of_them_have_come() -> None:
+def test_real_pods_take_over_the_slots_once_all_exist() -> None:
     entry = succession(planned=2, came=2)
 
     assert isinstance(entry, Entry)
@@ -51,7 +51,7 @@ def test_pods_take_the_places_once_all_of_them_have_come() -> None:
     assert {seat.node for seat in entry.seats} == {"n"}
 
 
-def test_nothing_follows_before_any_pod_has_come_or_where_no_place_is_kept_for_one() -> None:
+def test_no_slot_is_taken_over_before_all_pods_exist_or_where_no_slot_is_kept() -> None:
     assert succession(planned=2, came=0) is None
     assert succession(planned=2, came=1) is None
     assert succession(planned=0, came=2) is None
@@ -75,7 +75,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("planned", "actual", "differs"), CHANGES.values(), ids=CHANGES)
-def test_whether_pods_are_planned_anew_that_differ_from_the_plan_by(
+def test_real_pods_take_over_a_plan_only_where_planned_and_real_pods_ask_for_the_same(
     planned: dict[str, Any], actual: dict[str, Any], differs: str
 ) -> None:
     group, snapshot = a_gang(planned=2, came=2)

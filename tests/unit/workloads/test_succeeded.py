@@ -135,7 +135,7 @@ NEEDED: dict[Callable[[Herd], None], int] = {
 
 
 @pytest.mark.parametrize(("put", "needed"), NEEDED.items(), ids=[put.__name__ for put in NEEDED])
-def test_what_is_done_is_not_waited_for(put: Callable[[Herd], None], needed: int) -> None:
+def test_succeeded_pods_are_not_waited_for(put: Callable[[Herd], None], needed: int) -> None:
     herd = Herd()
     put(herd)
 

@@ -78,13 +78,13 @@ SAID: dict[str, tuple[Manifest, timedelta | None]] = {
 
 
 @pytest.mark.parametrize(("parent", "longest"), SAID.values(), ids=SAID)
-def test_a_gang_runs_no_longer_than_what_its_pods_belong_to_lets_it(
+def test_the_runtime_of_a_gang_is_bounded_by_the_active_deadline_of_its_owners(
     parent: Manifest, longest: timedelta | None
 ) -> None:
     assert runtime.declared_runtime(made(parent).gang, None) == longest
 
 
-def test_a_jobset_says_it_before_its_jobs_are_there() -> None:
+def test_the_deadline_of_a_jobset_is_known_before_its_jobs_exist() -> None:
     herd = Herd()
     stored = herd.put(a_jobset(60, 120))
 
@@ -93,7 +93,7 @@ def test_a_jobset_says_it_before_its_jobs_are_there() -> None:
     assert (parent.meta.uid, parent.deadline) == (stored["metadata"]["uid"], 2 * MINUTE)
 
 
-def test_pods_that_name_their_gang_are_ended_with_what_they_belong_to_as_well() -> None:
+def test_a_named_gang_has_the_deadline_of_its_job_while_all_its_pods_belong_to_the_job() -> None:
     said = {names.GANG: "own", names.GANG_SIZE: "2"}
     template = {**TEMPLATE, "metadata": {**TEMPLATE["metadata"], "annotations": said}}
     herd = made(a_job(template, activeDeadlineSeconds=60))

@@ -26,7 +26,7 @@ def test_the_pods_that_name_a_pod_group_are_a_gang_of_its_size(version: str) -> 
     assert (herd.gang.uid, herd.reported) == (group["metadata"]["uid"], {("a", "b"): (2, 2)})
 
 
-def test_with_the_basic_policy_pods_start_one_by_one() -> None:
+def test_pods_of_a_pod_group_with_the_basic_policy_start_one_by_one() -> None:
     herd = Herd()
     herd.put(an_object(VERSIONS["1.37"], "PodGroup", "pair", schedulingPolicy={"basic": {}}))
     herd.put(a_pod("a", group="pair"))
@@ -53,7 +53,7 @@ def test_pods_wait_for_a_pod_group_that_is_not_there() -> None:
     )
 
 
-def test_it_is_said_why_a_pod_group_cannot_be_seen() -> None:
+def test_a_gang_of_an_unwatched_pod_group_says_why_the_group_is_not_seen() -> None:
     herd = Herd()
     herd.unwatched["PodGroup.scheduling.k8s.io"] = "the API server does not serve it"
     herd.put(a_pod("a", group="pair"))
@@ -70,7 +70,7 @@ OTHERS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("version", "labels", "annotations"), OTHERS.values(), ids=OTHERS)
-def test_the_pod_groups_of_others_are_read(version: str, labels: Manifest, annotations: Manifest) -> None:
+def test_pod_groups_of_other_systems_are_read(version: str, labels: Manifest, annotations: Manifest) -> None:
     herd = Herd()
     group = herd.put(an_object(version, "PodGroup", "pair", minMember=2))
     for name in ("a", "b"):
@@ -106,7 +106,7 @@ def test_groups_that_pods_size_themselves_are_gangs(labels: Manifest, annotation
     assert herd.gang.identity.name.startswith("trio-"), "a muster.dev/gang of that name is another"
 
 
-def test_a_group_and_a_gang_of_one_name_are_two() -> None:
+def test_a_kueue_group_and_a_named_gang_of_one_name_are_two_gangs() -> None:
     herd = Herd()
     herd.put(a_pod("a", labels={KUEUE: "pair"}, **{COUNT: "2"}))
     herd.put(a_pod("b", labels={names.GANG: "pair", names.GANG_SIZE: "2"}))
@@ -119,14 +119,14 @@ BAD = {"no number": "three", "0": "0", "too long": "9" * 5000, "another script":
 
 
 @pytest.mark.parametrize("size", BAD.values(), ids=BAD)
-def test_a_group_without_a_size_waits_and_is_told_where_to_write_it(size: str) -> None:
+def test_a_kueue_group_without_a_size_waits_and_names_the_missing_annotation(size: str) -> None:
     herd = Herd()
     herd.put(a_pod("a", labels={KUEUE: "pair"}, **{COUNT: size}))
 
     assert f"group pair of Kueue is: pod a has no {COUNT} that can be read" in herd.gang.identity.unknown
 
 
-def test_a_group_that_nobody_sizes_is_none() -> None:
+def test_a_group_without_any_size_is_no_gang() -> None:
     herd = Herd()
     for name in ("a", "b"):
         herd.put(a_pod(name, labels={KUEUE: "pair"}))
@@ -135,7 +135,7 @@ def test_a_group_that_nobody_sizes_is_none() -> None:
 
 
 @pytest.mark.parametrize(("version", "labels", "annotations"), OTHERS.values(), ids=OTHERS)
-def test_where_a_pod_group_of_others_is_not_served_its_name_says_nothing(
+def test_a_pod_group_name_of_another_system_is_ignored_where_its_kind_is_not_served(
     version: str, labels: Manifest, annotations: Manifest
 ) -> None:
     herd = Herd()
@@ -185,7 +185,7 @@ def test_an_application_of_yunikorn_without_task_groups_is_no_gang() -> None:
     assert sorted(herd.reported.values()) == [(1, 1), (1, 1)]
 
 
-def test_a_size_of_our_own_goes_before_that_of_others() -> None:
+def test_a_gang_size_of_muster_goes_before_a_group_size_of_another_system() -> None:
     herd = Herd()
     herd.put(a_pod("a", labels={KUEUE: "pair"}, **{COUNT: "3", names.GANG_SIZE: "2"}))
 
@@ -197,7 +197,7 @@ ODD = {"long": "x" * 5000, "capitals": "My_Group", "a path": "../../etc", "no te
 
 @pytest.mark.parametrize("name", ODD.values(), ids=ODD)
 @pytest.mark.parametrize("key", ["armadaproject.io/gangId", "scheduling.k8s.io/group-name"])
-def test_whatever_a_group_is_called_the_books_and_the_api_server_take_it(key: str, name: str) -> None:
+def test_any_group_name_makes_a_gang_uid_and_name_that_ledger_and_api_server_accept(key: str, name: str) -> None:
     herd = Herd()
     herd.put(a_pod("a", **{key: name, "armadaproject.io/gangCardinality": "1"}))
 

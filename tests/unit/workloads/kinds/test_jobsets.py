@@ -37,7 +37,7 @@ def test_all_jobs_of_a_jobset_are_one_gang() -> None:
     assert group.identity.size_source == "spec.replicatedJobs of JobSet train"
 
 
-def test_jobs_that_are_made_in_order_are_gangs_one_after_the_other() -> None:
+def test_jobs_of_a_jobset_that_starts_in_order_are_successive_gangs() -> None:
     """The second Job is made when the first is ready: who waited for both would wait for ever."""
     herd = Herd()
     jobset = an_object(GROUP, "JobSet", "train", replicatedJobs=[entry("driver", 1, 1), entry("workers", 2, 2)])
@@ -52,7 +52,7 @@ def test_jobs_that_are_made_in_order_are_gangs_one_after_the_other() -> None:
     assert len({group.uid for group in herd.gangs}) == len({group.key for group in herd.gangs}) == 2
 
 
-def test_jobs_that_wait_for_the_same_others_are_one_gang() -> None:
+def test_jobs_with_the_same_dependencies_are_one_gang() -> None:
     """As of a TrainJob: what prepares the data is complete before the trainer's Jobs are made."""
     herd = Herd()
     after = {"dependsOn": [{"name": "prepare", "status": "Complete"}]}
@@ -106,7 +106,7 @@ def test_pods_that_have_succeeded_need_not_come_again() -> None:
     assert (len(group.waiting), len(group.ended), group.identity.needed, group.identity.counts_ended) == (1, 1, 2, True)
 
 
-def test_a_job_that_makes_pods_one_after_the_other_needs_as_many_at_a_time_until_its_end() -> None:
+def test_a_job_with_more_completions_than_parallelism_needs_as_many_pods_as_run_at_a_time() -> None:
     herd = Herd()
     several = entry("a", 1, 4)
     several["template"]["spec"]["completions"] = 10
@@ -144,7 +144,7 @@ def exclusive(herd: Herd, of_set: dict[str, str], of_jobs: dict[str, str]) -> li
 
 
 @pytest.mark.parametrize(("of_set", "of_jobs"), [(EXCLUSIVE, {}), ({}, EXCLUSIVE)])
-def test_pods_that_are_let_in_when_the_first_of_their_job_is_scheduled_are_a_gang_of_their_own(
+def test_pods_of_a_job_that_follow_its_first_scheduled_pod_are_a_gang_of_their_own(
     of_set: dict[str, str], of_jobs: dict[str, str]
 ) -> None:
     herd = Herd()
@@ -164,7 +164,7 @@ def test_nodes_that_are_labelled_beforehand_let_all_pods_come_at_once() -> None:
     assert sorted(herd.reported.values()) == [(7, 7)]
 
 
-def test_of_jobs_that_are_of_two_gangs_only_pods_tell_which_are_done() -> None:
+def test_finished_jobs_of_a_jobset_of_two_gangs_are_known_from_their_pods_only() -> None:
     herd = Herd()
     first, *others = exclusive(herd, EXCLUSIVE, {})
     herd.put(first, phase="Succeeded")
@@ -173,14 +173,14 @@ def test_of_jobs_that_are_of_two_gangs_only_pods_tell_which_are_done() -> None:
     assert sorted(group.still_needed for group in herd.gangs) == [2, 4]
 
 
-def test_what_is_planned_before_there_are_pods_are_the_first_of_each_job() -> None:
+def test_the_expected_pods_of_a_held_jobset_are_the_first_pods_of_each_job() -> None:
     jobset = an_object(GROUP, "JobSet", "train", replicatedJobs=[entry("a", 2, 3), entry("b", 1, 1)])
     jobset["metadata"] |= {"uid": "train", "annotations": EXCLUSIVE}
 
     assert [one.pods for one in suspendable.BY_KEY["JobSet.jobset.x-k8s.io"].templates(jobset)] == [2, 1]
 
 
-def test_while_the_jobset_is_not_seen_its_pods_wait_and_are_told_so() -> None:
+def test_pods_of_a_jobset_that_is_not_seen_wait_with_that_reason() -> None:
     herd = Herd()
     jobset = herd.put(an_object(GROUP, "JobSet", "train", replicatedJobs=[entry("a", 1, 2)]))
     run(herd, jobset)
@@ -189,7 +189,7 @@ def test_while_the_jobset_is_not_seen_its_pods_wait_and_are_told_so() -> None:
     assert "JobSet train, which the pods belong to, is not seen yet; if it was deleted" in herd.gang.identity.unknown
 
 
-def test_a_job_of_no_jobset_that_says_it_is_of_one_is_its_own_gang() -> None:
+def test_a_job_that_only_claims_by_label_to_be_of_a_jobset_is_its_own_gang() -> None:
     herd = Herd()
     jobset = herd.put(an_object(GROUP, "JobSet", "train", replicatedJobs=[entry("a", 1, 2)]))
     run(herd, jobset)
@@ -221,7 +221,7 @@ DONE: dict[str, tuple[dict[str, int], list[tuple[str, int]]]] = {
 
 
 @pytest.mark.parametrize(("done", "planned"), DONE.values(), ids=DONE)
-def test_what_a_jobset_that_is_made_in_order_would_make_next_where(
+def test_the_next_expected_pods_of_a_jobset_that_starts_in_order(
     done: dict[str, int], planned: list[tuple[str, int]]
 ) -> None:
     first = {key: value for key, value in entry("first", 1, 2).items() if key != "replicas"}

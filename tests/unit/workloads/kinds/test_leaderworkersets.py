@@ -85,7 +85,7 @@ def forged_set() -> Manifest:
     return {"metadata": meta, "spec": {"replicas": 1, "template": template}}
 
 
-def test_a_group_that_is_made_anew_is_another_gang() -> None:
+def test_a_recreated_leader_worker_group_is_another_gang() -> None:
     herd = Herd()
     lws = a_set(herd, replicas=1)
     (leader,) = lead(herd, lws)
@@ -121,7 +121,7 @@ def test_a_plain_stateful_set_starts_pod_by_pod() -> None:
     assert sorted(herd.reported.values()) == [(1, 1), (1, 1)]
 
 
-def test_a_plain_stateful_set_that_is_not_seen_keeps_nobody() -> None:
+def test_a_plain_stateful_set_that_is_not_seen_holds_no_pod() -> None:
     herd = Herd()
     spec = {"replicas": 1, "template": TEMPLATE}
     stateful_set = herd.put({**an_object("apps/v1", "StatefulSet", "db"), "spec": spec})

@@ -56,13 +56,15 @@ CASES = {
 
 
 @pytest.mark.parametrize(("herd", "expected"), CASES.values(), ids=CASES)
-def test_how_many_are_enough(herd: Herd, expected: tuple[int, int, bool]) -> None:
+def test_a_gang_needs_the_expected_least_number_of_pods(herd: Herd, expected: tuple[int, int, bool]) -> None:
     identity = herd.gang.identity
     assert (identity.size, identity.needed, identity.elastic) == expected
 
 
 @pytest.mark.parametrize(("annotations", "needed"), [({}, 2), ({names.GANG_MIN: "3"}, 3)])
-def test_a_gang_that_a_user_wrote_may_say_it_and_its_pods_go_first(annotations: dict[str, str], needed: int) -> None:
+def test_the_least_size_in_a_gang_object_counts_where_the_pods_state_none(
+    annotations: dict[str, str], needed: int
+) -> None:
     spec = {"queue": "q", "size": 4, "minCount": 2}
     gang = gangs.decode({"metadata": {"name": "g", "namespace": "team"}, "spec": spec})
     snapshot = replace(named(**annotations).snapshot, gangs={gang.meta.key: gang})

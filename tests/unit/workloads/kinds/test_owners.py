@@ -65,7 +65,7 @@ def test_owners_that_go_round_in_a_circle_hold_their_pods() -> None:
     assert herd.gang.identity.needed == UNKNOWN_SIZE
 
 
-def test_a_pod_that_says_it_made_itself_waits() -> None:
+def test_a_pod_that_names_itself_as_its_owner_waits() -> None:
     herd = Herd()
     pod = a_pod("a")
     pod["metadata"]["uid"] = "a"
@@ -82,7 +82,7 @@ def test_a_gang_that_is_named_goes_before_all_owners() -> None:
     assert herd.gang.uid == "team/all"
 
 
-def test_who_does_not_see_the_kind_of_a_parent_says_why() -> None:
+def test_a_gang_whose_owner_kind_is_not_watched_says_why() -> None:
     herd = Herd()
     herd.unwatched["JobSet.jobset.x-k8s.io"] = "list jobsets: forbidden (403); grant verb list on resource jobsets"
     jobset = an_object("jobset.x-k8s.io/v1alpha2", "JobSet", "train")

@@ -123,7 +123,7 @@ def test_a_ray_cluster_that_scales_starts_with_the_fewest_workers() -> None:
     assert (len(herd.gang.pods), herd.gang.identity.size, herd.gang.identity.needed) == (3, 5, 3)
 
 
-def test_what_a_ray_job_submits_with_is_no_part_of_the_gang() -> None:
+def test_the_submitter_of_a_ray_job_is_no_part_of_the_gang() -> None:
     """It is made when the cluster is up: who waited for it would wait for ever."""
     herd = Herd()
     cluster = herd.put(ray())
@@ -142,7 +142,7 @@ def ray_job(**status: Any) -> Manifest:
     return {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": meta, "spec": spec, "status": status}
 
 
-def test_a_ray_job_that_was_held_as_a_whole_is_whom_the_pods_of_its_cluster_belong_to() -> None:
+def test_the_pods_of_the_cluster_of_a_held_ray_job_are_the_gang_of_the_ray_job() -> None:
     herd = Herd()
     job = herd.put(ray_job())
     herd.all(standins.ray_pods(herd.put(standins.ray_cluster(job)), off=0))
@@ -182,7 +182,7 @@ def test_a_ray_job_that_is_not_held_or_not_seen_says_nothing_of_its_cluster() ->
     assert herd.gang.uid == cluster["metadata"]["uid"]
 
 
-def test_what_a_held_ray_job_submits_with_is_no_part_of_the_gang_either() -> None:
+def test_the_submitter_of_a_held_ray_job_is_no_part_of_the_gang() -> None:
     herd = Herd()
     job = herd.put(ray_job())
     herd.all(standins.ray_pods(herd.put(standins.ray_cluster(job)), off=0))
@@ -223,7 +223,7 @@ def task(name: str, count: int, **more: Any) -> Manifest:
     return {"name": name, "replicas": count, "template": TEMPLATE, **more}
 
 
-def test_a_job_of_volcano_starts_with_as_many_as_it_says() -> None:
+def test_a_volcano_job_starts_with_its_min_available_pods() -> None:
     herd = Herd()
     job = an_object("batch.volcano.sh/v1alpha1", "Job", "v", minAvailable=3, tasks=[task("ps", 1), task("worker", 4)])
     herd.all(standins.task_pods(herd.put(job)))
@@ -268,7 +268,9 @@ PLANNED: dict[str, tuple[tuple[str, ...], str, list[str]]] = {
 
 
 @pytest.mark.parametrize(("roles", "policy", "planned"), PLANNED.values(), ids=PLANNED)
-def test_of_an_mpi_job_are_planned_before_it_has_pods(roles: tuple[str, ...], policy: str, planned: list[str]) -> None:
+def test_the_expected_pods_of_a_held_mpi_job_follow_its_replica_specs(
+    roles: tuple[str, ...], policy: str, planned: list[str]
+) -> None:
     replicas = {role: {"replicas": 2 if role == "Worker" else 1, "template": TEMPLATE} for role in roles}
     job = an_object("kubeflow.org/v2beta1", "MPIJob", "mpi", mpiReplicaSpecs=replicas, launcherCreationPolicy=policy)
 

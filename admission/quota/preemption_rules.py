@@ -52,17 +52,17 @@ class Rules:
         self._queue_usage = queue_usage
         self._incoming = incoming
         self._path = queue_usage.tree.path(incoming.queue)
-        self._places: dict[QueueName, _Place | None] = {}
-        wanted = {meter: amount for meter, amount in incoming.charge.items() if amount}
-        left = {meter: queue_usage.margin(incoming.queue, meter) for meter in wanted}
-        self.missing = {meter: amount - left[meter] for meter, amount in wanted.items() if amount > left[meter]}
+        self._common_ancestors: dict[QueueName, _CommonAncestor | None] = {}
+        needed = {meter: amount for meter, amount in incoming.charge.items() if amount}
+        margins = {meter: queue_usage.margin(incoming.queue, meter) for meter in needed}
+        self.missing = {meter: amount - margins[meter] for meter, amount in needed.items() if amount > margins[meter]}
         """By short meter, the least to be given back: an amount given back frees at most that amount."""
-        self._charge = {meter: amount for meter, amount in wanted.items() if meter in self.missing or not self.missing}
+        self._charge = {meter: amount for meter, amount in needed.items() if meter in self.missing or not self.missing}
 
     def level(self, candidate: Candidate) -> int | None:
         """Return how many queues of the own path are below where the paths meet; None for the own queue's gangs."""
-        place = self._place(candidate.queue)
-        return None if place is None or candidate.queue == self._incoming.queue else place.level
+        ancestor = self._common_ancestor(candidate.queue)
+        return None if ancestor is None or candidate.queue == self._incoming.queue else ancestor.level
 
     def levels(self, victims: Iterable[Candidate]) -> list[int]:
         """Return the levels of the victims in other queues."""
@@ -75,7 +75,7 @@ class Rules:
             return lower and preemption.within_queue is WithinQueue.LOWER_PRIORITY
         if preemption.reclaim is Reclaim.NEVER or (preemption.reclaim is Reclaim.LOWER_PRIORITY and not lower):
             return False
-        return self._place(candidate.queue) is not None and self.takes_only_loans([candidate])
+        return self._common_ancestor(candidate.queue) is not None and self.takes_only_loans([candidate])
 
     def borrows(self, candidate: Candidate) -> bool:
         """Return whether the gang's queue borrows of a meter that evicting the gang gives back."""
@@ -92,18 +92,18 @@ class Rules:
 
     def loans(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """Return, in order, those of the candidates that can be evicted together with all before them."""
-        gone: list[Candidate] = []
+        chosen: list[Candidate] = []
         kinds: set[tuple[QueueName, tuple[MeterName, ...]]] = set()
         for candidate in candidates:
             self._evict([candidate])
             kind = self._kind(candidate)
-            if all(self._is_loan(*one) for one in {*kinds, kind}):
-                gone.append(candidate)
+            if all(self._is_loan(queue, meters) for queue, meters in {*kinds, kind}):
+                chosen.append(candidate)
                 kinds.add(kind)
             else:
                 self._restore([candidate])
-        self._restore(gone)
-        return gone
+        self._restore(chosen)
+        return chosen
 
     def takes_back(self, victims: Sequence[Candidate], level: int | None) -> bool:
         """Return whether, without the victims, the incoming gang fits its quota and only reclaims its own.
@@ -120,7 +120,7 @@ class Rules:
                 return True
             self._queue_usage.charge(queue, self._charge)
             try:
-                return self._own_part_holds() or any(map(self._holds, self._path[:level]))
+                return self._own_usage_is_within_quota() or any(map(self._is_within_quota, self._path[:level]))
             finally:
                 self._queue_usage.give_back(queue, self._charge)
         finally:
@@ -139,57 +139,57 @@ class Rules:
 
         Always true for the incoming gang's queue, whose gangs need not have borrowed.
         """
-        place, queue_usage = self._place(queue), self._queue_usage
+        ancestor, queue_usage = self._common_ancestor(queue), self._queue_usage
         return queue == self._incoming.queue or (
-            place is not None
+            ancestor is not None
             and any(
                 queue_usage.own(queue, meter) >= self._nominal(queue, meter)
-                and all(queue_usage.usage(above, meter) >= queue_usage.quota(above, meter) for above in place.below)
+                and all(queue_usage.usage(above, meter) >= queue_usage.quota(above, meter) for above in ancestor.below)
                 for meter in meters
             )
         )
 
-    def _own_part_holds(self) -> bool:
+    def _own_usage_is_within_quota(self) -> bool:
         """Return whether the queue itself, without those under it, uses no more than its nominal quota."""
         queue = self._incoming.queue
         return all(self._queue_usage.own(queue, meter) <= self._nominal(queue, meter) for meter in self._charge)
 
-    def _holds(self, queue: QueueName) -> bool:
+    def _is_within_quota(self, queue: QueueName) -> bool:
         return not any(self._queue_usage.borrowed(queue, meter) for meter in self._charge)
 
     def _nominal(self, queue: QueueName, meter: MeterName) -> int:
         quota = self._queue_usage.tree.quotas[queue].get(meter)
         return quota.nominal if quota else 0
 
-    def _place(self, queue: QueueName) -> "_Place | None":
-        if queue not in self._places:
-            self._places[queue] = _place(self._queue_usage.tree.path(queue), self._path)
-        return self._places[queue]
+    def _common_ancestor(self, queue: QueueName) -> "_CommonAncestor | None":
+        if queue not in self._common_ancestors:
+            self._common_ancestors[queue] = _common_ancestor(self._queue_usage.tree.path(queue), self._path)
+        return self._common_ancestors[queue]
 
     def _evict(self, victims: Iterable[Candidate]) -> None:
         for victim in victims:
-            self._queue_usage.give_back(victim.queue, self._part(victim.charge))
+            self._queue_usage.give_back(victim.queue, self._short_meters(victim.charge))
 
     def _restore(self, victims: Iterable[Candidate]) -> None:
         for victim in victims:
-            self._queue_usage.charge(victim.queue, self._part(victim.charge))
+            self._queue_usage.charge(victim.queue, self._short_meters(victim.charge))
 
-    def _part(self, charge: Charge) -> Charge:
+    def _short_meters(self, charge: Charge) -> Charge:
         return {meter: charge[meter] for meter in self._charge if meter in charge}
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _CommonAncestor:
     """Where a queue's path meets that of the incoming gang. level: on the latter. below: the former up to there."""
 
     level: int
     below: tuple[QueueName, ...]
 
 
-def _place(path: Sequence[QueueName], own: Sequence[QueueName]) -> _Place | None:
+def _common_ancestor(path: Sequence[QueueName], own: Sequence[QueueName]) -> _CommonAncestor | None:
     """Return where two paths meet; None for a queue under another root."""
     levels: Mapping[QueueName, int] = {queue: level for level, queue in enumerate(own)}
     for at, queue in enumerate(path):
         if queue in levels:
-            return _Place(levels[queue], tuple(path[:at]))
+            return _CommonAncestor(levels[queue], tuple(path[:at]))
     return None

@@ -3,20 +3,20 @@
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.values.names import NodeName
 from admission.dra.requests.device_use import DeviceUse
-from admission.dra.state.simulation import Arrival, Interval, Simulation
+from admission.dra.state.what_if import Arrival, Interval, WhatIfSeries
 from tests.unit.dra.clusters import DRIVER, a_cluster
 
 DEVICES = [DeviceId(DRIVER, "a", f"gpu-{at}") for at in range(3)]
 A = NodeName("a")
 
 
-def test_who_comes_has_some_devices_alone_and_shares_of_others() -> None:
+def test_an_arriving_gang_takes_whole_devices_and_shares_of_devices() -> None:
     now = a_cluster().node("a", gpus=3).cluster()
     comer = Arrival(
         gang="comer", uses=(DeviceUse(DEVICES[0]), DeviceUse(DEVICES[1], shared=True), DeviceUse(DEVICES[2]))
     )
 
-    then = Simulation("s").cluster(now, came=[comer])
+    then = WhatIfSeries("s").cluster(now, arrived=[comer])
 
     assert {device: holder.gang for device, holder in then.taken.items()} == dict.fromkeys(DEVICES[::2], "comer")
     assert {device: [one.holder.gang for one in shares] for device, shares in then.shares.items()} == {
@@ -24,23 +24,23 @@ def test_who_comes_has_some_devices_alone_and_shares_of_others() -> None:
     }
 
 
-def test_who_goes_leaves_shares_to_who_stays_and_who_comes() -> None:
-    simulation, now = Simulation("s"), a_cluster().node("a", gpus=1).cluster()
+def test_shares_of_a_removed_gang_are_left_to_staying_and_arriving_gangs() -> None:
+    simulation, now = WhatIfSeries("s"), a_cluster().node("a", gpus=1).cluster()
     both = [Arrival(gang=name, uses=(DeviceUse(DEVICES[0], shared=True),)) for name in ("goes", "stays", "comes")]
-    now = Simulation("first").cluster(now, came=both[:2])
+    now = WhatIfSeries("first").cluster(now, arrived=both[:2])
 
-    then = simulation.cluster(now, removed=[Interval(gang="goes")], came=both[2:])
+    then = simulation.cluster(now, removed=[Interval(gang="goes")], arrived=both[2:])
     alone = simulation.cluster(now, removed=[Interval(gang="goes"), Interval(gang="stays")])
 
     assert [one.holder.gang for one in then.shares[DEVICES[0]]] == ["stays", "comes"]
     assert alone.shares == {}
 
 
-def test_who_goes_gives_devices_back_and_who_stays_has_them_before_who_comes() -> None:
+def test_a_removed_gang_frees_its_devices_and_staying_gangs_keep_theirs_before_arrivals() -> None:
     now = a_cluster().node("a", gpus=3).taken("a", 0, gang="goes").taken("a", 1, gang="stays").cluster()
     comer = Arrival(gang="comes", uses=(DeviceUse(DEVICES[0]), DeviceUse(DEVICES[1])))
 
-    then = Simulation("s").cluster(now, removed=[Interval(gang="goes")], came=[comer])
+    then = WhatIfSeries("s").cluster(now, removed=[Interval(gang="goes")], arrived=[comer])
 
     assert {device: holder.gang for device, holder in then.taken.items()} == {DEVICES[0]: "comes", DEVICES[1]: "stays"}
     assert DEVICES[2] not in then.taken
@@ -48,7 +48,7 @@ def test_who_goes_gives_devices_back_and_who_stays_has_them_before_who_comes() -
 
 
 def test_room_is_given_back_and_taken_and_bounded_by_what_is_kept() -> None:
-    cpu, simulation = {"cpu": 1000}, Simulation("s")
+    cpu, simulation = {"cpu": 1000}, WhatIfSeries("s")
     now = a_cluster().node("a", allocatable={"cpu": "4"}).cluster()
     gone, comer = Interval(gang="goes", requests=((A, cpu),)), Arrival(gang="comes", requests=((A, cpu), (A, cpu)))
     keeper = Arrival(gang="kept", requests=((A, cpu),), room={A: {"cpu": 500}})
@@ -60,7 +60,7 @@ def test_room_is_given_back_and_taken_and_bounded_by_what_is_kept() -> None:
         return found["cpu"]
 
     assert left(removed=[gone]) == 5000
-    assert left(removed=[gone], came=[comer]) == 3000
-    assert left(came=[comer]) == 2000
+    assert left(removed=[gone], arrived=[comer]) == 3000
+    assert left(arrived=[comer]) == 2000
     assert left(kept=[keeper, unlimited]) == 500
     assert left() == 4000

@@ -11,8 +11,8 @@ from admission.dra.requests.device_use import DeviceUse, Holder
 from admission.dra.state import cluster_state
 from admission.dra.state.change_log import ChangeLog
 from admission.dra.state.cluster_state import ClusterState
-from admission.dra.state.simulation import Arrival, Interval, Simulation
 from admission.dra.state.virtual_time import RunningGang, VirtualCluster
+from admission.dra.state.what_if import Arrival, Interval, WhatIfSeries
 from tests.unit.dra.clusters import DRIVER, a_cluster
 
 NODES = ("a", "b", "c")
@@ -45,11 +45,11 @@ class Gangs:
         holder = Holder(claim=f"team/{name}", gang=name)
         running_gang = RunningGang(uses=((holder, tuple(map(DeviceUse, free))),), requests=requests)
         interval = Interval(gang=name, requests=requests, devices=free if self.knows else None)
-        self.ward.move(came=[running_gang])
+        self.ward.move(arrived=[running_gang])
         self.running[name] = interval, running_gang
 
     def end(self, name: str) -> None:
-        self.ward.move(went=[self.running.pop(name)[1]])
+        self.ward.move(departed=[self.running.pop(name)[1]])
 
 
 def in_use(cluster: ClusterState) -> dict[DeviceId, str]:
@@ -60,17 +60,17 @@ def left(cluster: ClusterState) -> dict[str, int]:
     return {node: (cluster.left[NodeName(node)] or {})["cpu"] for node in NODES}
 
 
-def is_simulated(
-    now: ClusterState, removed: Sequence[Interval], came: Sequence[Arrival], kept: Sequence[Arrival]
+def is_what_if(
+    now: ClusterState, removed: Sequence[Interval], arrived: Sequence[Arrival], kept: Sequence[Arrival]
 ) -> tuple[object, object]:
     """Return what is in use, and left, as somebody finds who copies everything."""
     names = {interval.gang for interval in removed}
     used = {device: gang for device, gang in in_use(now).items() if gang not in names}
-    for arrival in (*came, *kept):
+    for arrival in (*arrived, *kept):
         for use in arrival.uses:
             used.setdefault(use.device, arrival.gang)
     cpus = left(now)
-    moved = [(one.requests, 1) for one in removed] + [(one.requests, -1) for one in came]
+    moved = [(one.requests, 1) for one in removed] + [(one.requests, -1) for one in arrived]
     for requests, sign in moved:
         for node, asked in requests:
             cpus[node] += sign * asked["cpu"]
@@ -92,11 +92,11 @@ def arrivals(draw: st.DrawFn) -> Arrival:
 
 
 @given(st.data(), st.booleans())
-def test_an_imagined_world_is_what_a_copy_would_be_and_knows_where_it_differs(
+def test_a_simulated_cluster_state_equals_a_copy_and_knows_its_changed_nodes(
     data: st.DataObject,
     knows: bool,
 ) -> None:
-    gangs, outlook = Gangs(knows=knows), Simulation("test")
+    gangs, outlook = Gangs(knows=knows), WhatIfSeries("test")
     coming = data.draw(st.lists(arrivals(), max_size=3))
     before: tuple[ClusterState, object, object] | None = None
     for at in range(data.draw(st.integers(1, 6))):
@@ -106,13 +106,13 @@ def test_an_imagined_world_is_what_a_copy_would_be_and_knows_where_it_differs(
         gangs.start(f"g{at}", data.draw(some_devices), data.draw(st.sampled_from(NODES)), data.draw(st.integers(0, 3)))
         intervals = [interval for interval, _ in gangs.running.values()]
         removed = data.draw(st.lists(st.sampled_from(intervals), unique=True))
-        came = data.draw(st.lists(st.sampled_from(coming), unique=True)) if coming else []
-        kept = [arrival for arrival in coming if arrival not in came]
+        arrived = data.draw(st.lists(st.sampled_from(coming), unique=True)) if coming else []
+        kept = [arrival for arrival in coming if arrival not in arrived]
         now = gangs.ward.cluster
 
-        cluster = outlook.cluster(now, removed=removed, came=came, kept=kept)
+        cluster = outlook.cluster(now, removed=removed, arrived=arrived, kept=kept)
 
-        used, cpus = is_simulated(now, removed, came, kept)
+        used, cpus = is_what_if(now, removed, arrived, kept)
         assert (in_use(cluster), left(cluster)) == (used, cpus)
         assert {device: holder.gang for device, holder in cluster.taken.items()} == used
         assert len(cluster.taken) == len(in_use(cluster))
@@ -144,7 +144,7 @@ class Tree:
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.frozensets(st.sampled_from("abcde"), max_size=3)), max_size=12))
-def test_a_journal_never_leaves_out_a_node_that_changed(steps: list[tuple[int, frozenset[str]]]) -> None:
+def test_a_change_log_never_leaves_out_a_changed_node(steps: list[tuple[int, frozenset[str]]]) -> None:
     tree = Tree()
     for at, nodes in steps:
         tree.grow(at, nodes)
@@ -157,7 +157,7 @@ def test_a_journal_never_leaves_out_a_node_that_changed(steps: list[tuple[int, f
                 assert before ^ after <= {*other.since(place)}
 
 
-def test_a_journal_names_just_what_changed_since_a_world_to_the_last_that_came_from_it() -> None:
+def test_a_change_log_lists_the_nodes_changed_since_any_earlier_state() -> None:
     journal = ChangeLog()
     for nodes in ("ab", "b", "c"):
         journal.add(map(NodeName, nodes))

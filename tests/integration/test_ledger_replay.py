@@ -29,7 +29,7 @@ def written(entries: list[Entry], form: int = hash_chain.FORMAT) -> list[bytes]:
     """Return what a database writes down of entries, chained as if they were posted."""
     lines, previous = [], GENESIS
     for sequence, entry in enumerate(entries, 1):
-        said, postings = hash_chain.said(entry), hash_chain.lines(entry)
+        said, postings = hash_chain.hashed(entry), hash_chain.lines(entry)
         digest = hash_chain.CHAINED[form](CLUSTER, 1, sequence, previous, said, postings)
         document = hash_chain.document(CLUSTER, 1, sequence, previous, said, postings)
         lines.append(b"%d %s %s" % (form, digest.encode(), document))
@@ -38,7 +38,7 @@ def written(entries: list[Entry], form: int = hash_chain.FORMAT) -> list[bytes]:
 
 
 @given(histories())
-def test_it_ends_with_the_book_that_the_rules_lead_to(history: list[Entry]) -> None:
+def test_the_fast_replay_ends_with_the_book_of_the_exact_replay(history: list[Entry]) -> None:
     for form in hash_chain.CHAINED:
         fast = a_quick()
 
@@ -47,7 +47,7 @@ def test_it_ends_with_the_book_that_the_rules_lead_to(history: list[Entry]) -> N
 
 
 @given(histories(), histories())
-def test_it_goes_on_from_a_book(before: list[Entry], after: list[Entry]) -> None:
+def test_the_fast_replay_starts_from_a_given_book(before: list[Entry], after: list[Entry]) -> None:
     fast = a_quick()
     fast.follow(written(before))
 
@@ -112,7 +112,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("entry", WRONG.values(), ids=WRONG)
-def test_it_doubts_what_the_rules_refuse(entry: Entry) -> None:
+def test_the_fast_replay_falls_back_on_entries_that_the_exact_replay_refuses(entry: Entry) -> None:
     history = [GRANT, GANG, SETTLE] if entry.kind is Kind.USAGE else [GRANT, GANG]
     with pytest.raises(MusterError):
         Book.replay([*history, entry])
@@ -133,7 +133,7 @@ STRAYS: dict[str, Callable[[list[bytes]], list[bytes]]] = {
 
 
 @pytest.mark.parametrize("stray", STRAYS.values(), ids=STRAYS)
-def test_it_stops_at_what_does_not_follow(stray: Callable[[list[bytes]], list[bytes]]) -> None:
+def test_the_fast_replay_stops_at_a_row_that_breaks_the_chain(stray: Callable[[list[bytes]], list[bytes]]) -> None:
     rows = written(a_history())
 
     assert not a_quick().follow(stray(rows))

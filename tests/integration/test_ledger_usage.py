@@ -43,7 +43,7 @@ def used(history: list[Entry], since: datetime) -> dict[QueueMeter, int]:
 
 @settings(max_examples=25, deadline=None)
 @given(histories(max_size=20), st.integers(-100, 20_000))
-def test_it_is_what_was_used_second_by_second(history: list[Entry], after: int) -> None:
+def test_reported_usage_equals_usage_counted_second_by_second(history: list[Entry], after: int) -> None:
     begun = history[0].at if history else AT
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(check(Path(folder), history, begun + timedelta(seconds=after)))
@@ -127,7 +127,7 @@ async def test_another_clusters_use_is_not_counted(url: str) -> None:
         assert await ledger.spent(minutes(-60)) == {}
 
 
-async def test_what_was_closed_is_carried_and_cut_in_proportion(url: str) -> None:
+async def test_usage_of_closed_periods_is_carried_forward_and_cut_in_proportion(url: str) -> None:
     async with SqlLedger.open(url, CLUSTER) as ledger:
         day = a_day()
         await ledger.post_all(day, epoch=1)
@@ -156,7 +156,7 @@ def close(url: str, marked: str, *, through: int) -> None:
     )
 
 
-async def test_a_usage_entry_that_lies_is_not_posted(ledger: SqlLedger) -> None:
+async def test_a_usage_entry_with_wrong_amounts_is_not_posted(ledger: SqlLedger) -> None:
     *day, last = a_day()
     await ledger.post_all(day, epoch=1)
     lie = usage_at(60, Book.replay(day[:-1]))

@@ -69,7 +69,7 @@ async def gone_on(url: str, folder: Path) -> tuple[Play, Path, str]:
     return play, copy, digest
 
 
-async def test_older_books_say_what_a_newer_cluster_shows_once_they_are_reconciled(
+async def test_a_restored_older_ledger_agrees_with_the_cluster_after_reconciliation(
     url: str, new_database: Fresh, tmp_path: Path
 ) -> None:
     play, copy, digest = await gone_on(url, tmp_path)

@@ -28,7 +28,7 @@ def is_promised(builder: ClusterBuilder, *claims: Claim, release: Release = Rele
     return isinstance(found, Allocated)
 
 
-def test_nothing_is_promised_of_counters_that_1_36_adds_up_in_the_slice() -> None:
+def test_devices_whose_counters_1_36_adds_up_in_the_slice_are_not_certain() -> None:
     sets = [{"name": "card", "counters": {"memory": {"value": "4.5Gi"}}}]
     builder = a_cluster().node("a").slice("p", [part("1.5Gi")] * 3, pool="p", count=2, nodeName="a")
     builder.slice("sets", [], pool="p", count=2, nodeName="a", sharedCounters=sets)
@@ -38,7 +38,7 @@ def test_nothing_is_promised_of_counters_that_1_36_adds_up_in_the_slice() -> Non
     assert is_promised(builder, claim, release=Release.V1_37)
 
 
-def test_nothing_is_promised_of_a_default_that_1_36_adds_up_in_the_slice() -> None:
+def test_devices_whose_default_capacity_1_36_adds_up_in_the_slice_are_not_certain() -> None:
     """Two shares of one device in one pod: the second check adds what the first takes to the policy's own default."""
     capacity = {"memory": {"value": "8Gi", "requestPolicy": {"default": "1.5Gi"}}}
     builder = a_cluster().node("a", gpus=[{"allowMultipleAllocations": True, "capacity": capacity}])
@@ -48,7 +48,7 @@ def test_nothing_is_promised_of_a_default_that_1_36_adds_up_in_the_slice() -> No
     assert is_promised(builder, *claims, release=Release.V1_37)
 
 
-def test_nothing_is_promised_of_a_request_that_1_36_adds_up_in_the_claim() -> None:
+def test_devices_whose_requested_capacity_1_36_adds_up_in_the_claim_are_not_certain() -> None:
     builder = a_cluster().node("a", gpus=[{"allowMultipleAllocations": True, "capacity": {"memory": {"value": "8Gi"}}}])
     claim = a_claim("c", a_request("r", capacity={"requests": {"memory": "1.5Gi"}}))
 

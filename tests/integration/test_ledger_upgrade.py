@@ -34,7 +34,7 @@ async def filled_before(url: str) -> list[Entry]:
 def statements(history: list[Entry]) -> Iterator[str]:
     yield insert("clusters", CLUSTER, 1, len(history), digests(history)[-1])
     for sequence, (entry, digest) in enumerate(zip(history, digests(history), strict=True), 1):
-        kind, key, at, actor, reason, queue, on_behalf_of, _, gang_uid, gang, *_ = hash_chain.said(entry)
+        kind, key, at, actor, reason, queue, on_behalf_of, _, gang_uid, gang, *_ = hash_chain.hashed(entry)
         seats, holdings = (
             encoding.text(encoding.of_seats(entry.seats)),
             encoding.text(encoding.of_holdings(entry.holdings)),
@@ -89,7 +89,7 @@ async def test_books_from_before_verify_load_and_go_on(url: str) -> None:
 
 
 @pytest.mark.parametrize("column", ["reason", "seats", "holdings", "closes", '"user"'])
-async def test_what_was_changed_in_books_from_before_is_named(url: str, column: str) -> None:
+async def test_a_tampered_row_of_an_earlier_ledger_is_named(url: str, column: str) -> None:
     await filled_before(url)
     await migrations.migrate(url)
     tamper(url, f"UPDATE transactions SET {column} = '[1]' WHERE sequence = 2")  # noqa: S608

@@ -19,7 +19,7 @@ async def looked(url: str) -> Finding:
     return found
 
 
-async def test_a_write_is_tried_and_nothing_of_it_is_left(url: str, ledger: SqlLedger) -> None:
+async def test_the_write_probe_of_doctor_leaves_nothing_behind(url: str, ledger: SqlLedger) -> None:
     await ledger.post_all(ledgers.a_history(), epoch=1)
     before = _rows(url)
 
@@ -38,7 +38,7 @@ def _rows(url: str) -> list[list[tuple[object, ...]]]:
 
 
 @ON_POSTGRESQL
-async def test_a_database_that_only_reads_is_told(url: str) -> None:
+async def test_the_write_probe_reports_a_read_only_database(url: str) -> None:
     name = url.rpartition("/")[2]
     ledgers.run(url, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
 
@@ -51,7 +51,7 @@ async def test_a_database_that_only_reads_is_told(url: str) -> None:
 
 
 @ON_POSTGRESQL
-async def test_a_user_who_may_only_read_is_told(url: str, postgres: Server) -> None:
+async def test_the_write_probe_reports_a_user_without_write_rights(url: str, postgres: Server) -> None:
     if not postgres.query("SELECT 1 FROM pg_roles WHERE rolname = 'reader'"):
         postgres.query("CREATE ROLE reader LOGIN")
     ledgers.run(url, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
@@ -61,7 +61,7 @@ async def test_a_user_who_may_only_read_is_told(url: str, postgres: Server) -> N
 
 
 @ON_SQLITE
-async def test_a_full_disk_is_told(url: str) -> None:
+async def test_the_write_probe_reports_a_full_disk(url: str) -> None:
     with disks.small(megabytes=1) as disk:
         if disk is None:
             pytest.skip("only root may mount a small disk")

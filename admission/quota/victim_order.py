@@ -1,0 +1,12 @@
+"""The order in which gangs are preferred as victims of preemption, as in Kueue.
+
+Source: `pkg/scheduler/preemption/common/ordering.go` of Kueue (2026).
+"""
+
+from admission.api.values.names import GangUid
+from admission.quota.preemption_rules import Candidate, Rules
+
+
+def rank(candidate: Candidate, rules: Rules) -> tuple[bool, int, float, GangUid]:
+    """Return the sort key: gangs of queues that borrow first, then lower priority, then the youngest, then the UID."""
+    return (not rules.borrows(candidate), candidate.priority, -candidate.reserved_at.timestamp(), candidate.uid)
