@@ -9,7 +9,7 @@ from admission.api.muster.queues import Queue
 from admission.api.muster.status_reports import EventType, Notice, NoticeReason
 from admission.api.values import names
 from admission.api.values.names import GangUid
-from admission.api.values.reasons import EventReason, HoldReason
+from admission.api.values.reasons import Denial, EventReason, Hold, HoldReason
 from admission.errors import MusterError
 from admission.lifecycle.eviction import Eviction
 from admission.ports import Reports
@@ -17,9 +17,6 @@ from admission.scheduling.checks.chain import Grant
 from admission.scheduling.placement.mode import Chosen
 from admission.scheduling.placement.protection_conditions import Change
 from admission.workloads.gangs import Group
-
-Reported = tuple[str, str]
-"""The reason and message last reported of a gang."""
 
 NO_GANG = GangUid("")
 
@@ -48,24 +45,13 @@ async def gang_admitted(reports: Reports, group: Group, grant: Grant) -> None:
 
 
 async def gangs_held(
-    reports: Reports, by_uid: Mapping[GangUid, Group], gangs: Iterable[GangReport], reported: dict[GangUid, Reported]
+    reports: Reports, by_uid: Mapping[GangUid, Group], held: Iterable[tuple[GangReport, Hold | Denial]]
 ) -> None:
-    """Emit on the pods of held gangs why they are held. gangs: those whose status changed. by_uid: all gangs."""
-    for uid in [uid for uid in reported if uid not in by_uid]:
-        del reported[uid]
-    for report in gangs:
-        if report.hold is None or report.uid not in by_uid:
-            reported.pop(report.uid, None)
-            continue
-        # The numbers of a budget change every second, so they are reported in the gang's status only.
-        moving = report.hold.reason is HoldReason.BUDGET_EXHAUSTED
-        reported_text = (str(report.hold.reason), "" if moving else report.hold.message)
-        if reported.get(report.uid) == reported_text:
-            continue
-        reported[report.uid] = reported_text
+    """Emit on the pods of held gangs why they are held. held: those with a new hold. by_uid: all gangs."""
+    for report, hold in held:
         for pod in _listeners(by_uid[report.uid]):
-            message = f"gang {report.key} waits in queue {report.queue}: {report.hold.message}"
-            await reports.notify(_about(pod, report.uid, EventType.NORMAL, report.hold.reason, message))
+            message = f"gang {report.key} waits in queue {report.queue}: {hold.message}"
+            await reports.notify(_about(pod, report.uid, EventType.NORMAL, hold.reason, message))
 
 
 def _listeners(group: Group) -> Sequence[Pod]:

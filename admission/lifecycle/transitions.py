@@ -84,7 +84,11 @@ class ObservedAllocations:
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot, meters: Meters, previous: Self | None = None) -> Self:
-        """Index a snapshot. previous: an earlier result; indices of unchanged objects are taken from it."""
+        """Index a snapshot. previous: an earlier result; indices of unchanged objects are taken from it.
+
+        A result is frozen and several may follow one, so each is built from an earlier one instead of being declared
+        over `admission.incremental`, which follows one history.
+        """
         earlier = previous.snapshot if previous is not None else None
         same_slices = earlier is not None and earlier.slices is snapshot.slices
         return cls(

@@ -75,8 +75,9 @@ def decide_all(
         steps=rules.steps,
         protection=rules.protection,
     )
-    rules.plans.begin(basis)
-    rules.verdicts.begin(rules.snapshot, rules.tree.queues, rules.meters, rules.profile, rules.protection, rules.steps)
+    rules.workspace.plans.begin(basis)
+    verdicts = rules.workspace.verdicts
+    verdicts.begin(rules.snapshot, rules.tree.queues, rules.meters, rules.profile, rules.protection, rules.steps)
     if backfill is not None:
         waiting = {group.uid for group in groups if group.waiting}
         backfill.begin(rules, waiting, cluster)
@@ -84,7 +85,7 @@ def decide_all(
     held = _all_held(groups, state) if rules.hold_beyond_limit is None else None
     if held is None:
         # Verdicts beside grants are not kept as a whole: a grant may fail when it is committed.
-        rules.verdicts.queue_cache.clear()
+        verdicts.queue_cache.clear()
         _note_first(groups, state)
         state.blocked.clear()
     found = _grant_in_order(groups, usage, state) if held is None else CycleDecisions(updated=tuple(held))
@@ -100,7 +101,7 @@ def rehearse(groups: tuple[Group, ...], rules: Rules, cluster: ClusterState, usa
     when the next gang of the kind comes.
     """
     decide_all(groups, rules, cluster, usage)
-    rules = replace(rules, plans=PlanCache(), verdicts=VerdictCache(), mute=True)
+    rules = replace(rules, workspace=replace(rules.workspace, plans=PlanCache(), verdicts=VerdictCache()), mute=True)
     queue_usage, kinds = QueueUsage(rules.tree, {}), set[Hashable]()
     for group in groups:
         queue = completeness.entered(group, rules.snapshot) if group.waiting else None
@@ -159,10 +160,10 @@ def _grant_in_order(groups: tuple[Group, ...], usage: Usage, state: _State) -> C
             state.cluster = cluster_state.granted(state.cluster, outcome.plan, pods, group.key, outcome.claims)
             queue_usage.charge(group.queue, outcome.plan.charge)
             contest.charge(group.queue, outcome.plan.charge)
-            if rules.balances is not None:
-                rules.balances.charge(group.queue, outcome.plan.charge, budget.runtime_of(group))
-            rules.plans.end()
-            rules.verdicts.recount()
+            if rules.workspace.balances is not None:
+                rules.workspace.balances.charge(group.queue, outcome.plan.charge, budget.runtime_of(group))
+            rules.workspace.plans.end()
+            rules.workspace.verdicts.recount()
             granted += 1
         decisions.append(Decision(group=group, outcome=outcome, position=positions[group.queue], needed=finding.needed))
         if group.uid in rules.first_in_next:
@@ -176,14 +177,14 @@ def _all_held(groups: tuple[Group, ...], state: _State) -> list[Decision] | None
     While no gang is granted, every gang is decided on the same cluster state and usage, so the order between queues
     does not matter.
     """
-    rules, verdicts = state.rules, state.rules.verdicts
+    rules, verdicts = state.rules, state.rules.workspace.verdicts
     shortage_of = partial(_shortage, state.queue_usage)
 
     def holds(queue: QueueName, basis: Premise) -> bool:
         if basis.bound:
             return _still_reserved(basis, queue, state) and verdicts.stands(queue, basis, shortage_of)
         key = basis.equivalent.key if basis.equivalent is not None else None
-        is_proved = key is None or rules.plans.proof(key, state.cluster, rules.selectors) is basis.proof
+        is_proved = key is None or rules.workspace.plans.proof(key, state.cluster, rules.selectors) is basis.proof
         return is_proved and verdicts.stands(queue, basis, shortage_of)
 
     decisions: list[Decision] = []
@@ -243,17 +244,14 @@ def _verdict(inputs: Inputs, state: _State) -> Verdict:
         and group.uid not in rules.backoffs
         and not budget.may_run_out(rules.tree, group.queue)
     )
-    known = (
-        rules.verdicts.lookup(group, inputs.blocked_by, partial(_shortage, inputs.queue_usage))
-        if is_cacheable
-        else None
-    )
+    verdicts = rules.workspace.verdicts
+    known = verdicts.lookup(group, inputs.blocked_by, partial(_shortage, inputs.queue_usage)) if is_cacheable else None
     if known is not None and known.by == RESERVED and _still_reserved(known, group.queue, state):
         return known
     if known is not None and known.by not in {PROOF, RESERVED}:
         return known
     if known is not None and known.equivalent is not None and known.by == PROOF:
-        proof = rules.plans.proof(known.equivalent.key, inputs.cluster, rules.selectors)
+        proof = rules.workspace.plans.proof(known.equivalent.key, inputs.cluster, rules.selectors)
         if proof is not None and proof is known.proof:
             return known
         if proof is not None and known.equivalent.is_fresh(inputs.cluster):
@@ -263,7 +261,7 @@ def _verdict(inputs: Inputs, state: _State) -> Verdict:
     finding = chain.decide(inputs) if backfill is None else backfill.decide(inputs)
     # A verdict with extended resources is not kept: their least cost depends on the nodes.
     if is_cacheable and not any(pod.containers for pod in group.pods):
-        rules.verdicts.keep(finding)
+        verdicts.keep(finding)
     return finding
 
 

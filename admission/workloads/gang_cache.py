@@ -29,9 +29,12 @@ class QueuePosition(NamedTuple):
 
 @dataclass(slots=True)
 class GangCache:
-    """The gangs of the last snapshot. One per leader."""
+    """The gangs of the last snapshot. One per leader.
 
-    positions: dict[str, QueuePosition] = field(default_factory=dict)
+    Rule: `groups` alone derives the gangs; a position is kept from `keep_position` until it is dropped.
+    """
+
+    _positions: dict[str, QueuePosition] = field(default_factory=dict)
     """The places of evicted gangs whose controllers create them again as other gangs, by `Identity.position_key`."""
     _snapshot: Snapshot = field(default_factory=Snapshot)
     _placements: Mapping[GangUid, Placement] = field(default_factory=dict)
@@ -53,6 +56,21 @@ class GangCache:
     def __contains__(self, gang: GangUid) -> bool:
         """Return whether the gang was there at the last call of `groups`."""
         return gang in self._groups
+
+    @property
+    def positions(self) -> Mapping[str, QueuePosition]:
+        return self._positions
+
+    def keep_position(self, key: str, position: QueuePosition) -> None:
+        """Keep a place for gangs that are built from now on. key: their `Identity.position_key`."""
+        self._positions[key] = position
+
+    def drop_position(self, key: str) -> None:
+        self._positions.pop(key, None)
+
+    def drop_positions_before(self, evicted_at: datetime) -> None:
+        """Drop the places of gangs that were evicted before a time."""
+        self._positions = {key: one for key, one in self._positions.items() if one.evicted_at >= evicted_at}
 
     def groups(
         self, snapshot: Snapshot, placements: Mapping[GangUid, Placement], leaving: Collection[Uid] = ()
@@ -163,7 +181,7 @@ class GangCache:
 
     def _in_position(self, group: Group) -> Group:
         """Return a gang in the place of its predecessor, until its own Gang object has a place."""
-        position = self.positions.get(group.identity.position_key)
+        position = self._positions.get(group.identity.position_key)
         if position is None or (group.record is not None and group.record.queued_since is not None):
             return group
         since = min(position.since, group.first_queued)

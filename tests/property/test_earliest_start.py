@@ -65,7 +65,7 @@ def played(town: ReplayCluster, arrivals: Sequence[Arrival]) -> tuple[Clock, Seq
 
 def asked(stage: Clock, waiting: Waiting) -> Inputs:
     inputs = chain.with_demand(stage.inputs(waiting, stage.queue_usage))
-    return replace(inputs, rules=replace(inputs.rules, plans=PlanCache()))
+    return replace(inputs, rules=replace(inputs.rules, workspace=replace(inputs.rules.workspace, plans=PlanCache())))
 
 
 @given(towns(), jobs(), st.none() | st.integers(0, 25))

@@ -146,7 +146,7 @@ async def rest(play: Play) -> None:
             else 0
         )
         if calm > 2:
-            assert not play.leader.scheduling.nominations.nominations
+            assert not play.leader.nominations.by_gang
             assert not play.leader.evictions.ending
             return
     pytest.fail(f"{play.evicted[-10:]} goes on for ever")

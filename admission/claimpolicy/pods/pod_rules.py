@@ -19,6 +19,7 @@ from admission.claimpolicy import cel_subject, claim_documents, rules
 from admission.claimpolicy.cel_subject import Subject, User
 from admission.claimpolicy.match import MatchedPolicies, Policies
 from admission.claimpolicy.rules import CompiledRule, Rulebook, Ruling
+from admission.incremental import Memo
 from admission.podpolicy.pod_view import PodView
 
 MAX_CACHED = 4_096
@@ -36,6 +37,9 @@ class _RuleCache:
     pod_independent: the rules that read neither pod nor user. pod_dependent: all that do. user_independent: those of
     these that need no user. claim_required: the rules that deny and could not be evaluated for a claim that is created
     after its pod. rulings: by claim, the ruling of the pod-independent rules.
+
+    A ruling is derived from the objects that are kept with it. It is not kept over `admission.incremental`, since one
+    that ran out of its budget must not be kept, and the number of rulings is bounded.
     """
 
     matched: MatchedPolicies
@@ -54,8 +58,7 @@ class Rulings:
     """The cached rulings of the process; not shared between threads."""
 
     def __init__(self) -> None:
-        self._policies: Policies | None = None
-        self._caches: dict[tuple[str, str], _RuleCache] = {}
+        self._caches = Memo[None, dict[tuple[str, str], _RuleCache]]()
 
     def evaluate(
         self, new_pod: PodView, snapshot: Snapshot, policies: Policies, *, pod: Callable[[], Json], user: User
@@ -83,10 +86,9 @@ class Rulings:
         return rules.merged(found)
 
     def _cache_for(self, new_pod: PodView, policies: Policies) -> _RuleCache:
-        if self._policies is not policies:
-            self._policies, self._caches = policies, {}
+        caches = self._caches.get(None, (policies,), dict)
         key = new_pod.namespace, new_pod.queue
-        cache = self._caches.get(key)
+        cache = caches.get(key)
         if cache is None:
             matched = policies.choose(*key)
             cache = _RuleCache(
@@ -98,7 +100,7 @@ class Rulings:
                 pod_dependent=_filtered(matched, lambda rule: bool(rule.reads & _POD_VARIABLES)),
                 claim_required=_claim_required(matched),
             )
-            self._caches[key] = cache
+            caches[key] = cache
         return cache
 
 

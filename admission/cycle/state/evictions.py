@@ -111,9 +111,8 @@ class EvictionState:
         """Record an eviction: its back-off, and its cause if the gang could have run on. Return whether it is new."""
         group, queue = eviction.group, inputs.snapshot.queues.get(eviction.group.queue)
         if group.identity.position_key:
-            self._gangs.positions[group.identity.position_key] = QueuePosition(
-                since=group.first_queued, evicted_at=inputs.now
-            )
+            position = QueuePosition(since=group.first_queued, evicted_at=inputs.now)
+            self._gangs.keep_position(group.identity.position_key, position)
         backs_off = eviction.timed_out and queue is not None and not self._is_repeated(eviction)
         if backs_off and queue is not None:
             overran = eviction.cause is EvictionReason.RUNTIME_EXCEEDED
@@ -181,9 +180,7 @@ class EvictionState:
 
         A gang that its controller recreates under another UID after an eviction continues the back-off of the old one.
         """
-        places = self._gangs.positions
-        for line in [line for line, place in places.items() if inputs.now - place.evicted_at > FORGET_AFTER]:
-            del places[line]
+        self._gangs.drop_positions_before(inputs.now - FORGET_AFTER)
         if inputs.groups is not self._restored_groups:
             self._read_records(inputs)
             self._restored_groups = inputs.groups
@@ -217,7 +214,7 @@ class EvictionState:
         self._backoffs.pop(group.uid, None)
         self._workload_backoffs.pop(group.identity.position_key, None)
         if group.uid not in self._ending:
-            self._gangs.positions.pop(group.identity.position_key, None)
+            self._gangs.drop_position(group.identity.position_key)
         self._requeues.pop(group.uid, None)
 
     def _written_backoff(self, inputs: CycleInputs, group: Group, record: Gang) -> Backoff:

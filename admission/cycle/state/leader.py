@@ -7,6 +7,9 @@ Only `cycle.composition` takes a `Leader` apart.
 from dataclasses import dataclass, field
 
 from admission import ports
+from admission.api.kubernetes.meta import EPOCH
+from admission.api.muster.ledger_entries import Placement
+from admission.api.values.names import Uid
 from admission.cycle.executor import BackgroundExecutor
 from admission.cycle.state.evictions import EvictionState
 from admission.cycle.state.fences import FenceState
@@ -15,10 +18,20 @@ from admission.cycle.state.ledger_mirror import LedgerMirror
 from admission.cycle.state.pending_pods import PendingPods
 from admission.cycle.state.queues import QueueRegistry
 from admission.cycle.state.scheduling_cache import SchedulingCache
-from admission.cycle.state.status import StatusState
+from admission.cycle.state.status import OutcomeLog, StatusState
 from admission.cycle.state.term import CycleSettings, Term
 from admission.cycle.state.usage_history import UsageHistory
+from admission.dra.state import incremental
+from admission.incremental import Inverted
+from admission.lifecycle.dirty import DirtyGangs
 from admission.ports import Claims, Fences, Ledger, Pods, Queues, Reports, Scheduler, Templates, Traces, View, Workloads
+from admission.review.caches import ReviewCaches
+from admission.scheduling.backfill.expected_end import ExpectedEnds
+from admission.scheduling.backfill.policy import Backfill
+from admission.scheduling.backfill.running import RunningGangs
+from admission.scheduling.preemption.nominations import Nominations
+from admission.scheduling.preemption.victim_searches import VictimSearches
+from admission.workloads.gang_cache import GangCache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +75,20 @@ class Leader:
     queues: QueueRegistry
     evictions: EvictionState
     in_flight: InFlight
+    gangs: GangCache
     scheduling: SchedulingCache
     statuses: StatusState
+    outcomes: OutcomeLog = field(default_factory=OutcomeLog)
+    dirty: DirtyGangs = field(default_factory=DirtyGangs)
+    """The gangs in the ledger that have to be checked, since something of them changed."""
+    claim_users: Inverted[Placement, Uid, Uid] = field(default_factory=lambda: Inverted(incremental.claim_users))
+    """By claim, the pods with a slot that use it."""
+    expected_ends: ExpectedEnds = field(default_factory=ExpectedEnds)
+    backfill: Backfill = field(default_factory=lambda: Backfill(RunningGangs(EPOCH)))
+    nominations: Nominations = field(default_factory=Nominations)
+    searches: VictimSearches = field(default_factory=VictimSearches)
+    policies: ReviewCaches = field(default_factory=ReviewCaches)
+    """ClaimPolicies, compiled."""
 
     @classmethod
     def build(
@@ -76,7 +101,7 @@ class Leader:
         process: ProcessState | None = None,
     ) -> "Leader":
         """Return a leader that has read nothing yet."""
-        term, scheduling = Term(actor=actor, epoch=epoch), SchedulingCache()
+        term, gangs = Term(actor=actor, epoch=epoch), GangCache()
         return cls(
             ports=ports,
             term=term,
@@ -85,8 +110,9 @@ class Leader:
             mirror=LedgerMirror(ports.ledger, term, UsageHistory(ports.ledger)),
             fences=FenceState(),
             queues=QueueRegistry(),
-            evictions=EvictionState(scheduling.gangs),
+            evictions=EvictionState(gangs),
             in_flight=InFlight(),
-            scheduling=scheduling,
+            gangs=gangs,
+            scheduling=SchedulingCache(),
             statuses=StatusState(),
         )

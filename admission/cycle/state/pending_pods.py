@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import islice
-from typing import Any
 
 from admission import ports
 from admission.accounting.books import Book
@@ -28,6 +27,7 @@ from admission.api.values.decoding import Json
 from admission.api.values.names import GangUid, Uid
 from admission.api.values.reasons import Denial, Hold, HoldReason
 from admission.errors import MalformedObjectError, RetryError
+from admission.incremental import Memo
 from admission.podpolicy import admission
 from admission.review import provided_templates, reviewer
 from admission.review.caches import ReviewCaches
@@ -45,6 +45,8 @@ MAKER = min(admission.JOB_CONTROLLERS)
 @dataclass(slots=True, kw_only=True, eq=False)
 class _ExpectedPods:
     """The expected pods of one workload. found, inputs: what they were derived from. problem: why there are none.
+
+    Not over `admission.incremental`: while a namespace is not observed the pods that were derived before stay.
 
     named: the claim templates that the pods name, by `namespace/name`. claims: those that would be created for the
     pods from the templates at the last refresh.
@@ -76,9 +78,6 @@ class _ExpectedPods:
 Part = tuple[_ExpectedPods, frozenset[Uid] | None]
 """The pods of a workload, and which of them are expected; None for all."""
 
-Merged = tuple[object, object, Mapping[Any, Any]]
-"""Two mappings and the result of merging them."""
-
 
 @dataclass(slots=True)
 class PendingPods:
@@ -86,27 +85,38 @@ class PendingPods:
 
     They do not depend on who leads, and deriving them for ten thousand workloads takes seconds: so a process that loses
     the lease and leads again continues from there.
+
+    Rule: `add_to` derives all of it from a snapshot and the book; `without_released` only drops pods of it.
     """
 
-    problems: dict[GangUid, Hold | Denial] = field(default_factory=dict)
-    """Why workloads cannot be planned from their templates, by gang."""
-    loose: tuple[Workload, ...] = ()
-    """Workloads that another client has resumed and that may not run yet."""
+    _problems: dict[GangUid, Hold | Denial] = field(default_factory=dict)
+    _loose: tuple[Workload, ...] = ()
     _review_caches: ReviewCaches = field(default_factory=ReviewCaches)
     _by_workload: dict[Uid, _ExpectedPods] = field(default_factory=dict)
     _parts: list[Part] = field(default_factory=list)
     _pods: Mapping[Uid, Pod] = field(default_factory=dict)
     _claims: Mapping[str, Claim] = field(default_factory=dict)
     """The pods and claims of all parts."""
-    _last_inputs: tuple[object, object, object, object] = (None, None, None, None)
-    _basis: tuple[object, ...] = ()
+    _basis: Memo[None, tuple[object, ...]] = field(default_factory=Memo)
     """The objects by which the webhook completes pods, without their versions."""
+    _contents: Memo[None, tuple[object, ...]] = field(default_factory=lambda: Memo(by_value=True))
+    """The same, as one object while their content is equal, so that workloads compare it by identity."""
     _kept: set[Uid] = field(default_factory=set)
     """The pods that are expected only because they have a slot."""
-    _provided: tuple[object, frozenset[str], Mapping[str, ClaimTemplate]] | None = None
-    """The templates that policies will provide, and the inputs they were derived from."""
-    _merged_pods: Merged = (None, None, {})
-    _merged_claims: Merged = (None, None, {})
+    _provided: Memo[frozenset[str], Mapping[str, ClaimTemplate]] = field(default_factory=Memo)
+    """The templates that policies will provide, by the names of the missing ones, which say all that pods need."""
+    _merged_pods: Memo[None, Mapping[Uid, Pod]] = field(default_factory=Memo)
+    _merged_claims: Memo[None, Mapping[str, Claim]] = field(default_factory=Memo)
+
+    @property
+    def problems(self) -> Mapping[GangUid, Hold | Denial]:
+        """Return why workloads cannot be planned from their templates, by gang."""
+        return self._problems
+
+    @property
+    def loose(self) -> Sequence[Workload]:
+        """Return the workloads that another client has resumed and that may not run yet."""
+        return self._loose
 
     def add_to(self, snapshot: Snapshot, book: Book) -> Snapshot:
         """Return the snapshot with the expected pods and their claims.
@@ -114,20 +124,23 @@ class PendingPods:
         If nothing changed they are the same objects as before, since there may be tens of thousands of them.
         """
         workloads = list(suspendable.held_workloads(snapshot))
-        self.loose = tuple(one for one in workloads if one.is_resumed_externally and not one.is_over)
+        self._loose = tuple(one for one in workloads if one.is_resumed_externally and not one.is_over)
         parts = list(self._find_parts(workloads, snapshot, book))
         self._by_workload = {names.workload_of(uid): found for found, _ in parts for uid in islice(found.pods, 1)}
         self._kept = {uid for _, kept in parts for uid in kept or ()}
-        self.problems = {}
+        self._problems = {}
         for found, kept in parts:
             if found.problem is not None and kept is None:
-                self.problems |= {gang_key.identify(pod, snapshot).uid: found.problem for pod in found.pods.values()}
+                self._problems |= {gang_key.identify(pod, snapshot).uid: found.problem for pod in found.pods.values()}
         self._merge_parts(parts, snapshot)
         if not self._pods:
             return snapshot
-        self._merged_pods = _merged(self._merged_pods, snapshot.pods, self._pods)
-        self._merged_claims = _merged(self._merged_claims, snapshot.claims, self._claims)
-        return replace(snapshot, pods=self._merged_pods[2], claims=self._merged_claims[2])
+        pods_, claims = (snapshot.pods, self._pods), (snapshot.claims, self._claims)
+        return replace(
+            snapshot,
+            pods=self._merged_pods.get(None, pods_, lambda: {**pods_[0], **pods_[1]}),
+            claims=self._merged_claims.get(None, claims, lambda: {**claims[0], **claims[1]}),
+        )
 
     def without_released(self, snapshot: Snapshot, book: Book) -> Snapshot:
         """Return a snapshot of `over` without the pods whose slots were taken over or given back since."""
@@ -172,15 +185,17 @@ class PendingPods:
     def _inputs(self, snapshot: Snapshot) -> tuple[object, ...]:
         """Return the objects by which the webhook completes pods."""
         now = (snapshot.queues, snapshot.policies, snapshot.namespaces, snapshot.priorities)
-        if not all(map(operator.is_, now, self._last_inputs)):
-            content = _content(snapshot)
-            self._last_inputs = now
-            # Keep the same object if the content is equal, so that workloads compare it by identity.
-            self._basis = self._basis if content == self._basis else content
-        return self._basis
+        return self._basis.get(None, now, lambda: self._as_known(_content(snapshot)))
+
+    def _as_known(self, content: tuple[object, ...]) -> tuple[object, ...]:
+        return self._contents.get(None, content, lambda: content)
 
     def _merge_parts(self, parts: list[Part], snapshot: Snapshot) -> None:
-        """Gather the pods and claims of all parts, unless they are unchanged."""
+        """Gather the pods and claims of all parts, unless they are unchanged.
+
+        Derived from the list of parts and the claim templates that these name. Not over `admission.incremental`: a part
+        follows its templates in place, so that one that changed costs no look at all pods.
+        """
         same = len(parts) == len(self._parts) and all(
             one[0] is other[0] and one[1] == other[1] for one, other in zip(parts, self._parts, strict=True)
         )
@@ -206,11 +221,14 @@ class PendingPods:
         missing = frozenset(key for found, _ in parts for key in found.named if key not in snapshot.templates)
         if not missing:
             return snapshot.templates
-        known = self._provided
-        if known is None or known[0] is not self._basis or known[1] != missing:
+
+        def provide() -> Mapping[str, ClaimTemplate]:
             made = provided_templates.with_provided(replace(snapshot, pods=self._pods)).templates
-            known = self._provided = self._basis, missing, {key: made[key] for key in missing if key in made}
-        return {**snapshot.templates, **known[2]}
+            return {key: made[key] for key in missing if key in made}
+
+        provided = self._provided.get(missing, (self._inputs(snapshot),), provide)
+        self._provided.keep_only((missing,))
+        return {**snapshot.templates, **provided}
 
 
 def _expected(part: Part) -> Iterator[tuple[Uid, Pod]]:
@@ -283,12 +301,6 @@ def _content(snapshot: Snapshot) -> tuple[object, ...]:
     namespaces = {name: one.labels for name, one in snapshot.namespaces.items()}
     priorities = {name: (one.value, one.is_default) for name, one in snapshot.priorities.items()}
     return queues, policies, namespaces, priorities
-
-
-def _merged(before: Merged, base: Mapping[Any, Any], added: Mapping[Any, Any]) -> Merged:
-    """Merge two mappings; the result is the same object as before if both are."""
-    known_base, known_added, _ = before
-    return before if known_base is base and known_added is added else (base, added, {**base, **added})
 
 
 # The pods of a workload.

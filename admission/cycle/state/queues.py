@@ -8,6 +8,7 @@ from admission.api.kubernetes.meta import Meta
 from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import QueueName
+from admission.incremental import Memo
 from admission.lifecycle import deleted_queues
 from admission.lifecycle.deleted_queues import Refusal
 from admission.quota.tree import Tree
@@ -26,7 +27,7 @@ class QueueRegistry:
     _queues: Mapping[QueueName, Queue] = field(default_factory=dict)
     _gone: Mapping[QueueName, Queue] = field(default_factory=dict)
     """Queues that were deleted in this leader's term; their usage still counts at their place."""
-    _tree: Tree | None = None
+    _trees: Memo[None, Tree] = field(default_factory=lambda: Memo(by_value=True))
     _refusals: dict[str, Refusal] = field(default_factory=dict)
     """By deleted and unused queue, why its finalizer could not be removed."""
     _tried: dict[QueueName, str] = field(default_factory=dict)
@@ -43,10 +44,10 @@ class QueueRegistry:
     def tree(self, snapshot: Snapshot) -> Tree:
         """Return the tree of the existing queues and of deleted ones that still count."""
         gone = deleted_queues.gone_queues(snapshot, seen=self._queues, gone=self._gone)
-        if self._tree is None or self._queues is not snapshot.queues or self._gone != gone:
-            self._tree = Tree.build(snapshot.queues.values(), gone.values())
         self._queues, self._gone = snapshot.queues, gone
-        return self._tree
+        return self._trees.get(
+            None, (snapshot.queues, gone), lambda: Tree.build(snapshot.queues.values(), gone.values())
+        )
 
     def without_finalizer(self, snapshot: Snapshot) -> dict[QueueName, Meta]:
         """Return the queues that lack the finalizer, without those already tried in this resource version."""

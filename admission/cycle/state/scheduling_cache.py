@@ -1,15 +1,13 @@
-"""The caches of scheduling between cycles: compiled inputs, the cluster state, plans, verdicts, nominations."""
+"""What depends on kube-scheduler's profile: selectors, the cluster state, plans, verdicts, meters and their health."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from admission.accounting.books import Book
-from admission.api.kubernetes.meta import EPOCH
 from admission.api.muster.gangs import Charge
-from admission.api.muster.ledger_entries import Placement
 from admission.api.muster.meters import Meter
 from admission.api.snapshot import Snapshot
-from admission.api.values.names import MeterName, QueueName, Uid
+from admission.api.values.names import MeterName, QueueName
 from admission.cycle import profile as cycle_profile
 from admission.cycle.state.inputs import CycleInputs
 from admission.dra.allocator import nominated
@@ -18,20 +16,12 @@ from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters, meter_health
 from admission.dra.metering.device_meters import Meters
 from admission.dra.metering.meter_health import MeterHealth
-from admission.dra.state import cluster_state, incremental
+from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
-from admission.incremental import Inverted, Memo
-from admission.lifecycle.dirty import DirtyGangs
+from admission.incremental import Memo
 from admission.lifecycle.transitions import ObservedAllocations
-from admission.review.caches import ReviewCaches
-from admission.scheduling.backfill.expected_end import ExpectedEnds
-from admission.scheduling.backfill.policy import Backfill
-from admission.scheduling.backfill.reservations import ExpectedEnd
-from admission.scheduling.backfill.running import RunningGangs
 from admission.scheduling.cache.plan_cache import PlanCache
 from admission.scheduling.cache.verdict_cache import VerdictCache
-from admission.scheduling.preemption.nominations import Nominations
-from admission.workloads.gang_cache import GangCache
 
 
 @dataclass(slots=True)
@@ -41,16 +31,6 @@ class SchedulingCache:
     Rule: caches that depend on the profile are dropped only by `use_profile`; nothing outside replaces a cache.
     """
 
-    gangs: GangCache = field(default_factory=GangCache)
-    dirty: DirtyGangs = field(default_factory=DirtyGangs)
-    """The gangs in the ledger that have to be checked, since something of them changed."""
-    claim_users: Inverted[Placement, Uid, Uid] = field(default_factory=lambda: Inverted(incremental.claim_users))
-    """By claim, the pods with a slot that use it."""
-    expected_ends: ExpectedEnds = field(default_factory=ExpectedEnds)
-    backfill: Backfill = field(default_factory=lambda: Backfill(RunningGangs(EPOCH)))
-    nominations: Nominations = field(default_factory=Nominations)
-    policies: ReviewCaches = field(default_factory=ReviewCaches)
-    """ClaimPolicies, compiled."""
     _profile: SchedulerProfile = cycle_profile.NEWEST
     _selectors: Selectors = field(init=False)
     _cluster: ClusterState | None = field(init=False)
@@ -132,11 +112,6 @@ class SchedulingCache:
     def predict_cluster(self, inputs: CycleInputs, book: Book, steps: int) -> ClusterState:
         """Return the cluster state with the devices that kube-scheduler is predicted to allocate to ungated pods."""
         return nominated.predict(self.build_cluster(inputs, book), selectors=self._selectors, steps=steps)
-
-    def find_expected_ends(self, inputs: CycleInputs, book: Book, cluster: ClusterState) -> Mapping[str, ExpectedEnd]:
-        """Return the gangs that hold devices, with their expected ends."""
-        queues, users = inputs.snapshot.queues, cluster.users
-        return self.expected_ends.refresh(book.placements, inputs.groups, queues, users, inputs.now)
 
 
 def usage(book: Book) -> Mapping[QueueName, Charge]:

@@ -1,19 +1,19 @@
-"""The last decisions and statuses, so that only changes are reported."""
+"""The last decisions, statuses and outcomes, so that only changes are reported."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from admission.api.muster.gangs import GangReport, Phase
+from admission.api.muster.gangs import Evicted, GangReport, Phase
 from admission.api.muster.status_reports import QueueReport
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid
-from admission.cycle import events
-from admission.cycle.outcome import OutcomeLog
+from admission.api.values.reasons import Denial, Hold, HoldReason
+from admission.cycle.outcome import Kind, Outcome
 from admission.cycle.state.inputs import CycleInputs
 from admission.incremental import Memo
 from admission.scheduling.checks import budget
-from admission.scheduling.checks.chain import Decision
+from admission.scheduling.checks.chain import Decision, Grant
 from admission.scheduling.checks.faults import Defect
 from admission.status import queue
 from admission.status.gang import StatusInputs
@@ -30,16 +30,20 @@ STEADY = timedelta(minutes=1)
 """How long the numbers of a budget's shortage are not updated, since they change every second."""
 
 
+ReportedOutcome = tuple[Kind, str]
+"""The kind and reason last reported of a held gang."""
+
+
 @dataclass(slots=True)
 class StatusState:
     """The decisions and statuses of this leader. One per leader.
 
-    Rule: a decision stands until a different one is made; a status is pending until it is written.
+    Rule: a decision stands until a different one is made; a status is pending until it is written; a hold is new until
+    `new_holds` has yielded it.
     """
 
-    reported: dict[GangUid, events.Reported] = field(default_factory=dict)
-    """What was last reported of each gang in an Event; kept by `events.gangs_held`."""
-    outcomes: OutcomeLog = field(default_factory=OutcomeLog)
+    _emitted: dict[GangUid, tuple[str, str]] = field(default_factory=dict)
+    """The reason and message of each held gang that were last emitted in an Event."""
     _decisions: dict[GangUid, Decision] = field(default_factory=dict)
     """The last decision about each pending gang."""
     _decided_groups: tuple[Group, ...] = ()
@@ -68,6 +72,21 @@ class StatusState:
     def groups(self) -> Mapping[GangUid, Group]:
         """Return the gangs that these statuses are about."""
         return self._gangs.groups
+
+    def new_holds(self, changed: Iterable[GangReport]) -> Iterator[tuple[GangReport, Hold | Denial]]:
+        """Yield the held gangs whose hold has to be emitted, with it. changed: those whose status changed."""
+        for uid in [uid for uid in self._emitted if uid not in self.groups]:
+            del self._emitted[uid]
+        for report in changed:
+            if report.hold is None or report.uid not in self.groups:
+                self._emitted.pop(report.uid, None)
+                continue
+            # The numbers of a budget change every second, so they are reported in the gang's status only.
+            moving = report.hold.reason is HoldReason.BUDGET_EXHAUSTED
+            reported_text = (str(report.hold.reason), "" if moving else report.hold.message)
+            if self._emitted.get(report.uid) != reported_text:
+                self._emitted[report.uid] = reported_text
+                yield report, report.hold
 
     def begin_decisions(self) -> bool:
         """Begin the decisions of a cycle. Return whether those of the cycle before were kept."""
@@ -144,9 +163,84 @@ class StatusState:
         return decision
 
 
+@dataclass(slots=True)
+class OutcomeLog:
+    """The kind and reason last reported of each held gang. One per leader.
+
+    A held gang is decided about again in every cycle. Its outcome is reported when the hold begins and when its reason
+    changes, but not when only the numbers in its message do.
+
+    Rule: `new_outcomes` alone changes it, once a cycle; a gang that is no longer held has no entry.
+    """
+
+    _reported: dict[GangUid, ReportedOutcome] = field(default_factory=dict)
+
+    def new_outcomes(
+        self,
+        decisions: Iterable[Decision],
+        statuses: Iterable[GangReport],
+        evicted: Iterable[tuple[Group, Evicted]],
+        groups: Mapping[GangUid, Group],
+        now: datetime,
+    ) -> tuple[Outcome, ...]:
+        """Return the new outcomes of a cycle. decisions, statuses: of this cycle. groups: all gangs."""
+        admitted = [_admitted(one.group, one.outcome, now) for one in decisions if isinstance(one.outcome, Grant)]
+        evicted_now = [_evicted(group, what) for group, what in evicted]
+        waiting = [outcome for status in statuses if (outcome := self._waiting(status)) is not None]
+        if len(self._reported) > len(groups):
+            self._reported = {uid: said for uid, said in self._reported.items() if uid in groups}
+        return (*admitted, *evicted_now, *waiting)
+
+    def _waiting(self, status: GangReport) -> Outcome | None:
+        """Return the outcome of a held gang, unless it was reported already."""
+        hold = status.hold
+        if hold is None:
+            self._reported.pop(status.uid, None)
+            return None
+        kind = Kind.REFUSED if isinstance(hold, Denial) else Kind.HELD
+        if self._reported.get(status.uid) == (kind, hold.reason):
+            return None
+        self._reported[status.uid] = kind, hold.reason
+        return Outcome(
+            kind=kind,
+            gang=status.key,
+            uid=status.uid,
+            queue=status.queue,
+            reason=hold.reason,
+            message=hold.message,
+            details=hold.details,
+        )
+
+
 def _malformed_queues(snapshot: Snapshot) -> list[QueueReport]:
     return [
         queue.malformed(name, str(error))
         for (kind, name), error in sorted(snapshot.malformed.items())
         if kind == "Queue"
     ]
+
+
+def _admitted(group: Group, grant: Grant, now: datetime) -> Outcome:
+    return Outcome(
+        kind=Kind.ADMITTED,
+        gang=group.key,
+        uid=group.uid,
+        queue=group.queue,
+        message=grant.chosen.reason,
+        pods=len(grant.plan.pods),
+        charge=grant.plan.charge,
+        user=group.user,
+        waited=None if group.started else max(timedelta(0), now - group.first_queued),
+    )
+
+
+def _evicted(group: Group, what: Evicted) -> Outcome:
+    return Outcome(
+        kind=Kind.EVICTED,
+        gang=group.key,
+        uid=group.uid,
+        queue=group.queue,
+        reason=what.reason,
+        message=what.message,
+        made_room_for=what.made_room_for,
+    )

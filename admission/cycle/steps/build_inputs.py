@@ -13,6 +13,7 @@ from admission.cycle.state.scheduling_cache import SchedulingCache
 from admission.lifecycle import ledger_clock
 from admission.ports import Scheduler
 from admission.scheduling.placement import protection
+from admission.workloads.gang_cache import GangCache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,7 @@ class InputBuilder:
     queues: QueueRegistry
     pending: PendingPods
     in_flight: InFlight
+    gangs: GangCache
     cache: SchedulingCache
 
     def with_pending(self, snapshot: Snapshot) -> Snapshot:
@@ -53,5 +55,5 @@ class InputBuilder:
         if snapshot is not inputs.snapshot:
             observed = self.cache.observe(snapshot, inputs.meters)
             inputs = replace(inputs, snapshot=snapshot, observed=observed)
-        groups = self.cache.gangs.groups(inputs.snapshot, self.mirror.book.placements, self.in_flight.leaving)
+        groups = self.gangs.groups(inputs.snapshot, self.mirror.book.placements, self.in_flight.leaving)
         return replace(inputs, groups=groups)

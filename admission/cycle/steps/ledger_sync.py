@@ -6,14 +6,16 @@ from functools import partial
 
 from admission.accounting import books
 from admission.api.muster.ledger_entries import Entry, Placement
+from admission.api.values.names import Uid
 from admission.cycle.state.evictions import EvictionState
 from admission.cycle.state.inputs import CycleInputs
 from admission.cycle.state.ledger_mirror import LedgerMirror
 from admission.cycle.state.result import CycleLog
-from admission.cycle.state.scheduling_cache import SchedulingCache
 from admission.cycle.state.term import Term
 from admission.cycle.steps.deallocate import Deallocation
+from admission.incremental import Inverted
 from admission.lifecycle import ledger_clock, transitions
+from admission.lifecycle.dirty import DirtyGangs
 from admission.scheduling.checks import faults
 from admission.scheduling.checks.faults import During
 
@@ -24,7 +26,8 @@ class LedgerSync:
 
     term: Term
     mirror: LedgerMirror
-    cache: SchedulingCache
+    dirty: DirtyGangs
+    claim_users: Inverted[Placement, Uid, Uid]
     evictions: EvictionState
     deallocation: Deallocation
     log: CycleLog
@@ -48,7 +51,7 @@ class LedgerSync:
         self._find_dirty(inputs)
         self._allocated(inputs)
         self._released(inputs)
-        self.cache.dirty.mark_clean()
+        self.dirty.mark_clean()
 
     async def release(self, inputs: CycleInputs) -> None:
         """Record releases of what is gone.
@@ -57,14 +60,14 @@ class LedgerSync:
         """
         self._find_dirty(inputs)
         entries = self._released(inputs)
-        self.cache.dirty.mark_clean()
+        self.dirty.mark_clean()
         safe_releases = await self.deallocation.safe_releases(inputs, entries)
         self.evictions.note_released(self.mirror.book.placements, safe_releases)
         await self.mirror.record(safe_releases)
 
     def _find_dirty(self, inputs: CycleInputs) -> None:
         book = self.mirror.book
-        self.cache.dirty.refresh(book, inputs.observed, self.cache.claim_users.update(book.placements))
+        self.dirty.refresh(book, inputs.observed, self.claim_users.update(book.placements))
 
     def _allocated(self, inputs: CycleInputs) -> list[Entry]:
         """Return the entries for observed allocations: settlements, and adjustments of repeated allocations."""
@@ -80,12 +83,12 @@ class LedgerSync:
 
     def _released(self, inputs: CycleInputs) -> list[Entry]:
         book = self.mirror.book
-        wanted = transitions.ClaimsInUse(self.cache.claim_users.update(book.placements), book, inputs.observed)
+        wanted = transitions.ClaimsInUse(self.claim_users.update(book.placements), book, inputs.observed)
         at, actor = inputs.now, self.mirror.actor
 
         def release(placement: Placement) -> Entry | None:
             if placement.gang_uid in inputs.taken_back and placement.seats:
-                self.cache.dirty.mark_followed(placement.gang_uid)
+                self.dirty.mark_followed(placement.gang_uid)
                 return None
             return transitions.release(placement, inputs.observed, wanted, at=at, actor=actor)
 
@@ -95,13 +98,13 @@ class LedgerSync:
         """Return the entries for gangs that changed; after an unexpected exception a gang stays as it is booked."""
         entries: list[Entry] = []
         defects = self.log.defects
-        for placement in self.cache.dirty.placements(self.mirror.book):
+        for placement in self.dirty.placements(self.mirror.book):
             before = len(defects)
             found = faults.guard(During.FOLLOWING, placement.gang, partial(follow, placement), defects)
             if found is not None:
                 entries.append(found)
             if found is not None or len(defects) > before:
-                self.cache.dirty.mark_followed(placement.gang_uid)
+                self.dirty.mark_followed(placement.gang_uid)
         return entries
 
     def _quota_changes(self, inputs: CycleInputs) -> Iterable[Entry]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from admission.api.muster.queues import Queue
 from admission.api.values.names import GangUid
-from admission.api.values.reasons import Hold
 from admission.cycle.state.evictions import EvictionState
 from admission.cycle.state.in_flight import InFlight
 from admission.cycle.state.inputs import CycleInputs
@@ -25,11 +24,14 @@ from admission.lifecycle import eviction as lifecycle_eviction
 from admission.quota import queue_order
 from admission.quota.headroom import QueueUsage, Usage
 from admission.scheduling import cycle
+from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.checks.chain import Decision, Grant, Rules
 from admission.scheduling.cycle import CycleDecisions
 from admission.scheduling.preemption import candidates, nominations, targets
 from admission.scheduling.preemption.nominations import Nomination, Nominations
 from admission.scheduling.preemption.targets import PreemptionCandidate, PreemptionScope, PreemptionTargets
+from admission.scheduling.preemption.victim_searches import VictimSearches
+from admission.workloads.gang_cache import GangCache
 from admission.workloads.gangs import Group
 
 MOST_TRIES = 4
@@ -44,54 +46,50 @@ class Preemption:
     mirror: LedgerMirror
     evictions: EvictionState
     in_flight: InFlight
+    gangs: GangCache
+    nominations: Nominations
+    searches: VictimSearches
+    backfill: Backfill
     cache: SchedulingCache
     statuses: StatusState
     eviction: GangEviction
-
-    @property
-    def memory(self) -> Nominations:
-        return self.cache.nominations
 
     def decide(
         self, inputs: CycleInputs, rules: Rules, cluster: ClusterState, usage: Usage
     ) -> tuple[CycleDecisions, tuple[PreemptionTargets, ...]]:
         """Decide about the pending gangs, and which gangs to evict for those that are held."""
-        memory, backfill = self.memory, self.cache.backfill
-        if not memory.nominations and not any(map(targets.may_preempt, inputs.snapshot.queues.values())):
-            memory.recalled = True
+        memory, backfill = self.nominations, self.backfill
+        if not memory.by_gang and not any(map(targets.may_preempt, inputs.snapshot.queues.values())):
+            memory.mark_recalled()
             return cycle.decide_all(inputs.groups, rules, cluster, usage, backfill), ()
-        if not memory.recalled:
+        if not memory.has_recalled:
             self._nominate_recalled(inputs, rules, cluster, usage)
-        memory.recalled = True
-        self._forget_others(inputs)
+        memory.mark_recalled()
+        memory.keep_waiting(inputs.groups)
         decided = nominations.decide_all(inputs.groups, rules, cluster, usage, memory, backfill=backfill)
         found = {decision.group.uid: decision for decision in decided.updated}
         dropped = self._drop_hopeless(inputs, found)
         chosen: tuple[PreemptionTargets, ...] = ()
-        if (
-            rules.hold_beyond_limit is None
-            and rules.balances is not None
-            and self.term.is_confirmed
-            and not rules.first_in_next
-        ):
-            before = {*memory.nominations}
+        is_paid = rules.hold_beyond_limit is None and rules.workspace.balances is not None
+        if is_paid and self.term.is_confirmed and not rules.first_in_next:
+            before = {*memory.by_gang}
             chosen = tuple(
                 self._targets(
                     inputs, found, lambda: self._planned_state(inputs, rules, cluster, usage, decided=decided)
                 )
             )
-            dropped += before - {*memory.nominations}
-        return replace(decided, updated=self._explained(found, dropped)), chosen
+            dropped += before - {*memory.by_gang}
+        return replace(decided, updated=memory.explain(found, dropped, self.statuses.decisions)), chosen
 
     async def evict(self, inputs: CycleInputs, chosen: Sequence[PreemptionTargets]) -> None:
         """Evict the victims; failed evictions are retried by the next cycles, also of another leader."""
         if not chosen:
             return
-        found = self.cache.gangs.groups(inputs.snapshot, self.mirror.book.placements, self.in_flight.leaving)
+        found = self.gangs.groups(inputs.snapshot, self.mirror.book.placements, self.in_flight.leaving)
         groups = {group.uid: group for group in found}
         for one in chosen:
             if self.mirror.is_down:
-                self.memory.nominations.pop(one.group.uid, None)
+                self.nominations.drop(one.group.uid)
                 self.cache.verdicts.queue_cache.drop(one.group.queue)
                 continue
             for victim in one.victims:
@@ -107,46 +105,17 @@ class Preemption:
 
     # Nominations that no longer stand.
 
-    def _forget_others(self, inputs: CycleInputs) -> None:
-        """Drop the nominations of gangs that no longer wait with the planned pods."""
-        memory = self.memory
-        if memory.nominations:
-            waiting = {group.uid: group for group in inputs.groups if group.uid in memory.nominations}
-            memory.nominations = {
-                uid: nomination
-                for uid, nomination in memory.nominations.items()
-                if uid in waiting and nomination.is_for(waiting[uid])
-            }
-
     def _drop_hopeless(self, inputs: CycleInputs, found: dict[GangUid, Decision]) -> list[GangUid]:
         """Drop the nominations of held gangs that no awaited victim can help any more; return the gangs."""
-        memory, dropped = self.memory, []
-        for uid, nomination in [*memory.nominations.items()]:
+        memory, dropped = self.nominations, []
+        for uid, nomination in [*memory.by_gang.items()]:
             decision = found.get(uid) or self.statuses.decisions.get(uid)
             outcome = decision.outcome if decision is not None else None
             is_pending = nomination.is_pending(self.mirror.book.placements, inputs.snapshot, inputs.now)
             if not isinstance(outcome, Grant) and not (is_pending and targets.may_help(outcome)):
-                del memory.nominations[uid]
+                memory.drop(uid)
                 dropped.append(uid)
         return dropped
-
-    def _explained(self, found: dict[GangUid, Decision], dropped: Iterable[GangUid]) -> tuple[Decision, ...]:
-        """Return the decisions; only the holds of nominated gangs name the gangs evicted for them."""
-        memory, decisions = self.memory, self.statuses.decisions
-        for uid in dropped:
-            raw, before = memory.explained.pop(uid, None), decisions.get(uid)
-            if raw is not None and before is not None and uid not in found:
-                found[uid] = replace(before, outcome=raw[0])
-        for uid, nomination in memory.nominations.items():
-            decision = found.get(uid) or decisions.get(uid)
-            pair = memory.explained.get(uid)
-            if decision is None or not isinstance(decision.outcome, Hold) or (pair and decision.outcome is pair[1]):
-                continue
-            if pair is None or pair[0] != decision.outcome:
-                pair = memory.explained[uid] = decision.outcome, nomination.explained(decision.outcome)
-            found[uid] = replace(decision, outcome=pair[1])
-        memory.explained = {uid: pair for uid, pair in memory.explained.items() if uid in memory.nominations}
-        return tuple(found.values())
 
     # Targets.
 
@@ -154,19 +123,19 @@ class Preemption:
         self, inputs: CycleInputs, rules: Rules, cluster: ClusterState, usage: Usage, *, decided: CycleDecisions
     ) -> "_PlannedState":
         """Return cluster state and usage after the cycle's grants, with nominations taken, and the candidates."""
-        memory = self.memory
+        memory = self.nominations
         grants = [(one.group, one.outcome) for one in decided.updated if isinstance(one.outcome, Grant)]
         started = {group.uid for group, _ in grants}
-        left = [nomination for uid, nomination in memory.nominations.items() if uid not in started]
+        left = [nomination for uid, nomination in memory.by_gang.items() if uid not in started]
         charges = [(one.group.queue, one.grant.plan.charge) for one in left]
         charges += [(group.queue, grant.plan.charge) for group, grant in grants]
-        cluster = memory.with_nominations.over(cluster, left)
+        cluster = memory.over(cluster, left)
         for group, grant in grants:
             cluster = nominations.granted(cluster, group, grant)
         queue_usage = QueueUsage(rules.tree, nominations.charged(usage, charges))
         staying, going = self._candidates(inputs)
         staying += (one.candidate() for one in left if self._may_be_taken_over(one, going))
-        backfill = self.cache.backfill
+        backfill = self.backfill
         return _PlannedState(
             PreemptionScope(rules=rules, cluster=cluster, queue_usage=queue_usage, backfill=backfill, going=going),
             staying,
@@ -196,18 +165,18 @@ class Preemption:
         self, inputs: CycleInputs, found: dict[GangUid, Decision], make_state: Callable[[], "_PlannedState"]
     ) -> Iterator[PreemptionTargets]:
         """Yield the targets for held gangs, and nominate these gangs for their plans."""
-        memory, cluster = self.memory, self.cache.cluster
+        searches, cluster = self.searches, self.cache.cluster
         made_from = (
             self.mirror.book.placements,
             inputs.tree,
             inputs.meters,
-            *memory.nominations.values(),
-            *self.cache.backfill.estimates.values(),
+            *self.nominations.by_gang.values(),
+            *self.backfill.estimates.values(),
         )
-        if cluster is None or not memory.begin(inputs.groups, cluster, *made_from):
+        if cluster is None or not searches.begin(inputs.groups, cluster, *made_from):
             return
         questions = self._questions(inputs, found)
-        chosen = memory.next([*questions], MOST_TRIES)
+        chosen = searches.next([*questions], MOST_TRIES)
         state: _PlannedState | None = None
         for question, (decision, queue) in questions.items():
             if question not in chosen:
@@ -215,7 +184,7 @@ class Preemption:
             state = state or make_state()
             answer = targets.choose(decision.group, queue, decision.needed, state.staying, state.scope)
             if answer is None or not answer.victims:
-                memory.failed.add(question)
+                searches.note_failed(question)
             if answer is None:
                 continue
             if answer.victims:
@@ -231,13 +200,13 @@ class Preemption:
             for uid, decision in {**self.statuses.decisions, **found}.items()
             if uid in waiting
             and decision.group.queue in queues
-            and uid not in self.memory.nominations
+            and uid not in self.nominations.by_gang
             and uid not in inputs.unready
             and targets.may_help(decision.outcome)
             and not decision.group.started
         ]
         held.sort(key=lambda decision: queue_order.rank(decision.group))
-        kept = self.memory.questions
+        kept = self.searches
         questions: dict[Hashable, tuple[Decision, Queue]] = {}
         for decision in held:
             queue = queues[decision.group.queue]
@@ -255,8 +224,7 @@ class Preemption:
 
         Victims that are only nominated and do not run yet lose their nomination and stay pending.
         """
-        nominated = self.memory.nominations
-        before = [nominated.pop(victim.uid) for victim in answer.victims if victim.uid in nominated]
+        before = [one for victim in answer.victims if (one := self.nominations.drop(victim.uid)) is not None]
         running = tuple(victim for victim in answer.victims if victim.uid not in {one.uid for one in before})
         self._nominate(inputs, replace(answer, victims=running), going, before)
         if running:
@@ -275,13 +243,15 @@ class Preemption:
         victims = {uid: at for one in before for uid, at in one.victims.items()}
         victims |= {one.uid: one.candidate.reserved_at for one in leaving}
         named = {name for one in before for name in one.names}.union(one.key for one in leaving)
-        self.memory.nominations[group.uid] = Nomination(
-            group=group,
-            grant=answer.grant,
-            victims=victims,
-            names=tuple(sorted(named)),
-            pods=frozenset().union(*(one.pods for one in before), *(one.belongings.pods for one in leaving)),
-            since=inputs.now,
+        self.nominations.nominate(
+            Nomination(
+                group=group,
+                grant=answer.grant,
+                victims=victims,
+                names=tuple(sorted(named)),
+                pods=frozenset().union(*(one.pods for one in before), *(one.belongings.pods for one in leaving)),
+                since=inputs.now,
+            )
         )
 
     def _goes_for(self, inputs: CycleInputs, candidate: PreemptionCandidate, group: Group) -> bool:
@@ -298,7 +268,7 @@ class Preemption:
             rules=rules,
             cluster=cluster,
             queue_usage=QueueUsage(rules.tree, usage),
-            backfill=self.cache.backfill,
+            backfill=self.backfill,
             going=going,
         )
         state = _PlannedState(scope, [])

@@ -21,15 +21,18 @@ from admission.cycle.state.ledger_mirror import LedgerMirror
 from admission.cycle.state.queues import QueueRegistry
 from admission.cycle.state.result import CycleLog, CycleResult
 from admission.cycle.state.scheduling_cache import SchedulingCache
-from admission.cycle.state.status import StatusState
+from admission.cycle.state.status import OutcomeLog, StatusState
 from admission.cycle.state.term import Term
 from admission.errors import FixError, GoneError, RetryError
 from admission.lifecycle import ledger_clock, limits, requeue_backoff
 from admission.ports import Reports, Templates
+from admission.review.caches import ReviewCaches
+from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.checks import budget
 from admission.scheduling.checks.chain import Grant
 from admission.scheduling.cycle import CycleDecisions
 from admission.scheduling.placement import protection_conditions
+from admission.scheduling.preemption.victim_searches import VictimSearches
 from admission.status import gang
 
 T = TypeVar("T")
@@ -56,8 +59,12 @@ class CycleReport:
     queues: QueueRegistry
     evictions: EvictionState
     in_flight: InFlight
+    backfill: Backfill
+    searches: VictimSearches
+    policies: ReviewCaches
     cache: SchedulingCache
     statuses: StatusState
+    outcomes: OutcomeLog
     log: CycleLog
 
     async def report(self, inputs: CycleInputs, decided: CycleDecisions) -> CycleResult:
@@ -74,7 +81,7 @@ class CycleReport:
             if self.mirror.is_complete and is_confirmed:
                 tasks.create_task(_each(self.reports.queue, queues), name="report queues")
             tasks.create_task(_each(self.reports.conditions, conditions), name="report meters")
-            held = events.gangs_held(self.reports, statuses.groups, sure, statuses.reported)
+            held = events.gangs_held(self.reports, statuses.groups, statuses.new_holds(sure))
             tasks.create_task(held, name="report holds")
             tasks.create_task(self._report_placement(inputs, granted), name="report placing")
         unposted = self.mirror.unposted
@@ -86,9 +93,7 @@ class CycleReport:
             granted=tuple(granted),
             evicted={group.uid: why for group, why in self.log.evicted},
             protected=protection_conditions.holding_by_driver(self.fences.protections),
-            decisions=statuses.outcomes.new_outcomes(
-                decided.updated, gangs, self.log.evicted, statuses.groups, inputs.now
-            ),
+            decisions=self.outcomes.new_outcomes(decided.updated, gangs, self.log.evicted, statuses.groups, inputs.now),
             next_try=inputs.clock if has_more else self._next_try(inputs),
             behind=ledger_clock.lag(inputs.clock, inputs.now),
             unposted=len(unposted),
@@ -113,8 +118,8 @@ class CycleReport:
             placement_holds=self.log.placement_holds,
             refused={name: refusal.message for name, refusal in self.queues.refusals.items()},
             protections=self.fences.protections,
-            policies=self.cache.policies.policies(inputs.snapshot),
-            estimates=self.cache.backfill.estimates,
+            policies=self.policies.policies(inputs.snapshot),
+            estimates=self.backfill.estimates,
             templates=self.templates.troubles(),
             now=inputs.clock,
         )
@@ -140,7 +145,7 @@ class CycleReport:
         """Return whether another cycle has more to do, even if nothing changes."""
         cache = self.cache
         is_cut = bool((granted or inputs.first_in_next) and not decided.is_complete)
-        return is_cut or bool(cache.health.left) or cache.plans.is_stale or cache.nominations.left
+        return is_cut or bool(cache.health.left) or cache.plans.is_stale or self.searches.has_more
 
     def _next_try(self, inputs: CycleInputs) -> datetime | None:
         """Return the earliest future time at which a cycle is due by time alone.
@@ -156,9 +161,9 @@ class CycleReport:
             soon.append(inputs.clock + POLL)
         # The rest ends by the ledger's time, which advances once the clock has caught up with it.
         ends = [ledger_clock.next_mark(ledger_clock.budgets_of(inputs.tree.queues.values()), inputs.now)]
-        if self.cache.backfill.next is not None:
+        if self.backfill.next is not None:
             # If a gang that should end by then has not, the reservation has to be moved.
-            ends.append(self.cache.backfill.next)
+            ends.append(self.backfill.next)
         for placement in (group.placement for group in inputs.groups if not group.is_complete):
             queue = inputs.snapshot.queues.get(QueueName(placement.queue)) if placement is not None else None
             if placement is not None and queue is not None and _is_starting(placement, inputs.snapshot):

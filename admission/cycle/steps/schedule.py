@@ -1,6 +1,7 @@
 """The scheduling step: which pending gangs start, as a pure function of the inputs, the book and the caches."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from admission.api.values.reasons import Hold, HoldReason
 from admission.cycle.state import scheduling_cache
@@ -14,11 +15,17 @@ from admission.cycle.state.scheduling_cache import SchedulingCache
 from admission.cycle.state.status import StatusState
 from admission.cycle.state.term import CycleSettings
 from admission.cycle.steps.preempt import Preemption
+from admission.dra.state.cluster_state import ClusterState
 from admission.quota import fair_share
 from admission.quota.budgets import Balances
 from admission.scheduling import cycle
-from admission.scheduling.checks.chain import Rules
+from admission.scheduling.backfill.expected_end import ExpectedEnds
+from admission.scheduling.backfill.policy import Backfill
+from admission.scheduling.backfill.reservations import ExpectedEnd
+from admission.scheduling.checks.chain import Rules, Workspace
+from admission.scheduling.checks.faults import Defect
 from admission.scheduling.cycle import CycleDecisions
+from admission.scheduling.preemption.nominations import Nominations
 from admission.scheduling.preemption.targets import PreemptionTargets
 
 NOT_EXAMINED = Hold(
@@ -36,6 +43,9 @@ class Scheduling:
     fences: FenceState
     evictions: EvictionState
     pending: PendingPods
+    expected_ends: ExpectedEnds
+    backfill: Backfill
+    nominations: Nominations
     cache: SchedulingCache
     statuses: StatusState
     preemption: Preemption
@@ -52,10 +62,11 @@ class Scheduling:
         if not any(group.waiting for group in inputs.groups):
             return CycleDecisions(), ()
         cluster = cache.predict_cluster(inputs, book, self.settings.steps)
-        nominations, ends = cache.nominations, cache.find_expected_ends(inputs, book, cluster)
-        expected = nominations.expected.with_nominated(ends, nominations.nominations.values(), inputs.snapshot.queues)
-        cache.backfill.present.expect(expected, inputs.now)
-        return self.preemption.decide(inputs, self._rules(inputs, balances), cluster, scheduling_cache.usage(book))
+        expected = self.nominations.with_nominated(self._find_ends(inputs, cluster), inputs.snapshot.queues)
+        self.backfill.present.expect(expected, inputs.now)
+        return self.preemption.decide(
+            inputs, self._rules(inputs, balances, self.log.defects), cluster, scheduling_cache.usage(book)
+        )
 
     def preload(self, inputs: CycleInputs) -> None:
         """Fill the caches that do not depend on decisions, so that a first cycle is as fast as any other."""
@@ -66,12 +77,17 @@ class Scheduling:
         """Plan the pending gangs, so that those that cannot start are known. Nothing is nominated or reserved."""
         cache, book = self.cache, self.mirror.book
         cluster = cache.predict_cluster(inputs, book, self.settings.steps)
-        cache.find_expected_ends(inputs, book, cluster)
+        self._find_ends(inputs, cluster)
         if any(group.waiting for group in inputs.groups):
-            rules = replace(self._rules(inputs, self.mirror.usage.balances(inputs, book)), defects=[])
+            rules = self._rules(inputs, self.mirror.usage.balances(inputs, book), defects=[])
             cycle.rehearse(inputs.groups, rules, cluster, scheduling_cache.usage(book))
 
-    def _rules(self, inputs: CycleInputs, balances: Balances | None) -> Rules:
+    def _find_ends(self, inputs: CycleInputs, cluster: ClusterState) -> Mapping[str, ExpectedEnd]:
+        """Return the gangs that hold devices, with their expected ends."""
+        placements, queues = self.mirror.book.placements, inputs.snapshot.queues
+        return self.expected_ends.refresh(placements, inputs.groups, queues, cluster.users, inputs.now)
+
+    def _rules(self, inputs: CycleInputs, balances: Balances | None, defects: list[Defect]) -> Rules:
         return Rules(
             snapshot=inputs.snapshot,
             tree=inputs.tree,
@@ -82,16 +98,15 @@ class Scheduling:
             clock=inputs.clock,
             steps=self.settings.steps,
             profile=inputs.profile,
-            plans=self.cache.plans,
-            verdicts=self.cache.verdicts,
+            workspace=Workspace(
+                plans=self.cache.plans, verdicts=self.cache.verdicts, balances=balances, defects=defects
+            ),
             sharing=fair_share.Rules.from_tree(inputs.tree),
             history=self.mirror.usage.past(inputs, self.mirror.book),
-            balances=balances,
             hold_beyond_limit=NOT_EXAMINED if self.mirror.is_down else None,
             protection=self.fences.protections,
             unready=inputs.unready,
             first_in_next=inputs.first_in_next,
             vacant=self.evictions.vacancies,
             unfit=self.pending.problems,
-            defects=self.log.defects,
         )

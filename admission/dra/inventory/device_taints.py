@@ -2,6 +2,9 @@
 
 Mirrors `k8s.io/dynamic-resource-allocation/resourceslice/tracker` (v0.36.3 and v0.37.1). A rule without a selector
 matches every device in 1.36, and none in 1.37.
+
+What is kept from one cluster state to the next is an immutable part of it, derived from the slices and the rules; it is
+no declaration over `admission.incremental` for the reason that `node_index` gives.
 """
 
 from collections.abc import Iterable, Mapping

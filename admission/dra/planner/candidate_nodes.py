@@ -3,7 +3,8 @@
 Sound and complete: a plan puts a gang of n pods on at most n nodes, so of equal nodes it needs no more than n, and the
 first n in the order of names suffice. That holds where the use of one node changes nothing on others; where several
 nodes see one device no node is left out. The groups of equal nodes are kept between cluster states: only nodes that
-changed are evaluated again.
+changed are evaluated again. Which did, the change log of the cluster state tells without a look at all nodes, where
+`admission.incremental` would compare a mapping of them; the sums are updated in place for the same reason.
 
 The pods that all these nodes have room for are added up as well, as an upper bound. If it is less than the gang's pods,
 there is no plan, whatever the quota, and no search is made.

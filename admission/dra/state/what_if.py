@@ -16,6 +16,7 @@ from admission.dra.inventory.pools import NodeInventory, PoolId
 from admission.dra.requests.device_use import DeviceUse, Holder, Shared
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
+from admission.incremental import Memo
 
 Room = Mapping[NodeName, Mapping[str, int] | None]
 """What is left of each node's resources; None for a node that limits nothing."""
@@ -67,12 +68,17 @@ class WhatIfSeries:
 
     A state costs what has changed since the last one: the usage of exclusive devices is a view, not a copy. series:
     the name of its series of states, under which caches keep them apart from observed ones.
+
+    The last state is no value over `admission.incremental`: the next is built from it by the parts that differ, and its
+    change log begins there.
     """
 
     series: str
     _last: _Last | None = None
-    _held: tuple[ClusterState, Mapping[str, Sequence[DeviceId]]] | None = None
-    _seers: tuple[Mapping[NodeName, NodeInventory], Mapping[PoolId, Sequence[NodeName]]] | None = None
+    _held: Memo[None, Mapping[str, Sequence[DeviceId]]] = field(default_factory=Memo)
+    """Of a cluster state, the devices by gang."""
+    _seers: Memo[None, Mapping[PoolId, Sequence[NodeName]]] = field(default_factory=Memo)
+    """Of the inventories of nodes, the nodes that see each pool."""
 
     def cluster(
         self,
@@ -142,13 +148,8 @@ class WhatIfSeries:
 
     def _seeing(self, cluster: ClusterState, devices: Iterable[DeviceId]) -> Iterable[NodeName]:
         """Return the nodes that see these devices."""
-        if self._seers is None or self._seers[0] is not cluster.node_inventories:
-            found: dict[PoolId, list[NodeName]] = {}
-            for name, node_inventory in cluster.node_inventories.items():
-                for pool in node_inventory.relevant:
-                    found.setdefault(pool, []).append(name)
-            self._seers = cluster.node_inventories, found
-        seers = self._seers[1]
+        inventories = cluster.node_inventories
+        seers = self._seers.get(None, (inventories,), lambda: _seers(inventories))
         return {node for device in devices for node in seers.get((device.driver, device.pool), ())}
 
     def _devices(self, now: ClusterState, part: Part) -> Iterable[DeviceId]:
@@ -157,15 +158,27 @@ class WhatIfSeries:
             return [use.device for use in part.uses]
         if part.devices is not None:
             return part.devices
-        if self._held is None or self._held[0] is not now:
-            found: dict[str, list[DeviceId]] = {}
-            for device, holder in now.taken.items():
-                found.setdefault(holder.gang, []).append(device)
-            for device, shares in now.shares.items():
-                for gang in {share.holder.gang for share in shares}:
-                    found.setdefault(gang, []).append(device)
-            self._held = now, found
-        return self._held[1].get(part.gang, ())
+        return self._held.get(None, (now,), lambda: _held(now)).get(part.gang, ())
+
+
+def _seers(inventories: Mapping[NodeName, NodeInventory]) -> dict[PoolId, list[NodeName]]:
+    """Return the nodes that see each pool."""
+    found: dict[PoolId, list[NodeName]] = {}
+    for name, node_inventory in inventories.items():
+        for pool in node_inventory.relevant:
+            found.setdefault(pool, []).append(name)
+    return found
+
+
+def _held(now: ClusterState) -> dict[str, list[DeviceId]]:
+    """Return the devices of each gang."""
+    found: dict[str, list[DeviceId]] = {}
+    for device, holder in now.taken.items():
+        found.setdefault(holder.gang, []).append(device)
+    for device, shares in now.shares.items():
+        for gang in {share.holder.gang for share in shares}:
+            found.setdefault(gang, []).append(device)
+    return found
 
 
 def _taken(arrivals: Iterable[Arrival]) -> dict[DeviceId, Holder]:

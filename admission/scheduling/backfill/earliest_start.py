@@ -21,7 +21,7 @@ from admission.scheduling.backfill.reservations import Moment, Reservation, Time
 from admission.scheduling.backfill.running import RunningGangs
 from admission.scheduling.cache.plan_cache import PlanCache
 from admission.scheduling.checks import chain
-from admission.scheduling.checks.chain import Grant, Inputs
+from admission.scheduling.checks.chain import Grant, Inputs, Workspace
 
 Others = Callable[[datetime], Sequence[Reservation]]
 """Returns the reservations of heads ahead of a gang that have not ended at a time."""
@@ -89,7 +89,7 @@ class Search:
 
 def planned(inputs: Inputs, moment: Moment, plans: PlanCache) -> Plan | None:
     """Return a plan for a gang at a moment; None if there is none. plans: proofs for states of the same series."""
-    rules = replace(inputs.rules, plans=plans, mute=True, balances=None, defects=[])
+    rules = replace(inputs.rules, workspace=Workspace(plans=plans, verdicts=inputs.rules.workspace.verdicts), mute=True)
     later_inputs = replace(inputs, rules=rules, cluster=moment.cluster, queue_usage=moment.queue_usage, blocked_by="")
     found = chain.decide(later_inputs).outcome
     return found.plan if isinstance(found, Grant) else None

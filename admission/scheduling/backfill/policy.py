@@ -124,7 +124,7 @@ class Backfill:
         """
         present, now = self.present, rules.now
         present.now = now
-        made_from = rules.profile, rules.verdicts.cleared
+        made_from = rules.profile, rules.workspace.verdicts.cleared
         self.is_new = not self._made_from
         if made_from != self._made_from:
             self._made_from = made_from
@@ -190,7 +190,7 @@ class Backfill:
         requests = reservations.requests(inputs.group, found.outcome.plan)
         if all(one.leaves(found.outcome.plan, requests, inputs.queue.name) for one in bound):
             return found
-        rules = replace(inputs.rules, plans=self._plans, mute=True)
+        rules = replace(inputs.rules, workspace=replace(inputs.rules.workspace, plans=self._plans), mute=True)
         cluster, queue_usage = self._cluster(bound, inputs.cluster), UsageExcludingReserved(inputs.queue_usage, bound)
         decision = chain.decide(replace(inputs, rules=rules, cluster=cluster, queue_usage=queue_usage))
         if isinstance(decision.outcome, Grant):

@@ -26,6 +26,9 @@ class RunningGangs:
     is_early: whether a gang has ended sooner than expected since the cycle began, or is about to. overdue: the earliest
     expected end of gangs that ended late; what was computed after it expected them to end later than they did.
     is_vague: whether a gang with an unknown end has started or ended.
+
+    The gangs change in place within a cycle, so their orders are no values over `admission.incremental`: `changes` and
+    `now` are what they are kept for, and `expect` drops them.
     """
 
     now: datetime

@@ -44,7 +44,7 @@ def granted(
     if all(one.leaves(found.outcome.plan, requests, inputs.queue.name) for one in bound):
         return found
     rules, queue_usage = (
-        replace(inputs.rules, plans=PlanCache(), mute=True),
+        replace(inputs.rules, workspace=replace(inputs.rules.workspace, plans=PlanCache()), mute=True),
         UsageExcludingReserved(inputs.queue_usage, bound),
     )
     cluster = WhatIfSeries("single gang").cluster(inputs.cluster, kept=[one.arrival for one in bound])

@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 from admission.api.muster.gangs import Charge
 from admission.api.values.names import GangUid
-from admission.dra.state.cluster_state import ClusterState
 from admission.dra.state.what_if import WhatIfSeries
-from admission.quota.headroom import QueueUsage
+from admission.incremental import Memo
 from admission.scheduling.backfill import earliest_start, reservations
 from admission.scheduling.backfill.reservations import Moment
 from admission.scheduling.backfill.running import RunningGangs
@@ -34,25 +33,21 @@ class _Known(NamedTuple):
     never_fits: bool
 
 
-class _AllEnded(NamedTuple):
-    """The moment at which all known ends have passed, and its inputs."""
-
-    cluster: ClusterState
-    queue_usage: QueueUsage
-    changes: int
-    moment: Moment
-
-
 @dataclass(slots=True)
 class NeverFits:
-    """The answers by gang. present: the running gangs."""
+    """The answers by gang. present: the running gangs.
+
+    An answer depends on everything and stands for a time, whatever changes meanwhile; so it is no value over
+    `admission.incremental`. Its gang and its time are kept with it.
+    """
 
     present: RunningGangs
     _known: dict[GangUid, _Known] = field(default_factory=dict)
     _plans: PlanCache = field(default_factory=PlanCache)
     """Proofs that there is no plan."""
     _simulation: WhatIfSeries = field(default_factory=lambda: WhatIfSeries("at last"))
-    _all_ended: _AllEnded | None = None
+    _all_ended: Memo[None, Moment] = field(default_factory=lambda: Memo(by_value=True))
+    """The moment at which all known ends have passed. Only the number of changes is compared by its value."""
 
     def __len__(self) -> int:
         return len(self._known)
@@ -88,7 +83,8 @@ class NeverFits:
 
     def forget(self) -> None:
         """Drop the proofs."""
-        self._plans, self._all_ended = PlanCache(), None
+        self._plans = PlanCache()
+        self._all_ended.keep_only(())
 
     def _find_never_fits(self, group: Group, inputs: Inputs, needed: Charge) -> bool:
         moment = self._moment(inputs)
@@ -100,12 +96,11 @@ class NeverFits:
 
     def _moment(self, inputs: Inputs) -> Moment:
         """Return the moment after all known ends; cached, since many gangs need the same."""
-        known, cluster, queue_usage, changes = self._all_ended, inputs.cluster, inputs.queue_usage, self.present.changes
-        if known is None or not (
-            known.cluster is cluster and known.queue_usage is queue_usage and known.changes == changes
-        ):
-            removed = [one for one in self.present.expected_ends.values() if one.end is not None]
+        cluster, queue_usage, present = inputs.cluster, inputs.queue_usage, self.present
+
+        def at_last() -> Moment:
+            removed = [one for one in present.expected_ends.values() if one.end is not None]
             all_ended = self._simulation.cluster(cluster, removed=[one.interval for one in removed])
-            moment = reservations.moment(all_ended, queue_usage, self.present.now, removed)
-            known = self._all_ended = _AllEnded(cluster, queue_usage, changes, moment)
-        return known.moment
+            return reservations.moment(all_ended, queue_usage, present.now, removed)
+
+        return self._all_ended.get(None, (cluster, queue_usage, present.changes), at_last)

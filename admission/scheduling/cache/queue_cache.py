@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from admission.api.muster.gangs import Charge
 from admission.api.values.names import GangUid, QueueName
 from admission.api.values.reasons import Hold
+from admission.incremental import Memo
 from admission.scheduling.cache.equivalence import GangEquivalence
 from admission.scheduling.cache.plan_cache import InfeasibilityProof
 from admission.workloads.gangs import Group
@@ -46,10 +47,13 @@ class CachedQueue:
 
 @dataclass(slots=True)
 class QueueCache:
-    """The queues whose verdicts may still stand. One per leader."""
+    """The queues whose verdicts may still stand. One per leader.
 
-    _counted: tuple[Group, ...] = ()
-    _waiting: dict[QueueName, tuple[Group, ...]] = field(default_factory=dict)
+    Whether a queue stands is asked of its premises, not told by the identity of inputs, so it is no value over
+    `admission.incremental`.
+    """
+
+    _waiting: Memo[None, Mapping[QueueName, tuple[Group, ...]]] = field(default_factory=Memo)
     _queues: dict[QueueName, CachedQueue] = field(default_factory=dict)
 
     def clear(self) -> None:
@@ -62,21 +66,16 @@ class QueueCache:
 
     def waiting(self, groups: tuple[Group, ...]) -> Mapping[QueueName, tuple[Group, ...]]:
         """Return the pending gangs, by queue."""
-        if groups is not self._counted:
-            found: dict[QueueName, list[Group]] = {}
-            for group in groups:
-                if group.waiting:
-                    found.setdefault(group.queue, []).append(group)
-            self._counted, self._waiting = groups, {queue: tuple(gangs) for queue, gangs in found.items()}
-            for queue in self._queues.keys() - self._waiting.keys():
-                del self._queues[queue]
-        return self._waiting
+        return self._waiting.get(None, (groups,), lambda: _waiting(groups))
 
     def changed(
         self, groups: tuple[Group, ...], holds: Holds, unsteady: Collection[GangUid]
     ) -> Iterator[tuple[QueueName, tuple[Group, ...]]]:
         """Yield the queues whose gangs have to be decided again. unsteady: gangs whose verdicts are never kept."""
-        for queue, waiting in self.waiting(groups).items():
+        found = self.waiting(groups)
+        for queue in self._queues.keys() - found.keys():
+            del self._queues[queue]
+        for queue, waiting in found.items():
             cached = self._queues.get(queue)
             is_same = cached is not None and _same(cached.groups, waiting) and cached.uids.isdisjoint(unsteady)
             if cached is None or not is_same or not all(holds(queue, basis) for basis in cached.inputs):
@@ -86,6 +85,14 @@ class QueueCache:
         """Keep a queue: the verdicts of all its gangs stand while the inputs do."""
         uids = frozenset(group.uid for group in groups)
         self._queues[queue] = CachedQueue(groups=groups, inputs=tuple(inputs), uids=uids)
+
+
+def _waiting(groups: Iterable[Group]) -> dict[QueueName, tuple[Group, ...]]:
+    found: dict[QueueName, list[Group]] = {}
+    for group in groups:
+        if group.waiting:
+            found.setdefault(group.queue, []).append(group)
+    return {queue: tuple(gangs) for queue, gangs in found.items()}
 
 
 def _same(left: tuple[Group, ...], right: tuple[Group, ...]) -> bool:

@@ -49,11 +49,25 @@ from admission.workloads.gangs import Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """The inputs that all decisions of a cycle share. backoffs: of evicted gangs. now: the ledger's time.
+class Workspace:
+    """What decisions change while they read the rules; those made on trial get some of their own."""
 
-    clock: the system clock, if it is behind the ledger's time; back-offs end by it. profile: the kube-scheduler to
-    predict; None if its choice of devices cannot be predicted.
+    plans: PlanCache = field(default_factory=PlanCache)
+    """The planner's answers of earlier cycles that may still hold."""
+    verdicts: VerdictCache = field(default_factory=VerdictCache)
+    """The verdicts of earlier cycles that may still hold."""
+    balances: Balances | None = None
+    """The balances of budgets, charged with every grant. None if they are unknown; the caller then grants nothing."""
+    defects: list[Defect] = field(default_factory=list)
+    """Receives unexpected exceptions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The inputs that all decisions of a cycle share; they change only the workspace. backoffs: of evicted gangs.
+
+    now: the ledger's time. clock: the system clock, if it is behind the ledger's time; back-offs end by it. profile:
+    the kube-scheduler to predict; None if its choice of devices cannot be predicted.
     """
 
     snapshot: Snapshot
@@ -65,17 +79,12 @@ class Rules:
     clock: datetime | None = None
     steps: int
     profile: SchedulerProfile | None = field(default_factory=SchedulerProfile)
-    plans: PlanCache = field(default_factory=PlanCache)
-    """The planner's answers of earlier cycles that may still hold."""
-    verdicts: VerdictCache = field(default_factory=VerdictCache)
-    """The verdicts of earlier cycles that may still hold."""
+    workspace: Workspace = field(default_factory=Workspace)
     sharing: fair_share.Rules = field(
         default_factory=lambda: fair_share.Rules(weights={}, half_lives={}, counted_half_lives={})
     )
     history: fair_share.UsageHistory | None = None
     """The past usage of queues, for fair shares."""
-    balances: Balances | None = None
-    """The balances of budgets, charged with every grant. None if they are unknown; the caller then grants nothing."""
     most_grants: int = 64
     """The most grants of a cycle; the gangs behind them are decided in the next one."""
     hold_beyond_limit: Hold | None = None
@@ -88,8 +97,6 @@ class Rules:
     """Those of `unready` that the next cycle plans again; no gang behind them is planned before."""
     unfit: Mapping[GangUid, Hold | Denial] = field(default_factory=dict)
     """The holds of workloads whose pods cannot be derived from their templates."""
-    defects: list[Defect] = field(default_factory=list)
-    """Receives unexpected exceptions."""
     vacant: Vacancies = field(default_factory=dict)
     """The nodes that pods of running gangs have left."""
     mute: bool = False
@@ -166,7 +173,7 @@ def decide(inputs: Inputs) -> Verdict:
 
     If an unexpected exception is raised, the gang is held, and the exception is added to the defects of the rules.
     """
-    defects = inputs.rules.defects
+    defects = inputs.rules.workspace.defects
     found = faults.guard(During.PLANNING, inputs.group.key, lambda: _decide(inputs), defects)
     return Verdict(group=inputs.group, outcome=faults.hold(defects[-1])) if found is None else found
 
@@ -369,7 +376,7 @@ def quota_may_suffice(inputs: Inputs) -> Hold | None:
 
 def budget_may_suffice(inputs: Inputs) -> Hold | None:
     """Hold the gang if a budget cannot pay even the lower bound on its charge for its declared run time."""
-    shortage = budget.shortage(inputs.rules.balances, inputs.group, inputs.needed)
+    shortage = budget.shortage(inputs.rules.workspace.balances, inputs.group, inputs.needed)
     return None if shortage is None else budget.hold(shortage)
 
 
@@ -402,11 +409,12 @@ def _plan(inputs: Inputs) -> Verdict:
     topology = workloads_topology.request(group)
     inputs = replace(inputs, demands=workloads_topology.with_subgroups(inputs.demands, topology))
     equivalent = _equivalent(inputs, wanted, topology)
-    proof = rules.plans.proof(equivalent.key, inputs.cluster, rules.selectors) if equivalent is not None else None
+    plans = rules.workspace.plans
+    proof = plans.proof(equivalent.key, inputs.cluster, rules.selectors) if equivalent is not None else None
     if equivalent is not None and proof is not None:
         return Verdict(group=group, outcome=equivalent.hold(proof.hold), by=PROOF, equivalent=equivalent, proof=proof)
     question = (inputs.demands, wanted, topology)
-    known = rules.plans.hold(group.uid, question)
+    known = plans.hold(group.uid, question)
     if known is not None:
         return Verdict(group=group, outcome=known)
     unpaid: dict[str, BudgetShortage] = {}
@@ -415,13 +423,13 @@ def _plan(inputs: Inputs) -> Verdict:
         proof = InfeasibilityProof(
             hold=answer, pods=equivalent.question, cluster=inputs.cluster, capacity_bound=answer.capacity_bound
         )
-        rules.plans.prove(equivalent.key, proof)
+        plans.prove(equivalent.key, proof)
         return Verdict(group=group, outcome=equivalent.hold(answer), by=PROOF, equivalent=equivalent, proof=proof)
     if equivalent is not None and isinstance(answer, Hold):
         answer = equivalent.hold(answer)
     # A hold for a budget is not kept: with time alone the budget may pay for the gang.
     if isinstance(answer, Hold) and not unpaid:
-        rules.plans.keep(group.uid, question, answer)
+        plans.keep(group.uid, question, answer)
     return Verdict(group=group, outcome=answer)
 
 
@@ -447,7 +455,7 @@ def _propose(
     rules = inputs.rules
 
     def shortage(charge: Charge) -> Shortage | BudgetShortage | None:
-        found = _shortage(inputs, charge) or budget.shortage(rules.balances, inputs.group, charge)
+        found = _shortage(inputs, charge) or budget.shortage(rules.workspace.balances, inputs.group, charge)
         if isinstance(found, BudgetShortage):
             unpaid[found.message] = found
         return found
@@ -468,7 +476,7 @@ def _propose(
         plan=plan,
         claims=claims,
         chosen=answer.chosen,
-        warnings=budget.warnings(rules.balances, inputs.group, plan.charge),
+        warnings=budget.warnings(rules.workspace.balances, inputs.group, plan.charge),
     )
 
 

@@ -38,7 +38,11 @@ class _CachedQuestion(NamedTuple):
 
 @dataclass(slots=True)
 class PreemptionQuestions:
-    """The question of each gang, computed once: the claims of such a gang exist, and their specs are immutable."""
+    """The question of each gang, computed once: the claims of such a gang exist, and their specs are immutable.
+
+    It is derived from the gang and its queue, compared by identity, and from its charge, compared by value, which
+    `admission.incremental.Memo` does not mix.
+    """
 
     _by_gang: dict[GangUid, _CachedQuestion] = field(default_factory=dict)
     _by_content: dict[Hashable, PreemptionQuestion] = field(default_factory=dict)

@@ -6,10 +6,11 @@ its gang starts, when the victims are gone and it cannot start, or when another 
 the nominated gang if that ran already.
 """
 
-import operator
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import chain
+from typing import NamedTuple
 
 from admission.api.muster.gangs import Charge
 from admission.api.muster.ledger_entries import Placement
@@ -17,11 +18,11 @@ from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, QueueName, Uid
 from admission.api.values.reasons import Hold
-from admission.dra.planner import requeue_hint
 from admission.dra.requests.device_use import Holder
 from admission.dra.state import cluster_state, what_if
 from admission.dra.state.cluster_state import ClusterState
 from admission.dra.state.what_if import Belongings, Interval
+from admission.incremental import Memo
 from admission.quota.headroom import QueueUsage, Usage
 from admission.quota.preemption_rules import Candidate
 from admission.scheduling import cycle
@@ -33,7 +34,6 @@ from admission.scheduling.cache.verdict_cache import VerdictCache
 from admission.scheduling.checks import budget, completeness, runtime
 from admission.scheduling.checks.chain import Decision, Grant, Inputs, Rules
 from admission.scheduling.cycle import CycleDecisions
-from admission.scheduling.preemption.equivalence import PreemptionQuestions
 from admission.scheduling.preemption.targets import PreemptionCandidate
 from admission.workloads.gangs import Group
 
@@ -114,106 +114,100 @@ class Nomination:
         return replace(hold, message=message, details={**hold.details, "evicted": [*self.names]})
 
 
-@dataclass(slots=True)
-class NominatedState:
-    """The cluster states with nominations taken, cached by cluster state and nominations."""
+class _Explained(NamedTuple):
+    """A hold of a nominated gang, and its form that names the victims."""
 
-    _known: dict[tuple[object, ...], ClusterState] | None = None
-
-    def over(self, cluster: ClusterState, nominations: Sequence[Nomination]) -> ClusterState:
-        """Return the cluster state in which the nominated devices and resources are taken as well."""
-        if not nominations:
-            return cluster
-        key = (cluster, *nominations)
-        known = self._known or {}
-        if key not in known:
-            known = {known_key: state for known_key, state in known.items() if known_key[0] is cluster} | {
-                key: _with_all(cluster, nominations)
-            }
-            self._known = known
-        return known[key]
-
-
-@dataclass(slots=True)
-class Expected:
-    """The expected ends of running and nominated gangs, cached while both are the same."""
-
-    _made_from: tuple[object, ...] = ()
-    _expected_ends: Mapping[str, ExpectedEnd] = field(default_factory=dict)
-
-    def with_nominated(
-        self,
-        expected_ends: Mapping[str, ExpectedEnd],
-        nominations: Iterable[Nomination],
-        queues: Mapping[QueueName, Queue],
-    ) -> Mapping[str, ExpectedEnd]:
-        """Return the expected ends of running gangs, by name, and of nominated ones as if they ran."""
-        made_from = (expected_ends, *nominations)
-        if len(made_from) == 1:
-            return expected_ends
-        if len(made_from) != len(self._made_from) or not all(map(operator.is_, made_from, self._made_from)):
-            nominated = {
-                nomination.group.key: nomination.expected_end(queues.get(nomination.group.queue))
-                for nomination in nominations
-            }
-            self._made_from, self._expected_ends = made_from, {**nominated, **expected_ends}
-        return self._expected_ends
+    hold: Hold
+    explained: Hold
 
 
 @dataclass(slots=True)
 class Nominations:
-    """The nominations of a leader, and the questions for which it found no victims. One per leader.
+    """The nominations of a leader. One per leader.
 
-    begun: whether the leader has examined its predecessor's evictions. explained: by gang, a hold and its explained
-    form, to reuse the same object. groups, cluster, made_from: the inputs of the last search for victims. questions: of
-    gangs. failed: questions without victims on these inputs. left: whether some questions were not searched on these
-    inputs. turns: by question, the turn of its last search.
+    Rule: a nomination stands from `nominate` until `drop`, or until `keep_waiting` finds that its gang no longer waits.
+    `explain` names the victims in the hold of a gang while its nomination stands, and in no other.
     """
 
-    nominations: dict[GangUid, Nomination] = field(default_factory=dict)
-    with_nominations: NominatedState = field(default_factory=NominatedState)
-    expected: Expected = field(default_factory=Expected)
-    recalled: bool = False
-    explained: dict[GangUid, tuple[Hold, Hold]] = field(default_factory=dict)
-    groups: tuple[Group, ...] = ()
-    cluster: ClusterState | None = None
-    made_from: tuple[object, ...] = ()
-    questions: PreemptionQuestions = field(default_factory=PreemptionQuestions)
-    failed: set[Hashable] = field(default_factory=set)
-    left: bool = False
-    turn: int = 0
-    turns: dict[Hashable, int] = field(default_factory=dict)
+    _by_gang: dict[GangUid, Nomination] = field(default_factory=dict)
+    _has_recalled: bool = False
+    _explained: dict[GangUid, _Explained] = field(default_factory=dict)
+    """By gang, its last explained hold, so that an equal hold gets the same object."""
+    _states: Memo[None, dict[tuple[Nomination, ...], ClusterState]] = field(default_factory=Memo)
+    """For the last cluster state, by nominations, the state with these taken. Both are immutable."""
+    _expected_ends: Memo[None, Mapping[str, ExpectedEnd]] = field(default_factory=Memo)
 
-    def begin(self, groups: tuple[Group, ...], cluster: ClusterState, *made_from: object) -> bool:
-        """Begin a search for victims. Return whether there is anything that was not searched before.
+    @property
+    def by_gang(self) -> Mapping[GangUid, Nomination]:
+        return self._by_gang
 
-        Failed questions are searched again if the inputs, nodes or the use of devices have changed.
+    @property
+    def has_recalled(self) -> bool:
+        """Return whether the leader has examined its predecessor's evictions."""
+        return self._has_recalled
+
+    def mark_recalled(self) -> None:
+        self._has_recalled = True
+
+    def nominate(self, nomination: Nomination) -> None:
+        self._by_gang[nomination.uid] = nomination
+
+    def drop(self, gang: GangUid) -> Nomination | None:
+        """Drop and return the nomination of a gang, if it has one."""
+        return self._by_gang.pop(gang, None)
+
+    def keep_waiting(self, groups: Iterable[Group]) -> None:
+        """Drop the nominations of gangs that no longer wait with the planned pods. groups: all gangs."""
+        if self._by_gang:
+            known = ((self._by_gang.get(group.uid), group) for group in groups)
+            waiting = {one.uid for one, group in known if one is not None and one.is_for(group)}
+            self._by_gang = {uid: one for uid, one in self._by_gang.items() if uid in waiting}
+
+    def explain(
+        self, found: dict[GangUid, Decision], dropped: Iterable[GangUid], before: Mapping[GangUid, Decision]
+    ) -> tuple[Decision, ...]:
+        """Return the decisions of a cycle; only the holds of nominated gangs name the gangs evicted for them.
+
+        found: the new decisions. before: the last ones. dropped: gangs that have lost their nomination in this cycle.
         """
-        moved = self.cluster is not cluster and (
-            self.cluster is None or requeue_hint.changed(self.cluster, cluster) != frozenset()
-        )
-        same = len(made_from) == len(self.made_from) and all(map(operator.is_, made_from, self.made_from))
-        if moved or not same:
-            self.failed.clear()
-        is_new = self.left or moved or not same or groups is not self.groups
-        self.groups, self.cluster, self.made_from, self.left = groups, cluster, made_from, False
-        self.turn += 1
-        return is_new
+        for uid in dropped:
+            known, last = self._explained.pop(uid, None), before.get(uid)
+            if known is not None and last is not None and uid not in found:
+                found[uid] = replace(last, outcome=known.hold)
+        for uid, nomination in self._by_gang.items():
+            decision, known = found.get(uid) or before.get(uid), self._explained.get(uid)
+            if decision is None or not isinstance(decision.outcome, Hold):
+                continue
+            if known is not None and decision.outcome is known.explained:
+                continue
+            if known is None or known.hold != decision.outcome:
+                known = self._explained[uid] = _Explained(decision.outcome, nomination.explained(decision.outcome))
+            found[uid] = replace(decision, outcome=known.explained)
+        self._explained = {uid: known for uid, known in self._explained.items() if uid in self._by_gang}
+        return tuple(found.values())
 
-    def next(self, questions: Sequence[Hashable], most: int) -> frozenset[Hashable]:
-        """Return the questions to search in this cycle: at most so many, the least recently searched first.
+    def over(self, cluster: ClusterState, nominations: Iterable[Nomination]) -> ClusterState:
+        """Return the cluster state in which the devices and resources of these nominations are taken as well."""
+        key = tuple(nominations)
+        if not key:
+            return cluster
+        states: dict[tuple[Nomination, ...], ClusterState] = self._states.get(None, (cluster,), dict)
+        if key not in states:
+            states[key] = _with_all(cluster, key)
+        return states[key]
 
-        questions: of all gangs that preempt now; others are dropped.
-        """
-        self.failed.intersection_update(questions)
-        fresh = [question for question in questions if question not in self.failed]
-        self.left = len(fresh) > most
-        found = frozenset(sorted(fresh, key=lambda question: self.turns.get(question, 0))[:most])
-        still = frozenset(questions)
-        self.turns = {question: turn for question, turn in self.turns.items() if question in still} | dict.fromkeys(
-            found, self.turn
-        )
-        return found
+    def with_nominated(
+        self, expected_ends: Mapping[str, ExpectedEnd], queues: Mapping[QueueName, Queue]
+    ) -> Mapping[str, ExpectedEnd]:
+        """Return the expected ends of running gangs, by name, and of nominated ones as if they ran."""
+        if not self._by_gang:
+            return expected_ends
+        pairs = [(one, queues.get(one.group.queue)) for one in self._by_gang.values()]
+
+        def merged() -> Mapping[str, ExpectedEnd]:
+            return {**{one.group.key: one.expected_end(queue) for one, queue in pairs}, **expected_ends}
+
+        return self._expected_ends.get(None, (expected_ends, *chain.from_iterable(pairs)), merged)
 
 
 def _with_all(cluster: ClusterState, nominations: Iterable[Nomination]) -> ClusterState:
@@ -251,15 +245,15 @@ def decide_all(
     rules: Rules,
     cluster: ClusterState,
     usage: Usage,
-    memory: Nominations,
+    nominated: Nominations,
     *,
     backfill: Backfill | None,
 ) -> CycleDecisions:
     """Decide about the pending gangs as `cycle` does, nominated gangs first."""
-    with_nominations, nominations = memory.with_nominations, [*memory.nominations.values()]
+    nominations = [*nominated.by_gang.values()]
     if not nominations or rules.hold_beyond_limit is not None:
         return cycle.decide_all(
-            groups, rules, with_nominations.over(cluster, nominations), _with(usage, nominations), backfill
+            groups, rules, nominated.over(cluster, nominations), _with(usage, nominations), backfill
         )
     known = {group.uid: group for group in groups}
     left = [*nominations]
@@ -268,18 +262,18 @@ def decide_all(
         others = [one for one in left if one is not nomination]
         group = known[nomination.uid]
         decision = _redeemed(
-            nomination, group, rules, with_nominations.over(cluster, others), _with(usage, others), backfill=backfill
+            nomination, group, rules, nominated.over(cluster, others), _with(usage, others), backfill=backfill
         )
         if decision is None or not isinstance(decision.outcome, Grant):
             continue
         left, redeemed = others, [*redeemed, decision]
         cluster = granted(cluster, group, decision.outcome)
         usage = charged(usage, [(group.queue, decision.outcome.plan.charge)])
-        if rules.balances is not None:
-            rules.balances.charge(group.queue, decision.outcome.plan.charge, budget.runtime_of(group))
+        if rules.workspace.balances is not None:
+            rules.workspace.balances.charge(group.queue, decision.outcome.plan.charge, budget.runtime_of(group))
     started = {decision.group.uid for decision in redeemed}
     rest = tuple(group for group in groups if group.uid not in started) if started else groups
-    round_ = cycle.decide_all(rest, rules, with_nominations.over(cluster, left), _with(usage, left), backfill)
+    round_ = cycle.decide_all(rest, rules, nominated.over(cluster, left), _with(usage, left), backfill)
     return replace(round_, updated=(*redeemed, *round_.updated))
 
 
@@ -304,7 +298,7 @@ def _redeemed(
     queue = completeness.entered(group, rules.snapshot)
     if not isinstance(queue, Queue):
         return None
-    fresh = replace(rules, plans=PlanCache(), verdicts=VerdictCache(), mute=True)
+    fresh = replace(rules, workspace=replace(rules.workspace, plans=PlanCache(), verdicts=VerdictCache()), mute=True)
     inputs = Inputs(rules=fresh, group=group, queue=queue, cluster=cluster, queue_usage=QueueUsage(rules.tree, usage))
     found = single_gang.granted(inputs, {group.key}, backfill, nomination.since, spares_all=False)
     return None if found is None else Decision(group=group, outcome=found.outcome, position=1, needed=found.needed)

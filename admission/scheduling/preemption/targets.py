@@ -21,9 +21,7 @@ from admission.quota.preemption import Bounds, Victims
 from admission.quota.preemption_rules import Candidate, Incoming
 from admission.scheduling.backfill import single_gang
 from admission.scheduling.backfill.policy import Backfill
-from admission.scheduling.cache.plan_cache import PlanCache
-from admission.scheduling.cache.verdict_cache import VerdictCache
-from admission.scheduling.checks.chain import Grant, Inputs, Rules
+from admission.scheduling.checks.chain import Grant, Inputs, Rules, Workspace
 from admission.workloads.gangs import Group
 
 HELPED = frozenset({HoldReason.QUOTA_EXCEEDED, HoldReason.DEVICES_BUSY})
@@ -99,7 +97,7 @@ def plan(group: Group, queue: Queue, evictable: Iterable[PreemptionCandidate], s
     """Return the grant of a gang without these gangs and those that end anyway, beside reservations; None if held."""
     evictable = [*evictable]
     cluster, queue_usage = scope.without(evictable)
-    quiet = replace(scope.rules, plans=PlanCache(), verdicts=VerdictCache(), defects=[], mute=True)
+    quiet = replace(scope.rules, workspace=Workspace(balances=scope.rules.workspace.balances), mute=True)
     inputs = Inputs(rules=quiet, group=group, queue=queue, cluster=cluster, queue_usage=queue_usage)
     found = single_gang.granted(inputs, {one.key for one in (*scope.going, *evictable)}, scope.backfill)
     return None if found is None else found.outcome

@@ -32,9 +32,9 @@ from admission.scheduling.backfill.policy import WAITING, Backfill
 from admission.scheduling.backfill.reservations import Reservation
 from admission.scheduling.backfill.running import RunningGangs
 from admission.scheduling.cache.plan_cache import PlanCache
-from admission.scheduling.cache.verdict_cache import Verdict, VerdictCache
+from admission.scheduling.cache.verdict_cache import Verdict
 from admission.scheduling.checks import chain, demand, runtime
-from admission.scheduling.checks.chain import Inputs, Known, Rules
+from admission.scheduling.checks.chain import Inputs, Known, Rules, Workspace
 from admission.scheduling.placement import protection
 from admission.scheduling.placement.protection import FenceInputs
 from admission.simulation import offline, opening_balance
@@ -181,10 +181,9 @@ class Clock:
         snapshot = replace(replay_cluster.snapshot, claims=self._claims)
         # It owns its Selectors, too: they cache devices in use, and the states of a VirtualCluster change in place.
         selectors = Selectors(replay_cluster.cluster.profile.cel)
-        rules = replace(
-            replay_cluster.rules, snapshot=snapshot, selectors=selectors, plans=PlanCache(), verdicts=VerdictCache()
+        self.rules = replace(
+            replay_cluster.rules, snapshot=snapshot, selectors=selectors, workspace=Workspace(), mute=True
         )
-        self.rules = replace(rules, defects=[], mute=True)
         self.virtual_cluster = VirtualCluster(replay_cluster.cluster)
         self.queue_usage = QueueUsage(replay_cluster.tree, replay_cluster.usage)
         self.shares = Shares(self.queue_usage, replay_cluster.usage, replay_cluster.rules.sharing)
@@ -241,7 +240,8 @@ class Clock:
     def explain(self, waiting: Waiting, queue_usage: QueueUsage | None = None) -> Verdict:
         """Decide about a job as `decide` does, with the planner's reason for a hold."""
         inputs = self.inputs(waiting, queue_usage or self.queue_usage)
-        return chain.decide(replace(inputs, rules=replace(self.rules, plans=PlanCache(), mute=False)))
+        workspace = replace(self.rules.workspace, plans=PlanCache())
+        return chain.decide(replace(inputs, rules=replace(self.rules, workspace=workspace, mute=False)))
 
     def count(self, waiting: Waiting) -> tuple[Charge, Verdict | None]:
         """Return the least charge of a job, and the verdict of a check before planning that fails."""
@@ -317,7 +317,7 @@ class Clock:
         """Release the devices, quotas and shares of ended jobs."""
         if ended:
             self.virtual_cluster.move(departed=[running.running_gang for running in ended])
-            self.rules.plans.forget_changes()
+            self.rules.workspace.plans.forget_changes()
         self.backfill.present.now = self.time
         for running in ended:
             self.backfill.end(running.waiting.key)

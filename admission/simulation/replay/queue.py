@@ -392,5 +392,5 @@ class UnchangedReasons:
     def _is_proved(self, verdict: Verdict) -> bool:
         if verdict.equivalent is None:
             return False
-        plans, cluster_state = self._clock.rules.plans, self._clock.virtual_cluster.cluster
+        plans, cluster_state = self._clock.rules.workspace.plans, self._clock.virtual_cluster.cluster
         return plans.proof(verdict.equivalent.key, cluster_state, self._clock.rules.selectors) is verdict.proof

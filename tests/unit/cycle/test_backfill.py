@@ -398,7 +398,7 @@ def test_under_fair_sharing_no_gang_passes_the_head_before_a_new_leader_knows_th
     shared.at(1, "large")
 
     leader = shared.controlled.leader
-    leader.scheduling.backfill = Backfill(RunningGangs(shared.controlled.begun))
+    shared.controlled.leader = replace(leader, backfill=Backfill(RunningGangs(shared.controlled.begun)))
     leader.scheduling._verdicts, leader.scheduling._plans = VerdictCache(), PlanCache()
 
     assert shared.at(2, "long") == []

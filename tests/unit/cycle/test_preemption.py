@@ -137,12 +137,12 @@ async def test_preemption_questions_that_no_gang_asks_any_more_are_forgotten() -
     cluster.submit("vain", queue="q", gpus=4, cpu="128", priority=10)
     cluster.submit("other", queue="q", gpus=4, cpu="256", priority=10)
     await play.forget_changes(3)
-    assert len(play.leader.scheduling.nominations.failed) == 2
+    assert len(play.leader.searches.failed) == 2
 
     cluster.delete_job("vain")
     await play.forget_changes(3)
 
-    assert len(play.leader.scheduling.nominations.failed) == 1
+    assert len(play.leader.searches.failed) == 1
 
 
 async def test_the_fewest_are_evicted_and_of_those_the_youngest() -> None:
@@ -375,7 +375,7 @@ async def test_the_nomination_of_a_deleted_gang_ends() -> None:
     await play.forget_changes(4)
 
     assert cluster.running() == {"low"}
-    assert not play.leader.scheduling.nominations.nominations
+    assert not play.leader.nominations.by_gang
 
 
 async def test_a_promise_ends_that_cannot_be_kept_when_its_victims_have_gone() -> None:
@@ -385,7 +385,7 @@ async def test_a_promise_ends_that_cannot_be_kept_when_its_victims_have_gone() -
     await play.forget_changes(2)
     cluster.submit("high", queue="q", pods=4, priority=10)
     await play.forget_changes(2)
-    assert len(play.leader.scheduling.nominations.nominations) == 1
+    assert len(play.leader.nominations.by_gang) == 1
 
     other = a_cluster().node("b", gpus=2).snapshot()
     cluster._rest = replace(cluster._rest, nodes=other.nodes, slices=other.slices)
@@ -394,7 +394,7 @@ async def test_a_promise_ends_that_cannot_be_kept_when_its_victims_have_gone() -
     cluster.submit("next", queue="q", pods=1)
     await play.forget_changes(4)
 
-    assert not play.leader.scheduling.nominations.nominations
+    assert not play.leader.nominations.by_gang
     assert cluster.running() == {"next"}
 
 
@@ -419,7 +419,7 @@ async def test_nothing_is_planned_again_while_nothing_changes(monkeypatch: pytes
     for _ in range(3):
         await play.forget_changes()
     assert len(asked) <= 1
-    assert (leader.scheduling.nominations.left, now < cluster.now) == (False, True)
+    assert (leader.searches.has_more, now < cluster.now) == (False, True)
 
 
 def lasting(runtime: str) -> dict[str, str]:

@@ -174,14 +174,14 @@ async def test_the_next_pod_of_a_stateful_set_has_the_queue_position_of_the_pree
     for wait in range(2, 6):
         cluster.run()
         await cycle.run(leader, NOON + 2 * MINUTE + wait * SECOND)
-    assert leader.scheduling.gangs.positions == {}, "whoever runs has had the place"
+    assert leader.gangs.positions == {}, "whoever runs has had the place"
 
 
 async def test_an_evicted_pod_without_a_successor_gives_up_its_queue_position() -> None:
     leader, report = await late(a_pod(JOB), JOB, name="web-other")
 
     assert report.queued_since == NOON + 2 * MINUTE
-    assert leader.scheduling.gangs.positions == {}
+    assert leader.gangs.positions == {}
 
 
 async def test_a_place_is_not_kept_for_ever() -> None:
@@ -192,4 +192,4 @@ async def test_a_place_is_not_kept_for_ever() -> None:
 
     await cycle.run(leader, NOON + 2 * HOUR)
 
-    assert leader.scheduling.gangs.positions == {}
+    assert leader.gangs.positions == {}

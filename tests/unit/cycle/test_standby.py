@@ -129,7 +129,7 @@ async def test_a_standby_knows_which_gangs_cannot_start_before_its_term() -> Non
 
     assert leader.scheduling.plans._proofs
     assert not leader.statuses.decisions
-    assert not leader.scheduling.backfill._heads, "nobody is promised anything before the term begins"
+    assert not leader.backfill._heads, "nobody is promised anything before the term begins"
     assert report(await cycle.run(leader, NOON)).phase is Phase.PENDING
 
 

@@ -150,7 +150,7 @@ def _kept_place(*, running: bool, keep: bool = True) -> tuple[Group, datetime]:
     herd.put(second)
     since = NOON - timedelta(hours=1)
     if keep:
-        census.positions[herd.gang.identity.position_key] = QueuePosition(since=since, evicted_at=NOON)
+        census.keep_position(herd.gang.identity.position_key, QueuePosition(since=since, evicted_at=NOON))
     (group,) = census.groups(herd.snapshot, {})
     return group, since
 
