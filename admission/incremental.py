@@ -9,7 +9,8 @@ changes, what is kept equals what is derived from scratch.
 Engines that find dependencies by themselves pay for every read; here the paths of a cycle read millions of values.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+import operator
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from admission.api.snapshot import changed
@@ -18,6 +19,11 @@ A = TypeVar("A")
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 M = TypeVar("M")
+
+
+def are_same(one: Sequence[object], other: Sequence[object]) -> bool:
+    """Return whether two sequences have the same objects."""
+    return one is other or (len(one) == len(other) and all(map(operator.is_, one, other)))
 
 
 class _Kept(NamedTuple, Generic[V]):
@@ -45,7 +51,7 @@ class Memo(Generic[K, V]):
         `make` may use nothing that changes but its inputs. Where it raises, nothing is kept for the key.
         """
         kept = self._kept.get(key)
-        if kept is not None and self._are_same(kept.inputs, inputs):
+        if kept is not None and (kept.inputs == inputs if self._by_value else are_same(kept.inputs, inputs)):
             return kept.value
         self._kept.pop(key, None)
         value = make()
@@ -56,11 +62,6 @@ class Memo(Generic[K, V]):
         """Forget the values of all other keys, which bounds the memo by what there is."""
         if len(self._kept) > len(keys) or self._kept.keys() - set(keys):
             self._kept = {key: kept for key, kept in self._kept.items() if key in keys}
-
-    def _are_same(self, before: tuple[object, ...], now: tuple[object, ...]) -> bool:
-        return len(before) == len(now) and all(
-            one is other or (self._by_value and one == other) for one, other in zip(before, now, strict=True)
-        )
 
 
 class Derived(Generic[K, A, V]):

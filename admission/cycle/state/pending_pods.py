@@ -6,7 +6,6 @@ Scheduling treats them like real ones; steps that write to pods and claims leave
 Expected pods with a slot stay until real pods take it over (`workloads.pod_replacement`).
 """
 
-import operator
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -27,7 +26,7 @@ from admission.api.values.decoding import Json
 from admission.api.values.names import GangUid, Uid
 from admission.api.values.reasons import Denial, Hold, HoldReason
 from admission.errors import MalformedObjectError, RetryError
-from admission.incremental import Memo
+from admission.incremental import Memo, are_same
 from admission.podpolicy import admission
 from admission.review import provided_templates, reviewer
 from admission.review.caches import ReviewCaches
@@ -67,7 +66,7 @@ class _ExpectedPods:
     def refresh(self, templates: Mapping[str, ClaimTemplate]) -> bool:
         """Derive the claims again if a template has changed; return whether one has."""
         now = tuple(map(templates.get, self.named))
-        if len(now) == len(self._templates) and all(map(operator.is_, now, self._templates)):
+        if are_same(now, self._templates):
             return False
         self._templates = now
         found = (claim for pod in self.pods.values() for claim in _claims_of(pod, templates))
@@ -143,7 +142,7 @@ class PendingPods:
         )
 
     def without_released(self, snapshot: Snapshot, book: Book) -> Snapshot:
-        """Return a snapshot of `over` without the pods whose slots were taken over or given back since."""
+        """Return a snapshot of `add_to` without the pods whose slots were taken over or given back since."""
         released = {uid for uid in self._kept if uid not in book.owners}
         if not released:
             return snapshot

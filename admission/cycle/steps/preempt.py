@@ -64,7 +64,7 @@ class Preemption:
             return cycle.decide_all(inputs.groups, rules, cluster, usage, backfill), ()
         if not memory.has_recalled:
             self._nominate_recalled(inputs, rules, cluster, usage)
-        memory.mark_recalled()
+            memory.mark_recalled()
         memory.keep_waiting(inputs.groups)
         decided = nominations.decide_all(inputs.groups, rules, cluster, usage, memory, backfill=backfill)
         found = {decision.group.uid: decision for decision in decided.updated}

@@ -29,6 +29,7 @@ from admission.dra.requests.gang_request import Plan
 from admission.dra.state import incremental
 from admission.dra.state.change_log import ChangeLog
 from admission.dra.state.incremental import IncrementalUsage, UsageTotals
+from admission.incremental import are_same
 
 K = TypeVar("K")
 Nodes = frozenset[NodeName]
@@ -128,7 +129,7 @@ class Sources:
             and self.pods is other.pods
             and self.claims is other.claims
             and self.classes is other.classes
-            and incremental.are_same(self.placements, other.placements)
+            and are_same(self.placements, other.placements)
         )
 
 

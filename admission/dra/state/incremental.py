@@ -8,7 +8,6 @@ use and resources left are sums over several mappings at once (claims, placement
 one by one, so their dependencies are tracked by hand. The law is tested in `tests/property/test_cluster_state.py`.
 """
 
-import operator
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -128,9 +127,9 @@ class _ClaimPayers:
 class _Devices:
     """The devices of allocated claims."""
 
-    def __init__(self) -> None:
-        self._features: Features | None = None
-        self._uses = _device_uses(None)
+    def __init__(self, features: Features) -> None:
+        self.features = features
+        self._uses: Derived[str, Claim, tuple[DeviceUse, ...]] = Derived(self._device_uses)
         """The device uses of each allocated claim, by its key."""
         self._allocated: dict[str, _Allocated] = {}
         self._taken: dict[DeviceId, Holder] = {}
@@ -139,18 +138,21 @@ class _Devices:
         self.moved: set[DeviceId] | None = None
         """The devices whose use may have changed; None for all."""
 
+    def update(self, claims: Mapping[str, Claim]) -> list[str]:
+        """Follow the claims; return the keys of those that changed."""
+        return self._uses.update(claims)
+
+    def _device_uses(self, _: str, claim: Claim) -> tuple[DeviceUse, ...] | None:
+        return None if claim.allocation is None else tuple(device_use.from_allocation(claim.allocation, self.features))
+
     def refresh(
-        self, claims: Mapping[str, Claim], concerned: Iterable[str], payers: Mapping[Uid, str], features: Features
+        self, claims: Mapping[str, Claim], keys: Iterable[str], payers: Mapping[Uid, str]
     ) -> tuple[Mapping[DeviceId, Holder], Mapping[DeviceId, Sequence[Shared]]]:
-        """Return what is taken, and what is shared. concerned: the keys of claims whose payer changed."""
-        if features != self._features:
-            self._features, self._uses = features, _device_uses(features)
-            self._allocated.clear()
-            self._taken, self._is_plain = {}, True
+        """Return what is taken, and what is shared. claims: of the last `update`. keys: changed, or paid by another."""
         new: list[_Allocated] = []
         taken = dict(self._taken)
         was_plain, moved = self._is_plain, set[DeviceId]()
-        for key in {*self._uses.update(claims), *concerned}:
+        for key in keys:
             old, uses = self._allocated.pop(key, None), self._uses.values.get(key)
             for use in old.uses if old is not None and self._is_plain else ():
                 del taken[use.device]
@@ -186,17 +188,6 @@ class _Devices:
                     taken[use.device] = one.holder
         self._taken = taken
         return taken, shares
-
-
-def _device_uses(features: Features | None) -> Derived[str, Claim, tuple[DeviceUse, ...]]:
-    """Declare the device uses of claims under some features; of a claim without an allocation there are none."""
-
-    def uses(_: str, claim: Claim) -> tuple[DeviceUse, ...] | None:
-        if claim.allocation is None or features is None:
-            return None
-        return tuple(device_use.from_allocation(claim.allocation, features))
-
-    return Derived(uses)
 
 
 class _NodeCapacities:
@@ -271,7 +262,7 @@ class IncrementalUsage:
     _placements: Mapping[GangUid, Placement] = field(default_factory=dict)
     _claims: Mapping[str, Claim] = field(default_factory=dict)
     _seen: _ClaimPayers = field(default_factory=_ClaimPayers)
-    _devices: _Devices = field(default_factory=_Devices)
+    _devices: _Devices | None = None
     _bounds: _NodeCapacities = field(default_factory=_NodeCapacities)
     _users: Inverted[Placement, Uid, Uid] = field(default_factory=lambda: Inverted(claim_users))
     counted_for: object = None
@@ -292,12 +283,16 @@ class IncrementalUsage:
 
     def _forget(self) -> None:
         self._placements, self._claims, self.counted_for = {}, {}, None
-        self._seen, self._devices, self._bounds = _ClaimPayers(), _Devices(), _NodeCapacities()
+        self._seen, self._devices, self._bounds = _ClaimPayers(), None, _NodeCapacities()
         self._users = Inverted(claim_users)
 
     def _counted(
         self, snapshot: Snapshot, placements: Sequence[Placement], by_uid: Mapping[Uid, Claim], features: Features
     ) -> UsageTotals:
+        if self._devices is None or self._devices.features != features:
+            # Under other features the same claims use other devices: nothing that was counted holds.
+            self._forget()
+            self._devices = _Devices(features)
         follows, self.counted_for = self.counted_for, None
         by_gang = {placement.gang_uid: placement for placement in placements}
         gangs = changed(self._placements, by_gang)
@@ -306,11 +301,11 @@ class IncrementalUsage:
             before=[self._placements[gang] for gang in gangs if gang in self._placements],
             now=[by_gang[gang] for gang in gangs if gang in by_gang],
         )
-        keys = changed(self._claims, snapshot.claims)
+        keys = self._devices.update(snapshot.claims)
         renewed = [claims[key] for key in keys for claims in (self._claims, snapshot.claims) if key in claims]
         self._placements, self._claims = by_gang, snapshot.claims
         concerned = self._seen.refresh(changes, renewed, by_uid)
-        taken, shares = self._devices.refresh(snapshot.claims, concerned, self._seen.payers, features)
+        taken, shares = self._devices.refresh(snapshot.claims, {*keys, *concerned}, self._seen.payers)
         left = self._bounds.refresh(snapshot.nodes, snapshot.pods, changes)
         return UsageTotals(
             taken=taken,
@@ -329,11 +324,6 @@ def less(left: _Left, requests: Resources) -> _Left:
     if left is None:
         return None
     return {resource: amount - requests.get(resource, 0) for resource, amount in left.items()}
-
-
-def are_same(one: Sequence[object], other: Sequence[object]) -> bool:
-    """Return whether these are the same objects."""
-    return len(one) == len(other) and all(map(operator.is_, one, other))
 
 
 def _pods_of(placement: Placement) -> set[Uid]:

@@ -5,7 +5,6 @@ the cluster state, and what the queue may take. So the verdicts of a queue stand
 objects, none of its verdicts was dropped, and the few inputs of all of them are the same.
 """
 
-import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 from admission.api.muster.gangs import Charge
 from admission.api.values.names import GangUid, QueueName
 from admission.api.values.reasons import Hold
-from admission.incremental import Memo
+from admission.incremental import Memo, are_same
 from admission.scheduling.cache.equivalence import GangEquivalence
 from admission.scheduling.cache.plan_cache import InfeasibilityProof
 from admission.workloads.gangs import Group
@@ -77,7 +76,7 @@ class QueueCache:
             del self._queues[queue]
         for queue, waiting in found.items():
             cached = self._queues.get(queue)
-            is_same = cached is not None and _same(cached.groups, waiting) and cached.uids.isdisjoint(unsteady)
+            is_same = cached is not None and are_same(cached.groups, waiting) and cached.uids.isdisjoint(unsteady)
             if cached is None or not is_same or not all(holds(queue, basis) for basis in cached.inputs):
                 yield queue, waiting
 
@@ -93,7 +92,3 @@ def _waiting(groups: Iterable[Group]) -> dict[QueueName, tuple[Group, ...]]:
         if group.waiting:
             found.setdefault(group.queue, []).append(group)
     return {queue: tuple(gangs) for queue, gangs in found.items()}
-
-
-def _same(left: tuple[Group, ...], right: tuple[Group, ...]) -> bool:
-    return left is right or (len(left) == len(right) and all(map(operator.is_, left, right)))

@@ -1,6 +1,5 @@
 """The searches for victims: which questions are searched in a cycle, and which need not be searched again."""
 
-import operator
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -10,6 +9,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid
 from admission.dra.planner import requeue_hint
 from admission.dra.state.cluster_state import ClusterState
+from admission.incremental import are_same
 from admission.scheduling.preemption.equivalence import PreemptionQuestion, PreemptionQuestions
 from admission.workloads.gangs import Group
 
@@ -60,7 +60,7 @@ class VictimSearches:
         moved = self._cluster is not cluster and (
             self._cluster is None or requeue_hint.changed(self._cluster, cluster) != frozenset()
         )
-        same = len(made_from) == len(self._made_from) and all(map(operator.is_, made_from, self._made_from))
+        same = are_same(made_from, self._made_from)
         if moved or not same:
             self._failed.clear()
         is_new = self._has_more or moved or not same or groups is not self._groups
