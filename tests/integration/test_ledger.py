@@ -175,7 +175,7 @@ async def test_a_commit_survives_a_loss_of_power(ledger: SqlLedger) -> None:
     assert pragmas == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 5_000}
 
 
-async def test_the_loop_is_never_blocked(new_database: Fresh) -> None:
+async def test_no_call_of_the_ledger_blocks_the_event_loop(new_database: Fresh) -> None:
     url = new_database()
     with blockbuster_ctx("admission") as blockbuster:
         # For each new connection asyncpg looks for ~/.pgpass and ~/.postgresql, as libpq does.

@@ -216,7 +216,7 @@ async def test_reports_and_statements_are_the_same_after_a_closing(ledger: SqlLe
             await ask
 
 
-async def test_the_loop_is_never_blocked(tmp_path: Path) -> None:
+async def test_reports_and_statements_never_block_the_event_loop(tmp_path: Path) -> None:
     url = a_sqlite_ledger(tmp_path)
     async with SqlLedger.open(url, CLUSTER) as ledger:
         await ledger.post_all(a_long_life(), epoch=1)

@@ -269,8 +269,10 @@ def pods_replaced_expected(inputs: Inputs) -> Hold | None:
     if not kept:
         return None
     present = len(inputs.group.waiting)
-    resumed = f"{present} of {kept} pods and their claims exist since their workload was resumed"
-    message = f"{resumed}; their places are kept for them"
+    message = (
+        f"{present} of {kept} pods and their claims exist since their workload was resumed;"
+        " their places are kept for them"
+    )
     return Hold(HoldReason.GANG_INCOMPLETE, message, {"pods": present, "size": kept})
 
 

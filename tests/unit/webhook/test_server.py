@@ -407,9 +407,21 @@ async def test_a_probe_server_serves_probes_and_no_reviews() -> None:
     assert seen == [200, 503, 404]
 
 
-async def test_nothing_is_probed_where_no_port_is_set() -> None:
+async def test_no_probes_are_served_where_no_port_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    listened: list[Any] = []
+
+    async def listen(site: Any, *_: Any, **__: Any) -> int:
+        listened.append(site)
+        return 1
+
+    monkeypatch.setattr(server, "_listen", listen)
     async with server.serving_probes(Settings(), Handlers()):
         pass
+    assert listened == []
+
+    async with server.serving_probes(Settings(plain_port=0), Handlers()):
+        pass
+    assert len(listened) == 1
 
 
 async def test_metrics_may_have_an_address_of_their_own() -> None:
