@@ -5,7 +5,6 @@ its user has the same result for every pod of a template, so the result is cache
 template change: a Job's thousandth pod costs little more than a look-up.
 """
 
-import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -19,7 +18,7 @@ from admission.claimpolicy import cel_subject, claim_documents, rules
 from admission.claimpolicy.cel_subject import Subject, User
 from admission.claimpolicy.match import MatchedPolicies, Policies
 from admission.claimpolicy.rules import CompiledRule, Rulebook, Ruling
-from admission.incremental import Memo
+from admission.incremental import Memo, are_same
 from admission.podpolicy.pod_view import PodView
 
 MAX_CACHED = 4_096
@@ -108,7 +107,7 @@ def _cached_pod_ruling(cache: _RuleCache, new_pod: PodView, snapshot: Snapshot) 
     """Return the pod-independent rules' ruling on all claims of a pod; cached while the claims are the same objects."""
     referred = tuple([_look_up(claim, new_pod.namespace, snapshot) for claim in new_pod.claims])
     known = cache.rulings_by_pod.get(new_pod.claims)
-    if known is not None and all(map(operator.is_, known[0], referred)):
+    if known is not None and are_same(known[0], referred):
         return known[1]
     budget = Budget(cost=rules.COST, steps=rules.STEPS)
     found = [
