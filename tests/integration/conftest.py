@@ -1,5 +1,6 @@
 """Every database that a ledger may be kept in. A test that asks for `url` runs on each of them."""
 
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -40,7 +41,8 @@ def new_ledger(database: str, request: pytest.FixtureRequest, tmp_path: Path) ->
 def new_database(database: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fresh]:
     """What makes one more database without tables: a file that is not there yet, or a database in the server."""
     if database == "sqlite":
-        yield lambda: ledgers.url_of(ledgers.unused(tmp_path))
+        numbers = itertools.count()
+        yield lambda: ledgers.url_of(tmp_path / f"database{next(numbers)}.db")
     else:
         server: Server = request.getfixturevalue("postgres")
         with ledgers.dropped(server) as made:

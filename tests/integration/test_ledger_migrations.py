@@ -245,6 +245,33 @@ async def test_processes_that_migrate_at_once_wait_for_each_other(url: str) -> N
 
 
 @ON_SQLITE
+async def test_a_new_file_that_somebody_else_writes_is_waited_for(new_database: Fresh) -> None:
+    """SQLite itself does not wait here: a file in rollback mode is put into WAL mode, by a reader that would write."""
+    url = new_database()
+    with closing(sqlite3.connect(file_of(url), isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        migration = asyncio.create_task(migrations.migrate(url))
+        await asyncio.sleep(0.2)
+        assert not migration.done()
+        writer.execute("ROLLBACK")
+
+    await migration
+    assert await migrations.current_revision(url) == tables.REVISION
+
+
+@ON_SQLITE
+async def test_a_new_file_that_somebody_keeps_locked_is_left(
+    new_database: Fresh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "BUSY_SECONDS", 0.05)
+    url = new_database()
+    with closing(sqlite3.connect(file_of(url), isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        with pytest.raises(LedgerUnavailableError, match="locked"):
+            await migrations.migrate(url)
+
+
+@ON_SQLITE
 async def test_a_file_that_is_being_written_is_not_migrated_under_the_writer(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,9 @@ and PostgreSQL's advisory lock (in `migrations/env.py`) are held until the commi
 """
 
 import asyncio
+import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -13,7 +15,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import URL, Connection, create_engine
+from sqlalchemy import URL, Connection, Engine, create_engine, exc
 
 from admission import resources
 from admission.errors import LedgerVersionError
@@ -25,6 +27,9 @@ T = TypeVar("T")
 LOCK_SECONDS = 10.0
 """How long a migration waits on PostgreSQL for another migration, or for the users of a table, before it fails: while
 it waits, all later users of the table queue behind it."""
+
+_RETRY_SECONDS = 0.02
+"""The pause between two tries to connect to a file of SQLite that others write."""
 
 _ALEMBIC = threading.Lock()
 """Held while alembic runs: the `context` and `op` of its scripts are global to the process."""
@@ -105,10 +110,27 @@ def _in_sqlite(url: URL, work: Callable[[Connection], T], *, begin: str) -> T:
     engine = create_engine(url.set(drivername="sqlite"), connect_args=engines.sqlite_arguments())
     engines.prepare_sqlite(engine)
     try:
-        with engine.execution_options(begin=begin).begin() as connection:
+        with _connect_to_sqlite(engine.execution_options(begin=begin)) as connection, connection.begin():
             return work(connection)
     finally:
         engine.dispose()
+
+
+def _connect_to_sqlite(engine: Engine) -> Connection:
+    """Connect, which puts a new file into WAL mode, and wait up to BUSY_SECONDS for others that do so.
+
+    SQLite calls no busy handler where a reader becomes a writer, as the pragma does inside, and reports the file as
+    locked at once (https://sqlite.org/c3ref/busy_handler.html): processes that create one ledger would meet there.
+    """
+    until = time.monotonic() + engines.BUSY_SECONDS
+    while True:
+        try:
+            return engine.connect()
+        except exc.OperationalError as error:
+            is_busy = getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
+            if not is_busy or time.monotonic() > until:
+                raise
+        time.sleep(_RETRY_SECONDS)
 
 
 async def _in_postgresql(url: URL, work: Callable[[Connection], T], *, seconds: float | None) -> T:
