@@ -23,7 +23,16 @@ IMMUTABLE_KEYS = (
     names.CLAIMS,
     names.CONVERTED,
 )
-"""Labels and annotations that keep the value from the pod's creation."""
+"""Labels and annotations of Muster's that keep the value from the pod's creation."""
+
+FOREIGN_KEYS = tuple(
+    key for key in dict.fromkeys((*catalog.IMMUTABLE_KEYS, *catalog.SUBGROUP_KEYS)) if key not in IMMUTABLE_KEYS
+)
+"""Labels and annotations of other systems that keep their value. The API server sends changes of exactly these, and of
+all keys of Muster's (`webhook_config.match_conditions`)."""
+
+FIXED_KEYS = (*IMMUTABLE_KEYS, *FOREIGN_KEYS)
+"""All keys whose change is refused."""
 
 JOB_CHANGERS = JOB_CONTROLLERS | {"system:serviceaccount:kube-system:generic-garbage-collector"}
 """Users that change which Job owns a pod: the Job controller adopts and releases pods, the garbage collector orphans
@@ -57,7 +66,7 @@ def _key_denial(old: PodView, new: PodView) -> Denial | None:
 
     Under other systems' keys, their controllers may add a value where there was none.
     """
-    for key in dict.fromkeys((*IMMUTABLE_KEYS, *catalog.IMMUTABLE_KEYS, *catalog.SUBGROUP_KEYS)):
+    for key in FIXED_KEYS:
         before, after = old.settings(key), new.settings(key)
         if before != after and (before or key in IMMUTABLE_KEYS):
             return _key_changed(key, _format(before), _format(after))

@@ -5,12 +5,12 @@ from collections.abc import Iterable
 
 from admission.api.values import names
 from admission.claimpolicy.admission import CLAIM_CONTROLLERS, POD_CLAIM, SCHEDULER
+from admission.podpolicy import update
 from admission.podpolicy.pod_view import MIRROR
-from admission.workloads.kinds import catalog
 from admission.workloads.suspendable import SCHEDULES
 
-FIXED = f"(k.startsWith('{names.GROUP}/') || k in {json.dumps(catalog.IMMUTABLE_KEYS)})"
-"""CEL: a key is Muster's own, or another system's key that defines gangs."""
+FIXED = f"(k.startsWith('{names.GROUP}/') || k in {json.dumps(update.FOREIGN_KEYS)})"
+"""CEL: a key is Muster's own, or one of another system whose change `podpolicy.update` refuses."""
 
 
 def _differs(field: str) -> str:

@@ -9,6 +9,9 @@ from admission.cel import environment, expressions
 from admission.cel.core import types, values
 from admission.cel.expressions import Budget
 from admission.kube.webhook_config import match_conditions
+from admission.podpolicy import update
+from admission.workloads.kinds import catalog, foreign_queues, pod_labels
+from tests.unit.scheduling import plan_inputs
 from tests.unit.webhook.cases import GATES, a_pod, held
 
 VARIABLES = ("object", "oldObject", "request")
@@ -66,6 +69,21 @@ def test_a_pod_change_that_does_not_matter_to_muster_is_not_sent_to_the_webhook(
     old: dict[str, Any], new: dict[str, Any]
 ) -> None:
     assert not matters(new, old)
+
+
+GANG_KEYS = sorted(
+    {*update.FIXED_KEYS, *catalog.IMMUTABLE_KEYS, *catalog.SUBGROUP_KEYS, *catalog.TEMPLATES, *catalog.LEADERS}
+)
+OTHER_KEYS = sorted({*pod_labels.NUMBERS, *(one.key for one in foreign_queues.QUEUE_KEYS), "app"} - {names.QUEUE_ALIAS})
+
+
+@pytest.mark.parametrize("field", ["labels", "annotations"])
+@pytest.mark.parametrize("key", [*GANG_KEYS, *OTHER_KEYS])
+def test_the_changes_that_are_refused_are_those_that_are_sent(key: str, field: str) -> None:
+    """A refusal that is never asked for refuses nothing; a change that is sent for nothing slows its author."""
+    before, after = (held(**{field: {key: value}}) for value in ("one", "two"))
+
+    assert matters(after, before) == (plan_inputs.change(before, after) is not None)
 
 
 def test_every_new_pod_but_mirror_pods_is_sent_to_the_webhook() -> None:
