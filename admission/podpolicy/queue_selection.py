@@ -5,14 +5,14 @@ Queues without a namespaceSelector are parents: they pool what their children le
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from admission.api.kubernetes.nodes import Namespace
 from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import QueueName
-from admission.api.values.reasons import Denial, DenyReason
+from admission.api.values.reasons import Denial, DenyReason, Detail
 from admission.api.values.selectors import LabelSelector, Requirement
 from admission.errors import RetryError
 from admission.podpolicy.pod_view import PodView
@@ -27,11 +27,15 @@ HOW_TO_LIST = "`kubectl get queues.muster.dev` lists them"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSelection:
-    """The result: a queue, or a denial, or neither, if Muster leaves the pod alone."""
+    """The result: a queue, or a denial, or neither, if Muster leaves the pod alone.
+
+    named: what names the queue; None for a default queue.
+    """
 
     queue: Queue | None = None
     denial: Denial | None = None
     warning: str = ""
+    named: NamedQueue | None = None
 
 
 class Defaults:
@@ -82,16 +86,58 @@ class Defaults:
 
 
 def select_queue(new_pod: PodView, snapshot: Snapshot, defaults: Defaults) -> QueueSelection:
-    """Return the pod's queue. Raises RetryError if that depends on a namespace which has not been seen yet."""
-    if new_pod.queue:
-        return _named(QueueName(new_pod.queue), new_pod.namespace, snapshot)
-    by_alias = defaults.by_alias(new_pod.namespace)
-    named_queue = foreign_queues.named_queue(new_pod.labels or {}, new_pod.annotations) if by_alias else None
-    return (
-        _default(new_pod.namespace, defaults)
-        if named_queue is None
-        else _aliased(named_queue, by_alias, new_pod.namespace)
-    )
+    """Return the pod's queue. Raises RetryError if that depends on a namespace which has not been seen yet.
+
+    The labels of its Job name the queue of a pod that names none. The template of a Job has the queue's name from
+    `workload_queue`, unless the Job is older.
+    """
+    named = foreign_queues.of_pod(new_pod.labels or {}, new_pod.annotations)
+    own = resolve(named, new_pod.namespace, snapshot, defaults)
+    job = snapshot.jobs.get(new_pod.job) if new_pod.job else None
+    if job is None or job.meta.namespace != new_pod.namespace:
+        return own or _default(new_pod.namespace, defaults)
+    of_job = resolve(foreign_queues.of_owner(job.meta.labels), new_pod.namespace, snapshot, defaults)
+    found = combine(own, of_job, sources=("the pod", f"its Job {job.meta.name}"))
+    return found or _default(new_pod.namespace, defaults)
+
+
+def resolve(
+    named_queue: NamedQueue | None, namespace: str, snapshot: Snapshot, defaults: Defaults
+) -> QueueSelection | None:
+    """Return the queue of a name; None if nothing is named. Raises RetryError as `select_queue`.
+
+    The keys of other systems count only if a queue that is open to the namespace has aliases.
+    """
+    if named_queue is None:
+        return None
+    if named_queue.where == foreign_queues.OWN_LABEL:
+        return replace(_named(QueueName(named_queue.name), namespace, snapshot), named=named_queue)
+    by_alias = defaults.by_alias(namespace)
+    return replace(_aliased(named_queue, by_alias, namespace), named=named_queue) if by_alias else None
+
+
+def combine(
+    inner: QueueSelection | None, outer: QueueSelection | None, *, sources: tuple[str, str]
+) -> QueueSelection | None:
+    """Return the queue of a pod or template, and of what makes it; a denial if they name different queues.
+
+    A key of another system on the outer one that leads to no queue does not count beside a queue of the inner one.
+    sources: both, for the message.
+    """
+    if inner is None or outer is None:
+        return inner or outer
+    if inner.queue is None or outer.queue is inner.queue:
+        return inner
+    if outer.queue is None:
+        return outer if outer.named is not None and outer.named.where == foreign_queues.OWN_LABEL else inner
+    texts = [
+        f"{source} names queue {selection.queue.name} in {selection.named.where}"
+        for source, selection in zip(sources, (inner, outer), strict=True)
+        if selection.queue is not None and selection.named is not None
+    ]
+    message = f"{' and '.join(texts)}; pods enter one queue: name the same in both, or leave one of them out"
+    details: dict[str, Detail] = {"queue": inner.queue.name, "other": outer.queue.name}
+    return replace(inner, queue=None, denial=Denial(DenyReason.QUEUE_CONFLICT, message, details))
 
 
 def _aliased(named_queue: NamedQueue, by_alias: Mapping[str, tuple[Queue, ...]], namespace: str) -> QueueSelection:

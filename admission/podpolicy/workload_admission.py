@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from admission.api.kubernetes import meta
-from admission.api.kubernetes.jobs import PodTemplate
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.owners import UNSERVED
 from admission.api.muster.queues import HoldAt, Queue
@@ -19,11 +18,11 @@ from admission.api.values.decoding import Json, Reader
 from admission.api.values.json_patch import Operation, Patch
 from admission.api.values.names import Held
 from admission.api.values.reasons import Denial, DenyReason
-from admission.podpolicy import admission, queue_selection
+from admission.podpolicy import admission, workload_queue
 from admission.podpolicy.admission import Rules
-from admission.podpolicy.pod_view import PodView
 from admission.podpolicy.queue_selection import Defaults
-from admission.workloads import suspendable
+from admission.podpolicy.workload_queue import QueuedWorkload
+from admission.workloads import suspendable, template_labels
 from admission.workloads.kinds import registry
 from admission.workloads.suspendable import Holdable
 
@@ -32,7 +31,7 @@ from admission.workloads.suspendable import Holdable
 class WorkloadView:
     """A workload at admission. obj: its whole JSON; meta: with the namespace of the request.
 
-    may_suspend: whether its controller supports suspending it.
+    queued: the queues that it names. may_suspend: whether its controller supports suspending it.
     """
 
     kind: Holdable
@@ -40,7 +39,7 @@ class WorkloadView:
     meta: Meta
     namespace: str
     suspended: bool
-    templates: tuple[PodTemplate, ...]
+    queued: QueuedWorkload
     may_suspend: bool = True
 
     @property
@@ -65,7 +64,7 @@ def decode(kind: Holdable, obj: Json | None, namespace: str) -> WorkloadView:
         meta=workload_meta,
         namespace=namespace,
         suspended=suspended,
-        templates=kind.templates(obj or {}),
+        queued=workload_queue.decode(template_labels.BY_RESOURCE[kind.group, kind.plural], obj, namespace),
         may_suspend=may_suspend,
     )
 
@@ -80,20 +79,22 @@ def additions(
 ) -> Patch:
     """Return the patch that holds a workload which is created, or which its author resumes. Raises RetryError.
 
-    before: the stored workload, for an update.
+    It also writes the queue that the workload names into its templates. before: the stored workload, for an update.
     """
+    stored = None if before is None else before.queued
+    named = workload_queue.additions(workload_view.queued, snapshot, defaults, before=stored)
     if not suspendable.is_free(workload_view.meta.controller):
-        return ()
+        return named
     queue = queue_of(workload_view, snapshot, defaults)
     if before is not None:
         is_resumed = before.suspended and not workload_view.suspended and not before.is_waiting
         held_again = is_resumed and _is_held(workload_view, queue, snapshot)
-        return (*_suspend(workload_view), *_annotate(workload_view, _HELD)) if held_again else ()
+        return (*named, *_suspend(workload_view), *_annotate(workload_view, _HELD)) if held_again else named
     if queue is None or not _is_held(workload_view, queue, snapshot):
-        return tuple(_remove_mark(workload_view))
+        return (*named, *_remove_mark(workload_view))
     # The template of a batch Job has its maker already.
     maker = {names.USER: username} if username and workload_view.kind is not suspendable.JOB else {}
-    labels = tuple(_add_labels(workload_view, queue))
+    labels = workload_queue.label_templates(workload_view.queued, queue)  # a pod's queue is fixed at its creation
     if workload_view.is_waiting:
         return (*labels, *_annotate(workload_view, maker))  # marked already, by an earlier call of the webhook
     if workload_view.suspended:
@@ -128,9 +129,7 @@ def judge(
 
 def queue_of(workload_view: WorkloadView, snapshot: Snapshot, defaults: Defaults) -> Queue | None:
     """Return the queue that the pods of a workload will enter, by its first template; None if they will enter none."""
-    data = next((Reader(template.body).child("metadata") for template in workload_view.templates), Reader(None))
-    pod = PodView(namespace=workload_view.namespace, labels=data.pairs("labels"), annotations=data.pairs("annotations"))
-    return queue_selection.select_queue(pod, snapshot, defaults).queue
+    return workload_queue.first_queue(workload_view.queued, snapshot, defaults)
 
 
 def _is_held(workload_view: WorkloadView, queue: Queue | None, snapshot: Snapshot) -> bool:
@@ -142,10 +141,6 @@ def _is_held(workload_view: WorkloadView, queue: Queue | None, snapshot: Snapsho
 def _is_seen(workload_view: WorkloadView, snapshot: Snapshot) -> bool:
     """Whether Muster reads objects of this kind. A kind that was not served at start, but is now, will be read soon."""
     return snapshot.unwatched.get(workload_view.kind.key, UNSERVED) == UNSERVED
-
-
-def _label(template: PodTemplate) -> str:
-    return Reader(template.body).child("metadata").pairs("labels").get(names.QUEUE, "")
 
 
 # Additions.
@@ -174,19 +169,6 @@ def _remove_mark(workload_view: WorkloadView) -> Iterator[Operation]:
     """Yield the operation that removes a mark written by the author."""
     if names.HELD in workload_view.meta.annotations:
         yield json_patch.remove(json_patch.pointer("metadata", "annotations", names.HELD))
-
-
-def _add_labels(workload_view: WorkloadView, queue: Queue) -> Iterator[Operation]:
-    """Yield the operations that write the queue into the templates, since a pod's queue is fixed at its creation."""
-    for template in workload_view.templates:
-        if _label(template):
-            continue
-        path, body = json_patch.pointer(*template.path), Reader(template.body)
-        if "metadata" not in body:
-            yield json_patch.add(f"{path}/metadata", {"labels": {names.QUEUE: queue.name}})
-            continue
-        labels = body.child("metadata").pairs("labels") if "labels" in body.child("metadata") else None
-        yield from json_patch.set_pairs(f"{path}/metadata/labels", labels, {names.QUEUE: queue.name})
 
 
 # Denials.

@@ -25,14 +25,23 @@ from admission.claimpolicy.pods import claims_annotation, extended_resources, pe
 from admission.errors import MalformedObjectError, RetryError
 from admission.objectpolicy import admission as objectpolicy_admission
 from admission.objectpolicy.admission import ObjectView
-from admission.podpolicy import admission as podpolicy_admission, pod_view, queue_selection, update, workload_admission
+from admission.podpolicy import (
+    admission as podpolicy_admission,
+    pod_view,
+    queue_selection,
+    update,
+    workload_admission,
+    workload_queue,
+)
 from admission.podpolicy.admission import Rules
 from admission.podpolicy.pod_view import PodHead, PodView
 from admission.podpolicy.workload_admission import WorkloadView
+from admission.podpolicy.workload_queue import QueuedWorkload
 from admission.ports import View
 from admission.review.caches import ReviewCaches
-from admission.workloads import suspendable
+from admission.workloads import suspendable, template_labels
 from admission.workloads.suspendable import Holdable
+from admission.workloads.template_labels import LabelledKind
 
 
 def warm_caches(snapshot: Snapshot) -> ReviewCaches:
@@ -119,31 +128,54 @@ def _set_maker(review: Review) -> Verdict:
 
 
 def hold(review: Review, view: View, *, caches: ReviewCaches) -> Verdict:
-    """Answer the webhook for workloads that their queue holds as a whole. Raises RetryError while not synced."""
+    """Answer the webhook for workloads that name a queue, or that their queue holds as a whole.
+
+    Raises RetryError while not synced.
+    """
     _ensure_synced(view)
-    kind = _holdable(review)
+    kind = _workload_kind(review)
     if kind is None:
         return _misdirected(review, "CREATE and UPDATE of workloads")
-    snapshot = view.snapshot()
+    snapshot, holdable = view.snapshot(), suspendable.BY_RESOURCE.get((review.group, review.resource))
+    defaults = caches.defaults(snapshot)
     try:
-        old, new = _workloads(review, kind)
-        patch = workload_admission.additions(
-            new, snapshot, caches.defaults(snapshot), username=review.username, before=old
-        )
+        if holdable is None:
+            queued_before, queued = _queued_workloads(review, kind)
+            patch = workload_queue.additions(queued, snapshot, defaults, before=queued_before)
+        else:
+            old, new = _workloads(review, holdable)
+            patch = workload_admission.additions(new, snapshot, defaults, username=review.username, before=old)
     except MalformedObjectError as error:
         return admission_review.refuse_malformed(error)
     return Verdict(patch=patch) if patch else ALLOWED
 
 
-def _judge_workload(review: Review, kind: Holdable, snapshot: Snapshot, rules: Rules, caches: ReviewCaches) -> Verdict:
+def _judge_workload(
+    review: Review, kind: LabelledKind, snapshot: Snapshot, rules: Rules, caches: ReviewCaches
+) -> Verdict:
+    if review.username == rules.controller:
+        return ALLOWED
+    defaults, holdable = caches.defaults(snapshot), suspendable.BY_RESOURCE.get((review.group, review.resource))
     try:
-        old, new = _workloads(review, kind)
-        denial = workload_admission.judge(
-            new, snapshot, caches.defaults(snapshot), rules=rules, username=review.username, before=old
-        )
+        before, queued = _queued_workloads(review, kind)
+        refusal = workload_queue.judge(queued, snapshot, defaults, before=before)
+        denial = None if refusal is None else refusal.denial
+        if denial is None and holdable is not None:
+            old, new = _workloads(review, holdable)
+            denial = workload_admission.judge(
+                new, snapshot, defaults, rules=rules, username=review.username, before=old
+            )
     except MalformedObjectError as error:
         return admission_review.refuse_malformed(error)
     return ALLOWED if denial is None else Verdict(denial=denial)
+
+
+def _queued_workloads(review: Review, kind: LabelledKind) -> tuple[QueuedWorkload | None, QueuedWorkload]:
+    """Read the names of queues in a workload as it was, for an update, and as it will be stored."""
+    new = workload_queue.decode(kind, review.obj, review.namespace)
+    if review.operation != "UPDATE":
+        return None, new
+    return workload_queue.decode(kind, review.old, review.namespace), new
 
 
 def _workloads(review: Review, kind: Holdable) -> tuple[WorkloadView | None, WorkloadView]:
@@ -154,11 +186,11 @@ def _workloads(review: Review, kind: Holdable) -> tuple[WorkloadView | None, Wor
     ), new
 
 
-def _holdable(review: Review) -> Holdable | None:
-    """Return the kind of a created or changed workload that can be held as a whole."""
+def _workload_kind(review: Review) -> LabelledKind | None:
+    """Return the kind of a created or changed workload that makes pods."""
     if review.subresource or review.operation not in ("CREATE", "UPDATE"):
         return None
-    return suspendable.BY_RESOURCE.get((review.group, review.resource))
+    return template_labels.BY_RESOURCE.get((review.group, review.resource))
 
 
 def validate(review: Review, view: View, *, rules: Rules, caches: ReviewCaches) -> Verdict:
@@ -171,7 +203,7 @@ def validate(review: Review, view: View, *, rules: Rules, caches: ReviewCaches) 
         return _answer_claim(admission.judge, review, view, caches) if review.operation == "CREATE" else ALLOWED
     if _is_muster_object(review):
         return _judge_object(review, view, caches)
-    kind = _holdable(review)
+    kind = _workload_kind(review)
     if kind is not None:
         return _judge_workload(review, kind, view.snapshot(), rules, caches)
     if not _is_pod(review) or review.operation not in ("CREATE", "UPDATE"):

@@ -62,6 +62,7 @@ class DenyReason(StrEnum):
 
     UNKNOWN_QUEUE = "UnknownQueue"
     QUEUE_NOT_OPEN = "QueueNotOpen"
+    QUEUE_CONFLICT = "QueueConflict"
     NEVER_FITS = "NeverFits"
     UNMETERED_CLASS = "UnmeteredClass"
     CLAIM_TOO_LARGE = "ClaimTooLarge"

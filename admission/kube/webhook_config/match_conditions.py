@@ -7,6 +7,7 @@ from admission.api.values import names
 from admission.claimpolicy.admission import CLAIM_CONTROLLERS, POD_CLAIM, SCHEDULER
 from admission.podpolicy import update
 from admission.podpolicy.pod_view import MIRROR
+from admission.workloads.kinds import foreign_queues
 from admission.workloads.suspendable import SCHEDULES
 
 FIXED = f"(k.startsWith('{names.GROUP}/') || k in {json.dumps(update.FOREIGN_KEYS)})"
@@ -126,6 +127,40 @@ _HELD_OTHERWISE = (
 
 RESUMED = f"request.operation != 'UPDATE' || {_HELD_OTHERWISE}"
 """CEL: a new workload, or an update that suspends or resumes it, or changes its mark as held."""
+
+_NAMING = json.dumps(foreign_queues.OWNER_LABELS)
+
+
+def _names_queue(which: str) -> str:
+    return f"{which}.metadata.?labels.orValue({{}}).exists(k, k in {_NAMING})"
+
+
+NAMES_QUEUE = f"{_names_queue('object')} || (request.operation == 'UPDATE' && {_names_queue('oldObject')})"
+"""CEL: a workload with a label that names the queue of its pods, or an update that takes it away."""
+
+NAMES_NONE = f"!({NAMES_QUEUE})"
+
+UNOWNED = "!object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false))"
+"""CEL: a workload that its author makes; the templates of others come from their owner, which was judged."""
+
+
+def _part(which: str, field: str) -> str:
+    return f"{which}.?{field}.orValue({{}})"
+
+
+def _label(which: str) -> str:
+    return f"{which}.metadata.?labels.orValue({{}})[?k].orValue('')"
+
+
+RENAMED = (
+    f"request.operation != 'UPDATE' || {_NAMING}.exists(k, {_label('object')} != {_label('oldObject')}) || ("
+    "has(object.spec) && has(object.spec.template)"
+    f" ? {_part('object.spec', 'template')} != {_part('oldObject.?spec', 'template')}"
+    f" : {_part('object', 'spec')} != {_part('oldObject', 'spec')})"
+)
+"""CEL: a new workload, or an update of its templates or of a label that names its queue; of a kind without
+`spec.template`, any update of its spec. Controllers often scale workloads with one, which Muster need not see."""
+
 
 FREE = (
     "!object.metadata.?ownerReferences.orValue([])"

@@ -28,9 +28,8 @@ from admission.kube.cache import watched_resources
 from admission.kube.cache.store import Store, Subscription
 from admission.kube.client import backoff
 from admission.kube.client.connection import Connection
-from admission.kube.webhook_config import match_conditions
+from admission.kube.webhook_config import match_conditions, webhook_rules
 from admission.kube.webhook_config.client_config import ClientConfig, WebhookState
-from admission.workloads import suspendable
 
 log = structlog.get_logger(__name__)
 
@@ -41,6 +40,8 @@ KINDS = {"MutatingWebhookConfiguration": "mutatingwebhookconfigurations"} | {
 }
 
 _OPPOSITE = {"NotIn": "In", "Exists": "DoesNotExist", "DoesNotExist": "Exists"}
+
+_NAMES_QUEUE = {"matchExpressions": [{"key": names.QUEUE, "operator": "Exists"}]}
 
 NEVER = ("kube-system", "kube-node-lease", "kube-public")
 """Namespaces that the webhook never affects."""
@@ -217,10 +218,10 @@ def mutating(registration: Registration) -> dict[str, Any]:
     could not be corrected, and would be trusted for their pods.
     """
     conditions = [match_conditions.NO_MIRROR_CONDITION]
-    entry = {"rules": [_pod_rule("CREATE")], "reinvocationPolicy": "IfNeeded", "matchConditions": conditions}
+    entry = {"rules": [webhook_rules.pod("CREATE")], "reinvocationPolicy": "IfNeeded", "matchConditions": conditions}
     configuration = _configuration("MutatingWebhookConfiguration", registration, "/mutate", entry)
     claims = {
-        "rules": [_claim_rule("CREATE", "UPDATE")],
+        "rules": [webhook_rules.claim("CREATE", "UPDATE")],
         "reinvocationPolicy": "IfNeeded",
         "matchConditions": [
             match_conditions.NOT_ALLOCATED_AT_ONCE,
@@ -235,6 +236,7 @@ def mutating(registration: Registration) -> dict[str, Any]:
     webhooks = [*_job_webhooks(registration), *configuration["webhooks"]]
     reinvoked = {"reinvocationPolicy": "IfNeeded"}
     configuration["webhooks"] = [*webhooks, *(webhook | reinvoked for webhook in pod_webhooks), *claim_webhooks]
+    configuration["webhooks"] += [webhook | reinvoked for webhook in _queue_webhooks(registration, "/hold")]
     configuration["webhooks"] += _workload_webhooks(registration, "/hold")
     configuration["webhooks"].append(_probe_webhook(registration))
     return configuration
@@ -245,19 +247,38 @@ def _workload_webhooks(registration: Registration, path: str) -> Iterator[dict[s
 
     They are closed like pods: an unseen workload would not be suspended, and its pods would be held one by one.
     """
-    conditions = [
-        {"name": "not-by-muster", "expression": match_conditions.not_by(registration.controller)},
-        {"name": "resumed", "expression": match_conditions.RESUMED},
-        {"name": "free", "expression": match_conditions.FREE},
-    ]
-    rules = [
-        _rule(kind.group, kind.plural, "CREATE", "UPDATE") | {"apiVersions": list(kind.versions)}
-        for kind in suspendable.ALL
-    ]
+    entry = webhook_rules.held_workloads(registration.controller)
     for selector in _distinct(registration.holding):
         identity = _scope(f"held-{digest(selector)}", selector, registration.namespace, "workloads")
-        entry = {"rules": rules, "matchConditions": conditions, "failurePolicy": "Fail"}
-        yield {**_common(registration, path), **identity, **entry}
+        yield {**_common(registration, path), **identity, **entry, "failurePolicy": "Fail"}
+
+
+def _queue_webhooks(registration: Registration, path: str) -> Iterator[dict[str, Any]]:
+    """Yield the webhooks for workloads that name a queue, where a queue selects their namespace.
+
+    They are closed like pods: the name would not reach the pods of an unseen workload.
+    """
+    entry = webhook_rules.workloads(registration.controller, webhook_rules.NAMED)
+    for selector in _distinct(registration.selectors):
+        identity = _scope(f"named-{digest(selector)}", selector, registration.namespace, "podtemplates")
+        yield {**_common(registration, path), **identity, **entry, "failurePolicy": "Fail"}
+
+
+def _template_webhooks(registration: Registration) -> Iterator[dict[str, Any]]:
+    """Yield the webhooks for workloads whose templates may name a queue, and for those that name one elsewhere.
+
+    They are open: their pods are judged as well. Elsewhere, no queue can be entered.
+    """
+    common, queued = _common(registration, "/validate"), _distinct(registration.selectors)
+    entry = webhook_rules.workloads(registration.controller, webhook_rules.UNNAMED, webhook_rules.UNOWNED)
+    for selector in queued:
+        identity = _scope(f"queued-{digest(selector)}", selector, registration.namespace, "podtemplates")
+        yield {**common, **identity, **entry, "failurePolicy": "Ignore"}
+    complement = _complement(queued)
+    if complement is not None:
+        identity = _scope("labelled", complement, registration.namespace, "podtemplates")
+        entry = webhook_rules.workloads(registration.controller) | {"objectSelector": _NAMES_QUEUE}
+        yield {**common, **identity, **entry, "failurePolicy": "Ignore"}
 
 
 def _probe_webhook(registration: Registration) -> dict[str, Any]:
@@ -269,7 +290,7 @@ def _probe_webhook(registration: Registration) -> dict[str, Any]:
     return {
         **_common(registration, "/prove"),
         **identity,
-        "rules": [_rule("coordination.k8s.io", "leases", "CREATE")],
+        "rules": [webhook_rules.rule("coordination.k8s.io", "leases", "CREATE")],
         "failurePolicy": "Ignore",
     }
 
@@ -286,14 +307,14 @@ def _claim_webhooks(
 def _job_webhooks(registration: Registration) -> Iterator[dict[str, Any]]:
     common = _common(registration, "/mutate")
     named = {
-        "rules": [_job_rule("CREATE", "UPDATE")],
+        "rules": [webhook_rules.job("CREATE", "UPDATE")],
         "matchConditions": [{"name": "named", "expression": match_conditions.NAMED}],
     }
     anywhere = _scope("named", LabelSelector(), registration.namespace, "jobs")
     yield common | anywhere | named | {"failurePolicy": "Fail"}
     for selector in _distinct(registration.selectors):
         queued = _scope(f"queued-{digest(selector)}", selector, registration.namespace, "jobs")
-        yield common | queued | {"rules": [_job_rule("CREATE")], "failurePolicy": "Ignore"}
+        yield common | queued | {"rules": [webhook_rules.job("CREATE")], "failurePolicy": "Ignore"}
 
 
 def validating(registration: Registration) -> dict[str, Any]:
@@ -302,14 +323,14 @@ def validating(registration: Registration) -> dict[str, Any]:
     Pods' status is included, since it also updates labels and annotations (`pkg/registry/core/pod`,
     podStatusStrategy). No other subresource that updates a pod does.
     """
-    rules = [_pod_rule("CREATE", "UPDATE"), _pod_rule("UPDATE", resource="pods/status")]
+    rules = [webhook_rules.pod("CREATE", "UPDATE"), webhook_rules.pod("UPDATE", resource="pods/status")]
     conditions = [
         {"name": "not-by-muster", "expression": match_conditions.not_by(registration.controller)},
         {"name": "what-matters", "expression": match_conditions.MATTERS},
     ]
     entry = {"rules": rules, "matchConditions": conditions}
     configuration = _configuration("ValidatingWebhookConfiguration", registration, "/validate", entry)
-    claims = {"rules": [_claim_rule("CREATE")], "matchConditions": [match_conditions.NOT_ALLOCATED_AT_ONCE]}
+    claims = {"rules": [webhook_rules.claim("CREATE")], "matchConditions": [match_conditions.NOT_ALLOCATED_AT_ONCE]}
     configuration["webhooks"] += _claim_webhooks(registration, "/validate", registration.policies, claims)
     with_policies = set(map(digest, registration.policies))
     queued = [selector for selector in registration.selectors if digest(selector) not in with_policies]
@@ -319,6 +340,8 @@ def validating(registration: Registration) -> dict[str, Any]:
     configuration["webhooks"] += _claim_webhooks(registration, "/validate", queued, authored)
     with_claims = {"name": "with-claims", "expression": match_conditions.WITH_CLAIMS}
     configuration["webhooks"] += _other_pod_webhooks(registration, "/validate", registration.reading_pods, with_claims)
+    configuration["webhooks"] += _queue_webhooks(registration, "/validate")
+    configuration["webhooks"] += _template_webhooks(registration)
     configuration["webhooks"] += _workload_webhooks(registration, "/validate")
     configuration["webhooks"].append(_own_object_webhook(registration))
     return configuration
@@ -332,7 +355,7 @@ def _other_pod_webhooks(
     complement, covered = _complement(queued), set(map(digest, queued))
     if complement is None:
         return
-    entry = {"rules": [_pod_rule("CREATE")], "matchConditions": list(conditions), "failurePolicy": "Fail"}
+    entry = {"rules": [webhook_rules.pod("CREATE")], "matchConditions": list(conditions), "failurePolicy": "Fail"}
     for selector in _distinct(selectors):
         if digest(selector) not in covered:
             combined = LabelSelector(requirements=(*selector.requirements, *complement.requirements))
@@ -352,7 +375,11 @@ def _own_object_webhook(registration: Registration) -> dict[str, Any]:
     ]
     common = _common(registration, "/validate")
     anywhere = _scope("written", LabelSelector(), registration.namespace, "objects")
-    return common | anywhere | {"rules": _own_object_rules(), "matchConditions": conditions, "failurePolicy": "Ignore"}
+    return (
+        common
+        | anywhere
+        | {"rules": webhook_rules.own_objects(), "matchConditions": conditions, "failurePolicy": "Ignore"}
+    )
 
 
 def digest(selector: LabelSelector) -> str:
@@ -369,9 +396,8 @@ def _configuration(kind: str, registration: Registration, path: str, entry: Mapp
     ]
     complement = _complement(_distinct(registration.selectors))
     if complement is not None:
-        named = {"matchExpressions": [{"key": names.QUEUE, "operator": "Exists"}]}
         anywhere = _scope("labelled", complement, registration.namespace)
-        webhooks.append(common | anywhere | {"objectSelector": named, "failurePolicy": "Ignore"})
+        webhooks.append(common | anywhere | {"objectSelector": _NAMES_QUEUE, "failurePolicy": "Ignore"})
     metadata: dict[str, Any] = {"name": NAME}
     metadata["labels"] = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "webhook"}
     if registration.client.inject:
@@ -456,43 +482,6 @@ def _scope(name: str, selector: LabelSelector, namespace: str, plural: str = "po
 def _requirement(requirement: Requirement) -> dict[str, Any]:
     values = {"values": list(requirement.values)} if requirement.values else {}
     return {"key": requirement.key, "operator": requirement.operator, **values}
-
-
-def _pod_rule(*operations: str, resource: str = "pods") -> dict[str, Any]:
-    return _rule("", resource, *operations)
-
-
-def _claim_rule(*operations: str) -> dict[str, Any]:
-    """Return the rule for claims and templates. With matchPolicy Equivalent, the API server sends them all as v1."""
-    return {
-        "apiGroups": ["resource.k8s.io"],
-        "apiVersions": ["v1"],
-        "resources": ["resourceclaims", "resourceclaimtemplates"],
-        "operations": list(operations),
-        "scope": "Namespaced",
-    }
-
-
-def _job_rule(*operations: str) -> dict[str, Any]:
-    return _rule("batch", "jobs", *operations)
-
-
-def _rule(group: str, resource: str, *operations: str) -> dict[str, Any]:
-    return {
-        "apiGroups": [group],
-        "apiVersions": ["v1"],
-        "resources": [resource],
-        "operations": list(operations),
-        "scope": "Namespaced",
-    }
-
-
-def _own_object_rules() -> list[dict[str, Any]]:
-    """Return the rules for Muster's own objects."""
-    common = {"apiGroups": [names.GROUP], "apiVersions": [names.VERSION]}
-    cluster = {"resources": ["queues", "meters", "claimpolicies"], "operations": ["CREATE", "UPDATE", "DELETE"]}
-    namespaced = {"resources": ["gangs"], "operations": ["CREATE", "UPDATE"]}
-    return [common | cluster | {"scope": "Cluster"}, common | namespaced | {"scope": "Namespaced"}]
 
 
 def _path(kind: str) -> str:

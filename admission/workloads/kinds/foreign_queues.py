@@ -29,6 +29,9 @@ class NamedQueue:
     name: str
 
 
+OWN_LABEL = f"label {names.QUEUE}"
+"""`NamedQueue.where` of Muster's own label; any other key names an alias."""
+
 YUNIKORN = "yunikorn.apache.org/queue"
 APPLICATIONS = ("applicationId", "yunikorn.apache.org/app-id")
 
@@ -44,7 +47,10 @@ QUEUE_KEYS = (
 """The first one that a pod has counts. `queue` alone does not mean YuniKorn: it is a common label."""
 
 JOB_LABELS = ("kueue.x-k8s.io/queue-name", "kai.scheduler/queue")
-"""Labels that these systems put on a Job and not on its pods."""
+"""Labels that these systems put on a Job or another workload, and not on its pods."""
+
+OWNER_LABELS = (names.QUEUE, *JOB_LABELS)
+"""Labels of a workload that name the queue of its pods; the first one that it has counts."""
 
 
 def named_queue(labels: Mapping[str, str], annotations: Mapping[str, str]) -> NamedQueue | None:
@@ -59,6 +65,18 @@ def named_queue(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Na
         ):
             return NamedQueue(where=f"{where} {queue_key.key}", name=name)
     return None
+
+
+def of_owner(labels: Mapping[str, str]) -> NamedQueue | None:
+    """Return the queue that a workload's own labels name for its pods."""
+    key = next((key for key in OWNER_LABELS if labels.get(key)), None)
+    return None if key is None else NamedQueue(where=f"label {key}", name=labels[key])
+
+
+def of_pod(labels: Mapping[str, str], annotations: Mapping[str, str]) -> NamedQueue | None:
+    """Return the queue that a pod or a pod template names: in Muster's label, or else in another system's key."""
+    own = labels.get(names.QUEUE)
+    return NamedQueue(where=OWN_LABEL, name=own) if own else named_queue(labels, annotations)
 
 
 def of_job(labels: Mapping[str, str]) -> str:

@@ -22,7 +22,12 @@ JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "one", "
 
 def matters(new: dict[str, Any], old: dict[str, Any] | None = None) -> bool:
     """Evaluate the condition for a pod that is created, or changed from `old`."""
-    expression = expressions.compile_text(match_conditions.MATTERS, ENVIRONMENT)
+    return holds(match_conditions.MATTERS, new, old)
+
+
+def holds(text: str, new: dict[str, Any], old: dict[str, Any] | None = None) -> bool:
+    """Evaluate a condition for an object that is created, or changed from `old`."""
+    expression = expressions.compile_text(text, ENVIRONMENT)
     assert isinstance(expression, expressions.Expression), str(expression)
     request = {"operation": "CREATE" if old is None else "UPDATE"}
     answer = expression.evaluate([values.from_json(one) for one in (new, old or {}, request)], Budget())
@@ -92,3 +97,63 @@ def test_every_new_pod_but_mirror_pods_is_sent_to_the_webhook() -> None:
     assert matters(a_pod())
     assert matters(a_pod(annotations=mirror))
     assert not matters(a_pod(annotations=mirror, nodeName="n"))
+
+
+KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+
+
+def a_workload(queue: str | None = None, *, key: str = names.QUEUE, **spec: Any) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": "train"}
+    if queue is not None:
+        metadata["labels"] = {"app": "x", key: queue}
+    return {"metadata": metadata, "spec": spec} if spec else {"metadata": metadata}
+
+
+TEMPLATE: dict[str, Any] = {"metadata": {"labels": {names.QUEUE: "a"}}}
+
+NAMING: dict[str, tuple[dict[str, Any], dict[str, Any] | None, bool]] = {
+    "a new one": (a_workload("a"), None, True),
+    "a new one with Kueue's label": (a_workload("a", key=KUEUE_QUEUE), None, True),
+    "a new one that names none": (a_workload(), None, False),
+    "one that loses its label": (a_workload(), a_workload("a"), True),
+    "one that keeps it": (a_workload("a"), a_workload("a"), True),
+}
+
+
+@pytest.mark.parametrize(("new", "old", "named"), NAMING.values(), ids=NAMING)
+def test_a_workload_that_names_a_queue_is_told_from_others(
+    new: dict[str, Any], old: dict[str, Any] | None, named: bool
+) -> None:
+    assert holds(match_conditions.NAMES_QUEUE, new, old) is named
+    assert holds(match_conditions.NAMES_NONE, new, old) is not named
+
+
+CHANGED: dict[str, tuple[dict[str, Any], dict[str, Any] | None, bool]] = {
+    "a new one": (a_workload("a"), None, True),
+    "another queue": (a_workload("b"), a_workload("a"), True),
+    "no queue any more": (a_workload(), a_workload("a"), True),
+    "another queue by Kueue's label": (a_workload("b", key=KUEUE_QUEUE), a_workload("a", key=KUEUE_QUEUE), True),
+    "another template": (a_workload("a", template=TEMPLATE), a_workload("a", template={}), True),
+    "a template where none was": (a_workload("a", template=TEMPLATE), a_workload("a"), True),
+    "another scale": (
+        a_workload("a", template=TEMPLATE, replicas=3),
+        a_workload("a", template=TEMPLATE, replicas=2),
+        False,
+    ),
+    "another spec, of a kind without a template": (a_workload("a", tasks=[]), a_workload("a", tasks=[1]), True),
+    "the same, without a spec": (a_workload("a"), a_workload("a"), False),
+    "the same spec": (a_workload("a", tasks=[1]), a_workload("a", tasks=[1]), False),
+}
+
+
+@pytest.mark.parametrize(("new", "old", "sent"), CHANGED.values(), ids=CHANGED)
+def test_a_workload_is_sent_when_it_is_made_or_its_templates_or_queue_change(
+    new: dict[str, Any], old: dict[str, Any] | None, sent: bool
+) -> None:
+    assert holds(match_conditions.RENAMED, new, old) is sent
+
+
+def test_a_workload_that_a_controller_makes_is_sent_only_if_it_names_a_queue_itself() -> None:
+    assert holds(match_conditions.UNOWNED, a_workload())
+    assert not holds(match_conditions.UNOWNED, {"metadata": {"ownerReferences": [JOB]}})
+    assert holds(match_conditions.UNOWNED, {"metadata": {"ownerReferences": [{**JOB, "controller": False}]}})

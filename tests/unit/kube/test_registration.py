@@ -119,7 +119,7 @@ def test_a_user_whose_name_would_end_the_text_of_a_condition_does_not() -> None:
 
 def test_both_webhook_configurations_have_the_expected_settings() -> None:
     [_, mutating, _] = webhook_config_registration.mutating(a_registration())["webhooks"]
-    [validating, _] = webhook_config_registration.validating(a_registration())["webhooks"]
+    [validating, _, _] = webhook_config_registration.validating(a_registration())["webhooks"]
 
     for webhook in (mutating, validating):
         assert webhook["sideEffects"] == "None"
@@ -181,8 +181,8 @@ def test_equal_namespace_selectors_share_a_webhook_entry() -> None:
     one = LabelSelector(requirements=(*VISION.requirements, *SPEECH.requirements))
     other = LabelSelector(requirements=(*SPEECH.requirements, *VISION.requirements))
 
-    assert len(webhook_config_registration.validating(a_registration(one, other))["webhooks"]) == 4
-    assert len(webhook_config_registration.mutating(a_registration(one, other))["webhooks"]) == 5
+    assert len(webhook_config_registration.validating(a_registration(one, other))["webhooks"]) == 7
+    assert len(webhook_config_registration.mutating(a_registration(one, other))["webhooks"]) == 6
     both = replace(a_registration(one), policies=(other,), reading_pods=(other,), rewriting=(other,))
     for configuration in (webhook_config_registration.validating(both), webhook_config_registration.mutating(both)):
         written = [webhook["name"] for webhook in configuration["webhooks"]]
@@ -220,6 +220,45 @@ def test_workloads_are_reviewed_only_in_namespaces_of_queues_that_hold_workloads
         assert {("batch", "jobs"), ("jobset.x-k8s.io", "jobsets"), ("kubeflow.org", "mpijobs")} <= asked
         assert all(rule["operations"] == ["CREATE", "UPDATE"] for rule in one["rules"])
         assert [said["name"] for said in one["matchConditions"]] == ["not-by-muster", "resumed", "free"]
+
+
+def test_workloads_that_name_a_queue_are_closed_like_pods_and_others_stay_open() -> None:
+    registration = a_registration(VISION)
+    mutating, validating = (
+        {name: one for name, one in by_name(encode(registration)).items() if name.endswith(".podtemplates.muster.dev")}
+        for encode in (webhook_config_registration.mutating, webhook_config_registration.validating)
+    )
+    digest = webhook_config_registration.digest(VISION)
+    named, queued, elsewhere = (
+        f"{one}.podtemplates.muster.dev" for one in (f"named-{digest}", f"queued-{digest}", "labelled")
+    )
+
+    assert {name: one["failurePolicy"] for name, one in mutating.items()} == {named: "Fail"}
+    assert mutating[named]["clientConfig"]["url"].endswith("/hold")
+    assert mutating[named]["reinvocationPolicy"] == "IfNeeded"
+    assert {name: one["failurePolicy"] for name, one in validating.items()} == {
+        named: "Fail",
+        queued: "Ignore",
+        elsewhere: "Ignore",
+    }
+    assert [said["name"] for said in validating[named]["matchConditions"]] == [
+        "not-by-muster",
+        "names-queue",
+        "new-template",
+    ]
+    assert [said["name"] for said in validating[queued]["matchConditions"]] == [
+        "not-by-muster",
+        "names-none",
+        "unowned",
+        "new-template",
+    ]
+    assert validating[elsewhere]["objectSelector"] == {
+        "matchExpressions": [{"key": "muster.dev/queue", "operator": "Exists"}]
+    }
+    for one in (*mutating.values(), *validating.values()):
+        asked = {(*rule["apiGroups"], *rule["resources"]) for rule in one["rules"]}
+        assert {("batch", "jobs"), ("apps", "deployments"), ("jobset.x-k8s.io", "jobsets")} <= asked
+        assert all(rule["operations"] == ["CREATE", "UPDATE"] for rule in one["rules"])
 
 
 def test_claims_are_reviewed_only_in_namespaces_of_a_queue_or_a_policy() -> None:
@@ -353,11 +392,11 @@ def selects(team: str) -> dict[str, Any]:
 
 
 def _of_others(api: FakeApi) -> list[dict[str, Any]]:
-    """Return the entries but that of Muster's own objects, which is always there."""
+    """Return the entries for pods and claims: not those of Muster's own objects and of workloads."""
     webhooks: list[dict[str, Any]]
     *webhooks, own = api.last("PATCH", VALIDATING).body["webhooks"]
     assert own["name"] == OWN
-    return webhooks
+    return [webhook for webhook in webhooks if not webhook["name"].endswith(".podtemplates.muster.dev")]
 
 
 async def entries(api: FakeApi, wanted: int) -> set[str]:

@@ -1,0 +1,233 @@
+"""The queue that a workload names for its pods: in its own labels, or in those of its templates.
+
+The webhook writes the queue of a workload's own labels into the templates without one, so that the pods carry it from
+their creation, whoever makes them. A queue that its pods could not enter is refused where it is named, and so is a
+template with another queue than that of what it stands in. `muster simulate` and `muster lint` call the same functions.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from admission.api.kubernetes import meta
+from admission.api.kubernetes.meta import Meta
+from admission.api.muster.queues import Queue
+from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.decoding import Json, Reader
+from admission.api.values.json_patch import Patch
+from admission.api.values.reasons import Denial, DenyReason
+from admission.podpolicy import queue_selection
+from admission.podpolicy.pod_view import PodView
+from admission.podpolicy.queue_selection import Defaults, QueueSelection
+from admission.workloads import template_labels
+from admission.workloads.kinds import foreign_queues
+from admission.workloads.kinds.foreign_queues import NamedQueue
+from admission.workloads.template_labels import MOST_PLACES, LabelledKind, Path, Place
+
+OWN_FIELD = "metadata.labels"
+TRY_AGAIN = "create it again; if this persists, another webhook takes away what Muster's mutating webhook adds"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedWorkload:
+    """A workload at admission. named: by its own labels; places: those of its pods, with the names in them."""
+
+    kind: LabelledKind
+    meta: Meta
+    namespace: str
+    named: NamedQueue | None
+    places: tuple[tuple[Place, NamedQueue | None], ...]
+
+    @property
+    def names(self) -> Mapping[Path, NamedQueue | None]:
+        """Return all names, by the path of what they stand in."""
+        return {(): self.named} | {place.base: named for place, named in self.places}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A denial, and the field that it is about."""
+
+    field: str
+    denial: Denial
+
+
+def decode(kind: LabelledKind, obj: Json | None, namespace: str) -> QueuedWorkload:
+    """Read a workload. Raises MalformedObjectError."""
+    reader = Reader(obj)
+    workload_meta = meta.decode(reader)
+    places = template_labels.places(kind, reader)
+    found = QueuedWorkload(
+        kind=kind,
+        meta=workload_meta,
+        namespace=namespace,
+        named=foreign_queues.of_owner(workload_meta.labels),
+        places=tuple([(place, foreign_queues.of_pod(place.labels, place.annotations)) for place in places]),
+    )
+    reader.finish(kind.kind, workload_meta.key)
+    return found
+
+
+def selection(workload: QueuedWorkload, snapshot: Snapshot, defaults: Defaults) -> QueueSelection | None:
+    """Return the queue of the workload's own labels; None if they name none. Raises RetryError."""
+    return queue_selection.resolve(workload.named, workload.namespace, snapshot, defaults)
+
+
+def first_queue(workload: QueuedWorkload, snapshot: Snapshot, defaults: Defaults) -> Queue | None:
+    """Return the queue that the pods of the first template enter; None if they enter none. Raises RetryError."""
+    first = next((place for place, _ in workload.places if place.path.is_written), None)
+    found = next((one for one in _found(workload, snapshot, defaults) if one.place is first), None)
+    if found is not None:
+        return found.queue
+    return queue_selection.select_queue(PodView(namespace=workload.namespace), snapshot, defaults).queue
+
+
+def additions(
+    workload: QueuedWorkload, snapshot: Snapshot, defaults: Defaults, *, before: QueuedWorkload | None = None
+) -> Patch:
+    """Return the patch that writes the queue of a workload's labels into its templates. Raises RetryError.
+
+    before: the stored workload, for an update.
+    """
+    found = _found(workload, snapshot, defaults)
+    return tuple(one.place.add(names.QUEUE, one.queue.name) for one in found if _lacks(one, before) and one.queue)
+
+
+def label_templates(workload: QueuedWorkload, queue: Queue) -> Patch:
+    """Return the patch that writes a queue into all templates without one."""
+    return tuple(
+        place.add(names.QUEUE, queue.name)
+        for place, _ in workload.places[:MOST_PLACES]
+        if place.path.is_written and not place.labels.get(names.QUEUE)
+    )
+
+
+def judge(
+    workload: QueuedWorkload, snapshot: Snapshot, defaults: Defaults, *, before: QueuedWorkload | None = None
+) -> Refusal | None:
+    """Refuse queues that pods cannot enter, several for one pod, and a changed name. Raises RetryError.
+
+    Names that do not change are not judged again: a queue may have been deleted since.
+    """
+    own = selection(workload, snapshot, defaults)
+    if before is not None:
+        if before.names == workload.names:
+            return None
+        was = selection(before, snapshot, defaults)
+        if workload.kind.is_fixed and before.named != workload.named and (own is not None or was is not None):
+            return Refusal(field=OWN_FIELD, denial=_changed(workload, before))
+    refusal = _unusable(workload, own) if own is not None else None
+    if refusal is not None:
+        return refusal
+    for one in _found(workload, snapshot, defaults):
+        if one.denial is not None:
+            return Refusal(field=one.field, denial=one.denial)
+        if _lacks(one, before):
+            return Refusal(field=one.field, denial=_not_written(one))
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """The queue of a place's pods. own: of the place itself; selection: with that of what the place stands in."""
+
+    place: Place
+    own: QueueSelection | None
+    selection: QueueSelection
+
+    @property
+    def queue(self) -> Queue | None:
+        return self.selection.queue
+
+    @property
+    def field(self) -> str:
+        return self.place.field
+
+    @property
+    def denial(self) -> Denial | None:
+        denial = self.selection.denial
+        if denial is None or denial.reason is DenyReason.QUEUE_CONFLICT or self.own is None:
+            return denial
+        return replace(denial, message=f"{self.field}: {denial.message}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Level:
+    """The queue of one object that contains templates. field: its labels."""
+
+    field: str
+    selection: QueueSelection | None
+
+
+def _found(workload: QueuedWorkload, snapshot: Snapshot, defaults: Defaults) -> Iterator[_Found]:
+    """Yield each place for whose pods a queue is named: there, or in what it stands in.
+
+    Places that are only read come before those inside them, so the levels around a place are known when it is reached.
+    """
+    levels: dict[Path, _Level] = {(): _Level(field=OWN_FIELD, selection=selection(workload, snapshot, defaults))}
+    for place, named in workload.places[:MOST_PLACES]:
+        outer = _around(place.base, levels)
+        own = queue_selection.resolve(named, workload.namespace, snapshot, defaults)
+        combined = queue_selection.combine(own, outer.selection, sources=(place.field, outer.field))
+        if not place.path.is_written:
+            levels[place.base] = _Level(field=outer.field if own is None else place.field, selection=combined)
+        if combined is not None:
+            yield _Found(place=place, own=own, selection=combined)
+
+
+def _around(base: Path, levels: Mapping[Path, _Level]) -> _Level:
+    """Return the innermost level around a place. Paths have few parts."""
+    return next(levels[base[:length]] for length in range(len(base), -1, -1) if base[:length] in levels)
+
+
+def _lacks(found: _Found, before: QueuedWorkload | None) -> bool:
+    """Whether the queue is to be written into a place.
+
+    Templates of workloads that run once cannot be changed; there, only a name that was taken away is written again.
+    """
+    if not found.place.path.is_written or found.own is not None:
+        return False
+    return before is None or not before.kind.is_fixed or before.names.get(found.place.base) is not None
+
+
+# Denials.
+
+
+def _unusable(workload: QueuedWorkload, own: QueueSelection) -> Refusal | None:
+    """Refuse a name in the workload's own labels that no pod could follow."""
+    kind = workload.kind
+    is_own_label = own.named is not None and own.named.where == foreign_queues.OWN_LABEL
+    if own.denial is not None and (is_own_label or not workload.places):
+        return Refusal(field=OWN_FIELD, denial=own.denial)
+    where = own.named.where if own.named is not None else ""
+    if not kind.paths:
+        message = (
+            f"{where} of a {kind.kind} does not reach its pods, and Muster cannot write it there; {kind.elsewhere}"
+        )
+        return Refusal(field=OWN_FIELD, denial=Denial(DenyReason.MALFORMED_REQUEST, message))
+    if len(workload.places) > MOST_PLACES:
+        message = (
+            f"{where} is written into every template, and there are more than {MOST_PLACES}; name the queue in the"
+            " templates instead, or make several workloads"
+        )
+        return Refusal(field=OWN_FIELD, denial=Denial(DenyReason.MALFORMED_REQUEST, message))
+    return None
+
+
+def _changed(workload: QueuedWorkload, before: QueuedWorkload) -> Denial:
+    old, new = (f"{one.named.where} {one.named.name!r}" if one.named else "nothing" for one in (before, workload))
+    return Denial(
+        DenyReason.GATE_TAMPERING,
+        f"the queue of {workload.kind.kind} {workload.meta.name} is changed from {old} to {new}; it is fixed when the"
+        " workload is created; delete it and create it with the other queue",
+        {"before": old, "after": new},
+    )
+
+
+def _not_written(found: _Found) -> Denial:
+    queue = "" if found.queue is None else found.queue.name
+    return Denial(
+        DenyReason.GATE_TAMPERING,
+        f"{found.field} lacks label {names.QUEUE}: {queue}, the queue that the workload's labels name; {TRY_AGAIN}",
+        {"field": found.field, "queue": queue},
+    )
