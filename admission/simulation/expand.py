@@ -5,7 +5,7 @@ not bound, the templates of ClaimPolicies are created, and pods get their claims
 already (a Job's pods, a pod's claims, an allocation) is taken as it is.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -26,9 +26,10 @@ from admission.errors import MalformedObjectError
 from admission.podpolicy.admission import Rules
 from admission.review import provided_templates, reviewer
 from admission.review.caches import ReviewCaches
-from admission.simulation import claim_defaults, in_memory, manifests, pods as simulation_pods
+from admission.simulation import claim_defaults, in_memory, manifests, pods as simulation_pods, workload_queues
 from admission.simulation.claim_defaults import Effect
 from admission.simulation.manifests import Candidate
+from admission.simulation.workload_queues import RefusedWorkload
 from admission.workloads import gang_key, owner_chain
 from admission.workloads.gang_key import Identity
 
@@ -53,15 +54,17 @@ class Refusal:
 class Expanded:
     """The cluster that a list of objects describes.
 
-    profile: its Kubernetes version. refusals: by gang, of the first refused pod. invented: UIDs that are not in the
-    input. notes: objects left out, and warnings of the webhook. problems: malformed objects, with their place in the
-    list. effects: actions of ClaimPolicies and the webhook on claims and templates.
+    profile: its Kubernetes version. refusals: by gang, of the first refused pod. refused_workloads: those refused at
+    their own creation, by their place in the input. invented: UIDs that are not in the input. notes: objects left out,
+    and warnings of the webhook. problems: malformed objects, with their place in the list. effects: actions of
+    ClaimPolicies and the webhook on claims and templates.
     """
 
     snapshot: Snapshot
     now: datetime
     profile: SchedulerProfile = cycle_profile.NEWEST
     refusals: Mapping[GangUid, Refusal] = field(default_factory=dict)
+    refused_workloads: Mapping[int, RefusedWorkload] = field(default_factory=dict)
     invented: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     problems: tuple[tuple[int, MalformedObjectError], ...] = ()
@@ -84,10 +87,13 @@ def expand(
     if store.of_kind("ClaimPolicy"):
         objects, effects = claim_defaults.completed(objects, store)
         store = manifests.read(objects, now=now, namespace=namespace, profile=profile)
+    labelled, refused = workload_queues.completed(objects, store)
+    if any(new is not old for new, old in zip(labelled, objects, strict=True)):
+        store = manifests.read(labelled, now=now, namespace=namespace, profile=profile)
     without_pods = provided_templates.with_provided(manifests.snapshot(store))
 
     candidates = [*store.pods, *simulation_pods.candidates(store, without_pods)]
-    webhook = _Webhook(without_pods)
+    webhook = _Webhook(without_pods, refused)
     admitted = [pod for pod in candidates if webhook.admit(pod)]
 
     classes = store.of_kind("PriorityClass")
@@ -98,8 +104,14 @@ def expand(
         now=store.now,
         profile=profile,
         refusals=webhook.refusals,
+        refused_workloads=refused,
         invented=frozenset(store.invented),
-        notes=(*store.notes, *dict.fromkeys(webhook.warnings), *claim_defaults.template_differences(with_pods)),
+        notes=(
+            *store.notes,
+            *webhook.refused_without_pods(),
+            *dict.fromkeys(webhook.warnings),
+            *claim_defaults.template_differences(with_pods),
+        ),
         problems=tuple(store.problems),
         effects=(*effects, *dict.fromkeys(webhook.effects)),
     )
@@ -109,12 +121,16 @@ def expand(
 
 
 class _Webhook:
-    """The webhook's two halves, called for each pod as if it were created now."""
+    """The webhook's two halves, called for each pod as if it were created now.
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    refused: the workloads that are refused themselves; they make no pods.
+    """
+
+    def __init__(self, snapshot: Snapshot, refused: Mapping[int, RefusedWorkload]) -> None:
         self.refusals: dict[GangUid, Refusal] = {}
         self.warnings: list[str] = []
         self.effects: list[Effect] = []
+        self._refused = refused
         self._snapshot = snapshot
         self._view = ports.FrozenView(snapshot)
         self._caches = ReviewCaches()
@@ -123,6 +139,10 @@ class _Webhook:
         """Complete a pod and judge it; bound, finished and gated pods have passed admission already."""
         if _is_past_admission(pod):
             return True
+        workload = self._refused.get(pod.index) if pod.maker else None
+        if workload is not None:
+            self._keep(self._refusal(pod, workload.denial, workload.queue))
+            return False
         source = pod.maker or f"Pod {meta.name_in(pod.body)}"
         verdict = reviewer.mutate(_review(pod.body), self._view, caches=self._caches)
         if verdict.denial is None:
@@ -134,11 +154,20 @@ class _Webhook:
         self.warnings += [f"{source}: {text.removeprefix('muster: ')}" for text in verdict.warnings]
         self.effects += claim_defaults.audit_effects(source, verdict.annotations)
         if verdict.denial is not None:
-            refusal = self._refusal(pod, verdict.denial)
-            self.refusals.setdefault(refusal.identity.uid, refusal)
+            self._keep(self._refusal(pod, verdict.denial))
         return verdict.denial is None
 
-    def _refusal(self, pod: Candidate, denial: Denial) -> Refusal:
+    def refused_without_pods(self) -> Iterator[str]:
+        """Yield a note for each refused workload whose pods are not simulated."""
+        told = {refusal.index for refusal in self.refusals.values()}
+        for index, workload in self._refused.items():
+            if index not in told:
+                yield f"{workload.source} is refused: {workload.denial.reason}: {workload.denial.message}"
+
+    def _keep(self, refusal: Refusal) -> None:
+        self.refusals.setdefault(refusal.identity.uid, refusal)
+
+    def _refusal(self, pod: Candidate, denial: Denial, queue: QueueName = QueueName("")) -> Refusal:
         # The gang must be named even if the rest of the pod is malformed.
         pod_meta = Pod(meta=meta.decode(Reader(pod.body)))
         identity = gang_key.identify(pod_meta, self._snapshot)
@@ -146,7 +175,7 @@ class _Webhook:
             index=pod.index,
             is_made=bool(pod.maker),
             identity=identity,
-            queue=QueueName(pod_meta.queue),
+            queue=QueueName(pod_meta.queue) or queue,
             denial=denial,
         )
 

@@ -312,7 +312,13 @@ class _Linter:
     # What the controller and the webhook would say.
 
     def _refusals(self) -> Iterator[Remark]:
+        workloads = self._cluster_state.refused_workloads
+        for index, workload in workloads.items():
+            message = f"is refused: {workload.denial.reason}: {workload.denial.message}"
+            yield _error(index, Code.DENIED, workload.field, message)
         for refusal in self._cluster_state.refusals.values():
+            if refusal.is_made and refusal.index in workloads:
+                continue
             message = f"refused: {refusal.denial.reason}: {refusal.denial.message}"
             yield _error(
                 refusal.index, Code.DENIED, "spec", f"its pods are {message}" if refusal.is_made else f"is {message}"

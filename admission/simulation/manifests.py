@@ -5,7 +5,7 @@ are left out, with a note; an unknown version of a kind is a problem, since leav
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -166,6 +166,11 @@ def snapshot(store: Store) -> Snapshot:
         policies=store.of_kind("ClaimPolicy"),
         priorities=store.of_kind("PriorityClass"),
     )
+
+
+def with_namespace(snapshot: Snapshot, name: str) -> Snapshot:
+    """Return a snapshot with a namespace that only an object outside of it mentions."""
+    return replace(snapshot, namespaces={**snapshot.namespaces, name: _namespace(name)})
 
 
 def _parents(store: Store, workload_kind: WorkloadKind) -> dict[str, Parent]:

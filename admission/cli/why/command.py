@@ -58,18 +58,31 @@ def why(
     """Say why a pod or gang waits, in words and numbers, and what would have to change."""
     name_namespace, _, plain_name = name.rpartition("/")
 
-    async def fetch(cluster: Cluster) -> GangReport | Pod:
-        return await _find(cluster, name_namespace or namespace, plain_name)
+    async def fetch(cluster: Cluster) -> GangReport | str:
+        found = await _find(cluster, name_namespace or namespace, plain_name)
+        return outside(await gang_lookup.find(found, cluster)) if isinstance(found, Pod) else found
 
     found = cluster_options.query(fetch, kubeconfig=kubeconfig, context=context)
-    if isinstance(found, Pod):
-        terminal.say(f"pod {found.meta.key} is in no queue: Muster does not hold it")
+    if isinstance(found, str):
+        terminal.say(found)
         raise typer.Exit(ADMITTED)
     if output is Format.JSON:
         terminal.as_json(gang.as_json(found) | {"advice": _advice(found)})
     else:
         show(found, now=datetime.now(UTC))
     raise typer.Exit(HELD if found.phase in (Phase.PENDING, Phase.EVICTED) else ADMITTED)
+
+
+def outside(found: PodGang) -> str:
+    """Return why Muster does not hold a pod."""
+    text = f"pod {found.pod.meta.key} is in no queue: Muster does not hold it"
+    if found.named is None:
+        return text
+    owner, label = found.named
+    return (
+        f"{text}; {label.where} of {owner.kind} {owner.name} names queue {label.name}, but the pod was made without it:"
+        f" the {owner.kind} is older than Muster's webhook, or was made while that was away; create it again"
+    )
 
 
 def show(gang: GangReport, *, now: datetime) -> None:

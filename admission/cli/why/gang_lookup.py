@@ -13,7 +13,8 @@ from admission.errors import MusterError
 from admission.kube.cache import watched_resources
 from admission.kube.cache.watched_resources import Kind
 from admission.workloads import gang_key, owner_chain
-from admission.workloads.kinds import podgroup
+from admission.workloads.kinds import foreign_queues, podgroup
+from admission.workloads.kinds.foreign_queues import NamedQueue
 from admission.workloads.kinds.registry import WorkloadKind, key, kind_of
 
 _OWNERS = {
@@ -24,11 +25,15 @@ _OWNERS = {
 
 @dataclass(frozen=True, slots=True)
 class PodGang:
-    """A pod, the name of its gang's Gang object, and the UIDs of the pod and its known owners."""
+    """A pod, the name of its gang's Gang object, and the UIDs of the pod and its known owners.
+
+    named: the first of these owners whose label names a queue, with that label; None if none does.
+    """
 
     pod: Pod
     gang: str
     owner_uids: frozenset[Uid]
+    named: tuple[Owner, NamedQueue] | None = None
 
 
 @dataclass(slots=True)
@@ -55,10 +60,13 @@ class _ReadObjects:
 async def find(pod: Pod, cluster: Cluster) -> PodGang:
     """Return the gang's name and the owners of a pod, from objects in the API server."""
     read_objects, owner_uids = _ReadObjects(pods={pod.meta.uid: pod}), {pod.meta.uid}
-    owner = pod.meta.controller
+    owner, named = pod.meta.controller, None
     while owner is not None and owner.uid not in owner_uids and len(owner_uids) <= owner_chain.MAX_LENGTH:
         owner_uids.add(owner.uid)
-        owner = await _read_owner(owner, pod.meta.namespace, read_objects, cluster)
+        obj = await _read_owner(owner, pod.meta.namespace, read_objects, cluster)
+        label = foreign_queues.of_owner(obj.meta.labels) if obj is not None else None
+        named = named or (None if label is None else (owner, label))
+        owner = obj.meta.controller if obj is not None else None
     group_names = [
         (podgroup.GANGS, pod.group),
         *((workload_kind, name_of(pod)) for workload_kind, name_of in podgroup.NAMED),
@@ -66,11 +74,12 @@ async def find(pod: Pod, cluster: Cluster) -> PodGang:
     for workload_kind, name in group_names:
         if name:
             await _read_group(workload_kind, name, pod.meta.namespace, read_objects, cluster)
-    return PodGang(pod=pod, gang=gang_key.identify(pod, read_objects.snapshot).name, owner_uids=frozenset(owner_uids))
+    gang = gang_key.identify(pod, read_objects.snapshot).name
+    return PodGang(pod=pod, gang=gang, owner_uids=frozenset(owner_uids), named=named)
 
 
-async def _read_owner(owner: Owner, namespace: str, read_objects: _ReadObjects, cluster: Cluster) -> Owner | None:
-    """Read an owner, and return its controller, if that is known."""
+async def _read_owner(owner: Owner, namespace: str, read_objects: _ReadObjects, cluster: Cluster) -> Any | None:
+    """Read an owner; None if it is of another kind, or is not there."""
     kind = _OWNERS.get(kind_of(owner))
     if kind is None:
         return None
@@ -78,8 +87,7 @@ async def _read_owner(owner: Owner, namespace: str, read_objects: _ReadObjects, 
     if obj is None or obj.meta.uid != owner.uid:
         return None
     read_objects.add(kind, obj)
-    controller: Owner | None = obj.meta.controller
-    return controller
+    return obj
 
 
 async def _read_group(

@@ -10,7 +10,7 @@ from admission.api.kubernetes import pods
 from admission.api.snapshot import Snapshot
 from admission.api.values.decoding import Json
 from admission.cli import cluster_options
-from admission.cli.why import command
+from admission.cli.why import command, gang_lookup
 from admission.errors import FixError, ForbiddenError
 from admission.kube.cache import watched_resources
 from admission.kube.cache.watched_resources import Kind
@@ -152,3 +152,19 @@ def test_annotations_of_a_system_that_is_not_installed_form_no_gang() -> None:
     cluster.gang(named("alone", "pod-alone"))
 
     assert cluster.found(pod).name == named("alone", "pod-alone")
+
+
+def test_a_pod_that_was_made_without_the_queue_of_its_job_says_so() -> None:
+    cluster = Served()
+    job = an_object("batch/v1", "Job", "train", template={"spec": {"containers": []}})
+    job["metadata"]["labels"] = {"muster.dev/queue": "q"}
+    (pod,) = cluster.all(standins.job_pods(cluster.put(job)))
+
+    found = cluster.found(pod)
+    text = command.outside(asyncio.run(gang_lookup.find(found, cluster)))
+    assert text.startswith("pod a/train-0 is in no queue: Muster does not hold it; label muster.dev/queue of Job train")
+    assert "names queue q, but the pod was made without it" in text
+
+    lone = cluster.put(standins.pod_of(cluster.put(an_object("apps/v1", "Other", "o")), "lone", TEMPLATE))
+    plain = pods.decode({**lone, "metadata": {**lone["metadata"], "labels": {}}})
+    assert command.outside(asyncio.run(gang_lookup.find(plain, cluster))).endswith("Muster does not hold it")
