@@ -122,7 +122,8 @@ def judge(
     for one in _found(workload, snapshot, defaults):
         if one.denial is not None:
             return Refusal(field=one.field, denial=one.denial)
-        if _lacks(one, before):
+        # Where only an object inside it names a queue, that is written when a controller makes the object.
+        if own is not None and _lacks(one, before):
             return Refusal(field=one.field, denial=_not_written(one))
     return None
 

@@ -259,6 +259,11 @@ def test_a_template_from_which_another_webhook_took_the_queue_is_refused() -> No
     assert denial.message.startswith("spec.template.metadata.labels lacks label muster.dev/queue: team-a")
 
 
+def test_a_queue_of_a_job_inside_is_written_when_the_job_is_made() -> None:
+    """The API server sends no such JobSet to the mutating webhook."""
+    assert judge(a_jobset(of_job="team-a")) is None
+
+
 def test_a_kind_whose_pods_the_label_cannot_reach_says_where_to_name_the_queue() -> None:
     obj = workload("trainer.kubeflow.org/v1alpha1", "TrainJob", {}, **{names.QUEUE: "team-a"})
     denial = refusal(obj)
