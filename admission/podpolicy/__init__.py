@@ -1,3 +1,12 @@
 """Admits pods to queues."""
 
-__all__ = ["admission", "annotations", "pod_view", "queue_limits", "queue_selection", "update", "workload_admission"]
+__all__ = [
+    "admission",
+    "annotations",
+    "pod_view",
+    "queue_limits",
+    "queue_selection",
+    "update",
+    "workload_admission",
+    "workload_queue",
+]

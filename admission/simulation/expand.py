@@ -159,9 +159,9 @@ class _Webhook:
 
     def refused_without_pods(self) -> Iterator[str]:
         """Yield a note for each refused workload whose pods are not simulated."""
-        told = {refusal.index for refusal in self.refusals.values()}
+        reported = {refusal.index for refusal in self.refusals.values()}
         for index, workload in self._refused.items():
-            if index not in told:
+            if index not in reported:
                 yield f"{workload.source} is refused: {workload.denial.reason}: {workload.denial.message}"
 
     def _keep(self, refusal: Refusal) -> None:

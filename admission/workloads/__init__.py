@@ -9,5 +9,6 @@ __all__ = [
     "owner_chain",
     "pod_replacement",
     "suspendable",
+    "template_labels",
     "topology",
 ]
