@@ -29,7 +29,7 @@ HOW_TO_LIST = "`kubectl get queues.muster.dev` lists them"
 class QueueSelection:
     """The result: a queue, or a denial, or neither, if Muster leaves the pod alone.
 
-    named: what names the queue; None for a default queue.
+    named: what names the queue, where its name is to be compared with another one.
     """
 
     queue: Queue | None = None
@@ -91,14 +91,24 @@ def select_queue(new_pod: PodView, snapshot: Snapshot, defaults: Defaults) -> Qu
     The labels of its Job name the queue of a pod that names none. The template of a Job has the queue's name from
     `workload_queue`, unless the Job is older.
     """
+    job = snapshot.jobs.get(new_pod.job) if new_pod.controller is not None and new_pod.job else None
+    of_job = None
+    if job is not None and job.meta.namespace == new_pod.namespace:
+        of_job = resolve(foreign_queues.of_owner(job.meta.labels), new_pod.namespace, snapshot, defaults)
+    if of_job is None or job is None:
+        if new_pod.queue:
+            return _named(QueueName(new_pod.queue), new_pod.namespace, snapshot)
+        return _own(new_pod, snapshot, defaults) or _default(new_pod.namespace, defaults)
+    own = _own(new_pod, snapshot, defaults)
+    return combine(own, of_job, sources=("the pod", f"its Job {job.meta.name}")) or of_job
+
+
+def _own(new_pod: PodView, snapshot: Snapshot, defaults: Defaults) -> QueueSelection | None:
+    """Return the queue that a pod names; None if it names none. Most pods are spared the search for other keys."""
+    if not new_pod.queue and not defaults.by_alias(new_pod.namespace):
+        return None
     named = foreign_queues.of_pod(new_pod.labels or {}, new_pod.annotations)
-    own = resolve(named, new_pod.namespace, snapshot, defaults)
-    job = snapshot.jobs.get(new_pod.job) if new_pod.job else None
-    if job is None or job.meta.namespace != new_pod.namespace:
-        return own or _default(new_pod.namespace, defaults)
-    of_job = resolve(foreign_queues.of_owner(job.meta.labels), new_pod.namespace, snapshot, defaults)
-    found = combine(own, of_job, sources=("the pod", f"its Job {job.meta.name}"))
-    return found or _default(new_pod.namespace, defaults)
+    return resolve(named, new_pod.namespace, snapshot, defaults)
 
 
 def resolve(
@@ -111,9 +121,9 @@ def resolve(
     if named_queue is None:
         return None
     if named_queue.where == foreign_queues.OWN_LABEL:
-        return replace(_named(QueueName(named_queue.name), namespace, snapshot), named=named_queue)
+        return _named(QueueName(named_queue.name), namespace, snapshot, named_queue)
     by_alias = defaults.by_alias(namespace)
-    return replace(_aliased(named_queue, by_alias, namespace), named=named_queue) if by_alias else None
+    return _aliased(named_queue, by_alias, namespace) if by_alias else None
 
 
 def combine(
@@ -144,7 +154,7 @@ def _aliased(named_queue: NamedQueue, by_alias: Mapping[str, tuple[Queue, ...]],
     """Return the queue with this alias. An unknown name is refused, so that no pod enters a queue by a typing error."""
     found = by_alias.get(named_queue.name, ())
     if len(found) == 1:
-        return QueueSelection(queue=found[0])
+        return QueueSelection(queue=found[0], named=named_queue)
     name = labels.shortened(named_queue.name)
     if found:
         names_: list[str] = sorted(queue.name for queue in found)
@@ -152,24 +162,30 @@ def _aliased(named_queue: NamedQueue, by_alias: Mapping[str, tuple[Queue, ...]],
             f"{named_queue.where} names queue {name}, and so {' and '.join(names_)} are called in namespace"
             f" {namespace}; take it out of spec.aliases of all but one, or name the queue in label {names.QUEUE}"
         )
-        return QueueSelection(denial=Denial(DenyReason.UNKNOWN_QUEUE, message, {"queue": name, "queues": names_}))
+        denial = Denial(DenyReason.UNKNOWN_QUEUE, message, {"queue": name, "queues": names_})
+        return QueueSelection(denial=denial, named=named_queue)
     nearest = difflib.get_close_matches(named_queue.name, by_alias, n=3)
     hint = f"nearest: {', '.join(nearest)}" if nearest else f"known are {', '.join(sorted(by_alias)[:MOST_NAMED])}"
     message = (
         f"{named_queue.where} names queue {name}, and no queue that is open to namespace {namespace} is called so in"
         f" its spec.aliases ({hint}); add it there, or name the queue in label {names.QUEUE}"
     )
-    return QueueSelection(denial=Denial(DenyReason.UNKNOWN_QUEUE, message, {"queue": name, "nearest": nearest}))
+    denial = Denial(DenyReason.UNKNOWN_QUEUE, message, {"queue": name, "nearest": nearest})
+    return QueueSelection(denial=denial, named=named_queue)
 
 
-def _named(name: QueueName, namespace: str, snapshot: Snapshot) -> QueueSelection:
+def _named(
+    name: QueueName, namespace: str, snapshot: Snapshot, named_queue: NamedQueue | None = None
+) -> QueueSelection:
     queue = snapshot.queues.get(name)
     if queue is None:
-        return QueueSelection(denial=_unknown(name, namespace, snapshot))
+        return QueueSelection(denial=_unknown(name, namespace, snapshot), named=named_queue)
     if queue.namespaces is not None:
         _labels(namespace, snapshot.namespaces)
     denial = refuse_namespace(queue, namespace, snapshot)
-    return QueueSelection(queue=queue) if denial is None else QueueSelection(denial=denial)
+    if denial is None:
+        return QueueSelection(queue=queue, named=named_queue)
+    return QueueSelection(denial=denial, named=named_queue)
 
 
 def refuse_namespace(queue: Queue, namespace: str, snapshot: Snapshot) -> Denial | None:
