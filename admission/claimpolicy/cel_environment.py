@@ -6,7 +6,7 @@ Kubernetes may have fields that Muster does not know. ValidatingAdmissionPolicy 
 untyped.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -210,11 +210,16 @@ class Vocabulary:
         return frozenset(reads)
 
 
-def build(variables: Sequence[Variable]) -> tuple[Vocabulary, tuple[Problem, ...]]:
-    """Compile a policy's variables. Those with a problem are left out, so what reads them does not compile."""
+def build(variables: Sequence[Variable], flawed: Collection[str] = ()) -> tuple[Vocabulary, tuple[Problem, ...]]:
+    """Compile a policy's variables. Those with a problem are left out, so what reads them does not compile.
+
+    flawed: the paths of those that are known to have one.
+    """
     terms: dict[str, Term] = {}
     problems: list[Problem] = []
     for index, variable in enumerate(variables):
+        if f"spec.variables[{index}]" in flawed:
+            continue
         term = _vocabulary(terms).compile(variable.expression, None)
         if isinstance(term, Inadmissible):
             problems.append(Problem(f"spec.variables[{index}].expression", explain(term)))

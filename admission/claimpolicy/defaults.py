@@ -12,6 +12,7 @@ a 1 stays.
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from admission.api.kubernetes import claims
@@ -42,13 +43,14 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Entry:
-    """An entry of spec.defaults that compiled."""
+    """An entry of spec.defaults. flaw: why it gives nothing; "" if it has none."""
 
     policy: str
     index: int
     default: Default
     vocabulary: Vocabulary
     condition: Term | None = None
+    flaw: str = ""
 
     @property
     def general(self) -> bool:
@@ -74,21 +76,37 @@ class Completed:
     warnings: tuple[str, ...] = ()
 
 
+NO_FLAWS: Mapping[str, Sequence[Problem]] = MappingProxyType({})
+
+
 def compile_defaults(
-    policy: str, vocabulary: Vocabulary, defaults: Sequence[Default]
+    policy: str, vocabulary: Vocabulary, defaults: Sequence[Default], flaws: Mapping[str, Sequence[Problem]] = NO_FLAWS
 ) -> tuple[tuple[Entry, ...], tuple[Problem, ...]]:
-    """Compile spec.defaults of a policy. Return the entries, and all problems."""
+    """Compile spec.defaults of a policy. Return the entries, and all problems.
+
+    flaws: the problems that are known already, by the path of the entry; these are not returned.
+    """
     entries: list[Entry] = []
     problems: list[Problem] = []
     for index, default in enumerate(defaults):
         at = f"spec.defaults[{index}]"
-        problems += _problems(at, default)
-        condition = vocabulary.compile(default.when, Result.BOOL) if default.when is not None else None
+        known = flaws.get(at, ())
+        found = [] if known else [*_problems(at, default)]
+        condition = vocabulary.compile(default.when, Result.BOOL) if default.when is not None and not known else None
         if isinstance(condition, Inadmissible):
-            problems.append(Problem(f"{at}.when", cel_environment.explain(condition)))
-        else:
-            entry = Entry(policy=policy, index=index, default=default, vocabulary=vocabulary, condition=condition)
-            entries.append(entry)
+            found.append(Problem(f"{at}.when", cel_environment.explain(condition)))
+            condition = None
+        problems += found
+        entries.append(
+            Entry(
+                policy=policy,
+                index=index,
+                default=default,
+                vocabulary=vocabulary,
+                condition=condition,
+                flaw="; ".join(map(str, (*known, *found))),
+            )
+        )
     return tuple(entries), tuple(problems)
 
 
@@ -162,13 +180,14 @@ class _Defaulter:
     def __init__(self, entries: Sequence[Entry], obj: Json, requester: Requester, *, template: bool) -> None:
         self.draft = Draft(obj)
         self.warnings: list[str] = []
-        self._entries = entries
+        self._entries = [entry for entry in entries if not entry.flaw]
+        self._flawed = [entry for entry in entries if entry.flaw]
         self._requester = requester
         self._template = template
         self._devices: JsonPath = ("spec", "spec", "devices") if template else ("spec", "devices")
         self._budget = Budget(cost=COST, steps=STEPS)
         self._without_count = _requests_without_count(obj, self._devices)
-        self.conditional = any(entry.condition is not None for entry in entries)
+        self.conditional = any(entry.condition is not None for entry in self._entries)
 
     def apply_once(self) -> None:
         """Add to every request, and to the claim as a whole, what is missing in their present state."""
@@ -199,6 +218,12 @@ class _Defaulter:
             for entry in matching
             if not entry.default.classes or not set(entry.default.classes).isdisjoint(classes)
         ]
+        for entry in self._flawed:
+            if not entry.default.classes or not set(entry.default.classes).isdisjoint(classes):
+                self.warnings.append(
+                    f"muster: ClaimPolicy {entry.policy}: request {name} gets nothing from an entry with a flaw:"
+                    f" {entry.flaw}; the policy's author has to mend it"
+                )
         return _MatchedRequest(name, path, classes, applicable)
 
     def _apply(self, matched: _MatchedRequest) -> None:

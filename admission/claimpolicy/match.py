@@ -1,8 +1,8 @@
 """The ClaimPolicies that apply to a claim, in order: by the labels of its namespace, and by its queue.
 
-Policies are sorted by `order`, then by name. A policy with a problem is not applied at all, since half a policy would
-allow what its other half forbids; its status says so. Compiling is the expensive part, so each version of a policy is
-compiled once.
+Policies are sorted by `order`, then by name. What has a flaw in a policy is not applied, and the rest of it is: a
+flawed rule allows nothing unless its failurePolicy is Ignore, a flawed default gives nothing; the policy's status says
+so. Compiling is the expensive part, so each version of a policy is compiled once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
 from admission.api.kubernetes.nodes import Namespace
+from admission.api.muster import claim_policies
 from admission.api.muster.claim_policies import ClaimPolicy, Conversion
 from admission.claimpolicy import defaults as claimpolicy_defaults, rules as claimpolicy_rules
 from admission.claimpolicy.defaults import Entry
@@ -19,7 +20,7 @@ from admission.errors import Problem, RetryError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledPolicy:
-    """A compiled policy. defaults and rules: those without a problem; problems: why the policy is not applied.
+    """A compiled policy. problems: what is not applied of it, and why.
 
     uncertain: expressions that are applied as they are but are probably wrong.
     """
@@ -32,7 +33,7 @@ class CompiledPolicy:
 
     @property
     def applied(self) -> bool:
-        return not self.problems and self.policy.meta.deleted is None
+        return self.policy.meta.deleted is None
 
 
 class OwnedConversion(NamedTuple):
@@ -112,11 +113,18 @@ class Policies:
 
 def compile_policy(policy: ClaimPolicy) -> CompiledPolicy:
     """Compile the CEL of a policy, and collect all its problems."""
-    rules, problems = claimpolicy_rules.compile_rules(policy.name, policy.variables, policy.rules)
-    defaults, more = claimpolicy_defaults.compile_defaults(policy.name, rules.vocabulary, policy.defaults)
+    flaws: dict[str, list[Problem]] = {}
+    for problem in policy.flaws:
+        flaws.setdefault(claim_policies.entry_of(problem.field), []).append(problem)
+    rules, problems = claimpolicy_rules.compile_rules(policy.name, policy.variables, policy.rules, flaws)
+    defaults, more = claimpolicy_defaults.compile_defaults(policy.name, rules.vocabulary, policy.defaults, flaws)
     uncertain = (*rules.uncertain, *claimpolicy_defaults.uncertain(defaults))
     return CompiledPolicy(
-        policy=policy, defaults=defaults, rules=rules, problems=(*problems, *more), uncertain=uncertain
+        policy=policy,
+        defaults=defaults,
+        rules=rules,
+        problems=(*policy.flaws, *problems, *more),
+        uncertain=uncertain,
     )
 
 

@@ -1,17 +1,19 @@
 """Rules of ClaimPolicies: restrictions on claims, evaluated as ValidatingAdmissionPolicy evaluates its own.
 
-Every rule of every policy is evaluated for every request; one Deny denies the review. A rule that cannot be evaluated
-counts as false, as with failurePolicy Fail (k8s.io/apiserver pkg/admission/plugin/policy/validating, v0.36). If the
-message expression fails, the rule's `message` is used. A rule that reads what the review does not have, such as `pod`
-for a claim that no pod uses yet, is not evaluated.
+Every rule of every policy is evaluated for every request; one Deny denies the review. A rule with a flaw, which does
+not compile, and one that cannot be evaluated count as false, or as true with failurePolicy Ignore (k8s.io/apiserver
+pkg/admission/plugin/policy/validating, v0.36). If the message expression fails or does not compile, the rule's
+`message` is used. A rule that reads what the review does not have, such as `pod` for a claim that no pod uses yet, is
+not evaluated; what a flawed one would read is not known, so it counts in every review.
 """
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Self
 
-from admission.api.muster.policy_rules import REASON, Action, Rule, Variable
+from admission.api.muster.policy_rules import REASON, Action, FailurePolicy, Rule, Variable
 from admission.api.values.reasons import Denial, DenyReason, Detail
 from admission.cel.core.errors import EvaluationError
 from admission.cel.expressions import Budget
@@ -36,17 +38,19 @@ AUDIT = "claim-policies"
 class CompiledRule:
     """A rule and its place in spec.rules.
 
-    needs: the variables that a review must have for the rule to be evaluated. reads: those, and the variables of its
-    message. request_independent: whether the result is the same for all requests of a claim.
+    condition: None if it has a flaw, which `flaw` then says. needs: the variables that a review must have for the rule
+    to be evaluated. reads: those, and the variables of its message. request_independent: whether the result is the same
+    for all requests of a claim.
     """
 
     index: int
     rule: Rule
-    condition: Term
-    message: Term | None
-    needs: frozenset[str]
-    reads: frozenset[str]
-    request_independent: bool
+    condition: Term | None
+    message: Term | None = None
+    needs: frozenset[str] = frozenset()
+    reads: frozenset[str] = frozenset()
+    request_independent: bool = True
+    flaw: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +71,10 @@ class Rulebook:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A rule that a request violates. error: why the rule could not be evaluated; "" if it could."""
+    """A rule that a request violates. error: why the rule could not be evaluated; "" if it could.
+
+    is_flawed: whether that is so for every request.
+    """
 
     policy: str
     index: int
@@ -76,6 +83,7 @@ class Finding:
     error: str = ""
     label: str = ""
     requests: tuple[str, ...] = ()
+    is_flawed: bool = False
 
     @property
     def where(self) -> str:
@@ -88,6 +96,10 @@ class Finding:
     @property
     def text(self) -> str:
         """Return the message, without the names of policy and request."""
+        if self.is_flawed:
+            return (
+                f"{self.error}; until the policy's author mends it, or writes failurePolicy: Ignore, it allows nothing"
+            )
         if self.error:
             return f"{self.where} could not be evaluated: {self.error}; the policy's author has to guard it"
         return self.message if self.rule.reason == REASON else f"{self.rule.reason}: {self.message}"
@@ -138,19 +150,28 @@ class Ruling:
 NO_FINDINGS = Ruling()
 
 
+NO_FLAWS: Mapping[str, Sequence[Problem]] = MappingProxyType({})
+
+
 def compile_rules(
-    policy: str, variables: Sequence[Variable], rules: Sequence[Rule]
+    policy: str,
+    variables: Sequence[Variable],
+    rules: Sequence[Rule],
+    flaws: Mapping[str, Sequence[Problem]] = NO_FLAWS,
 ) -> tuple[Rulebook, tuple[Problem, ...]]:
-    """Compile a policy's rules. Return those without a problem, and all problems; one problem disables the policy."""
-    vocabulary, problems = cel_environment.build(variables)
+    """Compile a policy's rules. Return them, without flawed ones that are ignored, and all problems.
+
+    flaws: the problems that are known already, by the path of the rule or variable; these are not returned.
+    """
+    vocabulary, problems = cel_environment.build(variables, flaws)
     found = list(problems)
     compiled = []
     for index, rule in enumerate(rules):
-        one = _compile(vocabulary, index, rule)
-        if isinstance(one, CompiledRule):
+        known = flaws.get(f"spec.rules[{index}]")
+        one, more = (_flawed(index, rule, known), ()) if known else _compile(vocabulary, index, rule)
+        found += more
+        if not one.flaw or rule.failure_policy is FailurePolicy.FAIL:
             compiled.append(one)
-        else:
-            found += one
     uncertain = tuple(_uncertain(vocabulary, compiled))
     rulebook = Rulebook(
         policy=policy, vocabulary=vocabulary, rules=tuple(compiled), uncertain=uncertain, reads=_reads(compiled)
@@ -197,21 +218,24 @@ def _reads(rules: Iterable[CompiledRule]) -> frozenset[str]:
     return frozenset[str]().union(*(one.reads for one in rules))
 
 
-def _compile(vocabulary: Vocabulary, index: int, rule: Rule) -> CompiledRule | list[Problem]:
+def _compile(vocabulary: Vocabulary, index: int, rule: Rule) -> tuple[CompiledRule, list[Problem]]:
+    """Return a compiled rule, and its problems. One of the message alone is no flaw of the rule."""
     at = f"spec.rules[{index}]"
     condition = vocabulary.compile(rule.cel, Result.BOOL)
     message = vocabulary.compile(rule.message_expression, Result.STRING) if rule.message_expression else None
     problems = []
     if isinstance(condition, Inadmissible):
         problems.append(Problem(f"{at}.cel", cel_environment.explain(condition)))
+    flaws = tuple(problems)
     if isinstance(message, Inadmissible):
         problems.append(Problem(f"{at}.messageExpression", cel_environment.explain(message)))
-    if isinstance(condition, Inadmissible) or isinstance(message, Inadmissible):
-        return problems
+        message = None
+    if isinstance(condition, Inadmissible):
+        return _flawed(index, rule, flaws), problems
     # A message that reads a missing variable falls back to `message`, so only the condition decides whether a rule
     # runs.
     reads = condition.reads | (message.reads if message else frozenset())
-    return CompiledRule(
+    compiled = CompiledRule(
         index=index,
         rule=rule,
         condition=condition,
@@ -220,6 +244,11 @@ def _compile(vocabulary: Vocabulary, index: int, rule: Rule) -> CompiledRule | l
         reads=reads,
         request_independent="request" not in reads,
     )
+    return compiled, problems
+
+
+def _flawed(index: int, rule: Rule, problems: Iterable[Problem]) -> CompiledRule:
+    return CompiledRule(index=index, rule=rule, condition=None, flaw="; ".join(map(str, problems)))
 
 
 def _uncertain(vocabulary: Vocabulary, compiled: Iterable[CompiledRule]) -> Iterator[Problem]:
@@ -249,18 +278,26 @@ def _violations(rulebook: Rulebook, subject: Subject, budget: Budget) -> Iterato
             if outcome is not None:
                 requests_at_fault = names if compiled.request_independent else (request.name,)
                 yield Finding(
-                    rulebook.policy, compiled.index, compiled.rule, *outcome, subject.label, requests_at_fault
+                    rulebook.policy,
+                    compiled.index,
+                    compiled.rule,
+                    *outcome,
+                    subject.label,
+                    requests_at_fault,
+                    is_flawed=bool(compiled.flaw),
                 )
         first = others
 
 
 def _violation(compiled: CompiledRule, activation: Activation) -> tuple[str, str] | None:
     """Return the message and error of a violated rule; None if the request complies."""
+    if compiled.condition is None:
+        return "", compiled.flaw
     try:
         if compiled.condition.expression.evaluate(activation.bindings, activation.budget) is True:
             return None
     except EvaluationError as error:
-        return "", str(error)
+        return None if compiled.rule.failure_policy is FailurePolicy.IGNORE else ("", str(error))
     return _message(compiled, activation), ""
 
 

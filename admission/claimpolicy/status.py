@@ -71,7 +71,9 @@ def _ready(
 ) -> Condition:
     policy = compiled.policy
     if compiled.problems:
-        return _refused(f"nothing of the policy is applied: {_joined(list(map(str, compiled.problems)))}")
+        problems, failing = _joined(list(map(str, compiled.problems))), _joined(_failing(compiled))
+        consequence = f"; what counts as false until then (failurePolicy: Fail): {failing}" if failing else ""
+        return _refused(f"is applied but for what has a flaw: {problems}{consequence}")
     if overridden or templates:
         reason = "GivesWay" if overridden else "TemplatesDiffer"
         return _condition(reason, f"is applied, but for this: {_joined((*overridden, *templates))}")
@@ -81,6 +83,12 @@ def _ready(
     if not count:
         return _condition("NoNamespace", "is applied; no namespace has the labels of namespaceSelector yet")
     return _condition("Applied", f"is applied in {count} namespace{'s' if count > 1 else ''}")
+
+
+def _failing(compiled: CompiledPolicy) -> list[str]:
+    """Return the flawed rules that are not ignored."""
+    flawed = [rule for rule in compiled.rules.rules if rule.flaw]
+    return [f"spec.rules[{rule.index}] ({rule.rule.action})" for rule in flawed]
 
 
 def _refused(message: str) -> Condition:

@@ -4,8 +4,9 @@ This module checks the shape of a policy. `admission.claimpolicy` checks its CEL
 that a policy copies into claims stay JSON, since that API grows with every release of Kubernetes.
 """
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from admission.api.kubernetes import meta
@@ -16,6 +17,7 @@ from admission.api.values import quantities, selectors
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import QueueName
 from admission.api.values.selectors import LabelSelector
+from admission.errors import Problem
 
 MOST_DEVICES = 32
 """The largest default of a count: the number of devices that one claim can hold."""
@@ -59,7 +61,10 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimPolicy:
-    """A ClaimPolicy object. queues: empty for all. variables: each may read those before it."""
+    """A ClaimPolicy object. queues: empty for all. variables: each may read those before it.
+
+    flaws: problems of single rules, variables and defaults, whose values are then meaningless.
+    """
 
     meta: Meta
     namespaces: LabelSelector = field(default_factory=LabelSelector)
@@ -70,6 +75,7 @@ class ClaimPolicy:
     conversions: tuple[Conversion, ...] = ()
     variables: tuple[Variable, ...] = ()
     rules: tuple[Rule, ...] = ()
+    flaws: tuple[Problem, ...] = ()
 
     @property
     def name(self) -> str:
@@ -84,8 +90,35 @@ class ClaimPolicy:
 def decode(obj: Json) -> ClaimPolicy:
     """Decode a ClaimPolicy. Raises MalformedObjectError with every problem."""
     reader = Reader(obj)
+    result = _read(reader)
+    reader.finish("ClaimPolicy", result.meta.key)
+    return result
+
+
+def decode_stored(obj: Json) -> ClaimPolicy:
+    """Decode a ClaimPolicy that is stored already: problems of single entries become its flaws.
+
+    Raises MalformedObjectError if there are others, such as of its namespaces: then it is not known what it is for.
+    """
+    reader = Reader(obj)
+    result, problems = _read(reader), reader.problems
+    if not all(entry_of(problem.field) for problem in problems):
+        reader.finish("ClaimPolicy", result.meta.key)
+    return replace(result, flaws=problems) if problems else result
+
+
+_ENTRY = re.compile(r"spec\.(?:rules|variables|defaults)\[\d+\]")
+
+
+def entry_of(field: str) -> str:
+    """Return the path of the rule, variable or default that a field is part of; "" for any other field."""
+    found = _ENTRY.match(field)
+    return found[0] if found is not None else ""
+
+
+def _read(reader: Reader) -> ClaimPolicy:
     spec = reader.child("spec")
-    result = ClaimPolicy(
+    return ClaimPolicy(
         meta=meta.decode(reader),
         namespaces=selectors.decode_labels(spec.child("namespaceSelector")),
         queues=tuple(map(QueueName, spec.texts("queues"))),
@@ -96,8 +129,6 @@ def decode(obj: Json) -> ClaimPolicy:
         variables=policy_rules.decode_variables(spec),
         rules=policy_rules.decode(spec),
     )
-    reader.finish("ClaimPolicy", result.meta.key)
-    return result
 
 
 def _default(reader: Reader) -> Default:

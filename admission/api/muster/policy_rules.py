@@ -18,6 +18,15 @@ class Action(StrEnum):
     AUDIT = "Audit"
 
 
+class FailurePolicy(StrEnum):
+    """What becomes of a rule with a flaw, or one that cannot be evaluated, as in ValidatingAdmissionPolicy."""
+
+    FAIL = "Fail"
+    """It counts as false."""
+    IGNORE = "Ignore"
+    """It counts as true."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
     """One of spec.variables: `variables.NAME` in the expressions after it."""
@@ -35,6 +44,7 @@ class Rule:
     message_expression: str = ""
     reason: str = REASON
     action: Action = Action.DENY
+    failure_policy: FailurePolicy = FailurePolicy.FAIL
 
 
 def decode_variables(spec: Reader) -> tuple[Variable, ...]:
@@ -62,10 +72,15 @@ def _rule(reader: Reader) -> Rule:
     if action not in set(Action):
         reader.problem("action", f"{action!r} is not one of {', '.join(Action)}")
         action = Action.DENY
+    failure_policy = reader.text("failurePolicy", FailurePolicy.FAIL)
+    if failure_policy not in set(FailurePolicy):
+        reader.problem("failurePolicy", f"{failure_policy!r} is not one of {', '.join(FailurePolicy)}")
+        failure_policy = FailurePolicy.FAIL
     return Rule(
         cel=reader.required("cel"),
         message=reader.required("message"),
         message_expression=reader.text("messageExpression"),
         reason=reader.text("reason") or REASON,
         action=Action(action),
+        failure_policy=FailurePolicy(failure_policy),
     )

@@ -233,6 +233,13 @@ def _rule() -> Schema:
                 *("Deny", "Warn", "Audit"),
                 default="Deny",
             ),
+            "failurePolicy": fields.choice(
+                """What becomes of the rule while cel does not compile, or where it cannot be evaluated, as in
+                ValidatingAdmissionPolicy. Fail: it counts as false, so Deny refuses everything that it would be asked
+                about; Ignore: it counts as true. Default: Fail.""",
+                *("Fail", "Ignore"),
+                default="Fail",
+            ),
         },
         required=("cel", "message"),
     )

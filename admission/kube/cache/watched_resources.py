@@ -133,7 +133,7 @@ PRIORITIES = Kind(
 QUEUES = _own("Queue", "queues", "queues", queues.decode)
 METERS = _own("Meter", "meters", "meters", meters.decode)
 GANGS = _own("Gang", "gangs", "gangs", gangs.decode)
-POLICIES = _own("ClaimPolicy", "claimpolicies", "policies", claim_policies.decode)
+POLICIES = _own("ClaimPolicy", "claimpolicies", "policies", claim_policies.decode_stored)
 
 ALL = (
     *(PODS, NODES, NAMESPACES, CLAIMS, TEMPLATES, SLICES, CLASSES, TAINT_RULES, JOBS, PRIORITIES),

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from admission.claimpolicy import match
+from admission.claimpolicy import defaults as claimpolicy_defaults, match
 from admission.claimpolicy.defaults import LAST_APPLIED, Requester
 from tests.unit.claimpolicy.policies import (
+    ASKER,
     a_claim,
     a_policy,
     a_template,
@@ -328,6 +329,28 @@ def test_an_invalid_default_of_a_policy_is_a_problem(entry: dict[str, Any], mess
     problems = match.compile_policy(defaults(entry)).problems
 
     assert message in "\n".join(map(str, problems))
+
+
+def test_a_flawed_default_gives_nothing_warns_and_leaves_the_others() -> None:
+    spec: list[dict[str, Any]] = [
+        {"deviceClasses": ["gpu"], "when": "request.", "count": 4},
+        {"deviceClasses": ["nic"], "when": "request.", "count": 2},
+        {"labels": {"a b": "c"}},
+        {"labels": {"team": "a"}},
+    ]
+    entries = match.compile_policy(defaults(*spec)).defaults
+
+    found = claimpolicy_defaults.complete(entries, a_claim(exactly()), ASKER, template=False)
+
+    assert found.obj["metadata"]["labels"] == {"team": "a"}
+    assert "count" not in found.obj["spec"]["devices"]["requests"][0]["exactly"]
+    assert [warning.partition(": spec")[2].partition(":")[0] for warning in found.warnings] == [
+        ".defaults[0].when",
+        ".defaults[2].labels[a b]",
+    ]
+    assert found.warnings[0].startswith(
+        "muster: ClaimPolicy p: request gpu gets nothing from an entry with a flaw: spec"
+    )
 
 
 def test_a_condition_that_fits_no_type_is_doubted() -> None:

@@ -6,9 +6,11 @@ import pytest
 
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.nodes import Namespace
+from admission.api.muster import claim_policies
 from admission.api.muster.claim_policies import ClaimPolicy
-from admission.claimpolicy.match import NO_POLICIES, Policies
-from admission.errors import RetryError
+from admission.claimpolicy import match
+from admission.claimpolicy.match import Policies
+from admission.errors import MalformedObjectError, RetryError
 from tests.unit.claimpolicy.policies import a_policy
 
 NAMESPACES = {"ml": Namespace(meta=Meta(name="ml"), labels={"team": "vision"})}
@@ -39,13 +41,37 @@ def test_a_policy_for_queues_does_not_apply_to_a_claim_without_a_queue() -> None
     assert chosen(policy, queue="q") == ["p"]
 
 
-def test_a_claim_policy_with_a_problem_is_not_applied_in_part() -> None:
+def test_a_claim_policy_with_a_flaw_is_applied_but_for_that() -> None:
     broken = a_policy("broken", rules=[*RULES, {"cel": "x.", "message": "no CEL"}], defaults=[{"labels": {"a": "b"}}])
 
     found = Policies.build({"broken": broken}, NAMESPACES)
 
-    assert found.choose("ml", "") == NO_POLICIES
+    (rulebook,) = found.choose("ml", "").rules
+    assert [bool(rule.flaw) for rule in rulebook.rules] == [False, True]
+    assert [entry.default.labels for entry in found.choose("ml", "").defaults] == [{"a": "b"}]
     assert [problem.field for problem in found.compiled["broken"].problems] == ["spec.rules[1].cel"]
+
+
+def test_an_entry_that_cannot_be_read_is_a_flaw_of_a_stored_policy() -> None:
+    """As when a later version of Muster has written it."""
+    rules = [*RULES, {"cel": "true", "message": "m", "action": "Vanish"}, {"message": "m", "failurePolicy": "Ignore"}]
+    spec = {"rules": rules, "defaults": [{"labels": {"a": "b"}}, {}], "variables": [{"name": "x"}]}
+    obj = {"metadata": {"name": "p"}, "spec": spec}
+
+    compiled = match.compile_policy(claim_policies.decode_stored(obj))
+
+    assert [problem.field for problem in compiled.problems] == [
+        "spec.defaults[1]",
+        "spec.variables[0].expression",
+        "spec.rules[1].action",
+        "spec.rules[2].cel",
+    ]
+    assert [(rule.index, bool(rule.flaw)) for rule in compiled.rules.rules] == [(0, False), (1, True)]
+    assert [bool(entry.flaw) for entry in compiled.defaults] == [False, True]
+    with pytest.raises(MalformedObjectError, match="'Vanish' is not one of Deny, Warn, Audit"):
+        claim_policies.decode(obj)
+    with pytest.raises(MalformedObjectError, match=r"spec\.order"):
+        claim_policies.decode_stored({"metadata": {"name": "p"}, "spec": {**spec, "order": "first"}})
 
 
 def test_a_policy_that_is_being_deleted_is_not_applied() -> None:

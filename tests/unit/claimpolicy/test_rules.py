@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from admission.api.muster.policy_rules import Action, Rule, Variable
+from admission.api.muster.policy_rules import Action, FailurePolicy, Rule, Variable
 from admission.cel.expressions import Budget
 from admission.claimpolicy import cel_subject, rules as claimpolicy_rules
 from admission.claimpolicy.cel_subject import Subject, User
@@ -295,6 +295,70 @@ def test_a_problem_of_a_rule_names_rule_line_and_column(wrong: Rule, problem: st
     _, problems = claimpolicy_rules.compile_rules("house", (), [rule("true"), wrong])
 
     assert [str(found) for found in problems] == [problem]
+
+
+NO_CEL = (
+    "house: request gpu: spec.rules[0].cel: is not CEL that Muster takes: 1:3: Syntax error: the expression ends too"
+)
+MEND = "; until the policy's author mends it, or writes failurePolicy: Ignore, it allows nothing"
+
+
+def flawed(*rules: Rule, variables: Sequence[Variable] = ()) -> Rulebook:
+    return claimpolicy_rules.compile_rules("house", variables, rules)[0]
+
+
+def test_a_flawed_rule_denies_what_it_would_be_asked_and_the_others_go_on() -> None:
+    found = flawed(rule("x."), rule("request.exactly.count <= 8", "at most 8"))
+
+    denial = claimpolicy_rules.judge([found], [subject(claim(asked(count=2)))]).denial
+    assert denial is not None
+    assert denial.reason == "PolicyViolation"
+    assert denial.message.startswith(f"ClaimPolicy {NO_CEL}")
+    assert denial.message.endswith(MEND)
+    assert "at most 8" not in denial.message
+    assert denial.details["rule"] == "spec.rules[0]"
+    both = claimpolicy_rules.judge([found], [subject(claim(asked(count=9)))]).denial
+    assert both is not None
+    assert both.message.endswith("; ClaimPolicy house: request gpu: at most 8")
+
+
+def test_a_rule_that_reads_a_flawed_variable_is_flawed() -> None:
+    found = flawed(rule("variables.most > 1"), variables=[Variable(name="most", expression="x.")])
+
+    assert claimpolicy_rules.judge([found], [subject(claim(asked()))]).denial is not None
+
+
+def test_a_flawed_rule_does_what_its_action_does() -> None:
+    warning = claimpolicy_rules.judge([flawed(rule("x.", action=Action.WARN))], [subject(claim(asked()))])
+    audit = claimpolicy_rules.judge([flawed(rule("x.", action=Action.AUDIT))], [subject(claim(asked()))])
+
+    assert warning.denial is None
+    assert warning.warnings[0].startswith(f"muster: ClaimPolicy {NO_CEL}")
+    assert audit.denial is None
+    assert "is not CEL" in json.loads(audit.annotations[claimpolicy_rules.AUDIT])[0]["message"]
+
+
+def test_a_flawed_message_leaves_the_rule_as_it_is() -> None:
+    found = flawed(rule("request.exactly.count <= 8", "at most 8", message_expression="1"))
+
+    denial = claimpolicy_rules.judge([found], [subject(claim(asked(count=9)))]).denial
+    assert denial is not None
+    assert denial.message == "ClaimPolicy house: request gpu: at most 8"
+    assert claimpolicy_rules.judge([found], [subject(claim(asked(count=8)))]).denial is None
+
+
+@pytest.mark.parametrize("cel", ["x.", "claim.metadata.labels.team == 'a'"], ids=["a flaw", "no value"])
+def test_what_is_to_be_ignored_denies_nothing(cel: str) -> None:
+    ignored = rule(cel, failure_policy=FailurePolicy.IGNORE)
+
+    assert claimpolicy_rules.judge([flawed(ignored)], [subject(claim(asked()))]) == claimpolicy_rules.NO_FINDINGS
+    assert claimpolicy_rules.judge([flawed(rule(cel))], [subject(claim(asked()))]).denial is not None
+
+
+def test_a_rule_that_is_ignored_where_it_fails_denies_where_it_is_false() -> None:
+    found = flawed(rule("claim.metadata.labels.team == 'a'", failure_policy=FailurePolicy.IGNORE))
+
+    assert claimpolicy_rules.judge([found], [subject(claim(asked(), labels={"team": "b"}))]).denial is not None
 
 
 def test_a_policy_variable_cannot_read_a_later_variable() -> None:

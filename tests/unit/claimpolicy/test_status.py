@@ -53,11 +53,20 @@ ALONE: dict[str, tuple[dict[str, Any], ConditionStatus, str, str]] = {
         ConditionStatus.FALSE,
         "Malformed",
         (
-            "nothing of the policy is applied: spec.variables[0].expression: is not CEL: 1:1: undeclared reference to"
+            "is applied but for what has a flaw: spec.variables[0].expression: is not CEL: 1:1: undeclared reference to"
             " 'b' (in container ''); there are request, claim, pod, namespaceObject, user, queue, variables;"
             " spec.rules[0].cel: is not CEL that Muster takes: must evaluate to bool or the unknown type, not int;"
             " spec.defaults[0].when: is not CEL that Muster takes: must evaluate to bool or the unknown type, not"
-            " string"
+            " string; what counts as false until then (failurePolicy: Fail): spec.rules[0] (Deny)"
+        ),
+    ),
+    "one with a flawed rule that is ignored": (
+        {"rules": [{"cel": "1", "message": "m", "failurePolicy": "Ignore"}, {"cel": "true", "message": "m"}]},
+        ConditionStatus.FALSE,
+        "Malformed",
+        (
+            "is applied but for what has a flaw: spec.rules[0].cel: is not CEL that Muster takes: must evaluate to"
+            " bool or the unknown type, not int"
         ),
     ),
     "one with many flaws": (

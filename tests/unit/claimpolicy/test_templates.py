@@ -124,6 +124,12 @@ def test_a_claim_policy_with_a_problem_leaves_its_templates_as_they_are() -> Non
     assert planned(a_cluster(flawed, a_namespace("a"), queue_state)) == Plan()
 
 
+def test_a_flaw_of_a_rule_keeps_no_template_from_being_made() -> None:
+    flawed = a_policy(rules=[{"cel": "x.", "message": "no CEL"}])
+
+    assert [template.name for template in planned(a_cluster(flawed, a_namespace("a"))).missing] == ["h100x8"]
+
+
 def test_templates_of_others_are_never_touched() -> None:
     policy = a_policy()
     made = wanted(policy).body()["metadata"]
