@@ -97,9 +97,7 @@ class Finding:
     def text(self) -> str:
         """Return the message, without the names of policy and request."""
         if self.is_flawed:
-            return (
-                f"{self.error}; until the policy's author mends it, or writes failurePolicy: Ignore, it allows nothing"
-            )
+            return f"{self.error}; until the policy's author mends the rule or takes it out, it allows nothing"
         if self.error:
             return f"{self.where} could not be evaluated: {self.error}; the policy's author has to guard it"
         return self.message if self.rule.reason == REASON else f"{self.rule.reason}: {self.message}"

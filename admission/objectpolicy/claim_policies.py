@@ -1,6 +1,6 @@
 """Checks of a new or changed ClaimPolicy.
 
-A policy with a problem would not be applied at all, so it is refused: the rules of the stored version stay in force.
+A policy with a problem would refuse too much or too little, so it is refused: the stored version stays in force.
 """
 
 from collections.abc import Iterator, Sequence

@@ -82,6 +82,8 @@ class LastCycle:
     unposted: int = 0
     lag: float = 0.0
     protected: Mapping[str, bool] = field(default_factory=dict)
+    policies: Mapping[str, bool] = field(default_factory=dict)
+    """By ClaimPolicy, whether all of it is applied."""
 
 
 class Leader(Collector):
@@ -106,6 +108,8 @@ class Leader(Collector):
         yield _gauge(metric_catalog.LAG, [((), last.lag)] if last else ())
         protected = sorted(last.protected.items()) if last else ()
         yield _gauge(metric_catalog.PROTECTED, [((driver or "*",), is_protected) for driver, is_protected in protected])
+        policies = sorted(last.policies.items()) if last else ()
+        yield _gauge(metric_catalog.POLICIES, [((name,), is_ready) for name, is_ready in policies])
 
 
 class Watched(NamedTuple):

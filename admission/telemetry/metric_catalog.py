@@ -213,6 +213,13 @@ PROTECTED = Metric(
     help="1 while kube-scheduler leaves a driver's devices to Muster as the settings ask, 0 while gangs are pinned.",
     labels=(("driver", "its name; `*`: all that the setting `fence` does not name"),),
 )
+POLICIES = Metric(
+    name="muster_claim_policy_ready",
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.LEADER,
+    help="1 while all of a ClaimPolicy is applied, 0 while something in it has a flaw, or it cannot be read.",
+    labels=(("policy", "its name"),),
+)
 STALENESS = Metric(
     name="muster_watch_staleness_seconds",
     type=MetricType.GAUGE,
@@ -265,7 +272,7 @@ ALL = (
     *(REVIEWS, WORKERS, WORKERS_LOST, EXPIRY),
     *(READY, LEADING, EPOCH, CYCLES, ADMITTED, WAITS, DECISIONS, HELD, DEFECTS),
     *(GANGS, AMOUNT, BUDGET),
-    *(BEHIND, UNPOSTED, LAG, PROTECTED),
+    *(BEHIND, UNPOSTED, LAG, PROTECTED, POLICIES),
     *(STALENESS, OBJECTS, EVENTS, LISTS),
     *(BUILD, PROCESSOR, RESIDENT),
 )

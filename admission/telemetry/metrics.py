@@ -10,7 +10,9 @@ from datetime import datetime
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from admission.api.kubernetes.meta import ConditionStatus
 from admission.api.muster.gangs import GangReport
+from admission.api.muster.status_reports import ConditionReport
 from admission.cycle.state.result import CycleResult
 from admission.scheduling.checks.faults import During
 from admission.telemetry import metric_catalog
@@ -86,6 +88,7 @@ class Metrics:
                 unposted=result.unposted,
                 lag=result.lag.total_seconds(),
                 protected=result.protected,
+                policies=_ready_policies(result.conditions),
             )
 
     def render(self, waiting: Sequence[str], expiries: Mapping[str, datetime]) -> tuple[bytes, str]:
@@ -112,3 +115,12 @@ class Metrics:
 
     def _histogram(self, metric: metric_catalog.Metric) -> Histogram:
         return Histogram(metric.name, metric.help, metric.label_names, registry=self.registry, buckets=metric.buckets)
+
+
+def _ready_policies(reports: Iterable[ConditionReport]) -> dict[str, bool]:
+    """Return by ClaimPolicy whether all of it is applied."""
+    return {
+        report.name: all(condition.status is not ConditionStatus.FALSE for condition in report.conditions)
+        for report in reports
+        if report.plural == "claimpolicies"
+    }

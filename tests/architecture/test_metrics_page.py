@@ -12,7 +12,7 @@ import yaml
 from prometheus_client import Metric as Family
 
 from admission.api.muster.gangs import Phase
-from admission.api.muster.status_reports import BudgetUse, MeterUse, QueueReport
+from admission.api.muster.status_reports import BudgetUse, ConditionReport, MeterUse, QueueReport
 from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.cycle.outcome import Kind, Outcome
 from admission.cycle.state.result import CycleResult
@@ -70,9 +70,15 @@ def full() -> Metrics:
     defects = (Defect(During.PLANNING, "a/b", ValueError()),)
     metrics.render([], {"leaf": datetime(2026, 8, 1, tzinfo=UTC)})
     protected = {"gpu.example.com": True}
+    policy = ConditionReport(plural="claimpolicies", name="house", generation=1, conditions=())
     metrics.record_cycle(
         CycleResult(
-            queues=(queue,), protected=protected, granted=(GangUid("u"),), decisions=(admitted,), defects=defects
+            queues=(queue,),
+            conditions=(policy,),
+            protected=protected,
+            granted=(GangUid("u"),),
+            decisions=(admitted,),
+            defects=defects,
         ),
         0.2,
     )

@@ -219,7 +219,9 @@ def test_a_namespace_outside_gets_nothing(control_plane: ControlPlane) -> None:
     outside.client.delete(f"{outside.claims}/outside")
 
 
-def test_a_policy_says_whether_it_is_applied(control_plane: ControlPlane, muster: Muster, policy: str) -> None:
+def test_a_policy_says_whether_it_is_applied(
+    control_plane: ControlPlane, muster: Muster, policy: str, namespace: Namespace
+) -> None:
     """A flawed one is refused, but may have been written while Muster was away."""
     client, path = control_plane.client(), f"{GROUP}/claimpolicies/{policy}"
 
@@ -240,3 +242,7 @@ def test_a_policy_says_whether_it_is_applied(control_plane: ControlPlane, muster
     condition = eventually(lambda: ready("False"), what="its flaw is told")
     assert condition["reason"] == "Malformed"
     assert "spec.rules[0].cel" in condition["message"]
+    assert "counts as false until then (failurePolicy: Fail): spec.rules[0] (Deny)" in condition["message"]
+    said = rf"PolicyViolation: ClaimPolicy {policy}: request gpu: spec\.rules\[0\]\.cel: is not CEL"
+    with pytest.raises(ApiError, match=said):
+        namespace.create(workloads.claim("flawed", asked(count=1)))

@@ -220,6 +220,19 @@ CASES = {
         series={'muster_devices_protected{driver="gpu.example.com"}': "0x4 1x20"},
         at=15,
     ),
+    "a ClaimPolicy has a flaw": Case(
+        alert="MusterClaimPolicyFlawed",
+        series={
+            'muster_claim_policy_ready{policy="house"}': "0x20",
+            'muster_claim_policy_ready{policy="other"}': "1x20",
+        },
+        at=10,
+        says="ClaimPolicy house is not applied as written; claims may be refused for it.",
+        labels={"policy": "house"},
+    ),
+    "a ClaimPolicy is mended at once": Case(
+        alert="MusterClaimPolicyFlawed", series={'muster_claim_policy_ready{policy="house"}': "0x3 1x20"}, at=10
+    ),
     "a cycle fails of a gang": Case(
         alert="MusterDefects",
         series={

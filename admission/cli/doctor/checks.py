@@ -244,6 +244,22 @@ def _meter(obj: Json) -> Iterator[Finding]:
             yield findings.warning("queues", f"Meter {name}: {condition.get('message')}", "mend its spec, as it says")
 
 
+async def policies(inputs: CheckInputs) -> list[Finding]:
+    """Check the conditions of claim policies: a flawed rule refuses everything, or nothing."""
+    found = await inputs.cluster.list_objects(watched_resources.POLICIES)
+    flawed = [finding for obj in found for finding in _policy(obj)]
+    return flawed or [findings.passed("policies", f"all of {len(found)} ClaimPolicies is applied")]
+
+
+def _policy(obj: Json) -> Iterator[Finding]:
+    conditions: list[Mapping[str, Any]] = (obj.get("status") or {}).get("conditions") or []
+    for condition in conditions:
+        if condition.get("type") == "Ready" and condition.get("status") == "False":
+            name = obj["metadata"]["name"]
+            fix = "mend what is named, or take it out: with failurePolicy: Fail, a flawed rule allows nothing"
+            yield findings.failed("policies", f"ClaimPolicy {name}: {condition.get('message')}", fix)
+
+
 async def _is_served(connection: Connection, path: str) -> bool:
     try:
         await connection.get(path, {"limit": 1})
@@ -282,5 +298,6 @@ CHECKS = {
     "leader": leader,
     "devices": drivers,
     "queues": queues,
+    "policies": policies,
 }
 """The name of a check → the check, in order."""

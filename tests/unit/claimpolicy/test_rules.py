@@ -300,7 +300,7 @@ def test_a_problem_of_a_rule_names_rule_line_and_column(wrong: Rule, problem: st
 NO_CEL = (
     "house: request gpu: spec.rules[0].cel: is not CEL that Muster takes: 1:3: Syntax error: the expression ends too"
 )
-MEND = "; until the policy's author mends it, or writes failurePolicy: Ignore, it allows nothing"
+MEND = "; until the policy's author mends the rule or takes it out, it allows nothing"
 
 
 def flawed(*rules: Rule, variables: Sequence[Variable] = ()) -> Rulebook:

@@ -38,6 +38,7 @@ LEASES = "/apis/coordination.k8s.io/v1/leases"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 QUEUES = "/apis/muster.dev/v1alpha1/queues"
 METERS = "/apis/muster.dev/v1alpha1/meters"
+POLICIES = "/apis/muster.dev/v1alpha1/claimpolicies"
 RULES = "/apis/resource.k8s.io/v1/devicetaintrules"
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
@@ -207,6 +208,8 @@ SEEN: dict[str, tuple[str, Callable[[FakeApi], None], dict[str, Any], Verdict, s
     "coverage": ("devices", devices(GPU), {"coverage": True}, Verdict.OK, "(coverage)"),
     "no queues": ("queues", NOTHING, {}, Verdict.WARNING, "there is no queue"),
     "a queue that is not active": ("queues", condition(QUEUES, "Active"), {}, Verdict.WARNING, "one: it is upside"),
+    "no policies": ("policies", NOTHING, {}, Verdict.OK, "all of 0 ClaimPolicies is applied"),
+    "a flawed policy": ("policies", condition(POLICIES, "Ready"), {}, Verdict.FAILED, "ClaimPolicy one: it is upside"),
     "a meter that is not ready": ("queues", condition(METERS, "Ready"), {}, Verdict.WARNING, "Meter one: it is upside"),
 }  # fmt: skip
 

@@ -5,14 +5,19 @@ import pytest
 
 from admission.api.muster.gangs import GangReport, Phase
 from admission.api.muster.status_reports import BudgetUse, MeterUse, QueueReport
+from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.api.values.reasons import Hold, HoldReason
+from admission.claimpolicy import status
+from admission.claimpolicy.match import Policies
 from admission.cycle.outcome import Kind, Outcome
 from admission.cycle.state.result import CycleResult
+from admission.errors import MalformedObjectError
 from admission.scheduling.checks.faults import Defect, During
 from admission.telemetry import metric_catalog
 from admission.telemetry.collectors import Watched
 from admission.telemetry.metrics import Metrics
+from tests.unit.claimpolicy.policies import a_policy
 
 TEAM = QueueName("team-a")
 
@@ -77,6 +82,25 @@ def test_the_protected_drivers_are_a_gauge_while_the_process_leads() -> None:
 
     assert shown == [1, 0]
     assert value(metrics, name, driver="gpu.example.com") is None
+
+
+def test_a_claim_policy_with_a_flaw_is_a_zero_while_the_process_leads() -> None:
+    metrics = leader()
+    name = "muster_claim_policy_ready"
+    snapshot = Snapshot(
+        policies={
+            one: a_policy(one, rules=[{"cel": cel, "message": "m"}]) for one, cel in (("a", "true"), ("b", "x."))
+        },
+        malformed={("ClaimPolicy", "c"): MalformedObjectError("ClaimPolicy", "c", ())},
+    )
+    conditions = status.conditions(Policies.build(snapshot.policies, {}), snapshot)
+
+    metrics.record_cycle(CycleResult(conditions=tuple(conditions)), 0.1)
+    shown = [value(metrics, name, policy=policy) for policy in ("a", "b", "c")]
+    metrics.record_cycle(CycleResult(), 0.1)
+
+    assert shown == [1, 0, 0]
+    assert value(metrics, name, policy="b") is None
 
 
 def test_a_review_is_counted_in_every_bucket_of_at_least_its_duration() -> None:
