@@ -22,6 +22,9 @@ from admission.workloads.kinds.foreign_queues import NamedQueue
 MOST_NAMED = 10
 """The most aliases in a message."""
 
+LONGEST_NAME = 253
+"""Characters of an object's name. Templates in custom resources, and annotations, can hold far longer ones."""
+
 HOW_TO_LIST = "`kubectl get queues.muster.dev` lists them"
 
 
@@ -164,7 +167,7 @@ def _aliased(named_queue: NamedQueue, by_alias: Mapping[str, tuple[Queue, ...]],
         )
         denial = Denial(DenyReason.UNKNOWN_QUEUE, message, {"queue": name, "queues": names_})
         return QueueSelection(denial=denial, named=named_queue)
-    nearest = difflib.get_close_matches(named_queue.name, by_alias, n=3)
+    nearest = _nearest(named_queue.name, by_alias)
     hint = f"nearest: {', '.join(nearest)}" if nearest else f"known are {', '.join(sorted(by_alias)[:MOST_NAMED])}"
     message = (
         f"{named_queue.where} names queue {name}, and no queue that is open to namespace {namespace} is called so in"
@@ -227,12 +230,17 @@ def _unknown(name: QueueName, namespace: str, snapshot: Snapshot) -> Denial:
             f"queue {name} exists but cannot be read: {malformed}",
             {"queue": name, "flaws": list(map(str, malformed.problems))},
         )
-    nearest = difflib.get_close_matches(name, _open_to(namespace, snapshot), n=3)
+    nearest, shown = _nearest(name, _open_to(namespace, snapshot)), labels.shortened(name)
     return Denial(
         DenyReason.UNKNOWN_QUEUE,
-        f"there is no queue {name}; {_suggestion(nearest, namespace, snapshot)}",
-        {"queue": name, "nearest": nearest},
+        f"there is no queue {shown}; {_suggestion(nearest, namespace, snapshot)}",
+        {"queue": shown, "nearest": nearest},
     )
+
+
+def _nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Return the names that are most like one. A name that is too long for any queue is like none."""
+    return difflib.get_close_matches(name, known, n=3) if len(name) <= LONGEST_NAME else []
 
 
 def _suggestion(nearest: list[str], namespace: str, snapshot: Snapshot) -> str:

@@ -72,6 +72,8 @@ def _completed(
 ) -> tuple[Json, RefusedWorkload | None]:
     try:
         workload = workload_queue.decode(kind, obj, namespace)
+        if not any(workload.names.values()):
+            return obj, None
         labelled = json_patch.apply(obj, workload_queue.additions(workload, snapshot, defaults))
         stored = workload_queue.decode(kind, labelled, namespace)
     except MalformedObjectError:

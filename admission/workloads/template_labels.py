@@ -12,7 +12,7 @@ from typing import Any
 from admission.api.values import json_patch
 from admission.api.values.decoding import Reader
 from admission.api.values.json_patch import Operation
-from admission.workloads.kinds import catalog
+from admission.workloads.kinds import catalog, labels
 from admission.workloads.kinds.registry import WorkloadKind
 
 EACH = "*"
@@ -123,8 +123,9 @@ def _walk(reader: Reader, base: tuple[str, ...], path: Path) -> Iterator[tuple[P
 
 
 def field_of(path: Path) -> str:
-    """Return a path as a Kubernetes field path."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
+    """Return a path as a Kubernetes field path; keys that an author wrote are cut to a length that fits a message."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{labels.shortened(part)}" for part in path)
+    return "".join(parts).removeprefix(".")
 
 
 def _paths(*bases: str) -> tuple[LabelPath, ...]:

@@ -114,6 +114,32 @@ def test_a_new_job_of_a_queue_that_holds_workloads_has_the_expected_hold(
     assert found["spec"]["template"]["metadata"]["labels"][names.QUEUE] == "team-a"
 
 
+def test_a_workload_is_held_by_the_queue_of_its_label_and_not_by_the_default() -> None:
+    holding = World().queue("fallback", default=True).queue("team-a", holdAt="Workload", aliases=["lq"]).build()
+    plain = World().queue("fallback", default=True, holdAt="Workload").queue("team-a").build()
+
+    for key, name in ((names.QUEUE, "team-a"), ("kueue.x-k8s.io/queue-name", "lq")):
+        labelled = job()
+        labelled["metadata"]["labels"] = {key: name}
+        found = held(labelled, holding)
+        assert found["spec"]["suspend"] is True
+        assert found["spec"]["template"]["metadata"]["labels"] == {names.QUEUE: "team-a"}
+    labelled["metadata"]["labels"] = {names.QUEUE: "team-a"}
+    assert "suspend" not in held(labelled, plain)["spec"]
+
+
+def test_a_jobset_is_held_by_the_queue_of_its_first_job() -> None:
+    jobset = a_jobset()
+    jobset["spec"]["replicatedJobs"][0]["template"]["metadata"] = {"labels": {names.QUEUE: "team-a"}}
+    snapshot = World().queue("fallback", default=True).queue("team-a", holdAt="Workload").build()
+
+    found = held(jobset, snapshot)
+
+    assert found["spec"]["suspend"] is True
+    template = found["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    assert template["metadata"]["labels"] == {names.QUEUE: "team-a"}
+
+
 def test_a_job_without_template_metadata_is_labelled_all_the_same() -> None:
     found = held(job(metadata=None))
 

@@ -1,6 +1,7 @@
 """The queue that a workload names for its pods, as the webhook writes it into templates and refuses it."""
 
 import copy
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -283,6 +284,20 @@ def test_a_workload_of_too_many_templates_is_refused_a_queue_for_all_of_them() -
     assert "there are more than 1000" in denial.message
     unlabelled = workload("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": entries})
     assert judge(unlabelled) is None
+
+
+def test_names_of_any_length_are_answered_shortly() -> None:
+    long = "x" * 3_000_000
+    replicas = {long: {"template": template(long)}}
+    obj = workload("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": replicas})
+
+    began = time.process_time()
+    denial = judge(obj)
+
+    assert time.process_time() - began < 0.25
+    assert denial is not None
+    assert denial.reason is DenyReason.UNKNOWN_QUEUE
+    assert len(denial.message) < 1_000
 
 
 def test_what_cannot_be_read_is_refused_with_its_field() -> None:
