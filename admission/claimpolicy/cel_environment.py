@@ -210,15 +210,15 @@ class Vocabulary:
         return frozenset(reads)
 
 
-def build(variables: Sequence[Variable], flawed: Collection[str] = ()) -> tuple[Vocabulary, tuple[Problem, ...]]:
+def build(variables: Sequence[Variable], invalid: Collection[str] = ()) -> tuple[Vocabulary, tuple[Problem, ...]]:
     """Compile a policy's variables. Those with a problem are left out, so what reads them does not compile.
 
-    flawed: the paths of those that are known to have one.
+    invalid: the paths of those that are known to have one.
     """
     terms: dict[str, Term] = {}
     problems: list[Problem] = []
     for index, variable in enumerate(variables):
-        if f"spec.variables[{index}]" in flawed:
+        if f"spec.variables[{index}]" in invalid:
             continue
         term = _vocabulary(terms).compile(variable.expression, None)
         if isinstance(term, Inadmissible):

@@ -43,14 +43,14 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Entry:
-    """An entry of spec.defaults. flaw: why it gives nothing; "" if it has none."""
+    """An entry of spec.defaults. problem: why it gives nothing; "" if it is valid."""
 
     policy: str
     index: int
     default: Default
     vocabulary: Vocabulary
     condition: Term | None = None
-    flaw: str = ""
+    problem: str = ""
 
     @property
     def general(self) -> bool:
@@ -76,21 +76,24 @@ class Completed:
     warnings: tuple[str, ...] = ()
 
 
-NO_FLAWS: Mapping[str, Sequence[Problem]] = MappingProxyType({})
+NO_PROBLEMS: Mapping[str, Sequence[Problem]] = MappingProxyType({})
 
 
 def compile_defaults(
-    policy: str, vocabulary: Vocabulary, defaults: Sequence[Default], flaws: Mapping[str, Sequence[Problem]] = NO_FLAWS
+    policy: str,
+    vocabulary: Vocabulary,
+    defaults: Sequence[Default],
+    known_problems: Mapping[str, Sequence[Problem]] = NO_PROBLEMS,
 ) -> tuple[tuple[Entry, ...], tuple[Problem, ...]]:
     """Compile spec.defaults of a policy. Return the entries, and all problems.
 
-    flaws: the problems that are known already, by the path of the entry; these are not returned.
+    known_problems: by the path of the entry; these are not returned.
     """
     entries: list[Entry] = []
     problems: list[Problem] = []
     for index, default in enumerate(defaults):
         at = f"spec.defaults[{index}]"
-        known = flaws.get(at, ())
+        known = known_problems.get(at, ())
         found = [] if known else [*_problems(at, default)]
         condition = vocabulary.compile(default.when, Result.BOOL) if default.when is not None and not known else None
         if isinstance(condition, Inadmissible):
@@ -104,7 +107,7 @@ def compile_defaults(
                 default=default,
                 vocabulary=vocabulary,
                 condition=condition,
-                flaw="; ".join(map(str, (*known, *found))),
+                problem="; ".join(map(str, (*known, *found))),
             )
         )
     return tuple(entries), tuple(problems)
@@ -180,8 +183,8 @@ class _Defaulter:
     def __init__(self, entries: Sequence[Entry], obj: Json, requester: Requester, *, template: bool) -> None:
         self.draft = Draft(obj)
         self.warnings: list[str] = []
-        self._entries = [entry for entry in entries if not entry.flaw]
-        self._flawed = [entry for entry in entries if entry.flaw]
+        self._entries = [entry for entry in entries if not entry.problem]
+        self._invalid = [entry for entry in entries if entry.problem]
         self._requester = requester
         self._template = template
         self._devices: JsonPath = ("spec", "spec", "devices") if template else ("spec", "devices")
@@ -218,11 +221,11 @@ class _Defaulter:
             for entry in matching
             if not entry.default.classes or not set(entry.default.classes).isdisjoint(classes)
         ]
-        for entry in self._flawed:
+        for entry in self._invalid:
             if not entry.default.classes or not set(entry.default.classes).isdisjoint(classes):
                 self.warnings.append(
-                    f"muster: ClaimPolicy {entry.policy}: request {name} gets nothing from an entry with a flaw:"
-                    f" {entry.flaw}; the policy's author has to mend it"
+                    f"muster: ClaimPolicy {entry.policy}: request {name} gets nothing from an invalid entry:"
+                    f" {entry.problem}; the policy's author has to mend it"
                 )
         return _MatchedRequest(name, path, classes, applicable)
 

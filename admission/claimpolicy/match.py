@@ -1,8 +1,8 @@
 """The ClaimPolicies that apply to a claim, in order: by the labels of its namespace, and by its queue.
 
-Policies are sorted by `order`, then by name. What has a flaw in a policy is not applied, and the rest of it is: a
-flawed rule allows nothing unless its failurePolicy is Ignore, a flawed default gives nothing; the policy's status says
-so. Compiling is the expensive part, so each version of a policy is compiled once.
+Policies are sorted by `order`, then by name. What is invalid in a policy is not applied, and the rest of it is:
+an invalid rule allows nothing unless its failurePolicy is Ignore, an invalid default gives nothing; the policy's status
+says so. Compiling is the expensive part, so each version of a policy is compiled once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -113,17 +113,17 @@ class Policies:
 
 def compile_policy(policy: ClaimPolicy) -> CompiledPolicy:
     """Compile the CEL of a policy, and collect all its problems."""
-    flaws: dict[str, list[Problem]] = {}
-    for problem in policy.flaws:
-        flaws.setdefault(claim_policies.entry_of(problem.field), []).append(problem)
-    rules, problems = claimpolicy_rules.compile_rules(policy.name, policy.variables, policy.rules, flaws)
-    defaults, more = claimpolicy_defaults.compile_defaults(policy.name, rules.vocabulary, policy.defaults, flaws)
+    by_entry: dict[str, list[Problem]] = {}
+    for problem in policy.problems:
+        by_entry.setdefault(claim_policies.entry_of(problem.field), []).append(problem)
+    rules, problems = claimpolicy_rules.compile_rules(policy.name, policy.variables, policy.rules, by_entry)
+    defaults, more = claimpolicy_defaults.compile_defaults(policy.name, rules.vocabulary, policy.defaults, by_entry)
     uncertain = (*rules.uncertain, *claimpolicy_defaults.uncertain(defaults))
     return CompiledPolicy(
         policy=policy,
         defaults=defaults,
         rules=rules,
-        problems=(*policy.flaws, *problems, *more),
+        problems=(*policy.problems, *problems, *more),
         uncertain=uncertain,
     )
 

@@ -1,10 +1,10 @@
 """Rules of ClaimPolicies: restrictions on claims, evaluated as ValidatingAdmissionPolicy evaluates its own.
 
-Every rule of every policy is evaluated for every request; one Deny denies the review. A rule with a flaw, which does
+Every rule of every policy is evaluated for every request; one Deny denies the review. An invalid rule, which does
 not compile, and one that cannot be evaluated count as false, or as true with failurePolicy Ignore (k8s.io/apiserver
 pkg/admission/plugin/policy/validating, v0.36). If the message expression fails or does not compile, the rule's
 `message` is used. A rule that reads what the review does not have, such as `pod` for a claim that no pod uses yet, is
-not evaluated; what a flawed one would read is not known, so it counts in every review.
+not evaluated; what an invalid one would read is not known, so it counts in every review.
 """
 
 import json
@@ -38,9 +38,9 @@ AUDIT = "claim-policies"
 class CompiledRule:
     """A rule and its place in spec.rules.
 
-    condition: None if it has a flaw, which `flaw` then says. needs: the variables that a review must have for the rule
-    to be evaluated. reads: those, and the variables of its message. request_independent: whether the result is the same
-    for all requests of a claim.
+    condition: None if it is invalid, which `problem` then explains. needs: the variables that a review must have for
+    the rule to be evaluated. reads: those, and the variables of its message. request_independent: whether the result is
+    the same for all requests of a claim.
     """
 
     index: int
@@ -50,7 +50,7 @@ class CompiledRule:
     needs: frozenset[str] = frozenset()
     reads: frozenset[str] = frozenset()
     request_independent: bool = True
-    flaw: str = ""
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class Rulebook:
 class Finding:
     """A rule that a request violates. error: why the rule could not be evaluated; "" if it could.
 
-    is_flawed: whether that is so for every request.
+    is_invalid: whether that is so for every request.
     """
 
     policy: str
@@ -83,7 +83,7 @@ class Finding:
     error: str = ""
     label: str = ""
     requests: tuple[str, ...] = ()
-    is_flawed: bool = False
+    is_invalid: bool = False
 
     @property
     def where(self) -> str:
@@ -96,7 +96,7 @@ class Finding:
     @property
     def text(self) -> str:
         """Return the message, without the names of policy and request."""
-        if self.is_flawed:
+        if self.is_invalid:
             return f"{self.error}; until the policy's author mends the rule or takes it out, it allows nothing"
         if self.error:
             return f"{self.where} could not be evaluated: {self.error}; the policy's author has to guard it"
@@ -148,27 +148,27 @@ class Ruling:
 NO_FINDINGS = Ruling()
 
 
-NO_FLAWS: Mapping[str, Sequence[Problem]] = MappingProxyType({})
+NO_PROBLEMS: Mapping[str, Sequence[Problem]] = MappingProxyType({})
 
 
 def compile_rules(
     policy: str,
     variables: Sequence[Variable],
     rules: Sequence[Rule],
-    flaws: Mapping[str, Sequence[Problem]] = NO_FLAWS,
+    known_problems: Mapping[str, Sequence[Problem]] = NO_PROBLEMS,
 ) -> tuple[Rulebook, tuple[Problem, ...]]:
-    """Compile a policy's rules. Return them, without flawed ones that are ignored, and all problems.
+    """Compile a policy's rules. Return them, without invalid ones that are ignored, and all problems.
 
-    flaws: the problems that are known already, by the path of the rule or variable; these are not returned.
+    known_problems: by the path of the rule or variable; these are not returned.
     """
-    vocabulary, problems = cel_environment.build(variables, flaws)
+    vocabulary, problems = cel_environment.build(variables, known_problems)
     found = list(problems)
     compiled = []
     for index, rule in enumerate(rules):
-        known = flaws.get(f"spec.rules[{index}]")
-        one, more = (_flawed(index, rule, known), ()) if known else _compile(vocabulary, index, rule)
+        known = known_problems.get(f"spec.rules[{index}]")
+        one, more = (_invalid(index, rule, known), ()) if known else _compile(vocabulary, index, rule)
         found += more
-        if not one.flaw or rule.failure_policy is FailurePolicy.FAIL:
+        if not one.problem or rule.failure_policy is FailurePolicy.FAIL:
             compiled.append(one)
     uncertain = tuple(_uncertain(vocabulary, compiled))
     rulebook = Rulebook(
@@ -217,19 +217,19 @@ def _reads(rules: Iterable[CompiledRule]) -> frozenset[str]:
 
 
 def _compile(vocabulary: Vocabulary, index: int, rule: Rule) -> tuple[CompiledRule, list[Problem]]:
-    """Return a compiled rule, and its problems. One of the message alone is no flaw of the rule."""
+    """Return a compiled rule, and its problems. One of the message alone leaves the rule valid."""
     at = f"spec.rules[{index}]"
     condition = vocabulary.compile(rule.cel, Result.BOOL)
     message = vocabulary.compile(rule.message_expression, Result.STRING) if rule.message_expression else None
     problems = []
     if isinstance(condition, Inadmissible):
         problems.append(Problem(f"{at}.cel", cel_environment.explain(condition)))
-    flaws = tuple(problems)
+    of_condition = tuple(problems)
     if isinstance(message, Inadmissible):
         problems.append(Problem(f"{at}.messageExpression", cel_environment.explain(message)))
         message = None
     if isinstance(condition, Inadmissible):
-        return _flawed(index, rule, flaws), problems
+        return _invalid(index, rule, of_condition), problems
     # A message that reads a missing variable falls back to `message`, so only the condition decides whether a rule
     # runs.
     reads = condition.reads | (message.reads if message else frozenset())
@@ -245,8 +245,8 @@ def _compile(vocabulary: Vocabulary, index: int, rule: Rule) -> tuple[CompiledRu
     return compiled, problems
 
 
-def _flawed(index: int, rule: Rule, problems: Iterable[Problem]) -> CompiledRule:
-    return CompiledRule(index=index, rule=rule, condition=None, flaw="; ".join(map(str, problems)))
+def _invalid(index: int, rule: Rule, problems: Iterable[Problem]) -> CompiledRule:
+    return CompiledRule(index=index, rule=rule, condition=None, problem="; ".join(map(str, problems)))
 
 
 def _uncertain(vocabulary: Vocabulary, compiled: Iterable[CompiledRule]) -> Iterator[Problem]:
@@ -282,7 +282,7 @@ def _violations(rulebook: Rulebook, subject: Subject, budget: Budget) -> Iterato
                     *outcome,
                     subject.label,
                     requests_at_fault,
-                    is_flawed=bool(compiled.flaw),
+                    is_invalid=bool(compiled.problem),
                 )
         first = others
 
@@ -290,7 +290,7 @@ def _violations(rulebook: Rulebook, subject: Subject, budget: Budget) -> Iterato
 def _violation(compiled: CompiledRule, activation: Activation) -> tuple[str, str] | None:
     """Return the message and error of a violated rule; None if the request complies."""
     if compiled.condition is None:
-        return "", compiled.flaw
+        return "", compiled.problem
     try:
         if compiled.condition.expression.evaluate(activation.bindings, activation.budget) is True:
             return None

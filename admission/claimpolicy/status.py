@@ -73,7 +73,7 @@ def _ready(
     if compiled.problems:
         problems, failing = _joined(list(map(str, compiled.problems))), _joined(_failing(compiled))
         consequence = f"; what counts as false until then (failurePolicy: Fail): {failing}" if failing else ""
-        return _refused(f"is applied but for what has a flaw: {problems}{consequence}")
+        return _refused(f"is applied but for what is invalid: {problems}{consequence}")
     if overridden or templates:
         reason = "GivesWay" if overridden else "TemplatesDiffer"
         return _condition(reason, f"is applied, but for this: {_joined((*overridden, *templates))}")
@@ -86,9 +86,9 @@ def _ready(
 
 
 def _failing(compiled: CompiledPolicy) -> list[str]:
-    """Return the flawed rules that are not ignored."""
-    flawed = [rule for rule in compiled.rules.rules if rule.flaw]
-    return [f"spec.rules[{rule.index}] ({rule.rule.action})" for rule in flawed]
+    """Return the invalid rules that are not ignored."""
+    invalid = [rule for rule in compiled.rules.rules if rule.problem]
+    return [f"spec.rules[{rule.index}] ({rule.rule.action})" for rule in invalid]
 
 
 def _refused(message: str) -> Condition:

@@ -255,8 +255,8 @@ def _referred(pod: Pod) -> frozenset[str]:
 def _is_surplus(found: ClaimTemplate, policies: Policies) -> bool:
     """Return whether a template is Muster's and its policy no longer requires it.
 
-    A policy with a flaw, or one that is being deleted, requires nothing to be deleted; Kubernetes deletes the templates
-    of the latter.
+    A policy with a problem, or one that is being deleted, requires nothing to be deleted; Kubernetes deletes the
+    templates of the latter.
     """
     if names.POLICY not in found.meta.labels or found.meta.deleted is not None:
         return False

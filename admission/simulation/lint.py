@@ -280,7 +280,9 @@ class _Linter:
             if template
             else completed
         )
-        for finding in rules.judge(matched.rules, [Subject(claim, **variables)]).findings:
+        # An invalid rule has remarks of its own, at its policy.
+        valid = [rulebook.filtered(lambda rule: not rule.problem) for rulebook in matched.rules]
+        for finding in rules.judge(valid, [Subject(claim, **variables)]).findings:
             yield from _from_rule(index, finding, "spec.spec.devices.requests" if template else "spec.devices.requests")
 
     def _policy(self, index: int, reader: Reader) -> Iterator[Remark]:

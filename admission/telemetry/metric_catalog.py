@@ -217,7 +217,7 @@ POLICIES = Metric(
     name="muster_claim_policy_ready",
     type=MetricType.GAUGE,
     exported_by=ExportedBy.LEADER,
-    help="1 while all of a ClaimPolicy is applied, 0 while something in it has a flaw, or it cannot be read.",
+    help="1 while all of a ClaimPolicy is applied, 0 while something in it is invalid, or it cannot be read.",
     labels=(("policy", "its name"),),
 )
 STALENESS = Metric(

@@ -221,7 +221,7 @@ CASES = {
         at=15,
     ),
     "a ClaimPolicy has a flaw": Case(
-        alert="MusterClaimPolicyFlawed",
+        alert="MusterClaimPolicyInvalid",
         series={
             'muster_claim_policy_ready{policy="house"}': "0x20",
             'muster_claim_policy_ready{policy="other"}': "1x20",
@@ -231,7 +231,7 @@ CASES = {
         labels={"policy": "house"},
     ),
     "a ClaimPolicy is mended at once": Case(
-        alert="MusterClaimPolicyFlawed", series={'muster_claim_policy_ready{policy="house"}': "0x3 1x20"}, at=10
+        alert="MusterClaimPolicyInvalid", series={'muster_claim_policy_ready{policy="house"}': "0x3 1x20"}, at=10
     ),
     "a cycle fails of a gang": Case(
         alert="MusterDefects",

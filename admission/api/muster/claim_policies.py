@@ -63,7 +63,7 @@ class Conversion:
 class ClaimPolicy:
     """A ClaimPolicy object. queues: empty for all. variables: each may read those before it.
 
-    flaws: problems of single rules, variables and defaults, whose values are then meaningless.
+    problems: of single rules, variables and defaults, whose values are then meaningless.
     """
 
     meta: Meta
@@ -75,7 +75,7 @@ class ClaimPolicy:
     conversions: tuple[Conversion, ...] = ()
     variables: tuple[Variable, ...] = ()
     rules: tuple[Rule, ...] = ()
-    flaws: tuple[Problem, ...] = ()
+    problems: tuple[Problem, ...] = ()
 
     @property
     def name(self) -> str:
@@ -96,7 +96,7 @@ def decode(obj: Json) -> ClaimPolicy:
 
 
 def decode_stored(obj: Json) -> ClaimPolicy:
-    """Decode a ClaimPolicy that is stored already: problems of single entries become its flaws.
+    """Decode a ClaimPolicy that is stored already: problems of single entries are kept with it.
 
     Raises MalformedObjectError if there are others, such as of its namespaces: then it is not known what it is for.
     """
@@ -104,7 +104,7 @@ def decode_stored(obj: Json) -> ClaimPolicy:
     result, problems = _read(reader), reader.problems
     if not all(entry_of(problem.field) for problem in problems):
         reader.finish("ClaimPolicy", result.meta.key)
-    return replace(result, flaws=problems) if problems else result
+    return replace(result, problems=problems) if problems else result
 
 
 _ENTRY = re.compile(r"spec\.(?:rules|variables|defaults)\[\d+\]")

@@ -19,7 +19,7 @@ class Action(StrEnum):
 
 
 class FailurePolicy(StrEnum):
-    """What becomes of a rule with a flaw, or one that cannot be evaluated, as in ValidatingAdmissionPolicy."""
+    """What becomes of an invalid rule, or one that cannot be evaluated, as in ValidatingAdmissionPolicy."""
 
     FAIL = "Fail"
     """It counts as false."""

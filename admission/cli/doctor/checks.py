@@ -245,10 +245,10 @@ def _meter(obj: Json) -> Iterator[Finding]:
 
 
 async def policies(inputs: CheckInputs) -> list[Finding]:
-    """Check the conditions of claim policies: a flawed rule refuses everything, or nothing."""
+    """Check the conditions of claim policies: an invalid rule refuses everything, or nothing."""
     found = await inputs.cluster.list_objects(watched_resources.POLICIES)
-    flawed = [finding for obj in found for finding in _policy(obj)]
-    return flawed or [findings.passed("policies", f"all of {len(found)} ClaimPolicies is applied")]
+    invalid = [finding for obj in found for finding in _policy(obj)]
+    return invalid or [findings.passed("policies", f"all of {len(found)} ClaimPolicies is applied")]
 
 
 def _policy(obj: Json) -> Iterator[Finding]:
@@ -256,7 +256,7 @@ def _policy(obj: Json) -> Iterator[Finding]:
     for condition in conditions:
         if condition.get("type") == "Ready" and condition.get("status") == "False":
             name = obj["metadata"]["name"]
-            fix = "mend what is named, or take it out: with failurePolicy: Fail, a flawed rule allows nothing"
+            fix = "mend what is named, or take it out: with failurePolicy: Fail, an invalid rule allows nothing"
             yield findings.failed("policies", f"ClaimPolicy {name}: {condition.get('message')}", fix)
 
 

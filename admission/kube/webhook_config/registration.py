@@ -272,7 +272,7 @@ def _template_webhooks(registration: Registration) -> Iterator[dict[str, Any]]:
     common, queued = _common(registration, "/validate"), _distinct(registration.selectors)
     entry = webhook_rules.workloads(registration.controller, webhook_rules.UNNAMED, webhook_rules.UNOWNED)
     for selector in queued:
-        identity = _scope(f"queued-{digest(selector)}", selector, registration.namespace, "podtemplates")
+        identity = _scope(f"open-{digest(selector)}", selector, registration.namespace, "podtemplates")
         yield {**common, **identity, **entry, "failurePolicy": "Ignore"}
     complement = _complement(queued)
     if complement is not None:

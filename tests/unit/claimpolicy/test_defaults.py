@@ -348,9 +348,7 @@ def test_a_flawed_default_gives_nothing_warns_and_leaves_the_others() -> None:
         ".defaults[0].when",
         ".defaults[2].labels[a b]",
     ]
-    assert found.warnings[0].startswith(
-        "muster: ClaimPolicy p: request gpu gets nothing from an entry with a flaw: spec"
-    )
+    assert found.warnings[0].startswith("muster: ClaimPolicy p: request gpu gets nothing from an invalid entry: spec")
 
 
 def test_a_condition_that_fits_no_type_is_doubted() -> None:

@@ -47,7 +47,7 @@ def test_a_claim_policy_with_a_flaw_is_applied_but_for_that() -> None:
     found = Policies.build({"broken": broken}, NAMESPACES)
 
     (rulebook,) = found.choose("ml", "").rules
-    assert [bool(rule.flaw) for rule in rulebook.rules] == [False, True]
+    assert [bool(rule.problem) for rule in rulebook.rules] == [False, True]
     assert [entry.default.labels for entry in found.choose("ml", "").defaults] == [{"a": "b"}]
     assert [problem.field for problem in found.compiled["broken"].problems] == ["spec.rules[1].cel"]
 
@@ -66,8 +66,8 @@ def test_an_entry_that_cannot_be_read_is_a_flaw_of_a_stored_policy() -> None:
         "spec.rules[1].action",
         "spec.rules[2].cel",
     ]
-    assert [(rule.index, bool(rule.flaw)) for rule in compiled.rules.rules] == [(0, False), (1, True)]
-    assert [bool(entry.flaw) for entry in compiled.defaults] == [False, True]
+    assert [(rule.index, bool(rule.problem)) for rule in compiled.rules.rules] == [(0, False), (1, True)]
+    assert [bool(entry.problem) for entry in compiled.defaults] == [False, True]
     with pytest.raises(MalformedObjectError, match="'Vanish' is not one of Deny, Warn, Audit"):
         claim_policies.decode(obj)
     with pytest.raises(MalformedObjectError, match=r"spec\.order"):

@@ -53,7 +53,7 @@ ALONE: dict[str, tuple[dict[str, Any], ConditionStatus, str, str]] = {
         ConditionStatus.FALSE,
         "Malformed",
         (
-            "is applied but for what has a flaw: spec.variables[0].expression: is not CEL: 1:1: undeclared reference to"
+            "is applied but for what is invalid: spec.variables[0].expression: is not CEL: 1:1: undeclared reference to"
             " 'b' (in container ''); there are request, claim, pod, namespaceObject, user, queue, variables;"
             " spec.rules[0].cel: is not CEL that Muster takes: must evaluate to bool or the unknown type, not int;"
             " spec.defaults[0].when: is not CEL that Muster takes: must evaluate to bool or the unknown type, not"
@@ -65,7 +65,7 @@ ALONE: dict[str, tuple[dict[str, Any], ConditionStatus, str, str]] = {
         ConditionStatus.FALSE,
         "Malformed",
         (
-            "is applied but for what has a flaw: spec.rules[0].cel: is not CEL that Muster takes: must evaluate to"
+            "is applied but for what is invalid: spec.rules[0].cel: is not CEL that Muster takes: must evaluate to"
             " bool or the unknown type, not int"
         ),
     ),

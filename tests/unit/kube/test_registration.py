@@ -230,7 +230,7 @@ def test_workloads_that_name_a_queue_are_closed_like_pods_and_others_stay_open()
     )
     digest = webhook_config_registration.digest(VISION)
     named, queued, elsewhere = (
-        f"{one}.podtemplates.muster.dev" for one in (f"named-{digest}", f"queued-{digest}", "labelled")
+        f"{one}.podtemplates.muster.dev" for one in (f"named-{digest}", f"open-{digest}", "labelled")
     )
 
     assert {name: one["failurePolicy"] for name, one in mutating.items()} == {named: "Fail"}
