@@ -86,7 +86,9 @@ OTHER_KEYS = sorted({*pod_labels.NUMBERS, *(one.key for one in foreign_queues.QU
 @pytest.mark.parametrize("key", [*GANG_KEYS, *OTHER_KEYS])
 def test_the_changes_that_are_refused_are_those_that_are_sent(key: str, field: str) -> None:
     """A refusal that is never asked for refuses nothing; a change that is sent for nothing slows its author."""
-    before, after = (held(**{field: {key: value}}) for value in ("one", "two"))
+    one: dict[str, Any] = {field: {key: "one"}}
+    two: dict[str, Any] = {field: {key: "two"}}
+    before, after = held(**one), held(**two)
 
     assert matters(after, before) == (plan_inputs.change(before, after) is not None)
 

@@ -118,14 +118,16 @@ def test_a_workload_is_held_by_the_queue_of_its_label_and_not_by_the_default() -
     holding = World().queue("fallback", default=True).queue("team-a", holdAt="Workload", aliases=["lq"]).build()
     plain = World().queue("fallback", default=True, holdAt="Workload").queue("team-a").build()
 
-    for key, name in ((names.QUEUE, "team-a"), ("kueue.x-k8s.io/queue-name", "lq")):
-        labelled = job()
-        labelled["metadata"]["labels"] = {key: name}
-        found = held(labelled, holding)
+    def labelled(key: str, name: str) -> dict[str, Any]:
+        made = job()
+        made["metadata"]["labels"] = {key: name}
+        return made
+
+    for obj in (labelled(names.QUEUE, "team-a"), labelled("kueue.x-k8s.io/queue-name", "lq")):
+        found = held(obj, holding)
         assert found["spec"]["suspend"] is True
         assert found["spec"]["template"]["metadata"]["labels"] == {names.QUEUE: "team-a"}
-    labelled["metadata"]["labels"] = {names.QUEUE: "team-a"}
-    assert "suspend" not in held(labelled, plain)["spec"]
+    assert "suspend" not in held(labelled(names.QUEUE, "team-a"), plain)["spec"]
 
 
 def test_a_jobset_is_held_by_the_queue_of_its_first_job() -> None:
