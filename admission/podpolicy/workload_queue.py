@@ -30,13 +30,17 @@ TRY_AGAIN = "create it again; if this persists, another webhook takes away what 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedWorkload:
-    """A workload at admission. named: by its own labels; places: those of its pods, with the names in them."""
+    """A workload at admission. named: by its own labels; places: those of its pods, with the names in them.
+
+    is_complete: whether these are all of its places; others are not read.
+    """
 
     kind: LabelledKind
     meta: Meta
     namespace: str
     named: NamedQueue | None
     places: tuple[tuple[Place, NamedQueue | None], ...]
+    is_complete: bool
 
     @property
     def names(self) -> Mapping[Path, NamedQueue | None]:
@@ -56,13 +60,14 @@ def decode(kind: LabelledKind, obj: Json | None, namespace: str) -> QueuedWorklo
     """Read a workload. Raises MalformedObjectError."""
     reader = Reader(obj)
     workload_meta = meta.decode(reader)
-    places = template_labels.places(kind, reader)
+    places, is_complete = template_labels.places(kind, reader)
     found = QueuedWorkload(
         kind=kind,
         meta=workload_meta,
         namespace=namespace,
         named=foreign_queues.of_owner(workload_meta.labels),
         places=tuple([(place, foreign_queues.of_pod(place.labels, place.annotations)) for place in places]),
+        is_complete=is_complete,
     )
     reader.finish(kind.kind, workload_meta.key)
     return found
@@ -97,7 +102,7 @@ def label_templates(workload: QueuedWorkload, queue: Queue) -> Patch:
     """Return the patch that writes a queue into all templates without one."""
     return tuple(
         place.add(names.QUEUE, queue.name)
-        for place, _ in workload.places[:MOST_PLACES]
+        for place, _ in workload.places
         if place.path.is_written and not place.labels.get(names.QUEUE)
     )
 
@@ -166,7 +171,7 @@ def _found(workload: QueuedWorkload, snapshot: Snapshot, defaults: Defaults) -> 
     Places that are only read come before those inside them, so the levels around a place are known when it is reached.
     """
     levels: dict[Path, _Level] = {(): _Level(field=OWN_FIELD, selection=selection(workload, snapshot, defaults))}
-    for place, named in workload.places[:MOST_PLACES]:
+    for place, named in workload.places:
         outer = _around(place.base, levels)
         own = queue_selection.resolve(named, workload.namespace, snapshot, defaults)
         combined = queue_selection.combine(own, outer.selection, sources=(place.field, outer.field))
@@ -206,7 +211,7 @@ def _unusable(workload: QueuedWorkload, own: QueueSelection) -> Refusal | None:
             f"{where} of a {kind.kind} does not reach its pods, and Muster cannot write it there; {kind.elsewhere}"
         )
         return Refusal(field=OWN_FIELD, denial=Denial(DenyReason.MALFORMED_REQUEST, message))
-    if len(workload.places) > MOST_PLACES:
+    if not workload.is_complete:
         message = (
             f"{where} is written into every template, and there are more than {MOST_PLACES}; name the queue in the"
             " templates instead, or make several workloads"

@@ -94,32 +94,46 @@ class Place:
         return json_patch.add(json_patch.pointer(*self.base, *names, key), value)
 
 
-def places(kind: LabelledKind, reader: Reader) -> tuple[Place, ...]:
-    """Return the places of an object, outer ones first, at most one more than MOST_PLACES."""
+def places(kind: LabelledKind, reader: Reader) -> tuple[tuple[Place, ...], bool]:
+    """Return the first MOST_PLACES places of an object, outer ones first; and whether these are all."""
+    walk = _Walk()
     found = (
         Place(base=base, path=path, reader=element)
         for path in kind.paths
-        for base, element in _walk(reader, path.base, ())
+        for base, element in walk.objects(reader, path.base, ())
     )
-    return tuple(islice(found, MOST_PLACES + 1))
+    kept = tuple(islice(found, MOST_PLACES))
+    return kept, walk.is_complete and next(found, None) is None
 
 
-def _walk(reader: Reader, base: tuple[str, ...], path: Path) -> Iterator[tuple[Path, Reader]]:
-    """Yield the path and a reader of each object at a base."""
-    if not base:
-        yield path, reader
-        return
-    name, *rest = base
-    if rest[:1] != [EACH]:
-        if name in reader:
-            yield from _walk(reader.child(name), tuple(rest), (*path, name))
-        return
-    if isinstance(reader.raw(name), Mapping):
-        elements: Iterator[tuple[str | int, Reader]] = iter(reader.entries(name))
-    else:
-        elements = enumerate(reader.children(name))
-    for key, element in elements:
-        yield from _walk(element, tuple(rest[1:]), (*path, name, key))
+@dataclass(slots=True)
+class _Walk:
+    """The objects at the bases of one workload. is_complete: whether no list or mapping was too long to be read."""
+
+    is_complete: bool = True
+
+    def objects(self, reader: Reader, base: tuple[str, ...], path: Path) -> Iterator[tuple[Path, Reader]]:
+        """Yield the path and a reader of each object at a base."""
+        if not base:
+            yield path, reader
+            return
+        name, *rest = base
+        if rest[:1] != [EACH]:
+            if name in reader:
+                yield from self.objects(reader.child(name), tuple(rest), (*path, name))
+            return
+        for key, element in self._elements(reader, name):
+            yield from self.objects(element, tuple(rest[1:]), (*path, name, key))
+
+    def _elements(self, reader: Reader, name: str) -> Iterator[tuple[str | int, Reader]]:
+        """Yield the elements of a list or mapping, with their keys."""
+        raw = reader.raw(name)
+        if isinstance(raw, list | Mapping) and len(raw) > MOST_PLACES:
+            self.is_complete = False
+        if isinstance(raw, Mapping):
+            yield from islice(reader.entries(name), MOST_PLACES)
+        else:
+            yield from islice(enumerate(reader.children(name)), MOST_PLACES)
 
 
 def field_of(path: Path) -> str:

@@ -183,3 +183,16 @@ def test_a_workload_in_a_namespace_of_no_queue_is_refused_its_queue(herd: Herd) 
         client.create(f"{path}?dryRun=All", plain)
     finally:
         client.delete("/api/v1/namespaces/unqueued")
+
+
+def test_while_muster_is_down_a_workload_that_names_a_queue_waits_and_others_do_not(herd: Herd, muster: Muster) -> None:
+    """Nobody would pass the name on to its pods."""
+    plain = a_job(herd, "plain")
+    plain["metadata"]["labels"] = {"app": "herd"}
+    muster.end()
+
+    assert "failed calling webhook" in refused(herd, a_job(herd, "x"))
+    herd.lab.client.create(f"{herd.path(plain)}?dryRun=All", plain)
+
+    muster.start()
+    eventually(lambda: is_labelled(herd), what="templates are labelled again")

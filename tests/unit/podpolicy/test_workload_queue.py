@@ -136,7 +136,7 @@ def refusal(obj: dict[str, Any], old: dict[str, Any] | None = None, snapshot: Sn
 
 def queues_in(obj: dict[str, Any]) -> list[str]:
     """Return the queues of all places of pods' labels, "" for none."""
-    places = template_labels.places(kind_of(obj), Reader(obj))
+    places, _ = template_labels.places(kind_of(obj), Reader(obj))
     return [place.labels.get(names.QUEUE, "") for place in places if place.path.is_written]
 
 
@@ -274,9 +274,15 @@ def test_a_kind_whose_pods_the_label_cannot_reach_says_where_to_name_the_queue()
     assert judge(workload("trainer.kubeflow.org/v1alpha1", "TrainJob", {})) is None
 
 
-def test_a_workload_of_too_many_templates_is_refused_a_queue_for_all_of_them() -> None:
-    entry = {"name": "x", "template": {"spec": {"template": template()}}}
-    entries = [entry] * template_labels.MOST_PLACES
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [{"name": "x", "template": {"spec": {"template": template()}}}] * template_labels.MOST_PLACES,
+        [*({"name": "x"} for _ in range(2_000)), {"name": "y", "template": {"spec": {"template": template()}}}],
+    ],
+    ids=["all of them", "the last one"],
+)
+def test_a_workload_of_too_many_templates_is_refused_a_queue_for_all_of_them(entries: list[Any]) -> None:
     obj = workload("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": entries}, **{names.QUEUE: "team-a"})
     denial = judge(obj)
 
@@ -286,18 +292,40 @@ def test_a_workload_of_too_many_templates_is_refused_a_queue_for_all_of_them() -
     assert judge(unlabelled) is None
 
 
-def test_names_of_any_length_are_answered_shortly() -> None:
-    long = "x" * 3_000_000
-    replicas = {long: {"template": template(long)}}
-    obj = workload("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": replicas})
+LONG = "x" * 3_000_000
+HOSTILE: dict[str, tuple[dict[str, Any], DenyReason]] = {
+    "long names": (
+        workload("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": {LONG: {"template": template(LONG)}}}),
+        DenyReason.UNKNOWN_QUEUE,
+    ),
+    "a million numbers": (
+        workload("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": [1] * 1_000_000}, **{names.QUEUE: "team-a"}),
+        DenyReason.MALFORMED_REQUEST,
+    ),
+    "a hundred thousand roles": (
+        workload(
+            "kubeflow.org/v1",
+            "PyTorchJob",
+            {"pytorchReplicaSpecs": {f"r{number}": {"template": {}} for number in range(100_000)}},
+            **{names.QUEUE: "team-a"},
+        ),
+        DenyReason.MALFORMED_REQUEST,
+    ),
+}
+
+
+@pytest.mark.parametrize(("obj", "reason"), HOSTILE.values(), ids=HOSTILE)
+def test_a_workload_of_any_size_is_answered_within_its_time(obj: dict[str, Any], reason: DenyReason) -> None:
+    view, caches = MemoryView(cluster()), ReviewCaches()
 
     began = time.process_time()
+    reviewer.hold(review(obj), view, caches=caches)
     denial = judge(obj)
 
     assert time.process_time() - began < 0.25
     assert denial is not None
-    assert denial.reason is DenyReason.UNKNOWN_QUEUE
-    assert len(denial.message) < 1_000
+    assert denial.reason is reason
+    assert len(denial.message) < 200_000
 
 
 def test_what_cannot_be_read_is_refused_with_its_field() -> None:
