@@ -45,17 +45,15 @@ class Proxies:
     def visitor(self, request: web.Request) -> UserInfo | None:
         """Return the visitor in a trusted proxy's headers; None if they name none, or the client is no such proxy.
 
-        Raises BadHeaderError for two users, or for a name reserved by Kubernetes: a proxy that passes on its client's
-        headers would otherwise make that client a node or a cluster administrator.
+        Raises BadHeaderError for a header that came twice, or for a name reserved by Kubernetes: a proxy that passes on
+        its client's headers would otherwise make that client somebody else, a node or a cluster administrator.
         """
         if not self._is_trusted(request):
             return None
-        user_headers = request.headers.getall(self.user_header, [])
-        if not user_headers or not user_headers[0].strip():
+        user = _single(request, self.user_header)
+        if not user:
             return None
-        if len(user_headers) > 1:
-            raise BadHeaderError(f"the header {self.user_header} came {len(user_headers)} times")
-        user, groups = user_headers[0].strip(), self._groups(request)
+        groups = self._groups(request)
         if any(name.startswith("system:") for name in (user, *groups)) or len(groups) > MOST_GROUPS:
             raise BadHeaderError("names that begin with system: are Kubernetes' own, and no proxy's to give")
         return UserInfo(name=user, groups=(*groups, AUTHENTICATED))
@@ -63,8 +61,8 @@ class Proxies:
     def _groups(self, request: web.Request) -> tuple[str, ...]:
         if not self.groups_header:
             return ()
-        headers = request.headers.getall(self.groups_header, [])
-        return tuple(dict.fromkeys(group.strip() for header in headers for group in header.split(",") if group.strip()))
+        groups = _single(request, self.groups_header).split(",")
+        return tuple(dict.fromkeys(group.strip() for group in groups if group.strip()))
 
     def _is_trusted(self, request: web.Request) -> bool:
         if request.transport is None:
@@ -74,6 +72,14 @@ class Proxies:
             return not self.client_names or bool(common_names(certificate) & set(self.client_names))
         peer = request.transport.get_extra_info("peername")
         return bool(peer) and any(_address(peer[0]) in network for network in self.trusted)
+
+
+def _single(request: web.Request, name: str) -> str:
+    """Return the value of a header, or "". Raises BadHeaderError if it came twice: one could be the client's own."""
+    values = request.headers.getall(name, [])
+    if len(values) > 1:
+        raise BadHeaderError(f"the header {name} came {len(values)} times, and may come once")
+    return values[0].strip() if values else ""
 
 
 def common_names(certificate: Mapping[str, Any]) -> set[str]:

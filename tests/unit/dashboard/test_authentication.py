@@ -287,6 +287,7 @@ async def test_headers_of_anybody_else_are_ignored(proxies: Proxies | None) -> N
 
 BAD_HEADERS = {
     "two users": [*ADA, ("X-Forwarded-User", "eve")],
+    "two headers of groups": [*ADA, ("X-Forwarded-Groups", "dev"), ("X-Forwarded-Groups", "ops")],
     "a user of Kubernetes' own": [("X-Forwarded-User", "system:admin")],
     "a group of Kubernetes' own": [*ADA, ("X-Forwarded-Groups", "dev, system:masters")],
 }
@@ -309,7 +310,7 @@ async def test_groups_are_passed_on_to_the_review() -> None:
             return await super().allows(visitor, question)
 
     reviews = Groups()
-    headers = [*ADA, ("X-Forwarded-Groups", "dev, ops"), ("X-Forwarded-Groups", "dev")]
+    headers = [*ADA, ("X-Forwarded-Groups", "dev, ops, dev")]
     async with dashboards.a_site(proxies=HEADER, reviews=reviews) as site, aiohttp.ClientSession() as session:
         await session.get(f"{site.url}/gangs", headers=headers)
 
