@@ -4,6 +4,7 @@ A refusal (a hold, a denial) is a value, never an exception. What is raised here
 fixed, a dependency that must be waited for, or a state that a person has to look at.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -47,6 +48,18 @@ class MalformedObjectError(FixError):
         self.name = name
         self.problems = problems
         super().__init__(f"{kind} {name}: " + "; ".join(map(str, problems)))
+
+
+class JsonError(FixError):
+    """A text that is not JSON as Kubernetes writes it; says what is wrong with it."""
+
+
+class TooMuchWorkError(FixError):
+    """A review would take more work than one may; counts: what it was charged for."""
+
+    def __init__(self, message: str, counts: Mapping[str, int]) -> None:
+        self.counts = counts
+        super().__init__(message)
 
 
 class AmountError(FixError):

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from admission.api.values.work_budget import Work, WorkBudget
 from admission.cel.core.errors import CompileError
+from admission.cel.syntax.lexer import Size
 
 MAX_BYTES = 10_240
 """The longest expression that Kubernetes accepts (resource.k8s.io CELSelectorExpressionMaxLength)."""
@@ -27,6 +29,14 @@ class Inadmissible:
 
     def __str__(self) -> str:
         return f"{self.problem}: {self.message}"
+
+
+def charge(work: WorkBudget, size: Size) -> None:
+    """Charge a review for compiling an expression. Raises TooMuchWorkError."""
+    work.charge(Work.TOKEN, size.tokens)
+    if size.patterns:
+        work.charge(Work.PATTERN, size.patterns)
+        work.charge(Work.LARGE_PATTERN, size.large_patterns)
 
 
 def check_length(text: str) -> Inadmissible | None:

@@ -7,8 +7,7 @@ claim that Kubernetes makes for an existing pod is not judged for quota: its pod
 need not be the claim's.
 """
 
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from admission.api.kubernetes import claims
@@ -19,13 +18,12 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.decoding import Json
 from admission.api.values.reasons import Denial, DenyReason
-from admission.cel.limits import Inadmissible
-from admission.claimpolicy import cel_subject, defaults, draft, rules, selector_warnings
+from admission.api.values.work_budget import Work, WorkBudget
+from admission.claimpolicy import cel_subject, claim_shape, defaults, draft, rules, selector_warnings
 from admission.claimpolicy.cel_subject import Subject, User
 from admission.claimpolicy.defaults import Completed, Requester
 from admission.claimpolicy.match import MatchedPolicies, Policies
-from admission.device_cel import limits
-from admission.device_cel.environment import Profile
+from admission.device_cel.selector_findings import SelectorFindings
 from admission.errors import MalformedObjectError
 from admission.podpolicy import admission, queue_selection
 from admission.podpolicy.admission import KnownClaim
@@ -42,9 +40,6 @@ POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
 
 SCHEDULER = "system:kube-scheduler"
 """Makes and allocates claims for extended resources in one step; nothing may change those claims."""
-
-COMPILERS = (Profile(release=37, lists=True), Profile(release=36, lists=True))
-"""The compilers of the supported API servers; a selector is refused only if all of them refuse it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,27 +67,48 @@ class ClaimView:
     @property
     def label(self) -> str:
         """Return the object's kind and name for messages."""
-        meta = draft.value_at(self.obj, "metadata") or {}
+        name, prefix = (_text(draft.value_at(self.obj, "metadata", field)) for field in ("name", "generateName"))
         noun = "ResourceClaimTemplate" if self.template else "ResourceClaim"
-        return f"{noun} {meta.get('name') or meta.get('generateName') or '(unnamed)'}"
+        return f"{noun} {name or prefix or '(unnamed)'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimContext:
-    """What the webhook knows of the cluster and keeps from one review to the next."""
+    """What the webhook knows of the cluster and keeps from one review to the next; work: what is left for this one."""
 
     snapshot: Snapshot
     defaults: Defaults
     limits: Limits
     policies: Policies
+    selectors: SelectorFindings = field(default_factory=SelectorFindings)
+    work: WorkBudget = field(default_factory=WorkBudget)
 
 
 def complete(claim_view: ClaimView, context: ClaimContext) -> Verdict:
-    """Return the defaults for a new claim or template. Refuses nothing. Raises RetryError."""
+    """Return the defaults for a new claim or template. Refuses only what the API server would. Raises RetryError."""
+    malformed = _charge(claim_view, context)
+    if malformed is not None:
+        return Verdict(denial=malformed)
     completed = completion(claim_view, context)
     if not (completed.patch or completed.warnings):
         return ALLOWED
     return Verdict(patch=completed.patch, warnings=completed.warnings)
+
+
+def _charge(claim_view: ClaimView, context: ClaimContext) -> Denial | None:
+    """Charge the size of the object, if its shape is one that the API server takes. Raises TooMuchWorkError."""
+    kind, _, name = claim_view.label.partition(" ")
+    try:
+        requests = claim_shape.check(claim_view.obj, kind, name, template=claim_view.template)
+    except MalformedObjectError as error:
+        return _malformed(claim_view, error)
+    context.work.charge(Work.REQUEST, requests)
+    context.work.charge_values(claim_view.obj)
+    return None
+
+
+def _malformed(claim_view: ClaimView, error: MalformedObjectError) -> Denial:
+    return Denial(DenyReason.MALFORMED_CLAIM, str(error), {"source": claim_view.label})
 
 
 def completion(claim_view: ClaimView, context: ClaimContext) -> Completed:
@@ -104,30 +120,37 @@ def completion(claim_view: ClaimView, context: ClaimContext) -> Completed:
         return Completed(obj=claim_view.obj)
     namespace = cel_subject.namespace(claim_view.namespace, context.snapshot.namespaces.get(claim_view.namespace))
     requester = Requester(namespace=namespace, queue=queue, user=cel_subject.requesting_user(claim_view.user))
-    return defaults.complete(matched.defaults, claim_view.obj, requester, template=claim_view.template)
+    return defaults.complete(
+        matched.defaults, claim_view.obj, requester, template=claim_view.template, work=context.work
+    )
 
 
 def judge(claim_view: ClaimView, context: ClaimContext) -> Verdict:
     """Judge a new claim or template as it will be stored. Raises RetryError."""
     if claim_view.user.username == SCHEDULER:
         return ALLOWED
+    malformed = _charge(claim_view, context)
+    if malformed is not None:
+        return Verdict(denial=malformed)
     selection = _selection(claim_view, context)
     if selection.denial is not None:
         return Verdict(denial=selection.denial)
     try:
         spec = _spec(claim_view)
     except MalformedObjectError as error:
-        return Verdict(denial=Denial(DenyReason.MALFORMED_CLAIM, str(error), {"source": claim_view.label}))
+        return Verdict(denial=_malformed(claim_view, error))
     claim = KnownClaim(source=claim_view.label, spec=spec)
     denial = (
         admission.too_large(claim)
-        or _uncompilable_selector(claim)
+        or _uncompilable_selector(claim, context)
         or _exceeds_every_limit(claim_view, claim, selection, context)
     )
     if denial is not None:
         return Verdict(denial=denial)
     verdict = _judge_rules(claim_view, context)
-    warnings = () if claim_view.is_for_pod else selector_warnings.warnings(claim, context.snapshot.classes)
+    warnings = (
+        () if claim_view.is_for_pod else selector_warnings.warnings(claim, context.snapshot.classes, context.selectors)
+    )
     return replace(verdict, warnings=(*verdict.warnings, *warnings)) if warnings else verdict
 
 
@@ -144,7 +167,8 @@ def _judge_rules(claim_view: ClaimView, context: ClaimContext) -> Verdict:
     )
     namespace = cel_subject.namespace(claim_view.namespace, context.snapshot.namespaces.get(claim_view.namespace))
     user = cel_subject.requesting_user(claim_view.user)
-    ruling = rules.judge(matched.rules, [Subject(claim, namespace=namespace, user=user, queue=queue)])
+    subject = Subject(claim, namespace=namespace, user=user, queue=queue)
+    ruling = rules.judge(matched.rules, [subject], work=context.work)
     return Verdict(denial=ruling.denial, warnings=ruling.warnings, annotations=ruling.annotations)
 
 
@@ -169,13 +193,17 @@ def _spec(claim_view: ClaimView) -> ClaimSpec:
     return claims.decode_template(obj).spec if claim_view.template else claims.decode(obj).spec
 
 
-def _uncompilable_selector(claim: KnownClaim) -> Denial | None:
-    """Refuse a selector that does not compile on any supported API server."""
+def _uncompilable_selector(claim: KnownClaim, context: ClaimContext) -> Denial | None:
+    """Refuse a selector that does not compile on any supported API server. Each text is looked at once."""
+    seen = set[str]()
     for request in claim.spec.requests:
         for alternative in request.alternatives:
             name = f"{request.name}/{alternative.name}" if request.first_available else request.name
             for index, text in enumerate(alternative.selectors):
-                refusal = _compile_refusal(text)
+                if text in seen:
+                    continue
+                seen.add(text)
+                refusal = context.selectors.find(text, context.work).refusal
                 if refusal is not None:
                     return Denial(
                         DenyReason.MALFORMED_CLAIM,
@@ -183,16 +211,6 @@ def _uncompilable_selector(claim: KnownClaim) -> Denial | None:
                         {"source": claim.source, "request": name},
                     )
     return None
-
-
-@lru_cache(maxsize=1024)
-def _compile_refusal(text: str) -> Inadmissible | None:
-    """Return why a selector does not compile. Cached, since thousands of claims have the same selectors."""
-    found = [limits.check(text, profile=compiler) for compiler in COMPILERS]
-    first = found[0]
-    if first is None or None in found or "that Muster does not know" in first.message:
-        return None
-    return first
 
 
 def _exceeds_every_limit(

@@ -153,10 +153,10 @@ def claim_from_template(metadata: Json, spec: Json) -> Json:
 def _to_cel(name: str, value: Any) -> Any:
     try:
         return values.from_json(value)
-    except RecursionError:
-        raise MalformedObjectError(
-            name, meta.name_in(value), (Problem(".", "is nested too deeply to be read"),)
-        ) from None
+    except (RecursionError, OverflowError) as error:
+        deep = isinstance(error, RecursionError)
+        message = "is nested too deeply to be read" if deep else "has a number that is out of range"
+        raise MalformedObjectError(name, meta.name_in(value), (Problem(".", message),)) from None
 
 
 def _user(user: User | None) -> Json | None:

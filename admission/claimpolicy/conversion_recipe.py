@@ -18,7 +18,12 @@ from admission.dra.requests.extended_resources import IMPLICIT
 
 LONGEST_SLUG = 30
 
-_RECIPE = re.compile(r"(?P<policy>[-a-z0-9.]+):(?P<resource>[^=:,\s]+)=(?P<counts>[1-9][0-9]{0,2}(\+[1-9][0-9]{0,2})*)")
+MAX_RECIPES = 64
+"""The most conversions of one pod; what an annotation has beyond them is no conversion of Muster's."""
+
+# A request is for at least one device, and a claim holds at most MAX_RESULTS.
+_COUNTS = rf"[1-9][0-9]{{0,2}}(\+[1-9][0-9]{{0,2}}){{0,{claims.MAX_RESULTS - 1}}}"
+_RECIPE = re.compile(rf"(?P<policy>[-a-z0-9.]+):(?P<resource>[^=:,\s]+)=(?P<counts>{_COUNTS})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +47,8 @@ class Recipe:
 def recipes(annotations: Mapping[str, str]) -> tuple[Recipe, ...]:
     """Return the conversions in a pod's annotation; entries in any other form than Muster's are ignored."""
     text = annotations.get(names.CONVERTED, "")
-    found = (_RECIPE.fullmatch(part.strip()) for part in text.split(",") if part.strip())
+    parts = text.split(",", MAX_RECIPES)[:MAX_RECIPES]
+    found = (_RECIPE.fullmatch(part.strip()) for part in parts if part.strip())
     return tuple(
         Recipe(policy=match["policy"], resource=match["resource"], counts=tuple(map(int, match["counts"].split("+"))))
         for match in found

@@ -9,7 +9,6 @@ from a 1 that the author wrote, unless the annotation of `kubectl apply` shows w
 a 1 stays.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -17,9 +16,10 @@ from typing import Any
 
 from admission.api.kubernetes import claims
 from admission.api.muster.claim_policies import Default
-from admission.api.values import formats
+from admission.api.values import formats, strict_json
 from admission.api.values.decoding import Json
 from admission.api.values.json_patch import Patch
+from admission.api.values.work_budget import Work, WorkBudget
 from admission.cel.core.errors import EvaluationError
 from admission.cel.expressions import Budget
 from admission.cel.front_end import Result
@@ -29,7 +29,7 @@ from admission.claimpolicy.cel_environment import Term, Vocabulary
 from admission.claimpolicy.cel_subject import Activation, Subject, User
 from admission.claimpolicy.draft import Draft, JsonPath
 from admission.device_cel import limits
-from admission.errors import Problem
+from admission.errors import JsonError, Problem
 
 COST, STEPS = 1_000_000, 100_000
 """The budget of all conditions together in one review: cost in CEL's units, and loop iterations."""
@@ -120,16 +120,21 @@ def uncertain(entries: Iterable[Entry]) -> Iterator[Problem]:
             yield Problem(f"spec.defaults[{entry.index}].when", f"looks wrong: {entry.condition.uncertainty}")
 
 
-def complete(entries: Sequence[Entry], obj: Json, requester: Requester, *, template: bool) -> Completed:
-    """Add a claim's, or a claim template's, missing fields. The object may have any version of resource.k8s.io."""
+def complete(
+    entries: Sequence[Entry], obj: Json, requester: Requester, *, template: bool, work: WorkBudget | None = None
+) -> Completed:
+    """Add a claim's, or a claim template's, missing fields. The object may have any version of resource.k8s.io.
+
+    work: is charged. Raises TooMuchWorkError.
+    """
     if not entries:
         return Completed(obj=obj)
-    defaulter = _Defaulter(entries, obj, requester, template=template)
+    defaulter = _Defaulter(entries, Draft(obj, work), requester, template=template)
     for _ in range(MAX_PASSES):
-        before = len(defaulter.draft.patch)
+        before = defaulter.draft.length
         defaulter.apply_once()
         # Another pass can add something only if a condition became true of what this pass added.
-        if not defaulter.conditional or len(defaulter.draft.patch) == before:
+        if not defaulter.conditional or defaulter.draft.length == before:
             break
     return Completed(
         obj=defaulter.draft.obj, patch=defaulter.draft.patch, warnings=tuple(dict.fromkeys(defaulter.warnings))
@@ -180,8 +185,8 @@ class _Conditions:
 class _Defaulter:
     """One object while its defaults are added."""
 
-    def __init__(self, entries: Sequence[Entry], obj: Json, requester: Requester, *, template: bool) -> None:
-        self.draft = Draft(obj)
+    def __init__(self, entries: Sequence[Entry], draft: Draft, requester: Requester, *, template: bool) -> None:
+        self.draft = draft
         self.warnings: list[str] = []
         self._entries = [entry for entry in entries if not entry.problem]
         self._invalid = [entry for entry in entries if entry.problem]
@@ -189,11 +194,12 @@ class _Defaulter:
         self._template = template
         self._devices: JsonPath = ("spec", "spec", "devices") if template else ("spec", "devices")
         self._budget = Budget(cost=COST, steps=STEPS)
-        self._without_count = _requests_without_count(obj, self._devices)
+        self._without_count = _requests_without_count(draft.obj, self._devices)
         self.conditional = any(entry.condition is not None for entry in self._entries)
 
     def apply_once(self) -> None:
         """Add to every request, and to the claim as a whole, what is missing in their present state."""
+        self._budget.steps = min(self._budget.steps, self.draft.work.left)
         conditions = self._conditions() if self.conditional else None
         matched_requests = [
             self._match(name, path, conditions) for name, path in _requests(self.draft.obj, self._devices)
@@ -208,11 +214,13 @@ class _Defaulter:
         claim = (
             cel_subject.claim_from_template(obj.get("metadata") or {}, obj.get("spec") or {}) if self._template else obj
         )
+        self.draft.work.charge_values(claim)
         requester = self._requester
         subject = Subject(claim, namespace=requester.namespace, user=requester.user, queue=requester.queue)
         return _Conditions(subject, self._budget, self.warnings)
 
     def _match(self, name: str, path: JsonPath, conditions: _Conditions | None) -> _MatchedRequest:
+        self.draft.work.charge(Work.EVALUATION, len(self._entries))
         stated = self.draft.get(*path, "deviceClassName")
         matching = [entry for entry in self._entries if conditions is None or conditions.holds(entry, name)]
         classes = _resolve_alias(stated if isinstance(stated, str) else "", matching)
@@ -317,8 +325,8 @@ def _requests_without_count(obj: Json, devices: JsonPath) -> frozenset[str]:
     if not isinstance(last_applied, str):
         return frozenset()
     try:
-        written = json.loads(last_applied)
-    except (ValueError, RecursionError):
+        written = strict_json.decode(last_applied.encode())
+    except JsonError:
         return frozenset()
     return frozenset(
         name

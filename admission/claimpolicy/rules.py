@@ -15,6 +15,7 @@ from typing import Self
 
 from admission.api.muster.policy_rules import REASON, Action, FailurePolicy, Rule, Variable
 from admission.api.values.reasons import Denial, DenyReason, Detail
+from admission.api.values.work_budget import Work, WorkBudget
 from admission.cel.core.errors import EvaluationError
 from admission.cel.expressions import Budget
 from admission.cel.front_end import Result
@@ -177,17 +178,31 @@ def compile_rules(
     return rulebook, tuple(found)
 
 
-def judge(rulebooks: Iterable[Rulebook], subjects: Sequence[Subject], *, budget: Budget | None = None) -> Ruling:
-    """Evaluate the rules of the policies, in their order, on the claims of one review."""
-    remaining = Budget(cost=COST, steps=STEPS) if budget is None else budget
+def judge(
+    rulebooks: Iterable[Rulebook],
+    subjects: Sequence[Subject],
+    *,
+    budget: Budget | None = None,
+    work: WorkBudget | None = None,
+) -> Ruling:
+    """Evaluate the rules of the policies, in their order, on the claims of one review.
+
+    work: is charged for each rule and request. Raises TooMuchWorkError.
+    """
+    remaining = new_budget(work) if budget is None else budget
     findings = [
         finding
         for rulebook in rulebooks
         if rulebook.rules
         for subject in subjects
-        for finding in _violations(rulebook, subject, remaining)
+        for finding in _violations(rulebook, subject, remaining, work)
     ]
     return Ruling(tuple(_merged(findings))) if findings else NO_FINDINGS
+
+
+def new_budget(work: WorkBudget | None) -> Budget:
+    """Return the budget of all rules in one review, with no more turns of loops than there is work left."""
+    return Budget(cost=COST, steps=STEPS if work is None else min(STEPS, work.left))
 
 
 def unevaluated(rulebooks: Iterable[Rulebook], label: str, *, absent: Collection[str] = ()) -> Ruling:
@@ -259,13 +274,15 @@ def _uncertain(vocabulary: Vocabulary, compiled: Iterable[CompiledRule]) -> Iter
                 yield Problem(f"spec.rules[{one.index}].{name}", f"looks wrong: {found.uncertainty}")
 
 
-def _violations(rulebook: Rulebook, subject: Subject, budget: Budget) -> Iterator[Finding]:
+def _violations(rulebook: Rulebook, subject: Subject, budget: Budget, work: WorkBudget | None) -> Iterator[Finding]:
     """Yield the rules that requests of a claim violate; a rule that reads no request is evaluated once for all."""
     present = subject.present
     rules = [compiled for compiled in rulebook.rules if compiled.needs <= present]
     requests = subject.requests()
     if not rules or not requests:
         return
+    if work is not None:
+        work.charge(Work.EVALUATION, len(rules) * len(requests))
     names = tuple(request.name for request in requests)
     first, others = rules, [compiled for compiled in rules if not compiled.request_independent]
     activation = Activation(rulebook.vocabulary, subject, rulebook.reads, budget)

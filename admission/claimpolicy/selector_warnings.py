@@ -4,42 +4,37 @@ Admission does not know the devices, so no warning depends on them; `muster lint
 """
 
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 
 from admission.api.kubernetes.devices import DeviceClass
-from admission.device_cel import lint
-from admission.device_cel.environment import Profile
 from admission.device_cel.lint import LintRule, LintWarning
+from admission.device_cel.selector_findings import SelectorFindings
 from admission.podpolicy.admission import KnownClaim
 
-COMPILER = Profile(release=37)
+
+def warnings(claim: KnownClaim, classes: Mapping[str, DeviceClass], selectors: SelectorFindings) -> tuple[str, ...]:
+    """Return the warnings about a claim's selectors, each with the corrected expression if it is known.
+
+    The work was charged when the selectors were compiled for their refusal.
+    """
+    return tuple(dict.fromkeys(_lint(claim, classes, selectors)))
 
 
-def warnings(claim: KnownClaim, classes: Mapping[str, DeviceClass]) -> tuple[str, ...]:
-    """Return the warnings about a claim's selectors, each with the corrected expression if it is known."""
-    return tuple(dict.fromkeys(_lint(claim, classes)))
-
-
-def _lint(claim: KnownClaim, classes: Mapping[str, DeviceClass]) -> Iterator[str]:
+def _lint(claim: KnownClaim, classes: Mapping[str, DeviceClass], selectors: SelectorFindings) -> Iterator[str]:
     for request in claim.spec.requests:
         for alternative in request.alternatives:
             device_class = classes.get(alternative.device_class)
             name = f"{request.name}/{alternative.name}" if request.first_available else request.name
             before = device_class.selectors if device_class is not None else ()
+            guarded = not all(selectors.find(text).facts.admits_foreign for text in before)
             for index, text in enumerate(alternative.selectors):
-                for lint_warning in _warnings(text, before):
+                facts = selectors.find(text).facts
+                for lint_warning in facts.warnings(guarded=guarded):
                     # A class that does not exist yet may guard the look-up, by excluding the devices of other drivers.
                     if lint_warning.rule is LintRule.ALWAYS_TRUE or (
                         lint_warning.rule is LintRule.UNGUARDED_LOOKUP and device_class
                     ):
                         yield f"muster: request {name}, selectors[{index}], {_message(lint_warning)}"
-                before = (*before, text)
-
-
-@lru_cache(maxsize=1024)
-def _warnings(text: str, before: tuple[str, ...]) -> tuple[LintWarning, ...]:
-    """Return the lint warnings of a selector. Cached, since thousands of claims have the same selectors."""
-    return lint.find(text, before=before, profile=COMPILER)
+                guarded = guarded or not facts.admits_foreign
 
 
 def _message(lint_warning: LintWarning) -> str:

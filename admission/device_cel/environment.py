@@ -1,6 +1,7 @@
 """The environment of an expression over devices: the variable `device`, its type, and the compiler that reads it."""
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from admission.cel import environment
 from admission.cel.core import types as core_types
@@ -33,6 +34,7 @@ class Profile:
 DEFAULT = Profile()
 
 
+@lru_cache(maxsize=32)
 def for_device(profile: Profile) -> Environment:
     """Return the environment of selectors of devices and meters, and of prices."""
     attribute = core_types.DYN if profile.lists or (profile.release >= 37 and profile.stored) else core_types.ANY

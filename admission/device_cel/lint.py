@@ -11,11 +11,13 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from admission.api.kubernetes.devices import Device
+from admission.api.values.work_budget import Work, WorkBudget
 from admission.cel.core import ast
-from admission.cel.core.errors import CompileError, EvaluationError
+from admission.cel.core.errors import EvaluationError
 from admission.cel.library import semver
-from admission.cel.syntax import parser
+from admission.cel.syntax import lexer, parser
 from admission.device_cel import environment, programs
+from admission.device_cel.programs import Analysis
 
 
 class LintRule(StrEnum):
@@ -59,6 +61,29 @@ class Name(NamedTuple):
 Types = Mapping[Name, Collection[str]]
 """The types of an attribute in the devices: string, int, bool, version, or a list."""
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What lint finds out about one selector. admits_foreign: whether it selects a device of another driver.
+
+    unguarded: warnings that hold unless a selector before it excludes devices of other drivers. others: all others.
+    complete: whether all corrections were tried.
+    """
+
+    admits_foreign: bool = False
+    unguarded: tuple[LintWarning, ...] = ()
+    others: tuple[LintWarning, ...] = ()
+    complete: bool = True
+
+    def warnings(self, *, guarded: bool) -> tuple[LintWarning, ...]:
+        """Return the warnings by their place. guarded: whether devices of other drivers are excluded before."""
+        found = self.others if guarded else (*self.unguarded, *self.others)
+        return tuple(sorted(found, key=lambda warning: (warning.line, warning.column)))
+
+
+MAX_COST = 20_000
+"""The static cost of the most expensive selector that is evaluated here: a hundred times that of a usual one."""
+
 _FOREIGN = Device(name="of-another-driver")
 _DRIVER = "another-driver.invalid"
 _MISSING = "no such key: "
@@ -78,16 +103,40 @@ def find(
     before: selectors that are evaluated first, such as those of a class, which may exclude devices of other drivers.
     types: the known types of devices' attributes.
     """
-    program = programs.compile_device(text, profile=profile)
-    if isinstance(program, CompileError):
+    analysis = programs.analyze(text, profile=profile)
+    if not isinstance(analysis, Analysis):
         return ()
-    root = parser.parse(text, escapes=profile.release >= 37)
+    guarded = not all(_foreign_value(other, profile) is True for other in before)
+    return facts(analysis, types=types, profile=profile, guarded=guarded).warnings(guarded=guarded)
+
+
+def facts(
+    analysis: Analysis,
+    *,
+    types: Types | None = None,
+    profile: environment.Profile = environment.DEFAULT,
+    guarded: bool = False,
+    work: WorkBudget | None = None,
+) -> Facts:
+    """Return what there is to say of a selector that compiles.
+
+    guarded: leave out warnings about look-ups. work: its spare units are taken for the corrections that are tried; None
+    offline.
+    """
+    text, root = analysis.program.text, analysis.root
     nodes = list(_nodes(root))
-    found = [*_unguarded(text, root, nodes, before, profile)]
+    others: list[LintWarning] = []
     for node in nodes:
-        found += _always_true(text, node)
-        found += _comparison(text, node, types or {})
-    return tuple(sorted(found, key=lambda warning: (warning.line, warning.column)))
+        others += _always_true(text, node)
+        others += _comparison(text, node, types or {})
+    outcome = _value(analysis, profile)
+    corrections = _Corrections(profile, work)
+    unguarded: tuple[LintWarning, ...] = ()
+    if not guarded and isinstance(outcome, str):
+        unguarded = tuple(_unguarded(text, root, nodes, outcome, corrections))
+    return Facts(
+        admits_foreign=outcome is True, unguarded=unguarded, others=tuple(others), complete=corrections.complete
+    )
 
 
 def names(text: str) -> frozenset[Name]:
@@ -106,17 +155,26 @@ def _nodes(root: ast.Node) -> Iterator[ast.Node]:
 # Look-ups without a guard.
 
 
+@dataclass(slots=True)
+class _Corrections:
+    """Tries corrected selectors. complete: whether none was left out."""
+
+    profile: environment.Profile
+    work: WorkBudget | None
+    complete: bool = True
+
+    def value(self, candidate: str) -> bool | int | str | None:
+        """Return the value on a device of another driver; None if there is no work left for trying it."""
+        if self.work is not None and not self.work.affords(Work.TOKEN, lexer.measure(candidate).tokens):
+            self.complete = False
+            return None
+        return _foreign_value(candidate, self.profile)
+
+
 def _unguarded(
-    text: str,
-    root: ast.Node,
-    nodes: Sequence[ast.Node],
-    before: Sequence[str],
-    profile: environment.Profile,
+    text: str, root: ast.Node, nodes: Sequence[ast.Node], outcome: str, corrections: _Corrections
 ) -> Iterator[LintWarning]:
-    if not all(_foreign_value(other, profile) is True for other in before):
-        return
-    outcome = _foreign_value(text, profile)
-    if not isinstance(outcome, str) or not outcome.startswith(_MISSING):
+    if not outcome.startswith(_MISSING):
         return
     lookups = [(node.at, name) for node in nodes if (name := _lookup(node))]
     at, name = next(((at, name) for at, name in lookups if outcome == f"{_MISSING}{name.name}"), (0, None))
@@ -125,27 +183,31 @@ def _unguarded(
         f"{lookup_text} has no guard: on a device that lacks it, such as one of another driver, the selector fails with"
         f" {outcome!r}, and the pod is not scheduled at all"
     )
-    yield _warning(LintRule.UNGUARDED_LOOKUP, text, at, message, _with_guards(text, root, lookups, profile))
+    yield _warning(
+        LintRule.UNGUARDED_LOOKUP, text, at, message, _with_guards(text, root, lookups, outcome, corrections)
+    )
 
 
-def _with_guards(text: str, root: ast.Node, lookups: Sequence[tuple[int, Name]], profile: environment.Profile) -> str:
+def _with_guards(
+    text: str, root: ast.Node, lookups: Sequence[tuple[int, Name]], outcome: str, corrections: _Corrections
+) -> str:
     """Return the selector with a guard for each missing name, or "" if guards do not help."""
     quote = '"' if '"' in text else "'"
     body = text.strip()
     if isinstance(root, ast.Conditional) or (isinstance(root, ast.Logic) and not root.conjunction):
         body = f"({body})"
     guards: list[str] = []
-    candidate = body
     for _ in range(_MAX_GUARDS):
-        outcome = _foreign_value(candidate, profile)
-        if not isinstance(outcome, str):
-            return candidate
         missing = [name for _, name in lookups if outcome == f"{_MISSING}{name.name}"]
         new = [_guard(name, quote) for name in dict.fromkeys(missing)]
         if not set(new) - set(guards):
             return ""
         guards += [guard for guard in new if guard not in guards]
         candidate = " && ".join((*guards, body))
+        value = corrections.value(candidate)
+        if not isinstance(value, str):
+            return candidate if value is not None else ""
+        outcome = value
     return ""
 
 
@@ -153,15 +215,27 @@ def _guard(name: Name, quote: str) -> str:
     return f"{quote}{name.name}{quote} in device.{name.map}[{quote}{name.domain}{quote}]"
 
 
-def _foreign_value(text: str, profile: environment.Profile) -> bool | int | str:
+def _foreign_value(text: str, profile: environment.Profile) -> bool | int | str | None:
     """Return a selector's value on an empty device of another driver, or the message of its error."""
-    program = programs.compile_device(text, profile=profile)
-    if isinstance(program, CompileError):
-        return str(program)
+    analysis = programs.analyze(text, profile=profile)
+    return _value(analysis, profile) if isinstance(analysis, Analysis) else str(analysis)
+
+
+def _value(analysis: Analysis, profile: environment.Profile) -> bool | int | str | None:
+    """Return a selector's value on the device, or the message of its error; None for one that costs too much."""
+    if analysis.cost > MAX_COST or _compiles_in_a_loop(analysis):
+        return None
+    foreign = programs.device_value(_DRIVER, _FOREIGN, lists=profile.reads_lists)
     try:
-        return program.evaluate(programs.device_value(_DRIVER, _FOREIGN, lists=profile.reads_lists))
+        return analysis.program.evaluate(foreign, steps=MAX_COST)
     except EvaluationError as error:
         return str(error)
+
+
+def _compiles_in_a_loop(analysis: Analysis) -> bool:
+    """Whether evaluating may compile many regular expressions, which CEL's cost does not cover."""
+    has_loop = any(isinstance(node, ast.Comprehension) for node in _nodes(analysis.root))
+    return has_loop and lexer.measure(analysis.program.text).patterns > 0
 
 
 # Tests that are always true.

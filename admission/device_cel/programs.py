@@ -8,7 +8,7 @@ from typing import Any
 
 from admission.api.kubernetes import devices
 from admission.cel import front_end
-from admission.cel.core import budget, errors, values
+from admission.cel.core import ast, budget, errors, values
 from admission.cel.core.activation import COST, FIRST_VARIABLE, STEPS, Activation, Interpretable
 from admission.cel.cost import static_cost as cost_static_cost
 from admission.cel.eval import interpreter
@@ -54,12 +54,12 @@ class Program:
     size: int
     """The length of an activation."""
 
-    def evaluate(self, device: DeviceValue | UnreadableDevice) -> bool | int:
-        """Return the expression's value on a device: a bool, or an int for a price.
+    def evaluate(self, device: DeviceValue | UnreadableDevice, *, steps: int = budget.STEPS) -> bool | int:
+        """Return the expression's value on a device: a bool, or an int for a price. steps: the most turns of loops.
 
         Raises EvaluationError, always on an unreadable device.
         """
-        return self._evaluate(device, _activation(self.size))
+        return self._evaluate(device, _activation(self.size, steps))
 
     def measure(self, device: DeviceValue | UnreadableDevice) -> tuple[bool | int | EvaluationError, int]:
         """Return the value or the error, and the runtime cost: 0 unless the program tracks it."""
@@ -77,9 +77,9 @@ class Program:
         return value
 
 
-def _activation(size: int) -> Activation:
+def _activation(size: int, steps: int = budget.STEPS) -> Activation:
     activation: Activation = [None] * size
-    activation[STEPS] = budget.STEPS
+    activation[STEPS] = steps
     activation[COST] = 0
     return activation
 
@@ -137,19 +137,46 @@ def compile_device(
     )
 
 
-def static_cost(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """An expression that compiles: its nodes, its program without a vector program, and its static cost."""
+
+    root: ast.Node = field(repr=False)
+    program: Program
+    cost: int
+
+
+def analyze(
     text: str, *, result: Result = Result.BOOL, profile: device_environment.Profile = device_environment.DEFAULT
-) -> int | CompileError:
-    """Return the static cost of an expression over `device`, at most 2^64-1, or why it does not compile."""
+) -> Analysis | CompileError:
+    """Parse, check and plan an expression over `device` once, for all that admission asks of it."""
     environment = device_environment.for_device(profile)
     try:
         root, checked = front_end.check(text, result, environment)
-        interpreter.plan(root, checked, environment, tracks_cost=False)
-        return cost_static_cost.worst_case(root, checked, environment)
+        tracks_cost = cost_static_cost.bound(root, checked, environment) > UNTRACKED_BOUND
+        interpretable, size = interpreter.plan(root, checked, environment, tracks_cost=tracks_cost)
+        cost = cost_static_cost.worst_case(root, checked, environment)
     except errors.RefusalError as refusal:
         return errors.compile_error(text, refusal)
     except RecursionError:
         return errors.compile_error(text, errors.RefusalError(-1, "max recursion depth exceeded"))
+    program = Program(
+        text=text,
+        result=result,
+        tracks_cost=tracks_cost,
+        vector_program=None,
+        interpretable=interpretable,
+        size=size,
+    )
+    return Analysis(root=root, program=program, cost=cost)
+
+
+def static_cost(
+    text: str, *, result: Result = Result.BOOL, profile: device_environment.Profile = device_environment.DEFAULT
+) -> int | CompileError:
+    """Return the static cost of an expression over `device`, at most 2^64-1, or why it does not compile."""
+    analysis = analyze(text, result=result, profile=profile)
+    return analysis.cost if isinstance(analysis, Analysis) else analysis
 
 
 def device_value(

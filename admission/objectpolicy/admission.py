@@ -13,6 +13,9 @@ from admission.api.muster import claim_policies, gangs, meters, queues
 from admission.api.snapshot import Snapshot
 from admission.api.values.decoding import Json
 from admission.api.values.reasons import Denial, Detail
+from admission.api.values.work_budget import WorkBudget
+from admission.cel import limits
+from admission.cel.syntax import lexer
 from admission.claimpolicy.match import Policies
 from admission.errors import MalformedObjectError
 from admission.objectpolicy import (
@@ -36,10 +39,11 @@ class ObjectView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectContext:
-    """What the webhook knows of the cluster."""
+    """What the webhook knows of the cluster; work: what is left for this review."""
 
     snapshot: Snapshot
     policies: Policies = field(default_factory=lambda: Policies({}, {}))
+    work: WorkBudget = field(default_factory=WorkBudget)
 
 
 T = TypeVar("T")
@@ -54,6 +58,8 @@ def judge(object_view: ObjectView, context: ObjectContext) -> Verdict:
         object_view.old is not None and object_view.obj.get("spec") == object_view.old.get("spec")
     ):
         return ALLOWED
+    context.work.charge_values(object_view.obj)
+    context.work.charge_values(object_view.old)
     return _verdict(WRITE_CHECKS[object_view.plural](object_view, context))
 
 
@@ -91,13 +97,22 @@ def _queue(object_view: ObjectView, context: ObjectContext) -> Iterable[ObjectFi
 
 def _meter(object_view: ObjectView, context: ObjectContext) -> Iterable[ObjectFinding]:
     before = _decode_or_none(meters.decode, object_view.old)
-    return objectpolicy_meters.check_write(meters.decode(object_view.obj or {}), context.snapshot, before)
+    meter = meters.decode(object_view.obj or {})
+    _charge_expressions(context.work, objectpolicy_meters.expressions(meter))
+    return objectpolicy_meters.check_write(meter, context.snapshot, before)
 
 
 def _policy(object_view: ObjectView, context: ObjectContext) -> Iterable[ObjectFinding]:
-    return objectpolicy_claim_policies.check_write(
-        claim_policies.decode(object_view.obj or {}), context.snapshot, context.policies
-    )
+    policy = claim_policies.decode(object_view.obj or {})
+    _charge_expressions(context.work, objectpolicy_claim_policies.expressions(policy))
+    return objectpolicy_claim_policies.check_write(policy, context.snapshot, context.policies)
+
+
+def _charge_expressions(work: WorkBudget, texts: Iterable[str]) -> None:
+    """Charge the compilation of the object's expressions. One that is too long is refused without compiling it."""
+    for text in texts:
+        if len(text) <= limits.MAX_BYTES:
+            limits.charge(work, lexer.measure(text))
 
 
 def _gang(object_view: ObjectView, context: ObjectContext) -> Iterable[ObjectFinding]:

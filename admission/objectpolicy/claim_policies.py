@@ -37,6 +37,30 @@ def check_write(policy: ClaimPolicy, snapshot: Snapshot, known: Policies) -> Ite
             yield ObjectFinding(field="spec.order", message=notes)
 
 
+def expressions(policy: ClaimPolicy) -> Iterator[str]:
+    """Yield the policy's CEL, as often as it is compiled."""
+    for variable in policy.variables:
+        yield variable.expression
+    for rule in policy.rules:
+        yield from (rule.cel, rule.message_expression or "")
+    for default in policy.defaults:
+        yield default.when or ""
+    selectors = [selector for default in policy.defaults for selector in default.selectors]
+    selectors += [selector for conversion in policy.conversions for selector in conversion.selectors]
+    for selector in selectors:
+        text = str(selector["cel"]["expression"])
+        yield from (text, text)
+    for template in policy.templates:
+        yield from _template_expressions(template)
+
+
+def _template_expressions(template: Template) -> Iterator[str]:
+    for request in Reader(template.spec).child("devices").children("requests"):
+        for device_request in (request.child("exactly"), *request.children("firstAvailable")):
+            for selector in device_request.children("selectors"):
+                yield str(selector.child("cel").raw("expression"))
+
+
 def cel_findings(compiled: CompiledPolicy) -> list[ObjectFinding]:
     """Return the findings about a policy's CEL."""
     return [*findings.refusals(compiled.problems), *findings.uncertain(compiled.uncertain)]

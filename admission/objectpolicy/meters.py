@@ -32,6 +32,15 @@ def check_write(meter: Meter, snapshot: Snapshot, before: Meter | None = None) -
             )
 
 
+def expressions(meter: Meter) -> Iterator[str]:
+    """Yield the meter's CEL, as often as it is compiled."""
+    for source in meter.sources:
+        if source.selector is not None:
+            yield from (source.selector, source.selector)
+        if source.expression is not None:
+            yield source.expression
+
+
 def unusable(meter: Meter) -> list[ObjectFinding]:
     """Return the problems of a meter's CEL, with which nothing can be counted."""
     return findings.refusals(device_meters.compile_meters([meter]).problems.get(meter.name, ()))

@@ -25,6 +25,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import json_patch, names
 from admission.api.values.json_patch import Patch
 from admission.api.values.reasons import Denial, DenyReason
+from admission.api.values.work_budget import Work, WorkBudget
 from admission.dra.metering import holdings
 from admission.dra.requests import extended_resources
 from admission.podpolicy import annotations, queue_selection
@@ -69,6 +70,9 @@ PassedClaims = dict[tuple[str | int, ...], tuple[ClaimSpec, ...]]
 """Claims that passed their checks, by queue and the ids of their specs. The specs are kept, so that no id is reused."""
 
 MOST_PASSED = 10_000
+
+FEW_CLAIMS = 8
+"""The claims of one pod whose requests, at most 32 each, take no time to speak of."""
 
 
 def no_limits(_queue: Queue, _claims: Sequence[KnownClaim], _extended: Extended) -> Denial | None:
@@ -196,6 +200,12 @@ def judge_creation(
         if denial is not None:
             return Verdict(denial=denial)
     return Verdict(warnings=tuple(_warnings(inputs, rules)), annotations={"queue": selection.queue.name})
+
+
+def charge_claims(new_pod: PodView, snapshot: Snapshot, work: WorkBudget) -> None:
+    """Charge what the claims of a pod ask for, if they are many. Raises TooMuchWorkError."""
+    if len(new_pod.claims) > FEW_CLAIMS:
+        work.charge(Work.KNOWN_REQUEST, sum(len(claim.spec.requests) for claim in _look_up(new_pod, snapshot)[0]))
 
 
 def _gate(new_pod: PodView) -> Iterator[json_patch.Operation]:

@@ -95,7 +95,7 @@ def _subgroup_is_a_name(new_pod: PodView) -> Denial | None:
 
 def _runtime_is_a_duration(new_pod: PodView) -> Denial | None:
     for where, text in new_pod.settings(names.RUNTIME).items():
-        problem = _problem_of_duration(text)
+        problem = _problem_of_duration(text[: durations.LONGEST + 1])
         if problem:
             return _malformed(names.RUNTIME, f"{where} {names.RUNTIME}: {problem}")
     return None

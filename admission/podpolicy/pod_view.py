@@ -17,7 +17,11 @@ from admission.api.kubernetes.pods import Container, PodClaim
 from admission.api.values import names
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import Uid
+from admission.api.values.work_budget import Work, WorkBudget
 from admission.errors import MalformedObjectError, Problem
+
+FEW = 32
+"""Parts of a pod that take no time to speak of."""
 
 MIRROR = "kubernetes.io/config.mirror"
 
@@ -175,20 +179,30 @@ class PodHead(TypedDict):
     spec: SpecHead
 
 
-def decode(obj: Json | None, namespace: str) -> PodView:
-    """Read a pod of that namespace (the request's; the object need not carry it). Raises MalformedObjectError."""
+def decode(obj: Json | None, namespace: str, work: WorkBudget | None = None) -> PodView:
+    """Read a pod of that namespace (the request's; the object need not carry it).
+
+    work: is charged; None offline. Raises MalformedObjectError or TooMuchWorkError.
+    """
     try:
         head = msgspec.convert(obj, PodHead)
     except msgspec.ValidationError as error:
         raise MalformedObjectError("Pod", meta.name_in(obj), (_problem(error),)) from error
-    return read(head, namespace)
+    return read(head, namespace, work)
 
 
-def read(head: PodHead, namespace: str) -> PodView:
+def read(head: PodHead, namespace: str, work: WorkBudget | None = None) -> PodView:
     """Read a pod whose fields have the right types. Raises MalformedObjectError for a wrong value."""
     labels, spec = head["metadata"].get("labels"), head["spec"]
+    if work is not None:
+        _charge(work, head)
     gates = spec.get("schedulingGates")
-    requests, containers = pods.decode_requests(Reader(spec)) if _requests_devices(spec) else ({}, ())
+    requests: Resources = {}
+    containers: tuple[Container, ...] = ()
+    if _requests_devices(spec):
+        if work is not None:
+            _charge_amounts(work, spec)
+        requests, containers = pods.decode_requests(Reader(spec))
     return PodView(
         namespace=namespace,
         labels=labels,
@@ -201,6 +215,31 @@ def read(head: PodHead, namespace: str) -> PodView:
         containers=containers,
         controller=_controller(head["metadata"].get("ownerReferences") or ()),
     )
+
+
+def _charge(work: WorkBudget, head: PodHead) -> None:
+    """Charge the parts of a pod, if they are many. Raises TooMuchWorkError."""
+    data, spec = head["metadata"], head["spec"]
+    containers = len(spec.get("containers") or ()) + len(spec.get("initContainers") or ())
+    claims, owners = len(spec.get("resourceClaims") or ()), len(data.get("ownerReferences") or ())
+    pairs = len(data.get("labels") or ()) + len(data.get("annotations") or ())
+    gates = len(spec.get("schedulingGates") or ())
+    if containers + claims + owners + pairs + gates > FEW:
+        work.charge(Work.CONTAINER, containers)
+        work.charge(Work.POD_CLAIM, claims)
+        work.charge(Work.VALUE, owners + pairs + gates)
+
+
+def _charge_amounts(work: WorkBudget, spec: SpecHead) -> None:
+    """Charge the amounts of resources, which are read if one is of devices; those of many digits more."""
+    count = 0
+    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+        resources = container.get("resources") or {}
+        for amounts in (resources.get("requests"), resources.get("limits")):
+            for amount in (amounts or {}).values():
+                count += 1 + (len(amount) // FEW if isinstance(amount, str) else 0)
+    if count > FEW:
+        work.charge(Work.AMOUNT, count)
 
 
 def decode_job(obj: Json | None) -> JobView:

@@ -18,6 +18,7 @@ from admission.api.values.decoding import Json, Reader
 from admission.api.values.json_patch import Operation, Patch
 from admission.api.values.names import Held
 from admission.api.values.reasons import Denial, DenyReason
+from admission.api.values.work_budget import WorkBudget
 from admission.podpolicy import admission, workload_queue
 from admission.podpolicy.admission import Rules
 from admission.podpolicy.queue_selection import Defaults
@@ -52,9 +53,10 @@ class WorkloadView:
         return self.suspended and self.held is Held.WAITING
 
 
-def decode(kind: Holdable, obj: Json | None, namespace: str) -> WorkloadView:
-    """Read a workload. Raises MalformedObjectError."""
+def decode(kind: Holdable, obj: Json | None, namespace: str, work: WorkBudget | None = None) -> WorkloadView:
+    """Read a workload. work: is charged; None offline. Raises MalformedObjectError or TooMuchWorkError."""
     reader = Reader(obj)
+    queued = workload_queue.decode(template_labels.BY_RESOURCE[kind.group, kind.plural], obj, namespace, work)
     workload_meta = meta.decode(reader)
     suspended, may_suspend = registry.is_suspended(reader, kind.suspend), kind.may_suspend(reader)
     reader.finish(kind.kind, workload_meta.key)
@@ -64,7 +66,7 @@ def decode(kind: Holdable, obj: Json | None, namespace: str) -> WorkloadView:
         meta=workload_meta,
         namespace=namespace,
         suspended=suspended,
-        queued=workload_queue.decode(template_labels.BY_RESOURCE[kind.group, kind.plural], obj, namespace),
+        queued=queued,
         may_suspend=may_suspend,
     )
 

@@ -16,6 +16,7 @@ from admission.api.values import names
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.json_patch import Patch
 from admission.api.values.reasons import Denial, DenyReason
+from admission.api.values.work_budget import Work, WorkBudget
 from admission.podpolicy import queue_selection
 from admission.podpolicy.pod_view import PodView
 from admission.podpolicy.queue_selection import Defaults, QueueSelection
@@ -56,11 +57,16 @@ class Refusal:
     denial: Denial
 
 
-def decode(kind: LabelledKind, obj: Json | None, namespace: str) -> QueuedWorkload:
-    """Read a workload. Raises MalformedObjectError."""
+def decode(kind: LabelledKind, obj: Json | None, namespace: str, work: WorkBudget | None = None) -> QueuedWorkload:
+    """Read a workload. work: is charged; None offline. Raises MalformedObjectError or TooMuchWorkError."""
     reader = Reader(obj)
+    if work is not None:
+        work.charge_values(reader.raw("metadata"))
     workload_meta = meta.decode(reader)
     places, is_complete = template_labels.places(kind, reader)
+    if work is not None:
+        work.charge(Work.TEMPLATE, len(places))
+        work.charge(Work.VALUE, sum(len(place.labels) + len(place.annotations) for place in places))
     found = QueuedWorkload(
         kind=kind,
         meta=workload_meta,

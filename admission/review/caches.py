@@ -3,6 +3,7 @@
 from admission.api.snapshot import Snapshot
 from admission.claimpolicy.match import Policies
 from admission.claimpolicy.pods.pod_rules import Rulings
+from admission.device_cel.selector_findings import SelectorFindings
 from admission.incremental import Memo
 from admission.podpolicy.admission import PassedClaims
 from admission.podpolicy.queue_limits import Limits
@@ -14,6 +15,7 @@ class ReviewCaches:
 
     def __init__(self) -> None:
         self.rulings = Rulings()
+        self.selectors = SelectorFindings()
         self._defaults = Memo[None, Defaults]()
         self._limits = Memo[None, Limits]()
         self._passed = Memo[None, PassedClaims]()

@@ -2,18 +2,21 @@
 
 The webhook calls `mutate`, `hold` and `validate`. They write nothing, wait for nothing and have no side effects, so a
 dry run needs no case of its own. They raise RetryError while no answer is possible; the webhook then answers 503, and
-the configuration's failurePolicy decides. All are given the same `ReviewCaches`, which change no answer.
+the configuration's failurePolicy decides. All are given the same `ReviewCaches`, which change no answer. What cannot be
+read, or would take more work than `Review.work` has, is denied.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import cast
+from typing import ParamSpec, cast
 
 from admission.api.kubernetes import admission_review
 from admission.api.kubernetes.admission_review import ALLOWED, Review, Verdict
 from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot
 from admission.api.values import json_patch, names
+from admission.api.values.decoding import Json
 from admission.api.values.reasons import Denial, DenyReason
 from admission.cel.syntax import parser
 from admission.claimpolicy import admission
@@ -22,7 +25,7 @@ from admission.claimpolicy.cel_subject import User
 from admission.claimpolicy.draft import Draft
 from admission.claimpolicy.match import OwnedConversion
 from admission.claimpolicy.pods import claims_annotation, extended_resources, pending_templates, required_claims
-from admission.errors import MalformedObjectError, RetryError
+from admission.errors import MalformedObjectError, RetryError, TooMuchWorkError
 from admission.objectpolicy import admission as objectpolicy_admission
 from admission.objectpolicy.admission import ObjectView
 from admission.podpolicy import (
@@ -43,6 +46,23 @@ from admission.workloads import suspendable, template_labels
 from admission.workloads.suspendable import Holdable
 from admission.workloads.template_labels import LabelledKind
 
+Arguments = ParamSpec("Arguments")
+
+
+def _denying(judge: Callable[Arguments, Verdict]) -> Callable[Arguments, Verdict]:
+    """Let a judge deny what is malformed, or too much work."""
+
+    @functools.wraps(judge)
+    def denying(*arguments: Arguments.args, **named: Arguments.kwargs) -> Verdict:
+        try:
+            return judge(*arguments, **named)
+        except MalformedObjectError as error:
+            return admission_review.refuse_malformed(error)
+        except TooMuchWorkError as error:
+            return admission_review.refuse_too_much(error)
+
+    return denying
+
 
 def warm_caches(snapshot: Snapshot) -> ReviewCaches:
     """Return caches filled for the first reviews. The time is mostly that of compiling all policies."""
@@ -54,6 +74,7 @@ def warm_caches(snapshot: Snapshot) -> ReviewCaches:
     return caches
 
 
+@_denying
 def mutate(review: Review, view: View, *, caches: ReviewCaches) -> Verdict:
     """Answer the mutating webhook: what a new pod lacks, or who made a Job. Raises RetryError while not synced.
 
@@ -80,8 +101,8 @@ def mutate(review: Review, view: View, *, caches: ReviewCaches) -> Verdict:
 def _decode_pod(review: Review) -> PodView:
     """Read a new pod. The fast codec has checked the types of its fields already."""
     if review.sent:
-        return pod_view.read(cast("PodHead", review.obj), review.namespace)
-    return pod_view.decode(review.obj, review.namespace)
+        return pod_view.read(cast("PodHead", review.obj), review.namespace, review.work)
+    return pod_view.decode(review.obj, review.namespace, review.work)
 
 
 def _complete_pod(new_pod: PodView, review: Review, snapshot: Snapshot, caches: ReviewCaches) -> Verdict:
@@ -96,7 +117,7 @@ def _complete_pod(new_pod: PodView, review: Review, snapshot: Snapshot, caches: 
     text, conversions = new_pod.annotations.get(names.CLAIMS), _conversions(new_pod, queue, snapshot, caches)
     if not (text or conversions):
         return Verdict(patch=patch) if patch else ALLOWED
-    draft = Draft(json_patch.apply(review.full_object(), patch))
+    draft = Draft(json_patch.apply(review.full_object(), patch), review.work)
     denial = claims_annotation.attach(draft, text) if text else None
     denial = denial or extended_resources.convert(draft, conversions)
     return Verdict(denial=denial) if denial is not None else Verdict(patch=(*patch, *draft.patch))
@@ -127,6 +148,7 @@ def _set_maker(review: Review) -> Verdict:
         return admission_review.refuse_malformed(error)
 
 
+@_denying
 def hold(review: Review, view: View, *, caches: ReviewCaches) -> Verdict:
     """Answer the webhook for workloads that name a queue, or that their queue holds as a whole.
 
@@ -172,17 +194,19 @@ def _judge_workload(
 
 def _queued_workloads(review: Review, kind: LabelledKind) -> tuple[QueuedWorkload | None, QueuedWorkload]:
     """Read the names of queues in a workload as it was, for an update, and as it will be stored."""
-    new = workload_queue.decode(kind, review.obj, review.namespace)
+    new = workload_queue.decode(kind, review.obj, review.namespace, review.work)
     if review.operation != "UPDATE":
         return None, new
-    return workload_queue.decode(kind, review.old, review.namespace), new
+    return workload_queue.decode(kind, review.old, review.namespace, review.work), new
 
 
 def _workloads(review: Review, kind: Holdable) -> tuple[WorkloadView | None, WorkloadView]:
     """Read a workload as it was, for an update, and as it will be stored."""
-    new = workload_admission.decode(kind, review.obj, review.namespace)
+    new = workload_admission.decode(kind, review.obj, review.namespace, review.work)
     return (
-        workload_admission.decode(kind, review.old, review.namespace) if review.operation == "UPDATE" else None
+        workload_admission.decode(kind, review.old, review.namespace, review.work)
+        if review.operation == "UPDATE"
+        else None
     ), new
 
 
@@ -193,6 +217,7 @@ def _workload_kind(review: Review) -> LabelledKind | None:
     return template_labels.BY_RESOURCE.get((review.group, review.resource))
 
 
+@_denying
 def validate(review: Review, view: View, *, rules: Rules, caches: ReviewCaches) -> Verdict:
     """Answer the validating webhook. Raises RetryError while the view is not synced."""
     _ensure_synced(view)
@@ -215,7 +240,8 @@ def _judge_pod(review: Review, view: View, rules: Rules, caches: ReviewCaches) -
     try:
         if review.operation == "CREATE":
             new_pod = _decode_pod(review)
-            snapshot = _with_pending_templates(new_pod, view, caches)
+            snapshot = _with_pending_templates(new_pod, review, view, caches)
+            podpolicy_admission.charge_claims(new_pod, snapshot, review.work)
             verdict = podpolicy_admission.judge_creation(
                 new_pod,
                 snapshot,
@@ -225,10 +251,12 @@ def _judge_pod(review: Review, view: View, rules: Rules, caches: ReviewCaches) -
                 passed=caches.passed(snapshot),
                 username=review.username,
             )
+            whole_pod: Json | None = None
             if verdict.denial is None and required_claims.may_matter(new_pod):
-                verdict = replace(verdict, denial=required_claims.denial(new_pod, review.full_object()))
-            return _judge_rules(verdict, new_pod, review, snapshot, caches)
-        old, new = (pod_view.decode(obj, review.namespace) for obj in (review.old, review.obj))
+                whole_pod = review.full_object()
+                verdict = replace(verdict, denial=required_claims.denial(new_pod, whole_pod, review.work))
+            return _judge_rules(verdict, new_pod, review, snapshot, caches, whole_pod=whole_pod)
+        old, new = (pod_view.decode(obj, review.namespace, review.work) for obj in (review.old, review.obj))
     except MalformedObjectError as error:
         return admission_review.refuse_malformed(error)
     denial = update.judge(old, new, username=review.username, rules=rules)
@@ -236,13 +264,23 @@ def _judge_pod(review: Review, view: View, rules: Rules, caches: ReviewCaches) -
 
 
 def _judge_rules(
-    verdict: Verdict, new_pod: PodView, review: Review, snapshot: Snapshot, caches: ReviewCaches
+    verdict: Verdict,
+    new_pod: PodView,
+    review: Review,
+    snapshot: Snapshot,
+    caches: ReviewCaches,
+    *,
+    whole_pod: Json | None,
 ) -> Verdict:
-    """Return the verdict on a new pod, with the ruling of the ClaimPolicies on its claims."""
+    """Return the verdict on a new pod, with the ruling of the ClaimPolicies on its claims.
+
+    whole_pod: its whole JSON; None if it has not been read.
+    """
     if verdict.denial is not None or not new_pod.claims or not snapshot.policies:
         return verdict
     policies = caches.policies(snapshot)
-    ruling = caches.rulings.evaluate(new_pod, snapshot, policies, pod=review.full_object, user=_user(review))
+    pod = review.full_object if whole_pod is None else lambda: whole_pod
+    ruling = caches.rulings.evaluate(new_pod, snapshot, policies, pod=pod, user=_user(review), work=review.work)
     if not ruling.findings:
         return verdict
     return Verdict(
@@ -252,12 +290,12 @@ def _judge_rules(
     )
 
 
-def _with_pending_templates(new_pod: PodView, view: View, caches: ReviewCaches) -> Snapshot:
+def _with_pending_templates(new_pod: PodView, review: Review, view: View, caches: ReviewCaches) -> Snapshot:
     """Return the snapshot, with the pod's missing templates that policies will provide."""
     snapshot = view.snapshot()
     if not new_pod.claims or not snapshot.policies or not caches.policies(snapshot).needs_templates:
         return snapshot
-    return pending_templates.with_pending(new_pod, _claim_context(view, caches))
+    return pending_templates.with_pending(new_pod, _claim_context(review, view, caches))
 
 
 def _ensure_synced(view: View) -> None:
@@ -282,7 +320,7 @@ def _answer_claim(
     answer: Callable[[ClaimView, ClaimContext], Verdict], review: Review, view: View, caches: ReviewCaches
 ) -> Verdict:
     try:
-        return answer(_claim(review), _claim_context(view, caches))
+        return answer(_claim(review), _claim_context(review, view, caches))
     except MalformedObjectError as error:
         return admission_review.refuse_malformed(error)
 
@@ -300,13 +338,15 @@ def _user(review: Review) -> User:
     return User(username=review.username, uid=review.user_uid, groups=review.groups, extra=review.extra)
 
 
-def _claim_context(view: View, caches: ReviewCaches) -> ClaimContext:
+def _claim_context(review: Review, view: View, caches: ReviewCaches) -> ClaimContext:
     snapshot = view.snapshot()
     return ClaimContext(
         snapshot=snapshot,
         defaults=caches.defaults(snapshot),
         limits=caches.limits(snapshot),
         policies=caches.policies(snapshot),
+        selectors=caches.selectors,
+        work=review.work,
     )
 
 
@@ -330,10 +370,11 @@ def _judge_object(review: Review, view: View, caches: ReviewCaches) -> Verdict:
         obj=None if deleted else review.obj or {},
         old=None if review.operation == "CREATE" else review.old or {},
     )
+    context = objectpolicy_admission.ObjectContext(
+        snapshot=snapshot, policies=caches.policies(snapshot), work=review.work
+    )
     try:
-        return objectpolicy_admission.judge(
-            object_view, objectpolicy_admission.ObjectContext(snapshot=snapshot, policies=caches.policies(snapshot))
-        )
+        return objectpolicy_admission.judge(object_view, context)
     except MalformedObjectError as error:
         return admission_review.refuse_malformed(error)
 

@@ -1,7 +1,9 @@
 """A fast codec for reviews of new pods, the most frequent ones; for all others `admission_review` is used.
 
 Parsing is most of a review's cost. Here the parser itself skips the fields that are not read, in one pass over the
-bytes. Any unusual body is left to `admission_review`, which explains what is wrong with it.
+bytes. Any unusual body is left to `admission_review`, which explains what is wrong with it. Of a key that comes twice
+the last one counts, as for every reader that does not refuse it; whoever reads the whole object (`Review.full_object`)
+refuses it. To look for such keys here would take a third of a review's time.
 """
 
 import base64

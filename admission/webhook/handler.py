@@ -5,8 +5,9 @@ code, and the API server's failurePolicy decides. If the request's uid can be re
 users see its message.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -16,9 +17,9 @@ import structlog
 from admission.api.kubernetes import admission_review
 from admission.api.kubernetes.admission_review import Review, Verdict
 from admission.api.kubernetes.meta import name_in
-from admission.api.values import names
+from admission.api.values import names, strict_json
 from admission.api.values.reasons import Denial
-from admission.errors import MalformedObjectError, RetryError
+from admission.errors import JsonError, MalformedObjectError, RetryError, TooMuchWorkError
 from admission.webhook import codec
 
 log = structlog.get_logger(__name__)
@@ -61,26 +62,75 @@ class Answer:
     """The reason of a denial; else ""."""
 
 
+LARGE_BODY = 32 * 1024
+"""Bytes of a review that may take long."""
+
+LARGE_SELECTORS = 4 * 1024
+"""Bytes of a review with CEL that may take long, since compiling it takes longer than all else."""
+
+LONGEST_PAUSE = 0.25
+"""Seconds."""
+
+
+class Turns:
+    """Lets other reviews pass between those that may take long, since each keeps the event loop until it is answered.
+
+    Large ones are answered one after the other, and after each the loop is left to small ones for as long as it took.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """clock: of the event loop, in seconds."""
+        self._clock = clock
+        self._queue = asyncio.Lock()
+        self._free_at = 0.0
+
+    async def wait(self) -> None:
+        """Wait until it is the turn of a large review, which has to be answered before anything else is awaited."""
+        async with self._queue:
+            await asyncio.sleep(max(0.0, self._free_at - self._clock()))
+
+    def end(self, seconds: float) -> None:
+        """Note that a large review has been answered, and how long that took."""
+        self._free_at = self._clock() + min(seconds, LONGEST_PAUSE)
+
+
+def is_large(body: bytes) -> bool:
+    """Return whether a review may take long."""
+    return len(body) > LARGE_BODY or (len(body) > LARGE_SELECTORS and b'"expression"' in body)
+
+
 def answer(body: bytes, judge: Judge) -> Answer:
     """Answer one AdmissionReview."""
-    review = codec.read(body)
+    try:
+        strict_json.check_size(body)
+        review = codec.read(body)
+        decoded = strict_json.decode(body) if review is None else None
+    except JsonError as error:
+        return Answer(400, status(400, f"the body is not JSON as Kubernetes writes it: {error}"), Outcome.MALFORMED)
     if review is None:
-        try:
-            decoded = msgspec.json.decode(body)
-        except (ValueError, RecursionError) as error:
-            return Answer(400, status(400, f"the body is not JSON: {_short(error)}"), Outcome.MALFORMED)
         try:
             review = admission_review.decode(decoded)
         except MalformedObjectError as error:
             return _malformed(decoded, error)
     try:
-        verdict = judge(review)
+        verdict = _judged(review, judge)
     except RetryError as error:
         return Answer(503, status(503, str(error)), Outcome.UNREADY)
     if verdict.denial is None:
         return Answer(200, encode(review.uid, verdict), Outcome.PATCHED if verdict.patch else Outcome.ALLOWED)
-    _log_refusal(review, verdict.denial)
-    return Answer(200, encode(review.uid, verdict), Outcome.DENIED, verdict.denial.reason)
+    denial = admission_review.shortened(verdict.denial)
+    _log_refusal(review, denial)
+    return Answer(200, encode(review.uid, replace(verdict, denial=denial)), Outcome.DENIED, denial.reason)
+
+
+def _judged(review: Review, judge: Judge) -> Verdict:
+    """Return the verdict. What a judge cannot read, or what takes too much work, is denied."""
+    try:
+        return judge(review)
+    except MalformedObjectError as error:
+        return admission_review.refuse_malformed(error)
+    except TooMuchWorkError as error:
+        return admission_review.refuse_too_much(error)
 
 
 def encode(uid: str, verdict: Verdict) -> bytes:

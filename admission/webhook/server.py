@@ -21,7 +21,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from admission.errors import FixError, RetryError
 from admission.webhook import handler as webhook_handler
-from admission.webhook.handler import Answer, Judge, Outcome
+from admission.webhook.handler import Answer, Judge, Outcome, Turns
 from admission.webhook.tls import certificate as tls_certificate
 from admission.webhook.tls.certificate import Certificate
 from admission.webhook.worker_ipc import Page
@@ -109,6 +109,7 @@ class Server:
         self.draining = False
         self.in_flight = 0
         """Reviews that are being read or answered."""
+        self.turns = Turns(asyncio.get_running_loop().time)
         self._idle = asyncio.Event()
         self._expiries = _expiries(certificate) if certificate is not None else {}
         self._context = tls_certificate.server_context()
@@ -346,12 +347,19 @@ def _endpoint(name: str, server: Server, judge: Judge) -> Handler:
         try:
             started_at = perf_counter()
             body = await _body(request, read_timeout)
+            large = webhook_handler.is_large(body)
+            if large:
+                await server.turns.wait()
+            judged_at = perf_counter()
             if trace is None:
                 answer = _answer(body, judge)
             else:
                 with trace(name, request.headers.get("traceparent", ""), judge) as traced:
                     answer = _answer(body, traced)
-            observe(name, answer.outcome, perf_counter() - started_at, answer.reason)
+            ended_at = perf_counter()
+            if large:
+                server.turns.end(ended_at - judged_at)
+            observe(name, answer.outcome, ended_at - started_at, answer.reason)
             response = web.Response(status=answer.code, body=answer.body, content_type="application/json")
             if answer.outcome is Outcome.UNREADY:
                 response.headers.update(RETRY_AFTER)

@@ -19,6 +19,7 @@ from tests.bench import (
     cycle,
     dashboard,
     holding,
+    hostile,
     ledger,
     planning,
     quota,
@@ -103,9 +104,15 @@ def _dashboard(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
     return result, dashboard.table(result)
 
 
+def _hostile(_given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
+    result = hostile.measure()
+    return result, hostile.table(result)
+
+
 BENCHMARKS: dict[str, Callable[[argparse.Namespace], tuple[dict[str, Any], Shown]]] = {
     "webhook": _webhook,
     "memory": _memory,
+    "hostile": _hostile,
     "start": _pure(starting, "passes"),
     "creating": _creating,
     "admission": _admission,

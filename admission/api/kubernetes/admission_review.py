@@ -3,16 +3,21 @@
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from admission.api.kubernetes.meta import controller_in
+from admission.api.values import strict_json
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.json_patch import Patch
 from admission.api.values.reasons import Denial, DenyReason
-from admission.errors import MalformedObjectError
+from admission.api.values.work_budget import WorkBudget
+from admission.errors import JsonError, MalformedObjectError, Problem, TooMuchWorkError
 
 API_VERSION = "admission.k8s.io/v1"
+
+LONGEST_MESSAGE = 8 * 1024
+"""Characters of a denial's message that are sent and logged; the names in it may be as long as their author likes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +47,8 @@ class Review:
     sent: bytes = field(default=b"", repr=False, compare=False)
     trace: str = ""
     """The trace that a pod entering a queue continues, as W3C's `traceparent`; empty without tracing."""
+    work: WorkBudget = field(default_factory=WorkBudget, repr=False, compare=False)
+    """What may still be done to answer it."""
 
     @property
     def controller_uid(self) -> str:
@@ -52,10 +59,16 @@ class Review:
         return controller_in(self.obj) if self.resource == "pods" else ""
 
     def full_object(self) -> Json:
-        """Return the whole object, decoding the request again if obj is only a part of it."""
+        """Return the whole object, decoding the request again if obj is only a part of it.
+
+        Raises MalformedObjectError for what a decoder that skips fields has let pass.
+        """
         if not self.sent:
             return self.obj or {}
-        found: Json = json.loads(self.sent)["request"]["object"]
+        try:
+            found: Json = strict_json.decode(self.sent)["request"]["object"]
+        except JsonError as error:
+            raise MalformedObjectError("AdmissionReview", self.uid, (Problem(".", str(error)),)) from error
         return found
 
 
@@ -119,7 +132,19 @@ def encode(uid: str, verdict: Verdict) -> dict[str, Any]:
 
 def refuse_malformed(error: MalformedObjectError) -> Verdict:
     """Return the denial of a malformed object, with every problem."""
-    return Verdict(denial=Denial(DenyReason.MALFORMED_REQUEST, str(error)))
+    return Verdict(denial=shortened(Denial(DenyReason.MALFORMED_REQUEST, str(error))))
+
+
+def refuse_too_much(error: TooMuchWorkError) -> Verdict:
+    """Return the denial of a review that takes too much work."""
+    return Verdict(denial=Denial(DenyReason.TOO_MUCH_WORK, str(error), dict(error.counts)))
+
+
+def shortened(denial: Denial) -> Denial:
+    """Return a denial with a message that is cut off if it is longer than anybody reads."""
+    if len(denial.message) <= LONGEST_MESSAGE:
+        return denial
+    return replace(denial, message=f"{denial.message[:LONGEST_MESSAGE]}…")
 
 
 def _extra(user: Reader) -> dict[str, tuple[str, ...]]:

@@ -9,5 +9,7 @@ __all__ = [
     "quantities",
     "reasons",
     "selectors",
+    "strict_json",
     "time_zones",
+    "work_budget",
 ]

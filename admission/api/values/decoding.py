@@ -11,6 +11,10 @@ from typing import Any, TypeVar
 from admission.errors import AmountError, MalformedObjectError, Problem
 
 Json = Mapping[str, Any]
+
+MAX_PROBLEMS = 100
+"""The most problems that are noted of one object: a message of more helps nobody."""
+
 T = TypeVar("T")
 
 
@@ -25,7 +29,7 @@ class Reader:
         self._problems: list[Problem] = [] if above is None else above._problems  # noqa: SLF001 - of the same object
         # The fast check first: msgspec decodes to dict.
         if value is not None and type(value) is not dict and not isinstance(value, Mapping):
-            self.problem("", f"is {_kind_of(value)}, an object is expected")
+            self.problem("", f"is {kind_of(value)}, an object is expected")
             value = None
         self._value: Json = value or {}
 
@@ -44,7 +48,8 @@ class Reader:
 
     def problem(self, name: str, message: str) -> None:
         """Note a problem of a field of this mapping."""
-        self._problems.append(Problem(self._at(name) or ".", message))
+        if len(self._problems) < MAX_PROBLEMS:
+            self._problems.append(Problem(self._at(name) or ".", message))
 
     def child(self, name: str) -> "Reader":
         """Return a reader of a nested object; of an empty object when the field is absent."""
@@ -90,8 +95,10 @@ class Reader:
     def required(self, name: str) -> str:
         """Return a string that must be present and not empty."""
         value = self.text(name)
-        if not value and not any(problem.field == self._at(name) for problem in self._problems):
-            self.problem(name, "is required")
+        if not value and len(self._problems) < MAX_PROBLEMS:
+            field = self._at(name)
+            if not any(problem.field == field for problem in self._problems):
+                self.problem(name, "is required")
         return value
 
     def optional(self, name: str) -> str | None:
@@ -129,7 +136,7 @@ class Reader:
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            self.problem(name, f"is {_kind_of(value)}, a string is expected")
+            self.problem(name, f"is {kind_of(value)}, a string is expected")
             return default
         try:
             return parse(str(value))
@@ -169,7 +176,7 @@ class Reader:
         if value is None:
             return default
         if not isinstance(value, kind):
-            self.problem(name, f"is {_kind_of(value)}, {wanted} is expected")
+            self.problem(name, f"is {kind_of(value)}, {wanted} is expected")
             return default
         return value
 
@@ -181,12 +188,13 @@ class Reader:
         if value is None:
             return {}
         if type(value) is not dict and not isinstance(value, Mapping):
-            self.problem(name, f"is {_kind_of(value)}, an object is expected")
+            self.problem(name, f"is {kind_of(value)}, an object is expected")
             return {}
         return value
 
 
-def _kind_of(value: Any) -> str:
+def kind_of(value: Any) -> str:
+    """Return the type of a JSON value for messages: `a string`, `null`."""
     names: dict[type, str] = {
         str: "a string",
         bool: "a boolean",
@@ -194,5 +202,6 @@ def _kind_of(value: Any) -> str:
         float: "a number",
         list: "a list",
         dict: "an object",
+        type(None): "null",
     }
     return names.get(type(value), f"of type {type(value).__name__}")

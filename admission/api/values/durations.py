@@ -16,15 +16,16 @@ _MICROSECONDS = {
     "h": Fraction(3600 * 10**6),
 }
 
-_LONGEST = 256
+LONGEST = 256
+"""Characters."""
 
 
 @lru_cache(maxsize=10_000)
 def parse(text: str) -> timedelta:
     """Return the duration, to the microsecond. Raises ValueError when the text is not one."""
     total, position = Fraction(0), 0
-    if len(text) > _LONGEST:
-        raise ValueError(f"a duration of {len(text)} characters is too long; write it as 1h30m")
+    if len(text) > LONGEST:
+        raise ValueError(f"a duration of more than {LONGEST} characters is too long; write it as 1h30m")
     for match in _PART.finditer(text):
         if match.start() != position:
             break

@@ -70,6 +70,7 @@ class DenyReason(StrEnum):
     POLICY_VIOLATION = "PolicyViolation"
     MALFORMED_CLAIM = "MalformedClaim"
     MALFORMED_REQUEST = "MalformedRequest"
+    TOO_MUCH_WORK = "TooMuchWork"
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,8 +54,7 @@ class _Checker:
 
     def finalize(self) -> None:
         """Replace the type variables that are left."""
-        for key, type_ in self.checked.node_types.items():
-            self.checked.node_types[key] = self.unifier.resolved(type_, to_dynamic=True)
+        self.checked.node_types = self.unifier.all_resolved(self.checked.node_types)
 
     def check(self, node: ast.Node, scope: Mapping[str, Type]) -> Type:
         """Return the node's type. Its parts are checked first, so that long chains do not nest calls."""

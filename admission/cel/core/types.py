@@ -4,11 +4,15 @@ They follow cel-go's checker (checker/types.go, v0.26), including the `any` of a
 every type, and it may fail at run time.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from admission.cel.core import errors
 
 MAX_PARTS = 1_000
+
+MAX_STEPS = 20_000
+"""Parts of types that are visited while one expression is checked. Usual ones have some ten for each of their calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,19 +22,19 @@ class Type:
     name: str
     parameters: tuple["Type", ...] = ()
     variable: bool = False
-    text: str = field(default="", compare=False)
     size: int = field(default=1, compare=False)
     """The number of its parts. Bounded, since each binding can double it and a comparison of types visits all parts."""
+    ground: bool = field(default=True, compare=False)
+    """Whether no part is a variable, so that nothing is left to infer."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", 1 + sum(type_.size for type_ in self.parameters))
         if self.size > MAX_PARTS:
             raise errors.RefusalError(-1, f"an expression's type has more than {MAX_PARTS} parts")
-        inner = ", ".join(map(str, self.parameters))
-        object.__setattr__(self, "text", f"{self.name}({inner})" if inner else self.name)
+        object.__setattr__(self, "ground", not self.variable and all(type_.ground for type_ in self.parameters))
 
     def __str__(self) -> str:
-        return self.text
+        return f"{self.name}({', '.join(map(str, self.parameters))})" if self.parameters else self.name
 
 
 BOOL = Type("bool")
@@ -95,6 +99,7 @@ class Unifier:
         self._found: dict[str, Type] = {}
         self._trail: list[tuple[str, Type | None]] = []
         self._count = 0
+        self._steps = 0
 
     def fresh(self) -> Type:
         """Return a new variable."""
@@ -118,15 +123,38 @@ class Unifier:
 
     def resolved(self, type_: Type, *, to_dynamic: bool = False) -> Type:
         """Return the type with its variables replaced by what is inferred for them. to_dynamic: or by dyn."""
+        return self._resolved(type_, {}, to_dynamic=to_dynamic)
+
+    def all_resolved(self, types: Mapping[int, Type]) -> dict[int, Type]:
+        """Return the types by the same keys, with all variables replaced. Types that share parts are resolved once."""
+        known: dict[int, Type] = {}
+        return {key: self._resolved(type_, known, to_dynamic=True) for key, type_ in types.items()}
+
+    def _resolved(self, type_: Type, known: dict[int, Type], *, to_dynamic: bool) -> Type:
+        """known: the resolved types, by the `id` of those that they were made from, which others keep alive."""
         while type_.variable:
             if type_.name not in self._found:
                 return DYN if to_dynamic else type_
             type_ = self._found[type_.name]
-        if not type_.parameters:
+        if type_.ground:
             return type_
-        return Type(type_.name, tuple(self.resolved(inner, to_dynamic=to_dynamic) for inner in type_.parameters))
+        found = known.get(id(type_))
+        if found is None:
+            self._step()
+            inner = tuple([self._resolved(part, known, to_dynamic=to_dynamic) for part in type_.parameters])
+            found = known[id(type_)] = Type(type_.name, inner)
+        return found
+
+    def _step(self) -> None:
+        """Count a part of a type that is visited. Raises RefusalError if an expression's types take too many."""
+        self._steps += 1
+        if self._steps > MAX_STEPS:
+            raise errors.RefusalError(-1, "an expression's types are too deep to be compared so often")
 
     def _assignable(self, given: Type, target: Type) -> bool:  # noqa: PLR0911 - ordered rules, as in cel-go
+        if given is target:
+            return True
+        self._step()
         if target.variable:
             valid, known = self._substitutes(given, target)
             if valid or known:
@@ -176,6 +204,9 @@ class Unifier:
         self._found[name] = type_
 
     def _occurs(self, variable: Type, within: Type) -> bool:
+        if within.ground:
+            return False
+        self._step()
         if within == variable:
             return True
         if within.variable:

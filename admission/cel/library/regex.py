@@ -12,6 +12,10 @@ MAX_MEMORY = 512 * 1024
 """Octets for one pattern, some 8,000 instructions. Larger ones, which Go accepts, could search for seconds."""
 
 
+MAX_CLASSES = 32
+"""Classes of Unicode in one pattern."""
+
+
 def _options() -> Any:
     options = re2.Options()
     options.log_errors = False
@@ -23,6 +27,9 @@ def compile_pattern(pattern: str) -> Any:
     """Compile a pattern. Raises EvaluationError for an invalid one."""
     if _has_byte_escape(pattern):
         raise errors.EvaluationError("error parsing regexp: invalid escape sequence: `\\C`")
+    if pattern.count("\\p") + pattern.count("\\P") > MAX_CLASSES:
+        # RE2 would say so, too, of all but the smallest classes, a tenth of a millisecond for each class later.
+        raise errors.EvaluationError("error parsing regexp: pattern too large - compile failed")
     try:
         return re2.compile(pattern, _options())
     except re2.error as error:

@@ -6,7 +6,7 @@ Tokens have the names that lark gives to the grammar's terminals.
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import lark
 from lark.lexer import Lexer
@@ -41,6 +41,43 @@ _TOKEN = re.compile(
 )
 
 _WORDS = {"true": "BOOL_LIT", "false": "BOOL_LIT", "null": "NULL_LIT", "in": "IN"}
+
+
+_PATTERN_FUNCTIONS = frozenset({"matches", "find", "findAll"})
+
+_FIXED = 10
+"""Tokens that compiling an expression of one token takes as long as."""
+
+_CHARACTERS = 64
+"""Characters of a long token that take as long as a token; a quarter of them within a regular expression."""
+
+
+class Size(NamedTuple):
+    """How much work it is to compile an expression, at most: tokens, and regular expressions.
+
+    large_patterns: those that may be large for their length, by repetitions and classes of characters.
+    """
+
+    tokens: int
+    patterns: int = 0
+    large_patterns: int = 0
+
+
+def measure(text: str) -> Size:
+    """Return the size of an expression, without parsing it; of what comes before a place that is no token."""
+    tokens, patterns, position = _FIXED, 0, 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            break
+        kind = match.lastgroup
+        tokens += kind != "SPACE"
+        patterns += kind == "IDENT" and match.group() in _PATTERN_FUNCTIONS
+        position = match.end()
+    tokens += len(text) // (_CHARACTERS // 4 if patterns else _CHARACTERS)
+    # Without these nothing in the text becomes a repetition, or a class of Unicode: all others are a few instructions.
+    may_be_large = patterns and any(part in text for part in ("{", "\\", "+", "base64", "format"))
+    return Size(tokens, patterns, patterns if may_be_large else 0)
 
 
 class Tokens(Lexer):

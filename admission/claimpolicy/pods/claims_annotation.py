@@ -5,17 +5,25 @@ and the ResourceClaimTemplate to make it from. An entry without a container is f
 containers and sidecars; several containers may name the same claim. What the pod's spec has already is not added again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from admission.api.values import formats, names
 from admission.api.values.reasons import Denial, DenyReason
+from admission.api.values.work_budget import Work
 from admission.claimpolicy import draft as claimpolicy_draft
 from admission.claimpolicy.draft import Draft
 from admission.claimpolicy.pods import container_paths
 from admission.claimpolicy.pods.container_paths import ContainerPath
 
 EXAMPLE = 'write NAME=TEMPLATE or CONTAINER/NAME=TEMPLATE, separated by commas, as in "gpu=h100x8, trainer/nic=rdma"'
+
+
+MAX_ENTRIES = 256
+"""The most entries of one annotation."""
+
+MOST_NAMED = 10
+"""The most containers in a message."""
 
 
 class ClaimEntry(NamedTuple):
@@ -45,17 +53,37 @@ def attach(draft: Draft, text: str) -> Denial | None:
             known[claim_entry.name] = claim_entry.template
             entry = {"name": claim_entry.name, "resourceClaimTemplateName": claim_entry.template}
             draft.put(("spec", "resourceClaims", claimpolicy_draft.END), entry)
-        for container_path in container_paths.container_paths(draft):
-            if claim_entry.container in (None, container_path.name) and not _uses(
-                draft, container_path, claim_entry.name
-            ):
-                draft.put(
-                    (*container_path.path, "resources", "claims", claimpolicy_draft.END), {"name": claim_entry.name}
-                )
+    wanted = _ContainerClaims(claim_entries)
+    for container_path in container_paths.container_paths(draft):
+        names_of_claims = wanted.names(container_path.name)
+        draft.work.charge(Work.CONTAINER_CLAIM, len(names_of_claims))
+        used = _used(draft, container_path)
+        missing = [{"name": name} for name in names_of_claims if name not in used]
+        draft.extend((*container_path.path, "resources", "claims"), missing)
     return None
 
 
+class _ContainerClaims:
+    """The names of the claims of each container, in the order of the annotation; looked up, not searched."""
+
+    def __init__(self, claim_entries: Sequence[ClaimEntry]) -> None:
+        self._entries = claim_entries
+        self._of_all = self._names(None)
+        named = {claim_entry.container for claim_entry in claim_entries if claim_entry.container is not None}
+        self._of_named = {container: self._names(container) for container in named}
+
+    def names(self, container: str) -> Sequence[str]:
+        """Return the names of the claims of a container, each once."""
+        return self._of_named.get(container, self._of_all)
+
+    def _names(self, container: str | None) -> Sequence[str]:
+        return tuple(dict.fromkeys(one.name for one in self._entries if one.container in (None, container)))
+
+
 def _read(text: str) -> Iterator[ClaimEntry]:
+    entries = text.count(",") + 1
+    if entries > MAX_ENTRIES:
+        raise _RefusedError(f"it has {entries:,} entries, and at most {MAX_ENTRIES} are read; write fewer")
     parts = [part.strip() for part in text.split(",")]
     for part in parts:
         target, equals, template = (piece.strip() for piece in part.partition("="))
@@ -80,9 +108,9 @@ def _check(claim_entries: list[ClaimEntry], draft: Draft) -> None:
                 f" {other} already; give one of them another name"
             )
         if claim_entry.container is not None and claim_entry.container not in found:
-            raise _RefusedError(
-                f"there is no container {claim_entry.container}; the pod has {', '.join(sorted(found))}"
-            )
+            more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+            containers = ", ".join(sorted(found)[:MOST_NAMED])
+            raise _RefusedError(f"there is no container {claim_entry.container}; the pod has {containers}{more}")
 
 
 def _pod_claims(draft: Draft) -> dict[str, str | None]:
@@ -95,6 +123,9 @@ def _pod_claims(draft: Draft) -> dict[str, str | None]:
     }
 
 
-def _uses(draft: Draft, container_path: ContainerPath, name: str) -> bool:
+def _used(draft: Draft, container_path: ContainerPath) -> set[str]:
+    """Return the names of the claims that a container has."""
     entries = draft.get(*container_path.path, "resources", "claims")
-    return isinstance(entries, list) and any(isinstance(one, dict) and one.get("name") == name for one in entries)
+    return (
+        {str(one.get("name", "")) for one in entries if isinstance(one, dict)} if isinstance(entries, list) else set()
+    )

@@ -7,6 +7,7 @@ containers, or the largest need of these init containers if that is more.
 The claim is made from the template of a `Recipe`, which an annotation of the pod states.
 """
 
+import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,6 +17,7 @@ from admission.api.kubernetes.claims import MAX_RESULTS
 from admission.api.kubernetes.pods import Stage
 from admission.api.values import names, quantities
 from admission.api.values.reasons import Denial, DenyReason
+from admission.api.values.work_budget import Work
 from admission.claimpolicy import conversion_recipe, draft as claimpolicy_draft
 from admission.claimpolicy.conversion_recipe import Recipe
 from admission.claimpolicy.draft import Draft
@@ -44,10 +46,11 @@ def convert(draft: Draft, conversions: Mapping[str, OwnedConversion]) -> Denial 
         needs = _needs(draft, resource)
         if needs is None:
             continue
+        policy, count = conversions[resource].policy, total_devices(needs)
+        if count > MAX_RESULTS:
+            return _too_large(resource, policy, count)
         device_split = split(needs)
-        recipe = Recipe(policy=conversions[resource].policy, resource=resource, counts=device_split.counts)
-        if sum(device_split.counts) > MAX_RESULTS:
-            return _too_large(recipe)
+        recipe = Recipe(policy=policy, resource=resource, counts=device_split.counts)
         _remove(draft, resource)
         if device_split.counts:
             _add_claim(draft, recipe, device_split)
@@ -56,12 +59,14 @@ def convert(draft: Draft, conversions: Mapping[str, OwnedConversion]) -> Denial 
 
 def is_kept(draft: Draft, recipe: Recipe) -> bool:
     """Return whether a pod still has a claim from the recipe's template, each request of which some container uses."""
+    paths = container_paths.container_paths(draft)
+    draft.work.charge(Work.CONTAINER_RESOURCE, len(paths))
     entries = draft.get("spec", "resourceClaims")
     pod_claims = [one for one in entries if isinstance(one, dict)] if isinstance(entries, list) else []
     made = [one.get("name") for one in pod_claims if one.get("resourceClaimTemplateName") == recipe.template]
     used = {
         (one.get("name"), one.get("request"))
-        for container_path in container_paths.container_paths(draft)
+        for container_path in paths
         for one in draft.get(*container_path.path, "resources", "claims") or ()
         if isinstance(one, dict)
     }
@@ -69,30 +74,45 @@ def is_kept(draft: Draft, recipe: Recipe) -> bool:
     return any(all((name, request) in used for request in requests) for name in made)
 
 
+def total_devices(needs: Sequence[tuple[Stage, int]]) -> int:
+    """Return the number of devices that the containers need together. needs: as for `split`."""
+    running, extra = 0, 0
+    for stage, need in reversed(needs):
+        if stage is Stage.INIT:
+            extra = max(extra, need - running)
+        else:
+            running += need
+    return running + extra
+
+
 def split(needs: Sequence[tuple[Stage, int]]) -> DeviceSplit:
-    """Split devices among containers, which are in the order in which they start. needs: stage and amount of each."""
+    """Split devices among containers, which are in the order in which they start. needs: stage and amount of each.
+
+    The work grows with the containers times the devices, which are at most those of one claim.
+    """
     long_running = [at for at, (stage, need) in enumerate(needs) if stage is not Stage.INIT and need]
     counts = [needs[at][1] for at in long_running]
-    later = {at: [index for index, one in enumerate(long_running) if one > at] for at in range(len(needs))}
-    init_only = [at for at, (stage, need) in enumerate(needs) if stage is Stage.INIT and need]
-    extra = max((needs[at][1] - sum(counts[index] for index in later[at]) for at in init_only), default=0)
+    extra = total_devices(needs) - sum(counts)
     uses: list[tuple[int, ...]] = [()] * len(needs)
     for index, at in enumerate(long_running):
         uses[at] = (index,)
-    for at in init_only:
-        need = needs[at][1]
-        large_enough = [index for index in later[at] if counts[index] >= need]
+    for at, (stage, need) in enumerate(needs):
+        if stage is not Stage.INIT or not need:
+            continue
+        later = range(bisect.bisect_right(long_running, at), len(counts))
+        large_enough = [index for index in later if counts[index] >= need]
         if large_enough:
             uses[at] = (min(large_enough, key=lambda index: (counts[index], index)),)
         else:
-            is_short = sum(counts[index] for index in later[at]) < need
-            uses[at] = (*later[at], *((len(counts),) if is_short else ()))
-    return DeviceSplit(counts=(*counts, *((extra,) if extra > 0 else ())), of_containers=tuple(uses))
+            is_short = sum(counts[index] for index in later) < need
+            uses[at] = (*later, *((len(counts),) if is_short else ()))
+    return DeviceSplit(counts=(*counts, *((extra,) if extra else ())), of_containers=tuple(uses))
 
 
 def _needs(draft: Draft, resource: str) -> list[tuple[Stage, int]] | None:
     """Return each container's need; None if no container names the resource, or an amount is not a whole number."""
     paths = container_paths.container_paths(draft)
+    draft.work.charge(Work.CONTAINER_RESOURCE, len(paths))
     stated = [_amount(draft, container_path, resource) for container_path in paths]
     if all(amount is None for amount in stated):
         return None
@@ -127,6 +147,7 @@ def _add_claim(draft: Draft, recipe: Recipe, device_split: DeviceSplit) -> None:
         ("spec", "resourceClaims", claimpolicy_draft.END), {"name": name, "resourceClaimTemplateName": recipe.template}
     )
     for container_path, uses in zip(container_paths.container_paths(draft), device_split.of_containers, strict=True):
+        draft.work.charge(Work.CONTAINER_CLAIM, len(uses))
         for index in uses:
             entry = {"name": name, "request": conversion_recipe.request_name(index)}
             draft.put((*container_path.path, "resources", "claims", claimpolicy_draft.END), entry)
@@ -142,12 +163,11 @@ def _free_name(draft: Draft, preferred: str) -> str:
     return next(option for option in options if option not in used)
 
 
-def _too_large(recipe: Recipe) -> Denial:
-    count = sum(recipe.counts)
+def _too_large(resource: str, policy: str, count: int) -> Denial:
     count_text = f"{quantities.MOST} or more" if count >= quantities.MOST else str(count)
     return Denial(
         DenyReason.CLAIM_TOO_LARGE,
-        f"the pod asks for {count_text} {recipe.resource}, which ClaimPolicy {recipe.policy} turns into one claim;"
+        f"the pod asks for {count_text} {resource}, which ClaimPolicy {policy} turns into one claim;"
         f" Kubernetes allocates at most {MAX_RESULTS} devices in one claim; spread them over several pods",
-        {"count": count, "limit": MAX_RESULTS, "resource": recipe.resource},
+        {"count": count, "limit": MAX_RESULTS, "resource": resource},
     )

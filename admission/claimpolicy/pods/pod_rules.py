@@ -13,12 +13,14 @@ from admission.api.kubernetes.pods import PodClaim
 from admission.api.muster.policy_rules import Action
 from admission.api.snapshot import Snapshot
 from admission.api.values.decoding import Json
+from admission.api.values.work_budget import Work, WorkBudget
 from admission.cel.expressions import Budget
 from admission.claimpolicy import cel_subject, claim_documents, rules
 from admission.claimpolicy.cel_subject import Subject, User
 from admission.claimpolicy.match import MatchedPolicies, Policies
 from admission.claimpolicy.rules import CompiledRule, Rulebook, Ruling
 from admission.incremental import Memo, are_same
+from admission.podpolicy.admission import FEW_CLAIMS
 from admission.podpolicy.pod_view import PodView
 
 MAX_CACHED = 4_096
@@ -60,23 +62,33 @@ class Rulings:
         self._caches = Memo[None, dict[tuple[str, str], _RuleCache]]()
 
     def evaluate(
-        self, new_pod: PodView, snapshot: Snapshot, policies: Policies, *, pod: Callable[[], Json], user: User
+        self,
+        new_pod: PodView,
+        snapshot: Snapshot,
+        policies: Policies,
+        *,
+        pod: Callable[[], Json],
+        user: User,
+        work: WorkBudget | None = None,
     ) -> Ruling:
-        """Return the ruling on the claims of a new pod; pod: its whole JSON. Raises RetryError."""
+        """Return the ruling on the claims of a new pod; pod: its whole JSON. Raises RetryError, TooMuchWorkError."""
+        work = work if work is not None else WorkBudget()
         cache = self._cache_for(new_pod, policies)
         if not cache.matched.rules:
             return rules.NO_FINDINGS
         requesting_user = cel_subject.requesting_user(user)
         uncached = cache.user_independent if requesting_user is None else cache.pod_dependent
         if not uncached and not (cache.claim_required and any(_missing(new_pod, snapshot))):
-            return _cached_pod_ruling(cache, new_pod, snapshot)
-        budget = Budget(cost=rules.COST, steps=rules.STEPS)
+            return _cached_pod_ruling(cache, new_pod, snapshot, work)
+        budget = rules.new_budget(work)
         found = []
+        pod = _charged(pod, work)
         for label, referred in _existing(new_pod, snapshot):
-            subject, ruling = _cached_ruling(cache, referred, label, new_pod, snapshot, budget)
+            subject, ruling = _cached_ruling(cache, referred, label, new_pod, snapshot, budget, work)
             found.append(ruling)
             if uncached:
-                found.append(rules.judge(uncached, [subject.with_pod(pod=pod, user=requesting_user)], budget=budget))
+                with_pod = subject.with_pod(pod=pod, user=requesting_user)
+                found.append(rules.judge(uncached, [with_pod], budget=budget, work=work))
         if cache.claim_required:
             absent = ("user",) if requesting_user is None else ()
             found += [
@@ -103,15 +115,27 @@ class Rulings:
         return cache
 
 
-def _cached_pod_ruling(cache: _RuleCache, new_pod: PodView, snapshot: Snapshot) -> Ruling:
+def _charged(pod: Callable[[], Json], work: WorkBudget) -> Callable[[], Json]:
+    """Return a function that charges the size of the pod when an expression first reads it."""
+
+    def charged() -> Json:
+        obj = pod()
+        work.charge_values(obj)
+        return obj
+
+    return charged
+
+
+def _cached_pod_ruling(cache: _RuleCache, new_pod: PodView, snapshot: Snapshot, work: WorkBudget) -> Ruling:
     """Return the pod-independent rules' ruling on all claims of a pod; cached while the claims are the same objects."""
     referred = tuple([_look_up(claim, new_pod.namespace, snapshot) for claim in new_pod.claims])
     known = cache.rulings_by_pod.get(new_pod.claims)
     if known is not None and are_same(known[0], referred):
         return known[1]
-    budget = Budget(cost=rules.COST, steps=rules.STEPS)
+    budget = rules.new_budget(work)
     found = [
-        _cached_ruling(cache, one, label, new_pod, snapshot, budget)[1] for label, one in _existing(new_pod, snapshot)
+        _cached_ruling(cache, one, label, new_pod, snapshot, budget, work)[1]
+        for label, one in _existing(new_pod, snapshot)
     ]
     ruling = rules.merged(found)
     if budget.cost > 0 and budget.steps > 0:
@@ -128,9 +152,21 @@ def _look_up(claim: PodClaim, namespace: str, snapshot: Snapshot) -> ReferredObj
 
 
 def _cached_ruling(  # noqa: PLR0917 - what an answer depends on
-    cache: _RuleCache, referred: ReferredObject, label: str, new_pod: PodView, snapshot: Snapshot, budget: Budget
+    cache: _RuleCache,
+    referred: ReferredObject,
+    label: str,
+    new_pod: PodView,
+    snapshot: Snapshot,
+    budget: Budget,
+    work: WorkBudget,
 ) -> tuple[Subject, Ruling]:
-    """Return a claim as a subject, and the cached ruling on it; cached while the claim is the same object."""
+    """Return a claim as a subject, and the cached ruling on it; cached while the claim is the same object.
+
+    Where there are many, the work is charged for a cached ruling, too, so that the answer does not depend on what was
+    asked before.
+    """
+    if len(new_pod.claims) > FEW_CLAIMS:
+        work.charge(Work.REQUEST, len(referred.spec.requests))
     key = f"{type(referred).__name__} {referred.meta.key}"
     known = cache.rulings.get(key)
     if known is not None and known[0] is referred:

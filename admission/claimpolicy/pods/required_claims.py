@@ -7,11 +7,15 @@ pod would run without the devices that its author asked for, and without a charg
 from admission.api.values import names
 from admission.api.values.decoding import Json
 from admission.api.values.reasons import Denial, DenyReason
+from admission.api.values.work_budget import WorkBudget
 from admission.claimpolicy import conversion_recipe
 from admission.claimpolicy.draft import Draft
 from admission.claimpolicy.pods import claims_annotation, extended_resources
 from admission.podpolicy.admission import TRY_AGAIN
 from admission.podpolicy.pod_view import PodView
+
+LONGEST_TEXT = 200
+"""Characters of an annotation in a message."""
 
 
 def may_matter(new_pod: PodView) -> bool:
@@ -19,9 +23,9 @@ def may_matter(new_pod: PodView) -> bool:
     return not new_pod.node and not new_pod.annotations.keys().isdisjoint((names.CLAIMS, names.CONVERTED))
 
 
-def denial(new_pod: PodView, pod: Json) -> Denial | None:
+def denial(new_pod: PodView, pod: Json, work: WorkBudget | None = None) -> Denial | None:
     """Refuse a pod without the claims of its annotations. pod: its whole JSON."""
-    draft = Draft(pod)
+    draft = Draft(pod, work)
     for recipe in conversion_recipe.recipes(new_pod.annotations):
         if not extended_resources.is_kept(draft, recipe):
             claim_text = f"a claim from ResourceClaimTemplate {recipe.template} in place of {recipe.resource}"
@@ -32,7 +36,7 @@ def denial(new_pod: PodView, pod: Json) -> Denial | None:
     if not text or not new_pod.queue:
         return None
     refusal = claims_annotation.attach(draft, text)
-    return refusal or (_claims_removed(names.CLAIMS, f"the claims {text!r}") if draft.patch else None)
+    return refusal or (_claims_removed(names.CLAIMS, f"the claims {text[:LONGEST_TEXT]!r}") if draft.patch else None)
 
 
 def _claims_removed(key: str, claims: str) -> Denial:

@@ -16,8 +16,9 @@ from admission.api.muster.gangs import Charge
 from admission.api.muster.meters import AdminAccess, Measure, Meter, Source
 from admission.api.values import quantities
 from admission.api.values.names import MeterName
-from admission.cel.core.errors import CompileError, EvaluationError
+from admission.cel.core.errors import EvaluationError
 from admission.cel.front_end import Result
+from admission.cel.limits import Inadmissible
 from admission.device_cel import limits, programs
 from admission.dra.metering import cel_advice
 from admission.errors import AmountError, Problem
@@ -197,15 +198,12 @@ def _rule(source: Source, path: str, problems: list[Problem]) -> _Rule:
 def _compiled(text: str | None, path: str, result: Result, problems: list[Problem]) -> programs.Program | None:
     if text is None:
         return None
-    refused = limits.check(text, result=result)
-    if refused is not None and refused.error is None:
-        problems.append(Problem(path, f"is {refused}"))
+    analysis = limits.analyze(text, result=result)
+    if isinstance(analysis, Inadmissible):
+        error = analysis.error
+        problems.append(Problem(path, f"is {analysis}" if error is None else cel_advice.compile_error(error, result)))
         return None
-    program = programs.compile_device(text, result=result)
-    if isinstance(program, CompileError):
-        problems.append(Problem(path, cel_advice.compile_error(program, result)))
-        return None
-    return program
+    return analysis.program
 
 
 def _claim_amount(meters: Meters, name: MeterName, spec: ClaimSpec, given: Sequence[PricedDevice]) -> int | ChargeError:

@@ -43,11 +43,14 @@ class Grouping:
         return self.count(self.size_text(pod))
 
 
-@lru_cache(maxsize=1024)
 def task_groups(text: str) -> int:
     """Return the least number of pods of YuniKorn's task groups, or 0 if they cannot be read."""
-    if len(text) > LONGEST_GROUPS:
-        return 0
+    return _least_pods(text) if len(text) <= LONGEST_GROUPS else 0
+
+
+@lru_cache(maxsize=1024)
+def _least_pods(text: str) -> int:
+    """Return the same for a text that is short enough to be kept."""
     try:
         groups = json.loads(text)
         counts = [group["minMember"] for group in groups]

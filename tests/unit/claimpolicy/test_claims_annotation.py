@@ -9,6 +9,7 @@ from admission.api.values import names
 from admission.api.values.reasons import Denial, DenyReason
 from admission.claimpolicy.draft import Draft
 from admission.claimpolicy.pods import claims_annotation
+from admission.errors import TooMuchWorkError
 
 Json = dict[str, Any]
 
@@ -86,3 +87,37 @@ REFUSED = {
 @pytest.mark.parametrize(("text", "why"), REFUSED.values(), ids=REFUSED)
 def test_a_claims_annotation_that_cannot_be_followed_is_refused(text: str, why: str) -> None:
     assert why in refused(a_pod("a", "b", resourceClaims=[{"name": "x", "resourceClaimName": "shared"}]), text)
+
+
+def test_the_claims_of_a_container_are_one_operation() -> None:
+    draft = Draft(a_pod("a", "b"))
+
+    assert claims_annotation.attach(draft, ", ".join(f"c{at}=t" for at in range(20))) is None
+
+    assert [step["path"] for step in draft.patch if "containers" in step["path"]] == [
+        "/spec/containers/0/resources",
+        "/spec/containers/1/resources",
+    ]
+
+
+def test_an_annotation_with_very_many_entries_is_refused() -> None:
+    most = ",".join(f"c{at}=t" for at in range(claims_annotation.MAX_ENTRIES))
+
+    assert claims_annotation.attach(Draft(a_pod("a")), most) is None
+    assert "it has 257 entries, and at most 256 are read" in refused(a_pod("a"), f"{most},x=t")
+
+
+def test_a_refusal_names_a_few_of_many_containers() -> None:
+    message = refused(a_pod(*(f"c{at:03}" for at in range(100))), "nobody/gpu=t")
+
+    assert message.endswith(
+        "there is no container nobody; the pod has " + ", ".join(f"c{at:03}" for at in range(10)) + " and 90 more"
+    )
+
+
+def test_claims_times_containers_are_bounded() -> None:
+    text = ",".join(f"c{at}=t" for at in range(240))
+    draft = Draft(a_pod(*(f"c{at}" for at in range(400))))
+
+    with pytest.raises(TooMuchWorkError, match=r"claims of containers.*name fewer claims"):
+        claims_annotation.attach(draft, text)

@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import jsonpatch
 import pytest
 
+from admission.api.values.work_budget import Work, WorkBudget
 from admission.claimpolicy import draft
 from admission.claimpolicy.draft import Draft, JsonPath
+from admission.errors import MalformedObjectError
 
 OBJECT = {"list": [{"x": 1}, None], "text": "abc", "object": {"0": "zero"}}
 
@@ -45,3 +48,65 @@ def test_a_field_dropped_from_a_draft_is_removed_from_its_object_only() -> None:
 
     assert made.obj == {**OBJECT, "list": [{}, None]}
     assert [step["op"] for step in made.patch] == ["remove"]
+
+
+def test_a_list_is_extended_in_one_operation() -> None:
+    made = Draft({"spec": {"list": [1]}})
+
+    made.extend(("spec", "list"), [2, 3])
+    made.extend(("spec", "new", "list"), [4])
+    made.extend(("spec", "empty"), [])
+
+    assert made.obj == {"spec": {"list": [1, 2, 3], "new": {"list": [4]}}}
+    assert jsonpatch.apply_patch({"spec": {"list": [1]}}, list(made.patch)) == made.obj
+    assert [step["path"] for step in made.patch] == ["/spec/list", "/spec/new"]
+
+
+def test_objects_on_the_way_of_many_changes_are_copied_once() -> None:
+    made = Draft({"list": [{"n": at} for at in range(3)]})
+    made.put(("list", 0, "x"), 1)
+    copied, untouched = made.obj["list"], made.obj["list"][2]
+
+    made.put(("list", 1, "x"), 2)
+    made.drop(("list", 0, "n"))
+
+    assert made.obj["list"] is copied
+    assert made.obj["list"][2] is untouched
+    assert made.obj == {"list": [{"x": 1}, {"n": 1, "x": 2}, {"n": 2}]}
+
+
+def test_what_was_put_in_stays_as_it_is_in_the_patch() -> None:
+    put: dict[str, Any] = {"a": {}}
+    made = Draft({})
+
+    made.put(("labels",), put)
+    made.put(("labels", "a", "b"), 1)
+    made.put(("labels", "c"), 2)
+    made.put(("labels", "c"), 3)
+
+    assert put == {"a": {}}
+    assert made.obj == {"labels": {"a": {"b": 1}, "c": 3}}
+    assert jsonpatch.apply_patch({}, list(made.patch)) == made.obj
+
+
+MALFORMED: dict[str, tuple[Any, JsonPath, str]] = {
+    "a text in place of an object": ({"metadata": "x"}, ("metadata", "labels", "a"), "metadata: is a string"),
+    "a list in place of an object": ({"metadata": {"labels": []}}, ("metadata", "labels", "a"), "labels: is a list"),
+    "a number within a list": ({"list": [1]}, ("list", 0, "a"), r"list\[0\]: is an integer"),
+    "no object at all": ("x", ("metadata", "labels"), r"\.: is a string"),
+}
+
+
+@pytest.mark.parametrize(("obj", "path", "message"), MALFORMED.values(), ids=MALFORMED)
+def test_a_value_that_cannot_be_changed_is_named(obj: Any, path: JsonPath, message: str) -> None:
+    with pytest.raises(MalformedObjectError, match=f"{message}.*, an object is expected"):
+        Draft(obj).put(path, "b")
+
+
+def test_every_change_is_charged() -> None:
+    work = WorkBudget()
+    made = Draft({"a": 1}, work)
+    made.put(("b",), 2)
+    made.drop(("a",))
+
+    assert work.spent == 2 * Work.CHANGE.units

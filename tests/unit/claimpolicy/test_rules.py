@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from admission.api.muster.policy_rules import Action, FailurePolicy, Rule, Variable
+from admission.api.values.work_budget import Work, WorkBudget
 from admission.cel.expressions import Budget
 from admission.claimpolicy import cel_subject, rules as claimpolicy_rules
 from admission.claimpolicy.cel_subject import Subject, User
@@ -387,3 +388,21 @@ def test_a_claim_nested_too_deeply_is_refused_by_name() -> None:
 
     with pytest.raises(MalformedObjectError, match=r"claim vision/train: \.: is nested too deeply"):
         subject(deep)
+
+
+def test_loops_turn_no_more_often_than_there_is_work_left() -> None:
+    fresh, spent = WorkBudget(), WorkBudget()
+    spent.charge(Work.TOKEN, Work.TOKEN.most - 1)
+
+    assert claimpolicy_rules.new_budget(None).steps == claimpolicy_rules.STEPS
+    assert claimpolicy_rules.new_budget(fresh).steps == claimpolicy_rules.STEPS
+    assert claimpolicy_rules.new_budget(spent).steps == spent.left < claimpolicy_rules.STEPS
+
+
+def test_rules_times_requests_are_charged() -> None:
+    rulebook, work = book(rule("request.exactly.count < 3"), rule("claim.metadata.name != ''")), WorkBudget()
+    subject = Subject(claim(*(asked(f"r{at}") for at in range(5))), namespace=NAMESPACE)
+
+    claimpolicy_rules.judge([rulebook], [subject], work=work)
+
+    assert work.spent == 2 * 5 * Work.EVALUATION.units

@@ -4,6 +4,7 @@ import pytest
 
 from admission.api.kubernetes import claims, devices
 from admission.claimpolicy import selector_warnings
+from admission.device_cel.selector_findings import SelectorFindings
 from admission.podpolicy.admission import KnownClaim
 from tests.unit.claimpolicy.policies import a_claim, alternatives, exactly
 
@@ -18,9 +19,8 @@ def said(*texts: str, driver: str = "true", device_class: str = "gpu") -> list[s
     other = alternatives({"name": "a", "deviceClassName": device_class, "selectors": selectors}, name="other")
     claim = KnownClaim(source="ResourceClaim c", spec=claims.decode(a_claim(request, other)).spec)
     spec = {"selectors": [{"cel": {"expression": driver}}]}
-    found = selector_warnings.warnings(
-        claim, {"gpu": devices.decode_class({"metadata": {"name": "gpu"}, "spec": spec})}
-    )
+    classes = {"gpu": devices.decode_class({"metadata": {"name": "gpu"}, "spec": spec})}
+    found = selector_warnings.warnings(claim, classes, SelectorFindings())
     assert [text.replace("request other/a,", "request gpu,") for text in found[len(found) // 2 :]] == list(
         found[: len(found) // 2]
     )

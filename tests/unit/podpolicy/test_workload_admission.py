@@ -9,9 +9,11 @@ import pytest
 from admission.api.kubernetes import jobs
 from admission.api.kubernetes.owners import UNSERVED
 from admission.api.snapshot import Snapshot
-from admission.api.values import names
+from admission.api.values import names, work_budget
 from admission.api.values.names import Held
 from admission.api.values.reasons import DenyReason
+from admission.api.values.work_budget import WorkBudget
+from admission.errors import TooMuchWorkError
 from admission.podpolicy import workload_admission
 from admission.podpolicy.workload_admission import WorkloadView
 from admission.review.caches import ReviewCaches
@@ -279,3 +281,23 @@ def test_a_live_job_is_decoded_with_its_template_only_where_muster_holds_the_job
     assert jobs.decode_live(job(annotations=HELD)).template
     assert jobs.decode_live(job(annotations=STARTED)).template
     assert not jobs.decode_live(job()).template
+
+
+def test_templates_and_their_labels_are_charged() -> None:
+    job, kind = a_jobset(), suspendable.BY_RESOURCE["jobset.x-k8s.io", "jobsets"]
+    (entry,) = job["spec"]["replicatedJobs"]
+    entry["template"]["spec"]["template"]["metadata"] = {"labels": {f"k{at}": "" for at in range(200)}}
+    job["spec"]["replicatedJobs"] = [entry] * 500
+
+    with pytest.raises(TooMuchWorkError, match=r"fields and elements .*, 1,000 pod templates"):
+        workload_admission.decode(kind, job, "ml", WorkBudget())
+
+
+@pytest.mark.parametrize("make", [a_training_job, a_jobset, a_ray_job])
+def test_an_ordinary_workload_takes_a_hundredth_of_the_work(make: Any) -> None:
+    obj, work = make(), WorkBudget()
+    group = obj["apiVersion"].partition("/")[0]
+
+    workload_admission.decode(suspendable.BY_RESOURCE[group, f"{obj['kind'].lower()}s"], obj, "ml", work)
+
+    assert 0 < work.spent < work_budget.UNITS / 100

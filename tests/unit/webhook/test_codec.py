@@ -30,7 +30,7 @@ def test_ordinary_reviews_take_the_fast_path_of_the_codec(endpoint: str) -> None
         assert found is not None
         assert arrival_of(found) == arrival_of(wanted)
         assert found.full_object() == wanted.full_object()
-        for field in set(Review.__dataclass_fields__) - {"obj", "sent"}:
+        for field in set(Review.__dataclass_fields__) - {"obj", "sent", "work"}:
             assert getattr(found, field) == getattr(wanted, field)
 
 
@@ -96,7 +96,7 @@ def test_the_fast_path_reads_a_review_as_the_thorough_decoder_does(place: Any, v
             raise AssertionError(f"the thorough way refuses it: {error}") from error
         assert arrival_of(found) == arrival_of(wanted)
         assert found.full_object() == wanted.full_object()
-        for field in set(Review.__dataclass_fields__) - {"obj", "sent"}:
+        for field in set(Review.__dataclass_fields__) - {"obj", "sent", "work"}:
             assert getattr(found, field) == getattr(wanted, field)
 
 
