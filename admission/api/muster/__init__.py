@@ -2,6 +2,7 @@
 
 __all__ = [
     "claim_policies",
+    "gang_references",
     "gangs",
     "ledger_entries",
     "meters",

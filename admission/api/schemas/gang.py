@@ -7,6 +7,7 @@ from admission.api.muster.queues import PlacementMode
 from admission.api.schemas import fields, kubernetes
 from admission.api.schemas.fields import Schema
 from admission.api.values.reasons import EvictionReason, HoldReason
+from admission.api.values.references import LISTED, Kind
 
 COLUMNS = (
     fields.column("Queue", "string", ".spec.queue", "The queue that it waits in."),
@@ -186,6 +187,7 @@ def _status() -> Schema:
             ),
             "placement": fields.choice("Who picked the devices.", *_USED),
             "placementReason": fields.text("Why this placement was used, in words.", maxLength=1024),
+            "placementReferences": _references("placementReason"),
             "topology": _domain_report(),
             "evictions": fields.integer(
                 "How often in a row it was admitted and did not start, or ran too long; its back-off grows with it.",
@@ -197,6 +199,7 @@ def _status() -> Schema:
                 from then on. Only the first gang of a queue that waits for others has one. Absent: unknown."""
             ),
             "startReason": fields.text("Why then, or why that is not known, in words.", maxLength=1024),
+            "startReferences": _references("startReason"),
             "queuedSince": fields.time("Since when the gang is complete and waits."),
             "nextTry": fields.time("When a gang that did not start in time is tried again."),
         },
@@ -242,6 +245,7 @@ def _hold() -> Schema:
                 Example: {meter: gpus, left: "2", needed: "8"}.""",
                 {},
             ),
+            "references": _references("message"),
             "since": fields.time("Since when the gang waits for this reason."),
         },
         required=("reason", "message"),
@@ -255,9 +259,46 @@ def _evicted() -> Schema:
             "reason": _reason(EvictionReason),
             "message": fields.text("The reason as a sentence for people.", maxLength=4096),
             "at": fields.time("When that was decided."),
-            "madeRoomFor": fields.text("The gang that gets its devices or quota, as namespace/name.", maxLength=317),
+            "madeRoomFor": fields.text(
+                """The gang that gets its devices or quota, as namespace/name. Absent where that is a gang of another
+                namespace.""",
+                maxLength=317,
+            ),
+            "references": _references("message"),
         },
         required=("reason", "message", "at"),
+    )
+
+
+def _references(field: str) -> Schema:
+    uid = fields.text("Its UID, for readers that may read it.", maxLength=128)
+    referent = fields.record(
+        "An object; of another namespace it has no name.",
+        {
+            "kind": fields.text(f"What it is, one of {', '.join(Kind)}.", minLength=1, maxLength=64),
+            "name": fields.text("Its name, if it is of the gang's namespace.", maxLength=253),
+            "uid": uid,
+            "gang": fields.text("The gang of a claim, if it is of the gang's namespace.", maxLength=253),
+            "gangUID": fields.text("The UID of the Gang of a claim.", maxLength=128),
+            "queue": fields.text("The queue of the gang.", maxLength=253),
+            "devices": fields.integer("How many devices it holds of those that are missing.", minimum=0),
+            "note": fields.text("What is said of it beside its name.", maxLength=317),
+        },
+        required=("kind",),
+    )
+    return fields.sequence(
+        f"What phrases of `{field}` stand for; `muster why` has the names of what its user may read.",
+        fields.record(
+            "A phrase, and the objects that it stands for.",
+            {
+                "text": fields.text("The phrase.", maxLength=1024),
+                "detail": fields.text("The key of `details` that has the same objects.", maxLength=64),
+                "count": fields.integer("How many objects there are, if more than are listed.", minimum=1),
+                "objects": fields.sequence("The objects.", referent, most=LISTED),
+            },
+            required=("text",),
+        ),
+        most=16,
     )
 
 

@@ -15,7 +15,7 @@ from admission.api.values.reasons import Denial, Detail
 from admission.cli import apps, cluster_options, completion, gang, terminal
 from admission.cli.cluster_options import Cluster, ContextOption, KubeconfigOption
 from admission.cli.terminal import Format
-from admission.cli.why import advice, gang_lookup
+from admission.cli.why import advice, gang_lookup, referents
 from admission.cli.why.gang_lookup import PodGang
 from admission.errors import FixError
 from admission.kube.cache import watched_resources
@@ -60,7 +60,9 @@ def why(
 
     async def fetch(cluster: Cluster) -> GangReport | str:
         found = await _find(cluster, name_namespace or namespace, plain_name)
-        return outside(await gang_lookup.find(found, cluster)) if isinstance(found, Pod) else found
+        if isinstance(found, Pod):
+            return outside(await gang_lookup.find(found, cluster))
+        return await referents.named(found, cluster)
 
     found = cluster_options.query(fetch, kubeconfig=kubeconfig, context=context)
     if isinstance(found, str):

@@ -38,7 +38,7 @@ async def overview(request: web.Request) -> web.StreamResponse:
         crowded=visible.crowded,
         nothing=not (sees_queues or visible.namespaces.all or visible.namespaces.names or visible.crowded),
         counts=Counter(gang.report.phase for gang in gangs),
-        waiting=waiting[:MOST_SHOWN],
+        waiting=view_model.all_for_reader(waiting[:MOST_SHOWN], cluster_view, visible.namespaces),
         waits=len(waiting),
         causes=_causes(waiting),
         sees_queues=sees_queues,

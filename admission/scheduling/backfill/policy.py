@@ -341,7 +341,7 @@ class Backfill:
         unknown = self.present.endless()
         if not unknown:
             return
-        estimate = Estimate(at=None, message=reservations.unknown(unknown))
+        estimate = reservations.unknown(unknown)
         if known is None or (known[0] == group.uid and known[1] != estimate):
             self._unsure[group.queue] = group.uid, estimate
 
@@ -464,7 +464,7 @@ class Backfill:
         return Reservation(
             group=head.group,
             at=moment.at,
-            estimate=Estimate(at=moment.at, message=reservations.pending(awaits)),
+            estimate=reservations.pending(moment.at, awaits),
             until=runtime.end(moment.at, runtime.declared_runtime(head.group, head.queue)),
             plan=plan,
             arrival=Arrival(gang=head.group.key, uses=uses, requests=requests, room=room),

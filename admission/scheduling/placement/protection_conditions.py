@@ -17,7 +17,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import Uid
 from admission.scheduling.placement import mode, protection
-from admission.scheduling.placement.protection import Protection, Protections
+from admission.scheduling.placement.protection import Breach, Protection, Protections
 
 CONDITION = "DevicesProtected"
 
@@ -99,12 +99,12 @@ def _subject(one: Protection) -> str:
 class Watch:
     """The state of the watch for breaches. claims: as last observed. drivers: whose fences have counted since.
 
-    breaches: by driver, which claim got which device.
+    breaches: by driver.
     """
 
     claims: Mapping[str, Claim] = field(default_factory=dict)
     drivers: frozenset[str] = frozenset()
-    breaches: Mapping[str, str] = field(default_factory=dict)
+    breaches: Mapping[str, Breach] = field(default_factory=dict)
 
 
 def observe(watch: Watch, snapshot: Snapshot, booked: Collection[Uid]) -> Watch:
@@ -123,7 +123,7 @@ def observe(watch: Watch, snapshot: Snapshot, booked: Collection[Uid]) -> Watch:
             continue
         for device in _taken(claim):
             if device.driver in watch.drivers:
-                found.setdefault(device.driver, f"ResourceClaim {key} has device {device}")
+                found.setdefault(device.driver, Breach(key, device))
     return replace(watch, claims=snapshot.claims, breaches=found)
 
 

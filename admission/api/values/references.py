@@ -1,0 +1,283 @@
+"""References from a message to the objects that it is about, and the words for these, which depend on the reader.
+
+A message names no object that may be of another namespace. In its place it has a phrase that anybody may read ("2 gangs
+of queue research that hold 8 devices"), and beside it stands a Reference with the objects. `render` replaces phrases by
+the names that a reader may know.
+"""
+
+import re
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from admission.api.values.decoding import Reader
+
+Audience = Container[str]
+"""A reader, as the namespaces whose objects the reader may know by name."""
+
+MOST_NAMED = 3
+"""The most objects, or groups of objects, that a phrase has; the rest is counted."""
+
+LISTED = 64
+"""The most objects that details list."""
+
+
+class _Everywhere:
+    """Every namespace."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+EVERYWHERE: Audience = _Everywhere()
+"""A reader of every namespace: a log, the ledger, whoever has all manifests."""
+
+NUMBERED = "#"
+"""The first character of what stands for the UID of a gang that has none."""
+
+NOWHERE: Audience = frozenset[str]()
+"""A reader of whom nothing is known."""
+
+
+class Kind(StrEnum):
+    """The kinds of objects that messages refer to."""
+
+    GANG = "Gang"
+    CLAIM = "ResourceClaim"
+    TEMPLATE = "ResourceClaimTemplate"
+    POD = "Pod"
+
+
+_NOUNS = {Kind.GANG: "gang", Kind.CLAIM: "claim", Kind.TEMPLATE: "template", Kind.POD: "pod"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Referent:
+    """An object that a message is about. key: `namespace/name`, empty where the reader is not told; uid: if known.
+
+    gang, gang_uid: of a claim, the gang that pays for it. queue: of the gang. devices: what it holds of what the
+    message is about; 0 if that is no number of devices. note: what the message says of it beside its name.
+    """
+
+    kind: Kind
+    key: str = ""
+    uid: str = ""
+    gang: str = ""
+    gang_uid: str = ""
+    queue: str = ""
+    devices: int = 0
+    note: str = ""
+
+    def is_known_to(self, audience: Audience) -> bool:
+        """Return whether a reader may know its name, or that of its gang, which is in the same namespace."""
+        name = self.key or self.gang
+        return bool(name) and name.partition("/")[0] in audience
+
+    @property
+    def is_of_gang(self) -> bool:
+        """Whether it is a gang, or the claim of one."""
+        return self.kind is Kind.GANG or (self.kind is Kind.CLAIM and bool(self.gang or self.gang_uid or self.queue))
+
+    @property
+    def name(self) -> str:
+        """Return its kind and name, for a reader who may know them."""
+        noun = self.kind if self.kind is Kind.TEMPLATE else _NOUNS[self.kind]
+        own = f"{noun} {self.key}" if self.key else f"a {noun}"
+        return f"{own}{f' of gang {self.gang}' if self.gang else ''}{f' ({self.note})' if self.note else ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """What a phrase of a message stands for. detail: the key of the details that lists the same; empty if none does.
+
+    count: the number of objects, if only some of them are known here.
+    """
+
+    phrase: str
+    referents: tuple[Referent, ...]
+    detail: str = ""
+    count: int = 0
+
+
+References = tuple[Reference, ...]
+"""The references of a message, in the order of their phrases."""
+
+
+def refer(referents: Iterable[Referent], *, detail: str = "") -> Reference:
+    """Return a reference to objects, with the phrase that anybody may read."""
+    found = tuple(referents)
+    return Reference(phrase=phrase(found, NOWHERE), referents=found, detail=detail)
+
+
+def render(message: str, references: References, audience: Audience) -> tuple[str, References]:
+    """Return a message in the words for a reader, and its references, without the names that the reader may not know.
+
+    A phrase that is not found, as in a message that was cut, is not replaced.
+    """
+    rendered = tuple(_rendered(reference, audience) for reference in references)
+    return rephrase(message, references, rendered), rendered
+
+
+def rephrase(message: str, before: References, after: References) -> str:
+    """Return a message with the phrases of its references replaced by those of other references, one for each."""
+    parts: list[str] = []
+    begin = 0
+    for old, new in zip(before, after, strict=True):
+        at = message.find(old.phrase, begin)
+        if at >= 0 and old.phrase:
+            parts += message[begin:at], new.phrase
+            begin = at + len(old.phrase)
+    return "".join((*parts, message[begin:]))
+
+
+def listed(reference: Reference, audience: Audience) -> list[str]:
+    """Return the objects of a reference for the details: names, then how many more there are of which queue."""
+    known = [one for one in reference.referents if one.is_known_to(audience)]
+    names = [one.name if one.kind is Kind.CLAIM or not one.key else one.key for one in known]
+    hidden = [one for one in reference.referents if not one.is_known_to(audience)]
+    return [*names, *_grouped(hidden)][:LISTED]
+
+
+def is_decided(reference: Reference, audience: Audience) -> bool:
+    """Return whether the words for a reader follow from a reference: not if some objects, none named, are left out."""
+    is_whole = reference.count <= len(reference.referents)
+    return is_whole or any(one.is_known_to(audience) for one in reference.referents)
+
+
+def resolve(references: References, keys: Mapping[str, str]) -> References:
+    """Return references with the names that are known by UID. keys: `namespace/name` by UID."""
+    if not keys:
+        return references
+    return _mapped(
+        references,
+        lambda one: replace(one, key=one.key or keys.get(one.uid, ""), gang=one.gang or keys.get(one.gang_uid, "")),
+    )
+
+
+def identify(references: References, find: Callable[[Referent], Referent]) -> References:
+    """Return references with what `find` adds to their objects, as their UIDs and queues, for the same reader."""
+    return tuple(
+        replace(one, phrase=phrase(one.referents, NOWHERE)) if not one.count else one
+        for one in _mapped(references, find)
+    )
+
+
+def decode(readers: Iterable[Reader], namespace: str) -> References:
+    """Decode the references in the status of an object of a namespace; a kind of a newer Muster is left out."""
+    return tuple(
+        Reference(
+            phrase=reader.text("text"),
+            referents=tuple(
+                _decode_referent(one, namespace) for one in reader.children("objects") if one.text("kind") in set(Kind)
+            ),
+            detail=reader.text("detail"),
+            count=reader.integer("count"),
+        )
+        for reader in readers
+    )
+
+
+def _decode_referent(reader: Reader, namespace: str) -> Referent:
+    name, gang = reader.text("name"), reader.text("gang")
+    return Referent(
+        kind=Kind(reader.text("kind")),
+        key=f"{namespace}/{name}" if name else "",
+        uid=reader.text("uid"),
+        gang=f"{namespace}/{gang}" if gang else "",
+        gang_uid=reader.text("gangUID"),
+        queue=reader.text("queue"),
+        devices=reader.integer("devices"),
+        note=reader.text("note"),
+    )
+
+
+def uids(references: References) -> set[str]:
+    """Return the UIDs of objects without a name."""
+    own = {one.uid for reference in references for one in reference.referents if not one.key}
+    gangs = {one.gang_uid for reference in references for one in reference.referents if not one.gang}
+    return {uid for uid in own | gangs if uid and not uid.startswith(NUMBERED)}
+
+
+def namespaces(references: References) -> set[str]:
+    """Return the namespaces of all objects with a name."""
+    named = (one.key or one.gang for reference in references for one in reference.referents)
+    return {name.partition("/")[0] for name in named if name}
+
+
+def mentioned(text: str) -> set[str]:
+    """Return the namespaces of all that a text names as `namespace/name`."""
+    return {found[1] for found in _KEY.finditer(text)}
+
+
+def conceal(text: str, audience: Audience) -> str:
+    """Return a text of the ledger without what it names in namespaces that a reader may not know.
+
+    The books keep names for ever, also those that an older Muster has written, and have no references beside them. What
+    looks like a name and is none is concealed as well.
+    """
+    return _KEY.sub(lambda found: found[0] if found[1] in audience else CONCEALED, text)
+
+
+CONCEALED = "(of another namespace)"
+
+_LABEL = "[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
+_KEY = re.compile(rf"(?<![\w./-])({_LABEL})/[a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?(?![\w/])")
+"""`namespace/name`; a device has two slashes, and a label's key or a class has a dot before its slash."""
+
+
+def phrase(referents: Sequence[Referent], audience: Audience, *, count: int = 0) -> str:
+    """Return objects in words for a reader. count: how many there are, if more than these."""
+    known = [one for one in referents if one.is_known_to(audience)]
+    hidden = [one for one in referents if not one.is_known_to(audience)]
+    shown = known[:MOST_NAMED]
+    parts = [one.name for one in shown]
+    if len(shown) > 1 and all(one.kind is Kind.GANG for one in shown):
+        parts = [f"gangs {shown[0].key}", *(one.key for one in shown[1:])]
+    more = len(known) - len(shown) + max(0, count - len(referents))
+    if more:
+        parts.append(f"{more} more")
+    parts += _grouped(hidden)
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1]))) if parts else "others"
+
+
+def _mapped(references: References, change: Callable[[Referent], Referent]) -> References:
+    return tuple(replace(one, referents=tuple(map(change, one.referents))) for one in references)
+
+
+def _rendered(reference: Reference, audience: Audience) -> Reference:
+    """Return a reference in the words for a reader, without names that the reader may not know."""
+    if not is_decided(reference, audience):
+        return reference
+    words = phrase(reference.referents, audience, count=reference.count)
+    numbers: dict[str, str] = {}
+    kept = tuple(one if one.is_known_to(audience) else _nameless(one, numbers) for one in reference.referents)
+    return replace(reference, phrase=words, referents=kept)
+
+
+def _nameless(referent: Referent, numbers: dict[str, str]) -> Referent:
+    """Return an object without its name. numbers: of gangs without a UID, so that claims of one gang stay so."""
+    gang_uid = referent.gang_uid
+    if referent.gang and not gang_uid:
+        gang_uid = numbers.setdefault(referent.gang, f"{NUMBERED}{len(numbers)}")
+    return replace(referent, key="", gang="", note="", gang_uid=gang_uid)
+
+
+def _grouped(hidden: Iterable[Referent]) -> list[str]:
+    """Return objects without their names: how many there are of each queue, and what they hold, the largest first."""
+    groups: dict[tuple[str, str], tuple[set[str], int]] = {}
+    for number, one in enumerate(hidden):
+        noun = _NOUNS[Kind.GANG] if one.is_of_gang else _NOUNS[one.kind]
+        identity = (one.key or one.uid) if one.kind is Kind.GANG or not one.is_of_gang else (one.gang or one.gang_uid)
+        members, devices = groups.get((noun, one.queue), (set[str](), 0))
+        groups[noun, one.queue] = members | {identity or f"#{number}"}, devices + one.devices
+    ordered = sorted(groups.items(), key=lambda item: (-item[1][1], -len(item[1][0]), item[0]))
+    parts = [_group(noun, queue, len(members), devices) for (noun, queue), (members, devices) in ordered[:MOST_NAMED]]
+    rest = sum(len(members) for _, (members, _) in ordered[MOST_NAMED:])
+    return [*parts, f"{rest} more"] if rest else parts
+
+
+def _group(noun: str, queue: str, count: int, devices: int) -> str:
+    who = f"a {noun}" if count == 1 else f"{count} {noun}s"
+    of = f" of queue {queue}" if queue else ""
+    holds = f" that {'holds' if count == 1 else 'hold'} {devices} device{'' if devices == 1 else 's'}"
+    return f"{who}{of}{holds if devices else ''}"
