@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 
-from admission.api.muster import gang_references
+from admission.api.muster import gang_references, queue_references
 from admission.api.muster.gangs import Phase
 from admission.api.muster.observed import ObservedGang, ObservedObjects, ObservedQueue
 from admission.api.values.names import QueueName
@@ -142,6 +142,14 @@ def for_reader(gang: ObservedGang, cluster_view: ClusterView, visible: VisibleNa
     """Return a gang that a visitor may see, with the names of others in its status that the visitor may see."""
     known = replace(visible, names=visible.names | {gang.report.namespace})
     return replace(gang, report=gang_references.for_reader(resolved(gang, cluster_view).report, known))
+
+
+def queue_for_reader(
+    observed_queue: ObservedQueue, cluster_view: ClusterView, visible: VisibleNamespaces
+) -> ObservedQueue:
+    """Return a queue with the names in its status that the visitor may see."""
+    report = queue_references.resolved(observed_queue.report, cluster_view.keys_by_uid)
+    return replace(observed_queue, report=queue_references.for_reader(report, visible))
 
 
 def all_for_reader(

@@ -122,10 +122,10 @@ def gang(group: Group, inputs: StatusInputs) -> GangReport:
         next_try=backoff.next_try if backoff else None,
         line=group.identity.position_key,
     )
-    return gang_references.identified(report, lambda one: _identified(one, inputs.snapshot))
+    return gang_references.identified(report, lambda one: identified(one, inputs.snapshot))
 
 
-def _identified(referent: Referent, snapshot: Snapshot) -> Referent:
+def identified(referent: Referent, snapshot: Snapshot) -> Referent:
     """Return what a status refers to with its UID, and with the UID and queue of its gang, as far as they are known."""
     key = referent.key if referent.kind is Kind.GANG else referent.gang
     record, claim = snapshot.gangs.get(key), snapshot.claims.get(referent.key)

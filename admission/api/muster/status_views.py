@@ -84,6 +84,7 @@ def queue(obj: Json) -> QueueReport:
         conditions=tuple(map(_condition, status.children("conditions"))),
         meters={MeterName(use.required("meter")): _use(use) for use in status.children("meters")},
         budgets=tuple(map(_budget, status.children("budgets"))),
+        references=references.decode(status.children("references"), ""),
         gangs={phase: counts.integer(phase.lower()) for phase in Phase if phase.lower() in counts},
     )
     reader.finish("Queue", values.name)

@@ -4,10 +4,9 @@ from enum import StrEnum
 
 from admission.api.muster.gangs import Phase
 from admission.api.muster.queues import PlacementMode
-from admission.api.schemas import fields, kubernetes
+from admission.api.schemas import fields, kubernetes, references
 from admission.api.schemas.fields import Schema
 from admission.api.values.reasons import EvictionReason, HoldReason
-from admission.api.values.references import LISTED, Kind
 
 COLUMNS = (
     fields.column("Queue", "string", ".spec.queue", "The queue that it waits in."),
@@ -187,7 +186,7 @@ def _status() -> Schema:
             ),
             "placement": fields.choice("Who picked the devices.", *_USED),
             "placementReason": fields.text("Why this placement was used, in words.", maxLength=1024),
-            "placementReferences": _references("placementReason"),
+            "placementReferences": references.schema("placementReason"),
             "topology": _domain_report(),
             "evictions": fields.integer(
                 "How often in a row it was admitted and did not start, or ran too long; its back-off grows with it.",
@@ -199,7 +198,7 @@ def _status() -> Schema:
                 from then on. Only the first gang of a queue that waits for others has one. Absent: unknown."""
             ),
             "startReason": fields.text("Why then, or why that is not known, in words.", maxLength=1024),
-            "startReferences": _references("startReason"),
+            "startReferences": references.schema("startReason"),
             "queuedSince": fields.time("Since when the gang is complete and waits."),
             "nextTry": fields.time("When a gang that did not start in time is tried again."),
         },
@@ -245,7 +244,7 @@ def _hold() -> Schema:
                 Example: {meter: gpus, left: "2", needed: "8"}.""",
                 {},
             ),
-            "references": _references("message"),
+            "references": references.schema("message"),
             "since": fields.time("Since when the gang waits for this reason."),
         },
         required=("reason", "message"),
@@ -264,41 +263,9 @@ def _evicted() -> Schema:
                 namespace.""",
                 maxLength=317,
             ),
-            "references": _references("message"),
+            "references": references.schema("message"),
         },
         required=("reason", "message", "at"),
-    )
-
-
-def _references(field: str) -> Schema:
-    uid = fields.text("Its UID, for readers that may read it.", maxLength=128)
-    referent = fields.record(
-        "An object; of another namespace it has no name.",
-        {
-            "kind": fields.text(f"What it is, one of {', '.join(Kind)}.", minLength=1, maxLength=64),
-            "name": fields.text("Its name, if it is of the gang's namespace.", maxLength=253),
-            "uid": uid,
-            "gang": fields.text("The gang of a claim, if it is of the gang's namespace.", maxLength=253),
-            "gangUID": fields.text("The UID of the Gang of a claim.", maxLength=128),
-            "queue": fields.text("The queue of the gang.", maxLength=253),
-            "devices": fields.integer("How many devices it holds of those that are missing.", minimum=0),
-            "note": fields.text("What is said of it beside its name.", maxLength=317),
-        },
-        required=("kind",),
-    )
-    return fields.sequence(
-        f"What phrases of `{field}` stand for; `muster why` has the names of what its user may read.",
-        fields.record(
-            "A phrase, and the objects that it stands for.",
-            {
-                "text": fields.text("The phrase.", maxLength=1024),
-                "detail": fields.text("The key of `details` that has the same objects.", maxLength=64),
-                "count": fields.integer("How many objects there are, if more than are listed.", minimum=1),
-                "objects": fields.sequence("The objects.", referent, most=LISTED),
-            },
-            required=("text",),
-        ),
-        most=16,
     )
 
 

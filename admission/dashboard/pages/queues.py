@@ -118,7 +118,7 @@ async def queue(request: web.Request) -> web.StreamResponse:
     return request_context.render(
         request,
         "queue.html",
-        observed_queue=observed_queue,
+        observed_queue=view_model.queue_for_reader(observed_queue, cluster_view, visible),
         state=state(observed_queue),
         path_to=cluster_view.path(name)[:-1] if sees_queues else (),
         children=[_row(cluster_view, child, "") for child in cluster_view.children.get(name, ())[:MOST_SHOWN]]

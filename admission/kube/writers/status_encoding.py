@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from admission.api.kubernetes.meta import Condition, ConditionStatus, Owner
-from admission.api.muster import gang_references
+from admission.api.muster import gang_references, queue_references
 from admission.api.muster.gangs import (
     MADE_ROOM_FOR,
     DomainReport,
@@ -26,7 +26,7 @@ from admission.api.muster.status_reports import BudgetUse, ConditionReport, Mete
 from admission.api.values import names, quantities
 from admission.api.values.decoding import Json
 from admission.api.values.reasons import Denial, Hold
-from admission.api.values.references import LISTED, Reference, References, Referent
+from admission.api.values.references import LISTED, NOWHERE, Reference, References, Referent
 from admission.quota import budgets
 
 LONGEST_MESSAGE = 4096
@@ -148,12 +148,14 @@ def _referent(one: Referent) -> dict[str, Any]:
 
 
 def queue_status(report: QueueReport, before: Json, *, now: datetime) -> dict[str, Any]:
-    """Return the status of a Queue."""
+    """Return the status of a Queue, which readers of any namespace may have."""
+    report = queue_references.for_reader(report, NOWHERE)
     status = {
         "observedGeneration": report.generation or None,
         "conditions": conditions(report.conditions, before, now=now, generation=report.generation),
         "meters": [{"meter": str(meter), **_use(use)} for meter, use in sorted(report.meters.items())] or None,
         "budgets": [_budget(budget) for budget in report.budgets] or None,
+        "references": _references(report.references),
         "gangs": {phase.lower(): report.gangs.get(phase, 0) for phase in _COUNTED},
     }
     return _without_none(status)

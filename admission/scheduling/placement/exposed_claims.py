@@ -18,11 +18,11 @@ def tolerating(snapshot: Snapshot) -> Iterator[Referent]:
     for claim in snapshot.claims.values():
         request = _tolerant(claim.spec)
         if request is not None and may_be_allocated(claim):
-            yield Referent(kind=Kind.CLAIM, key=claim.meta.key, note=f"request {request}")
+            yield Referent(kind=Kind.CLAIM, key=claim.meta.key, uid=claim.meta.uid, note=f"request {request}")
     for template in snapshot.templates.values():
         request = _tolerant(template.spec)
         if request is not None:
-            yield Referent(kind=Kind.TEMPLATE, key=template.meta.key, note=f"request {request}")
+            yield Referent(kind=Kind.TEMPLATE, key=template.meta.key, uid=template.meta.uid, note=f"request {request}")
 
 
 def _tolerant(spec: ClaimSpec) -> str | None:

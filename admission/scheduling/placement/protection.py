@@ -319,7 +319,7 @@ def _rule_is_heeded(driver: str, inputs: FenceInputs) -> _Missing | None:
     if age >= PATIENCE:
         return None
     known_since = inputs.barriers.rules[driver] + SETTLING
-    found = [_pod(pod.meta.key) for pod in _outsiders(inputs) if pod.meta.created <= known_since]
+    found = [_pod(pod) for pod in _outsiders(inputs) if pod.meta.created <= known_since]
     if not found:
         return None
     pods = _some(found)
@@ -391,7 +391,7 @@ def _claims_are_kept_out(webhooks: Webhooks, inputs: FenceInputs) -> _Missing | 
     if inputs.now - webhooks.kept_out < SETTLING:
         return _Missing(f"the policy that keeps claims out of the namespaces {exempt} is new", soon=True)
     found = [
-        Referent(kind=Kind.CLAIM, key=claim.meta.key)
+        Referent(kind=Kind.CLAIM, key=claim.meta.key, uid=claim.meta.uid)
         for claim in inputs.snapshot.claims.values()
         if claim.meta.namespace in webhooks.exempt
         and exposed_claims.takes_devices(claim.spec)
@@ -405,8 +405,9 @@ def _claims_are_kept_out(webhooks: Webhooks, inputs: FenceInputs) -> _Missing | 
 
 
 def _no_pod_is_outside(_: Webhooks, inputs: FenceInputs) -> _Missing | None:
-    found = [_pod(pod.meta.key) for pod in _outsiders(inputs)]
-    found += [_pod(key, exposed_claims.UNREADABLE) for kind, key in inputs.snapshot.malformed if kind == "Pod"]
+    unread = (key for kind, key in inputs.snapshot.malformed if kind == Kind.POD)
+    found = [_pod(pod) for pod in _outsiders(inputs)]
+    found += [Referent(kind=Kind.POD, key=key, note=exposed_claims.UNREADABLE) for key in unread]
     if not found:
         return None
     pods, it = _some(found), _it(found)
@@ -494,5 +495,5 @@ def _gang(placement: Placement) -> Referent:
     return Referent(kind=Kind.GANG, key=placement.gang, queue=placement.queue)
 
 
-def _pod(key: str, note: str = "") -> Referent:
-    return Referent(kind=Kind.POD, key=key, note=note)
+def _pod(pod: Pod) -> Referent:
+    return Referent(kind=Kind.POD, key=pod.meta.key, uid=pod.meta.uid)

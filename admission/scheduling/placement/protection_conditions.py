@@ -16,6 +16,7 @@ from admission.api.muster.queues import PlacementMode, Queue
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import Uid
+from admission.api.values.references import References
 from admission.scheduling.placement import mode, protection
 from admission.scheduling.placement.protection import Breach, Protection, Protections
 
@@ -62,6 +63,15 @@ def condition(queue: Queue, protections: Protections) -> Condition | None:
     follows = "gangs that need these devices wait for a moment" if soon else "gangs that need these devices are pinned"
     reason = "NotYet" if soon else "Unprotected"
     return Condition(type=CONDITION, status=ConditionStatus.FALSE, reason=reason, message=f"{why}; {follows}")
+
+
+def references(queue: Queue, protections: Protections) -> References:
+    """Return the references of the condition of a queue."""
+    if not matters(queue, protections):
+        return ()
+    ours = _asked_for(protections).values()
+    reported = [one for one in ours if one.by is None] or ours
+    return tuple(replace(reference, detail=CONDITION) for one in reported for reference in one.references)
 
 
 def holding_by_driver(protections: Protections) -> Mapping[str, bool]:
