@@ -75,7 +75,7 @@ async def test_a_deleted_queue_keeps_its_borrowed_quota_under_a_new_leader_until
     assert hold_of(result, "late").reason is HoldReason.QUEUE_INACTIVE
     assert "queue x is being deleted and takes no new gangs" in hold_of(result, "late").message
     assert active(result, "x").reason == "Terminating"
-    assert active(result, "x").message.endswith("has given its devices back: " + gang(result, "one").key)
+    assert active(result, "x").message.endswith("has given its devices back: gang " + gang(result, "one").key)
     cluster.finish(started)
     assert (await run(leader, NOON + 3 * HOUR)).granted == (gang(result, "two").uid,)
     assert X not in cluster.snapshot().queues
