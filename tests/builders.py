@@ -64,7 +64,7 @@ class ClusterBuilder:
         self._queues.append(queues.decode({"metadata": {"name": name, "generation": 1}, "spec": spec}))
         return self
 
-    def job(  # noqa: PLR0917 - keyword arguments in practice
+    def job(
         self,
         name: str,
         *,
