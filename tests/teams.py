@@ -361,6 +361,8 @@ async def deleted() -> Scene:
     scene = a_scene(one_queue())
     scene.cluster.come(THEIRS, "runs", queue="shared")
     await scene.cycles()
+    queue = scene.cluster.snapshot().queues[QueueName("shared")]
+    scene.cluster.change_queue("shared", meta=replace(queue.meta, finalizers=(names.IN_USE,)))
     scene.cluster.delete_queue(QueueName("shared"), scene.cluster.now)
     scene.cluster.come(OURS, "late", queue="shared")
     await scene.cycles()

@@ -226,14 +226,15 @@ _KEY = re.compile(rf"(?<![\w./-])({_LABEL})/[a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-
 
 
 def phrase(referents: Sequence[Referent], audience: Audience, *, count: int = 0) -> str:
-    """Return objects in words for a reader. count: how many there are, if more than these."""
+    """Return objects in words for a reader. count: how many there are, if more than these; then none is grouped."""
+    is_whole = count <= len(referents)
     known = [one for one in referents if one.is_known_to(audience)]
-    hidden = [one for one in referents if not one.is_known_to(audience)]
+    hidden = [one for one in referents if is_whole and not one.is_known_to(audience)]
     shown = known[:MOST_NAMED]
     parts = [one.name for one in shown]
     if len(shown) > 1 and all(one.kind is Kind.GANG for one in shown):
         parts = [f"gangs {shown[0].key}", *(one.key for one in shown[1:])]
-    more = len(known) - len(shown) + max(0, count - len(referents))
+    more = (len(known) if is_whole else count) - len(shown)
     if more:
         parts.append(f"{more} more")
     parts += _grouped(hidden)

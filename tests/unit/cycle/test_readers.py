@@ -73,6 +73,11 @@ async def test_a_reason_that_refers_to_others_is_seen_in_its_scene(scene: str, r
     assert reason in cluster.referring() | cluster.events() | (holds & set(DenyReason))
 
 
+@pytest.mark.parametrize(("scene", "condition"), [("deleted", "Active"), ("tolerated", "DevicesProtected")])
+async def test_the_condition_of_a_queue_refers_to_others_in_its_scene(scene: str, condition: str) -> None:
+    assert condition in (await teams.SCENES[scene]()).cluster.referring()
+
+
 @pytest.mark.parametrize("scene", teams.SCENES)
 async def test_nothing_that_is_written_for_one_namespace_names_another(scene: str) -> None:
     cluster = (await teams.SCENES[scene]()).cluster
