@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
+from unittest import mock
 
 from admission import ports
 from admission.api.kubernetes import claims, device_taint_rules
@@ -136,7 +137,7 @@ class Teams(Jobs):
 
     def _note_uids(self) -> list[Pod | Claim | Job]:
         """Return all objects, whose UIDs are remembered, since those of the builders have names in them."""
-        objects = [*self._pods.values(), *self._claims.values(), *self._jobs.values()]
+        objects: list[Pod | Claim | Job] = [*self._pods.values(), *self._claims.values(), *self._jobs.values()]
         self._uids |= {str(one.meta.uid) for one in objects}
         return objects
 
@@ -221,7 +222,7 @@ async def strict() -> Scene:
 
 
 async def backfilled() -> Scene:
-    runtime = {"annotations": {names.RUNTIME: "1h"}}
+    runtime: dict[str, Any] = {"annotations": {names.RUNTIME: "1h"}}
     scene = a_scene(one_queue())
     scene.cluster.come(THEIRS, "runs", queue="shared", pods=2, **runtime)
     await scene.cycles()
@@ -282,13 +283,14 @@ async def taken_meanwhile() -> Scene:
     """What was granted is given to a stray claim before Muster writes it, again and again."""
     scene = a_scene(one_queue(gpus=1))
     name = scene.cluster.come(OURS, "unlucky", queue="shared")
+    stray = ""
     for _ in range(4):
+        scene.cluster._claims.pop(stray, None)
         scene.cluster.fail(f"allocate {name}-0-gpus")
         await scene.cycles(1)
         stray = scene.cluster.put_claim(THEIRS, device="gpu-0", is_ours=True)
         await scene.cycles(1)
         del scene.cluster.fails[f"allocate {name}-0-gpus"]
-        del scene.cluster._claims[stray]
     await scene.cycles(1)
     return scene
 
@@ -402,7 +404,7 @@ async def not_started() -> Scene:
 async def same_name() -> Scene:
     """Gangs of one name in both namespaces, of too many pods in each."""
     scene = a_scene(one_queue())
-    shared = {"labels": {names.GANG: "g"}, "annotations": {names.GANG_SIZE: "1"}}
+    shared: dict[str, Any] = {"labels": {names.GANG: "g"}, "annotations": {names.GANG_SIZE: "1"}}
     for namespace in (OURS, THEIRS):
         for what in ("one", "two"):
             scene.cluster.come(namespace, what, queue="shared", **shared)
@@ -414,16 +416,8 @@ async def failed() -> Scene:
     """Muster fails of a gang, with an exception that names one of the others."""
     scene = a_scene(one_queue())
     scene.cluster.come(OURS, "broken", queue="shared")
-    before = demand.demands
-
-    def demands(*_: object) -> Any:
-        raise KeyError(f"{THEIRS}/merger-with-acme-first")
-
-    demand.demands = demands
-    try:
+    with mock.patch.object(demand, "demands", side_effect=KeyError(f"{THEIRS}/merger-with-acme-first")):
         await scene.cycles(1)
-    finally:
-        demand.demands = before
     return scene
 
 

@@ -6,6 +6,7 @@ import typer
 
 from admission.api.muster import gang_references, status_views
 from admission.api.muster.gangs import GangReport, Phase
+from admission.api.values.references import EVERYWHERE
 from admission.cli import apps, cluster_options, terminal
 from admission.cli.cluster_options import Cluster, ContextOption, KubeconfigOption
 from admission.cli.terminal import Format
@@ -56,7 +57,7 @@ async def reports(cluster: Cluster, namespace: str = "") -> list[GangReport]:
     objects = await cluster.list_objects(watched_resources.GANGS, namespace)
     reported = [status_views.gang(obj) for obj in objects]
     keys = {obj["metadata"].get("uid", ""): report.key for obj, report in zip(objects, reported, strict=True)}
-    found = [gang_references.resolved(report, keys) for report in reported]
+    found = [gang_references.for_reader(gang_references.resolved(one, keys), EVERYWHERE) for one in reported]
     last = len(_ORDER)
     return sorted(found, key=lambda gang: (_ORDER.get(gang.phase, last), gang.queue, gang.position or 0, gang.key))
 

@@ -1,6 +1,6 @@
 """What a message says of the objects that it is about: to anybody, to readers of one namespace, to who may read all."""
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import replace
 
 import pytest
@@ -131,7 +131,7 @@ def test_of_very_many_objects_a_status_lists_some_and_says_how_many_there_are() 
     assert reference.phrase == "100 gangs of queue research"
     _, shown = references.render(reference.phrase, (reference,), TEAM)
 
-    [wire] = status_encoding._references(shown) or ()
+    (wire,) = status_encoding._references(shown) or [{}]
     assert (wire["count"], len(wire["objects"])) == (100, references.LISTED)
     [read] = references.decode(Reader({"r": [wire]}).children("r"), "team")
     assert read_by(reference.phrase, (read,), TEAM) == "100 gangs of queue research"
@@ -175,8 +175,8 @@ def test_a_reason_in_the_books_is_read_without_what_is_in_other_namespaces(text:
     assert references.conceal(text, EVERYWHERE) == text
 
 
-def evicted(wire: dict[str, object], namespace: str = "team") -> Evicted:
-    found = gangs.decode_evicted(Reader(wire), namespace)
+def evicted(wire: Mapping[str, object], namespace: str = "team") -> Evicted:
+    found = gangs.decode_evicted(Reader(dict(wire)), namespace)
     assert found is not None
     return found
 
