@@ -122,7 +122,12 @@ def gang(group: Group, inputs: StatusInputs) -> GangReport:
         next_try=backoff.next_try if backoff else None,
         line=group.identity.position_key,
     )
-    return gang_references.identified(report, lambda one: identified(one, inputs.snapshot))
+    return with_uids(report, inputs.snapshot)
+
+
+def with_uids(report: GangReport, snapshot: Snapshot) -> GangReport:
+    """Return a report with the UIDs of what it refers to, by which others and the next leader find it."""
+    return gang_references.identified(report, lambda one: identified(one, snapshot))
 
 
 def identified(referent: Referent, snapshot: Snapshot) -> Referent:
@@ -134,7 +139,7 @@ def identified(referent: Referent, snapshot: Snapshot) -> Referent:
         return replace(found, uid=record.meta.uid)
     if referent.kind is Kind.CLAIM:
         uid = claim.meta.uid if claim is not None else referent.uid
-        return replace(found, uid=uid, gang_uid=record.meta.uid if record is not None else "")
+        return replace(found, uid=uid, gang_uid=record.meta.uid if record is not None else referent.gang_uid)
     return found
 
 

@@ -1,11 +1,26 @@
 """A text is written for its reader: nothing that users of one namespace read names what is in another one."""
 
+import re
+
 import pytest
 
+from admission import ports
+from admission.api.kubernetes.admission_review import ALLOWED, Review
+from admission.api.kubernetes.jobs import Job
 from admission.api.muster import gang_references
+from admission.api.muster.ledger_entries import Kind
+from admission.api.values import names
+from admission.api.values.decoding import Json
 from admission.api.values.reasons import DenyReason, EventReason, EvictionReason, HoldReason
 from admission.api.values.references import EVERYWHERE
+from admission.errors import ClusterUnavailableError
+from admission.podpolicy.admission import Rules
+from admission.review import reviewer
+from admission.review.caches import ReviewCaches
+from admission.simulation import in_memory
 from tests import teams
+from tests.teams import OURS, SECRETS, THEIRS, Scene, Teams, a_scene
+from tests.unit.cycle.jobs import Play
 
 OWN = "its words are about the gang itself, its own namespace and queues"
 
@@ -108,3 +123,136 @@ async def test_who_may_read_everything_is_given_the_names(scene: str, named: str
     reports = (await teams.SCENES[scene]()).reports()
 
     assert named in repr([gang_references.for_reader(report, EVERYWHERE) for report in reports])
+
+
+@pytest.mark.parametrize("scene", ["preempted", "reclaimed"])
+async def test_the_books_have_the_name_of_whom_a_gang_made_room_for(scene: str) -> None:
+    entries = (await teams.SCENES[scene]()).play.ledger.entries
+
+    [reason] = [entry.reason for entry in entries if entry.kind is Kind.EVICT]
+    assert re.match(r"(Preempted|Reclaimed): gang plain-ns/our-work-\w+-\w+ ", reason)
+
+
+class Stuck(Teams):
+    """A cluster that does not take pods back while it is stuck."""
+
+    stuck = True
+
+    async def suspend(self, job: Job) -> None:
+        if self.stuck:
+            raise ClusterUnavailableError("it does not answer")
+        await super().suspend(job)
+
+
+async def test_the_next_leader_knows_by_uid_for_whom_its_predecessor_evicts() -> None:
+    """It reads the status of the victim, which does not name the gang that gets its devices."""
+    cluster = Stuck(teams.one_queue(preemption=teams.LOWER))
+    scene = Scene(cluster, Play(cluster))
+    cluster.come(THEIRS, "low", queue="shared", pods=4)
+    await scene.cycles()
+    cluster.come(OURS, "high", queue="shared", pods=4, priority=10)
+    await scene.cycles()
+    [victim] = [obj for obj in cluster.stored.values() if obj["metadata"]["namespace"] == THEIRS]
+    assert victim["status"]["evicted"]["reason"] == "Preempted"
+    assert "madeRoomFor" not in victim["status"]["evicted"]
+
+    scene.play.succeed()
+    await scene.cycles(1)
+    [nomination] = scene.play.leader.nominations.by_gang.values()
+    assert nomination.group.key.startswith("plain-ns/our-work-high-")
+    cluster.stuck = False
+    await scene.cycles()
+    cluster.end_grace()
+    await scene.cycles(4)
+
+    [reason] = [entry.reason for entry in scene.play.ledger.entries if entry.kind is Kind.EVICT]
+    assert reason.startswith("Preempted: gang plain-ns/our-work-high-")
+    assert not [*cluster.leaks()]
+
+
+async def test_a_victim_without_pods_still_says_by_uid_for_whom_it_was_evicted() -> None:
+    scene = await teams.SCENES["reclaimed"]()
+    [victim] = [obj for obj in scene.cluster.stored.values() if "evicted" in obj["status"]]
+    [preemptor] = [key for key in scene.cluster.stored if key.startswith(f"{OURS}/")]
+
+    [reference] = victim["status"]["evicted"]["references"]
+    assert [one["uid"] for one in reference["objects"]] == [in_memory.uid_of("Gang", preemptor)]
+
+
+async def test_logs_have_all_names() -> None:
+    scene = a_scene(teams.one_queue())
+    scene.cluster.come(THEIRS, "first", queue="shared", pods=4)
+    await scene.cycles()
+    scene.cluster.come(OURS, "second", queue="shared")
+
+    [outcome] = (await scene.play.forget_changes()).decisions
+
+    assert "gang hidden-ns/merger-with-acme-first-" in outcome.message
+    assert "hidden-ns/" in str(outcome.details["holders"])
+
+
+def a_review(operation: str, resource: str, obj: Json, *, group: str = "", version: str = "v1", kind: str) -> Review:
+    old, new = (obj, None) if operation == "DELETE" else (None, obj)
+    name, namespace = obj["metadata"]["name"], obj["metadata"].get("namespace", "")
+    return Review(
+        uid="u",
+        group=group,
+        version=version,
+        resource=resource,
+        kind=kind,
+        operation=operation,
+        namespace=namespace,
+        name=name,
+        username="ben",
+        obj=new,
+        old=old,
+    )
+
+
+def a_pod(name: str, *, labels: dict[str, str], claim: str = "c") -> Review:
+    meta = {"name": name, "namespace": OURS, "labels": labels}
+    spec = {
+        "schedulingGates": [{"name": names.GATE}],
+        "containers": [{"name": "main"}],
+        "resourceClaims": [{"name": "c", "resourceClaimName": claim}],
+    }
+    return a_review("CREATE", "pods", {"metadata": meta, "spec": spec}, kind="Pod")
+
+
+def of_muster(operation: str, resource: str, kind: str, obj: Json) -> Review:
+    return a_review(operation, resource, obj, group=names.GROUP, version=names.VERSION, kind=kind)
+
+
+REVIEWS = {
+    "a pod of an unknown queue": a_pod("p", labels={names.QUEUE: "shard"}),
+    "a pod of a gang whose name others have": a_pod("p", labels={names.QUEUE: "shared", names.GANG: "g"}),
+    "a pod with too much": a_pod("p", labels={names.QUEUE: "shared"}, claim="our-work-stray"),
+    "a gang whose name others have": of_muster(
+        "CREATE", "gangs", "Gang", {"metadata": {"name": "g", "namespace": OURS}, "spec": {"queue": "none", "size": 1}}
+    ),
+    "a queue that is deleted": of_muster(
+        "DELETE", "queues", "Queue", {"metadata": {"name": "shared"}, "spec": {"namespaceSelector": {}}}
+    ),
+    "a meter that is deleted": of_muster(
+        "DELETE",
+        "meters",
+        "Meter",
+        {"metadata": {"name": "gpus"}, "spec": {"sources": [{"deviceClasses": ["x"], "count": {}}]}},
+    ),
+}
+
+
+@pytest.mark.parametrize("review", REVIEWS.values(), ids=REVIEWS)
+@pytest.mark.parametrize("scene", ["busy", "same_name", "preempted"])
+async def test_no_answer_at_the_door_names_another_namespace(scene: str, review: Review) -> None:
+    snapshot = (await teams.SCENES[scene]()).cluster.snapshot()
+    view = ports.FrozenView(snapshot)
+    rules = Rules(controller="muster")
+
+    answers = [reviewer.validate(review, view, rules=rules, caches=ReviewCaches())]
+    if review.resource == "pods":
+        answers.append(reviewer.mutate(review, view, caches=ReviewCaches()))
+
+    assert any(answer != ALLOWED for answer in answers) or scene != "busy"
+    secrets = SECRETS[review.namespace]
+    assert not [secret for answer in answers for secret in secrets if secret in repr(answer)]
