@@ -49,7 +49,7 @@ async def gangs_held(
 ) -> None:
     """Emit on the pods of held gangs why they are held. held: those with a new hold. by_uid: all gangs."""
     for report, hold in held:
-        why = reasons.for_reader(hold, {report.namespace}).message
+        why = reasons.message_for(hold, {report.namespace})
         for pod in _listeners(by_uid[report.uid]):
             message = f"gang {report.key} waits in queue {report.queue}: {why}"
             await reports.notify(_about(pod, report.uid, EventType.NORMAL, hold.reason, message))
@@ -92,7 +92,7 @@ async def placed_differently(reports: Reports, groups: Iterable[Group], chosen: 
     for group in groups:
         found = chosen.get(group.uid)
         if found is not None and found.fell_back:
-            why, _ = references.render(found.reason, found.references, {group.identity.namespace})
+            why = references.words(found.reason, found.references, {group.identity.namespace})
             message = f"gang {group.key} asked for placement Allocate and is placed by {found.mode}: {why}"
             await reports.notify(_about(group.pods[0], group.uid, EventType.WARNING, EventReason.FELL_BACK, message))
 

@@ -35,7 +35,7 @@ class Eviction:
 
     def reason_for(self, audience: Audience) -> str:
         """Return the reason in the words for a reader."""
-        return references_.render(self.reason, self.references, audience)[0]
+        return references_.words(self.reason, self.references, audience)
 
 
 def build(

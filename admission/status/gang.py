@@ -20,7 +20,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names, references
 from admission.api.values.names import GangUid, MeterName, QueueName, Uid
 from admission.api.values.reasons import Denial, Hold, HoldReason
-from admission.api.values.references import Kind, References, Referent
+from admission.api.values.references import Kind, Reference, References, Referent
 from admission.claimpolicy import status
 from admission.claimpolicy.match import Policies
 from admission.dra.metering import meter_health
@@ -81,6 +81,16 @@ class StatusInputs:
     placement_holds: Mapping[GangUid, Hold] = field(default_factory=dict)
     """By reserved gang, what keeps it from being placed."""
     now: datetime = EPOCH
+    _identified: dict[int, tuple[Reference, Reference]] = field(default_factory=dict, compare=False)
+    """By identity, references with what the snapshot knows of their objects: equivalent gangs have the same ones."""
+
+    def identify(self, reference: Reference) -> Reference:
+        """Return a reference with the UIDs and queues of its objects."""
+        known = self._identified.get(id(reference))
+        if known is None:
+            found = references.identify(reference, lambda one: _identified(one, self.snapshot))
+            known = self._identified[id(reference)] = reference, found
+        return known[1]
 
 
 def gang(group: Group, inputs: StatusInputs) -> GangReport:
@@ -122,15 +132,15 @@ def gang(group: Group, inputs: StatusInputs) -> GangReport:
         next_try=backoff.next_try if backoff else None,
         line=group.identity.position_key,
     )
-    return with_uids(report, inputs.snapshot)
+    return with_uids(report, inputs)
 
 
-def with_uids(report: GangReport, snapshot: Snapshot) -> GangReport:
+def with_uids(report: GangReport, inputs: StatusInputs) -> GangReport:
     """Return a report with the UIDs of what it refers to, by which others and the next leader find it."""
-    return gang_references.identified(report, lambda one: identified(one, snapshot))
+    return gang_references.identified(report, inputs.identify)
 
 
-def identified(referent: Referent, snapshot: Snapshot) -> Referent:
+def _identified(referent: Referent, snapshot: Snapshot) -> Referent:
     """Return what a status refers to with its UID, and with the UID and queue of its gang, as far as they are known."""
     key = referent.key if referent.kind is Kind.GANG else referent.gang
     record, claim = snapshot.gangs.get(key), snapshot.claims.get(referent.key)

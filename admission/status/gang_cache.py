@@ -173,7 +173,7 @@ class GangStatusCache:
         return changed_reports
 
     def _idle_report(self, gang: Gang, inputs: StatusInputs) -> GangReport:
-        report = status_gang.with_uids(status_gang.idle(gang, inputs.backoffs, inputs.evicted), inputs.snapshot)
+        report = status_gang.with_uids(status_gang.idle(gang, inputs.backoffs, inputs.evicted), inputs)
         if status_gang.is_superseded(gang, self._counts.workloads):
             return replace(report, over=True)
         until = status_gang.kept_until(gang, report, self._counts.position_keys)

@@ -83,9 +83,9 @@ def queues(tally: Tally, inputs: StatusInputs) -> list[QueueReport]:
             name=name,
             generation=queue.meta.generation,
             conditions=tuple(_conditions(queue, shared)),
-            references=references.identify(
-                (*_deletion_references(queue, shared), *protection_conditions.references(queue, inputs.protections)),
-                lambda one: gang.identified(one, inputs.snapshot),
+            references=(
+                *map(inputs.identify, _deletion_references(queue, shared)),
+                *map(inputs.identify, protection_conditions.references(queue, inputs.protections)),
             ),
             meters=_uses(queue, shared),
             budgets=inputs.budgets.get(name, ()),

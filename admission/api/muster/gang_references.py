@@ -10,7 +10,7 @@ from dataclasses import replace
 from admission.api.muster.gangs import MADE_ROOM_FOR, Evicted, Gang, GangReport
 from admission.api.values import reasons, references
 from admission.api.values.reasons import Hold
-from admission.api.values.references import Audience, References, Referent
+from admission.api.values.references import Audience, Reference, References
 
 
 def for_reader(report: GangReport, audience: Audience) -> GangReport:
@@ -88,21 +88,19 @@ def is_made_for(evicted: Evicted, key: str, record: Gang | None) -> bool:
     return record is not None and record.meta.uid in references.uids(evicted.references)
 
 
-def identified(report: GangReport, find: Callable[[Referent], Referent]) -> GangReport:
-    """Return a report with what `find` adds to the objects that it refers to, in the words for anybody."""
+def identified(report: GangReport, identify: Callable[[Reference], Reference]) -> GangReport:
+    """Return a report with what is known of the objects that it refers to, in the words for anybody."""
     if not references_of(report):
         return report
-    placement, start = (
-        references.identify(one, find) for one in (report.placement_references, report.start_references)
-    )
+    placement, start = (tuple(map(identify, one)) for one in (report.placement_references, report.start_references))
     evicted = report.evicted
     if evicted is not None and evicted.references:
-        found = references.identify(evicted.references, find)
+        found = tuple(map(identify, evicted.references))
         message = references.rephrase(evicted.message, evicted.references, found)
         evicted = replace(evicted, message=message, references=found)
     return replace(
         report,
-        hold=reasons.identified(report.hold, find) if report.hold is not None else None,
+        hold=reasons.identified(report.hold, identify) if report.hold is not None else None,
         evicted=evicted,
         placement_reason=references.rephrase(report.placement_reason, report.placement_references, placement),
         placement_references=placement,

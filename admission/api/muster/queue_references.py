@@ -28,4 +28,4 @@ def resolved(report: QueueReport, keys: Mapping[str, str]) -> QueueReport:
 
 def _condition(condition: Condition, found: References, audience: Audience) -> Condition:
     own = tuple(reference for reference in found if reference.detail == condition.type)
-    return replace(condition, message=references.render(condition.message, own, audience)[0])
+    return replace(condition, message=references.words(condition.message, own, audience))

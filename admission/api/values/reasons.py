@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from admission.api.values import references as references_
-from admission.api.values.references import Audience, References, Referent
+from admission.api.values.references import Audience, Reference, References
 
 Detail = str | int | bool | list[str]
 """A number or a name that explains a refusal. Amounts of meters are decimal strings, exact for JSON readers."""
@@ -108,11 +108,16 @@ def for_reader(hold: H, audience: Audience) -> H:
     return replace(hold, message=message, details=details, references=references)
 
 
-def identified(hold: H, find: Callable[[Referent], Referent]) -> H:
-    """Return a hold with what `find` adds to the objects that it refers to, in the words for anybody."""
+def message_for(hold: Hold | Denial, audience: Audience) -> str:
+    """Return the message of a hold in the words for a reader."""
+    return references_.words(hold.message, hold.references, audience) if isinstance(hold, Hold) else hold.message
+
+
+def identified(hold: H, identify: Callable[[Reference], Reference]) -> H:
+    """Return a hold with what is known of the objects that it refers to, in the words for anybody."""
     if not isinstance(hold, Hold) or not hold.references:
         return hold
-    references = references_.identify(hold.references, find)
+    references = tuple(map(identify, hold.references))
     message = references_.rephrase(hold.message, hold.references, references)
     details = _details_for_reader(hold.details, references, references_.NOWHERE)
     return replace(hold, message=message, details=details, references=references)
@@ -123,7 +128,7 @@ def _details_for_reader(
 ) -> Mapping[str, Detail]:
     shown = dict(details)
     for reference in references:
-        if reference.detail not in details or not references_.is_decided(reference, audience):
+        if reference.detail not in details or not reference.referents:
             continue
         names = references_.listed(reference, audience)
         shown[reference.detail] = names if isinstance(details[reference.detail], list) else ", ".join(names)

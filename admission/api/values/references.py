@@ -90,7 +90,7 @@ class Referent:
 class Reference:
     """What a phrase of a message stands for. detail: the key of the details that lists the same; empty if none does.
 
-    count: the number of objects, if only some of them are known here.
+    count: the number of objects, if more than these.
     """
 
     phrase: str
@@ -104,9 +104,33 @@ References = tuple[Reference, ...]
 
 
 def refer(referents: Iterable[Referent], *, detail: str = "") -> Reference:
-    """Return a reference to objects, with the phrase that anybody may read."""
+    """Return a reference to objects, with the phrase that anybody may read.
+
+    Of many objects those that hold most are kept, by gang: every status that refers to them has them.
+    """
     found = tuple(referents)
-    return Reference(phrase=phrase(found, NOWHERE), referents=found, detail=detail)
+    if len(found) <= LISTED:
+        return Reference(phrase=phrase(found, NOWHERE), referents=found, detail=detail)
+    found = _by_gang(found)
+    kept = tuple(sorted(found, key=lambda one: -one.devices)[:LISTED])
+    count = len(found) if len(found) > LISTED else 0
+    return Reference(phrase=phrase(kept, NOWHERE, count=count), referents=kept, detail=detail, count=count)
+
+
+def _by_gang(referents: Iterable[Referent]) -> tuple[Referent, ...]:
+    """Return objects with one gang in place of its claims."""
+    found: dict[tuple[Kind, str], Referent] = {}
+    for referent in referents:
+        is_claim = referent.kind is Kind.CLAIM and referent.gang
+        one = replace(referent, kind=Kind.GANG, key=referent.gang, uid=referent.gang_uid, gang="", gang_uid="") if is_claim else referent
+        known = found.get((one.kind, one.key))
+        found[one.kind, one.key] = one if known is None else replace(known, devices=known.devices + one.devices)
+    return tuple(found.values())
+
+
+def words(message: str, references: References, audience: Audience) -> str:
+    """Return a message in the words for a reader."""
+    return rephrase(message, references, tuple(_reworded(reference, audience) for reference in references))
 
 
 def render(message: str, references: References, audience: Audience) -> tuple[str, References]:
@@ -134,14 +158,9 @@ def listed(reference: Reference, audience: Audience) -> list[str]:
     """Return the objects of a reference for the details: names, then how many more there are of which queue."""
     known = [one for one in reference.referents if one.is_known_to(audience)]
     names = [one.name if one.kind is Kind.CLAIM or not one.key else one.key for one in known]
-    hidden = [one for one in reference.referents if not one.is_known_to(audience)]
-    return [*names, *_grouped(hidden)][:LISTED]
-
-
-def is_decided(reference: Reference, audience: Audience) -> bool:
-    """Return whether the words for a reader follow from a reference: not if some objects, none named, are left out."""
-    is_whole = reference.count <= len(reference.referents)
-    return is_whole or any(one.is_known_to(audience) for one in reference.referents)
+    groups, others = _grouped(one for one in reference.referents if not one.is_known_to(audience))
+    more = others + max(0, reference.count - len(reference.referents))
+    return [*names, *groups, *([f"{more} more"] if more else [])]
 
 
 def resolve(references: References, keys: Mapping[str, str]) -> References:
@@ -154,12 +173,10 @@ def resolve(references: References, keys: Mapping[str, str]) -> References:
     )
 
 
-def identify(references: References, find: Callable[[Referent], Referent]) -> References:
-    """Return references with what `find` adds to their objects, as their UIDs and queues, for the same reader."""
-    return tuple(
-        replace(one, phrase=phrase(one.referents, NOWHERE)) if not one.count else one
-        for one in _mapped(references, find)
-    )
+def identify(reference: Reference, find: Callable[[Referent], Referent]) -> Reference:
+    """Return a reference with what `find` adds to its objects, as their UIDs and queues, in the words for anybody."""
+    found = tuple(map(find, reference.referents))
+    return replace(reference, phrase=phrase(found, NOWHERE, count=reference.count), referents=found)
 
 
 def decode(readers: Iterable[Reader], namespace: str) -> References:
@@ -226,18 +243,17 @@ _KEY = re.compile(rf"(?<![\w./-])({_LABEL})/[a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-
 
 
 def phrase(referents: Sequence[Referent], audience: Audience, *, count: int = 0) -> str:
-    """Return objects in words for a reader. count: how many there are, if more than these; then none is grouped."""
-    is_whole = count <= len(referents)
+    """Return objects in words for a reader. count: how many there are, if more than these."""
     known = [one for one in referents if one.is_known_to(audience)]
-    hidden = [one for one in referents if is_whole and not one.is_known_to(audience)]
     shown = known[:MOST_NAMED]
     parts = [one.name for one in shown]
     if len(shown) > 1 and all(one.kind is Kind.GANG for one in shown):
         parts = [f"gangs {shown[0].key}", *(one.key for one in shown[1:])]
-    more = (len(known) if is_whole else count) - len(shown)
+    groups, others = _grouped(one for one in referents if not one.is_known_to(audience))
+    parts += groups
+    more = len(known) - len(shown) + others + max(0, count - len(referents))
     if more:
         parts.append(f"{more} more")
-    parts += _grouped(hidden)
     return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1]))) if parts else "others"
 
 
@@ -247,12 +263,16 @@ def _mapped(references: References, change: Callable[[Referent], Referent]) -> R
 
 def _rendered(reference: Reference, audience: Audience) -> Reference:
     """Return a reference in the words for a reader, without names that the reader may not know."""
-    if not is_decided(reference, audience):
-        return reference
-    words = phrase(reference.referents, audience, count=reference.count)
     numbers: dict[str, str] = {}
     kept = tuple(one if one.is_known_to(audience) else _nameless(one, numbers) for one in reference.referents)
-    return replace(reference, phrase=words, referents=kept)
+    return replace(_reworded(reference, audience), referents=kept)
+
+
+def _reworded(reference: Reference, audience: Audience) -> Reference:
+    """Return a reference in the words for a reader; those of a newer Muster, of which nothing is known, stay."""
+    if not reference.referents:
+        return reference
+    return replace(reference, phrase=phrase(reference.referents, audience, count=reference.count))
 
 
 def _nameless(referent: Referent, numbers: dict[str, str]) -> Referent:
@@ -263,8 +283,11 @@ def _nameless(referent: Referent, numbers: dict[str, str]) -> Referent:
     return replace(referent, key="", gang="", note="", gang_uid=gang_uid)
 
 
-def _grouped(hidden: Iterable[Referent]) -> list[str]:
-    """Return objects without their names: how many there are of each queue, and what they hold, the largest first."""
+def _grouped(hidden: Iterable[Referent]) -> tuple[list[str], int]:
+    """Return objects without their names: how many there are of each queue, and what they hold, the largest first.
+
+    The number is that of the objects of further groups.
+    """
     groups: dict[tuple[str, str], tuple[set[str], int]] = {}
     for number, one in enumerate(hidden):
         noun = _NOUNS[Kind.GANG] if one.is_of_gang else _NOUNS[one.kind]
@@ -273,8 +296,7 @@ def _grouped(hidden: Iterable[Referent]) -> list[str]:
         groups[noun, one.queue] = members | {identity or f"#{number}"}, devices + one.devices
     ordered = sorted(groups.items(), key=lambda item: (-item[1][1], -len(item[1][0]), item[0]))
     parts = [_group(noun, queue, len(members), devices) for (noun, queue), (members, devices) in ordered[:MOST_NAMED]]
-    rest = sum(len(members) for _, (members, _) in ordered[MOST_NAMED:])
-    return [*parts, f"{rest} more"] if rest else parts
+    return parts, sum(len(members) for _, (members, _) in ordered[MOST_NAMED:])
 
 
 def _group(noun: str, queue: str, count: int, devices: int) -> str:

@@ -229,7 +229,7 @@ def _admitted(group: Group, grant: Grant, now: datetime) -> Outcome:
         gang=group.key,
         uid=group.uid,
         queue=group.queue,
-        message=references.render(grant.chosen.reason, grant.chosen.references, EVERYWHERE)[0],
+        message=references.words(grant.chosen.reason, grant.chosen.references, EVERYWHERE),
         pods=len(grant.plan.pods),
         charge=grant.plan.charge,
         user=group.user,
@@ -244,6 +244,6 @@ def _evicted(group: Group, what: Evicted) -> Outcome:
         uid=group.uid,
         queue=group.queue,
         reason=what.reason,
-        message=references.render(what.message, what.references, EVERYWHERE)[0],
+        message=references.words(what.message, what.references, EVERYWHERE),
         made_room_for=what.made_room_for,
     )

@@ -128,14 +128,14 @@ class GangEviction:
         if not await self.deallocation.withdraw(inputs, placement, keep=keep):
             return
         at, actor = inputs.now, self.mirror.actor
-        in_full, _ = references_.render(reason, references, EVERYWHERE)
+        in_full = references_.words(reason, references, EVERYWHERE)
         if left.seats:
             unused = {uid for uid, holding in placement.holdings.items() if not holding.settled and uid not in keep}
             entry = books.release(placement, pods=removed, claims=unused, at=at, actor=actor, reason=in_full)
         else:
             entry = books.evict(placement, keep=keep, at=at, actor=actor, reason=in_full)
         await self.mirror.record([entry])
-        own, _ = references_.render(reason, references, {group.identity.namespace})
+        own = references_.words(reason, references, {group.identity.namespace})
         await events.gang_returned(self.reports, group, gated, own)
 
     async def resume_jobs(self, inputs: CycleInputs) -> None:

@@ -126,18 +126,30 @@ def test_a_phrase_that_was_cut_off_changes_nothing() -> None:
     assert read_by("a gang of que…", (reference,), EVERYWHERE) == "a gang of que…"
 
 
-def test_of_very_many_objects_a_status_lists_some_and_says_how_many_there_are() -> None:
-    reference = references.refer([a_gang(f"hidden/g{at}", uid=f"u{at}") for at in range(100)], detail="holders")
-    assert reference.phrase == "100 gangs of queue research"
-    _, shown = references.render(reference.phrase, (reference,), TEAM)
+def test_of_very_many_objects_those_that_hold_most_are_kept_and_the_rest_is_counted() -> None:
+    gangs_ = [a_gang(f"hidden/g{at}", devices=1 + at // 50, uid=f"u{at}") for at in range(100)]
+    reference = references.refer(gangs_, detail="holders")
+    assert (len(reference.referents), reference.count) == (references.LISTED, 100)
+    assert reference.phrase == "64 gangs of queue research that hold 114 devices and 36 more"
 
+    _, shown = references.render(reference.phrase, (reference,), TEAM)
     (wire,) = status_encoding._references(shown) or [{}]
-    assert (wire["count"], len(wire["objects"])) == (100, references.LISTED)
     [read] = references.decode(Reader({"r": [wire]}).children("r"), "team")
-    assert read_by(reference.phrase, (read,), TEAM) == "100 gangs of queue research"
-    [found] = references.resolve((read,), {"u0": "hidden/g0", "u1": "hidden/g1"})
-    told = read_by(reference.phrase, (found,), EVERYWHERE)
-    assert told == "gangs hidden/g0, hidden/g1 and 98 more"
+    assert read_by(reference.phrase, (read,), TEAM) == reference.phrase
+    [found] = references.resolve((read,), {"u50": "hidden/g50", "u51": "hidden/g51"})
+    assert read_by(reference.phrase, (found,), EVERYWHERE) == (
+        "gangs hidden/g50, hidden/g51, 62 gangs of queue research that hold 110 devices and 36 more"
+    )
+
+
+def test_of_very_many_claims_their_gangs_are_kept() -> None:
+    claims = [a_claim(f"hidden/c{at}", f"hidden/g{at % 3}", "research") for at in range(90)]
+
+    reference = references.refer(claims)
+
+    assert reference.phrase == "3 gangs of queue research that hold 90 devices"
+    assert reference.count == 0
+    assert read_by(reference.phrase, (reference,), EVERYWHERE) == "gangs hidden/g0, hidden/g1 and hidden/g2"
 
 
 def test_the_claims_of_a_gang_without_a_uid_stay_claims_of_one_gang() -> None:
