@@ -121,8 +121,9 @@ def _by_gang(referents: Iterable[Referent]) -> tuple[Referent, ...]:
     """Return objects with one gang in place of its claims."""
     found: dict[tuple[Kind, str], Referent] = {}
     for referent in referents:
-        is_claim = referent.kind is Kind.CLAIM and referent.gang
-        one = replace(referent, kind=Kind.GANG, key=referent.gang, uid=referent.gang_uid, gang="", gang_uid="") if is_claim else referent
+        one = referent
+        if referent.kind is Kind.CLAIM and referent.gang:
+            one = replace(referent, kind=Kind.GANG, key=referent.gang, uid=referent.gang_uid, gang="", gang_uid="")
         known = found.get((one.kind, one.key))
         found[one.kind, one.key] = one if known is None else replace(known, devices=known.devices + one.devices)
     return tuple(found.values())
@@ -213,6 +214,13 @@ def uids(references: References) -> set[str]:
     own = {one.uid for reference in references for one in reference.referents if not one.key}
     gangs = {one.gang_uid for reference in references for one in reference.referents if not one.gang}
     return {uid for uid in own | gangs if uid and not uid.startswith(NUMBERED)}
+
+
+def unidentified(references: References) -> set[str]:
+    """Return the gangs, `namespace/name`, of which the references have no UID."""
+    referents = [one for reference in references for one in reference.referents]
+    gangs = {one.key for one in referents if one.kind is Kind.GANG and not one.uid}
+    return (gangs | {one.gang for one in referents if one.kind is Kind.CLAIM and not one.gang_uid}) - {""}
 
 
 def namespaces(references: References) -> set[str]:

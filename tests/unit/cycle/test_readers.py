@@ -7,7 +7,8 @@ import pytest
 from admission import ports
 from admission.api.kubernetes.admission_review import ALLOWED, Review
 from admission.api.kubernetes.jobs import Job
-from admission.api.muster import gang_references
+from admission.api.muster import gang_references, gangs
+from admission.api.muster.gangs import GangReport
 from admission.api.muster.ledger_entries import Kind
 from admission.api.values import names
 from admission.api.values.decoding import Json
@@ -177,6 +178,40 @@ async def test_a_victim_without_pods_still_says_by_uid_for_whom_it_was_evicted()
 
     [reference] = victim["status"]["evicted"]["references"]
     assert [one["uid"] for one in reference["objects"]] == [in_memory.uid_of("Gang", preemptor)]
+
+
+class Late(Teams):
+    """A cluster in which the Gang objects of ours are seen late, as they are written beside the cycles."""
+
+    is_late = True
+
+    async def gang(self, report: GangReport) -> None:
+        await super().gang(report)
+        if self.is_late and report.namespace == OURS:
+            self._gangs.pop(report.key, None)
+
+
+async def test_the_uid_of_a_gang_is_added_as_soon_as_there_is_a_gang_object() -> None:
+    cluster = Late(teams.one_queue(preemption=teams.LOWER))
+    scene = Scene(cluster, Play(cluster))
+    cluster.come(THEIRS, "low", queue="shared", pods=4)
+    await scene.cycles()
+    cluster.come(OURS, "high", queue="shared", pods=4, priority=10)
+    await scene.cycles()
+
+    def referents() -> list[Json]:
+        [victim] = [obj for obj in cluster.stored.values() if obj["metadata"]["namespace"] == THEIRS]
+        objects: list[Json] = victim["status"]["evicted"]["references"][0]["objects"]
+        return objects
+
+    assert referents() == [{"kind": "Gang", "queue": "shared"}]
+
+    cluster.is_late = False
+    [key] = [key for key in cluster.stored if key.startswith(f"{OURS}/")]
+    cluster._gangs[key] = gangs.decode(cluster.stored[key])
+    await scene.cycles(1)
+
+    assert referents() == [{"kind": "Gang", "queue": "shared", "uid": in_memory.uid_of("Gang", key)}]
 
 
 async def test_logs_have_all_names() -> None:
