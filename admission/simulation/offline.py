@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from admission import ports as admission_ports
 from admission.api.kubernetes import device_taint_rules, meta
-from admission.api.muster import gang_references
+from admission.api.muster import gang_references, queue_references
 from admission.api.muster.gangs import Charge, Evicted, GangReport, PlannedPod, TopologyReport
 from admission.api.muster.status_reports import ConditionReport, QueueReport
 from admission.api.snapshot import Snapshot
@@ -173,7 +173,11 @@ class _Run:
         reported.sort(
             key=lambda gang: (gang.verdict is not Verdict.ADMITTED, gang.order or 0, gang.namespace, gang.name)
         )
-        return Outcome(gangs=tuple(reported), queues=result.queues, conditions=result.conditions)
+        return Outcome(
+            gangs=tuple(reported),
+            queues=tuple(queue_references.for_reader(report, EVERYWHERE) for report in result.queues),
+            conditions=result.conditions,
+        )
 
     def _key(self, report: GangReport) -> str:
         """Return the gang's key; with its workload's name if the key would contain an invented UID."""

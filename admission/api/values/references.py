@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 
 from admission.api.values.decoding import Reader
 
@@ -86,17 +87,54 @@ class Referent:
         return f"{own}{f' of gang {self.gang}' if self.gang else ''}{f' ({self.note})' if self.note else ''}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Reference:
     """What a phrase of a message stands for. detail: the key of the details that lists the same; empty if none does.
 
-    count: the number of objects, if more than these.
+    count: the number of objects, if more than these. Equivalent gangs have the same reference, so the words for its
+    readers are kept with it.
     """
 
     phrase: str
     referents: tuple[Referent, ...]
     detail: str = ""
     count: int = 0
+
+    @cached_property
+    def namespaces(self) -> frozenset[str]:
+        """The namespaces of the objects with a name."""
+        names = (one.key or one.gang for one in self.referents)
+        return frozenset(name.partition("/")[0] for name in names if name)
+
+    @cached_property
+    def listing(self) -> list[str]:
+        """The objects for the details: the names that there are, then how many more of which queue."""
+        known = [one for one in self.referents if one.is_known_to(EVERYWHERE)]
+        names = [one.name if one.kind is Kind.CLAIM or not one.key else one.key for one in known]
+        groups, others = _grouped(one for one in self.referents if not one.is_known_to(EVERYWHERE))
+        more = others + max(0, self.count - len(self.referents))
+        return [*names, *groups, *([f"{more} more"] if more else [])]
+
+    @cached_property
+    def _for_readers(self) -> dict[frozenset[str], "Reference"]:
+        """By the namespaces that a reader knows of these, the reference in the words for that reader."""
+        return {}
+
+    def for_reader(self, audience: Audience) -> "Reference":
+        """Return the reference in the words for a reader, without names that the reader may not know.
+
+        Of what a newer Muster refers to nothing is known but the phrase.
+        """
+        if not self.referents:
+            return self
+        namespaces = frozenset(namespace for namespace in self.namespaces if namespace in audience)
+        known = self._for_readers.get(namespaces)
+        if known is None:
+            numbers: dict[str, str] = {}
+            kept = (one if one.is_known_to(namespaces) else _nameless(one, numbers) for one in self.referents)
+            words = phrase(self.referents, namespaces, count=self.count)
+            known = self._for_readers[namespaces] = replace(self, phrase=words, referents=tuple(kept))
+        return known
 
 
 References = tuple[Reference, ...]
@@ -131,7 +169,7 @@ def _by_gang(referents: Iterable[Referent]) -> tuple[Referent, ...]:
 
 def words(message: str, references: References, audience: Audience) -> str:
     """Return a message in the words for a reader."""
-    return rephrase(message, references, tuple(_reworded(reference, audience) for reference in references))
+    return rephrase(message, references, tuple(reference.for_reader(audience) for reference in references))
 
 
 def render(message: str, references: References, audience: Audience) -> tuple[str, References]:
@@ -139,7 +177,7 @@ def render(message: str, references: References, audience: Audience) -> tuple[st
 
     A phrase that is not found, as in a message that was cut, is not replaced.
     """
-    rendered = tuple(_rendered(reference, audience) for reference in references)
+    rendered = tuple(reference.for_reader(audience) for reference in references)
     return rephrase(message, references, rendered), rendered
 
 
@@ -156,12 +194,8 @@ def rephrase(message: str, before: References, after: References) -> str:
 
 
 def listed(reference: Reference, audience: Audience) -> list[str]:
-    """Return the objects of a reference for the details: names, then how many more there are of which queue."""
-    known = [one for one in reference.referents if one.is_known_to(audience)]
-    names = [one.name if one.kind is Kind.CLAIM or not one.key else one.key for one in known]
-    groups, others = _grouped(one for one in reference.referents if not one.is_known_to(audience))
-    more = others + max(0, reference.count - len(reference.referents))
-    return [*names, *groups, *([f"{more} more"] if more else [])]
+    """Return the objects of a reference for the details, as a reader may know them."""
+    return [*reference.for_reader(audience).listing]
 
 
 def resolve(references: References, keys: Mapping[str, str]) -> References:
@@ -225,8 +259,7 @@ def unidentified(references: References) -> set[str]:
 
 def namespaces(references: References) -> set[str]:
     """Return the namespaces of all objects with a name."""
-    named = (one.key or one.gang for reference in references for one in reference.referents)
-    return {name.partition("/")[0] for name in named if name}
+    return {namespace for reference in references for namespace in reference.namespaces}
 
 
 def mentioned(text: str) -> set[str]:
@@ -246,8 +279,8 @@ def conceal(text: str, audience: Audience) -> str:
 CONCEALED = "(of another namespace)"
 
 _LABEL = "[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
-_KEY = re.compile(rf"(?<![\w./-])({_LABEL})/[a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?(?![\w/])")
-"""`namespace/name`; a device has two slashes, and a label's key or a class has a dot before its slash."""
+_KEY = re.compile(rf"(?<![\w./-])(?!docs/[\w-]+\.md\b)({_LABEL})/[a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?(?![\w/])")
+"""`namespace/name`; a device has two slashes, a label's key or a class a dot before its slash, and pages are ours."""
 
 
 def phrase(referents: Sequence[Referent], audience: Audience, *, count: int = 0) -> str:
@@ -267,20 +300,6 @@ def phrase(referents: Sequence[Referent], audience: Audience, *, count: int = 0)
 
 def _mapped(references: References, change: Callable[[Referent], Referent]) -> References:
     return tuple(replace(one, referents=tuple(map(change, one.referents))) for one in references)
-
-
-def _rendered(reference: Reference, audience: Audience) -> Reference:
-    """Return a reference in the words for a reader, without names that the reader may not know."""
-    numbers: dict[str, str] = {}
-    kept = tuple(one if one.is_known_to(audience) else _nameless(one, numbers) for one in reference.referents)
-    return replace(_reworded(reference, audience), referents=kept)
-
-
-def _reworded(reference: Reference, audience: Audience) -> Reference:
-    """Return a reference in the words for a reader; those of a newer Muster, of which nothing is known, stay."""
-    if not reference.referents:
-        return reference
-    return replace(reference, phrase=phrase(reference.referents, audience, count=reference.count))
 
 
 def _nameless(referent: Referent, numbers: dict[str, str]) -> Referent:

@@ -177,6 +177,10 @@ CONCEALED: dict[str, tuple[str, str]] = {
     "one's own": ("pod team/train-0 went away before", "pod team/train-0 went away before"),
     "a device": ("device gpu.example.com/a/gpu-0 is gone", "device gpu.example.com/a/gpu-0 is gone"),
     "a device of a driver without dots": ("device gpu/a/gpu-0 is gone", "device gpu/a/gpu-0 is gone"),
+    "one of our pages": (
+        "(see docs/placement.md for the setting `fence`)",
+        "(see docs/placement.md for the setting `fence`)",
+    ),
     "the key of a label": ("muster.dev/queue of its pods", "muster.dev/queue of its pods"),
 }
 
