@@ -141,30 +141,16 @@ References = tuple[Reference, ...]
 """The references of a message, in the order of their phrases."""
 
 
-def refer(referents: Iterable[Referent], *, detail: str = "") -> Reference:
-    """Return a reference to objects, with the phrase that anybody may read.
+def refer(referents: Iterable[Referent], *, detail: str = "", count: int = 0) -> Reference:
+    """Return a reference to objects, with the phrase that anybody may read. count: of how many these are the first.
 
-    Of many objects those that hold most are kept, by gang: every status that refers to them has them.
+    Of many objects those that hold most are kept, since every status that refers to them has them.
     """
     found = tuple(referents)
-    if len(found) <= LISTED:
-        return Reference(phrase=phrase(found, NOWHERE), referents=found, detail=detail)
-    found = _by_gang(found)
-    kept = tuple(sorted(found, key=lambda one: -one.devices)[:LISTED])
-    count = len(found) if len(found) > LISTED else 0
-    return Reference(phrase=phrase(kept, NOWHERE, count=count), referents=kept, detail=detail, count=count)
-
-
-def _by_gang(referents: Iterable[Referent]) -> tuple[Referent, ...]:
-    """Return objects with one gang in place of its claims."""
-    found: dict[tuple[Kind, str], Referent] = {}
-    for referent in referents:
-        one = referent
-        if referent.kind is Kind.CLAIM and referent.gang:
-            one = replace(referent, kind=Kind.GANG, key=referent.gang, uid=referent.gang_uid, gang="", gang_uid="")
-        known = found.get((one.kind, one.key))
-        found[one.kind, one.key] = one if known is None else replace(known, devices=known.devices + one.devices)
-    return tuple(found.values())
+    if len(found) > LISTED:
+        count = max(count, len(found))
+        found = tuple(sorted(found, key=lambda one: -one.devices)[:LISTED])
+    return Reference(phrase=phrase(found, NOWHERE, count=count), referents=found, detail=detail, count=count)
 
 
 def words(message: str, references: References, audience: Audience) -> str:

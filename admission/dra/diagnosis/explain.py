@@ -4,13 +4,14 @@ The message names the pod, its claim and request, the first condition that fails
 derived from the state of a greedy search where it got stuck.
 """
 
+import heapq
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from admission.api.values import references
 from admission.api.values.reasons import Detail
-from admission.api.values.references import Reference, References
+from admission.api.values.references import Reference, References, Referent
 from admission.dra.allocator.results import DeadEnd, Failure
 from admission.dra.equivalence.device_signature import Answer, DeviceSignatures
 from admission.dra.inventory import pools
@@ -398,12 +399,25 @@ def explain_busy(
 
 
 def _holders(holders: Iterable[Holder]) -> Reference:
-    """Return a reference to the claims that hold devices. holders: one for each device."""
-    devices = Counter(holders)
-    return references.refer(
-        (holder.referent(count) for holder, count in sorted(devices.items(), key=lambda item: item[0].claim)),
-        detail="holders",
-    )
+    """Return a reference to the claims that hold devices; of very many, to the gangs that hold most.
+
+    holders: one for each device, which may be tens of thousands.
+    """
+    # By names: hashing tens of thousands of holders takes longer than all the rest.
+    claims = Counter((holder.claim, holder.gang) for holder in holders)
+    if len(claims) <= references.LISTED:
+        return references.refer((_referent(*item) for item in sorted(claims.items())), detail="holders")
+    gangs = Counter[tuple[str, str]]()
+    for (claim, gang), count in claims.items():
+        gangs["" if gang else claim, gang] += count
+    most = heapq.nsmallest(references.LISTED, gangs.items(), key=lambda item: (-item[1], item[0]))
+    referents = (_referent(*item) for item in most)
+    return references.refer(referents, detail="holders", count=len(gangs) if len(gangs) > len(most) else 0)
+
+
+def _referent(named: tuple[str, str], devices: int) -> Referent:
+    claim, gang = named
+    return Holder(claim=claim, gang=gang).referent(devices)
 
 
 def explain_incomplete(

@@ -142,16 +142,6 @@ def test_of_very_many_objects_those_that_hold_most_are_kept_and_the_rest_is_coun
     )
 
 
-def test_of_very_many_claims_their_gangs_are_kept() -> None:
-    claims = [a_claim(f"hidden/c{at}", f"hidden/g{at % 3}", "research") for at in range(90)]
-
-    reference = references.refer(claims)
-
-    assert reference.phrase == "3 gangs of queue research that hold 90 devices"
-    assert reference.count == 0
-    assert read_by(reference.phrase, (reference,), EVERYWHERE) == "gangs hidden/g0, hidden/g1 and hidden/g2"
-
-
 def test_the_claims_of_a_gang_without_a_uid_stay_claims_of_one_gang() -> None:
     claims = [Referent(kind=Kind.CLAIM, key=f"hidden/c{at}", gang="hidden/g", uid=f"u{at}") for at in range(2)]
     _, shown = references.render("", (references.refer(claims),), NOWHERE)
