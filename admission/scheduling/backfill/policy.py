@@ -338,10 +338,9 @@ class Backfill:
         group, known = finding.group, self._unsure.get(finding.group.queue)
         if finding.outcome.reason not in {HoldReason.DEVICES_BUSY, HoldReason.QUOTA_EXCEEDED}:
             return
-        unknown = self.present.endless()
-        if not unknown:
+        estimate = self.present.unknown()
+        if estimate is None:
             return
-        estimate = reservations.unknown(unknown)
         if known is None or (known[0] == group.uid and known[1] != estimate):
             self._unsure[group.queue] = group.uid, estimate
 

@@ -330,8 +330,8 @@ def unknown(gangs: Sequence[str]) -> Estimate:
 
 def _refer(gangs: Sequence[str]) -> Reference:
     """Return a reference to gangs; of many the last ones are named."""
-    last = [*gangs[-references.MOST_NAMED :], *gangs[: -references.MOST_NAMED]]
-    return references.refer(_referent(gang) for gang in last)
+    last = [*gangs[-references.MOST_NAMED :], *gangs[-references.LISTED : -references.MOST_NAMED]]
+    return references.refer(map(_referent, last), count=len(gangs) if len(gangs) > len(last) else 0)
 
 
 def _referent(gang: str, queue: str = "") -> Referent:
