@@ -141,9 +141,12 @@ class GangStatusCache:
         self._last_inputs, self._nodes, self._malformed = current, inputs.snapshot.nodes, inputs.snapshot.malformed
 
     def _identifiable(self, inputs: StatusInputs) -> list[GangUid]:
-        """Return the gangs whose status refers to others that have a Gang object by now."""
-        known = inputs.snapshot.gangs
-        return [uid for uid, gangs in self._unidentified.items() if not gangs.isdisjoint(known)]
+        """Return the gangs whose status refers to others that have a Gang object since the last cycle."""
+        records = inputs.snapshot.gangs
+        if not self._unidentified or records is self._records:
+            return []
+        new = [key for key in changed(self._records, records) if key in records and key not in self._records]
+        return [uid for uid, gangs in self._unidentified.items() if not gangs.isdisjoint(new)]
 
     def _rebuild(self, uid: GangUid, inputs: StatusInputs, defects: MutableSequence[Defect]) -> GangReport | None:
         """Build one status again."""
