@@ -18,6 +18,7 @@ def schema(field: str, *, detail: str = "The key of `details` that has the same 
             "queue": fields.text("The queue of the gang.", maxLength=253),
             "devices": fields.integer("How many devices it holds of those that are missing.", minimum=0),
             "note": fields.text("What is said of it beside its name.", maxLength=317),
+            "count": fields.integer("How many objects of the kind and queue this stands for. Absent: one.", minimum=1),
         },
         required=("kind",),
     )

@@ -33,6 +33,9 @@ class _Everywhere:
 EVERYWHERE: Audience = _Everywhere()
 """A reader of every namespace: a log, the ledger, whoever has all manifests."""
 
+KEPT = 16
+"""The most objects that a status has one by one; of the others it has how many there are of each queue."""
+
 NUMBERED = "#"
 """The first character of what stands for the UID of a gang that has none."""
 
@@ -57,7 +60,8 @@ class Referent:
     """An object that a message is about. key: `namespace/name`, empty where the reader is not told; uid: if known.
 
     gang, gang_uid: of a claim, the gang that pays for it. queue: of the gang. devices: what it holds of what the
-    message is about; 0 if that is no number of devices. note: what the message says of it beside its name.
+    message is about; 0 if that is no number of devices. note: what the message says of it beside its name. count: how
+    many objects of the kind and queue it stands for; more than one have no name.
     """
 
     kind: Kind
@@ -68,6 +72,7 @@ class Referent:
     queue: str = ""
     devices: int = 0
     note: str = ""
+    count: int = 1
 
     def is_known_to(self, audience: Audience) -> bool:
         """Return whether a reader may know its name, or that of its gang, which is in the same namespace."""
@@ -112,7 +117,7 @@ class Reference:
         known = [one for one in self.referents if one.is_known_to(EVERYWHERE)]
         names = [one.name if one.kind is Kind.CLAIM or not one.key else one.key for one in known]
         groups, others = _grouped(one for one in self.referents if not one.is_known_to(EVERYWHERE))
-        more = others + max(0, self.count - len(self.referents))
+        more = others + max(0, self.count - _total(self.referents))
         return [*names, *groups, *([f"{more} more"] if more else [])]
 
     @cached_property
@@ -195,9 +200,29 @@ def resolve(references: References, keys: Mapping[str, str]) -> References:
 
 
 def identify(reference: Reference, find: Callable[[Referent], Referent]) -> Reference:
-    """Return a reference with what `find` adds to its objects, as their UIDs and queues, in the words for anybody."""
-    found = tuple(map(find, reference.referents))
+    """Return a reference with what `find` adds to its objects, as their UIDs and queues, in the words for anybody.
+
+    It is that of a status: of many objects only the first are kept one by one, and gangs in place of their claims.
+    """
+    found = _condensed(tuple(map(find, reference.referents)))
     return replace(reference, phrase=phrase(found, NOWHERE, count=reference.count), referents=found)
+
+
+def _condensed(referents: tuple[Referent, ...]) -> tuple[Referent, ...]:
+    if len(referents) <= KEPT:
+        return referents
+    gangs: dict[tuple[Kind, str], Referent] = {}
+    for referent in referents:
+        one = referent
+        if referent.kind is Kind.CLAIM and referent.gang:
+            one = replace(referent, kind=Kind.GANG, key=referent.gang, uid=referent.gang_uid, gang="", gang_uid="")
+        known = gangs.get((one.kind, one.key))
+        gangs[one.kind, one.key] = one if known is None else replace(known, devices=known.devices + one.devices)
+    groups: dict[tuple[Kind, str], Referent] = {}
+    for one in [*gangs.values()][KEPT:]:
+        group = groups.get((one.kind, one.queue), Referent(kind=one.kind, queue=one.queue, count=0))
+        groups[one.kind, one.queue] = replace(group, count=group.count + 1, devices=group.devices + one.devices)
+    return (*[*gangs.values()][:KEPT], *groups.values())
 
 
 def decode(readers: Iterable[Reader], namespace: str) -> References:
@@ -226,6 +251,7 @@ def _decode_referent(reader: Reader, namespace: str) -> Referent:
         queue=reader.text("queue"),
         devices=reader.integer("devices"),
         note=reader.text("note"),
+        count=max(1, reader.integer("count")),
     )
 
 
@@ -278,7 +304,7 @@ def phrase(referents: Sequence[Referent], audience: Audience, *, count: int = 0)
         parts = [f"gangs {shown[0].key}", *(one.key for one in shown[1:])]
     groups, others = _grouped(one for one in referents if not one.is_known_to(audience))
     parts += groups
-    more = len(known) - len(shown) + others + max(0, count - len(referents))
+    more = len(known) - len(shown) + others + max(0, count - _total(referents))
     if more:
         parts.append(f"{more} more")
     return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1]))) if parts else "others"
@@ -301,15 +327,21 @@ def _grouped(hidden: Iterable[Referent]) -> tuple[list[str], int]:
 
     The number is that of the objects of further groups.
     """
-    groups: dict[tuple[str, str], tuple[set[str], int]] = {}
+    groups: dict[tuple[str, str], tuple[set[str], int, int]] = {}
     for number, one in enumerate(hidden):
         noun = _NOUNS[Kind.GANG] if one.is_of_gang else _NOUNS[one.kind]
         identity = (one.key or one.uid) if one.kind is Kind.GANG or not one.is_of_gang else (one.gang or one.gang_uid)
-        members, devices = groups.get((noun, one.queue), (set[str](), 0))
-        groups[noun, one.queue] = members | {identity or f"#{number}"}, devices + one.devices
-    ordered = sorted(groups.items(), key=lambda item: (-item[1][1], -len(item[1][0]), item[0]))
-    parts = [_group(noun, queue, len(members), devices) for (noun, queue), (members, devices) in ordered[:MOST_NAMED]]
-    return parts, sum(len(members) for _, (members, _) in ordered[MOST_NAMED:])
+        members, others, devices = groups.get((noun, one.queue), (set[str](), 0, 0))
+        members.add(identity or f"{NUMBERED}{number}")
+        groups[noun, one.queue] = members, others + one.count - 1, devices + one.devices
+    counted = [(-devices, -len(members) - others, *key) for key, (members, others, devices) in groups.items()]
+    ordered = sorted(counted)
+    parts = [_group(noun, queue, -count, -devices) for devices, count, noun, queue in ordered[:MOST_NAMED]]
+    return parts, sum(-count for _, count, _, _ in ordered[MOST_NAMED:])
+
+
+def _total(referents: Iterable[Referent]) -> int:
+    return sum(one.count for one in referents)
 
 
 def _group(noun: str, queue: str, count: int, devices: int) -> str:

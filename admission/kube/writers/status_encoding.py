@@ -121,12 +121,11 @@ def _references(references: References) -> list[dict[str, Any]] | None:
 
 
 def _reference(reference: Reference) -> dict[str, Any]:
-    count = max(reference.count, len(reference.referents))
     return _without_none(
         {
             "text": cut(reference.phrase, LONGEST_PHRASE),
             "detail": reference.detail or None,
-            "count": count if count > LISTED else None,
+            "count": reference.count or None,
             "objects": [_referent(one) for one in reference.referents[:LISTED]] or None,
         }
     )
@@ -143,6 +142,7 @@ def _referent(one: Referent) -> dict[str, Any]:
             "queue": one.queue or None,
             "devices": one.devices or None,
             "note": one.note or None,
+            "count": one.count if one.count > 1 else None,
         }
     )
 

@@ -126,20 +126,40 @@ def test_a_phrase_that_was_cut_off_changes_nothing() -> None:
     assert read_by("a gang of que…", (reference,), EVERYWHERE) == "a gang of que…"
 
 
-def test_of_very_many_objects_those_that_hold_most_are_kept_and_the_rest_is_counted() -> None:
-    gangs_ = [a_gang(f"hidden/g{at}", devices=1 + at // 50, uid=f"u{at}") for at in range(100)]
-    reference = references.refer(gangs_, detail="holders")
-    assert (len(reference.referents), reference.count) == (references.LISTED, 100)
-    assert reference.phrase == "64 gangs of queue research that hold 114 devices and 36 more"
+def of_status(*referents: Referent, detail: str = "") -> Reference:
+    """Return a reference as a status has it."""
+    return references.identify(references.refer(referents, detail=detail), lambda one: one)
 
+
+def read_back(reference: Reference) -> Reference:
     _, shown = references.render(reference.phrase, (reference,), TEAM)
     (wire,) = status_encoding._references(shown) or [{}]
     [read] = references.decode(Reader({"r": [wire]}).children("r"), "team")
+    return read
+
+
+def test_of_very_many_objects_those_that_hold_most_are_kept_and_the_rest_is_counted() -> None:
+    reference = of_status(*(a_gang(f"hidden/g{at}", devices=1 + at // 50, uid=f"u{at}") for at in range(100)))
+    assert reference.phrase == "64 gangs of queue research that hold 114 devices and 36 more"
+    assert (len(reference.referents), reference.count) == (references.KEPT + 1, 100)
+
+    read = read_back(reference)
     assert read_by(reference.phrase, (read,), TEAM) == reference.phrase
     [found] = references.resolve((read,), {"u50": "hidden/g50", "u51": "hidden/g51"})
     assert read_by(reference.phrase, (found,), EVERYWHERE) == (
         "gangs hidden/g50, hidden/g51, 62 gangs of queue research that hold 110 devices and 36 more"
     )
+
+
+def test_of_many_claims_their_gangs_are_kept_and_of_gangs_those_of_each_queue_counted() -> None:
+    few = of_status(*(a_claim(f"hidden/c{at:02}", f"hidden/g{at % 3}", "research") for at in range(20)))
+    assert read_by(few.phrase, (few,), EVERYWHERE) == "gangs hidden/g0, hidden/g1 and hidden/g2"
+    assert few.phrase == "3 gangs of queue research that hold 20 devices"
+
+    many = of_status(*(a_gang(f"hidden/g{at:02}", f"q{at % 2}", 1) for at in range(40)))
+    assert many.phrase == "20 gangs of queue q0 that hold 20 devices and 20 gangs of queue q1 that hold 20 devices"
+    assert [one.count for one in many.referents] == [*[1] * references.KEPT, 12, 12]
+    assert read_by(many.phrase, (read_back(many),), TEAM) == many.phrase
 
 
 def test_the_claims_of_a_gang_without_a_uid_stay_claims_of_one_gang() -> None:
