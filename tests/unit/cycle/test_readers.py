@@ -63,12 +63,23 @@ DECISIONS: dict[str, dict[str, str]] = {
         "ProtectionLost": "breached",
         "FinalizerKept": OWN,
     },
-    "DenyReason": {str(reason): OWN for reason in DenyReason} | {"PolicyViolation": "same_name"},
+    "DenyReason": {
+        "UnknownQueue": OWN,
+        "QueueNotOpen": OWN,
+        "QueueConflict": OWN,
+        "NeverFits": OWN,
+        "UnmeteredClass": OWN,
+        "ClaimTooLarge": OWN,
+        "GateTampering": OWN,
+        "PolicyViolation": "same_name",
+        "MalformedClaim": OWN,
+        "MalformedRequest": OWN,
+    },
 }
 """For each reason, whether its words refer to other objects than the gang's own, and the scene that shows it then."""
 
 
-@pytest.mark.parametrize("reasons", [HoldReason, EvictionReason, EventReason], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("reasons", [HoldReason, EvictionReason, EventReason, DenyReason], ids=lambda one: one.__name__)
 def test_of_every_reason_it_is_decided_whether_it_refers_to_others(reasons: type[HoldReason]) -> None:
     decided = DECISIONS[reasons.__name__]
 
