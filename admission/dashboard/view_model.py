@@ -12,6 +12,7 @@ from functools import cached_property
 from admission.api.muster import gang_references, queue_references
 from admission.api.muster.gangs import Phase
 from admission.api.muster.observed import ObservedGang, ObservedObjects, ObservedQueue
+from admission.api.values import references
 from admission.api.values.names import QueueName
 from admission.dashboard.auth.rbac import VisibleNamespaces
 from admission.dashboard.devices import inventory
@@ -135,6 +136,8 @@ class ClusterViews:
 
 def resolved(gang: ObservedGang, cluster_view: ClusterView) -> ObservedGang:
     """Return a gang whose status names all that is there. Only for what decides about the names to be shown."""
+    if not references.uids(gang_references.references_of(gang.report)):
+        return gang
     return replace(gang, report=gang_references.resolved(gang.report, cluster_view.keys_by_uid))
 
 
