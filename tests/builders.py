@@ -64,16 +64,35 @@ class ClusterBuilder:
         self._queues.append(queues.decode({"metadata": {"name": name, "generation": 1}, "spec": spec}))
         return self
 
-    def job(self, name: str, *, queue: str, pods: int = 1, gpus: int = 1, made: int | None = None, **pod: Any) -> Self:
+    def job(
+        self,
+        name: str,
+        *,
+        queue: str,
+        pods: int = 1,
+        gpus: int = 1,
+        made: int | None = None,
+        namespace: str = NAMESPACE,
+        **pod: Any,
+    ) -> Self:
         """Add a Job with its pods, gated, and their claims, as the webhook and the controllers would have made them."""
         uid = f"job-{name}"
         self._minutes += 1
         created = (NOON - timedelta(hours=1) + timedelta(minutes=self._minutes)).isoformat()
-        meta = {"name": name, "namespace": NAMESPACE, "uid": uid, "creationTimestamp": created}
+        meta = {"name": name, "namespace": namespace, "uid": uid, "creationTimestamp": created}
         spec = {"parallelism": pods, "completions": pods, "template": {}}
         self._jobs.append(jobs.decode({"metadata": meta, "spec": spec}))
         for index in range(pods if made is None else made):
-            self.pod(f"{name}-{index}", queue=queue, gpus=gpus, owner=uid, job=name, created=created, **pod)
+            self.pod(
+                f"{name}-{index}",
+                queue=queue,
+                gpus=gpus,
+                owner=uid,
+                job=name,
+                created=created,
+                namespace=namespace,
+                **pod,
+            )
         return self
 
     def pod(  # noqa: PLR0917 - keyword arguments in practice
@@ -88,10 +107,11 @@ class ClusterBuilder:
         annotations: dict[str, str] | None = None,
         claim: bool = True,
         cpu: str = "1",
+        namespace: str = NAMESPACE,
     ) -> Self:
         meta: dict[str, Any] = {
             "name": name,
-            "namespace": NAMESPACE,
+            "namespace": namespace,
             "uid": f"pod-{name}",
             "creationTimestamp": created,
             "labels": {names.QUEUE: queue, **(labels or {})},
@@ -109,16 +129,20 @@ class ClusterBuilder:
             spec["resourceClaims"] = [{"name": "gpus", "resourceClaimTemplateName": f"x{gpus}"}]
         if gpus and claim:
             status["resourceClaimStatuses"] = [{"name": "gpus", "resourceClaimName": f"{name}-gpus"}]
-            self._claims.append(claims.decode(claim_manifest(f"{name}-gpus", gpus, owner=f"pod-{name}")))
+            manifest = claim_manifest(f"{name}-gpus", gpus, owner=f"pod-{name}", namespace=namespace)
+            self._claims.append(claims.decode(manifest))
         self._pods.append(pods.decode({"metadata": meta, "spec": spec, "status": status}))
         return self
 
     def snapshot(self) -> Snapshot:
-        namespace = nodes.Namespace(meta=Meta(name=NAMESPACE), labels={"kubernetes.io/metadata.name": NAMESPACE})
+        spaces = {NAMESPACE, *(pod.meta.namespace for pod in self._pods)}
         klass = devices.decode_class({"metadata": {"name": CLASS}, "spec": {}})
         return Snapshot(
             nodes={node.name: node for node in self._nodes},
-            namespaces={NAMESPACE: namespace},
+            namespaces={
+                name: nodes.Namespace(meta=Meta(name=name), labels={"kubernetes.io/metadata.name": name})
+                for name in spaces
+            },
             slices={piece.meta.key: piece for piece in self._slices},
             classes={CLASS: klass},
             claims={claim.meta.key: claim for claim in self._claims},
@@ -170,10 +194,10 @@ def _slice(node: str, gpus: int, model: str) -> dict[str, Any]:
     }
 
 
-def claim_manifest(name: str, gpus: int, *, owner: str) -> dict[str, Any]:
+def claim_manifest(name: str, gpus: int, *, owner: str, namespace: str = NAMESPACE) -> dict[str, Any]:
     request = {"name": "gpus", "exactly": {"deviceClassName": CLASS, "allocationMode": "ExactCount", "count": gpus}}
     reference = {"apiVersion": "v1", "kind": "Pod", "name": "-", "uid": owner, "controller": True}
     return {
-        "metadata": {"name": name, "namespace": NAMESPACE, "uid": f"claim-{name}", "ownerReferences": [reference]},
+        "metadata": {"name": name, "namespace": namespace, "uid": f"claim-{name}", "ownerReferences": [reference]},
         "spec": {"devices": {"requests": [request]}},
     }

@@ -4,8 +4,9 @@ from typing import Annotated, Any
 
 import typer
 
-from admission.api.muster import status_views
+from admission.api.muster import gang_references, status_views
 from admission.api.muster.gangs import GangReport, Phase
+from admission.api.values.references import EVERYWHERE
 from admission.cli import apps, cluster_options, terminal
 from admission.cli.cluster_options import Cluster, ContextOption, KubeconfigOption
 from admission.cli.terminal import Format
@@ -52,8 +53,11 @@ def listed(
 
 
 async def reports(cluster: Cluster, namespace: str = "") -> list[GangReport]:
-    """Return all gangs: running ones first, waiting ones last, in their order."""
-    found = [status_views.gang(obj) for obj in await cluster.list_objects(watched_resources.GANGS, namespace)]
+    """Return all gangs: running ones first, waiting ones last, in their order. Only these gangs are named."""
+    objects = await cluster.list_objects(watched_resources.GANGS, namespace)
+    reported = [status_views.gang(obj) for obj in objects]
+    keys = {obj["metadata"].get("uid", ""): report.key for obj, report in zip(objects, reported, strict=True)}
+    found = [gang_references.for_reader(gang_references.resolved(one, keys), EVERYWHERE) for one in reported]
     last = len(_ORDER)
     return sorted(found, key=lambda gang: (_ORDER.get(gang.phase, last), gang.queue, gang.position or 0, gang.key))
 

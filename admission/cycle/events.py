@@ -7,7 +7,7 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import GangReport
 from admission.api.muster.queues import Queue
 from admission.api.muster.status_reports import EventType, Notice, NoticeReason
-from admission.api.values import names
+from admission.api.values import names, reasons, references
 from admission.api.values.names import GangUid
 from admission.api.values.reasons import Denial, EventReason, Hold, HoldReason
 from admission.errors import MusterError
@@ -49,8 +49,9 @@ async def gangs_held(
 ) -> None:
     """Emit on the pods of held gangs why they are held. held: those with a new hold. by_uid: all gangs."""
     for report, hold in held:
+        why = reasons.message_for(hold, {report.namespace})
         for pod in _listeners(by_uid[report.uid]):
-            message = f"gang {report.key} waits in queue {report.queue}: {hold.message}"
+            message = f"gang {report.key} waits in queue {report.queue}: {why}"
             await reports.notify(_about(pod, report.uid, EventType.NORMAL, hold.reason, message))
 
 
@@ -67,7 +68,8 @@ def _listeners(group: Group) -> Sequence[Pod]:
 async def gang_evicted(reports: Reports, eviction: Eviction) -> None:
     """Emit on the pods of a gang that it was evicted."""
     for pod in eviction.pods[:MOST]:
-        message = f"gang {eviction.group.key} was evicted as a whole: {eviction.reason}"
+        why = eviction.reason_for({pod.meta.namespace})
+        message = f"gang {eviction.group.key} was evicted as a whole: {why}"
         cause = eviction.cause or EventReason.EVICTED
         await reports.notify(_about(pod, eviction.group.uid, EventType.WARNING, cause, message))
 
@@ -90,7 +92,8 @@ async def placed_differently(reports: Reports, groups: Iterable[Group], chosen: 
     for group in groups:
         found = chosen.get(group.uid)
         if found is not None and found.fell_back:
-            message = f"gang {group.key} asked for placement Allocate and is placed by {found.mode}: {found.reason}"
+            why = references.words(found.reason, found.references, {group.identity.namespace})
+            message = f"gang {group.key} asked for placement Allocate and is placed by {found.mode}: {why}"
             await reports.notify(_about(group.pods[0], group.uid, EventType.WARNING, EventReason.FELL_BACK, message))
 
 

@@ -5,12 +5,16 @@ second: with thousands of gangs one of them has always just changed, and nobody 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 
+from admission.api.muster import gang_references, queue_references
 from admission.api.muster.gangs import Phase
 from admission.api.muster.observed import ObservedGang, ObservedObjects, ObservedQueue
+from admission.api.values import references
 from admission.api.values.names import QueueName
+from admission.dashboard.auth.rbac import VisibleNamespaces
 from admission.dashboard.devices import inventory
 from admission.dashboard.devices.inventory import DeviceHolders, Holders, Inventory
 from admission.dashboard.ports import View
@@ -80,6 +84,12 @@ class ClusterView:
         return frozenset(gang.report.namespace for gang in self.observed.gangs.values())
 
     @cached_property
+    def keys_by_uid(self) -> Mapping[str, str]:
+        """The names of gangs and claims by UID, which the statuses of gangs have of those of other namespaces."""
+        found = {str(claim.meta.uid): key for key, claim in self.observed.claims.items()}
+        return found | {str(gang.meta.uid): key for key, gang in self.observed.gangs.items()}
+
+    @cached_property
     def meters(self) -> Sequence[str]:
         """Meters in the reports of queues, those of most queues first."""
         counts: dict[str, int] = {}
@@ -122,6 +132,34 @@ class ClusterViews:
             self._cluster_view = ClusterView(self._view.observe(), self._cluster_view)
             self._built_at = at
         return self._cluster_view
+
+
+def resolved(gang: ObservedGang, cluster_view: ClusterView) -> ObservedGang:
+    """Return a gang whose status names all that is there. Only for what decides about the names to be shown."""
+    if not references.uids(gang_references.references_of(gang.report)):
+        return gang
+    return replace(gang, report=gang_references.resolved(gang.report, cluster_view.keys_by_uid))
+
+
+def for_reader(gang: ObservedGang, cluster_view: ClusterView, visible: VisibleNamespaces) -> ObservedGang:
+    """Return a gang that a visitor may see, with the names of others in its status that the visitor may see."""
+    known = replace(visible, names=visible.names | {gang.report.namespace})
+    return replace(gang, report=gang_references.for_reader(resolved(gang, cluster_view).report, known))
+
+
+def queue_for_reader(
+    observed_queue: ObservedQueue, cluster_view: ClusterView, visible: VisibleNamespaces
+) -> ObservedQueue:
+    """Return a queue with the names in its status that the visitor may see."""
+    report = queue_references.resolved(observed_queue.report, cluster_view.keys_by_uid)
+    return replace(observed_queue, report=queue_references.for_reader(report, visible))
+
+
+def all_for_reader(
+    gangs: Iterable[ObservedGang], cluster_view: ClusterView, visible: VisibleNamespaces
+) -> list[ObservedGang]:
+    """Return the same for several gangs."""
+    return [for_reader(gang, cluster_view, visible) for gang in gangs]
 
 
 def since(gang: ObservedGang) -> datetime:

@@ -233,7 +233,14 @@ class _Planning:
             return NoPlan(kind=Kind.BUSY, message=message, steps=answer.steps)
         found = explain.explain_busy(explanation, greedy_search, self.cluster, self.device_signatures)
         placed = len(greedy_search.outcome.placed)
-        return NoPlan(kind=Kind.BUSY, message=found.message, details=found.details, steps=answer.steps, placed=placed)
+        return NoPlan(
+            kind=Kind.BUSY,
+            message=found.message,
+            details=found.details,
+            references=found.references,
+            steps=answer.steps,
+            placed=placed,
+        )
 
     def _searched(self, affordable: Affordable) -> Outcome:
         """Search for nodes and devices. Raises StepsEndedError."""

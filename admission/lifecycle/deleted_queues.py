@@ -71,12 +71,12 @@ def removable(snapshot: Snapshot, queues: Queues, placements: Iterable[Placement
     return [meta for meta in waiting if meta.name not in in_use]
 
 
-def users(queues: Queues, placements: Iterable[Placement]) -> dict[QueueName, list[str]]:
-    """Return the gangs with open entries in or below each queue. queues: those that exist or keep a place."""
-    found: dict[QueueName, list[str]] = {}
+def users(queues: Queues, placements: Iterable[Placement]) -> dict[QueueName, list[Placement]]:
+    """Return the open entries of gangs in or below each queue. queues: those that exist or keep a place."""
+    found: dict[QueueName, list[Placement]] = {}
     for placement in placements:
         for name in _ancestors(placement.queue, queues):
-            found.setdefault(name, []).append(placement.gang)
+            found.setdefault(name, []).append(placement)
     return found
 
 

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 
 from admission.api.kubernetes.pods import Pod
+from admission.api.values import references as references_
 from admission.api.values.reasons import EvictionReason
+from admission.api.values.references import EVERYWHERE, Audience, References
 from admission.workloads.gangs import Group
 
 
@@ -13,7 +15,7 @@ class Eviction:
 
     timed_out: whether it backs off before it is tried again. failure: what kept it from starting, other than time.
     cause: why a gang that could run on is evicted; None for a gang that cannot start. made_room_for: the gang that
-    preempts it, if any.
+    preempts it, if any. references: of the reason, and of the failure, which is the same if there is one.
     """
 
     group: Group
@@ -23,14 +25,22 @@ class Eviction:
     failure: str = ""
     cause: EvictionReason | None = None
     made_room_for: str = ""
+    references: References = ()
 
     @property
     def ledger_reason(self) -> str:
-        """Return the reason as the ledger records it."""
-        return f"{self.cause}: {self.reason}" if self.cause is not None else self.reason
+        """Return the reason as the ledger records it, with all names."""
+        reason = self.reason_for(EVERYWHERE)
+        return f"{self.cause}: {reason}" if self.cause is not None else reason
+
+    def reason_for(self, audience: Audience) -> str:
+        """Return the reason in the words for a reader."""
+        return references_.words(self.reason, self.references, audience)
 
 
-def build(group: Group, cause: EvictionReason, reason: str, *, made_room_for: str = "") -> Eviction | None:
+def build(
+    group: Group, cause: EvictionReason, reason: str, *, made_room_for: str = "", references: References = ()
+) -> Eviction | None:
     """Return the eviction of a whole gang; None if no pod of it has a place any more."""
     seats = group.placement.seats if group.placement is not None else {}
     seated = [pod for pod in group.pods if pod.meta.uid in seats]
@@ -43,4 +53,5 @@ def build(group: Group, cause: EvictionReason, reason: str, *, made_room_for: st
         timed_out=cause is EvictionReason.RUNTIME_EXCEEDED,
         cause=cause,
         made_room_for=made_room_for,
+        references=references,
     )

@@ -46,7 +46,9 @@ def due_eviction(group: Group, tree: Tree, now: datetime) -> Eviction | None:
 
 def resumed_eviction(group: Group, record: Evicted) -> Eviction | None:
     """Return the eviction that was decided before and is not complete yet."""
-    return eviction.build(group, record.reason, record.message, made_room_for=record.made_room_for)
+    return eviction.build(
+        group, record.reason, record.message, made_room_for=record.made_room_for, references=record.references
+    )
 
 
 def runtime_deadline(placement: Placement, tree: Tree) -> datetime | None:

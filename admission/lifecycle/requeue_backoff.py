@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from admission.api.kubernetes.meta import EPOCH
 from admission.api.muster.queues import Queue
 from admission.api.values.reasons import Detail, Hold, HoldReason
+from admission.api.values.references import References
 
 MAX_WAIT = timedelta(days=3650)
 """A bound on what queues declare, so that times stay within the calendar."""
@@ -21,7 +22,7 @@ class Backoff:
 
     next_try: by the clock. wait: the length of the whole back-off; MAX_WAIT if unknown. since: the ledger's time of the
     last eviction; EPOCH if an earlier leader decided it. failure: why the gang could not be placed; "" if it was only
-    late, or if an earlier leader decided. overran: whether it ran for too long.
+    late, or if an earlier leader decided. overran: whether it ran for too long. references: of the failure.
     """
 
     evictions: int
@@ -30,6 +31,7 @@ class Backoff:
     since: datetime = EPOCH
     failure: str = ""
     overran: bool = False
+    references: References = ()
 
 
 def next_backoff(
@@ -69,12 +71,13 @@ def hold(backoff: Backoff, queue: Queue, clock: datetime) -> Hold | None:
             f"{cause}; it was taken back {backoff.evictions} times, and the queue allows {limit} new tries: "
             f"delete it, or raise spec.requeue.limit of queue {queue.name}"
         )
-        return Hold(reason, message, {"evictions": backoff.evictions, "limit": limit})
+        return Hold(reason, message, {"evictions": backoff.evictions, "limit": limit}, backoff.references)
     if clock >= backoff.next_try:
         return None
     at = backoff.next_try.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     details: dict[str, Detail] = {"evictions": backoff.evictions, "nextTry": at}
-    return Hold(reason, f"{cause} ({backoff.evictions} so far); it is tried again at {at}", details)
+    message = f"{cause} ({backoff.evictions} so far); it is tried again at {at}"
+    return Hold(reason, message, details, backoff.references)
 
 
 def _reason_and_cause(backoff: Backoff) -> tuple[HoldReason, str]:

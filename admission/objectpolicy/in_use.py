@@ -7,8 +7,9 @@ serve for warnings, never for denials.
 from collections.abc import Collection, Iterable, Mapping
 
 from admission.api.muster.gangs import Gang, Phase
-from admission.api.values import quantities
+from admission.api.values import quantities, references
 from admission.api.values.names import MeterName, QueueName
+from admission.api.values.references import Kind, Referent
 
 Amounts = Mapping[QueueName, Mapping[MeterName, int]]
 
@@ -23,10 +24,15 @@ def amounts(gangs: Iterable[Gang]) -> Amounts:
     return found
 
 
-def charged(meter: MeterName, gangs: Iterable[Gang]) -> tuple[int, tuple[str, ...]]:
-    """Return the charged amount of a meter, and the charged gangs as `namespace/name`."""
-    holders = [gang for gang in gangs if gang.charges.get(meter)]
-    return sum(gang.charges[meter] for gang in holders), tuple(sorted(gang.meta.key for gang in holders))
+def charged(meter: MeterName, gangs: Iterable[Gang]) -> tuple[int, tuple[Gang, ...]]:
+    """Return the charged amount of a meter, and the charged gangs."""
+    holders = tuple(gang for gang in gangs if gang.charges.get(meter))
+    return sum(gang.charges[meter] for gang in holders), holders
+
+
+def describe(gangs: Iterable[Gang]) -> str:
+    """Return gangs in words that anybody may read: whoever writes a Queue or a Meter need not know their names."""
+    return references.refer(Referent(kind=Kind.GANG, key=one.meta.key, queue=one.queue) for one in gangs).phrase
 
 
 def unfinished(queues: Collection[QueueName], gangs: Iterable[Gang]) -> list[Gang]:

@@ -25,7 +25,7 @@ def check_write(meter: Meter, snapshot: Snapshot, before: Meter | None = None) -
         amount, holders = in_use.charged(meter.name, snapshot.gangs.values())
         if amount:
             message = (
-                f"{in_use.format_amount(amount, meter.name)} stay charged as they are to {findings.listed(holders)}"
+                f"{in_use.format_amount(amount, meter.name)} stay charged as they are to {in_use.describe(holders)}"
             )
             yield ObjectFinding(
                 field="spec", message=f"{message}; only what is let in from now on is counted the new way"
@@ -51,8 +51,8 @@ def check_delete(meter: Meter, snapshot: Snapshot) -> Iterator[ObjectFinding]:
     amount, holders = in_use.charged(meter.name, snapshot.gangs.values())
     if amount:
         message = (
-            f"{in_use.format_amount(amount, meter.name)} stay charged to {findings.listed(holders)} until their"
-            " claims go"
+            f"{in_use.format_amount(amount, meter.name)} stay charged to {in_use.describe(holders)} until"
+            " their claims go"
         )
         yield ObjectFinding(field=".", message=message)
     queues = sorted(

@@ -40,14 +40,14 @@ def check_delete(queue: Queue, snapshot: Snapshot) -> Iterator[ObjectFinding]:
     tree = Tree.build(snapshot.queues.values())
     descendants = _descendants(queue.name, tree)
     unfinished_gangs = in_use.unfinished({queue.name, *descendants}, snapshot.gangs.values())
-    holders = [gang.meta.key for gang in unfinished_gangs if in_use.is_admitted(gang)]
-    waiting = [gang.meta.key for gang in unfinished_gangs if not in_use.is_admitted(gang)]
+    holders = [gang for gang in unfinished_gangs if in_use.is_admitted(gang)]
+    waiting = [gang for gang in unfinished_gangs if not in_use.is_admitted(gang)]
     if holders:
-        admitted = f"{findings.counted(len(holders), 'gang')} let in here or below ({findings.listed(holders)})"
-        yield _warning(".", f"the queue takes no new gangs from now on, and goes when {admitted} gave the devices back")
+        admitted = f"what was let in here or below gave the devices back ({in_use.describe(holders)})"
+        yield _warning(".", f"the queue takes no new gangs from now on, and goes when {admitted}")
     if waiting:
-        waiting_text = f"{findings.counted(len(waiting), 'gang')} that wait here or below ({findings.listed(waiting)})"
-        yield _warning(".", f"{waiting_text} will not start; delete their pods, and create them in another queue")
+        waiting_text = f"what waits here or below ({in_use.describe(waiting)}) will not start"
+        yield _warning(".", f"{waiting_text}; delete the pods, and create them in another queue")
     if descendants:
         message = (
             f"{findings.counted(len(descendants), 'queue')} below ({findings.listed(descendants)}) become inactive"
@@ -200,15 +200,13 @@ def _excluded_gangs(queue: Queue, before: Queue, snapshot: Snapshot) -> Iterator
         return
     selector = queue.namespaces
     excluded = [
-        gang.meta
+        gang
         for gang in in_use.unfinished({queue.name}, snapshot.gangs.values())
         if selector is None or not selector.matches(_labels(gang.meta, snapshot))
     ]
     if excluded:
-        gangs = f"{findings.counted(len(excluded), 'gang')} ({findings.listed([meta.key for meta in excluded])})"
-        message = (
-            f"{gangs} of namespaces that may not enter any more keep what they have until they end, and start no pods"
-        )
+        keep = "keeps what it has until it ends, and starts" if len(excluded) == 1 else "keep what they have, and start"
+        message = f"{in_use.describe(excluded)} {keep} no pods, since the namespace may not enter any more"
         yield _warning("spec.namespaceSelector", message)
 
 

@@ -12,11 +12,13 @@ from enum import StrEnum
 
 from admission import ports as admission_ports
 from admission.api.kubernetes import device_taint_rules, meta
+from admission.api.muster import gang_references, queue_references
 from admission.api.muster.gangs import Charge, Evicted, GangReport, PlannedPod, TopologyReport
 from admission.api.muster.status_reports import ConditionReport, QueueReport
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, QueueName
 from admission.api.values.reasons import Denial, Detail, Hold
+from admission.api.values.references import EVERYWHERE
 from admission.cycle import cycle
 from admission.cycle.state.leader import Leader, Ports
 from admission.cycle.state.result import CycleResult
@@ -171,7 +173,11 @@ class _Run:
         reported.sort(
             key=lambda gang: (gang.verdict is not Verdict.ADMITTED, gang.order or 0, gang.namespace, gang.name)
         )
-        return Outcome(gangs=tuple(reported), queues=result.queues, conditions=result.conditions)
+        return Outcome(
+            gangs=tuple(reported),
+            queues=tuple(queue_references.for_reader(report, EVERYWHERE) for report in result.queues),
+            conditions=result.conditions,
+        )
 
     def _key(self, report: GangReport) -> str:
         """Return the gang's key; with its workload's name if the key would contain an invented UID."""
@@ -181,8 +187,12 @@ class _Run:
         return report.key
 
     def _with_names(self, report: GangReport, display_names: "_DisplayNames") -> GangOutcome:
+        # Whoever has all manifests may read every name.
+        report = gang_references.for_reader(report, EVERYWHERE)
         if report.key in self._evicted:
-            return self._evicted_outcome(report, self._evicted[report.key], display_names)
+            return self._evicted_outcome(
+                report, gang_references.evicted_for_reader(self._evicted[report.key], EVERYWHERE), display_names
+            )
         order = self._order.get(report.uid)
         was_running = report.uid in self._initially_running
         hold = None if was_running or order is not None else report.hold

@@ -11,14 +11,16 @@ from typing import NamedTuple
 
 from admission.accounting.books import Book
 from admission.api.kubernetes.meta import EPOCH, Condition, ConditionStatus
+from admission.api.muster import gang_references
 from admission.api.muster.gangs import Charge, Evicted, Gang, GangReport, Phase, PlannedClaim, PlannedPod
 from admission.api.muster.ledger_entries import Placement
 from admission.api.muster.queues import PlacementMode
 from admission.api.muster.status_reports import BudgetUse, ConditionReport
 from admission.api.snapshot import Snapshot
-from admission.api.values import names
+from admission.api.values import names, references
 from admission.api.values.names import GangUid, MeterName, QueueName, Uid
 from admission.api.values.reasons import Denial, Hold, HoldReason
+from admission.api.values.references import Kind, Reference, References, Referent
 from admission.claimpolicy import status
 from admission.claimpolicy.match import Policies
 from admission.dra.metering import meter_health
@@ -39,6 +41,7 @@ class ReportedPlacement(NamedTuple):
 
     mode: str
     reason: str
+    references: References = ()
 
 
 NOT_PLACED = ReportedPlacement("", "")
@@ -78,6 +81,16 @@ class StatusInputs:
     placement_holds: Mapping[GangUid, Hold] = field(default_factory=dict)
     """By reserved gang, what keeps it from being placed."""
     now: datetime = EPOCH
+    _identified: dict[int, tuple[Reference, Reference]] = field(default_factory=dict, compare=False)
+    """By identity, references with what the snapshot knows of their objects: equivalent gangs have the same ones."""
+
+    def identify(self, reference: Reference) -> Reference:
+        """Return a reference with the UIDs and queues of its objects."""
+        known = self._identified.get(id(reference))
+        if known is None:
+            found = references.identify(reference, lambda one: _identified(one, self.snapshot))
+            known = self._identified[id(reference)] = reference, found
+        return known[1]
 
 
 def gang(group: Group, inputs: StatusInputs) -> GangReport:
@@ -90,7 +103,7 @@ def gang(group: Group, inputs: StatusInputs) -> GangReport:
     expected = sum(names.is_expected(pod.meta.uid) for pod in group.pods)
     placed = _placed(group, inputs) if placement is not None and not expected else NOT_PLACED
     estimate = inputs.estimates.get(group.uid) if is_waiting else None
-    return GangReport(
+    report = GangReport(
         uid=group.uid,
         namespace=group.identity.namespace,
         name=group.identity.name,
@@ -108,15 +121,36 @@ def gang(group: Group, inputs: StatusInputs) -> GangReport:
         charges=charge_of(placement),
         placement=placed.mode,
         placement_reason=placed.reason,
+        placement_references=placed.references,
         topology=topology.report(group, inputs.snapshot.nodes),
         evictions=backoff.evictions if backoff else 0,
         evicted=inputs.evicted.get(group.uid),
         start_estimate=estimate.at if estimate is not None else None,
         start_reason=estimate.message if estimate is not None else "",
+        start_references=estimate.references if estimate is not None else (),
         queued_since=group.first_queued,
         next_try=backoff.next_try if backoff else None,
         line=group.identity.position_key,
     )
+    return with_uids(report, inputs)
+
+
+def with_uids(report: GangReport, inputs: StatusInputs) -> GangReport:
+    """Return a report with the UIDs of what it refers to, by which others and the next leader find it."""
+    return gang_references.identified(report, inputs.identify)
+
+
+def _identified(referent: Referent, snapshot: Snapshot) -> Referent:
+    """Return what a status refers to with its UID, and with the UID and queue of its gang, as far as they are known."""
+    key = referent.key if referent.kind is Kind.GANG else referent.gang
+    record, claim = snapshot.gangs.get(key), snapshot.claims.get(referent.key)
+    found = replace(referent, queue=referent.queue or record.queue) if record is not None else referent
+    if referent.kind is Kind.GANG and record is not None:
+        return replace(found, uid=record.meta.uid)
+    if referent.kind is Kind.CLAIM:
+        uid = claim.meta.uid if claim is not None else referent.uid
+        return replace(found, uid=uid, gang_uid=record.meta.uid if record is not None else referent.gang_uid)
+    return found
 
 
 def phase_of(group: Group, placement: Placement | None) -> Phase:
@@ -232,13 +266,14 @@ def _placed(group: Group, inputs: StatusInputs) -> ReportedPlacement:
     """Return the placement of a gang: from this leader, or from the status that its predecessor wrote."""
     chosen = inputs.chosen.get(group.uid)
     if chosen is not None:
-        return ReportedPlacement(chosen.mode, chosen.reason)
+        return ReportedPlacement(chosen.mode, chosen.reason, chosen.references)
     record = group.record
-    return (
-        ReportedPlacement(record.last_placement or PlacementMode.PIN, record.last_placement_reason)
-        if record is not None
-        else PINNED
-    )
+    if record is None:
+        return PINNED
+    # An older Muster has written names into it.
+    reason = references.conceal(record.last_placement_reason, {group.identity.namespace})
+    mode = record.last_placement or PlacementMode.PIN
+    return ReportedPlacement(mode, reason, record.last_placement_references)
 
 
 def _hold(decision: Decision | None) -> Hold | Denial | None:

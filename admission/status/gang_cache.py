@@ -15,8 +15,10 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from admission.api.kubernetes.nodes import Node
+from admission.api.muster import gang_references
 from admission.api.muster.gangs import Charge, Evicted, Gang, GangReport
 from admission.api.snapshot import changed
+from admission.api.values import references
 from admission.api.values.names import GangUid, NodeName, Uid
 from admission.errors import MalformedObjectError
 from admission.lifecycle.requeue_backoff import Backoff
@@ -88,6 +90,8 @@ class GangStatusCache:
     _counts: _Counts = field(default_factory=_Counts)
     _failed: set[GangUid] = field(default_factory=set)
     """Gangs whose status could not be built."""
+    _unidentified: dict[GangUid, set[str]] = field(default_factory=dict)
+    """By gang whose status refers to others without a UID, these: their Gang objects were not there yet."""
     _idle: dict[str, GangReport] = field(default_factory=dict)
     _next_deletion: datetime = NEVER
     """When the next object in `_idle` is to be deleted."""
@@ -102,7 +106,7 @@ class GangStatusCache:
         """Return the statuses that were built again. decided: gangs with another decision than before."""
         recounted = groups is not self._last_groups or inputs.snapshot.gangs is not self._records
         readjusted = bool(changed(self._backoffs, inputs.backoffs) or self._evicted != inputs.evicted)
-        changed_gangs = {*decided, *self._failed, *self._changed_gangs(groups, inputs)}
+        changed_gangs = {*decided, *self._failed, *self._changed_gangs(groups, inputs), *self._identifiable(inputs)}
         changed_reports = [
             report for uid in changed_gangs if (report := self._rebuild(uid, inputs, defects)) is not None
         ]
@@ -136,12 +140,21 @@ class GangStatusCache:
             yield from [uid for uid, (report, _) in self._reports.items() if report.topology is not None]
         self._last_inputs, self._nodes, self._malformed = current, inputs.snapshot.nodes, inputs.snapshot.malformed
 
+    def _identifiable(self, inputs: StatusInputs) -> list[GangUid]:
+        """Return the gangs whose status refers to others that have a Gang object since the last cycle."""
+        records = inputs.snapshot.gangs
+        if not self._unidentified or records is self._records:
+            return []
+        new = [key for key in changed(self._records, records) if key in records and key not in self._records]
+        return [uid for uid, gangs in self._unidentified.items() if not gangs.isdisjoint(new)]
+
     def _rebuild(self, uid: GangUid, inputs: StatusInputs, defects: MutableSequence[Defect]) -> GangReport | None:
         """Build one status again."""
         before = self._reports.pop(uid, None)
         if before is not None:
             self.tally.add(*before, times=-1)
         self._failed.discard(uid)
+        self._unidentified.pop(uid, None)
         group = self.groups.get(uid)
         if group is None:
             return None
@@ -152,6 +165,9 @@ class GangStatusCache:
         decision = inputs.decisions.get(uid)
         needed = {} if decision is None or isinstance(decision.outcome, Grant) else decision.needed
         self._reports[uid] = report, needed
+        unidentified = references.unidentified(gang_references.references_of(report))
+        if unidentified:
+            self._unidentified[uid] = unidentified
         self.tally.add(report, needed)
         return report
 
@@ -173,7 +189,7 @@ class GangStatusCache:
         return changed_reports
 
     def _idle_report(self, gang: Gang, inputs: StatusInputs) -> GangReport:
-        report = status_gang.idle(gang, inputs.backoffs, inputs.evicted)
+        report = status_gang.with_uids(status_gang.idle(gang, inputs.backoffs, inputs.evicted), inputs)
         if status_gang.is_superseded(gang, self._counts.workloads):
             return replace(report, over=True)
         until = status_gang.kept_until(gang, report, self._counts.position_keys)

@@ -12,10 +12,12 @@ from typing import TypeVar
 from admission.accounting.books import Use
 from admission.api.kubernetes.meta import Condition, ConditionStatus
 from admission.api.muster.gangs import Charge, GangReport, Phase
+from admission.api.muster.ledger_entries import Placement
 from admission.api.muster.queues import OnExhausted, Queue
 from admission.api.muster.status_reports import BudgetUse, MeterUse, QueueReport
-from admission.api.values import names, quantities
+from admission.api.values import names, quantities, references
 from admission.api.values.names import MeterName, QueueName
+from admission.api.values.references import Kind, References, Referent
 from admission.lifecycle import deleted_queues
 from admission.quota import budgets as budgets_
 from admission.quota.headroom import QueueUsage
@@ -28,8 +30,7 @@ Amounts = Mapping[QueueName, Mapping[MeterName, int]]
 
 K = TypeVar("K")
 
-MOST_NAMED = 3
-"""The most gangs that the condition of a deleted queue names."""
+ACTIVE = "Active"
 
 
 @dataclass(slots=True)
@@ -61,7 +62,7 @@ class _SharedInputs:
     uses: Mapping[QueueName, Mapping[MeterName, Use]]
     pending: Amounts
     queue_usage: QueueUsage
-    open_gangs: Mapping[QueueName, Sequence[str]]
+    open_gangs: Mapping[QueueName, Sequence[Placement]]
     """By queue, the gangs that delay its deletion."""
 
 
@@ -82,6 +83,10 @@ def queues(tally: Tally, inputs: StatusInputs) -> list[QueueReport]:
             name=name,
             generation=queue.meta.generation,
             conditions=tuple(_conditions(queue, shared)),
+            references=(
+                *map(inputs.identify, _deletion_references(queue, shared)),
+                *map(inputs.identify, protection_conditions.references(queue, inputs.protections)),
+            ),
             meters=_uses(queue, shared),
             budgets=inputs.budgets.get(name, ()),
             gangs=dict(tally.phases.get(name, {})),
@@ -92,7 +97,7 @@ def queues(tally: Tally, inputs: StatusInputs) -> list[QueueReport]:
 
 def malformed(name: str, message: str) -> QueueReport:
     """Return the status of a malformed Queue."""
-    active = gang.condition("Active", "Malformed", message, holds=False)
+    active = gang.condition(ACTIVE, "Malformed", message, holds=False)
     return QueueReport(name=QueueName(name), conditions=(active,))
 
 
@@ -116,11 +121,11 @@ def _uses(queue: Queue, shared: _SharedInputs) -> dict[MeterName, MeterUse]:
 def _conditions(queue: Queue, shared: _SharedInputs) -> Iterator[Condition]:
     problem = shared.inputs.tree.problems.get(queue.name)
     if queue.meta.deleted is not None:
-        yield gang.condition("Active", Inactive.TERMINATING, _deletion_message(queue, shared), holds=False)
+        yield gang.condition(ACTIVE, Inactive.TERMINATING, _deletion_message(queue, shared), holds=False)
     elif problem is not None:
-        yield gang.condition("Active", problem.reason, problem.message, holds=False)
+        yield gang.condition(ACTIVE, problem.reason, problem.message, holds=False)
     else:
-        yield gang.condition("Active", "Ready", "the queue admits gangs", holds=True)
+        yield gang.condition(ACTIVE, "Ready", "the queue admits gangs", holds=True)
     if queue.quotas:
         yield _quota_within(queue, shared)
     if queue.quotas or queue.budgets:
@@ -135,11 +140,8 @@ def _conditions(queue: Queue, shared: _SharedInputs) -> Iterator[Condition]:
 def _deletion_message(queue: Queue, shared: _SharedInputs) -> str:
     """Return what delays the deletion of a queue."""
     prefix = "the queue is being deleted and takes no new gangs"
-    gangs = sorted(shared.open_gangs.get(queue.name, ()))
-    if gangs:
-        more = len(gangs) - MOST_NAMED
-        named = ", ".join(gangs[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-        return f"{prefix}; it goes when all that was let in here or below it has given its devices back: {named}"
+    for gangs in _deletion_references(queue, shared):
+        return f"{prefix}; it goes when all that was let in here or below it has given its devices back: {gangs.phrase}"
     refusal = shared.inputs.refused.get(queue.name)
     if refusal is not None:
         return f"{prefix}; nothing runs in it any more, but {refusal}"
@@ -147,6 +149,13 @@ def _deletion_message(queue: Queue, shared: _SharedInputs) -> str:
     if others:
         return f"{prefix}; nothing runs in it any more, but others keep it by the finalizers {', '.join(others)}"
     return f"{prefix}; nothing runs in it any more"
+
+
+def _deletion_references(queue: Queue, shared: _SharedInputs) -> References:
+    """Return a reference to the gangs that delay the deletion of a queue, if there are any."""
+    gangs = shared.open_gangs.get(queue.name, ()) if queue.meta.deleted is not None else ()
+    found = sorted((Referent(kind=Kind.GANG, key=one.gang, queue=one.queue) for one in gangs), key=lambda one: one.key)
+    return (references.refer(found, detail=ACTIVE),) if found else ()
 
 
 def _quota_within(queue: Queue, shared: _SharedInputs) -> Condition:

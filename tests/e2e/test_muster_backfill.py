@@ -62,16 +62,16 @@ def test_short_gangs_pass_the_first_one_that_waits_and_long_ones_do_not(
     team.wait_held("large", "DevicesBusy")
 
     estimate = wait_estimate(team, "large")
-    assert status(team, "large")["startReason"] == f"when {key(team, 'runs')} should have ended"
+    assert status(team, "large")["startReason"] == f"when gang {key(team, 'runs')} should have ended"
     told = muster.command("why", f"{namespace.name}/large")
     assert "It is to start at " in told
-    assert f"when {key(team, 'runs')} should have ended." in told
+    assert f"when gang {key(team, 'runs')} should have ended." in told
 
     submit(team, "short", 1, "1m")
     submit(team, "long", 1, "2h")
     team.wait_running("short", 1)
     hold = team.wait_held("long", "BehindInOrder")
-    assert f"{key(team, 'large')} is ahead of it" in hold["message"]
+    assert f"gang {key(team, 'large')} is ahead of it" in hold["message"]
     assert wait_estimate(team, "large") == estimate, "who has passed it delays it by nothing"
 
     team.finish("runs")
@@ -82,7 +82,7 @@ def test_short_gangs_pass_the_first_one_that_waits_and_long_ones_do_not(
     # `large` runs longer than it said, and the estimate of who waits for it moves by that.
     first = wait_estimate(team, "long")
     wait_estimate(team, "long", after=first)
-    assert status(team, "long")["startReason"] == f"when {key(team, 'large')} should have ended"
+    assert status(team, "long")["startReason"] == f"when gang {key(team, 'large')} should have ended"
 
     team.finish("large")
     team.wait_running("long", 1)

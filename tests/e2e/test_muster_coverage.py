@@ -84,8 +84,10 @@ def test_a_pod_that_was_there_before_and_may_still_get_devices_is_named(
     team.namespace.create(workloads.pod("early", claim="not-there-yet"))
     muster.start()
 
-    why = f"pod {team.namespace.name}/early came before the webhook"
-    eventually(lambda: why in wait_covered(team, "False")["message"], what="the queue says who is outside")
+    why = "a pod came before the webhook"
+    eventually(lambda: why in wait_covered(team, "False")["message"], what="the queue says that a pod is outside")
+    told = muster.command("queue", "list", "--format", "json")
+    assert f"pod {team.namespace.name}/early came before" in told, "who may read pods is told which"
     team.submit("pinned", pods=1)
     team.wait_running("pinned", 1)
     assert team.placed("pinned")[0] == "Pin"

@@ -239,8 +239,10 @@ def test_a_claim_that_is_there_already_and_tolerates_everything_is_named_and_the
     eventually(lambda: is_taken(outside, passes), what="the claim is made while nobody refuses it")
     fenced(muster, control_plane, rules, stands=False)
 
-    why = "ResourceClaim default/passes (request gpu) tolerates every taint"
-    eventually(lambda: why in protected(team).get("message", ""), what="the queue says who weakens the fence")
+    why = "a claim tolerates every taint"
+    eventually(lambda: why in protected(team).get("message", ""), what="the queue says what weakens the fence")
+    told = muster.command("queue", "list", "--format", "json")
+    assert "claim default/passes tolerates every taint" in told, "who may read claims is told which"
     eventually(
         lambda: client.find(f"{rules}/{RULE}") is None, what="the fence is taken away, or nobody could be pinned"
     )

@@ -65,7 +65,7 @@ def test_where_rules_are_not_heeded_the_first_claim_beside_muster_shows_it(team:
     outside.create(workloads.claim("beside", workloads.device_request()), workloads.pod("beside", claim="beside"))
     outside.bound("beside")
 
-    why = "ResourceClaim default/beside has device"
+    why = "a claim has device"
     wait_told(team, "False", why)
 
     wait_pinned(team, why)

@@ -2,6 +2,7 @@
 back what it has lent, by draining, and when they have run for too long.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -144,7 +145,15 @@ def test_what_a_queue_has_lent_comes_back_from_one_whole_gang_that_keeps_its_pla
     borrower.wait_held("loan", "QuotaExceeded")
     victim = status(borrower, "loan")
     assert victim["evicted"]["reason"] == "Reclaimed"
-    assert victim["evicted"]["madeRoomFor"] == key(lender, "claimed")
+    assert "madeRoomFor" not in victim["evicted"], "that is a gang of another namespace"
+    assert f"{lender.namespace.name}/" not in json.dumps(victim)
+    claimed = lender.gang("claimed")["metadata"]["uid"]  # type: ignore[index]
+    eventually(
+        lambda: claimed in json.dumps(status(borrower, "loan")["evicted"]["references"]),
+        what="it has the UID of that gang, once there is a Gang of it",
+    )
+    told = muster.command("why", f"{namespace.name}/loan")
+    assert f"gang {key(lender, 'claimed')} takes back" in told, "its user may read all gangs"
     assert victim["queuedSince"] == since
     assert borrower.gang("loan")["metadata"]["uid"] == gang  # type: ignore[index]
     eventually(

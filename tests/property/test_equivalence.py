@@ -111,8 +111,8 @@ def test_a_share_of_a_device_comes_and_goes() -> None:
     )
 
     ward.move(arrived=[one, two])
-    assert [str(share.holder) for share in ward.cluster.shares[device]] == ["claim a", "claim b"]
+    assert [share.holder.claim for share in ward.cluster.shares[device]] == ["a", "b"]
     ward.move(departed=[one])
-    assert [str(share.holder) for share in ward.cluster.shares[device]] == ["claim b"]
+    assert [share.holder.claim for share in ward.cluster.shares[device]] == ["b"]
     ward.move(departed=[two])
     assert ward.cluster.shares == {}

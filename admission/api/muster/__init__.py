@@ -2,11 +2,13 @@
 
 __all__ = [
     "claim_policies",
+    "gang_references",
     "gangs",
     "ledger_entries",
     "meters",
     "observed",
     "policy_rules",
+    "queue_references",
     "queues",
     "status_reports",
     "status_views",

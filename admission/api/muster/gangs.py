@@ -9,10 +9,11 @@ from admission.api.kubernetes import meta
 from admission.api.kubernetes.devices import RequestDevice
 from admission.api.kubernetes.meta import Meta, Owner
 from admission.api.muster.queues import PlacementMode
-from admission.api.values import durations, names, quantities
+from admission.api.values import durations, names, quantities, references
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.api.values.reasons import Denial, EvictionReason, Hold
+from admission.api.values.references import Kind, References, Referent
 
 
 class Phase(StrEnum):
@@ -98,13 +99,15 @@ class TopologyReport:
 class Evicted:
     """The eviction of a whole gang. at: the time of the decision.
 
-    made_room_for: `namespace/name` of the gang that it made room for; empty unless it was preempted or reclaimed.
+    made_room_for: `namespace/name` of the gang that it made room for; empty unless it was preempted or reclaimed, or
+    where the reader is not told. references: of the message, without a name in it.
     """
 
     reason: EvictionReason
     message: str
     at: datetime
     made_room_for: str = ""
+    references: References = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +130,7 @@ class Gang:
     phase: Phase = Phase.PENDING
     last_placement: str = ""
     last_placement_reason: str = ""
+    last_placement_references: References = ()
     charges: Charge = field(default_factory=dict)
     """Its charge when its status was written."""
     evictions: int = 0
@@ -173,6 +177,8 @@ class GangReport:
     start_estimate: datetime | None = None
     start_reason: str = ""
     """The reason for the estimate, or why there is none."""
+    placement_references: References = ()
+    start_references: References = ()
     evictions: int = 0
     evicted: Evicted | None = None
     """Its latest eviction, until it runs again."""
@@ -206,12 +212,17 @@ def decode(obj: Json) -> Gang:
         phase=Phase(phase) if phase in set(Phase) else Phase.PENDING,
         last_placement=status.text("placement"),
         last_placement_reason=status.text("placementReason"),
+        last_placement_references=references.decode(
+            status.children("placementReferences"), reader.child("metadata").text("namespace")
+        ),
         charges={
             MeterName(meter): status.child("charges").parsed(meter, quantities.parse_amount, 0)
             for meter in status.keys("charges")
         },
         evictions=status.integer("evictions"),
-        evicted=decode_evicted(status.child("evicted")) if "evicted" in status else None,
+        evicted=decode_evicted(status.child("evicted"), reader.child("metadata").text("namespace"))
+        if "evicted" in status
+        else None,
         queued_since=status.time("queuedSince"),
         next_try=status.time("nextTry"),
     )
@@ -236,17 +247,26 @@ def decode_domain_request(reader: Reader) -> DomainRequest:
     return DomainRequest(required=reader.text("required"), preferred=reader.text("preferred"))
 
 
-def decode_evicted(reader: Reader) -> Evicted | None:
+MADE_ROOM_FOR = "madeRoomFor"
+"""The key of the reference to the gang that an evicted one made room for."""
+
+
+def decode_evicted(reader: Reader, namespace: str) -> Evicted | None:
     """Decode `evicted` of a Gang's status; None if its reason is unknown, as one of another release may be."""
     reason, at = reader.text("reason"), reader.time("at")
     if reason not in set(EvictionReason) or at is None:
         return None
-    return Evicted(
-        reason=EvictionReason(reason),
-        message=reader.text("message"),
-        at=at,
-        made_room_for=reader.text("madeRoomFor"),
-    )
+    message, made_room_for = reader.text("message"), reader.text(MADE_ROOM_FOR)
+    found = references.decode(reader.children("references"), namespace)
+    if made_room_for and not found:
+        message, found = _referring(message, made_room_for)
+    return Evicted(reason=EvictionReason(reason), message=message, at=at, made_room_for=made_room_for, references=found)
+
+
+def _referring(message: str, gang: str) -> tuple[str, References]:
+    """Return a message of an older Muster, which names a gang, with a reference to the gang in place of its name."""
+    reference = references.refer([Referent(kind=Kind.GANG, key=gang)], detail=MADE_ROOM_FOR)
+    return message.replace(f"gang {gang}", reference.phrase, 1), (reference,)
 
 
 def _placement(spec: Reader) -> PlacementMode | None:

@@ -9,6 +9,7 @@ from admission.api.kubernetes.meta import Condition
 from admission.api.muster.gangs import Phase
 from admission.api.values.names import MeterName, QueueName, Uid
 from admission.api.values.reasons import DenyReason, EventReason, EvictionReason, HoldReason
+from admission.api.values.references import References
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +51,12 @@ class BudgetUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueReport:
-    """Status of a Queue."""
+    """Status of a Queue. references: of its conditions, whose type is the `detail` of each; tenants read them, too."""
 
     name: QueueName
     generation: int = 0
     conditions: tuple[Condition, ...] = ()
+    references: References = ()
     meters: Mapping[MeterName, MeterUse] = field(default_factory=dict)
     budgets: tuple[BudgetUse, ...] = ()
     gangs: Mapping[Phase, int] = field(default_factory=dict)

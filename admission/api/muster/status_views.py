@@ -12,7 +12,7 @@ from admission.api.kubernetes.meta import Condition, ConditionStatus
 from admission.api.muster import gangs
 from admission.api.muster.gangs import DomainReport, GangReport, Phase, PlannedClaim, PlannedPod, TopologyReport
 from admission.api.muster.status_reports import BudgetUse, MeterUse, QueueReport
-from admission.api.values import quantities
+from admission.api.values import quantities, references
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.api.values.reasons import Denial, DenyReason, Detail, Hold, HoldReason
@@ -36,17 +36,19 @@ def gang(obj: Json) -> GangReport:
         phase=decoded.phase,
         pods=status.integer("pods"),
         expected=status.integer("expected"),
-        hold=_hold(status.child("hold")) if "hold" in status else None,
+        hold=_hold(status.child("hold"), decoded.meta.namespace) if "hold" in status else None,
         position=status.integer("position") or None,
         plan=tuple(_planned(pod, decoded.meta.namespace) for pod in status.children("plan")),
         charges={MeterName(meter): _amount(status.child("charges"), meter) for meter in status.pairs("charges")},
         placement=status.text("placement"),
         placement_reason=status.text("placementReason"),
+        placement_references=references.decode(status.children("placementReferences"), decoded.meta.namespace),
         topology=_topology(status.child("topology")) if "topology" in status else None,
         evictions=decoded.evictions,
         evicted=decoded.evicted,
         start_estimate=status.time("startEstimate"),
         start_reason=status.text("startReason"),
+        start_references=references.decode(status.children("startReferences"), decoded.meta.namespace),
         queued_since=decoded.queued_since,
         next_try=decoded.next_try,
     )
@@ -82,17 +84,19 @@ def queue(obj: Json) -> QueueReport:
         conditions=tuple(map(_condition, status.children("conditions"))),
         meters={MeterName(use.required("meter")): _use(use) for use in status.children("meters")},
         budgets=tuple(map(_budget, status.children("budgets"))),
+        references=references.decode(status.children("references"), ""),
         gangs={phase: counts.integer(phase.lower()) for phase in Phase if phase.lower() in counts},
     )
     reader.finish("Queue", values.name)
     return report
 
 
-def _hold(reader: Reader) -> Hold | Denial:
+def _hold(reader: Reader, namespace: str) -> Hold | Denial:
     reason, message = reader.text("reason"), reader.text("message")
     details: dict[str, Detail] = dict(reader.raw("details") or {})
     if reason in set(HoldReason):
-        return Hold(HoldReason(reason), message, details)
+        found = references.decode(reader.children("references"), namespace)
+        return Hold(HoldReason(reason), message, details, found)
     if reason in set(DenyReason):
         return Denial(DenyReason(reason), message, details)
     # Written by a newer Muster: the message keeps its reason.

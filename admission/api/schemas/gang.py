@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from admission.api.muster.gangs import Phase
 from admission.api.muster.queues import PlacementMode
-from admission.api.schemas import fields, kubernetes
+from admission.api.schemas import fields, kubernetes, references
 from admission.api.schemas.fields import Schema
 from admission.api.values.reasons import EvictionReason, HoldReason
 
@@ -186,6 +186,7 @@ def _status() -> Schema:
             ),
             "placement": fields.choice("Who picked the devices.", *_USED),
             "placementReason": fields.text("Why this placement was used, in words.", maxLength=1024),
+            "placementReferences": references.schema("placementReason"),
             "topology": _domain_report(),
             "evictions": fields.integer(
                 "How often in a row it was admitted and did not start, or ran too long; its back-off grows with it.",
@@ -197,6 +198,7 @@ def _status() -> Schema:
                 from then on. Only the first gang of a queue that waits for others has one. Absent: unknown."""
             ),
             "startReason": fields.text("Why then, or why that is not known, in words.", maxLength=1024),
+            "startReferences": references.schema("startReason"),
             "queuedSince": fields.time("Since when the gang is complete and waits."),
             "nextTry": fields.time("When a gang that did not start in time is tried again."),
         },
@@ -242,6 +244,7 @@ def _hold() -> Schema:
                 Example: {meter: gpus, left: "2", needed: "8"}.""",
                 {},
             ),
+            "references": references.schema("message"),
             "since": fields.time("Since when the gang waits for this reason."),
         },
         required=("reason", "message"),
@@ -255,7 +258,12 @@ def _evicted() -> Schema:
             "reason": _reason(EvictionReason),
             "message": fields.text("The reason as a sentence for people.", maxLength=4096),
             "at": fields.time("When that was decided."),
-            "madeRoomFor": fields.text("The gang that gets its devices or quota, as namespace/name.", maxLength=317),
+            "madeRoomFor": fields.text(
+                """The gang that gets its devices or quota, as namespace/name. Absent where that is a gang of another
+                namespace.""",
+                maxLength=317,
+            ),
+            "references": references.schema("message"),
         },
         required=("reason", "message", "at"),
     )

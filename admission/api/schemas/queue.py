@@ -12,7 +12,7 @@ from admission.api.muster.queues import (
     UnmeteredClasses,
     WithinQueue,
 )
-from admission.api.schemas import fields, kubernetes
+from admission.api.schemas import fields, kubernetes, references
 from admission.api.schemas.fields import Schema
 from admission.api.values import time_zones
 
@@ -368,6 +368,7 @@ def _status() -> Schema:
                 "Use against quota, one entry per meter.", _meter_use(), most=128, keys=("meter",)
             ),
             "budgets": fields.sequence("The budgets and what was spent of them.", _budget_use(), most=16),
+            "references": references.schema("conditions", detail="The type of the condition that has the phrase."),
             "gangs": fields.record(
                 "How many gangs of this queue are in each phase; finished ones are not counted.",
                 {

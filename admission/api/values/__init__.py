@@ -8,6 +8,7 @@ __all__ = [
     "names",
     "quantities",
     "reasons",
+    "references",
     "selectors",
     "strict_json",
     "time_zones",

@@ -1,11 +1,16 @@
 """Reasons of holds, evictions, denials and Events: one enum each, stable, for machines.
 
-The message next to a reason is for people.
+The message next to a reason is for people. It names no object of another namespace (see `references`); `for_reader`
+puts in the names that a reader may know.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TypeVar
+
+from admission.api.values import references as references_
+from admission.api.values.references import Audience, Reference, References
 
 Detail = str | int | bool | list[str]
 """A number or a name that explains a refusal. Amounts of meters are decimal strings, exact for JSON readers."""
@@ -75,11 +80,12 @@ class DenyReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A gang waits: code, message, and details."""
+    """A gang waits: code, message, details, and what the message refers to without a name."""
 
     reason: HoldReason
     message: str
     details: Mapping[str, Detail] = field(default_factory=dict)
+    references: References = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +95,42 @@ class Denial:
     reason: DenyReason
     message: str
     details: Mapping[str, Detail] = field(default_factory=dict)
+
+
+H = TypeVar("H", bound=Hold | Denial)
+
+
+def for_reader(hold: H, audience: Audience) -> H:
+    """Return a hold in the words for a reader. A denial is about objects of its own namespace, and stays as it is."""
+    if not isinstance(hold, Hold) or not hold.references:
+        return hold
+    message, references = references_.render(hold.message, hold.references, audience)
+    details = _details_for_reader(hold.details, hold.references, audience)
+    return replace(hold, message=message, details=details, references=references)
+
+
+def message_for(hold: Hold | Denial, audience: Audience) -> str:
+    """Return the message of a hold in the words for a reader."""
+    return references_.words(hold.message, hold.references, audience) if isinstance(hold, Hold) else hold.message
+
+
+def identified(hold: H, identify: Callable[[Reference], Reference]) -> H:
+    """Return a hold with what is known of the objects that it refers to, in the words for anybody."""
+    if not isinstance(hold, Hold) or not hold.references:
+        return hold
+    references = tuple(map(identify, hold.references))
+    message = references_.rephrase(hold.message, hold.references, references)
+    details = _details_for_reader(hold.details, references, references_.NOWHERE)
+    return replace(hold, message=message, details=details, references=references)
+
+
+def _details_for_reader(
+    details: Mapping[str, Detail], references: References, audience: Audience
+) -> Mapping[str, Detail]:
+    shown = dict(details)
+    for reference in references:
+        if reference.detail not in details or not reference.referents:
+            continue
+        names = references_.listed(reference, audience)
+        shown[reference.detail] = names if isinstance(details[reference.detail], list) else ", ".join(names)
+    return shown

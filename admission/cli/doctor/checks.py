@@ -12,6 +12,7 @@ from cryptography import x509
 from admission.api.kubernetes.meta import ConditionStatus
 from admission.api.muster import status_views
 from admission.api.values.decoding import Json
+from admission.cli import referents
 from admission.cli.cluster_options import Cluster
 from admission.cli.doctor import findings, permissions
 from admission.cli.doctor.findings import Finding
@@ -221,7 +222,8 @@ def _driver(driver: str, fenced: set[str], settings: Settings) -> Finding:
 
 async def queues(inputs: CheckInputs) -> list[Finding]:
     """Check the conditions of queues and meters."""
-    reports = [status_views.queue(obj) for obj in await inputs.cluster.list_objects(watched_resources.QUEUES)]
+    stored = await inputs.cluster.list_objects(watched_resources.QUEUES)
+    reports = await referents.in_queues(map(status_views.queue, stored), inputs.cluster)
     found = [
         findings.warning("queues", f"{report.name}: {condition.message}", "mend its spec, as it says")
         for report in reports

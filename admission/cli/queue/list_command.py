@@ -10,7 +10,7 @@ from admission.api.muster import queues, status_views
 from admission.api.muster.gangs import GangReport, Phase
 from admission.api.muster.queues import Queue, StopPolicy
 from admission.api.muster.status_reports import QueueReport
-from admission.cli import apps, cluster_options, gang as cli_gang, terminal, watch_output
+from admission.cli import apps, cluster_options, gang as cli_gang, referents, terminal, watch_output
 from admission.cli.cluster_options import Cluster, ContextOption, KubeconfigOption
 from admission.cli.queue import stop as queue_stop
 from admission.cli.queue.stop import QueueArgument
@@ -143,8 +143,9 @@ async def _observe(cluster: Cluster, name: str) -> ObservedQueue:
     members = [
         gang for gang in await cli_gang.reports(cluster) if gang.queue == name and gang.phase is not Phase.FINISHED
     ]
+    [report] = await referents.in_queues([status_views.queue(found[name])], cluster)
     children = sorted(queue.name for queue in queues_by_name.values() if queue.parent == name)
-    return ObservedQueue(queues_by_name[name], status_views.queue(found[name]), members, list(children))
+    return ObservedQueue(queues_by_name[name], report, members, list(children))
 
 
 def _show_observed(observed: ObservedQueue) -> None:
@@ -190,7 +191,8 @@ def show(reports: list[QueueReport]) -> None:
 
 async def _reports(cluster: Cluster) -> list[QueueReport]:
     found = await cluster.list_objects(watched_resources.QUEUES)
-    return sorted((status_views.queue(obj) for obj in found), key=lambda report: report.name)
+    reports = await referents.in_queues(map(status_views.queue, found), cluster)
+    return sorted(reports, key=lambda report: report.name)
 
 
 def _rows(report: QueueReport) -> list[tuple[str, ...]]:

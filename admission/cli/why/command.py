@@ -12,7 +12,7 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import DomainReport, GangReport, Phase, TopologyReport
 from admission.api.values import durations
 from admission.api.values.reasons import Denial, Detail
-from admission.cli import apps, cluster_options, completion, gang, terminal
+from admission.cli import apps, cluster_options, completion, gang, referents, terminal
 from admission.cli.cluster_options import Cluster, ContextOption, KubeconfigOption
 from admission.cli.terminal import Format
 from admission.cli.why import advice, gang_lookup
@@ -60,7 +60,9 @@ def why(
 
     async def fetch(cluster: Cluster) -> GangReport | str:
         found = await _find(cluster, name_namespace or namespace, plain_name)
-        return outside(await gang_lookup.find(found, cluster)) if isinstance(found, Pod) else found
+        if isinstance(found, Pod):
+            return outside(await gang_lookup.find(found, cluster))
+        return await referents.in_gang(found, cluster)
 
     found = cluster_options.query(fetch, kubeconfig=kubeconfig, context=context)
     if isinstance(found, str):

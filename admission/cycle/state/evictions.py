@@ -5,16 +5,18 @@ All of it is derived from what is written (the gang's status, the ledger), so th
 
 import sys
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from admission.api.kubernetes.meta import EPOCH
 from admission.api.kubernetes.pods import Pod
+from admission.api.muster import gang_references
 from admission.api.muster.gangs import Evicted, Gang
 from admission.api.muster.ledger_entries import Entry, Placement
 from admission.api.muster.queues import Queue
 from admission.api.values.names import GangUid
 from admission.api.values.reasons import EvictionReason
+from admission.api.values.references import References
 from admission.cycle.state.inputs import CycleInputs
 from admission.lifecycle import requeue_backoff
 from admission.lifecycle.eviction import Eviction
@@ -116,13 +118,17 @@ class EvictionState:
         backs_off = eviction.timed_out and queue is not None and not self._is_repeated(eviction)
         if backs_off and queue is not None:
             overran = eviction.cause is EvictionReason.RUNTIME_EXCEEDED
-            self._back_off(inputs, group, queue, eviction.failure, overran=overran)
+            self._back_off(inputs, group, queue, eviction.failure, eviction.references, overran=overran)
             if group.identity.position_key:
                 self._workload_backoffs[group.identity.position_key] = self._backoffs[group.uid]
         if eviction.cause is None or group.uid in self._ending:
             return backs_off
         self._evicted[group.uid] = Evicted(
-            reason=eviction.cause, message=eviction.reason, at=inputs.now, made_room_for=eviction.made_room_for
+            reason=eviction.cause,
+            message=eviction.reason,
+            at=inputs.now,
+            made_room_for=eviction.made_room_for,
+            references=eviction.references,
         )
         self._ending.add(group.uid)
         return True
@@ -134,19 +140,28 @@ class EvictionState:
         self._ending.discard(gang)
         return self._evicted[gang]
 
-    def note_requeue(self, inputs: CycleInputs, group: Group, reason: str, *, most: int) -> bool:
+    def note_requeue(
+        self, inputs: CycleInputs, group: Group, reason: str, references: References = (), *, most: int
+    ) -> bool:
         """Count a failed placement of a gang. Return whether it backs off, as after more than `most`."""
         times = self._requeues[group.uid] = self._requeues.get(group.uid, 0) + 1
         queue = inputs.snapshot.queues.get(group.queue)
         if times <= most or queue is None:
             return False
-        self._back_off(inputs, group, queue, reason)
+        self._back_off(inputs, group, queue, reason, references)
         return True
 
     def _back_off(
-        self, inputs: CycleInputs, group: Group, queue: Queue, failure: str, *, overran: bool = False
+        self,
+        inputs: CycleInputs,
+        group: Group,
+        queue: Queue,
+        failure: str,
+        references: References,
+        *,
+        overran: bool = False,
     ) -> None:
-        self._backoffs[group.uid] = requeue_backoff.next_backoff(
+        backoff = requeue_backoff.next_backoff(
             self._backoffs.get(group.uid),
             queue,
             clock=inputs.clock,
@@ -154,6 +169,7 @@ class EvictionState:
             failure=failure,
             overran=overran,
         )
+        self._backoffs[group.uid] = replace(backoff, references=references)
 
     def _is_repeated(self, eviction: Eviction) -> bool:
         """Return whether an earlier cycle began the same eviction but could not delete all pods."""
@@ -231,6 +247,8 @@ class EvictionState:
         """Take over from the status that a gang was or has to be evicted; drop that once the gang runs again."""
         uid, placement = group.uid, group.placement
         written = group.record.evicted if group.record is not None else None
+        if written is not None and uid not in self._evicted:
+            written = gang_references.evicted_by_name(written, inputs.snapshot.gangs)
         if written is not None and uid not in self._evicted:
             self._evicted[uid] = written
             if placement is not None and placement.seats and placement.reserved_at <= written.at <= inputs.now:

@@ -7,8 +7,10 @@ from datetime import datetime, timedelta
 from admission.api.muster.gangs import Evicted, GangReport, Phase
 from admission.api.muster.status_reports import QueueReport
 from admission.api.snapshot import Snapshot
+from admission.api.values import reasons, references
 from admission.api.values.names import GangUid
 from admission.api.values.reasons import Denial, Hold, HoldReason
+from admission.api.values.references import EVERYWHERE
 from admission.cycle.outcome import Kind, Outcome
 from admission.cycle.state.inputs import CycleInputs
 from admission.incremental import Memo
@@ -201,6 +203,7 @@ class OutcomeLog:
         if self._reported.get(status.uid) == (kind, hold.reason):
             return None
         self._reported[status.uid] = kind, hold.reason
+        hold = reasons.for_reader(hold, EVERYWHERE)
         return Outcome(
             kind=kind,
             gang=status.key,
@@ -226,7 +229,7 @@ def _admitted(group: Group, grant: Grant, now: datetime) -> Outcome:
         gang=group.key,
         uid=group.uid,
         queue=group.queue,
-        message=grant.chosen.reason,
+        message=references.words(grant.chosen.reason, grant.chosen.references, EVERYWHERE),
         pods=len(grant.plan.pods),
         charge=grant.plan.charge,
         user=group.user,
@@ -241,6 +244,6 @@ def _evicted(group: Group, what: Evicted) -> Outcome:
         uid=group.uid,
         queue=group.queue,
         reason=what.reason,
-        message=what.message,
+        message=references.words(what.message, what.references, EVERYWHERE),
         made_room_for=what.made_room_for,
     )

@@ -88,7 +88,8 @@ class GrantCommit:
             if isinstance(chosen, Hold):
                 holds[uid] = chosen
             elif chosen.mode is not PlacementMode.ALLOCATE:
-                holds[uid] = Hold(HoldReason.WAITING_FOR_CLAIMS, f"it is planned anew: {chosen.reason}")
+                message = f"it is planned anew: {chosen.reason}"
+                holds[uid] = Hold(HoldReason.WAITING_FOR_CLAIMS, message, references=chosen.references)
             if uid in holds and balances is not None:
                 balances.give_back(group.queue, grant.plan.charge, budget.runtime_of(group))
         return holds

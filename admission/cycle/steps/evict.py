@@ -17,8 +17,9 @@ from admission.accounting import books
 from admission.api.kubernetes.meta import Owner
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.ledger_entries import Placement
-from admission.api.values import names
+from admission.api.values import names, references as references_
 from admission.api.values.names import GangUid, QueueName, Uid
+from admission.api.values.references import EVERYWHERE, References
 from admission.cycle import events
 from admission.cycle.bulk_writes import BulkWriter
 from admission.cycle.state.evictions import EvictionState
@@ -98,18 +99,26 @@ class GangEviction:
             self.log.evicted.append((group, evicted))
         await events.gang_evicted(self.reports, eviction)
 
-    async def requeue(self, inputs: CycleInputs, group: Group, reason: str, *, back_off: bool = False) -> None:
+    async def requeue(
+        self,
+        inputs: CycleInputs,
+        group: Group,
+        reason: str,
+        references: References = (),
+        *,
+        back_off: bool = False,
+    ) -> None:
         """Release the slots of a gang's gated pods, and the devices that only they wait for. No pod is deleted.
 
-        back_off: whether the gang backs off before it is tried again, as it does anyway after a few requeues. After a
-        failure everything stays as it is, for the next cycle.
+        references: of the reason. back_off: whether the gang backs off before it is tried again, as it does anyway
+        after a few requeues. After a failure everything stays as it is, for the next cycle.
         """
         placement = self.mirror.book.placements.get(group.uid)
         gated = [pod for pod in group.granted_pods if pod.meta.uid not in self.in_flight.opened]
         if placement is None or not gated:
             return
         most = 0 if back_off else IMMEDIATE_REQUEUES
-        if self.evictions.note_requeue(inputs, group, reason, most=most):
+        if self.evictions.note_requeue(inputs, group, reason, references, most=most):
             await self._write_record(inputs, group)
         if not await self._keep_gates_closed(gated):
             return
@@ -119,13 +128,15 @@ class GangEviction:
         if not await self.deallocation.withdraw(inputs, placement, keep=keep):
             return
         at, actor = inputs.now, self.mirror.actor
+        in_full = references_.words(reason, references, EVERYWHERE)
         if left.seats:
             unused = {uid for uid, holding in placement.holdings.items() if not holding.settled and uid not in keep}
-            entry = books.release(placement, pods=removed, claims=unused, at=at, actor=actor, reason=reason)
+            entry = books.release(placement, pods=removed, claims=unused, at=at, actor=actor, reason=in_full)
         else:
-            entry = books.evict(placement, keep=keep, at=at, actor=actor, reason=reason)
+            entry = books.evict(placement, keep=keep, at=at, actor=actor, reason=in_full)
         await self.mirror.record([entry])
-        await events.gang_returned(self.reports, group, gated, reason)
+        own = references_.words(reason, references, {group.identity.namespace})
+        await events.gang_returned(self.reports, group, gated, own)
 
     async def resume_jobs(self, inputs: CycleInputs) -> None:
         """Resume Jobs that were suspended to take their pods back, once these pods are gone."""
@@ -215,7 +226,7 @@ class GangEviction:
         """Evict pods one by one; return whether all are deleted or being deleted. Record the gang as partly evicted."""
 
         async def evict(pod: Pod) -> None:
-            await self.pods.evict(pod, eviction.reason)
+            await self.pods.evict(pod, eviction.reason_for(EVERYWHERE))
             self.in_flight.assume_leaving([pod])
             self.evictions.note_partial(eviction.group.uid, eviction.reason)
 
@@ -265,10 +276,10 @@ class GangEviction:
         return True
 
 
-def not_started(group: Group, reason: str) -> Eviction:
+def not_started(group: Group, reason: str, references: References = ()) -> Eviction:
     """Return the eviction of an admitted gang that cannot start, as if it had not started in time."""
     admitted = tuple(pod for pod in group.pods if not pod.gated)
-    return Eviction(group=group, pods=admitted, reason=reason, timed_out=True, failure=reason)
+    return Eviction(group=group, pods=admitted, reason=reason, timed_out=True, failure=reason, references=references)
 
 
 def _may_be_due(group: Group, limiting: Collection[QueueName], unfinished: Collection[GangUid]) -> bool:

@@ -81,6 +81,14 @@ class _Write:
     works: list[_Work] = field(default_factory=list)
 
 
+class _MisfitError(ConflictError):
+    """A claim cannot be given the devices that are booked for it."""
+
+    def __init__(self, misfit: Misfit) -> None:
+        super().__init__(misfit.message)
+        self.references = misfit.references
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangPlacement:
     """Writes allocations and opens gates."""
@@ -257,7 +265,7 @@ class GangPlacement:
             work.hold = work.hold or chosen
         elif chosen.mode is not PlacementMode.ALLOCATE:
             why = f"its devices are not safe from kube-scheduler any more: {chosen.reason}"
-            work.hold = work.hold or _waits(why)
+            work.hold = work.hold or replace(_waits(why), references=chosen.references)
 
     def _writes(self, works: Sequence[_Work], cluster: ClusterState) -> list[_Write]:
         """Return the claims to write, each once; gangs whose claim can no longer get its devices get an error."""
@@ -275,7 +283,7 @@ class GangPlacement:
                 if isinstance(write, Hold):
                     work.hold = write
                 elif isinstance(write, Misfit):
-                    work.errors.append(ConflictError(write.message))
+                    work.errors.append(_MisfitError(write))
                 else:
                     write.works.append(work)
         return [write for write in found.values() if isinstance(write, _Write)]
@@ -296,17 +304,19 @@ class GangPlacement:
         group = work.group
         cannot_fit = work.hold is not None and work.hold.reason is HoldReason.NO_FEASIBLE_PLACEMENT
         if work.hold is not None and cannot_fit and not self._opened(group):
-            await self.eviction.requeue(inputs, group, work.hold.message)
+            await self.eviction.requeue(inputs, group, work.hold.message, work.hold.references)
         if not work.errors:
             return
         error = next((one for one in work.errors if _is_final(one)), work.errors[0])
-        work.hold = _waits(f"it cannot be placed as planned: {error}")
+        references = error.references if isinstance(error, _MisfitError) else ()
+        work.hold = replace(_waits(f"it cannot be placed as planned: {error}"), references=references)
         if not _is_final(error):
             return
         if self._opened(group) and not any(pod.phase == "Running" for pod in group.pods):
-            await self.eviction.evict_gang(inputs, evict.not_started(group, str(error)))
+            await self.eviction.evict_gang(inputs, evict.not_started(group, str(error), references))
         elif work.start.gates:
-            await self.eviction.requeue(inputs, group, str(error), back_off=isinstance(error, FixError))
+            is_refused = isinstance(error, FixError)
+            await self.eviction.requeue(inputs, group, str(error), references, back_off=is_refused)
 
 
 def _status(result: AllocationResult, now: datetime) -> Json:

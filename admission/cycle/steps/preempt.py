@@ -9,6 +9,7 @@ for one as long as those being evicted suffice.
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from admission.api.muster import gang_references
 from admission.api.muster.queues import Queue
 from admission.api.values.names import GangUid
 from admission.cycle.state.evictions import EvictionState
@@ -93,10 +94,10 @@ class Preemption:
                 self.cache.verdicts.queue_cache.drop(one.group.queue)
                 continue
             for victim in one.victims:
-                cause, reason = targets.cause(one.group, victim), targets.reason(one.group, victim)
+                cause, (reason, preemptor) = targets.cause(one.group, victim), targets.reason(one.group, victim)
                 group = groups.get(victim.uid)
                 eviction = (
-                    lifecycle_eviction.build(group, cause, reason, made_room_for=one.group.key)
+                    lifecycle_eviction.build(group, cause, reason, made_room_for=one.group.key, references=(preemptor,))
                     if group is not None
                     else None
                 )
@@ -242,13 +243,13 @@ class Preemption:
         leaving = [*answer.victims, *(one for one in going if self._goes_for(inputs, one, group))]
         victims = {uid: at for one in before for uid, at in one.victims.items()}
         victims |= {one.uid: one.candidate.reserved_at for one in leaving}
-        named = {name for one in before for name in one.names}.union(one.key for one in leaving)
+        named = {referent for one in before for referent in one.named}.union(one.referent for one in leaving)
         self.nominations.nominate(
             Nomination(
                 group=group,
                 grant=answer.grant,
                 victims=victims,
-                names=tuple(sorted(named)),
+                named=tuple(sorted(named, key=lambda referent: referent.key)),
                 pods=frozenset().union(*(one.pods for one in before), *(one.belongings.pods for one in leaving)),
                 since=inputs.now,
             )
@@ -258,7 +259,7 @@ class Preemption:
         """Return whether an ending gang was evicted for this one, by this leader or an earlier one."""
         record = inputs.snapshot.gangs.get(candidate.key)
         evicted = self.evictions.evicted.get(candidate.uid) or (record.evicted if record is not None else None)
-        return evicted is not None and evicted.made_room_for == group.key
+        return evicted is not None and gang_references.is_made_for(evicted, group.key, group.record)
 
     def _nominate_recalled(self, inputs: CycleInputs, rules: Rules, cluster: ClusterState, usage: Usage) -> None:
         """Nominate the gangs for which an earlier leader evicted others, if these suffice."""

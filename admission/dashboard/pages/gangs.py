@@ -1,21 +1,23 @@
 """Gangs: a list with a search, and a page for each gang with its plan on nodes and devices."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from aiohttp import web
 
 from admission.api.kubernetes.meta import EPOCH
+from admission.api.muster import gang_references
 from admission.api.muster.gangs import Phase
 from admission.api.muster.observed import ObservedGang
+from admission.api.values import references
 from admission.api.values.reasons import DenyReason, EvictionReason, HoldReason
 from admission.dashboard import formatting, pagination, request_context, view_model
 from admission.dashboard.auth.rbac import SLICES, Rights
 from admission.dashboard.devices import diagram, inventory
 from admission.dashboard.devices.diagram import Drawing
 from admission.dashboard.ledger_queries import Search, Transaction, Window
-from admission.dashboard.pages import overview
+from admission.dashboard.pages import ledger, overview
 from admission.dashboard.request_context import CONTEXT, RIGHTS
 from admission.dashboard.view_model import ClusterView
 from admission.errors import FixError, RetryError
@@ -30,18 +32,18 @@ async def listed(request: web.Request) -> web.StreamResponse:
     query = request.query
     filters = {name: pagination.word(query, name) for name in _CONDITIONS}
     visible = await request_context.visible_gangs(request, filters["namespace"])
-    gangs = _matching(visible.namespaces.filter_gangs(request_context.cluster_view(request).gangs), filters)
+    cluster_view = request_context.cluster_view(request)
+    gangs = _matching(visible.namespaces.filter_gangs(cluster_view.gangs), filters)
+    page = pagination.page(gangs, query)
     return request_context.render(
         request,
         "gangs.html",
-        page=pagination.page(gangs, query),
+        page=replace(page, items=view_model.all_for_reader(page.items, cluster_view, visible.namespaces)),
         filters=filters,
         phases=list(Phase),
         reasons=[*HoldReason, *DenyReason, *EvictionReason],
         crowded=visible.crowded,
-        namespaces=sorted(request_context.cluster_view(request).namespaces)
-        if visible.namespaces.all
-        else sorted(visible.namespaces.names),
+        namespaces=sorted(cluster_view.namespaces) if visible.namespaces.all else sorted(visible.namespaces.names),
     )
 
 
@@ -83,6 +85,8 @@ async def gang(request: web.Request) -> web.StreamResponse:
     sees_devices = await rights.may(SLICES)
     drawings = await _drawings(rights, cluster_view, gang) if sees_devices else []
     sees_account = await rights.may_see_account(gang.report.queue)
+    referred = references.namespaces(gang_references.references_of(view_model.resolved(gang, cluster_view).report))
+    gang = view_model.for_reader(gang, cluster_view, await rights.visible_namespaces_or_none(referred))
     return request_context.render(
         request,
         "gang.html",
@@ -142,6 +146,9 @@ async def _journal(request: web.Request, gang: ObservedGang) -> Journal:
             return Journal()
         window = Window(extent.start or EPOCH, extent.end + timedelta(seconds=1))
         search = Search(window=window, gang_uid=gang.report.uid, limit=ENTRIES)
-        return Journal(entries=await app_context.ledger.search(search))
+        found = await app_context.ledger.search(search)
+        mentioned = {namespace for one in found for namespace in references.mentioned(one.entry.reason)}
+        visible = await request[RIGHTS].visible_namespaces_or_none(mentioned | {gang.report.namespace})
+        return Journal(entries=[ledger.for_reader(one, visible) for one in found])
     except (FixError, RetryError) as error:
         return Journal(trouble=str(error))

@@ -1,11 +1,12 @@
 """The ledger: a search for transactions, statements of queues, and device-hours over time."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aiohttp import web
 
 from admission.api.muster.ledger_entries import Kind
+from admission.api.values import references
 from admission.api.values.names import QueueName
 from admission.dashboard import pagination, request_context, usage_chart
 from admission.dashboard.auth.rbac import GANGS, LEDGERS, VisibleNamespaces
@@ -50,12 +51,15 @@ async def search(request: web.Request) -> web.StreamResponse:
         )
     page_items = found[:PAGE_SIZE]
     visible = await rights.visible_namespaces_or_none(
-        {one.entry.gang.partition("/")[0] for one in page_items if one.entry.gang}
+        {namespace for one in page_items for namespace in _namespaces(one.entry.gang, one.entry.reason)}
     )
     return request_context.render(
         request,
         "ledger.html",
-        found=[FoundTransaction(transaction=one, hidden=not visible.shows(one.entry.gang)) for one in page_items],
+        found=[
+            FoundTransaction(transaction=for_reader(one, visible), hidden=not visible.shows(one.entry.gang))
+            for one in page_items
+        ],
         before=page_items[-1].sequence if len(found) > PAGE_SIZE else None,
         filters=filters,
         kinds=list(Kind),
@@ -63,6 +67,17 @@ async def search(request: web.Request) -> web.StreamResponse:
         notes=notes,
         sees_all=await rights.may(LEDGERS),
     )
+
+
+def for_reader(transaction: Transaction, visible: VisibleNamespaces) -> Transaction:
+    """Return a transaction whose reason names only what the visitor may see; the books have all names."""
+    reason = references.conceal(transaction.entry.reason, visible)
+    return transaction._replace(entry=replace(transaction.entry, reason=reason))
+
+
+def _namespaces(gang: str, reason: str) -> set[str]:
+    """Return the namespaces of a gang and of what a reason names."""
+    return references.mentioned(reason) | ({gang.partition("/")[0]} if gang else set())
 
 
 async def _may_filter(request: web.Request, namespace: str) -> bool:
@@ -77,12 +92,15 @@ async def statement(request: web.Request) -> web.StreamResponse:
     period = time_window.period(query, now=app_context.clock(), extent=await app_context.ledger.extent())
     found = await app_context.ledger.statement(QueueName(queue), period.window)
     page = pagination.page(list(reversed(found.lines)), query, size=STATEMENT_PAGE_SIZE)
-    seen = await rights.visible_namespaces_or_none({line.gang.partition("/")[0] for line in page.items if line.gang})
+    seen = await rights.visible_namespaces_or_none(
+        {namespace for line in page.items for namespace in _namespaces(line.gang, line.reason)}
+    )
+    lines = [replace(line, reason=references.conceal(line.reason, seen)) for line in page.items]
     return request_context.render(
         request,
         "statement.html",
         statement=found,
-        page=page,
+        page=replace(page, items=lines),
         hidden={line.sequence for line in page.items if not seen.shows(line.gang)},
         period=period,
         notes=period.notes,

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from aiohttp import web
 
@@ -10,8 +11,9 @@ from admission.api.kubernetes.meta import ConditionStatus
 from admission.api.muster.gangs import Phase
 from admission.api.muster.observed import ObservedGang, ObservedQueue
 from admission.dashboard import request_context, view_model
-from admission.dashboard.auth.rbac import QUEUES
+from admission.dashboard.auth.rbac import QUEUES, VisibleNamespaces
 from admission.dashboard.request_context import RIGHTS
+from admission.dashboard.view_model import ClusterView
 
 MOST_SHOWN = 10
 
@@ -38,12 +40,12 @@ async def overview(request: web.Request) -> web.StreamResponse:
         crowded=visible.crowded,
         nothing=not (sees_queues or visible.namespaces.all or visible.namespaces.names or visible.crowded),
         counts=Counter(gang.report.phase for gang in gangs),
-        waiting=waiting[:MOST_SHOWN],
+        waiting=view_model.all_for_reader(waiting[:MOST_SHOWN], cluster_view, visible.namespaces),
         waits=len(waiting),
         causes=_causes(waiting),
         sees_queues=sees_queues,
         pressed=_pressed(list(cluster_view.queues.values())) if sees_queues else (),
-        wrong=_wrong(list(cluster_view.queues.values())) if sees_queues else (),
+        wrong=_wrong(cluster_view, visible.namespaces) if sees_queues else (),
         malformed=sorted(f"{kind} {name}" for kind, name in cluster_view.observed.malformed)
         if visible.namespaces.all
         else (),
@@ -76,11 +78,17 @@ def _pressed(queues: Sequence[ObservedQueue]) -> list[ObservedQueue]:
     )[:MOST_SHOWN]
 
 
-def _wrong(queues: Sequence[ObservedQueue]) -> Sequence[tuple[str, str]]:
+def _wrong(cluster_view: ClusterView, visible: VisibleNamespaces) -> Sequence[tuple[str, str]]:
     """Return queues with a false condition, and its message."""
+    queues = (
+        cluster_view.queues[name]
+        for name in sorted(cluster_view.queues)
+        if any(one.status is ConditionStatus.FALSE for one in cluster_view.queues[name].report.conditions)
+    )
+    shown = [view_model.queue_for_reader(one, cluster_view, visible) for one in islice(queues, MOST_SHOWN)]
     return [
         (observed_queue.queue.name, condition.message)
-        for observed_queue in sorted(queues, key=lambda observed_queue: observed_queue.queue.name)
+        for observed_queue in shown
         for condition in observed_queue.report.conditions
         if condition.status is ConditionStatus.FALSE
     ][:MOST_SHOWN]

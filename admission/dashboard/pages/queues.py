@@ -118,16 +118,16 @@ async def queue(request: web.Request) -> web.StreamResponse:
     return request_context.render(
         request,
         "queue.html",
-        observed_queue=observed_queue,
+        observed_queue=view_model.queue_for_reader(observed_queue, cluster_view, visible),
         state=state(observed_queue),
         path_to=cluster_view.path(name)[:-1] if sees_queues else (),
         children=[_row(cluster_view, child, "") for child in cluster_view.children.get(name, ())[:MOST_SHOWN]]
         if sees_queues
         else (),
         more_children=max(0, len(cluster_view.children.get(name, ())) - MOST_SHOWN) if sees_queues else 0,
-        waiting=waiting[:MOST_SHOWN],
+        waiting=view_model.all_for_reader(waiting[:MOST_SHOWN], cluster_view, visible),
         waits=len(waiting),
-        started=started[:MOST_SHOWN],
+        started=view_model.all_for_reader(started[:MOST_SHOWN], cluster_view, visible),
         starts=len(started),
         hidden=len(gangs_of_queue) - len(gangs),
         sees_account=await rights.may_see_account(name),

@@ -14,14 +14,15 @@ and allocates a claim for extended resources.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
 from admission.api.kubernetes.claims import MAX_RESULTS, Claim
 from admission.api.kubernetes.devices import DeviceId, RequestDevice
-from admission.api.values import names
+from admission.api.values import names, references
 from admission.api.values.names import NodeName
+from admission.api.values.references import References
 from admission.dra import compatibility
 from admission.dra.allocator import allocation
 from admission.dra.allocator.allocation import AllocatedRequest, AllocationResult
@@ -64,13 +65,17 @@ class Mismatch(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misfit:
-    """Why a claim cannot be given the devices: the first problem. request and device: set if it is about one."""
+    """Why a claim cannot be given the devices: the first problem. request and device: set if it is about one.
+
+    references: of the message, to the claim that has a device.
+    """
 
     problem: Mismatch
     claim: str
     message: str
     request: str = ""
     device: DeviceId | None = None
+    references: References = ()
 
     def __str__(self) -> str:
         return self.message
@@ -286,8 +291,9 @@ class _Validator:
         option, device = self._option(entry), self._view.listed_devices[entry.at].id
         unit = self._units[entry.at]
         if unit.use.taken and not option.admin:
-            holder = self._view.cluster.taken[device]
-            return self._misfit(Mismatch.IN_USE, f"device {device} is in use by {holder}", option.name, device)
+            holder = references.refer([self._view.cluster.taken[device].referent()])
+            misfit = self._misfit(Mismatch.IN_USE, f"device {device} is in use by {holder.phrase}", option.name, device)
+            return replace(misfit, references=(holder,))
         for other in before:
             if other.at == entry.at and (not unit.signature.shared or other.request == entry.request):
                 return self._misfit(Mismatch.IN_USE, f"device {device} is given twice", option.name, device)

@@ -4,16 +4,21 @@ The message names the pod, its claim and request, the first condition that fails
 derived from the state of a greedy search where it got stuck.
 """
 
+import heapq
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from admission.api.values import references
 from admission.api.values.reasons import Detail
+from admission.api.values.references import Reference, References, Referent
 from admission.dra.allocator.results import DeadEnd, Failure
 from admission.dra.equivalence.device_signature import Answer, DeviceSignatures
 from admission.dra.inventory import pools
 from admission.dra.planner import node_filters
 from admission.dra.planner.first_fit import FirstFitSearch
 from admission.dra.planner.pod_groups import ClaimToAllocate, Gang, Placed, PodKind
+from admission.dra.requests.device_use import Holder
 from admission.dra.requests.requests import Option, ParsedClaim, ParsedRequest, RequestAlternatives
 from admission.dra.state.cluster_state import ClusterState
 
@@ -21,16 +26,17 @@ MOST_NAMED = 3
 """How many nodes, pods or claims a message names before it counts the rest."""
 
 LISTED = 64
-"""How many devices, or claims that have them, the details list."""
+"""How many devices the details list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A message, its numbers, and, if devices were too few, the number of the parsed request."""
+    """A message, its numbers and references, and, if devices were too few, the number of the parsed request."""
 
     message: str
     details: Mapping[str, Detail] = field(default_factory=dict)
     parsed: int | None = None
+    references: References = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,16 +382,42 @@ def explain_busy(
         for entry, number in zip(state.layouts[node].listed_devices, state.layouts[node].numbers, strict=True)
         if entry.id in cluster.taken and device_signatures.known[number].answers[explanation.parsed] is Answer.YES
     }
-    holders = sorted({str(holder) for holder in used.values()})
-    if not holders:
+    if not used:
         return Explanation(f"{explanation.message}; it would fit if nothing else were in use", explanation.details)
-    who = _list_text(holders)
+    holders = _holders(used.values())
     devices = f"{len(used)} {'device' if len(used) == 1 else 'devices'} that would do"
     return Explanation(
-        f"{explanation.message}; {devices} {'is' if len(used) == 1 else 'are'} in use by {who}",
-        {**explanation.details, "inUse": sorted(map(str, used))[:LISTED], "holders": holders[:LISTED]},
+        f"{explanation.message}; {devices} {'is' if len(used) == 1 else 'are'} in use by {holders.phrase}",
+        {
+            **explanation.details,
+            "inUse": sorted(map(str, used))[:LISTED],
+            "holders": references.listed(holders, references.NOWHERE),
+        },
         explanation.parsed,
+        (holders,),
     )
+
+
+def _holders(holders: Iterable[Holder]) -> Reference:
+    """Return a reference to the claims that hold devices; of very many, to the gangs that hold most.
+
+    holders: one for each device, which may be tens of thousands.
+    """
+    # By names: hashing tens of thousands of holders takes longer than all the rest.
+    claims = Counter((holder.claim, holder.gang) for holder in holders)
+    if len(claims) <= references.LISTED:
+        return references.refer((_referent(*item) for item in sorted(claims.items())), detail="holders")
+    gangs = Counter[tuple[str, str]]()
+    for (claim, gang), count in claims.items():
+        gangs["" if gang else claim, gang] += count
+    most = heapq.nsmallest(references.LISTED, gangs.items(), key=lambda item: (-item[1], item[0]))
+    referents = (_referent(*item) for item in most)
+    return references.refer(referents, detail="holders", count=len(gangs) if len(gangs) > len(most) else 0)
+
+
+def _referent(named: tuple[str, str], devices: int) -> Referent:
+    claim, gang = named
+    return Holder(claim=claim, gang=gang).referent(devices)
 
 
 def explain_incomplete(

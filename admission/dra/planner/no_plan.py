@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from admission.api.values.reasons import Detail
+from admission.api.values.references import References
 from admission.dra.planner.candidate_nodes import CapacityBound
 
 
@@ -43,6 +44,7 @@ class NoPlan:
     kind: Kind
     message: str
     details: Mapping[str, Detail] = field(default_factory=dict)
+    references: References = ()
     steps: int = 0
     placed: int = 0
     capacity_bound: CapacityBound | None = field(default=None, compare=False, repr=False)

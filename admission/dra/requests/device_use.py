@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from admission.api.kubernetes.claims import Allocation, ClaimSpec
 from admission.api.kubernetes.devices import Device, DeviceId, RequestDevice
+from admission.api.values.references import Kind, Referent
 from admission.dra.compatibility import Features
 from admission.dra.inventory import counters
 from admission.dra.inventory.counters import Amount
@@ -34,8 +35,11 @@ class Holder:
     claim: str
     gang: str = ""
 
-    def __str__(self) -> str:
-        return f"claim {self.claim}" + (f" of gang {self.gang}" if self.gang else "")
+    def referent(self, devices: int = 0) -> Referent:
+        """Return it as what a message refers to. devices: how many of those that the message is about it holds."""
+        if not self.claim:
+            return Referent(kind=Kind.GANG, key=self.gang, devices=devices)
+        return Referent(kind=Kind.CLAIM, key=self.claim, gang=self.gang, devices=devices)
 
 
 @dataclass(frozen=True, slots=True)

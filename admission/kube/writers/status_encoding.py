@@ -9,7 +9,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from admission.api.kubernetes.meta import Condition, ConditionStatus, Owner
+from admission.api.muster import gang_references, queue_references
 from admission.api.muster.gangs import (
+    MADE_ROOM_FOR,
     DomainReport,
     DomainRequest,
     Evicted,
@@ -24,10 +26,13 @@ from admission.api.muster.status_reports import BudgetUse, ConditionReport, Mete
 from admission.api.values import names, quantities
 from admission.api.values.decoding import Json
 from admission.api.values.reasons import Denial, Hold
+from admission.api.values.references import LISTED, NOWHERE, Reference, References, Referent
 from admission.quota import budgets
 
 LONGEST_MESSAGE = 4096
 LONGEST_REASON = 1024
+LONGEST_PHRASE = 1024
+MOST_REFERENCES = 16
 
 _USED_PLACEMENTS = ("Allocate", "Pin", "Count")
 _COUNTED = (Phase.PENDING, Phase.RESERVED, Phase.ADMITTED, Phase.RUNNING, Phase.EVICTED)
@@ -53,7 +58,8 @@ def gang(report: GangReport) -> dict[str, Any]:
 
 
 def gang_status(report: GangReport, before: Json, *, now: datetime) -> dict[str, Any]:
-    """Return the status of a Gang."""
+    """Return the status of a Gang, in the words for readers of its namespace."""
+    report = gang_references.for_reader(report, {report.namespace})
     status = {
         "phase": str(report.phase),
         "conditions": conditions(_gang_conditions(report), before, now=now),
@@ -65,11 +71,13 @@ def gang_status(report: GangReport, before: Json, *, now: datetime) -> dict[str,
         "charges": {meter: quantities.render(amount) for meter, amount in sorted(report.charges.items())} or None,
         "placement": report.placement if report.placement in _USED_PLACEMENTS else None,
         "placementReason": cut(report.placement_reason, LONGEST_REASON) or None,
+        "placementReferences": _references(report.placement_references),
         "topology": _topology(report.topology) if report.topology is not None else None,
         "evictions": report.evictions,
         "evicted": _evicted(report.evicted),
         "startEstimate": time(report.start_estimate),
         "startReason": cut(report.start_reason, LONGEST_REASON) or None,
+        "startReferences": _references(report.start_references),
         "queuedSince": time(report.queued_since),
         "nextTry": time(report.next_try),
     }
@@ -101,18 +109,53 @@ def _evicted(evicted: Evicted | None) -> dict[str, Any] | None:
             "reason": str(evicted.reason),
             "message": cut(evicted.message, LONGEST_MESSAGE),
             "at": evicted.at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
-            "madeRoomFor": evicted.made_room_for or None,
+            MADE_ROOM_FOR: evicted.made_room_for or None,
+            "references": _references(evicted.references),
+        }
+    )
+
+
+def _references(references: References) -> list[dict[str, Any]] | None:
+    """Return references, which have names of objects of the reader's own namespace only; None if there are none."""
+    return [_reference(one) for one in references[:MOST_REFERENCES]] or None
+
+
+def _reference(reference: Reference) -> dict[str, Any]:
+    return _without_none(
+        {
+            "text": cut(reference.phrase, LONGEST_PHRASE),
+            "detail": reference.detail or None,
+            "count": reference.count or None,
+            "objects": [_referent(one) for one in reference.referents[:LISTED]] or None,
+        }
+    )
+
+
+def _referent(one: Referent) -> dict[str, Any]:
+    return _without_none(
+        {
+            "kind": str(one.kind),
+            "name": _own_name(one.key) or None,
+            "uid": one.uid or None,
+            "gang": _own_name(one.gang) or None,
+            "gangUID": one.gang_uid or None,
+            "queue": one.queue or None,
+            "devices": one.devices or None,
+            "note": one.note or None,
+            "count": one.count if one.count > 1 else None,
         }
     )
 
 
 def queue_status(report: QueueReport, before: Json, *, now: datetime) -> dict[str, Any]:
-    """Return the status of a Queue."""
+    """Return the status of a Queue, which readers of any namespace may have."""
+    report = queue_references.for_reader(report, NOWHERE)
     status = {
         "observedGeneration": report.generation or None,
         "conditions": conditions(report.conditions, before, now=now, generation=report.generation),
         "meters": [{"meter": str(meter), **_use(use)} for meter, use in sorted(report.meters.items())] or None,
         "budgets": [_budget(budget) for budget in report.budgets] or None,
+        "references": _references(report.references),
         "gangs": {phase.lower(): report.gangs.get(phase, 0) for phase in _COUNTED},
     }
     return _without_none(status)
@@ -192,6 +235,7 @@ def _hold(hold: Hold | Denial, before: Json, *, now: datetime) -> dict[str, Any]
         "reason": str(hold.reason),
         "message": cut(hold.message, LONGEST_MESSAGE),
         "details": dict(sorted(hold.details.items())) or None,
+        "references": _references(hold.references) if isinstance(hold, Hold) else None,
         "since": (previous.get("since") if isinstance(previous, Mapping) and same else None) or time(now),
     }
     return _without_none(status)

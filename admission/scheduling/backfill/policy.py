@@ -338,10 +338,9 @@ class Backfill:
         group, known = finding.group, self._unsure.get(finding.group.queue)
         if finding.outcome.reason not in {HoldReason.DEVICES_BUSY, HoldReason.QUOTA_EXCEEDED}:
             return
-        unknown = self.present.endless()
-        if not unknown:
+        estimate = self.present.unknown()
+        if estimate is None:
             return
-        estimate = Estimate(at=None, message=reservations.unknown(unknown))
         if known is None or (known[0] == group.uid and known[1] != estimate):
             self._unsure[group.queue] = group.uid, estimate
 
@@ -464,7 +463,7 @@ class Backfill:
         return Reservation(
             group=head.group,
             at=moment.at,
-            estimate=Estimate(at=moment.at, message=reservations.pending(awaits)),
+            estimate=reservations.pending(moment.at, awaits),
             until=runtime.end(moment.at, runtime.declared_runtime(head.group, head.queue)),
             plan=plan,
             arrival=Arrival(gang=head.group.key, uses=uses, requests=requests, room=room),

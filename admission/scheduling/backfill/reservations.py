@@ -9,9 +9,10 @@ from typing import NamedTuple
 from admission.api.kubernetes.nodes import Resources
 from admission.api.muster.gangs import Charge
 from admission.api.muster.queues import Queue
-from admission.api.values import durations
+from admission.api.values import durations, references
 from admission.api.values.names import MeterName, NodeName, QueueName
 from admission.api.values.reasons import Detail, Hold, HoldReason
+from admission.api.values.references import Kind, Reference, References, Referent
 from admission.dra.inventory.pools import PoolId
 from admission.dra.requests.gang_request import Plan
 from admission.dra.state import incremental
@@ -38,10 +39,11 @@ class ExpectedEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """When a gang is expected to start, and why; at is None if that is unknown."""
+    """When a gang is expected to start, and why; at is None if that is unknown. references: of the message."""
 
     at: datetime | None
     message: str
+    references: References = ()
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -299,37 +301,41 @@ def _falls_short(left: Mapping[str, int] | None, asked: Resources) -> bool:
     return left is not None and any(amount > left[name] for name, amount in asked.items() if name in left)
 
 
-NAMED = 3
-"""The most gangs that a message names."""
-
-
 def behind(group: Group, queue: Queue, bound: Sequence[Reservation]) -> Hold:
     """Hold a gang that would delay reservations."""
     first = min(bound, key=lambda one: one.at)
     runtime = checks_runtime.declared_runtime(group, queue)
     runs = "does not say how long it runs" if runtime is None else f"would run for {durations.render(runtime)}"
+    ahead = references.refer([_referent(first.group.key, first.group.queue)], detail="behind")
     message = (
-        f"{first.group.key} is ahead of it and is to start at {_text(first.at)}; this gang {runs}, "
+        f"{ahead.phrase} is ahead of it and is to start at {_text(first.at)}; this gang {runs}, "
         "and needs what is reserved for that"
     )
-    details: dict[str, Detail] = {"behind": first.group.key, "until": _text(first.at)}
-    return Hold(HoldReason.BEHIND_IN_ORDER, message, details)
+    details: dict[str, Detail] = {"behind": ahead.phrase, "until": _text(first.at)}
+    return Hold(HoldReason.BEHIND_IN_ORDER, message, details, (ahead,))
 
 
-def pending(gangs: Sequence[str]) -> str:
-    """Return in words when a head starts: after these gangs."""
-    return f"when {_names(gangs)} should have ended"
+def pending(at: datetime, gangs: Sequence[str]) -> Estimate:
+    """Return the start of a head: after these gangs."""
+    reference = _refer(gangs)
+    return Estimate(at=at, message=f"when {reference.phrase} should have ended", references=(reference,))
 
 
-def unknown(gangs: Sequence[str]) -> str:
-    """Return in words why the start is unknown: the ends of these gangs are."""
-    return f"nobody says how long {_names(gangs)} run{'s' if len(gangs) == 1 else ''}"
+def unknown(gangs: Sequence[str]) -> Estimate:
+    """Return why the start is unknown: the ends of these gangs are."""
+    reference = _refer(gangs)
+    runs = "runs" if len(gangs) == 1 else "run"
+    return Estimate(at=None, message=f"nobody says how long {reference.phrase} {runs}", references=(reference,))
 
 
-def _names(gangs: Sequence[str]) -> str:
-    """Return the names of gangs as a list in words; of many only the last ones."""
-    more = len(gangs) - NAMED
-    return ", ".join(gangs[-NAMED:]) + (f" and {more} more" if more > 0 else "")
+def _refer(gangs: Sequence[str]) -> Reference:
+    """Return a reference to gangs; of many the last ones are named."""
+    last = [*gangs[-references.MOST_NAMED :], *gangs[-references.LISTED : -references.MOST_NAMED]]
+    return references.refer(map(_referent, last), count=len(gangs) if len(gangs) > len(last) else 0)
+
+
+def _referent(gang: str, queue: str = "") -> Referent:
+    return Referent(kind=Kind.GANG, key=gang, queue=queue)
 
 
 def _text(time: datetime) -> str:

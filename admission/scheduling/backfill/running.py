@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from admission.dra.metering import device_meters
 from admission.dra.state.what_if import Interval
-from admission.scheduling.backfill.reservations import ExpectedEnd
+from admission.scheduling.backfill import reservations
+from admission.scheduling.backfill.reservations import Estimate, ExpectedEnd
 from admission.scheduling.checks import runtime
 
 
@@ -41,8 +42,8 @@ class RunningGangs:
     _ends: list[_End] = field(default_factory=list)
     _by_end: list[ExpectedEnd] = field(default_factory=list)
     """The gangs with a known end, in the order of `_ends`, their declared ends."""
-    _endless: tuple[int, Sequence[str]] = (-1, ())
-    """The gangs with an unknown end, in order, as of a value of `changes`."""
+    _unknown: tuple[int, Estimate | None] = (-1, None)
+    """Why starts are unknown, as of a value of `changes`."""
     _expected: tuple[datetime, int, list[_End], list[ExpectedEnd]] | None = None
     """The expected ends and their gangs, as of a time and a value of `changes`; None if equal to the declared ones."""
 
@@ -54,7 +55,7 @@ class RunningGangs:
         self.expected_ends = {gang: self._same(gang, one) for gang, one in expected_ends.items()}
         self._by_end = sorted((one for one in self.expected_ends.values() if one.end is not None), key=_end)
         self._ends = [*map(_end, self._by_end)]
-        self._expected, self._endless = None, (-1, ())
+        self._expected, self._unknown = None, (-1, None)
         removed = [one for gang, one in before.items() if gang not in expected_ends]
         added = [one for gang, one in self.expected_ends.items() if gang not in before]
         self.changes += bool(removed or added)
@@ -120,11 +121,12 @@ class RunningGangs:
         ends, expected_ends = self._in_order()
         return expected_ends[: bisect_left(ends, _End(at + datetime.resolution, ""))]
 
-    def endless(self) -> Sequence[str]:
-        """Return the gangs with an unknown end, by name."""
-        if self._endless[0] != self.changes:
-            self._endless = self.changes, sorted(gang for gang, one in self.expected_ends.items() if one.end is None)
-        return self._endless[1]
+    def unknown(self) -> Estimate | None:
+        """Return that starts are unknown, since the ends of some gangs are; None if all ends are known."""
+        if self._unknown[0] != self.changes:
+            endless = sorted(gang for gang, one in self.expected_ends.items() if one.end is None)
+            self._unknown = self.changes, reservations.unknown(endless) if endless else None
+        return self._unknown[1]
 
     def _note_overdue(self, expected_end: ExpectedEnd, now: datetime) -> None:
         if expected_end.end is not None and expected_end.end < now:

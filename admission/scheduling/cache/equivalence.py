@@ -56,7 +56,7 @@ class GangEquivalence:
 
     def hold(self, hold: Hold) -> Hold:
         """Return a hold with the real names."""
-        return Hold(hold.reason, self._text(hold.message), self._details(hold.details))
+        return Hold(hold.reason, self._text(hold.message), self._details(hold.details), hold.references)
 
     def plan(self, plan: Plan) -> Plan:
         """Return a plan with the real names."""

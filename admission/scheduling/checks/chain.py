@@ -10,8 +10,10 @@ from datetime import datetime
 from admission.api.muster.gangs import Charge
 from admission.api.muster.queues import PlacementMode, Queue, StopPolicy, UnmeteredClasses
 from admission.api.snapshot import Snapshot
+from admission.api.values import references
 from admission.api.values.names import GangUid, Uid
 from admission.api.values.reasons import Denial, DenyReason, Hold, HoldReason
+from admission.api.values.references import Kind, Referent
 from admission.dra.compatibility import SchedulerProfile
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering.device_meters import Meters
@@ -366,8 +368,10 @@ def order_is_kept(inputs: Inputs) -> Hold | None:
     """Hold the gang behind an earlier one that is held, in a strict queue."""
     if not inputs.blocked_by:
         return None
-    message = f"queue {inputs.queue.name} is StrictFIFO and {inputs.blocked_by} is ahead of it"
-    return Hold(HoldReason.BEHIND_IN_ORDER, message, {"behind": inputs.blocked_by})
+    referent = Referent(kind=Kind.GANG, key=inputs.blocked_by, queue=inputs.queue.name)
+    ahead = references.refer([referent], detail="behind")
+    message = f"queue {inputs.queue.name} is StrictFIFO and {ahead.phrase} is ahead of it"
+    return Hold(HoldReason.BEHIND_IN_ORDER, message, {"behind": ahead.phrase}, (ahead,))
 
 
 def quota_may_suffice(inputs: Inputs) -> Hold | None:

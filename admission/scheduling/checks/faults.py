@@ -35,7 +35,9 @@ class Defect:
 
 def hold(defect: Defect) -> Hold:
     """Return the hold of a gang with a defect."""
-    message = f"Muster failed of it while {defect.during}: {defect.text}; please report this as a defect of Muster"
+    # The log has the exception's message, which may name anything.
+    error = type(defect.error).__name__
+    message = f"Muster failed of it while {defect.during}: {error}; please report this as a defect of Muster"
     return Hold(HoldReason.INTERNAL_ERROR, message, {"during": str(defect.during)})
 
 

@@ -12,6 +12,7 @@ from admission.api.muster.ledger_entries import Holding
 from admission.api.muster.queues import PlacementMode, Queue
 from admission.api.values import names
 from admission.api.values.reasons import Hold, HoldReason
+from admission.api.values.references import References
 from admission.scheduling.placement.protection import Protection, Protections
 
 MAY_ALLOCATE = frozenset({PlacementMode.AUTO, PlacementMode.ALLOCATE})
@@ -22,12 +23,13 @@ MAY_ALLOCATE = frozenset({PlacementMode.AUTO, PlacementMode.ALLOCATE})
 class Chosen:
     """The mode in which a gang is placed, never `Auto`, and why, for people.
 
-    fell_back: whether `Allocate` was requested and is not available.
+    fell_back: whether `Allocate` was requested and is not available. references: of the reason.
     """
 
     mode: PlacementMode
     reason: str
     fell_back: bool = False
+    references: References = ()
 
 
 def requested(record: Gang | None, queue: Queue) -> PlacementMode:
@@ -51,12 +53,21 @@ def mode(wanted: PlacementMode, holdings: Collection[Holding], protections: Prot
     barred = _barred(wanted, holdings)
     unprotected = [one for one in touched if one.by is None]
     if not barred and not unprotected:
-        return Chosen(mode=PlacementMode.ALLOCATE, reason="; ".join(map(_protection_text, touched)))
+        return Chosen(
+            mode=PlacementMode.ALLOCATE,
+            reason="; ".join(map(_protection_text, touched)),
+            references=_references(touched),
+        )
     soon = next((one for one in unprotected if one.soon), None)
     if not barred and soon is not None:
         return _soon(soon)
-    reason = barred or "; ".join(map(_protection_text, unprotected))
-    return _pinned(touched, reason, fell_back=wanted is PlacementMode.ALLOCATE)
+    chosen = Chosen(
+        mode=PlacementMode.PIN,
+        reason=barred or "; ".join(map(_protection_text, unprotected)),
+        fell_back=wanted is PlacementMode.ALLOCATE,
+        references=() if barred else _references(unprotected),
+    )
+    return _unless_closed(chosen, touched)
 
 
 def _barred(wanted: PlacementMode, holdings: Iterable[Holding]) -> str:
@@ -68,26 +79,32 @@ def _barred(wanted: PlacementMode, holdings: Iterable[Holding]) -> str:
     return ""
 
 
-def _pinned(touched: Iterable[Protection], reason: str, *, fell_back: bool) -> Chosen | Hold:
+def _unless_closed(pinned: Chosen, touched: Iterable[Protection]) -> Chosen | Hold:
     """Return mode Pin, or a hold if a fence keeps kube-scheduler off one of the drivers' devices."""
     closed = next((one for one in touched if one.closed), None)
     if closed is None:
-        return Chosen(mode=PlacementMode.PIN, reason=reason, fell_back=fell_back)
+        return pinned
     return Hold(
         HoldReason.NO_FEASIBLE_PLACEMENT,
         f"driver {closed.driver} is fenced, so that kube-scheduler gives its devices to nobody, and Muster may not"
-        f" allocate all claims of the gang itself: {reason}; mend that, or take the driver from the setting `fence`",
+        f" allocate all claims of the gang itself: {pinned.reason}; mend that, or take the driver from the setting"
+        " `fence`",
         {"driver": closed.driver},
+        pinned.references,
     )
 
 
 def _soon(one: Protection) -> Hold:
     message = f"it is about to be safe to allocate devices of driver {one.driver}: {one.why}"
-    return Hold(HoldReason.WAITING_FOR_CLAIMS, message, {"driver": one.driver})
+    return Hold(HoldReason.WAITING_FOR_CLAIMS, message, {"driver": one.driver}, one.references)
 
 
 def _protection_text(one: Protection) -> str:
     return f"driver {one.driver}: {one.why}"
+
+
+def _references(protections: Iterable[Protection]) -> References:
+    return tuple(reference for one in protections for reference in one.references)
 
 
 def _drivers(holdings: Iterable[Holding]) -> list[str]:

@@ -49,8 +49,8 @@ class Proved(Hold):
 def _hold(answer: NoPlan, why: NoPlan) -> Hold:
     """Return the hold for an answer. why: the answer with its explanation."""
     if answer.kind is no_plan.Kind.INFEASIBLE:
-        return Proved(HOLDS[why.kind], why.message, why.details, answer.capacity_bound)
-    return Hold(HOLDS[why.kind], why.message, why.details)
+        return Proved(HOLDS[why.kind], why.message, why.details, why.references, answer.capacity_bound)
+    return Hold(HOLDS[why.kind], why.message, why.details, why.references)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class Planner:
                 return found
             held = self._planned(demands, cluster, wanted, affordable, Choice.FIRST_FIT, topology)
             # Not Proved: there is a plan with free devices, and another one might be allocated by Muster.
-            return Hold(held.reason, held.message, held.details) if isinstance(held, Proved) else held
+            return Hold(held.reason, held.message, held.details, held.references) if isinstance(held, Proved) else held
         return self._planned(demands, cluster, wanted, affordable, Choice.FIRST_FIT, topology)
 
     def capacity_bound(

@@ -9,19 +9,23 @@ A fence also binds Muster: while its rule exists, kube-scheduler gives the drive
 that Muster has pinned. So the rule is wanted only where it can take effect, and is removed where it cannot.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import NamedTuple
 
 from admission.api.kubernetes import device_taint_rules
-from admission.api.kubernetes.claims import Claim, ClaimSpec, ClaimTemplate
+from admission.api.kubernetes.devices import DeviceId
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.ledger_entries import Placement
 from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot
+from admission.api.values import references
 from admission.api.values.names import Uid
+from admission.api.values.references import Kind, Reference, References, Referent
 from admission.dra.requests import extended_resources
+from admission.scheduling.placement import exposed_claims
 
 SETTLING = timedelta(seconds=5)
 """How long an object must have existed before it counts: kube-scheduler and API servers learn of it by watches."""
@@ -31,7 +35,7 @@ PATIENCE = timedelta(seconds=60)
 pinned gangs, and of pods outside Muster for which kube-scheduler may have chosen devices before it saw the fence."""
 
 LISTED = 3
-"""The most objects that a message names; the rest is counted."""
+"""The most queues that a message names; the rest is counted."""
 
 
 class Means(StrEnum):
@@ -46,7 +50,7 @@ class Protection:
     """The protection of one driver's devices. by: what protects them; None if nothing does.
 
     why: the reason in words, with the fix. closed: whether a fence exists, so that kube-scheduler gives the devices to
-    no pod, whether or not that protects them. soon: whether they will be protected in a moment.
+    no pod, whether or not that protects them. soon: whether they will be protected in a moment. references: of `why`.
     """
 
     driver: str
@@ -54,6 +58,7 @@ class Protection:
     by: Means | None = None
     closed: bool = False
     soon: bool = False
+    references: References = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +125,13 @@ class Barriers:
     troubled: datetime | None = None
 
 
+class Breach(NamedTuple):
+    """A claim, `namespace/name`, that got a fenced device from another client than Muster."""
+
+    claim: str
+    device: DeviceId
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FenceInputs:
     """The inputs of `judge`: the barriers, the cluster, the ledger's open placements, and breaches by driver.
@@ -131,7 +143,7 @@ class FenceInputs:
     snapshot: Snapshot
     placements: Collection[Placement]
     now: datetime
-    breaches: Mapping[str, str] = field(default_factory=dict)
+    breaches: Mapping[str, Breach] = field(default_factory=dict)
     opened: Collection[Uid] = ()
 
 
@@ -145,11 +157,15 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class _Missing:
-    """Why there is no protection. soon: whether there will be in a moment. rule: whether the fence's rule is wanted."""
+    """Why there is no protection. soon: whether there will be in a moment. rule: whether the fence's rule is wanted.
+
+    references: of `why`.
+    """
 
     why: str
     soon: bool = False
     rule: bool = False
+    references: References = ()
 
 
 NOTHING = Protections(
@@ -190,7 +206,7 @@ def later(protections: Protections, why: str) -> Protections:
     """Return the protections with all that hold put off: not yet, but in a moment."""
 
     def put_off(one: Protection) -> Protection:
-        return one if one.by is None else replace(one, by=None, soon=True, why=why)
+        return one if one.by is None else replace(one, by=None, soon=True, why=why, references=())
 
     named = {driver: put_off(one) for driver, one in protections.named.items()}
     return Protections(named=named, rest=put_off(protections.rest))
@@ -208,7 +224,13 @@ def without_fences(snapshot: Snapshot) -> Snapshot:
 def _fenced(driver: str, missing_one: _Missing | None, *, closed: bool) -> Protection:
     if missing_one is None:
         return Protection(driver=driver, why="its devices are fenced", by=Means.FENCE, closed=True)
-    return Protection(driver=driver, why=missing_one.why, closed=closed, soon=missing_one.soon)
+    return Protection(
+        driver=driver,
+        why=missing_one.why,
+        closed=closed,
+        soon=missing_one.soon,
+        references=missing_one.references,
+    )
 
 
 def _missing_of_fence(driver: str, inputs: FenceInputs) -> _Missing | None:
@@ -229,9 +251,12 @@ def _kube_scheduler_heeds_it(driver: str, inputs: FenceInputs) -> _Missing | Non
     breach = inputs.breaches.get(driver)
     if breach is None:
         return None
+    claim = references.refer([Referent(kind=Kind.CLAIM, key=breach.claim)])
     return _Missing(
-        f"{breach}, which somebody gave it in spite of the fence: see that the feature gate DRADeviceTaintRules is on"
-        " in kube-scheduler and that nobody else allocates, then restart Muster's controller"
+        f"{claim.phrase} has device {breach.device}, which somebody gave it in spite of the fence: see that the feature"
+        " gate DRADeviceTaintRules is on in kube-scheduler and that nobody else allocates, then restart Muster's"
+        " controller",
+        references=(claim,),
     )
 
 
@@ -247,13 +272,14 @@ def _fence_can_be_kept(driver: str, inputs: FenceInputs) -> _Missing | None:
 
 
 def _nobody_tolerates_it(_: str, inputs: FenceInputs) -> _Missing | None:
-    found = [*_tolerating(inputs.snapshot)]
+    found = [*exposed_claims.tolerating(inputs.snapshot)]
     if not found:
         return None
-    tolerate = "tolerates" if len(found) == 1 else "tolerate"
+    tolerating, tolerate = _some(found), "tolerates" if len(found) == 1 else "tolerate"
     return _Missing(
-        f"{_some(found)} {tolerate} every taint or {device_taint_rules.FENCE.key}, and so the fence:"
-        " delete and make anew with tolerations that name the key of another taint"
+        f"{tolerating.phrase} {tolerate} every taint or {device_taint_rules.FENCE.key}, and so the fence:"
+        " delete and make anew with tolerations that name the key of another taint",
+        references=(tolerating,),
     )
 
 
@@ -273,8 +299,11 @@ def _no_gang_is_in_flight(driver: str, inputs: FenceInputs) -> _Missing | None:
     if driver in inputs.barriers.rules:
         return None
     late = inputs.now - PATIENCE
-    found = [one.gang for one in _in_flight(inputs, driver) if one.reserved_at > late]
-    return _Missing(f"the fence waits until {_some(found)} has its devices", soon=True) if found else None
+    found = [_gang(one) for one in _in_flight(inputs, driver) if one.reserved_at > late]
+    if not found:
+        return None
+    gangs, have = _some(found), "has its" if len(found) == 1 else "have their"
+    return _Missing(f"the fence waits until {gangs.phrase} {have} devices", soon=True, references=(gangs,))
 
 
 def _rule_stands(driver: str, inputs: FenceInputs) -> _Missing | None:
@@ -289,10 +318,13 @@ def _rule_is_heeded(driver: str, inputs: FenceInputs) -> _Missing | None:
         return _Missing("the fence is new, and kube-scheduler may not have seen it yet", soon=True, rule=True)
     if age >= PATIENCE:
         return None
-    found = [pod.meta.key for pod in _outsiders(inputs) if pod.meta.created <= inputs.barriers.rules[driver] + SETTLING]
+    known_since = inputs.barriers.rules[driver] + SETTLING
+    found = [_pod(pod) for pod in _outsiders(inputs) if pod.meta.created <= known_since]
     if not found:
         return None
-    return _Missing(f"the fence is new, and kube-scheduler may be placing {_some(found)}", soon=True, rule=True)
+    pods = _some(found)
+    why = f"the fence is new, and kube-scheduler may be placing {pods.phrase}"
+    return _Missing(why, soon=True, rule=True, references=(pods,))
 
 
 _OF_FENCES: tuple[Callable[[str, FenceInputs], _Missing | None], ...] = (
@@ -316,7 +348,12 @@ def _covered(webhooks: Webhooks, inputs: FenceInputs) -> Protection:
     )
     if missing_one is None:
         return Protection(driver="", why="no pod can ask for devices but through a queue", by=Means.COVERAGE)
-    return Protection(driver="", why=f"not every pod is covered: {missing_one.why}", soon=missing_one.soon)
+    return Protection(
+        driver="",
+        why=f"not every pod is covered: {missing_one.why}",
+        soon=missing_one.soon,
+        references=missing_one.references,
+    )
 
 
 def _coverage_can_be_kept(_: Webhooks, inputs: FenceInputs) -> _Missing | None:
@@ -335,7 +372,8 @@ def _one_queue_takes_all(_: Webhooks, inputs: FenceInputs) -> _Missing | None:
     if not any(map(_takes_all, defaults)):
         return _Missing("no queue is marked `default: true` for an empty namespaceSelector, so pods may enter no queue")
     others = sorted(queue.name for queue in defaults if not _takes_all(queue)) or sorted(q.name for q in defaults)[1:]
-    return _Missing(f"besides the queue for all namespaces {_some(others)} is marked default, and pods then enter none")
+    named = ", ".join(others[:LISTED]) + (f" and {len(others) - LISTED} more" if len(others) > LISTED else "")
+    return _Missing(f"besides the queue for all namespaces {named} is marked default, and pods then enter none")
 
 
 def _pods_are_seen(webhooks: Webhooks, inputs: FenceInputs) -> _Missing | None:
@@ -353,28 +391,37 @@ def _claims_are_kept_out(webhooks: Webhooks, inputs: FenceInputs) -> _Missing | 
     if inputs.now - webhooks.kept_out < SETTLING:
         return _Missing(f"the policy that keeps claims out of the namespaces {exempt} is new", soon=True)
     found = [
-        f"ResourceClaim {claim.meta.key}"
+        Referent(kind=Kind.CLAIM, key=claim.meta.key, uid=claim.meta.uid)
         for claim in inputs.snapshot.claims.values()
-        if claim.meta.namespace in webhooks.exempt and _takes_devices(claim.spec) and _may_be_allocated(claim)
+        if claim.meta.namespace in webhooks.exempt
+        and exposed_claims.takes_devices(claim.spec)
+        and exposed_claims.may_be_allocated(claim)
     ]
     if not found:
         return None
-    return _Missing(f"the webhook does not see the pods of the namespace of {_some(found)}: delete it")
+    claims = _some(found)
+    why = f"the webhook does not see the pods of the namespace of {claims.phrase}: delete {_it(found)}"
+    return _Missing(why, references=(claims,))
 
 
 def _no_pod_is_outside(_: Webhooks, inputs: FenceInputs) -> _Missing | None:
-    found = [pod.meta.key for pod in _outsiders(inputs)]
-    found += [f"{key} (which cannot be read)" for kind, key in inputs.snapshot.malformed if kind == "Pod"]
+    unread = (key for kind, key in inputs.snapshot.malformed if kind == Kind.POD)
+    found = [_pod(pod) for pod in _outsiders(inputs)]
+    found += [Referent(kind=Kind.POD, key=key, note=exposed_claims.UNREADABLE) for key in unread]
     if not found:
         return None
-    return _Missing(f"pod {_some(found)} came before the webhook, and kube-scheduler may give it devices: delete it")
+    pods, it = _some(found), _it(found)
+    why = f"{pods.phrase} came before the webhook, and kube-scheduler may give {it} devices: delete {it}"
+    return _Missing(why, references=(pods,))
 
 
 def _no_pinned_gang_is_in_flight(_: Webhooks, inputs: FenceInputs) -> _Missing | None:
-    found = [one.gang for one in _in_flight(inputs)]
+    found = [*map(_gang, _in_flight(inputs))]
     if not found:
         return None
-    return _Missing(f"kube-scheduler is choosing the devices of {_some(found)}, which is pinned", soon=True)
+    gangs = _some(found)
+    why = f"kube-scheduler is choosing the devices of {gangs.phrase}, since Muster has pinned {_it(found)}"
+    return _Missing(why, soon=True, references=(gangs,))
 
 
 _OF_COVERAGE: tuple[Callable[[Webhooks, FenceInputs], _Missing | None], ...] = (
@@ -392,48 +439,6 @@ def _takes_all(queue: Queue) -> bool:
 
 
 # What kube-scheduler may be about to allocate, or may allocate in spite of a fence.
-
-
-def _tolerating(snapshot: Snapshot) -> Iterator[str]:
-    """Yield the claims and templates that tolerate a fence, with the request; also those that cannot be read."""
-    for kind, key in snapshot.malformed:
-        if kind in ("ResourceClaim", "ResourceClaimTemplate"):
-            yield f"{kind} {key} (which cannot be read)"
-    for claim in snapshot.claims.values():
-        request = _tolerant(claim.spec)
-        if request is not None and _may_be_allocated(claim):
-            yield _named("ResourceClaim", claim, request)
-    for template in snapshot.templates.values():
-        request = _tolerant(template.spec)
-        if request is not None:
-            yield _named("ResourceClaimTemplate", template, request)
-
-
-def _named(kind: str, one: Claim | ClaimTemplate, request: str) -> str:
-    return f"{kind} {one.meta.key} (request {request})"
-
-
-def _tolerant(spec: ClaimSpec) -> str | None:
-    """Return the first request that tolerates a fence, without those with admin access, which take nothing."""
-    for request in spec.requests:
-        for option in request.alternatives:
-            if option.admin_access or not option.tolerations:
-                continue
-            if any(toleration.tolerates(device_taint_rules.FENCE) for toleration in option.tolerations):
-                return f"{request.name}/{option.name}" if request.first_available else request.name
-    return None
-
-
-def _may_be_allocated(claim: Claim) -> bool:
-    """Return whether kube-scheduler may allocate the claim, now or again after a deallocation.
-
-    A claim that was created for a pod is never allocated again.
-    """
-    return claim.allocation is None or not any(owner.kind == "Pod" for owner in claim.meta.owners)
-
-
-def _takes_devices(spec: ClaimSpec) -> bool:
-    return not all(option.admin_access for request in spec.requests for option in request.alternatives)
 
 
 def _outsiders(inputs: FenceInputs) -> Iterator[Pod]:
@@ -478,6 +483,17 @@ def _in_flight(inputs: FenceInputs, driver: str | None = None) -> Iterator[Place
             yield placement
 
 
-def _some(found: Iterable[str]) -> str:
-    listed = sorted(found)
-    return ", ".join(listed[:LISTED]) + (f" and {len(listed) - LISTED} more" if len(listed) > LISTED else "")
+def _some(found: Iterable[Referent]) -> Reference:
+    return references.refer(sorted(found, key=lambda one: (one.kind, one.key)))
+
+
+def _it(found: Sized) -> str:
+    return "it" if len(found) == 1 else "them"
+
+
+def _gang(placement: Placement) -> Referent:
+    return Referent(kind=Kind.GANG, key=placement.gang, queue=placement.queue)
+
+
+def _pod(pod: Pod) -> Referent:
+    return Referent(kind=Kind.POD, key=pod.meta.key, uid=pod.meta.uid)

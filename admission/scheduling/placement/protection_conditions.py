@@ -16,8 +16,9 @@ from admission.api.muster.queues import PlacementMode, Queue
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import Uid
+from admission.api.values.references import References
 from admission.scheduling.placement import mode, protection
-from admission.scheduling.placement.protection import Protection, Protections
+from admission.scheduling.placement.protection import Breach, Protection, Protections
 
 CONDITION = "DevicesProtected"
 
@@ -64,6 +65,15 @@ def condition(queue: Queue, protections: Protections) -> Condition | None:
     return Condition(type=CONDITION, status=ConditionStatus.FALSE, reason=reason, message=f"{why}; {follows}")
 
 
+def references(queue: Queue, protections: Protections) -> References:
+    """Return the references of the condition of a queue."""
+    if not matters(queue, protections):
+        return ()
+    ours = _asked_for(protections).values()
+    reported = [one for one in ours if one.by is None] or ours
+    return tuple(replace(reference, detail=CONDITION) for one in reported for reference in one.references)
+
+
 def holding_by_driver(protections: Protections) -> Mapping[str, bool]:
     """Return whether the devices are protected, by driver for which the settings ask for it; EVERY for the others."""
     if protections == protection.NOTHING:
@@ -99,12 +109,12 @@ def _subject(one: Protection) -> str:
 class Watch:
     """The state of the watch for breaches. claims: as last observed. drivers: whose fences have counted since.
 
-    breaches: by driver, which claim got which device.
+    breaches: by driver.
     """
 
     claims: Mapping[str, Claim] = field(default_factory=dict)
     drivers: frozenset[str] = frozenset()
-    breaches: Mapping[str, str] = field(default_factory=dict)
+    breaches: Mapping[str, Breach] = field(default_factory=dict)
 
 
 def observe(watch: Watch, snapshot: Snapshot, booked: Collection[Uid]) -> Watch:
@@ -123,7 +133,7 @@ def observe(watch: Watch, snapshot: Snapshot, booked: Collection[Uid]) -> Watch:
             continue
         for device in _taken(claim):
             if device.driver in watch.drivers:
-                found.setdefault(device.driver, f"ResourceClaim {key} has device {device}")
+                found.setdefault(device.driver, Breach(key, device))
     return replace(watch, claims=snapshot.claims, breaches=found)
 
 

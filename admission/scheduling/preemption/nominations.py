@@ -16,8 +16,10 @@ from admission.api.muster.gangs import Charge
 from admission.api.muster.ledger_entries import Placement
 from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot
+from admission.api.values import references
 from admission.api.values.names import GangUid, QueueName, Uid
 from admission.api.values.reasons import Hold
+from admission.api.values.references import Referent
 from admission.dra.requests.device_use import Holder
 from admission.dra.state import cluster_state, what_if
 from admission.dra.state.cluster_state import ClusterState
@@ -40,21 +42,18 @@ from admission.workloads.gangs import Group
 LONGEST = timedelta(minutes=10)
 """How long after the grace period of the victims' pods a nomination is kept while the victims are still there."""
 
-MOST_NAMED = 4
-"""The most victims that the message names; the details have all of them."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Nomination:
     """The grant that a gang gets once its victims are gone.
 
-    victims: by UID, when each was granted. names: of the victims, `namespace/name`. pods: of the victims.
+    victims: by UID, when each was granted. named: the victims, by name. pods: of the victims.
     """
 
     group: Group
     grant: Grant
     victims: Mapping[GangUid, datetime]
-    names: tuple[str, ...]
+    named: tuple[Referent, ...]
     pods: frozenset[Uid]
     since: datetime
 
@@ -107,11 +106,14 @@ class Nomination:
 
     def explained(self, hold: Hold) -> Hold:
         """Return the hold with the victims that the gang waits for."""
-        more = len(self.names) - MOST_NAMED
-        listed = ", ".join(self.names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-        who = f"gang {listed} is" if len(self.names) == 1 else f"gangs {listed} are"
-        message = f"{hold.message}; {who} evicted for it, and it starts when their devices are free"
-        return replace(hold, message=message, details={**hold.details, "evicted": [*self.names]})
+        victims = references.refer(self.named, detail="evicted")
+        are = "is" if len(self.named) == 1 else "are"
+        return replace(
+            hold,
+            message=f"{hold.message}; {victims.phrase} {are} evicted for it, and it starts when their devices are free",
+            details={**hold.details, "evicted": references.listed(victims, references.NOWHERE)},
+            references=(*hold.references, victims),
+        )
 
 
 class _Explained(NamedTuple):

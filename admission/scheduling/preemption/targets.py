@@ -8,10 +8,12 @@ anyway, and with the reservations of heads ahead of it. So a victim is chosen on
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from admission.api.muster.gangs import Charge
+from admission.api.muster.gangs import MADE_ROOM_FOR, Charge
 from admission.api.muster.queues import Queue, Reclaim, WithinQueue
+from admission.api.values import references
 from admission.api.values.names import GangUid, QueueName
 from admission.api.values.reasons import EvictionReason, Hold, HoldReason
+from admission.api.values.references import Kind, Reference, Referent
 from admission.dra.state import what_if
 from admission.dra.state.cluster_state import ClusterState
 from admission.dra.state.what_if import Belongings
@@ -38,6 +40,10 @@ class PreemptionCandidate:
     key: str
     candidate: Candidate
     belongings: Belongings
+
+    @property
+    def referent(self) -> Referent:
+        return Referent(kind=Kind.GANG, key=self.key, queue=self.queue)
 
     @property
     def uid(self) -> GangUid:
@@ -138,9 +144,12 @@ def cause(group: Group, victim: PreemptionCandidate) -> EvictionReason:
     return EvictionReason.PREEMPTED if victim.queue == group.queue else EvictionReason.RECLAIMED
 
 
-def reason(group: Group, victim: PreemptionCandidate) -> str:
-    """Return the reason of a victim's eviction in words."""
+def reason(group: Group, victim: PreemptionCandidate) -> tuple[str, Reference]:
+    """Return the reason of a victim's eviction in words, with its reference to the gang that it makes room for."""
+    referent = Referent(kind=Kind.GANG, key=group.key, queue=group.queue)
+    reference = references.refer([referent], detail=MADE_ROOM_FOR)
     if victim.queue == group.queue:
         above = f"priority {group.priority}, above {victim.candidate.priority}"
-        return f"gang {group.key} of the same queue needs its place ({above})"
-    return f"gang {group.key} takes back what queue {victim.queue} has borrowed from queue {group.queue} or those above"
+        return f"{reference.phrase} needs its place in the same queue ({above})", reference
+    borrowed = f"what queue {victim.queue} has borrowed from queue {group.queue} or those above"
+    return f"{reference.phrase} takes back {borrowed}", reference

@@ -13,7 +13,9 @@ from datetime import timedelta
 from enum import StrEnum
 
 from admission.api.traces import Arrival
+from admission.api.values import reasons
 from admission.api.values.reasons import Denial, Hold
+from admission.api.values.references import EVERYWHERE
 from admission.lifecycle import transitions
 from admission.simulation.replay import arrivals as replay_arrivals, preempt
 from admission.simulation.replay.arrivals import Waiting
@@ -175,7 +177,7 @@ class _Run:
         arrival = waiting.arrival
         self._waiting -= 1
         self._results[arrival.name] = JobResult(
-            arrival=arrival, devices=replay_arrivals.requested_devices(arrival), why=why
+            arrival=arrival, devices=replay_arrivals.requested_devices(arrival), why=reasons.for_reader(why, EVERYWHERE)
         )
 
     def _count_devices(self, running: Running, times: int) -> None:

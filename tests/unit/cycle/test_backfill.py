@@ -22,6 +22,7 @@ from admission.scheduling.checks import chain
 from admission.simulation.replay.arrivals import Waiting
 from admission.simulation.replay.cluster import Clock
 from admission.simulation.replay.queue import Muster
+from tests import readers
 from tests.property.test_replay import Controlled
 from tests.unit.simulation.test_offline import expand, node, teams
 from tests.unit.simulation.test_replay import play, queue, row, starts, strict, town, trace
@@ -170,14 +171,14 @@ def test_the_status_of_the_head_has_its_start_estimate_and_the_gang_that_it_wait
     assert told.at(1, created="large") == []
     assert told.at(2, created="long") == []
 
-    report = told.report("large")
+    report = readers.report_in_full(told.report("large"))
 
-    assert (told.estimate("large"), report.start_reason) == (10, "when trace/a should have ended")
+    assert (told.estimate("large"), report.start_reason) == (10, "when gang trace/a should have ended")
     assert told.estimate("long") is None
-    hold = told.report("long").hold
+    hold = readers.report_in_full(told.report("long")).hold
     assert hold is not None
     assert hold.reason is HoldReason.BEHIND_IN_ORDER
-    assert "trace/large is ahead of it" in hold.message
+    assert "gang trace/large is ahead of it" in hold.message
     assert hold.details["behind"] == "trace/large"
     assert told.at(10, ended="a") == ["large"]
     assert (told.report("large").start_estimate, told.report("large").start_reason) == (None, "")
@@ -282,10 +283,10 @@ def test_gangs_without_stated_runtimes_are_backfilled_as_they_fit() -> None:
 
     assert told.at(2) == ["a", "long"]
 
-    report = told.report("large")
+    report = readers.report_in_full(told.report("large"))
     assert report.phase is Phase.PENDING
     assert report.start_estimate is None
-    assert report.start_reason == "nobody says how long trace/a, trace/long run"
+    assert report.start_reason == "nobody says how long gangs trace/a and trace/long run"
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,8 @@ async def test_a_gang_held_by_a_defect_starts_once_the_defect_is_fixed(
     hold = report(result, "bad").hold
     assert hold is not None
     assert hold.reason is HoldReason.INTERNAL_ERROR
-    assert f"{during}: ZeroDivisionError: nobody expected this" in hold.message
+    assert f"{during}: ZeroDivisionError; please" in hold.message
+    assert "nobody expected this" not in hold.message, "which may name anything, and is in the log"
     assert cluster.let_in() == ["good-0"]
     await cycle.run(leader, NOON + MINUTE)
     assert cluster.let_in() == ["bad-0", "good-0"]

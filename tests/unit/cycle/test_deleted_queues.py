@@ -6,10 +6,12 @@ from datetime import timedelta
 import pytest
 
 from admission.api.kubernetes.meta import Condition, Meta
+from admission.api.muster import queue_references
 from admission.api.muster.status_reports import EventType
 from admission.api.values import names
 from admission.api.values.names import QueueName
 from admission.api.values.reasons import Hold, HoldReason
+from admission.api.values.references import EVERYWHERE
 from admission.cycle.state.result import CycleResult
 from admission.errors import ForbiddenError, MusterError, RetryError
 from tests.builders import NOON, ClusterBuilder, a_cluster
@@ -54,7 +56,7 @@ def hold_of(result: CycleResult, name: str) -> Hold:
 
 def active(result: CycleResult, name: str) -> Condition:
     (report,) = [report for report in result.queues if report.name == name]
-    return report.conditions[0]
+    return queue_references.for_reader(report, EVERYWHERE).conditions[0]
 
 
 async def test_a_deleted_queue_keeps_its_borrowed_quota_under_a_new_leader_until_its_gangs_have_ended() -> None:
@@ -73,7 +75,7 @@ async def test_a_deleted_queue_keeps_its_borrowed_quota_under_a_new_leader_until
     assert hold_of(result, "late").reason is HoldReason.QUEUE_INACTIVE
     assert "queue x is being deleted and takes no new gangs" in hold_of(result, "late").message
     assert active(result, "x").reason == "Terminating"
-    assert active(result, "x").message.endswith("has given its devices back: " + gang(result, "one").key)
+    assert active(result, "x").message.endswith("has given its devices back: gang " + gang(result, "one").key)
     cluster.finish(started)
     assert (await run(leader, NOON + 3 * HOUR)).granted == (gang(result, "two").uid,)
     assert X not in cluster.snapshot().queues

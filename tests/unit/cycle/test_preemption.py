@@ -13,6 +13,7 @@ from admission.api.values import names
 from admission.api.values.reasons import HoldReason
 from admission.errors import ClusterUnavailableError
 from admission.scheduling.preemption import nominations, targets
+from tests import readers
 from tests.builders import ClusterBuilder, a_cluster
 from tests.unit.cycle.fences import report
 from tests.unit.cycle.jobs import SECOND, Jobs, Play
@@ -185,7 +186,7 @@ async def test_freed_devices_are_kept_for_the_nominated_gang() -> None:
     cluster.submit("high", queue="q", pods=5, priority=10)
     result = await play.forget_changes(2)
     assert play.evicted == [("low", "Preempted", "high")]
-    held = report(result, "high").hold
+    held = readers.report_in_full(report(result, "high")).hold
     assert held is not None
     assert "gang team/low-" in held.message
     assert "is evicted for it" in held.message
@@ -215,7 +216,7 @@ async def test_a_gang_that_could_preempt_the_nominated_gang_takes_over_the_nomin
     cluster.submit("high", queue="q", pods=3, priority=20)
     result = await play.forget_changes(2)
 
-    held = report(result, "high").hold
+    held = readers.report_in_full(report(result, "high")).hold
     assert held is not None
     assert held.details["evicted"] == [report(result, "low").key]
     waits = report(result, "middle")

@@ -16,6 +16,7 @@ from admission.cycle.steps import report as cycle_report
 from admission.errors import ClusterUnavailableError
 from admission.scheduling.placement.protection import Barriers, Means, Webhooks
 from admission.simulation import in_memory
+from tests import readers
 from tests.builders import CLASS, NOON, a_cluster
 from tests.unit.cycle.fences import Cluster, a_leader, fence
 
@@ -144,7 +145,7 @@ async def test_a_pinned_pod_is_waited_for_under_coverage_from_the_moment_its_gat
 
     assert at_first.by is Means.COVERAGE
     assert leader.fences.protections.rest.by is None
-    assert "which is pinned" in leader.fences.protections.rest.why
+    assert "since Muster has pinned it" in leader.fences.protections.rest.why
 
 
 async def test_a_gang_of_placement_allocate_that_is_pinned_gets_an_event_with_the_reason() -> None:
@@ -198,4 +199,5 @@ async def test_a_fence_that_kube_scheduler_does_not_heed_is_found_out() -> None:
     await cycle.run(leader, NOON + timedelta(seconds=1))
 
     assert not fences.wanted
-    assert "ResourceClaim team/outsider-gpus has device" in leader.fences.protections.of_driver(CLASS).why
+    told = readers.why_in_full(leader.fences.protections.of_driver(CLASS))
+    assert "claim team/outsider-gpus has device" in told

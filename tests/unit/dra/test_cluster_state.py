@@ -205,7 +205,7 @@ def test_planned_devices_are_taken_until_the_allocation_is_seen() -> None:
     builder.claims.append(a_claim("c", a_request()))
     cluster = builder.cluster(planned("p", "c", "a", 0))
     assert set(cluster.taken) == {device("a", 0)}
-    assert str(cluster.taken[device("a", 0)]) == "claim team/c of gang team/g"
+    assert cluster.taken[device("a", 0)].referent().name == "claim team/c of gang team/g"
     assert cluster.pinned == {Uid("claim-c"): frozenset({A})}
 
     builder.claims[:] = [a_claim("c", a_request(), allocation={"devices": {"results": [result("a", 3)]}})]

@@ -9,6 +9,7 @@ from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters
 from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.requests.gang_request import Plan
+from tests import readers
 from tests.unit.dra.clusters import (
     CLASS,
     STEPS,
@@ -231,7 +232,8 @@ def test_busy_devices_are_distinguished_from_missing_devices() -> None:
     busy, never = cluster.diagnose(a_pod("p", 2)), cluster.diagnose(a_pod("p", 3))
 
     assert busy.kind is Kind.BUSY
-    assert busy.message.endswith("1 device that would do is in use by claim team/old of gang team/job")
+    assert busy.message.endswith("1 device that would do is in use by a gang that holds 1 device")
+    assert readers.in_full(busy).endswith("1 device that would do is in use by claim team/old of gang team/job")
     assert busy.details["inUse"] == ["gpu.example.com/a/gpu-0"]
     assert never.kind is Kind.INFEASIBLE
     assert never.message.endswith(

@@ -113,7 +113,7 @@ def test_a_claim_that_is_still_to_be_made_of_extended_resources_takes_another() 
     landed = nominated.predict(cluster, selectors=Selectors(), steps=STEPS)
 
     assert set(cluster.taken) == {device(0)}
-    assert {taken: str(holder) for taken, holder in landed.taken.items()} == {
+    assert {taken: holder.referent().name for taken, holder in landed.taken.items()} == {
         device(0): "claim team/other",
         device(1): "claim team/p-extended-resources of gang team/g",
     }

@@ -14,6 +14,7 @@ from admission.dra.allocator.prescribed import Misfit, Mismatch
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.requests.device_use import DeviceUse, Holder
 from admission.dra.state import cluster_state
+from tests import readers
 from tests.unit.dra.clusters import DRIVER, ClusterBuilder, a_claim, a_cluster, a_request
 
 Given = tuple[tuple[str, str], ...]
@@ -106,7 +107,7 @@ def test_a_device_that_another_claim_has_is_refused_by_the_name_of_its_holder() 
 
     assert isinstance(answer, Misfit)
     assert answer.problem is Mismatch.IN_USE
-    assert str(answer).endswith(f"device {DRIVER}/a/gpu-0 is in use by claim others/c of gang others/g")
+    assert readers.in_full(answer).endswith(f"device {DRIVER}/a/gpu-0 is in use by claim others/c of gang others/g")
 
 
 def test_devices_booked_for_the_claim_itself_do_not_conflict_with_its_prescription() -> None:

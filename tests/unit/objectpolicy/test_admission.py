@@ -257,12 +257,12 @@ def test_a_queue_that_was_over_quota_before_is_not_warned_of() -> None:
     assert changed("queues", old, new, known(None, holder)) is ALLOWED
 
 
-def test_gangs_whose_namespace_may_not_enter_any_more_are_named() -> None:
+def test_gangs_whose_namespace_may_not_enter_any_more_are_counted() -> None:
     old, new = an_object("team-a", parent="root", **SELECTED), an_object("team-a", parent="root")
 
     said = warned(changed("queues", old, new, known(None, a_gang("train", "team-a", "Pending"))))
 
-    assert "1 gang (ml/train) of namespaces that may not enter any more keep what they have" in said
+    assert "a gang of queue team-a keeps what it has until it ends, and starts no pods" in said
 
 
 def test_deleting_a_queue_warns_of_its_gangs_and_of_queues_below() -> None:
@@ -272,8 +272,8 @@ def test_deleting_a_queue_warns_of_its_gangs_and_of_queues_below() -> None:
 
     assert verdict.denial is None
     holders, waiting, below = verdict.warnings
-    assert "goes when 1 gang let in here or below (ml/train) gave" in holders
-    assert "1 gang that wait here or below (ml/next) will not start" in waiting
+    assert "goes when what was let in here or below gave the devices back (a gang of queue team-a)" in holders
+    assert "what waits here or below (a gang of queue team-b) will not start" in waiting
     assert "2 queues below (team-a, team-b) become inactive" in below
     assert removed("queues", an_object("team-a"), known()) is ALLOWED
 
@@ -334,10 +334,10 @@ def test_a_meter_that_is_changed_or_deleted_says_what_is_charged() -> None:
     said = warned(changed("meters", a_meter(), a_meter(expression={"cel": "2"}), snapshot))
     gone = removed("meters", a_meter(), snapshot)
 
-    assert "8 gpus stay charged as they are to ml/train, ml/tune; only what" in said
+    assert "8 gpus stay charged as they are to 2 gangs of queue team-b; only what" in said
     assert gone.denial is None
     charged, named = gone.warnings
-    assert "8 gpus stay charged to ml/train, ml/tune until their claims go" in charged
+    assert "8 gpus stay charged to 2 gangs of queue team-b until their claims go" in charged
     assert "queues root, team-b name it" in named
 
 

@@ -12,6 +12,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import Uid
 from admission.scheduling.placement import protection_conditions
+from admission.scheduling.placement.protection import Breach
 from admission.scheduling.placement.protection_conditions import Watch
 from tests.builders import CLASS, claim_manifest
 
@@ -41,7 +42,7 @@ def looks(*snapshots: Snapshot, booked: frozenset[Uid] = frozenset()) -> Watch:
 def test_a_claim_that_gets_a_fenced_device_is_a_breach_that_is_not_forgotten() -> None:
     watch = looks(seen(a_claim()), seen(given(a_claim())), seen())
 
-    assert watch.breaches == {CLASS: f"ResourceClaim team/c has device {CLASS}/a/gpu-0"}
+    assert watch.breaches == {CLASS: Breach("team/c", DeviceId(CLASS, "a", "gpu-0"))}
     assert looks(seen(), seen(given(a_claim()))).breaches, "it is all the same if it was never seen without"
 
 

@@ -16,7 +16,16 @@ from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.errors import MalformedObjectError, Problem
 from admission.scheduling.placement import protection
-from admission.scheduling.placement.protection import Barriers, FenceInputs, Judgement, Means, Protection, Webhooks
+from admission.scheduling.placement.protection import (
+    Barriers,
+    Breach,
+    FenceInputs,
+    Judgement,
+    Means,
+    Protection,
+    Webhooks,
+)
+from tests import readers
 from tests.builders import CLASS, NOON, a_cluster, claim_manifest, let_in, pod_of, running, with_pods
 
 LONG_AGO = NOON - timedelta(hours=1)
@@ -116,14 +125,14 @@ LACKS: dict[str, tuple[Barriers, Snapshot, str, bool, bool]] = {
     "a claim tolerates everything": (
         FENCED,
         with_claim(a_snapshot(), tolerations=[WILDCARD]),
-        r"ResourceClaim team/c \(request gpus\) tolerates every taint or muster.dev/fence",
+        r"claim team/c \(request gpus\) tolerates every taint or muster.dev/fence",
         False,
         False,
     ),
     "a claim that pods share may lose its devices and get others": (
         FENCED,
         allocated(with_claim(a_snapshot(), tolerations=[WILDCARD])),
-        "ResourceClaim team/c",
+        "claim team/c",
         False,
         False,
     ),
@@ -155,7 +164,7 @@ def test_a_fence_does_not_count_while(
 
     one = found.protections.of_driver(CLASS)
     assert one.by is None
-    assert re.search(why, one.why), one.why
+    assert re.search(why, readers.why_in_full(one)), one.why
     assert one.soon is soon
     assert (CLASS in found.wanted) is wanted
     assert one.closed is bool(snapshot.taint_rules)
@@ -167,7 +176,7 @@ def test_templates_count_as_well_as_claims() -> None:
     template = claims.ClaimTemplate(meta=replace(claim.meta, name="t"), spec=claim.spec)
     snapshot = replace(a_snapshot(), templates={"team/t": template})
 
-    assert "ResourceClaimTemplate team/t (request gpus)" in of(FENCED, snapshot).why
+    assert "ResourceClaimTemplate team/t (request gpus)" in readers.why_in_full(of(FENCED, snapshot))
 
 
 HARMLESS: dict[str, Snapshot] = {
@@ -204,7 +213,7 @@ def test_a_new_fence_waits_for_what_kube_scheduler_may_be_placing_but_not_for_ev
 
     younger, older = (replace(FENCED, rules={CLASS: since}) for since in (A_WHILE_AGO, NOON - protection.PATIENCE))
 
-    assert "team/train-0" in of(younger, snapshot).why
+    assert "team/train-0" in readers.why_in_full(of(younger, snapshot))
     assert of(younger, snapshot).soon
     assert of(older, snapshot).by is Means.FENCE
     assert of(younger, with_pods(snapshot, running(outsider, "a"))).by is Means.FENCE
@@ -219,7 +228,7 @@ def test_a_fence_does_not_go_up_before_pinned_gangs_that_still_look_for_their_de
     found = judge(nothing, snapshot, a_placement())
     assert not found.wanted
     assert found.protections.of_driver(CLASS).soon
-    assert "waits until team/train has its devices" in found.protections.of_driver(CLASS).why
+    assert "waits until gang team/train has its devices" in readers.why_in_full(found.protections.of_driver(CLASS))
 
     assert judge(nothing, snapshot, a_placement(reserved=protection.PATIENCE)).wanted, "not for ever"
     assert judge(nothing, snapshot, a_placement(driver="nic.example.com")).wanted, "of another driver"
@@ -232,20 +241,25 @@ def test_an_unreadable_claim_may_get_past_every_fence() -> None:
     odd = replace(a_snapshot(), malformed={("ResourceClaim", "team/odd"): error})
     pod = replace(an_open_cluster(), malformed={("Pod", "team/odd"): error})
 
-    assert "ResourceClaim team/odd (which cannot be read)" in of(FENCED, odd).why
-    assert "team/odd (which cannot be read) came before" in covered(pod).why
+    assert "claim team/odd (which cannot be read)" in readers.why_in_full(of(FENCED, odd))
+    assert "team/odd (which cannot be read) came before" in readers.why_in_full(covered(pod))
     assert of(FENCED, replace(a_snapshot(), malformed={("Queue", "q"): error})).by is Means.FENCE
 
 
 def test_a_fence_that_was_breached_counts_no_more_and_goes() -> None:
     scene = FenceInputs(
-        barriers=FENCED, snapshot=a_snapshot(), placements=(), now=NOON, breaches={CLASS: "claim c has gpu-0"}
+        barriers=FENCED,
+        snapshot=a_snapshot(),
+        placements=(),
+        now=NOON,
+        breaches={CLASS: Breach("team/c", DeviceId(CLASS, "a", "gpu-0"))},
     )
 
     found = protection.judge(scene)
 
     assert not found.wanted
-    assert "claim c has gpu-0, which somebody gave it in spite of the fence" in found.protections.of_driver(CLASS).why
+    told = f"claim team/c has device {CLASS}/a/gpu-0, which somebody gave it in spite of the fence"
+    assert told in readers.why_in_full(found.protections.of_driver(CLASS))
 
 
 def test_a_fence_that_the_settings_do_not_name_any_more_is_on_its_way_out() -> None:
@@ -311,7 +325,7 @@ UNCOVERED: dict[str, tuple[Snapshot, dict[str, Any], str, bool]] = {
     "a claim is in a spared namespace": (
         with_claim(an_open_cluster(), namespace="kube-system"),
         {},
-        "ResourceClaim kube-system/c: delete it",
+        "claim kube-system/c: delete it",
         False,
     ),
     "a pod came before the webhook": (
@@ -328,7 +342,7 @@ def test_not_every_pod_is_covered_while(snapshot: Snapshot, webhooks: dict[str, 
     found = covered(snapshot, **webhooks)
 
     assert found.by is None
-    assert re.search(why, found.why), found.why
+    assert re.search(why, readers.why_in_full(found)), found.why
     assert found.soon is soon
 
 
@@ -341,7 +355,7 @@ def test_under_coverage_muster_waits_while_kube_scheduler_chooses_for_a_pinned_g
 
     found = covered(snapshot, a_placement())
     assert found.soon
-    assert "team/train, which is pinned" in found.why
+    assert "gang team/train, since Muster has pinned it" in readers.why_in_full(found)
 
     assert covered(allocated(snapshot, "team/train-0-gpus"), a_placement()).by is Means.COVERAGE
     taken_back = replace(

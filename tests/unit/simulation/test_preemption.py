@@ -26,7 +26,7 @@ def test_a_preempted_gang_is_shown_as_held_and_the_preemptor_as_admitted() -> No
     assert fates(outcome) == {"now": "Admitted", "old": "Preempted"}
     victim = of(outcome, "old")
     assert (victim.verdict, victim.details) == (Verdict.HELD, {"madeRoomFor": "default/now"})
-    assert victim.message.startswith("it is evicted as a whole: gang default/now of the same queue needs its place")
+    assert victim.message.startswith("it is evicted as a whole: gang default/now needs its place in the same queue")
     assert (victim.plan, victim.charges) == ((), {})
     assert use_of(outcome) == 2
 
