@@ -17,7 +17,7 @@ from admission.api.muster.status_reports import EventType, Notice
 from admission.api.values.names import Uid
 from admission.api.values.reasons import EventReason
 from admission.controller.head_signer import Foreign, HeadSigner
-from admission.errors import ConflictError, LedgerCorruptError, MusterError
+from admission.errors import ConflictError, DeposedError, LedgerCorruptError, MusterError
 from admission.heads import head_document, retention, signed_head
 from admission.heads.head_document import KeptHeads
 from admission.heads.signed_head import Cause, SignedHead
@@ -144,7 +144,7 @@ class HeadPublisher:
         self._failed = 0
 
     async def run(self, epoch: int) -> None:
-        """Sign and publish until cancelled."""
+        """Sign and publish until cancelled. Raises DeposedError if a later leader has begun."""
         async with asyncio.TaskGroup() as tasks:
             for place in self._places:
                 # Where none was published yet, the age of the last one counts from the beginning of the term.
@@ -162,6 +162,8 @@ class HeadPublisher:
                 if self._signer.is_due():
                     await self._sign(epoch)
                 self._failed = 0
+            except DeposedError:
+                raise
             except LedgerCorruptError as error:
                 await self._tell_broken(error)
                 await asyncio.sleep(_pause(self._failed))
@@ -174,7 +176,7 @@ class HeadPublisher:
 
     async def _sign(self, epoch: int) -> None:
         signed = await self._signer.sign(epoch)
-        self._metrics.chain_checked(broken=False, foreign=len(self._signer.foreign))
+        self._metrics.chain_checked(broken=False, foreign=self._signer.foreign_count)
         if signed is None:
             return
         log.info("the head of the books is signed", head=signed_head.to_json(signed))
@@ -205,8 +207,11 @@ class HeadPublisher:
                 reason=entry.reason,
             )
         (first, entry), (last, _) = foreign[0], foreign[-1]
-        message = f"another client has written {len(foreign)} entries, {first} to {last}, the first ({entry.kind}) by"
-        await self._event(EventType.WARNING, EventReason.FOREIGN_ENTRIES, f"{message} {entry.actor}")
+        message = (
+            f"another client has written into the books ({self._signer.foreign_count}): transactions {first} to {last},"
+            f" the first of them ({entry.kind}) by {entry.actor}"
+        )
+        await self._event(EventType.WARNING, EventReason.FOREIGN_ENTRIES, message)
 
     async def _event(self, kind: EventType, reason: EventReason, message: str) -> None:
         await self._notify(notice(self._subject, kind, reason, message))

@@ -14,7 +14,7 @@ import structlog
 
 from admission.api.muster.ledger_entries import ChainEnd, Entry, Kind
 from admission.controller.own_writes import OwnWrites
-from admission.errors import ConflictError, LedgerCorruptError, MusterError
+from admission.errors import ConflictError, DeposedError, LedgerCorruptError, MusterError
 from admission.heads import head_document, key_history, retention, signed_head
 from admission.heads.key_history import KeyRing, PublicKey
 from admission.heads.signed_head import Cause, Head, Range, SignedHead
@@ -70,7 +70,9 @@ class HeadSigner:
     kept: list[SignedHead] = field(default_factory=list)
     public: tuple[PublicKey, ...] = ()
     foreign: tuple[Foreign, ...] = ()
-    """The foreign entries that the latest head names, as far as they were read."""
+    """The foreign entries that the latest check found, but for closings, as far as they were read."""
+    foreign_count: int = 0
+    """How many there were."""
     _ring: KeyRing | None = None
     _marked: bool = False
     """Whether a usage entry was written since the latest head."""
@@ -93,8 +95,8 @@ class HeadSigner:
     async def sign(self, epoch: int) -> SignedHead | None:
         """Sign the end of the chain; None if it was signed already.
 
-        Raises LedgerCorruptError if the chain does not pass through what is known of it, RetryError, and FixError if
-        the keys cannot be read.
+        Raises LedgerCorruptError if the chain does not pass through what is known of it, DeposedError if a later
+        leader has begun, RetryError, and FixError if the keys cannot be read.
         """
         self._marked |= self.writes.has_marked
         # Before the end is read, so that what is written from now on sets them again.
@@ -108,14 +110,21 @@ class HeadSigner:
     async def _sign(self, epoch: int) -> SignedHead | None:
         end = await self._settled_end()
         if end.epoch > epoch:
-            raise ConflictError(f"epoch {epoch} is over: the ledger has epoch {end.epoch}")
+            raise DeposedError(f"epoch {epoch} is over: the ledger has epoch {end.epoch}")
         await self._check(end, thorough=self._marked or self._since is None)
         newest = self._newest
-        self.foreign, ranges = await self._foreign(end)
-        is_same = newest is not None and self._since is not None and newest.sequence == end.sequence
-        if is_same and newest is not None and self.clock() - newest.at < IDLE:
-            return None
-        cause = self._cause(ranges)
+        entries, ranges = await self._foreign(end)
+        self.foreign = tuple(one for one in entries if one[1].kind is not Kind.CLOSE)
+        closings = len(entries) - len(self.foreign)
+        self.foreign_count = sum(last - first + 1 for first, last in ranges) - closings
+        if self._since is not None and newest is not None and not ranges:
+            age = self.clock() - newest.at
+            if newest.sequence == end.sequence and age < IDLE:
+                return None
+            if not self._marked and age < self.settings.interval:
+                self.writes.has_written = True  # so that it is signed later
+                return None
+        cause = self._cause(ranges, closings=closings)
         await self._refresh_keys()
         assert self._ring is not None  # noqa: S101 - just made
         head = Head(
@@ -186,10 +195,10 @@ class HeadSigner:
             found += self.writes.others(first, last) if own else [(first, last)]
         return tuple(named), found
 
-    def _cause(self, ranges: Sequence[Range]) -> Cause:
+    def _cause(self, ranges: Sequence[Range], *, closings: int) -> Cause:
         if self._since is None:
             return Cause.START
-        if any(entry.kind is Kind.CLOSE for _, entry in self.foreign):
+        if closings:
             return Cause.CLOSING
         if ranges:
             return Cause.FOREIGN

@@ -112,9 +112,9 @@ class Heads(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     enabled: bool = True
     """Whether a leader signs the end of the books, and publishes it."""
-    secret: str = "muster-ledger-key"  # noqa: S105 - its name
+    secret: str = "muster-heads-key"  # noqa: S105 - its name
     """Name of the Secret, in the lease's namespace, with the key that signs and the public keys of before."""
-    config_map: str = "muster-ledger-heads"
+    config_map: str = "muster-heads"
     """Name of the ConfigMap, in the lease's namespace, that heads and public keys are published in."""
     key_days: Annotated[float, msgspec.Meta(gt=0)] = 90.0
     """Days that a key signs; then another one is made."""

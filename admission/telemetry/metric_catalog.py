@@ -230,7 +230,7 @@ FOREIGN = Metric(
     name="muster_ledger_foreign_entries",
     type=MetricType.COUNTER,
     exported_by=ExportedBy.CONTROLLER,
-    help="Entries that another client has written into the books during a leader's term, closings included.",
+    help="Entries that another client has written into the books during a leader's term, but for closings.",
 )
 PROTECTED = Metric(
     name="muster_devices_protected",

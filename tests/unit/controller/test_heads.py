@@ -17,7 +17,7 @@ from admission.controller import head_publisher
 from admission.controller.head_publisher import ConfigMapSink, HeadPublisher
 from admission.controller.head_signer import IDLE, HeadSigner, SigningSettings
 from admission.controller.own_writes import OwnWrites
-from admission.errors import ConflictError, FixError, LedgerCorruptError, LedgerUnavailableError, RetryError
+from admission.errors import ConflictError, DeposedError, FixError, LedgerCorruptError, LedgerUnavailableError, RetryError
 from admission.heads import head_document, key_history
 from admission.heads.head_document import KeptHeads
 from admission.heads.signed_head import Cause, SignedHead
@@ -153,6 +153,20 @@ async def test_what_was_signed_is_signed_again_only_after_a_while() -> None:
     assert (again.head.sequence, again.head.cause) == (0, Cause.TIME)
 
 
+async def test_a_look_at_the_books_that_finds_nothing_foreign_signs_no_earlier() -> None:
+    term = Term()
+    await term.sign()
+    await term.post(an_entry(1))
+    await term.writes.load()
+
+    assert term.signer.is_due()
+    assert await term.sign(seconds=1) is None
+    assert not term.signer.is_due()
+    term.now += timedelta(minutes=1)
+    assert term.signer.is_due()
+    assert await term.sign() is not None
+
+
 async def test_an_entry_that_another_client_wrote_is_named_in_the_next_head() -> None:
     term = Term()
     await term.post(an_entry(1))
@@ -185,6 +199,7 @@ async def test_a_closing_is_signed_as_one() -> None:
 
     assert signed is not None
     assert (signed.head.cause, signed.head.foreign) == (Cause.CLOSING, ((1, 1),))
+    assert (term.signer.foreign, term.signer.foreign_count) == ((), 0), "a closing is nothing to be alarmed about"
 
 
 @pytest.mark.parametrize("is_posted_again", [True, False])
@@ -294,7 +309,7 @@ async def test_a_leader_whose_epoch_is_over_signs_nothing() -> None:
     term = Term()
     term.chain.epoch = 4
 
-    with pytest.raises(ConflictError, match="epoch 3 is over"):
+    with pytest.raises(DeposedError, match="epoch 3 is over"):
         await term.sign()
 
 
@@ -345,6 +360,7 @@ async def test_an_end_that_nobody_can_have_reached_does_not_cost_memory() -> Non
 
     assert signed is not None
     assert signed.head.foreign == ((1, far),)
+    assert term.signer.foreign_count == far
 
 
 async def test_keys_are_replaced_when_they_are_old_and_when_their_secret_was_deleted() -> None:
@@ -425,7 +441,7 @@ class Running:
             sinks=sinks,
             metrics=self.metrics,
             notify=self._notify,
-            subject=("muster-system", "muster-ledger-heads"),
+            subject=("muster-system", "muster-heads"),
         )
 
     async def _notify(self, notice: Notice) -> None:
@@ -495,7 +511,9 @@ async def test_entries_of_others_are_told_with_their_authors() -> None:
     await running.until(lambda: running.notices)
 
     assert running.notices[0].reason is EventReason.FOREIGN_ENTRIES
-    assert running.notices[0].message == "another client has written 1 entries, 1 to 1, the first (grant) by muster"
+    assert running.notices[0].message == (
+        "another client has written into the books (1): transactions 1 to 1, the first of them (grant) by muster"
+    )
     assert running.metrics.checks == [(False, 1)]
 
 
