@@ -101,7 +101,7 @@ async def run(parts: Parts) -> None:
             try:
                 await ledger.fence(epoch)
             except DeposedError:
-                await _tell_raised_epoch(parts, ledger)
+                await _report_raised_epoch(parts, ledger)
                 raise
             await reflector.caught_up(parts.connection, parts.store, (watched_resources.QUEUES,))
             async with standby.take_over() as term:
@@ -177,7 +177,7 @@ def _head_publisher(parts: Parts, ledger: SqlLedger, writes: OwnWrites, status_w
     )
 
 
-async def _tell_raised_epoch(parts: Parts, ledger: SqlLedger) -> None:
+async def _report_raised_epoch(parts: Parts, ledger: SqlLedger) -> None:
     """Tell that the ledger has an epoch that no lease gave, so that it deposes every leader for ever."""
     lease = parts.settings.lease
     stored = (await ledger.end()).epoch

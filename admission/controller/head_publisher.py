@@ -165,7 +165,7 @@ class HeadPublisher:
             except DeposedError:
                 raise
             except LedgerCorruptError as error:
-                await self._tell_broken(error)
+                await self._report_broken(error)
                 await asyncio.sleep(_pause(self._failed))
             except MusterError as error:
                 self._failed += 1
@@ -184,19 +184,19 @@ class HeadPublisher:
             place.add(signed)
         head = signed.head
         if self._signer.foreign:
-            await self._tell_foreign(self._signer.foreign)
+            await self._report_foreign(self._signer.foreign)
         if head.cause is not Cause.TIME:
             message = f"the books end at transaction {head.sequence}, digest {head.digest}, epoch {head.epoch}"
             await self._event(EventType.NORMAL, EventReason.HEAD_SIGNED, message)
 
-    async def _tell_broken(self, error: LedgerCorruptError) -> None:
+    async def _report_broken(self, error: LedgerCorruptError) -> None:
         self._failed += 1
         self._metrics.chain_checked(broken=True)
         log.error("the books are not those that were signed", error=str(error))
         message = f"{error}; no head is signed until this is settled: run `muster ledger verify --heads cluster`"
         await self._event(EventType.WARNING, EventReason.HEAD_NOT_PASSED, message)
 
-    async def _tell_foreign(self, foreign: tuple[Foreign, ...]) -> None:
+    async def _report_foreign(self, foreign: tuple[Foreign, ...]) -> None:
         for sequence, entry in foreign[:MOST_LOGGED]:
             log.warning(
                 "another client has written into the books",

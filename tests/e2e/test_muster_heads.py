@@ -74,7 +74,7 @@ def test_heads_are_published_and_the_books_pass_through_them(team: Team, muster:
     kept = heads(team)
     assert [head["foreign"] for head in kept] == [[]] * len(kept), "the leader has written all of it"
 
-    assert "pass through" in muster.ledger("verify", "--heads", "cluster")
+    assert "the chain passes through" in muster.ledger("verify", "--heads", "cluster")
     document = muster.command("ledger", "heads", "--format", "json")
     file = tmp_path / "heads.json"
     file.write_text(document)
