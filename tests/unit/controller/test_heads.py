@@ -17,7 +17,14 @@ from admission.controller import head_publisher
 from admission.controller.head_publisher import ConfigMapSink, HeadPublisher
 from admission.controller.head_signer import IDLE, HeadSigner, SigningSettings
 from admission.controller.own_writes import OwnWrites
-from admission.errors import ConflictError, DeposedError, FixError, LedgerCorruptError, LedgerUnavailableError, RetryError
+from admission.errors import (
+    ConflictError,
+    DeposedError,
+    FixError,
+    LedgerCorruptError,
+    LedgerUnavailableError,
+    RetryError,
+)
 from admission.heads import head_document, key_history
 from admission.heads.head_document import KeptHeads
 from admission.heads.signed_head import Cause, SignedHead
