@@ -4,6 +4,7 @@ It stands before the real ledger, and costs a cycle no request: the answer to ea
 """
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
@@ -11,8 +12,11 @@ from admission.accounting.accruals import QueueMeter
 from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import BudgetShare, Entry, Kind, Posted, UsageInterval
 from admission.errors import LedgerUnavailableError
-from admission.heads.signed_head import Range
+from admission.heads.signed_head import LARGEST, Range
 from admission.ports import Ledger
+
+MOST_RANGES = 10_000
+"""Ranges of own places that are remembered; there is one unless others write in between."""
 
 MOST_UNCERTAIN = 20_000
 """Entries whose writes were not answered and that are remembered; the leader's copy of the book keeps fewer."""
@@ -26,8 +30,10 @@ class OwnWrites:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._own: dict[int, str | None] = {}
-        """Digests by place; None where the answer to the write was lost."""
+        self._own: list[Range] = []
+        """The places of own transactions, ascending; nearly always one range."""
+        self.last: tuple[int, str] | None = None
+        """Place and digest of the latest own transaction; None before the first."""
         self._uncertain: dict[str, Entry] = {}
         """By key, the entries whose writes were not answered: they may have been written."""
         self._in_flight = 0
@@ -42,17 +48,14 @@ class OwnWrites:
         """Return what changes with every write; None while one is in flight, whose outcome is open."""
         return None if self._in_flight else (self._writes, len(self._uncertain))
 
-    @property
-    def last(self) -> tuple[int, str] | None:
-        """Return place and digest of the latest own transaction; None before the first."""
-        return max(((place, digest) for place, digest in self._own.items() if digest is not None), default=None)
-
     def others(self, first: int, last: int) -> Iterator[Range]:
         """Yield the places from one through another at which this process is not known to have written."""
-        for place in sorted(place for place in self._own if first <= place <= last):
-            if first < place:
-                yield first, place - 1
-            first = place + 1
+        for start, end in self._own:
+            if end < first or start > last:
+                continue
+            if first < start:
+                yield first, start - 1
+            first = end + 1
         if first <= last:
             yield first, last
 
@@ -61,15 +64,24 @@ class OwnWrites:
         if self._uncertain.get(entry.key) != entry:
             return False
         del self._uncertain[entry.key]
-        self._own[sequence] = None
+        self._add(sequence)
         return True
 
     def forget_before(self, sequence: int) -> None:
-        """Forget the places before one, but for the latest."""
-        last = self.last
-        self._own = {place: digest for place, digest in self._own.items() if place >= sequence}
-        if last is not None:
-            self._own.setdefault(*last)
+        """Forget the places before one."""
+        self._own = [(max(start, sequence), end) for start, end in self._own if end >= sequence]
+
+    def _add(self, place: int) -> None:
+        at = bisect_right(self._own, (place, LARGEST))
+        before = self._own[at - 1] if at else None
+        if before is not None and before[1] >= place:
+            return
+        first = at - 1 if before is not None and before[1] == place - 1 else at
+        last = at + 1 if at < len(self._own) and self._own[at][0] == place + 1 else at
+        touched = self._own[first:last]
+        joined = min((place, *(start for start, _ in touched))), max((place, *(end for _, end in touched)))
+        self._own[first:last] = [joined]
+        del self._own[:-MOST_RANGES]
 
     # The port Ledger.
 
@@ -107,7 +119,8 @@ class OwnWrites:
         for entry, place in zip(entries, posted, strict=True):
             # A key that was stored already is that of an own write without an answer, or of somebody else's.
             if not place.repeated or entry.key in self._uncertain:
-                self._own[place.sequence] = place.digest
+                self._add(place.sequence)
+                self.last = max(self.last or (0, ""), (place.sequence, place.digest))
                 self.has_marked |= entry.kind is Kind.USAGE
             self._uncertain.pop(entry.key, None)
         self._writes += 1
