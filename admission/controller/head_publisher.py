@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -106,10 +106,10 @@ class _Place:
             heads = tuple(self.waiting)
             try:
                 await self.sink.publish(heads)
-            except MusterError as error:
+            except Exception as error:  # noqa: BLE001 - a defect here must not end the term
                 failed += 1
                 self.metrics.head_failed(self.name)
-                log.warning("a head of the books is not published", place=self.name, failed=failed, error=str(error))
+                _warn("a head of the books is not published", error, place=self.name, failed=failed)
                 await asyncio.sleep(_pause(failed))
                 continue
             failed = 0
@@ -167,10 +167,10 @@ class HeadPublisher:
             except LedgerCorruptError as error:
                 await self._report_broken(error)
                 await asyncio.sleep(_pause(self._failed))
-            except MusterError as error:
+            except Exception as error:  # noqa: BLE001 - a defect here must not end the term
                 self._failed += 1
                 self._metrics.head_failed("signature")
-                log.warning("the head of the books is not signed", failed=self._failed, error=str(error))
+                _warn("the head of the books is not signed", error, failed=self._failed)
                 await asyncio.sleep(_pause(self._failed))
             await asyncio.sleep(TICK)
 
@@ -231,6 +231,14 @@ def notice(subject: tuple[str, str], kind: EventType, reason: EventReason, messa
         message=message,
         action="Signature",
     )
+
+
+def _warn(event: str, error: Exception, **fields: Any) -> None:
+    """Log a failure; a defect of Muster with its traceback."""
+    if isinstance(error, MusterError):
+        log.warning(event, error=str(error), **fields)
+    else:
+        log.error(event, exc_info=error, **fields)
 
 
 def _pause(failed: int) -> float:

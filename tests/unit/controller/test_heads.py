@@ -424,14 +424,15 @@ class Metrics:
 class Refusing:
     """A place that refuses some times."""
 
-    def __init__(self, times: int) -> None:
+    def __init__(self, times: int, error: Exception | None = None) -> None:
         self.left = times
+        self.error = error or RetryError("no")
         self.got: list[SignedHead] = []
 
     async def publish(self, heads: Sequence[SignedHead]) -> None:
         if self.left:
             self.left -= 1
-            raise RetryError("no")
+            raise self.error
         self.got += heads
 
 
@@ -484,8 +485,9 @@ async def test_a_head_is_published_everywhere_and_a_place_that_refuses_holds_up_
     assert running.metrics.checks == [(False, 0)]
 
 
-async def test_a_place_that_refused_gets_every_head_later() -> None:
-    term, place = Term(), Refusing(3)
+@pytest.mark.parametrize("error", [RetryError("no"), FixError("full"), ValueError("a defect")])
+async def test_a_place_that_failed_gets_every_head_later(error: Exception) -> None:
+    term, place = Term(), Refusing(3, error)
     running = Running(term, http=place)
 
     await running.until(lambda: place.got)
@@ -508,6 +510,16 @@ async def test_books_that_are_not_those_that_were_signed_are_told_and_not_signed
     assert term.published[-1].head.sequence == 4
 
 
+async def test_a_leader_that_was_deposed_ends_its_term() -> None:
+    term = Term()
+    term.chain.epoch = 4
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await Running(term).publisher.run(term.epoch)
+
+    assert caught.group_contains(DeposedError, match="epoch 3 is over")
+
+
 async def test_entries_of_others_are_told_with_their_authors() -> None:
     term = Term()
     await term.sign()
@@ -524,7 +536,8 @@ async def test_entries_of_others_are_told_with_their_authors() -> None:
     assert running.metrics.checks == [(False, 1)]
 
 
-async def test_while_the_cluster_is_away_nothing_is_signed_and_the_term_goes_on() -> None:
+@pytest.mark.parametrize("error", [RetryError("away"), FixError("forbidden"), ValueError("a defect")])
+async def test_while_heads_cannot_be_read_nothing_is_signed_and_the_term_goes_on(error: Exception) -> None:
     term = Term()
 
     class Away(in_memory_chain.EntryStore):
@@ -533,7 +546,7 @@ async def test_while_the_cluster_is_away_nothing_is_signed_and_the_term_goes_on(
         async def read(self) -> None:
             self.times -= 1
             if self.times >= 0:
-                raise RetryError("away")
+                raise error
 
     term.sink._store = Away()
     running = Running(term)
