@@ -106,7 +106,12 @@ async def run(parts: Parts) -> None:
             await reflector.caught_up(parts.connection, parts.store, (watched_resources.QUEUES,))
             async with standby.take_over() as term:
                 term.leader.term.begin(epoch)
-                await _admit(parts, term, epoch)
+                try:
+                    await _admit(parts, term, epoch)
+                except* DeposedError:
+                    if term.heads is not None:
+                        await term.heads.look_back(epoch)
+                    raise
 
         async with standby.preloading():
             await leadership.lead(_election(parts), work, on_change=parts.metrics.set_term)

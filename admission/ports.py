@@ -252,10 +252,10 @@ class Ledger(Protocol):
 
 
 class Chain(Protocol):
-    """The ledger's chain of hashes, as a leader checks it before it signs its end."""
+    """The ledger's chain of hashes, as a leader checks it before it signs its end. Raises LedgerUnavailableError."""
 
     async def end(self) -> ChainEnd:
-        """Return the end of the chain as it is stored. Raises LedgerUnavailableError."""
+        """Return the end of the chain as it is stored."""
         ...
 
     async def digests(self, sequences: Collection[int]) -> Mapping[int, str]:
@@ -264,6 +264,10 @@ class Chain(Protocol):
 
     async def entries(self, first: int, last: int) -> Sequence[tuple[int, Entry]]:
         """Return the entries from a place through another, with their places."""
+        ...
+
+    async def first_of(self, epoch: int, *, after: int) -> int | None:
+        """Return the first place after one that was written under this epoch or a later one; None if none was."""
         ...
 
 

@@ -31,6 +31,9 @@ TICK = 0.5
 LONGEST_PAUSE = 60.0
 """Seconds between two tries, at most."""
 
+LOOK_BACK_SECONDS = 5.0
+"""How long the end of a term may take to look for what others have written."""
+
 MOST_WAITING = 2_000
 """Heads that wait for one place; of more, the newest."""
 
@@ -151,6 +154,18 @@ class HeadPublisher:
                 self._metrics.head_published(place.name, self._signer.clock())
                 tasks.create_task(place.run(), name=f"publish heads: {place.name}")
             await self._sign_when_due(epoch)
+
+    async def look_back(self, epoch: int) -> None:
+        """Tell of what others have written during a term that was ended by somebody else's write."""
+        try:
+            async with asyncio.timeout(LOOK_BACK_SECONDS):
+                await self._signer.look_back(epoch)
+        except (MusterError, TimeoutError) as error:
+            log.warning("what others have written at the end of the term is not known", error=str(error))
+            return
+        self._metrics.chain_checked(broken=False, foreign=self._signer.foreign_count)
+        if self._signer.foreign:
+            await self._report_foreign(self._signer.foreign)
 
     async def _sign_when_due(self, epoch: int) -> None:
         has_begun = False

@@ -6,7 +6,7 @@ chain that does not pass through what it knows, and names in its heads what othe
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -113,10 +113,8 @@ class HeadSigner:
             raise DeposedError(f"epoch {epoch} is over: the ledger has epoch {end.epoch}")
         await self._check(end, thorough=self._marked or self._since is None)
         newest = self._newest
-        entries, ranges = await self._foreign(end)
-        self.foreign = tuple(one for one in entries if one[1].kind is not Kind.CLOSE)
-        closings = len(entries) - len(self.foreign)
-        self.foreign_count = sum(last - first + 1 for first, last in ranges) - closings
+        entries, ranges = await self._foreign(end, epoch)
+        closings = self._note_foreign(entries, ranges)
         if self._since is not None and newest is not None and not ranges:
             age = self.clock() - newest.at
             if newest.sequence == end.sequence and age < IDLE:
@@ -142,6 +140,15 @@ class HeadSigner:
         self.writes.forget_before(end.sequence)
         return signed
 
+    async def look_back(self, epoch: int) -> None:
+        """Find what others have written during this term, which has ended without a further head. Raises as `sign`."""
+        if self._since is None:
+            return
+        end = await self._settled_end()
+        beyond = await self.chain.first_of(epoch + 1, after=self._since)
+        last = end.sequence if beyond is None else beyond - 1
+        self._note_foreign(*await self._foreign(replace(end, sequence=last), epoch))
+
     @property
     def _newest(self) -> Head | None:
         own = (signed.head for signed in self.kept if signed.head.cluster == self.settings.cluster)
@@ -161,7 +168,7 @@ class HeadSigner:
     async def _check(self, end: ChainEnd, *, thorough: bool) -> None:
         """Raise LedgerCorruptError if the chain does not pass through the heads and own writes that are known."""
         newest = self._newest
-        known = list(self._known(thorough=thorough))
+        known = [*self._known(thorough=thorough), _Known(end.sequence, end.digest, "the stored end of the chain")]
         found = await self.chain.digests({one.sequence for one in known})
         for one in known:
             digest = found.get(one.sequence)
@@ -181,19 +188,34 @@ class HeadSigner:
         if last is not None:
             yield _Known(*last, "what this leader has written")
 
-    async def _foreign(self, end: ChainEnd) -> tuple[tuple[Foreign, ...], list[Range]]:
-        """Return what others have written since the head before, and at which places."""
-        if self._since is None:
-            return (), []
+    async def _foreign(self, end: ChainEnd, epoch: int) -> tuple[tuple[Foreign, ...], list[Range]]:
+        """Return what others have written since the head before, and at which places.
+
+        Before the first head: what was written under this leader's epoch, though not by it. Whose the rest is, nobody
+        can know who was not the leader then.
+        """
+        since = self._since
+        if since is None:
+            newest = self._newest
+            after = max(end.closed, 0 if newest is None else newest.sequence)
+            first = await self.chain.first_of(epoch, after=after)
+            since = end.sequence if first is None else first - 1
         named: list[Foreign] = []
         found: list[Range] = []
-        for first, last in self.writes.others(self._since + 1, end.sequence):
+        for first, last in self.writes.others(since + 1, end.sequence):
             most = min(last, first + MOST_READ - len(named) - 1)
             entries = await self.chain.entries(first, most) if first <= most else ()
             own = {sequence for sequence, entry in entries if self.writes.recognize(sequence, entry)}
             named += [one for one in entries if one[0] not in own]
             found += self.writes.others(first, last) if own else [(first, last)]
         return tuple(named), found
+
+    def _note_foreign(self, entries: Sequence[Foreign], ranges: Sequence[Range]) -> int:
+        """Note what others have written, but for closings; return how many of these there are."""
+        self.foreign = tuple(one for one in entries if one[1].kind is not Kind.CLOSE)
+        closings = len(entries) - len(self.foreign)
+        self.foreign_count = sum(last - first + 1 for first, last in ranges) - closings
+        return closings
 
     def _cause(self, ranges: Sequence[Range], *, closings: int) -> Cause:
         if self._since is None:

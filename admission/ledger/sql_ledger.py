@@ -124,6 +124,15 @@ class SqlLedger:
 
         return await self._persist(once)
 
+    async def first_of(self, epoch: int, *, after: int) -> int | None:
+        """Return the first place after one that was written under this epoch or a later one; None if none was."""
+
+        async def once() -> int | None:
+            async with engines.reading(self._engine) as connection:
+                return await positions.first_of(connection, self._cluster, epoch, after=after)
+
+        return await self._persist(once)
+
     async def since(self, sequence: int, *, most: int) -> list[Entry] | None:
         """Return the entries after a number, in order; None where they do not explain every change since.
 

@@ -16,6 +16,8 @@ class Chain:
 
     def __init__(self, epoch: int = 0) -> None:
         self.epoch = epoch
+        self.epochs: dict[int, int] = {}
+        """Under which each row was written."""
         self.rows: dict[int, tuple[Entry, str]] = {}
         self._closed = 0, "0" * 64
 
@@ -28,6 +30,7 @@ class Chain:
         digest = hashlib.sha256(f"{self._digest(self.last)}{entry}".encode()).hexdigest()
         posted = Posted(sequence=self.last + 1, digest=digest)
         self.rows[posted.sequence] = entry, digest
+        self.epochs[posted.sequence] = self.epoch
         return posted
 
     def close(self, through: int) -> None:
@@ -48,6 +51,9 @@ class Chain:
 
     async def entries(self, first: int, last: int) -> list[tuple[int, Entry]]:
         return [(sequence, entry) for sequence, (entry, _) in sorted(self.rows.items()) if first <= sequence <= last]
+
+    async def first_of(self, epoch: int, *, after: int) -> int | None:
+        return min((place for place in self.rows if place > after and self.epochs[place] >= epoch), default=None)
 
 
 class EntryStore:

@@ -349,6 +349,34 @@ async def test_a_grant_that_was_appended_is_found_at_the_leaders_next_head(
     assert await office.findings(epoch=EPOCH + 1, accepted=((1, 6), (8, 9))) == [(What.FOREIGN, 7)]
 
 
+async def test_an_entry_that_deposes_the_leader_is_foreign_to_the_next_one(office: Office) -> None:
+    async with SqlLedger.open(office.url, CLUSTER) as forger:
+        await forger.post(a_grant(64, at=minutes(9)), epoch=EPOCH + 1)
+    async with office.leader(EPOCH + 1):
+        pass
+
+    assert await office.findings(epoch=EPOCH + 1) == [(What.FOREIGN, 7)]
+
+
+async def test_a_leader_that_is_deposed_so_knows_what_it_did_not_write(office: Office) -> None:
+    async with office.leader(EPOCH + 1) as leader, SqlLedger.open(office.url, CLUSTER) as forger:
+        await leader.post(a_gang("next", at=minutes(9)))
+        await forger.post(a_grant(64, at=minutes(10)), epoch=EPOCH + 1)
+        await forger.post(a_grant(65, at=minutes(11)), epoch=EPOCH + 2)
+
+        await leader.signer.look_back(EPOCH + 1)
+
+        assert [sequence for sequence, _ in leader.signer.foreign] == [8]
+
+
+async def test_a_head_row_that_is_not_of_the_chain_is_not_signed(office: Office) -> None:
+    run(office.url, "UPDATE clusters SET digest = previous FROM transactions WHERE transactions.sequence = 6")
+
+    with pytest.raises(LedgerCorruptError, match="by the stored end of the chain"):
+        async with office.leader(EPOCH + 1):
+            pass
+
+
 async def test_a_grant_that_was_appended_and_taken_away_again_is_found(office: Office) -> None:
     async with SqlLedger.open(office.url, CLUSTER) as forger:
         await forger.post(a_grant(64, at=minutes(9)), epoch=EPOCH)

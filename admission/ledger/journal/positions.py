@@ -59,3 +59,12 @@ async def first_below(connection: AsyncConnection, cluster: str, *, after: int, 
     )
     row = (await connection.execute(query)).one_or_none()
     return None if row is None else EpochRow(*row)
+
+
+async def first_of(connection: AsyncConnection, cluster: str, epoch: int, *, after: int) -> int | None:
+    """Return the first place after one that was written under this epoch or a later one; None if none was."""
+    query = select(func.min(transactions.c.sequence)).where(
+        transactions.c.cluster == cluster, transactions.c.sequence > after, transactions.c.epoch >= epoch
+    )
+    found: int | None = (await connection.execute(query)).scalar_one()
+    return found
