@@ -63,28 +63,40 @@ class ConfigMapSink:
         self._store = store
         self._signer = signer
         self._clock = clock
+        self._known: Mapping[str, bytes] = {}
+        """Entries whose heads the signer has: reading hundreds of heads takes long."""
 
     async def read(self) -> KeptHeads:
         """Return what is kept. Raises FixError if it cannot be read as heads."""
         stored = await self._store.read()
-        return KeptHeads() if stored is None else head_document.from_entries(stored[0])
+        if stored is None:
+            return KeptHeads()
+        kept = await asyncio.to_thread(head_document.from_entries, stored[0])
+        self._known = stored[0]
+        return kept
 
     async def publish(self, heads: object) -> None:  # noqa: ARG002 - the signer keeps them with those of before
         """Write all heads that are kept. One that was deleted or changed is written again."""
         for attempt in range(1, TRIES + 1):
-            stored = await self._store.read()
-            before = KeptHeads() if stored is None else head_document.from_entries(stored[0])
-            kept = retention.retained((*before.heads, *self._signer.kept), now=self._clock())
-            entries = head_document.to_entries(KeptHeads(heads=tuple(kept), keys=self._signer.public))
-            if stored is not None and entries == stored[0]:
+            stored, version = await self._store.read() or ({}, None)
+            entries = await asyncio.to_thread(self._merged, stored)
+            if version is not None and entries == stored:
                 return
             try:
-                await self._store.write(entries, None if stored is None else stored[1])
+                await self._store.write(entries, version)
             except ConflictError:
                 if attempt == TRIES:
                     raise
             else:
+                self._known = entries
                 return
+
+    def _merged(self, stored: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        """Return the entries with the heads that are stored, and those that the signer has."""
+        kept = self._signer.kept
+        if stored != self._known:
+            kept = retention.retained((*head_document.from_entries(stored).heads, *kept), now=self._clock())
+        return head_document.to_entries(KeptHeads(heads=tuple(kept), keys=self._signer.public))
 
 
 @dataclass(slots=True, kw_only=True)
