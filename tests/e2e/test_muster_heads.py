@@ -89,6 +89,18 @@ def test_heads_are_published_and_the_books_pass_through_them(team: Team, muster:
     assert "right, key" in muster.command("ledger", "heads")
 
 
+def test_while_heads_cannot_be_published_gangs_are_let_in(team: Team, muster: Muster) -> None:
+    with muster.deprived("configmaps"):
+        signed = heads(team)[-1]["sequence"]
+        team.submit("next", pods=2)
+        team.wait_running("next", 2)
+        eventually(lambda: "a head of the books is not published" in muster.log, what="the log tells")
+        assert heads(team)[-1]["sequence"] == signed
+
+    eventually(lambda: heads(team)[-1]["sequence"] == written(muster), what="it is published after all", within=120)
+    assert verified(muster, "--heads", "cluster")["ok"]
+
+
 def test_a_correction_of_an_operator_is_named_and_can_be_accepted(team: Team, muster: Muster) -> None:
     with closing(sqlite3.connect(muster.database.partition("///")[2], timeout=10)) as connection, connection:
         connection.execute("UPDATE balances SET amount = '8' WHERE bucket = 'used'")
