@@ -14,7 +14,7 @@ import structlog
 
 from admission.api.muster.ledger_entries import ChainEnd, Entry, Kind
 from admission.controller.own_writes import OwnWrites
-from admission.errors import ConflictError, DeposedError, LedgerCorruptError, MusterError
+from admission.errors import ConflictError, DeposedError, LedgerCorruptError
 from admission.heads import head_document, key_history, retention, signed_head
 from admission.heads.key_history import KeyRing, PublicKey
 from admission.heads.signed_head import Cause, Head, Range, SignedHead
@@ -103,15 +103,12 @@ class HeadSigner:
         self.writes.has_written = self.writes.has_marked = self.writes.has_read = False
         try:
             return await self._sign(epoch)
-        except MusterError:
+        except Exception:
             self.writes.has_read = True  # so that it is tried again
             raise
 
     async def _sign(self, epoch: int) -> SignedHead | None:
-        end = await self._settled_end()
-        if end.epoch > epoch:
-            raise DeposedError(f"epoch {epoch} is over: the ledger has epoch {end.epoch}")
-        await self._check(end, thorough=self._marked or self._since is None)
+        end = await self._checked_end(epoch)
         newest = self._newest
         entries, ranges = await self._foreign(end, epoch)
         closings = self._note_foreign(entries, ranges)
@@ -153,6 +150,23 @@ class HeadSigner:
     def _newest(self) -> Head | None:
         own = (signed.head for signed in self.kept if signed.head.cluster == self.settings.cluster)
         return max(own, key=lambda head: head.position, default=None)
+
+    async def _checked_end(self, epoch: int) -> ChainEnd:
+        """Return the end of the chain, which passes through all that is known."""
+        thorough = self._marked or self._since is None
+        for is_last in (False, True):
+            end = await self._settled_end()
+            if end.epoch > epoch:
+                raise DeposedError(f"epoch {epoch} is over: the ledger has epoch {end.epoch}")
+            try:
+                await self._check(end, thorough=thorough)
+            except LedgerCorruptError:
+                # Rows may have been archived between the two reads.
+                if is_last:
+                    raise
+            else:
+                return end
+        raise AssertionError("the last try returns or raises")
 
     async def _settled_end(self) -> ChainEnd:
         """Return the end of the chain at a moment at which no own write is in flight."""

@@ -1,7 +1,7 @@
 """Heads: when a leader signs, what it refuses to sign, and where what it signed is published."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -311,6 +311,23 @@ async def test_books_that_were_closed_before_the_newest_head_go_on() -> None:
     assert await term.sign(minutes=1) is not None
     term.chain.close(4)
     assert await term.sign(minutes=20) is not None, "the newest head is of the last closed transaction"
+
+
+async def test_books_that_are_closed_while_they_are_looked_at_are_looked_at_again() -> None:
+    term = await a_term_with_history()
+    term.begin()
+
+    class Closing(in_memory_chain.Chain):
+        async def digests(self, sequences: Collection[int]) -> dict[int, str]:
+            if not self._closed[0]:
+                self.close(3)
+            return await super().digests(sequences)
+
+    closing = Closing(epoch=3)
+    closing.rows, closing.epochs = term.chain.rows, term.chain.epochs
+    term.signer.chain = closing
+
+    assert await term.sign(minutes=1) is not None
 
 
 async def test_a_leader_whose_epoch_is_over_signs_nothing() -> None:
