@@ -58,10 +58,10 @@ class HttpSink:
 
     async def _send(self, session: aiohttp.ClientSession, signed: SignedHead) -> None:
         try:
-            async with session.post(
-                self._url, data=signed_head.to_line(signed), headers={"Content-Type": "application/json"}
-            ) as answer:
-                if not answer.ok:
+            headers = {"Content-Type": "application/json"}
+            sending = session.post(self._url, data=signed_head.to_line(signed), headers=headers, allow_redirects=False)
+            async with sending as answer:
+                if not 200 <= answer.status < 300:
                     text = (await answer.content.read(MOST_IN_ERROR)).decode(errors="replace")
                     raise RetryError(f"heads.url: the endpoint answers {answer.status}: {text}")
         except (aiohttp.ClientError, TimeoutError) as error:

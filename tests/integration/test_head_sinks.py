@@ -59,10 +59,12 @@ async def an_endpoint(*statuses: int) -> AsyncIterator[tuple[str, list[int]]]:
 
 
 async def test_an_endpoint_gets_each_head_once_and_in_order() -> None:
-    async with an_endpoint(204, 503) as (url, got):
+    async with an_endpoint(204, 503, 302) as (url, got):
         sink = HttpSink(url)
 
         with pytest.raises(RetryError, match="answers 503: full") as error:
+            await sink.publish((FIRST, SECOND))
+        with pytest.raises(RetryError, match="answers 302"):
             await sink.publish((FIRST, SECOND))
         await sink.publish((FIRST, SECOND, THIRD))
 
