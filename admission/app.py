@@ -6,7 +6,6 @@ several workers this process is the first of them, and `work` is what the others
 
 import asyncio
 import importlib
-import os
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -14,43 +13,28 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 import structlog
 
-from admission import ports, resources
+from admission import controller_app, resources
 from admission.cel.syntax import parser
-from admission.controller import admission_loop, leadership
-from admission.controller.standby import Standby
-from admission.controller.status_writer import StatusWriter
-from admission.cycle import cycle, profile
-from admission.cycle.state.leader import Leader, Ports, ProcessState
-from admission.cycle.state.term import CycleSettings
+from admission.cycle import profile
 from admission.errors import FixError, RetryError
 from admission.kube import crd_installer, leader_election
-from admission.kube.cache import dashboard_store, reflector, watched_resources
-from admission.kube.cache.store import Store, Subscription
+from admission.kube.cache import dashboard_store, reflector
+from admission.kube.cache.store import Store
 from admission.kube.client.connection import Connection
 from admission.kube.client.credentials import ClusterSelection
-from admission.kube.fence_controller import FenceController, FenceSettings
-from admission.kube.leader_election import Durations, Lease
 from admission.kube.secret_store import SecretStore
 from admission.kube.server_version import Versions
 from admission.kube.webhook_config import dry_run_probe, registration
 from admission.kube.webhook_config.client_config import ClientConfig, WebhookState
-from admission.kube.writers.claim_templates import TemplateReconciler
-from admission.kube.writers.claims import ClaimWriter
-from admission.kube.writers.pods import PodWriter
-from admission.kube.writers.queue_finalizer import QueueFinalizerWriter
-from admission.kube.writers.status import Reporter
-from admission.kube.writers.workloads import WorkloadWriter
-from admission.ledger.db import migrations
-from admission.ledger.sql_ledger import SqlLedger
 from admission.podpolicy.admission import Rules
 from admission.review import reviewer
 from admission.review.caches import ReviewCaches
-from admission.settings import Ledger, Settings
+from admission.settings import Heads, Ledger, Settings
 from admission.settings.live import LiveSettings
 from admission.telemetry import logs
 from admission.telemetry.collectors import Watched
@@ -70,9 +54,6 @@ RETRY = 2.0
 
 WORKER = (sys.executable, "-m", "admission.cli.serve.worker")
 """The command of a further worker."""
-
-NO_TERM = 0
-"""The epoch of who does not lead: the ledger takes nothing under it."""
 
 
 class ReviewState:
@@ -94,28 +75,12 @@ class ReviewState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Parts(controller_app.Parts):
     """What the roles share."""
 
-    live: LiveSettings
-    connection: Connection
-    store: Store
-    versions: Versions
-    metrics: Metrics
-    traces: Traces | None
-    """None where nothing is traced."""
-    user: str
-    """The name that the API server knows this process by."""
     link: WorkerChannel | None = None
     """The line to the first of several workers; None: this is the first, or the only one."""
     review_state: ReviewState = field(default_factory=ReviewState)
-    ledger_opened: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once the ledger was opened."""
-
-    @property
-    def settings(self) -> Settings:
-        """Those that hold now."""
-        return self.live.now
 
 
 class Reloader(Protocol):
@@ -307,7 +272,7 @@ def _client_config(settings: Settings, bundle: bytes | None, port: int) -> Clien
 def _worker_callbacks(parts: Parts, running: server.Server) -> WorkerCallbacks:
     """Return what further workers do: they answer on the port of this process, and write nothing but their logs.
 
-    They do not read the ledger, so where it is is not told to them.
+    They neither read the ledger nor publish its heads, so where these are is not told to them.
     """
 
     def worker_settings() -> Settings:
@@ -319,6 +284,7 @@ def _worker_callbacks(parts: Parts, running: server.Server) -> WorkerCallbacks:
             webhook=replace(settings.webhook, port=running.port, workers=1, register=False),
             metrics=replace(settings.metrics, port=None),
             ledger=Ledger(),
+            heads=Heads(),
         )
 
     return WorkerCallbacks(
@@ -367,107 +333,10 @@ async def _probes_and_metrics(parts: Parts) -> None:
 
 
 async def _controller(parts: Parts) -> None:
-    """Lead when it is this process's turn, and run admission cycles meanwhile."""
-    settings = parts.settings
-    if "webhook" in settings.roles:
+    """Lead when it is this process's turn, once reviews are answered."""
+    if "webhook" in parts.settings.roles:
         await parts.review_state.open.wait()
-    # SQLAlchemy and alembic take as long to import as all the rest, and no review has to wait for them.
-    await asyncio.to_thread(importlib.import_module, "admission.ledger.db.migrations")
-
-    if settings.ledger.migrate:
-        await migrations.migrate(settings.ledger.url)
-    async with SqlLedger.open(settings.ledger.url, settings.ledger.cluster) as ledger:
-        parts.ledger_opened.set()
-        await parts.versions.probe(parts.connection)
-        await parts.store.wait_synced()
-
-        make = partial(_term_parts, parts, ledger, ProcessState())
-        standby = Standby(make, lambda term: cycle.preload(term.leader, _now()))
-
-        async def work(epoch: int) -> None:
-            await ledger.fence(epoch)
-            await reflector.caught_up(parts.connection, parts.store, (watched_resources.QUEUES,))
-            async with standby.take_over() as term:
-                term.leader.term.begin(epoch)
-                await _admit(parts, term)
-
-        async with standby.preloading():
-            await leadership.lead(_election(parts), work, on_change=parts.metrics.set_term)
-
-
-class _TermParts(NamedTuple):
-    """What one term works with: the leader's state, and what writes beside the cycles."""
-
-    leader: Leader
-    status_writer: StatusWriter
-    fence_controller: FenceController
-    templates: TemplateReconciler
-
-
-def _term_parts(parts: Parts, ledger: ports.Ledger, process: ProcessState) -> _TermParts:
-    connection, settings = parts.connection, parts.settings.controller
-    status_writer = StatusWriter(Reporter(connection, parts.store))
-    fence_controller = FenceController(connection, _fence_settings(parts))
-    templates = TemplateReconciler(connection, parts.store, exempt=_fence_settings(parts).exempt)
-    adapters = Ports(
-        view=parts.store,
-        pods=PodWriter(connection),
-        claims=ClaimWriter(connection),
-        workloads=WorkloadWriter(connection),
-        reports=status_writer,
-        ledger=ledger,
-        scheduler=parts.versions,
-        fences=fence_controller,
-        queues=QueueFinalizerWriter(connection),
-        templates=templates,
-        traces=parts.traces or ports.UNTRACED,
-    )
-    actor = f"{parts.user}@{socket.gethostname()}/{os.getpid()}"
-    cycle_settings = CycleSettings(steps=settings.steps, writes=settings.writes)
-    leader = Leader.build(ports=adapters, actor=actor, epoch=NO_TERM, settings=cycle_settings, process=process)
-    return _TermParts(leader, status_writer, fence_controller, templates)
-
-
-async def _admit(parts: Parts, term: _TermParts) -> None:
-    """Run admission cycles, and write beside them."""
-    leader, status_writer, fence_controller, templates = term
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(status_writer.run(), name="write reports")
-        tasks.create_task(fence_controller.run(), name="keep the fences")
-        with parts.store.subscribe() as subscription:
-            tasks.create_task(_wake_on_fence_changes(fence_controller.store, subscription), name="watch the fences")
-            tasks.create_task(templates.run(wake=subscription.wake), name="keep claim templates")
-            pace, kinds = partial(_pace, parts, leader.settings), (watched_resources.PODS, watched_resources.CLAIMS)
-            confirm = partial(reflector.caught_up, parts.connection, parts.store, kinds)
-            observe = parts.metrics.record_cycle
-            await admission_loop.admit(leader, subscription, pace=pace, clock=_now, observe=observe, confirm=confirm)
-
-
-def _election(parts: Parts) -> Lease:
-    lease = parts.settings.lease
-    durations = Durations(lease=lease.duration, renew=lease.renew_deadline, retry=lease.retry)
-    return Lease(parts.connection, namespace=lease.namespace, name=lease.name, durations=durations)
-
-
-def _fence_settings(parts: Parts) -> FenceSettings:
-    settings = parts.settings
-    namespace = settings.lease.namespace
-    return FenceSettings(namespace=namespace, controller=parts.user, fence=settings.fence, coverage=settings.coverage)
-
-
-async def _wake_on_fence_changes(store: Store, subscription: Subscription) -> None:
-    """Wake the cycles whenever something has changed around the fences."""
-    with store.subscribe() as changes:
-        while True:
-            await changes.next()
-            subscription.wake()
-
-
-def _pace(parts: Parts, cycle_settings: CycleSettings) -> admission_loop.Pace:
-    """Return the pace of the settings as they are now, and have the next cycle use their bounds."""
-    settings = parts.settings.controller
-    cycle_settings.steps, cycle_settings.writes = settings.steps, settings.writes
-    return admission_loop.Pace(resync=settings.resync, debounce=settings.debounce)
+    await controller_app.run(parts)
 
 
 async def _restart_on_failure(role: Callable[[Parts], Awaitable[None]], parts: Parts) -> None:

@@ -1,10 +1,10 @@
 """What the use cases need from the outside: small Protocols, each with a real adapter and a twin in memory.
 
-Real: `kube` (View, Fences, Pods, Reports), `ledger` (Ledger). In memory: `simulation.in_memory`, for `muster
-simulate` and tests.
+Real: `kube` (View, Fences, Pods, Reports, EntryStore), `ledger` (Ledger, Chain, HeadSink). In memory:
+`simulation.in_memory`, for `muster simulate` and tests.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,13 +17,14 @@ from admission.api.kubernetes.jobs import Job, Suspendable
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import GangReport
-from admission.api.muster.ledger_entries import BudgetShare, Entry, Posted, UsageInterval
+from admission.api.muster.ledger_entries import BudgetShare, ChainEnd, Entry, Posted, UsageInterval
 from admission.api.muster.status_reports import ConditionReport, Notice, QueueReport
 from admission.api.snapshot import Snapshot
 from admission.api.values.decoding import Json
 from admission.api.values.names import NodeName
 from admission.dra import compatibility
 from admission.dra.compatibility import Release, SchedulerProfile
+from admission.heads.signed_head import SignedHead
 from admission.scheduling.placement.protection import Barriers
 from admission.workloads.gangs import Group
 
@@ -247,6 +248,46 @@ class Ledger(Protocol):
         Return the same shares in their order, with `seconds` as what all clusters together have taken. Raises
         DeposedError and LedgerUnavailableError.
         """
+        ...
+
+
+class Chain(Protocol):
+    """The ledger's chain of hashes, as a leader checks it before it signs its end. Raises LedgerUnavailableError."""
+
+    async def end(self) -> ChainEnd:
+        """Return the end of the chain as it is stored."""
+        ...
+
+    async def digests(self, sequences: Collection[int]) -> Mapping[int, str]:
+        """Return the digests at these places; what is not there, or was archived, is left out."""
+        ...
+
+    async def entries(self, first: int, last: int) -> Sequence[tuple[int, Entry]]:
+        """Return the entries from a place through another, with their places."""
+        ...
+
+    async def first_of(self, epoch: int, *, after: int) -> int | None:
+        """Return the first place after one that was written under this epoch or a later one; None if none was."""
+        ...
+
+
+class EntryStore(Protocol):
+    """A few named texts in one object of the cluster, which several processes share."""
+
+    async def read(self) -> tuple[Mapping[str, bytes], str] | None:
+        """Return the texts and their version; None if the object does not exist."""
+        ...
+
+    async def write(self, entries: Mapping[str, bytes], version: str | None) -> None:
+        """Create the object, or replace the texts of a version. Raises ConflictError when it has another version."""
+        ...
+
+
+class HeadSink(Protocol):
+    """A place outside of the database where signed heads are published."""
+
+    async def publish(self, heads: Sequence[SignedHead]) -> None:
+        """Publish heads, which may have been published before, in their order. Raises MusterError."""
         ...
 
 

@@ -8,6 +8,7 @@ cluster up. JSON stays inside: the package returns values of `admission.api`.
 __all__ = [
     "cache",
     "client",
+    "config_map_store",
     "crd_installer",
     "fence_controller",
     "leader_election",

@@ -303,6 +303,19 @@ def release(*, at: datetime, version: str) -> dict[str, Any]:
     return {"metadata": {"resourceVersion": version}, "spec": spec}
 
 
+async def latest_epoch(connection: Connection, namespace: str, name: str) -> int | None:
+    """Return the largest epoch that a Lease has given; None if there is no such Lease."""
+    try:
+        found = await connection.get(
+            paths.join(paths.within("/apis/coordination.k8s.io/v1", namespace, "leases"), name)
+        )
+    except errors.AbsentEndpointError:
+        raise
+    except GoneError:
+        return None
+    return _transitions(found) + 1
+
+
 def _transitions(lease: Json) -> int:
     return int((lease.get("spec") or {}).get("leaseTransitions") or 0)
 

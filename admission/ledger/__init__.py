@@ -5,4 +5,4 @@ package. Transactions and their postings are append-only and chained by hashes. 
 holdings are projections of them, written in the same SQL transaction.
 """
 
-__all__ = ["audit", "db", "journal", "reports", "sql_ledger"]
+__all__ = ["audit", "db", "head_sinks", "journal", "reports", "sql_ledger"]

@@ -1,7 +1,7 @@
 """The ledger of one cluster in a SQL database: what the controller, the commands and the dashboard call."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -14,16 +14,17 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from admission.accounting.accruals import QueueMeter
 from admission.accounting.books import Book
-from admission.api.muster.ledger_entries import BudgetShare, Entry, Posted, UsageInterval
+from admission.api.muster.ledger_entries import BudgetShare, ChainEnd, Entry, Posted, UsageInterval
 from admission.api.values.names import QueueName
-from admission.errors import LedgerUnavailableError, LedgerVersionError
-from admission.ledger.audit import close_period, rebuild, verify
+from admission.errors import LedgerCorruptError, LedgerUnavailableError, LedgerVersionError
+from admission.ledger.audit import close_period, kept_heads, rebuild, verify
 from admission.ledger.audit.close_period import Order
+from admission.ledger.audit.kept_heads import Evidence, Proof
 from admission.ledger.audit.verify import Verification
 from admission.ledger.db import database_url, engines, migrations
 from admission.ledger.db.errors import translated
-from admission.ledger.db.tables import REVISION
-from admission.ledger.journal import amend, post, read, shared_budgets
+from admission.ledger.db.tables import GENESIS, REVISION
+from admission.ledger.journal import amend, base, positions, post, read, shared_budgets
 from admission.ledger.journal.carry_forward import Carried
 from admission.ledger.reports import statement, usage
 from admission.ledger.reports.statement import Statement
@@ -84,6 +85,51 @@ class SqlLedger:
             async with engines.reading(self._engine) as connection:
                 head = await read.head(connection, self._cluster)
                 return 0 if head is None else head.sequence
+
+        return await self._persist(once)
+
+    async def end(self) -> ChainEnd:
+        """Return the end of the chain as it is stored, and the place through which its rows were archived."""
+
+        async def once() -> ChainEnd:
+            async with engines.reading(self._engine) as connection:
+                head = await read.head(connection, self._cluster)
+                start = await base.base(connection, self._cluster)
+            if head is None:
+                return ChainEnd(epoch=0, sequence=0, digest=GENESIS, closed=start.sequence)
+            return ChainEnd(epoch=head.epoch, sequence=head.sequence, digest=head.digest, closed=start.sequence)
+
+        return await self._persist(once)
+
+    async def digests(self, sequences: Collection[int]) -> dict[int, str]:
+        """Return the digests at these places; what is not there, or was archived, is left out."""
+
+        async def once() -> dict[int, str]:
+            async with engines.reading(self._engine) as connection:
+                found = await positions.positions(connection, self._cluster, sequences)
+                return {sequence: position.digest for sequence, position in found.items()}
+
+        return await self._persist(once)
+
+    async def entries(self, first: int, last: int) -> list[tuple[int, Entry]]:
+        """Return the entries from a place through another, with their places. Raises LedgerCorruptError."""
+
+        async def once() -> list[tuple[int, Entry]]:
+            async with engines.reading(self._engine) as connection:
+                try:
+                    found = await read.records(connection, self._cluster, after=first - 1, limit=last - first + 1)
+                except ValueError as error:
+                    raise LedgerCorruptError(f"{error}: run `muster ledger verify`") from error
+                return [(record.sequence, record.entry) for record in found if record.sequence <= last]
+
+        return await self._persist(once)
+
+    async def first_of(self, epoch: int, *, after: int) -> int | None:
+        """Return the first place after one that was written under this epoch or a later one; None if none was."""
+
+        async def once() -> int | None:
+            async with engines.reading(self._engine) as connection:
+                return await positions.first_of(connection, self._cluster, epoch, after=after)
 
         return await self._persist(once)
 
@@ -213,6 +259,12 @@ class SqlLedger:
         with translated(self._url):
             async with engines.reading(self._engine, seconds=engines.PATIENT_SECONDS) as connection:
                 return await verify.verify(connection, self._cluster, archive=archive)
+
+    async def prove(self, evidence: Evidence, *, archive: Path | None = None) -> Proof:
+        """Replay the books as `verify` does, and compare them with what is known from elsewhere."""
+        with translated(self._url):
+            async with engines.reading(self._engine, seconds=engines.PATIENT_SECONDS) as connection:
+                return await kept_heads.prove(connection, self._cluster, evidence, archive=archive)
 
     async def statement(self, queue: QueueName | None, start: datetime, end: datetime) -> Statement:
         """Return the movements of a queue, or of all queues, in [start, end), with running balances."""

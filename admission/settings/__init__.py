@@ -27,7 +27,7 @@ LIVE: Final = Mark()
 SECRET: Final = Mark()
 """The value may contain a password, which is masked wherever it is shown."""
 
-__all__ = ["Dashboard", "Ledger", "Settings", "live", "load", "redaction", "schema"]
+__all__ = ["Dashboard", "Heads", "Ledger", "Settings", "live", "load", "redaction", "schema"]
 
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -105,6 +105,25 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Whether `serve` brings the schema up to date before it starts."""
     open_days: Annotated[int, msgspec.Meta(ge=0), LIVE] = 7
     """Days of the books that stay open: `muster ledger close` refuses to close later ones."""
+
+
+class Heads(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Signed heads of the books, which prove them from outside of their database (docs/ledger.md)."""
+
+    enabled: bool = True
+    """Whether a leader signs the end of the books, and publishes it."""
+    secret: str = "muster-heads-key"  # noqa: S105 - its name
+    """Name of the Secret, in the lease's namespace, with the key that signs and the public keys of before."""
+    config_map: str = "muster-heads"
+    """Name of the ConfigMap, in the lease's namespace, that heads and public keys are published in."""
+    key_days: Annotated[float, msgspec.Meta(gt=0)] = 90.0
+    """Days that a key signs; then another one is made."""
+    interval: Annotated[float, msgspec.Meta(ge=1)] = 60.0
+    """Seconds, at least, between two heads of books that grow; at marks, closings and a leader's start, at once."""
+    file: str | None = None
+    """A file that heads are appended to as well, a line of JSON each."""
+    url: Annotated[str | None, SECRET] = None
+    """A URL, `https://…`, that each head is sent to as well, by POST, as JSON."""
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -203,6 +222,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     webhook: Webhook = Webhook()
     metrics: Metrics = Metrics()
     ledger: Ledger = Ledger()
+    heads: Heads = Heads()
     lease: Lease = Lease()
     controller: Controller = Controller()
     tracing: Tracing = Tracing()
@@ -232,6 +252,8 @@ def problems(settings: Settings) -> Iterator[str]:
     endpoint = settings.tracing.endpoint
     if endpoint is not None and not endpoint.startswith(("http://", "https://")):
         yield f"tracing.endpoint: {endpoint!r} is no URL; write that of a collector, as http://collector:4318"
+    if settings.heads.url is not None and not settings.heads.url.startswith(("http://", "https://")):
+        yield "heads.url: it is no URL; write that of an endpoint that takes a POST, as https://audit.example/heads"
     if not 0 < settings.lease.retry < settings.lease.renew_deadline < settings.lease.duration:
         yield "lease: retry < renew_deadline < duration must hold, all above 0"
 

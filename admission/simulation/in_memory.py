@@ -2,7 +2,7 @@
 
 `Cluster` stands for the API server and for the other controllers: `schedule` is kube-scheduler and the kubelets,
 `finish` is the end of pods, with what the garbage collector and the resource claim controller do then. There is no
-clock in here; each cycle's caller passes the time.
+clock in here; each cycle's caller passes the time. The ports of signed heads are in `in_memory_chain`.
 """
 
 import uuid
@@ -21,7 +21,15 @@ from admission.api.kubernetes.jobs import Job, Suspendable
 from admission.api.kubernetes.meta import Meta, Owner
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import Gang, GangReport
-from admission.api.muster.ledger_entries import Bucket, BudgetShare, Entry, Holding, Kind, Posted, UsageInterval
+from admission.api.muster.ledger_entries import (
+    Bucket,
+    BudgetShare,
+    Entry,
+    Holding,
+    Kind,
+    Posted,
+    UsageInterval,
+)
 from admission.api.muster.queues import Queue
 from admission.api.muster.status_reports import ConditionReport, Notice, QueueReport
 from admission.api.snapshot import Snapshot

@@ -94,6 +94,10 @@ class Leader(Collector):
         """0 while this process does not lead."""
         self.last_cycle: LastCycle | None = None
         """None before the first cycle of a term."""
+        self.heads: dict[str, float] = {}
+        """By place, when the latest head published there was signed."""
+        self.is_chain_broken: bool | None = None
+        """None before the first check of a term."""
 
     def collect(self) -> Iterator[Family]:
         """Yield the gauges; without values while this process does not lead."""
@@ -106,6 +110,9 @@ class Leader(Collector):
         yield _gauge(metric_catalog.BEHIND, [((), last.behind)] if last else ())
         yield _gauge(metric_catalog.UNPOSTED, [((), last.unposted)] if last else ())
         yield _gauge(metric_catalog.LAG, [((), last.lag)] if last else ())
+        yield _gauge(metric_catalog.HEAD_TIME, [((place,), at) for place, at in sorted(self.heads.items())])
+        broken = self.is_chain_broken
+        yield _gauge(metric_catalog.HEAD_NOT_PASSED, [] if broken is None else [((), broken)])
         protected = sorted(last.protected.items()) if last else ()
         yield _gauge(metric_catalog.PROTECTED, [((driver or "*",), is_protected) for driver, is_protected in protected])
         policies = sorted(last.policies.items()) if last else ()

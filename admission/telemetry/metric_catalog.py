@@ -206,6 +206,32 @@ LAG = Metric(
     exported_by=ExportedBy.LEADER,
     help="Age, after the last cycle, of the oldest entry that waits for the ledger's database; 0 while none does.",
 )
+HEAD_TIME = Metric(
+    name="muster_ledger_head_timestamp_seconds",
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.LEADER,
+    help="When the latest head of the books that was published was signed, in seconds since 1970.",
+    labels=(("place", "`configmap`, `file` or `http`; before the first head of a term, when the term began"),),
+)
+HEAD_FAILURES = Metric(
+    name="muster_ledger_head_failures",
+    type=MetricType.COUNTER,
+    exported_by=ExportedBy.CONTROLLER,
+    help="Times that a head of the books could not be signed or published; it is tried again.",
+    labels=(("place", "`signature`, `configmap`, `file` or `http`"),),
+)
+HEAD_NOT_PASSED = Metric(
+    name="muster_ledger_head_not_passed",
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.LEADER,
+    help="1 while the books do not pass through the heads that are kept, and none is signed; else 0.",
+)
+FOREIGN = Metric(
+    name="muster_ledger_foreign_entries",
+    type=MetricType.COUNTER,
+    exported_by=ExportedBy.CONTROLLER,
+    help="Entries that another client has written into the books during a leader's term, but for closings.",
+)
 PROTECTED = Metric(
     name="muster_devices_protected",
     type=MetricType.GAUGE,
@@ -273,6 +299,7 @@ ALL = (
     *(READY, LEADING, EPOCH, CYCLES, ADMITTED, WAITS, DECISIONS, HELD, DEFECTS),
     *(GANGS, AMOUNT, BUDGET),
     *(BEHIND, UNPOSTED, LAG, PROTECTED, POLICIES),
+    *(HEAD_TIME, HEAD_FAILURES, HEAD_NOT_PASSED, FOREIGN),
     *(STALENESS, OBJECTS, EVENTS, LISTS),
     *(BUILD, PROCESSOR, RESIDENT),
 )

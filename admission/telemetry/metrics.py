@@ -38,6 +38,8 @@ class Metrics:
         self._waits = self._histogram(metric_catalog.WAITS)
         self._decisions = self._counter(metric_catalog.DECISIONS)
         self._defects = self._counter(metric_catalog.DEFECTS)
+        self._head_failures = self._counter(metric_catalog.HEAD_FAILURES)
+        self._foreign = self._counter(metric_catalog.FOREIGN)
         for during in During:
             self._defects.labels(during)
         self._held_by_reason: tuple[tuple[GangReport, ...], Count[str]] = ((), Count())
@@ -68,6 +70,8 @@ class Metrics:
         self._leading.set(0 if epoch is None else 1)
         self._leader.epoch = epoch or 0
         self._leader.last_cycle = None
+        self._leader.heads.clear()
+        self._leader.is_chain_broken = None
 
     def record_cycle(self, result: CycleResult, seconds: float) -> None:
         """Count one admission cycle, and export the state after it."""
@@ -90,6 +94,21 @@ class Metrics:
                 protected=result.protected,
                 policies=_ready_policies(result.conditions),
             )
+
+    def head_published(self, place: str, at: datetime) -> None:
+        """Set when the latest published head was signed."""
+        if self._leader.epoch:
+            self._leader.heads[place] = at.timestamp()
+
+    def head_failed(self, place: str) -> None:
+        """Count a head that could not be signed or published."""
+        self._head_failures.labels(place).inc()
+
+    def chain_checked(self, *, broken: bool, foreign: int = 0) -> None:
+        """Set whether the books pass through the kept heads, and count entries of others."""
+        if self._leader.epoch:
+            self._leader.is_chain_broken = broken
+        self._foreign.inc(foreign)
 
     def render(self, waiting: Sequence[str], expiries: Mapping[str, datetime]) -> tuple[bytes, str]:
         """Return the page for Prometheus, and its content type.

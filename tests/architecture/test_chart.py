@@ -32,6 +32,7 @@ OWN = {
     "webhook": {"port", "url", "service", "secret", "certificate", "key", "authority", "inject", "workers", "register"},
     "metrics": {"port"},
     "ledger": {"url"},
+    "heads": {"secret", "config_map", "url"},
     "lease": {"namespace", "name"},
     "dashboard": {"port", "certificate", "key", "authority", "session_keys"},
 }

@@ -82,6 +82,9 @@ def full() -> Metrics:
         ),
         0.2,
     )
+    metrics.head_published("configmap", datetime(2026, 8, 1, tzinfo=UTC))
+    metrics.head_failed("http")
+    metrics.chain_checked(broken=False, foreign=1)
     return metrics
 
 

@@ -24,6 +24,8 @@ from tests.e2e.teams import GROUP
 
 ROOT = Path(__file__).parents[2]
 SECRET = "/api/v1/namespaces/muster-system/secrets/muster-webhook"
+HEADS = "/api/v1/namespaces/muster-system/configmaps/muster-heads"
+HEADS_KEY = "/api/v1/namespaces/muster-system/secrets/muster-heads-key"
 COMMAND = str(Path(sys.executable).with_name("muster"))
 
 # Short, so that a successor need not be waited for long; the same order of magnitudes as the defaults.
@@ -172,7 +174,7 @@ class Muster:
             self._program.end(hard=hard)
 
     def clean(self) -> None:
-        """End the process, and remove its webhooks, its authorities, what governed it, and all files.
+        """End the process, and remove its webhooks, its authorities, its heads, what governed it, and all files.
 
         Fails, when all is removed, where it has logged a defect or a right that it lacks.
         """
@@ -181,7 +183,8 @@ class Muster:
         client = self._control_plane.client()
         for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
             client.delete(f"/apis/admissionregistration.k8s.io/v1/{kind}/muster")
-        client.delete(SECRET)
+        for path in (SECRET, HEADS, HEADS_KEY):
+            client.delete(path)
         for kind in ("queues", "claimpolicies", "meters"):
             for left in (client.find(f"{GROUP}/{kind}") or {"items": []})["items"]:
                 path = f"{GROUP}/{kind}/{left['metadata']['name']}"

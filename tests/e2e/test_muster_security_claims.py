@@ -50,6 +50,8 @@ FORBIDDEN: dict[str, tuple[str, str, Any]] = {
         {"webhooks": []},
     ),
     "Muster's Secret": ("GET", "/api/v1/namespaces/muster-system/secrets/muster-webhook", None),
+    "the key of heads": ("GET", "/api/v1/namespaces/muster-system/secrets/muster-heads-key", None),
+    "heads": ("PUT", "/api/v1/namespaces/muster-system/configmaps/muster-heads", {}),
 }
 
 

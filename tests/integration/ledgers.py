@@ -156,6 +156,16 @@ def tamper(url: str, *statements: str) -> None:
     run(url, *(drop_trigger(url, name) for name in TRIGGERS[database_of(url)]), *statements)
 
 
+def forge(url: str, *statements: str) -> None:
+    """Change what triggers keep, closings too, as somebody would who owns the database."""
+    tables = ("transactions", "postings", "closings", "carried_usage")
+    if database_of(url) == "postgresql":
+        run(url, *(f"ALTER TABLE {table} DISABLE TRIGGER USER" for table in tables), *statements)
+    else:
+        triggers = (f"{table}_refuse_{verb}" for table in tables for verb in ("update", "delete", "insert"))
+        run(url, *(f"DROP TRIGGER {name}" for name in triggers), *statements)
+
+
 def drop_trigger(url: str, name: str) -> str:
     table = name.partition("_")[0]
     return f"DROP TRIGGER {name}" + (f" ON {table}" if database_of(url) == "postgresql" else "")

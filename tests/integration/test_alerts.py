@@ -39,6 +39,7 @@ REVIEWS = 'muster_review_seconds_count{outcome="%s",door="mutate"}'
 BUCKET = 'muster_review_seconds_bucket{door="mutate",le="%s"}'
 CYCLES = 'muster_cycle_seconds_bucket{le="%s"}'
 LEADING, CYCLED = 'muster_leading{pod="%s"}', 'muster_cycle_seconds_count{pod="%s"}'
+HEAD = 'muster_ledger_head_timestamp_seconds{place="%s"}'
 HELD = 'muster_gangs_held{reason="%s"}'
 
 CLOSED = "Nothing can be created in queued namespaces until one does."
@@ -194,6 +195,35 @@ CASES = {
         alert="MusterLedgerAway",
         series={"muster_ledger_entries_waiting": "0x20", HELD % "QuotaExceeded": "9x20"},
         at=10,
+    ),
+    # Heads of the books.
+    "the books do not pass through a head": Case(
+        alert="MusterHeadsNotPassed",
+        series={"muster_ledger_head_not_passed": "0 0 1x9"},
+        at=3,
+        says="They do not pass through the heads that are kept, so that no further one is signed.",
+    ),
+    "the books pass through every head": Case(
+        alert="MusterHeadsNotPassed", series={"muster_ledger_head_not_passed": "0x9"}, at=5
+    ),
+    "no head is published in one place": Case(
+        alert="MusterHeadsStale",
+        series={HEAD % "http": "0x60", HEAD % "configmap": "0+60x60"},
+        at=60,
+        says="The latest one in http is 1h 0m 0s old; what was written since is not proven.",
+        labels={"place": "http"},
+    ),
+    "a head is published every quarter of an hour": Case(
+        alert="MusterHeadsStale", series={HEAD % "configmap": "0x14 900x14 1800x14 2700x14"}, at=55
+    ),
+    "another client writes": Case(
+        alert="MusterForeignEntries",
+        series={"muster_ledger_foreign_entries_total": "0x9 2x9"},
+        at=15,
+        says="2 entries within 15 minutes; the controller's log names them.",
+    ),
+    "no other client writes": Case(
+        alert="MusterForeignEntries", series={"muster_ledger_foreign_entries_total": "2x40"}, at=30
     ),
     "the clock is behind": Case(
         alert="MusterClockBehindBooks",

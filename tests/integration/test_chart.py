@@ -546,6 +546,14 @@ def test_without_fences_the_role_may_delete_fence_objects_but_not_create_them(he
     assert {("devicetaintrules", "delete"), ("validatingadmissionpolicies", "delete")} < plain
 
 
+def test_the_right_to_publish_heads_is_given_only_where_they_are_signed(helm: Helm) -> None:
+    signing, silent = granted(rendered(helm)), granted(rendered(helm, "settings.heads.enabled=false"))
+
+    assert signing - silent == {("configmaps", verb) for verb in ("create", "get", "update")}
+    named = [name for rule in rendered(helm)["Role", "muster"]["rules"] for name in rule.get("resourceNames", ())]
+    assert {"muster-heads", "muster-heads-key"} <= set(named)
+
+
 KINDS = ("policies", "policybindings")
 
 

@@ -23,7 +23,7 @@ from admission.ledger.audit.verify import What
 from admission.ledger.journal.carry_forward import Carried
 from admission.ledger.sql_ledger import SqlLedger
 from tests.integration.conftest import Fresh
-from tests.integration.ledgers import CLUSTER, a_gang, a_grant, a_history, database_of, minutes, rows, run
+from tests.integration.ledgers import CLUSTER, a_gang, a_grant, a_history, database_of, forge, minutes, rows, run
 from tests.property.histories import histories
 
 REASON = "March is over"
@@ -282,16 +282,6 @@ async def test_a_time_that_python_cannot_hold_is_found(office: Office, at: str) 
     forge(office.url, f"UPDATE transactions SET at = '{at}' WHERE sequence = 2")  # noqa: S608 - our own text
 
     assert await office.finding() == (What.CHANGED, 2)
-
-
-def forge(url: str, *statements: str) -> None:
-    """Change what triggers keep, closings too, as somebody would who owns the database."""
-    tables = ("transactions", "postings", "closings", "carried_usage")
-    if database_of(url) == "postgresql":
-        run(url, *(f"ALTER TABLE {table} DISABLE TRIGGER USER" for table in tables), *statements)
-    else:
-        triggers = (f"{table}_refuse_{verb}" for table in tables for verb in ("update", "delete", "insert"))
-        run(url, *(f"DROP TRIGGER {name}" for name in triggers), *statements)
 
 
 async def test_triggers_keep_what_is_not_closed_and_the_closings_themselves(office: Office) -> None:

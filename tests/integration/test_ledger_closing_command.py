@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from admission.accounting import books
 from admission.api.values.names import QueueName
-from admission.cli.ledger import command as ledger_command
+from admission.cli.ledger import command as ledger_command, verify as verify_command
 from admission.errors import FixError
 from admission.ledger.audit import close_period
 from admission.ledger.audit.close_period import Order
@@ -73,7 +73,7 @@ def test_an_archive_that_is_lost_is_named(url: str, tmp_path: Path, capsys: pyte
     code, answer = command("verify", "--archive", str(tmp_path), "--format", "json", *of(url))
 
     finding = json.loads(answer)["finding"]
-    assert (code, finding["what"], finding["sequence"]) == (ledger_command.BROKEN, "archive differs", 1)
+    assert (code, finding["what"], finding["sequence"]) == (verify_command.BROKEN, "archive differs", 1)
     assert "it is not in" in finding["detail"]
 
 

@@ -155,6 +155,16 @@ class Posted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChainEnd:
+    """The stored end of a chain. closed: the sequence through which its rows were archived; 0 if none were."""
+
+    epoch: int
+    sequence: int
+    digest: str
+    closed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetShare:
     """One cluster's share of a budget that several clusters share. seconds: meter-seconds spent and promised.
 

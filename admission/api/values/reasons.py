@@ -60,6 +60,10 @@ class EventReason(StrEnum):
     DEVICES_PROTECTED = "DevicesProtected"
     PROTECTION_LOST = "ProtectionLost"
     FINALIZER_KEPT = "FinalizerKept"
+    HEAD_SIGNED = "HeadSigned"
+    HEAD_NOT_PASSED = "HeadNotPassed"
+    FOREIGN_ENTRIES = "ForeignEntries"
+    EPOCH_RAISED = "EpochRaised"
 
 
 class DenyReason(StrEnum):

@@ -18,10 +18,13 @@ from admission.cli.doctor import findings, permissions
 from admission.cli.doctor.findings import Finding
 from admission.dra import compatibility
 from admission.errors import GoneError
+from admission.heads import head_document, key_history
+from admission.heads.head_document import KeptHeads
 from admission.kube import fence_controller
 from admission.kube.cache import watched_resources
 from admission.kube.client import paths
 from admission.kube.client.connection import Connection
+from admission.kube.config_map_store import ConfigMapStore
 from admission.kube.webhook_config import dry_run_probe
 from admission.settings import Settings
 
@@ -36,6 +39,9 @@ FENCE_GATES = ("DRADeviceTaints", "DRADeviceTaintRules")
 
 MAX_SKEW = timedelta(seconds=3)
 """The API server's time is in whole seconds; a larger difference is no rounding."""
+
+OLDEST_HEAD = timedelta(minutes=45)
+"""A leader signs the end of the books every quarter of an hour, whatever happens."""
 
 OVERDUE_FRACTION = 6
 """An authority with less than this fraction of its life left is overdue: Muster replaces it at a third."""
@@ -164,6 +170,32 @@ async def leader(inputs: CheckInputs) -> list[Finding]:
     if age > timedelta(seconds=float(spec.get("leaseDurationSeconds") or lease.duration)) + MAX_SKEW:
         return [findings.failed("leader", f"{holder} was last heard of {age.total_seconds():.0f} s ago", fix)]
     return [findings.passed("leader", f"{holder} leads")]
+
+
+async def heads(inputs: CheckInputs) -> list[Finding]:
+    """Check that the end of the books is signed and published."""
+    settings, namespace, cluster = (
+        inputs.settings.heads,
+        inputs.settings.lease.namespace,
+        inputs.settings.ledger.cluster,
+    )
+    if not settings.enabled:
+        return [findings.skipped("heads", "the settings have none signed (heads.enabled)")]
+    fix = f"see why no leader signs: `kubectl -n {namespace} logs deployment/muster-controller`"
+    stored = await ConfigMapStore(inputs.connection, namespace=namespace, name=settings.config_map).read()
+    kept = KeptHeads() if stored is None else head_document.from_entries(stored[0])
+    newest = max((one for one in kept.heads if one.head.cluster == cluster), key=lambda one: one.head.at, default=None)
+    where = f"ConfigMap {namespace}/{settings.config_map}"
+    if newest is None:
+        return [findings.warning("heads", f"{where} has no head of cluster {cluster}: the books are not proven", fix)]
+    age = (await _now(inputs.connection) or datetime.now(UTC)) - newest.head.at
+    seen = f"the newest, of transaction {newest.head.sequence}, is {max(0, age.total_seconds()):.0f} s old"
+    problem = key_history.problem(newest, kept.keys)
+    if problem is not None:
+        return [findings.failed("heads", f"{seen}, and {problem}", f"find out who has changed {where}")]
+    if age > OLDEST_HEAD:
+        return [findings.failed("heads", f"{seen}, in {where}", fix)]
+    return [findings.passed("heads", f"{seen}; `muster ledger verify --heads cluster` compares the books with them")]
 
 
 async def clock(inputs: CheckInputs) -> list[Finding]:
@@ -298,6 +330,7 @@ CHECKS = {
     "clock": clock,
     "webhook": webhooks,
     "leader": leader,
+    "heads": heads,
     "devices": drivers,
     "queues": queues,
     "policies": policies,

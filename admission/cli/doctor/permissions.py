@@ -99,6 +99,8 @@ def _is_needed(right: Right, settings: Settings) -> bool:
         return settings.install_crds
     if right.resource.endswith("webhookconfigurations"):
         return settings.coverage if right.verb in ("list", "watch") else settings.webhook.register
+    if right.resource == "configmaps" or right.name == settings.heads.secret:
+        return settings.heads.enabled
     # Muster deletes leftovers of earlier settings, so those rights are always needed.
     fences = (right.resource.startswith("validatingadmissionpolic") and right.verb not in ("list", "delete")) or (
         right.resource == "devicetaintrules" and right.verb in ("create", "update")

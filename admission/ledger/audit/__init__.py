@@ -1,3 +1,3 @@
-"""Proof that the books are right: verification, replay, archives."""
+"""Proof that the books are right: verification, replay, archives, kept heads."""
 
-__all__ = ["close_period", "point_in_time", "rebuild", "verify"]
+__all__ = ["close_period", "kept_heads", "point_in_time", "rebuild", "verify"]

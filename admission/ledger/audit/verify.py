@@ -1,8 +1,8 @@
 """Verification of the books: the chain from its first row, every balance, and the open gangs, seats and holdings.
 
 The chain is replayed in batches, so memory holds the open gangs and not the history. A chain proves that its rows
-belong together and end at the stored head. To detect a rewrite of the whole chain, keep the digest of a verification
-elsewhere and compare it later.
+belong together and end at the stored head. A rewrite of the whole chain is found by heads that are kept elsewhere: see
+`kept_heads`.
 """
 
 import asyncio
@@ -42,6 +42,10 @@ class What(StrEnum):
     PROJECTION = "projection differs"
     CARRIED = "closing differs"
     ARCHIVE = "archive differs"
+    SIGNATURE = "signature differs"
+    HEAD = "head is not passed through"
+    EPOCH = "epoch differs"
+    FOREIGN = "not written by a leader"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

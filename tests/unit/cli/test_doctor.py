@@ -7,6 +7,7 @@ import base64
 import json
 import re
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from admission.cli.cluster_options import Cluster
 from admission.cli.doctor import checks, command, permissions
 from admission.cli.doctor.checks import CheckInputs
 from admission.cli.doctor.findings import Finding, Verdict
+from admission.heads import head_document, key_history
+from admission.heads.head_document import KeptHeads
 from admission.kube.client.connection import Connection
 from admission.kube.client.credentials import ClusterSelection
 from admission.ledger.db import migrations
@@ -24,6 +27,7 @@ from admission.settings import Settings
 from admission.settings.schema import replaced
 from admission.webhook.tls import certificate
 from tests.unit.cli.conftest import Muster
+from tests.unit.heads.builders import a_head
 from tests.unit.kube.conftest import QUICK
 from tests.unit.kube.fake_api import FakeApi
 
@@ -124,6 +128,22 @@ def lease(**spec: Any) -> Callable[[FakeApi], None]:
     return put
 
 
+def heads(age: timedelta, *, forged: bool = False, cluster: str = "default") -> Callable[[FakeApi], None]:
+    """Publish a head that is so old when the test runs."""
+
+    def put(api: FakeApi) -> None:
+        now = datetime.now(UTC)
+        ring = key_history.rotated(None, (), lifetime=timedelta(days=90), now=now - timedelta(days=1))
+        signed = key_history.sign(a_head(7, at=now - age, cluster=cluster), ring)
+        kept = KeptHeads(heads=(replace(signed, signature=b"no") if forged else signed,), keys=ring.keys)
+        data = {key: value.decode() for key, value in head_document.to_entries(kept).items()}
+        named = {"name": "muster-heads", "namespace": "muster-system"}
+        api.put("/api/v1/configmaps", {"metadata": named, "data": data})
+        time_is(timedelta())(api)
+
+    return put
+
+
 def devices(*drivers: str, fenced: str = "") -> Callable[[FakeApi], None]:
     def put(api: FakeApi) -> None:
         for driver in drivers:
@@ -150,6 +170,7 @@ ENDED = certificate.authority(now=LONG_AGO, validity=timedelta(days=1)).certific
 LASTING = certificate.authority(now=datetime.now(UTC), validity=timedelta(days=90)).certificate
 NOW = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.000000Z}"
 DAY = 86_400
+HOUR = timedelta(hours=1)
 NOTHING: Callable[[FakeApi], None] = lambda _: None  # noqa: E731 - one of many in a table
 GPU = "gpu.example.com"
 
@@ -197,6 +218,12 @@ SEEN: dict[str, tuple[str, Callable[[FakeApi], None], dict[str, Any], Verdict, s
         *(Verdict.FAILED, "a was last heard of"),
     ),
     "a leader": ("leader", lease(holderIdentity="a", renewTime=NOW, leaseDurationSeconds=DAY), {}, Verdict.OK, "a le"),
+    "no head": ("heads", NOTHING, {}, Verdict.WARNING, "ConfigMap muster-system/muster-heads has no head of cluster"),
+    "heads of another cluster": ("heads", heads(HOUR, cluster="x"), {}, Verdict.WARNING, "has no head of cluster def"),
+    "a head of an hour ago": ("heads", heads(HOUR), {}, Verdict.FAILED, r"of transaction 7, is 3[56]\d\d s old"),
+    "a head that nobody signed": ("heads", heads(HOUR / 60, forged=True), {}, Verdict.FAILED, "is not signed by"),
+    "a head of now": ("heads", heads(HOUR / 60), {}, Verdict.OK, "the newest, of transaction 7"),
+    "no heads, as the settings say": ("heads", NOTHING, {"heads__enabled": False}, Verdict.SKIPPED, "heads.enabled"),
     "no devices": ("devices", devices(), {}, Verdict.WARNING, "no DRA driver has published a device"),
     "a fence that is missing": ("devices", devices(GPU), {"fence": (GPU,)}, Verdict.FAILED, "and none stands"),
     "a fence that nobody asks for": ("devices", devices(GPU, fenced=GPU), {}, Verdict.WARNING, "do not ask for"),

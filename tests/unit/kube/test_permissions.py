@@ -15,6 +15,7 @@ from admission.kube.client import errors
 MANIFEST = Path(__file__).parents[3] / "deploy" / "manifests" / "rbac.yaml"
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 SECRETS = "/api/v1/namespaces/muster-system/secrets"
+CONFIG_MAPS = "/api/v1/namespaces/muster-system/configmaps"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/muster-system/leases"
 
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -95,6 +96,12 @@ CALLS: dict[str, tuple[str, str]] = {
     "the webhook's authorities are read": ("GET", f"{SECRETS}/muster-webhook"),
     "the webhook's authorities are made": ("POST", SECRETS),
     "the webhook's authorities are replaced": ("PUT", f"{SECRETS}/muster-webhook"),
+    "the key of heads is read": ("GET", f"{SECRETS}/muster-heads-key"),
+    "the key of heads is made": ("POST", SECRETS),
+    "the key of heads is replaced": ("PUT", f"{SECRETS}/muster-heads-key"),
+    "heads are read": ("GET", f"{CONFIG_MAPS}/muster-heads"),
+    "heads are published": ("POST", CONFIG_MAPS),
+    "heads are published again": ("PUT", f"{CONFIG_MAPS}/muster-heads"),
     "the lease is taken": ("POST", LEASES),
     "the lease is read": ("GET", f"{LEASES}/muster-controller"),
     "the lease is renewed": ("PATCH", f"{LEASES}/muster-controller"),

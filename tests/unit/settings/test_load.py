@@ -139,6 +139,7 @@ WRONG: dict[str, tuple[dict[str, Any] | str, str]] = {
         {"tracing": {"endpoint": "collector:4318"}},
         "tracing.endpoint: 'collector:4318' is",
     ),
+    "an endpoint of heads that is no URL": ({"heads": {"url": "audit:443"}}, "heads.url: it is no URL; write that"),
     "more than all traces": ({"tracing": {"sampled": 1.5}}, "tracing.sampled: 1.5 is not"),
     "no worker": ({"webhook": {"workers": 0}}, "webhook.workers: 0 is not a whole number at least 1 and at most 64"),
     "more workers than anybody has cores": ({"webhook": {"workers": 1000}}, "webhook.workers: 1000 is not"),

@@ -247,19 +247,25 @@ def test_of_a_leader_that_leads_no_more_no_gauge_keeps_its_last_value() -> None:
     metrics = leader()
     shown = CycleResult(gangs=(waiting(HoldReason.QUOTA_EXCEEDED),), queues=(report(Running=1),), unposted=4)
     metrics.record_cycle(shown, 0.1)
+    metrics.head_published("configmap", datetime(2026, 8, 1, tzinfo=UTC))
+    metrics.chain_checked(broken=True, foreign=2)
     names = ("muster_gangs_held{", "muster_queue_", "muster_ledger_", "muster_clock_", "muster_leader_epoch")
 
     def values() -> list[str]:
-        return [line for line in metrics.render([], {})[0].decode().splitlines() if line.startswith(names)]
+        lines = metrics.render([], {})[0].decode().splitlines()
+        return [line for line in lines if line.startswith(names) and "_total" not in line and "_created" not in line]
 
     before = values()
     metrics.set_term(None)
     after = values()
     metrics.record_cycle(shown, 0.1)  # one that ended late
+    metrics.head_published("configmap", datetime(2026, 8, 1, tzinfo=UTC))
+    metrics.chain_checked(broken=True)
 
     assert (bool(before), after, values()) == (True, [], [])
     assert value(metrics, "muster_leading") == 0
     assert value(metrics, "muster_cycle_seconds_count") == 2
+    assert value(metrics, "muster_ledger_foreign_entries_total") == 2
 
 
 def test_a_new_leader_shows_no_gauge_of_its_own_before_its_first_cycle() -> None:

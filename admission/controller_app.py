@@ -1,0 +1,245 @@
+"""The composition of the controller: builds what a leader works with, and runs it while this process leads.
+
+`app` runs it as one of its roles. Every task of a term belongs to the TaskGroup in `_admit`.
+"""
+
+import asyncio
+import importlib
+import os
+import socket
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import structlog
+
+from admission import ports
+from admission.api.muster.status_reports import EventType
+from admission.api.values.reasons import EventReason
+from admission.controller import admission_loop, head_publisher, leadership
+from admission.controller.head_publisher import ConfigMapSink, HeadPublisher
+from admission.controller.head_signer import HeadSigner, SigningSettings
+from admission.controller.own_writes import OwnWrites
+from admission.controller.standby import Standby
+from admission.controller.status_writer import StatusWriter
+from admission.cycle import cycle
+from admission.cycle.state.leader import Leader, Ports, ProcessState
+from admission.cycle.state.term import CycleSettings
+from admission.errors import DeposedError
+from admission.kube import leader_election
+from admission.kube.cache import reflector, watched_resources
+from admission.kube.cache.store import Store, Subscription
+from admission.kube.client.connection import Connection
+from admission.kube.config_map_store import ConfigMapStore
+from admission.kube.fence_controller import FenceController, FenceSettings
+from admission.kube.leader_election import Durations, Lease
+from admission.kube.secret_store import SecretStore
+from admission.kube.server_version import Versions
+from admission.kube.writers.claim_templates import TemplateReconciler
+from admission.kube.writers.claims import ClaimWriter
+from admission.kube.writers.pods import PodWriter
+from admission.kube.writers.queue_finalizer import QueueFinalizerWriter
+from admission.kube.writers.status import Reporter
+from admission.kube.writers.workloads import WorkloadWriter
+from admission.ledger.db import migrations
+from admission.ledger.head_sinks import FileSink, HttpSink
+from admission.ledger.sql_ledger import SqlLedger
+from admission.settings import Settings
+from admission.settings.live import LiveSettings
+from admission.telemetry.metrics import Metrics
+from admission.telemetry.tracing import Traces
+
+log = structlog.get_logger()
+
+_now = partial(datetime.now, UTC)
+
+NO_TERM = 0
+"""The epoch of who does not lead: the ledger takes nothing under it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a controller is given by the process."""
+
+    live: LiveSettings
+    connection: Connection
+    store: Store
+    versions: Versions
+    metrics: Metrics
+    traces: Traces | None
+    """None where nothing is traced."""
+    user: str
+    """The name that the API server knows this process by."""
+    ledger_opened: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once the ledger was opened."""
+
+    @property
+    def settings(self) -> Settings:
+        """Those that hold now."""
+        return self.live.now
+
+
+async def run(parts: Parts) -> None:
+    """Lead when it is this process's turn, and run admission cycles meanwhile."""
+    settings = parts.settings
+    # SQLAlchemy and alembic take as long to import as all the rest, and no review has to wait for them.
+    await asyncio.to_thread(importlib.import_module, "admission.ledger.db.migrations")
+
+    if settings.ledger.migrate:
+        await migrations.migrate(settings.ledger.url)
+    async with SqlLedger.open(settings.ledger.url, settings.ledger.cluster) as ledger:
+        parts.ledger_opened.set()
+        await parts.versions.probe(parts.connection)
+        await parts.store.wait_synced()
+
+        make = partial(_term_parts, parts, ledger, ProcessState())
+        standby = Standby(make, lambda term: cycle.preload(term.leader, _now()))
+
+        async def work(epoch: int) -> None:
+            try:
+                await ledger.fence(epoch)
+            except DeposedError:
+                await _report_raised_epoch(parts, ledger)
+                raise
+            await reflector.caught_up(parts.connection, parts.store, (watched_resources.QUEUES,))
+            async with standby.take_over() as term:
+                term.leader.term.begin(epoch)
+                try:
+                    await _admit(parts, term, epoch)
+                except* DeposedError:
+                    if term.heads is not None:
+                        await term.heads.look_back(epoch)
+                    raise
+
+        async with standby.preloading():
+            await leadership.lead(_election(parts), work, on_change=parts.metrics.set_term)
+
+
+class _TermParts(NamedTuple):
+    """What one term works with: the leader's state, and what writes beside the cycles."""
+
+    leader: Leader
+    status_writer: StatusWriter
+    fence_controller: FenceController
+    templates: TemplateReconciler
+    heads: HeadPublisher | None
+
+
+def _term_parts(parts: Parts, ledger: SqlLedger, process: ProcessState) -> _TermParts:
+    connection, settings = parts.connection, parts.settings.controller
+    status_writer = StatusWriter(Reporter(connection, parts.store))
+    fence_controller = FenceController(connection, _fence_settings(parts))
+    templates = TemplateReconciler(connection, parts.store, exempt=_fence_settings(parts).exempt)
+    writes = OwnWrites(ledger)
+    adapters = Ports(
+        view=parts.store,
+        pods=PodWriter(connection),
+        claims=ClaimWriter(connection),
+        workloads=WorkloadWriter(connection),
+        reports=status_writer,
+        ledger=writes,
+        scheduler=parts.versions,
+        fences=fence_controller,
+        queues=QueueFinalizerWriter(connection),
+        templates=templates,
+        traces=parts.traces or ports.UNTRACED,
+    )
+    actor = f"{parts.user}@{socket.gethostname()}/{os.getpid()}"
+    cycle_settings = CycleSettings(steps=settings.steps, writes=settings.writes)
+    leader = Leader.build(ports=adapters, actor=actor, epoch=NO_TERM, settings=cycle_settings, process=process)
+    heads = _head_publisher(parts, ledger, writes, status_writer) if parts.settings.heads.enabled else None
+    return _TermParts(leader, status_writer, fence_controller, templates, heads)
+
+
+def _head_publisher(parts: Parts, ledger: SqlLedger, writes: OwnWrites, status_writer: StatusWriter) -> HeadPublisher:
+    settings, namespace = parts.settings.heads, parts.settings.lease.namespace
+    signer = HeadSigner(
+        chain=ledger,
+        writes=writes,
+        keys=SecretStore(parts.connection, namespace=namespace, name=settings.secret),
+        settings=SigningSettings(
+            cluster=parts.settings.ledger.cluster,
+            interval=timedelta(seconds=settings.interval),
+            lifetime=timedelta(days=settings.key_days),
+        ),
+        clock=_now,
+    )
+    sinks: dict[str, ports.HeadSink] = {}
+    if settings.file is not None:
+        sinks["file"] = FileSink(Path(settings.file))
+    if settings.url is not None:
+        sinks["http"] = HttpSink(settings.url)
+    store = ConfigMapStore(parts.connection, namespace=namespace, name=settings.config_map)
+    return HeadPublisher(
+        signer,
+        config_map=ConfigMapSink(store, signer, _now),
+        sinks=sinks,
+        metrics=parts.metrics,
+        notify=status_writer.notify,
+        subject=(namespace, settings.config_map),
+    )
+
+
+async def _report_raised_epoch(parts: Parts, ledger: SqlLedger) -> None:
+    """Tell that the ledger has an epoch that no lease gave, so that it deposes every leader for ever."""
+    lease = parts.settings.lease
+    stored = (await ledger.end()).epoch
+    latest = await leader_election.latest_epoch(parts.connection, lease.namespace, lease.name)
+    if latest is None or stored <= latest:
+        return
+    cluster = parts.settings.ledger.cluster
+    message = (
+        f"the ledger has epoch {stored} for cluster {cluster}, and the lease {lease.namespace}/{lease.name} has given"
+        f" {latest} at most: every leader is deposed. Another installation writes the books of the same cluster, or"
+        " the epoch was raised in the table: `muster ledger verify --heads cluster` says how to set it right"
+    )
+    log.error("the epoch of the ledger is none of this cluster's leaders", ledger=stored, lease=latest, fix=message)
+    subject = (lease.namespace, parts.settings.heads.config_map)
+    notice = head_publisher.notice(subject, EventType.WARNING, EventReason.EPOCH_RAISED, message)
+    await Reporter(parts.connection).notify(notice)
+
+
+async def _admit(parts: Parts, term: _TermParts, epoch: int) -> None:
+    """Run admission cycles, and write beside them."""
+    leader, status_writer, fence_controller, templates, heads = term
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(status_writer.run(), name="write reports")
+        tasks.create_task(fence_controller.run(), name="keep the fences")
+        if heads is not None:
+            tasks.create_task(heads.run(epoch), name="sign and publish heads")
+        with parts.store.subscribe() as subscription:
+            tasks.create_task(_wake_on_fence_changes(fence_controller.store, subscription), name="watch the fences")
+            tasks.create_task(templates.run(wake=subscription.wake), name="keep claim templates")
+            pace, kinds = partial(_pace, parts, leader.settings), (watched_resources.PODS, watched_resources.CLAIMS)
+            confirm = partial(reflector.caught_up, parts.connection, parts.store, kinds)
+            observe = parts.metrics.record_cycle
+            await admission_loop.admit(leader, subscription, pace=pace, clock=_now, observe=observe, confirm=confirm)
+
+
+def _election(parts: Parts) -> Lease:
+    lease = parts.settings.lease
+    durations = Durations(lease=lease.duration, renew=lease.renew_deadline, retry=lease.retry)
+    return Lease(parts.connection, namespace=lease.namespace, name=lease.name, durations=durations)
+
+
+def _fence_settings(parts: Parts) -> FenceSettings:
+    settings = parts.settings
+    namespace = settings.lease.namespace
+    return FenceSettings(namespace=namespace, controller=parts.user, fence=settings.fence, coverage=settings.coverage)
+
+
+async def _wake_on_fence_changes(store: Store, subscription: Subscription) -> None:
+    """Wake the cycles whenever something has changed around the fences."""
+    with store.subscribe() as changes:
+        while True:
+            await changes.next()
+            subscription.wake()
+
+
+def _pace(parts: Parts, cycle_settings: CycleSettings) -> admission_loop.Pace:
+    """Return the pace of the settings as they are now, and have the next cycle use their bounds."""
+    settings = parts.settings.controller
+    cycle_settings.steps, cycle_settings.writes = settings.steps, settings.writes
+    return admission_loop.Pace(resync=settings.resync, debounce=settings.debounce)
