@@ -33,6 +33,7 @@ OWN = {
     "metrics": {"port"},
     "ledger": {"url"},
     "lease": {"namespace", "name"},
+    "controller": {"user"},
     "dashboard": {"port", "certificate", "key", "authority", "session_keys"},
 }
 FOREIGN = {"up", "apiserver_admission_webhook_rejection_count"}
