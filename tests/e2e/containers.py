@@ -49,6 +49,8 @@ class Containers:
         self._client = control_plane.client()
         self._folder = folder
         self._books = books
+        with FreePorts() as free:
+            self._webhook = free.pick()
         self._running: dict[str, Container] = {}
         self._ended: list[Muster] = []
 
@@ -102,8 +104,8 @@ class Containers:
         """The settings of the chart, but for where they cannot hold beside the API server."""
         written = self._written("muster")
         here = {
-            **self._here(role, ports, account=rights.ACCOUNT),
-            "webhook": {**written["webhook"], "host": HOST, "service": None, "linger": 0},
+            **self._here(role, ports, account=rights.account_of([role])),
+            "webhook": {**written["webhook"], "host": HOST, "port": self._webhook, "service": None, "linger": 0},
             "lease": {**written["lease"], **musters.SETTINGS["lease"]},
         }
         return {**written, **here}

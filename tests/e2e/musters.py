@@ -124,8 +124,12 @@ class Muster:
         as `killing` knows it. A webhook that runs goes on.
         """
         self._run(killed_at)
+        return self.wait(within=within)
+
+    def wait(self, *, within: float = PATIENCE) -> Self:
+        """Wait until it leads and its webhooks are registered, or it has killed itself."""
         eventually(lambda: self.program.ended or self._leads(), what="Muster leads", within=within)
-        assert killed_at or not self.program.ended, f"muster ended:\n{tail(self.program.log, 40)}"
+        assert self.deadly or not self.program.ended, f"muster ended:\n{tail(self.program.log, 40)}"
         return self
 
     def launch(self) -> None:
