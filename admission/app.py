@@ -176,7 +176,7 @@ async def serve(
                 else:
                     tasks.create_task(_probes_and_metrics(parts), name="serve probes and metrics")
                 if "controller" in settings.roles:
-                    tasks.create_task(_restart_on_failure(_registration, parts), name="keep the webhook registered")
+                    tasks.create_task(_registration(parts), name="keep the webhook registered")
                     tasks.create_task(_restart_on_failure(_controller, parts), name="controller")
                     tasks.create_task(parts.versions.keep(connection), name="watch the version of Kubernetes")
         except* _StoppedError:

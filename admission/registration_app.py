@@ -12,7 +12,9 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from admission.errors import FixError
+import structlog
+
+from admission.errors import FixError, MusterError
 from admission.kube.cache.store import Store
 from admission.kube.client.connection import Connection
 from admission.kube.secret_store import SecretStore
@@ -21,6 +23,11 @@ from admission.kube.webhook_config.client_config import ClientConfig, WebhookSta
 from admission.settings import Settings
 from admission.webhook.tls import ca_rotation, rotation
 from admission.webhook.tls.certificate import Certificate
+
+log = structlog.get_logger(__name__)
+
+AGAIN_SECONDS = 2.0
+"""Seconds before authorities that could not be read or made are tried again."""
 
 _now = partial(datetime.now, UTC)
 
@@ -69,14 +76,11 @@ class Registrar:
             self._state.request_rewrite()
 
     async def keep(self, ready: Callable[[], Awaitable[object]]) -> None:
-        """Keep authorities and configurations until cancelled. ready: waits until configurations may be written.
-
-        Raises RetryError while the API server is away.
-        """
+        """Keep authorities and configurations until cancelled. ready: waits until configurations may be written."""
         source = authorities(self._settings, self._connection)
         bundle: bytes | None = None
         if source is not None:
-            bundle = await source.current()
+            bundle = await _first(source)
         self.authorities_kept.set()
         if self._settings.webhook.register and self._has_webhook:
             await self._listening.wait()
@@ -117,6 +121,16 @@ class Registrar:
     def _has_webhook(self) -> bool:
         """Whether the webhook runs in this process."""
         return "webhook" in self._settings.roles
+
+
+async def _first(source: rotation.Source[bytes]) -> bytes:
+    """Return the authorities once they are there. Whatever is wrong with them, the controller goes on meanwhile."""
+    while True:
+        try:
+            return await source.current()
+        except MusterError as error:
+            log.warning("the webhook has no authorities, and is not registered", error=str(error))
+        await asyncio.sleep(AGAIN_SECONDS)
 
 
 def certificates(settings: Settings, connection: Connection) -> rotation.Source[Certificate]:

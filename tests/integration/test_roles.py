@@ -55,7 +55,7 @@ async def test_a_webhook_alone_waits_for_a_controller_and_writes_nothing(tmp_pat
 
 async def test_a_controller_alone_makes_the_authorities_and_registers_the_webhook(tmp_path: Path) -> None:
     ledger = {"url": f"sqlite:///{tmp_path / 'ledger.sqlite3'}"}
-    service = {"service": "muster-system/muster-webhook:443", "register": True}
+    service: dict[str, Any] = {"service": "muster-system/muster-webhook:443", "register": True}
 
     async with serving.muster(
         tmp_path, roles=("controller",), ledger=ledger, authorities=False, user=serving.USER, **service
@@ -74,6 +74,22 @@ async def test_the_registration_does_not_wait_for_the_ledger(tmp_path: Path) -> 
     ledger = {"url": "postgresql://muster@127.0.0.1:1/muster"}
 
     async with serving.muster(tmp_path, roles=("controller",), ledger=ledger, register=True) as muster:
+        await eventually(_are_there(muster.api.objects[REGISTRATIONS], "muster"), what="the webhook is registered")
+
+
+async def test_a_controller_whose_secret_is_broken_admits_all_the_same(tmp_path: Path) -> None:
+    ledger = {"url": f"sqlite:///{tmp_path / 'ledger.sqlite3'}"}
+    service: dict[str, Any] = {"service": "muster-system/muster-webhook:443", "register": True}
+
+    async with serving.muster(tmp_path, roles=("controller",), ledger=ledger, **service) as muster:
+        secret = {"metadata": {"name": "muster-webhook", "namespace": "muster-system"}, "data": {"ca.crt": "eA=="}}
+        muster.api.put("/api/v1/secrets", secret)
+        await eventually(muster.is_ready, what="the controller is ready", within=200)
+        assert "the webhook has no authorities, and is not registered" in muster.words
+        assert REGISTRATIONS not in muster.api.objects or not muster.api.objects[REGISTRATIONS]
+
+        muster.api.delete("/api/v1/secrets", "muster-system/muster-webhook")
+
         await eventually(_are_there(muster.api.objects[REGISTRATIONS], "muster"), what="the webhook is registered")
 
 
