@@ -9,6 +9,7 @@ import importlib
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -18,20 +19,18 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from admission import controller_app, resources
+from admission import controller_app, registration_app, resources
 from admission.cel.syntax import parser
 from admission.cycle import profile
 from admission.errors import FixError, RetryError
 from admission.kube import crd_installer, leader_election
-from admission.kube.cache import dashboard_store, reflector
+from admission.kube.cache import dashboard_store, reflector, watched_resources
 from admission.kube.cache.store import Store
 from admission.kube.client.connection import Connection
 from admission.kube.client.credentials import ClusterSelection
-from admission.kube.secret_store import SecretStore
 from admission.kube.server_version import Versions
-from admission.kube.webhook_config import dry_run_probe, registration
-from admission.kube.webhook_config.client_config import ClientConfig, WebhookState
 from admission.podpolicy.admission import Rules
+from admission.registration_app import Registrar
 from admission.review import reviewer
 from admission.review.caches import ReviewCaches
 from admission.settings import Heads, Ledger, Settings
@@ -41,7 +40,8 @@ from admission.telemetry.collectors import Watched
 from admission.telemetry.metrics import Metrics
 from admission.telemetry.tracing import Traces, exporting
 from admission.webhook import handler, server, workers
-from admission.webhook.tls import ca_rotation, rotation as tls_rotation
+from admission.webhook.tls import rotation as tls_rotation
+from admission.webhook.tls.certificate import Certificate
 from admission.webhook.worker_ipc import Task, WorkerChannel
 from admission.webhook.workers import WorkerCallbacks, WorkerPool
 
@@ -140,6 +140,7 @@ async def serve(
                 else:
                     tasks.create_task(_probes_and_metrics(parts), name="serve probes and metrics")
                 if "controller" in settings.roles:
+                    tasks.create_task(_registration(parts), name="keep the webhook registered")
                     tasks.create_task(_restart_on_failure(_controller, parts), name="controller")
                     tasks.create_task(parts.versions.keep(connection), name="watch the version of Kubernetes")
         except* _StoppedError:
@@ -154,13 +155,14 @@ async def _parts(
         raise FixError(f"{connection.server} is Kubernetes {version[0]}.{version[1]}; resource.k8s.io/v1 needs 1.34")
     loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
     log.info("connected", server=connection.server, version=f"{version[0]}.{version[1]}", user=user, loop=loop)
-    decides = set(settings.roles) != {"dashboard"}
-    if settings.install_crds and decides:
-        await crd_installer.install(connection, sorted((resources.config() / "crds").glob("*.yaml")))
-    if decides:
+    store = _store(settings)
+    registrar = Registrar(settings, connection, store, user=user)
+    if "controller" in settings.roles:
+        registrar.check()
+        if settings.install_crds:
+            await crd_installer.install(connection, sorted((resources.config() / "crds").glob("*.yaml")))
         await leader_election.ensure(connection, settings.lease.namespace)
     versions = Versions(profile.named(str(settings.controller.profile)))
-    store = Store() if decides else Store(dashboard_store.WATCHED)
     return Parts(
         live=live,
         connection=connection,
@@ -172,8 +174,16 @@ async def _parts(
         ),
         traces=traces,
         user=user,
+        registrar=registrar,
         link=link,
     )
+
+
+def _store(settings: Settings) -> Store:
+    """Return a store of what the roles look at: a webhook alone judges by less than a controller."""
+    alone = {"webhook": watched_resources.ADMISSION, "dashboard": dashboard_store.WATCHED}
+    [role, *others] = set(settings.roles)
+    return Store(alone[role]) if role in alone and not others else Store()
 
 
 async def _dashboard(parts: Parts) -> None:
@@ -183,46 +193,59 @@ async def _dashboard(parts: Parts) -> None:
     await dashboard_app.serve(parts.settings, parts.connection, parts.store)
 
 
+async def _registration(parts: Parts) -> None:
+    """Keep the webhook's authorities and configurations."""
+    has_webhook = "webhook" in parts.settings.roles
+    await parts.registrar.keep(parts.review_state.open.wait if has_webhook else parts.store.wait_synced)
+
+
 async def _webhook(parts: Parts) -> None:
-    """Answer the API server, and keep the webhook configurations true; as a further worker, answer it alone."""
+    """Answer the API server."""
     settings = parts.settings.webhook
-    source = _certificates(parts)
+    source = registration_app.certificates(parts.settings, parts.connection)
     if parts.link is not None:
         # One that could not answer yet would be sent its part of the reviews all the same.
         await parts.review_state.open.wait()
     elif settings.workers > 1 and settings.port:
         await server.ensure_free(settings.host, settings.port)
     async with workers.started(settings.workers, WORKER) as pool:
-        current = await source.current()
+        certificate = await _first_certificate(parts, source)
         async with (
-            server.serving(_listening(parts), _handlers(parts, pool), current.certificate) as running,
+            server.serving(_listening(parts), _handlers(parts, pool), certificate) as running,
             asyncio.TaskGroup() as tasks,
         ):
             log.info("the webhook listens", host=settings.host, port=running.port)
-            state = WebhookState(_client_config(parts.settings, current.bundle, running.port))
-            rotation = tls_rotation.keep(source, current, serve=running.renew, publish=state.trust)
-            tasks.create_task(rotation, name="keep the certificate fresh")
+            parts.registrar.listens(running.port)
+            rotating = tls_rotation.keep(
+                source, certificate, use=partial(_show, running), failure="the webhook's certificate is not renewed"
+            )
+            tasks.create_task(rotating, name="keep the certificate fresh")
             callbacks = _worker_callbacks(parts, running)
             tasks.create_task(pool.run(callbacks), name="keep the workers running")
             tasks.create_task(_send_tasks(parts, pool, callbacks), name="tell the workers of settings")
             if parts.link is not None:
                 tasks.create_task(parts.link.report(running.waiting_for, parts.metrics.tallies), name="report")
-            if settings.register:
-                await parts.review_state.open.wait()
-                await _register(parts, state)
 
 
-async def _register(parts: Parts, state: WebhookState) -> None:
-    """Keep the webhook configurations true, and prove the webhook."""
-    namespace = parts.settings.lease.namespace
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(dry_run_probe.keep(parts.connection, state, namespace=namespace), name="prove the webhook")
-        await registration.keep(parts.connection, parts.store, state, namespace=namespace, controller=parts.user)
+async def _show(running: server.Server, certificate: Certificate) -> None:
+    await running.renew(certificate)
+    log.info("the webhook shows a new certificate", expires=certificate.expires.isoformat())
+
+
+async def _first_certificate(parts: Parts, source: tls_rotation.Source[Certificate]) -> Certificate:
+    """Wait for a certificate; probes are answered meanwhile, since a controller may take long to start."""
+    if "controller" in parts.settings.roles:
+        await parts.registrar.authorities_kept.wait()
+    with suppress(RetryError):
+        return await source.current()
+    waiting = server.Handlers(waiting_for=lambda: ["its certificate"], metrics=parts.metrics.render)
+    async with server.serving_probes(_listening(parts), waiting):
+        return await tls_rotation.first(source)
 
 
 def _handlers(parts: Parts, pool: WorkerPool) -> server.Handlers:
     store, metrics, review_state = parts.store, parts.metrics, parts.review_state
-    rules = Rules(controller=parts.user)
+    rules = Rules(controller=parts.settings.controller.user or parts.user)
 
     def metrics_page(waiting: Sequence[str], expiries: Mapping[str, datetime]) -> tuple[bytes, str]:
         metrics.set_ready_workers(int(review_state.open.is_set()) + pool.ready)
@@ -258,17 +281,6 @@ def _listening(parts: Parts) -> server.Settings:
     )
 
 
-def _client_config(settings: Settings, bundle: bytes | None, port: int) -> ClientConfig:
-    """Return how the API server reaches the webhook."""
-    webhook = settings.webhook
-    return ClientConfig(
-        authority=bundle,
-        inject=webhook.inject or "",
-        url=None if webhook.service else webhook.url or f"https://{webhook.host}:{port}",
-        service=webhook.service,
-    )
-
-
 def _worker_callbacks(parts: Parts, running: server.Server) -> WorkerCallbacks:
     """Return what further workers do: they answer on the port of this process, and write nothing but their logs.
 
@@ -300,19 +312,6 @@ async def _send_tasks(parts: Parts, pool: WorkerPool, callbacks: WorkerCallbacks
     while True:
         await parts.live.change()
         await pool.send_tasks(callbacks)
-
-
-def _certificates(parts: Parts) -> tls_rotation.Source:
-    """Return where the webhook's certificates come from: files, or authorities of our own in a Secret."""
-    settings = parts.settings.webhook
-    if settings.certificate and settings.key:
-        authority = Path(settings.authority) if settings.authority else None
-        return tls_rotation.Files(Path(settings.certificate), Path(settings.key), authority)
-    store = SecretStore(parts.connection, namespace=parts.settings.lease.namespace, name=settings.secret)
-    terms = ca_rotation.Lifetimes(
-        authority=timedelta(days=settings.authority_days), leaf=timedelta(hours=settings.leaf_hours)
-    )
-    return tls_rotation.OwnAuthorities(store, settings.all_names, terms, _now)
 
 
 async def _probes_and_metrics(parts: Parts) -> None:

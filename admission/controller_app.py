@@ -46,6 +46,7 @@ from admission.kube.writers.workloads import WorkloadWriter
 from admission.ledger.db import migrations
 from admission.ledger.head_sinks import FileSink, HttpSink
 from admission.ledger.sql_ledger import SqlLedger
+from admission.registration_app import Registrar
 from admission.settings import Settings
 from admission.settings.live import LiveSettings
 from admission.telemetry.metrics import Metrics
@@ -72,6 +73,7 @@ class Parts:
     """None where nothing is traced."""
     user: str
     """The name that the API server knows this process by."""
+    registrar: Registrar
     ledger_opened: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the ledger was opened."""
 
@@ -106,6 +108,7 @@ async def run(parts: Parts) -> None:
             await reflector.caught_up(parts.connection, parts.store, (watched_resources.QUEUES,))
             async with standby.take_over() as term:
                 term.leader.term.begin(epoch)
+                parts.registrar.rewrite()
                 try:
                     await _admit(parts, term, epoch)
                 except* DeposedError:

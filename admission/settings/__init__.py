@@ -66,7 +66,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     linger: Seconds = 3.0
     """Seconds for which a stopping server still takes new connections, until the Service no longer sends any."""
     register: bool = True
-    """Whether Muster writes the webhook configurations; off when Helm or others do."""
+    """Whether the controller writes the webhook configurations; off when Helm or others do."""
 
     @property
     def all_names(self) -> list[str]:
@@ -144,6 +144,10 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Controller(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The leader's loop."""
 
+    user: str | None = None
+    """Name by which the API server knows the controller, which alone may open gates, as
+    `system:serviceaccount:muster-system:muster`: what a webhook that runs apart has to know. Without it, the webhook's
+    own user."""
     resync: Annotated[float, msgspec.Meta(gt=0), LIVE] = 15.0
     """Seconds after which a cycle runs though nothing has changed."""
     debounce: Annotated[Seconds, LIVE] = 0.05

@@ -34,6 +34,7 @@ OWN = {
     "ledger": {"url"},
     "heads": {"secret", "config_map", "url"},
     "lease": {"namespace", "name"},
+    "controller": {"user"},
     "dashboard": {"port", "certificate", "key", "authority", "session_keys"},
 }
 FOREIGN = {"up", "apiserver_admission_webhook_rejection_count"}

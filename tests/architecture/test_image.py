@@ -39,7 +39,7 @@ def said(stage: list[tuple[str, str]], name: str) -> list[str]:
 def test_installed_packages_are_those_of_the_lock_file() -> None:
     build, _ = stages()
     commands = [command for words in said(build, "RUN") for command in words.split(" && ")]
-    [_, libraries, builder, wheel, installed, *_] = commands
+    [tools, libraries, builder, wheel, installed, *_] = commands
 
     assert libraries.startswith("uv sync --frozen --no-dev --extra ")
     assert builder == "UV_PROJECT_ENVIRONMENT=/opt/build uv sync --frozen --only-group build"
@@ -48,7 +48,13 @@ def test_installed_packages_are_those_of_the_lock_file() -> None:
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert known["dependency-groups"]["build"] == known["build-system"]["requires"]
     [version] = re.findall(r"^UV_VERSION := (\S+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert f"UV_VERSION={version}" in said(build, "ARG")
+    assert "--require-hashes --only-binary=:all: -r /tmp/build-tools.txt" in tools
+    assert "deploy/build-tools.txt /tmp/build-tools.txt" in said(build, "COPY")
+    pinned = (ROOT / "deploy" / "build-tools.txt").read_text().replace("\\\n", "").splitlines()
+    [(requirement, *hashes)] = [line.split() for line in pinned if not line.startswith("#")]
+    assert requirement == f"uv=={version}", "as the Makefile has it"
+    assert hashes
+    assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", one) for one in hashes)
 
 
 def test_the_image_has_the_installation_and_nothing_of_its_making() -> None:
@@ -73,12 +79,12 @@ def test_the_image_runs_as_an_unprivileged_user_without_a_shell() -> None:
     assert said(image, "HEALTHCHECK") == [], "Kubernetes probes it"
 
 
-def test_every_base_is_named_once_with_a_version() -> None:
+def test_every_base_is_named_once_with_its_whole_version_and_pinned_by_digest() -> None:
     bases = {words.split()[0] for stage in stages() for words in said(stage, "FROM")}
 
     assert bases == {"${PYTHON}"}
     [base] = [words for name, words in instructions() if name == "ARG" and words.startswith("PYTHON=")]
-    assert re.fullmatch(r"PYTHON=python:3\.\d+-slim-[a-z]+", base)
+    assert re.fullmatch(r"PYTHON=python:3\.\d+\.\d+-slim-[a-z]+@sha256:[0-9a-f]{64}", base)
 
 
 def test_every_copied_path_exists_and_goes_to_the_builder() -> None:

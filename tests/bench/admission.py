@@ -17,7 +17,7 @@ from typing import Any
 from tests.controlplane import ControlPlane, fleet, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
-from tests.e2e.musters import Muster
+from tests.e2e.musters import ROLES, Muster
 from tests.e2e.teams import found_team, job
 
 GANG = 4
@@ -56,9 +56,12 @@ def _summary(taken: dict[str, list[float]], *, nodes: int, gangs: int, resident:
 
 
 @contextlib.contextmanager
-def running_muster(control_plane: ControlPlane, **settings: Any) -> Iterator[Muster]:
-    """Have Muster run on a control plane. settings: beside those that all tests have."""
-    muster = Muster(control_plane, **settings)
+def running_muster(control_plane: ControlPlane, *, apart: bool = False, **settings: Any) -> Iterator[Muster]:
+    """Have Muster run on a control plane.
+
+    apart: controller and webhook as two processes. settings: beside those that all tests have.
+    """
+    muster = Muster(control_plane, **settings) if apart else Muster(control_plane, roles=[*ROLES], **settings)
     try:
         yield muster.start()
     finally:

@@ -26,7 +26,7 @@ from tests.bench.cluster_sights import ObservedObjects
 from tests.controlplane import ControlPlane, fleet, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
-from tests.e2e.musters import Muster
+from tests.e2e.musters import ROLES, Muster
 from tests.e2e.teams import GROUP, found_team, job
 
 GANG = 4
@@ -139,7 +139,7 @@ def _bench(control_plane: ControlPlane, way: str, size: Size) -> Iterator[Bench]
         yield Bench(control_plane=control_plane, namespace=namespace, muster=None)
         return
     fence = [fleet.DRIVER] if way == "Allocate" else []
-    muster = Muster(control_plane, fence=fence, controller={}, lease={})
+    muster = Muster(control_plane, roles=[*ROLES], fence=fence, controller={}, lease={})
     try:
         muster.start()
         quota = size.gangs * GANG

@@ -44,21 +44,20 @@ PARTS = (0.5, 0.9, 0.99)
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Processes of Muster by their roles; none: a webhook that lets everything pass.
+    """How many processes Muster has; none: a webhook that lets everything pass.
 
-    paused: the first of them stands still during rounds.
+    paused: the controller stands still during rounds.
     """
 
-    processes: tuple[tuple[str, ...], ...]
+    processes: int
     paused: bool = False
 
 
-TWO = (("controller",), ("webhook",))
 SETTINGS = {
-    "two processes": Setting(TWO),
-    "one process": Setting((("controller", "webhook"),)),
-    "webhook, the controller paused": Setting(TWO, paused=True),
-    "a webhook that does nothing": Setting(()),
+    "two processes": Setting(2),
+    "one process": Setting(1),
+    "webhook, the controller paused": Setting(2, paused=True),
+    "a webhook that does nothing": Setting(0),
 }
 
 
@@ -73,8 +72,9 @@ def _measured(setting: Setting, *, rounds: int, seconds: float, pace: float) -> 
     latencies: dict[str, list[float]] = {way: [] for way in WAYS}
     with ControlPlane() as control_plane, ExitStack() as stack:
         fleet.install(control_plane.client(), fleet.demo_fleet([8]))
-        ones = [stack.enter_context(running_muster(control_plane, roles=[*roles])) for roles in setting.processes]
+        ones = []
         if setting.processes:
+            ones.append(stack.enter_context(running_muster(control_plane, apart=setting.processes == 2)))
             namespaces = {way: namespace_of(control_plane, way, gpus=8) for way in WAYS}
         else:
             namespaces = _asking(
@@ -82,7 +82,7 @@ def _measured(setting: Setting, *, rounds: int, seconds: float, pace: float) -> 
             )
         for number in range(rounds + 1):
             for way in WAYS if number % 2 else WAYS[::-1]:
-                with _standing_still(ones[:1] if setting.paused else []):
+                with _standing_still(ones if setting.paused else []):
                     found = _round(control_plane.client(), namespaces[way], seconds=seconds, pace=pace)
                 if number:
                     latencies[way] += found

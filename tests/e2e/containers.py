@@ -49,6 +49,8 @@ class Containers:
         self._client = control_plane.client()
         self._folder = folder
         self._books = books
+        with FreePorts() as free:
+            self._webhook = free.pick()
         self._running: dict[str, Container] = {}
         self._ended: list[Muster] = []
 
@@ -61,25 +63,33 @@ class Containers:
         """End processes whose pods are gone, start those that shall run and wait until they do, and show their logs."""
         pods = [pod["metadata"] for pod in self._client.items(f"{SYSTEM}/pods")]
         pods = [pod for pod in pods if "deletionTimestamp" not in pod]
-        for role in ROLES:
-            names = sorted(pod["name"] for pod in pods if pod.get("labels", {}).get(COMPONENT) == role)
-            if role in self._running and self._running[role].pod not in names:
+        names = {
+            role: sorted(pod["name"] for pod in pods if pod.get("labels", {}).get(COMPONENT) == role) for role in ROLES
+        }
+        started = []
+        for role, ours in names.items():
+            if role in self._running and self._running[role].pod not in ours:
                 container = self._running.pop(role)
                 container.muster.end()
                 self._ended.append(container.muster)
-            if names and role not in self._running:
-                self._start(role, names[0])
-            if names:
-                self._lend(role, names)
+            if ours and role not in self._running:
+                started.append(self._start(role, ours[0]))
+        # Controller and webhook wait for each other.
+        for muster in started:
+            muster.wait(within=SECONDS_TO_START)
+        for role, ours in names.items():
+            if ours:
+                self._lend(role, ours)
 
-    def _start(self, role: str, pod: str) -> None:
+    def _start(self, role: str, pod: str) -> Muster:
         with FreePorts() as free:
             ports = {METRICS: free.pick(), PAGES: free.pick()}
         settings = self._shown(ports) if role == "dashboard" else self._chosen(role, ports)
         muster = Muster(self._control_plane, database=self._url(), granting=False, **settings)
         muster.words = (sys.executable, "-m", "tests.e2e.naming", pod)
         self._running[role] = Container(muster=muster, pod=pod, ports=ports)
-        muster.start(within=SECONDS_TO_START)
+        muster.launch()
+        return muster
 
     def _lend(self, role: str, pods: list[str]) -> None:
         container = self._running[role]
@@ -102,8 +112,8 @@ class Containers:
         """The settings of the chart, but for where they cannot hold beside the API server."""
         written = self._written("muster")
         here = {
-            **self._here(role, ports, account=rights.ACCOUNT),
-            "webhook": {**written["webhook"], "host": HOST, "service": None, "linger": 0},
+            **self._here(role, ports, account=rights.account_of([role])),
+            "webhook": {**written["webhook"], "host": HOST, "port": self._webhook, "service": None, "linger": 0},
             "lease": {**written["lease"], **musters.SETTINGS["lease"]},
         }
         return {**written, **here}

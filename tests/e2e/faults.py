@@ -373,7 +373,7 @@ def upgraded(site: Site) -> None:
     site.books = site.database.database()
     for one in site.replicas.controllers:
         one.muster.end()
-        one.use(site.books, webhook={})
+        one.use(site.books, webhook={}, controller={})
         one.muster.words = versions.words(tree)
     for one in site.replicas.controllers:
         one.muster.launch()
@@ -384,21 +384,25 @@ def upgraded(site: Site) -> None:
 
     standby.muster.words = (COMMAND,)
     standby.muster.end()
+    standby.use(site.books)
     standby.muster.launch()
     eventually(lambda: schema(site) > versions.SCHEMA, what="the new version has upgraded the schema")
     site.begins()
     standby.wait_ready()
     eventually(lambda: site.replicas.leader is standby, what="the new version leads")
     leader.muster.words = (COMMAND,)
+    leader.use(site.books)
     leader.restart()
     site.ends()
 
     leader.muster.end()
+    leader.use(site.books, webhook={}, controller={})
     leader.muster.words = versions.words(tree)
     leader.muster.launch()
     eventually(lambda: leader.muster.program.ended, what="the version of before refuses the new schema")
     assert "newer than this Muster" in leader.muster.log
     leader.muster.words = (COMMAND,)
+    leader.use(site.books)
     leader.restart()
 
 
@@ -406,7 +410,7 @@ def webhooks_upgraded(site: Site) -> None:
     """Have webhooks of an earlier version beside controllers of this one, and upgrade them one by one."""
     tree, replicas = history(site, versions.WEBHOOKS_BEFORE), site.replicas
     for webhook in replicas.webhooks:
-        webhook.muster.words = versions.words(tree)
+        webhook.become(versions.words(tree), earlier=True)
         webhook.restart()
     # Controllers start later than they, as in an upgrade, and apply the CRDs of this version.
     for controller in replicas.controllers:
@@ -415,7 +419,7 @@ def webhooks_upgraded(site: Site) -> None:
     site.begins()
     site.next_grant(time.monotonic(), Since.START)
     for webhook in replicas.webhooks:
-        webhook.muster.words = (COMMAND,)
+        webhook.become((COMMAND,))
         webhook.restart()
         replicas.wait_ready()
     site.ends()

@@ -1,11 +1,16 @@
-"""Muster as a process of its own against the control plane, with the rights that the chart gives it and no more."""
+"""Muster against the control plane: controller and webhook as processes, with the rights that the chart gives each.
 
+Where a test names roles, or one port for probes, there is one process for them.
+"""
+
+import http.client
 import json
 import os
 import re
 import shutil
 import signal
 import sqlite3
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -18,7 +23,7 @@ from typing import Any, Self
 from tests import tomls
 from tests.controlplane import ControlPlane
 from tests.controlplane.observing import PATIENCE, eventually
-from tests.controlplane.processes import Family, Program, tail
+from tests.controlplane.processes import Family, FreePorts, Program, tail
 from tests.e2e import rights
 from tests.e2e.teams import GROUP
 
@@ -36,11 +41,14 @@ SETTINGS: dict[str, Any] = {
     "webhook": {"linger": 0.0},
 }
 
-SIGNS = {"controller": "this process leads", "webhook": "webhooks are registered", "dashboard": "the dashboard listens"}
+SIGNS = {"controller": "this process leads", "webhook": "the webhook listens", "dashboard": "the dashboard listens"}
 """What the log says once a role is at work."""
 
+REGISTERED = "webhooks are registered"
+"""What the log of a controller says once the API server reaches the webhook."""
+
 ROLES = ("controller", "webhook")
-"""What a process does unless it is told otherwise."""
+"""What there is unless a test says otherwise, each as a process."""
 
 _OWN_TRACEBACK = re.compile(rf'Traceback [^\n]*\n(?:  [^\n]*\n)*?  File "{re.escape(str(ROOT))}/admission/')
 """Of this Muster's code. Where the machine is starved, libraries tell of connections that were cut off."""
@@ -54,7 +62,7 @@ SECONDS_DEPOSED = 2.0
 
 
 class Muster:
-    """One installation: settings, ledger and log in a folder; its process may come and go."""
+    """One installation: settings, ledger and logs in a folder; its processes may come and go."""
 
     def __init__(
         self, control_plane: ControlPlane, *, database: str = "", granting: bool = True, **settings: Any
@@ -68,6 +76,7 @@ class Muster:
         self._folder = Path(tempfile.mkdtemp(prefix="muster-e2e-"))
         self._family = Family(self._folder)
         self._program: Program | None = None
+        self._webhook: Program | None = None
         self._starts = 0
         self.words: Sequence[str] = (COMMAND,)
         """What starts the program; a test may run another version of it."""
@@ -79,8 +88,11 @@ class Muster:
         self._apiserver = control_plane.pid("kube-apiserver")
         self.database = database or f"sqlite+aiosqlite:///{self._folder / 'data' / 'ledger.sqlite3'}"
         self._config = self._folder / "muster.toml"
+        self._webhook_config = self._folder / "webhook.toml"
         self.kubeconfig = Path(settings.get("kubeconfig") or self._folder / "kubeconfig")
-        """With the token that the process has."""
+        """With the token that the process has; of two, the controller."""
+        with FreePorts() as free:
+            self._port = free.pick()
         self.configure(**settings)
 
     def configure(self, **settings: Any) -> None:
@@ -88,20 +100,38 @@ class Muster:
         if self._granting and self._tends != rights.tends(settings):
             self._tends = rights.tends(settings)
             rights.grant(self._control_plane, tends=self._tends)
+        roles = settings.get("roles", ROLES)
         if not self.kubeconfig.exists():
-            rights.kubeconfig(self._control_plane, self.kubeconfig)
+            rights.kubeconfig(self._control_plane, self.kubeconfig, account=rights.account_of(roles))
         own = {"kubeconfig": str(self.kubeconfig), "ledger": {"url": self.database}}
-        self._config.write_text(tomls.dumped({**SETTINGS, **own, **settings}))
-        self._signs = [SIGNS[role] for role in settings.get("roles", ROLES)]
+        chosen = {**SETTINGS, **own, **settings}
+        self._apart = not {"roles", "metrics"} & settings.keys()
+        if self._apart:
+            chosen["webhook"] = {"port": self._port, **chosen["webhook"]}
+            chosen["controller"] = {**chosen["controller"], "user": rights.USER}
+            webhook = self._folder / "webhook-kubeconfig"
+            if not webhook.exists():
+                rights.kubeconfig(self._control_plane, webhook, account=rights.WEBHOOK)
+            known = {name: value for name, value in chosen.items() if name != "ledger"}
+            self._webhook_config.write_text(tomls.dumped({**known, "kubeconfig": str(webhook), "roles": ["webhook"]}))
+            chosen["roles"] = ["controller"]
+        self._config.write_text(tomls.dumped(chosen))
+        registers = "controller" in roles and chosen["webhook"].get("register", True)
+        self._signs = [*([REGISTERED] if registers else ()), *(SIGNS[role] for role in roles)]
 
     def start(self, *, killed_at: str = "", within: float = PATIENCE) -> Self:
         """Start `muster serve` and wait until it leads and its webhooks are registered.
 
-        killed_at: `WHAT:N`, the process kills itself (-9) when it is about to make that write, as `killing` knows it.
+        killed_at: `WHAT:N`, the process, of two the controller, kills itself (-9) when it is about to make that write,
+        as `killing` knows it. A webhook that runs goes on.
         """
         self._run(killed_at)
+        return self.wait(within=within)
+
+    def wait(self, *, within: float = PATIENCE) -> Self:
+        """Wait until it leads and its webhooks are registered, or it has killed itself."""
         eventually(lambda: self.program.ended or self._leads(), what="Muster leads", within=within)
-        assert killed_at or not self.program.ended, f"muster ended:\n{tail(self.program.log, 40)}"
+        assert self.deadly or not self.program.ended, f"muster ended:\n{tail(self.program.log, 40)}"
         return self
 
     def launch(self) -> None:
@@ -134,9 +164,24 @@ class Muster:
         if killed_at:
             command = [sys.executable, "-m", "tests.e2e.killing", killed_at, *serve]
         self._program = self._family.start(f"muster-{self._starts}", command)
+        if self._apart and (self._webhook is None or self._webhook.ended):
+            command = [*self.words, "serve", "--config", str(self._webhook_config)]
+            self._webhook = self._family.start(f"muster-{self._starts}-webhook", command)
 
     def _leads(self) -> bool:
-        return all(sign in self.log for sign in self._signs)
+        return all(sign in self.log for sign in self._signs) and (not self._apart or self._webhook_is_ready())
+
+    def _webhook_is_ready(self) -> bool:
+        assert self._webhook is None or not self._webhook.ended, f"the webhook ended:\n{tail(self._webhook.log, 40)}"
+        anybody = ssl._create_unverified_context()  # noqa: S323 - a test looks, and the API server verifies
+        connection = http.client.HTTPSConnection("127.0.0.1", self._port, context=anybody, timeout=5)
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == http.HTTPStatus.OK
+        except OSError:
+            return False
+        finally:
+            connection.close()
 
     @property
     def config(self) -> Path:
@@ -145,12 +190,15 @@ class Muster:
 
     @property
     def program(self) -> Program:
+        """The process; of two, the controller."""
         assert self._program is not None
         return self._program
 
     @property
     def log(self) -> str:
-        return self.program.log.read_text(errors="replace")
+        """What the processes that were started last have logged; of two, first the controller."""
+        running = [self.program, *([self._webhook] if self._webhook is not None else ())]
+        return "".join(program.log.read_text(errors="replace") for program in running)
 
     @property
     def logs(self) -> str:
@@ -170,8 +218,9 @@ class Muster:
         return logs[found.start() :][:LONGEST_DEFECT] if found else ""
 
     def end(self, *, hard: bool = False) -> None:
-        if self._program is not None:
-            self._program.end(hard=hard)
+        for program in (self._program, self._webhook):
+            if program is not None:
+                program.end(hard=hard)
 
     def clean(self) -> None:
         """End the process, and remove its webhooks, its authorities, its heads, what governed it, and all files.

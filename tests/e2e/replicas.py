@@ -16,7 +16,7 @@ from admission.webhook.tls import certificate
 from tests.controlplane import ControlPlane
 from tests.controlplane.observing import eventually
 from tests.controlplane.processes import FreePorts
-from tests.e2e import rights, wires
+from tests.e2e import musters, rights, wires
 from tests.e2e.musters import Muster
 from tests.e2e.wires import Endpoint, Line, Network, Service
 
@@ -40,6 +40,8 @@ class Replica:
     plain: int
     settings: dict[str, Any]
     books: Line | None = None
+    settings_before: dict[str, Any] | None = None
+    """What an earlier release knows of them, whose webhook wrote under the controller's account."""
 
     @property
     def pid(self) -> int:
@@ -56,6 +58,14 @@ class Replica:
         """Have its next start use another database of the same server, and other settings."""
         self.muster.database = self.muster.database.rpartition("/")[0] + "/" + books.rpartition("/")[2]
         self.muster.configure(**{**self.settings, **settings})
+
+    def become(self, words: Sequence[str], *, earlier: bool = False) -> None:
+        """Have its next start run a release. earlier: one that knew one account and fewer settings."""
+        self.muster.words = words
+        chosen = self.settings_before if earlier and self.settings_before is not None else self.settings
+        kubeconfig = Path(chosen["kubeconfig"])
+        self.muster.kubeconfig = kubeconfig
+        self.muster.configure(**chosen)
 
     def kill(self) -> None:
         self.muster.end(hard=True)
@@ -168,35 +178,38 @@ def made(control_plane: ControlPlane, network: Network, books: str, folder: Path
     shown = Certificates.made(folder)
     rights.grant(control_plane)
 
+    places = [(free.pop(), free.pop()) for _ in range(WEBHOOKS)]
+    service = network.service([Endpoint(port=port, plain=plain) for port, plain in places])
+    url = f"https://127.0.0.1:{service.port}"
+    known = {**musters.SETTINGS["controller"], "user": rights.USER}
+
     controllers = []
     for _ in range(CONTROLLERS):
         cluster, ledger, plain = network.line(server), network.line(int(books_port)), free.pop()
         own: dict[str, Any] = {"kubeconfig": _kubeconfig(control_plane, cluster, folder), "metrics": {"port": plain}}
         own["roles"] = ["controller"]
+        own["controller"] = known
+        # Of the files of certificates a controller reads the authority alone.
+        own["webhook"] = {"url": url, **shown.settings(0)}
         muster = Muster(control_plane, database=f"{before}127.0.0.1:{ledger.port}/{database}", **own)
         controllers.append(Replica(muster=muster, cluster=cluster, plain=plain, settings=own, books=ledger))
 
-    places = [(free.pop(), free.pop()) for _ in range(WEBHOOKS)]
-    service = network.service([Endpoint(port=port, plain=plain) for port, plain in places])
     webhooks = []
     for number, (port, plain) in enumerate(places):
         cluster = network.line(server)
-        url = f"https://127.0.0.1:{service.port}"
         webhook: dict[str, Any] = {"port": port, "url": url, "linger": 3.0, **shown.settings(number)}
-        own = {
-            "kubeconfig": _kubeconfig(control_plane, cluster, folder),
-            "metrics": {"port": plain},
-            "roles": ["webhook"],
-        }
-        own["webhook"] = webhook
+        common = {"metrics": {"port": plain}, "roles": ["webhook"], "webhook": webhook}
+        earlier = {**common, "kubeconfig": _kubeconfig(control_plane, cluster, folder)}
+        own = {**common, "kubeconfig": _kubeconfig(control_plane, cluster, folder, account=rights.WEBHOOK)}
+        own["controller"] = known
         muster = Muster(control_plane, database=NOWHERE, **own)
-        webhooks.append(Replica(muster=muster, cluster=cluster, plain=plain, settings=own))
+        webhooks.append(Replica(muster=muster, cluster=cluster, plain=plain, settings=own, settings_before=earlier))
     return Replicas(
         control_plane=control_plane, controllers=controllers, webhooks=webhooks, service=service, certificates=shown
     )
 
 
-def _kubeconfig(control_plane: ControlPlane, line: Line, folder: Path) -> str:
+def _kubeconfig(control_plane: ControlPlane, line: Line, folder: Path, *, account: str = rights.ACCOUNT) -> str:
     """Write one that leads over a line, and return its path."""
-    path = folder / f"muster-{line.port}"
-    return str(rights.kubeconfig(control_plane, path, server=f"https://127.0.0.1:{line.port}"))
+    path = folder / f"{account.rpartition('/')[2]}-{line.port}"
+    return str(rights.kubeconfig(control_plane, path, server=f"https://127.0.0.1:{line.port}", account=account))

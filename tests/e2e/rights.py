@@ -1,6 +1,6 @@
-"""The rights that Muster runs with: those that the chart gives for its settings, to its ServiceAccount and nobody else.
+"""The rights that Muster runs with: those that the chart gives its ServiceAccounts for the settings, and nobody else.
 
-The process has a token of that account, as its pod would.
+A process has a token of its role's account, as its pod would.
 """
 
 import subprocess
@@ -16,7 +16,12 @@ from tests.controlplane import ControlPlane, building, users
 
 CHART = Path(__file__).parents[2] / "deploy" / "chart"
 NAMESPACE = "muster-system"
-ACCOUNT = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/muster"
+ACCOUNTS = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
+ACCOUNT = f"{ACCOUNTS}/muster"
+"""The controller's, or that of one process that does everything."""
+
+WEBHOOK = f"{ACCOUNTS}/muster-webhook"
+USER, WEBHOOK_USER = (f"system:serviceaccount:{NAMESPACE}:{name}" for name in ("muster", "muster-webhook"))
 SECONDS_VALID = 24 * 3600
 """As long as the longest run of these tests, and more."""
 
@@ -27,7 +32,7 @@ def tends(settings: Mapping[str, Any]) -> bool:
 
 
 def grant(control_plane: ControlPlane, *, tends: bool = False, but: Collection[str] = ()) -> None:
-    """Make the account with what the chart gives it, and with no more than that any longer.
+    """Make the accounts with what the chart gives them, and with no more than that any longer.
 
     tends: whether it keeps others off devices. but: resources that are left out.
     """
@@ -52,6 +57,11 @@ def helm(*words: str) -> str:
     done = subprocess.run([str(building.helm()), *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def account_of(roles: Collection[str]) -> str:
+    """Return the account of a process with these roles."""
+    return WEBHOOK if set(roles) == {"webhook"} else ACCOUNT
 
 
 def kubeconfig(control_plane: ControlPlane, path: Path, *, server: str = "", account: str = ACCOUNT) -> Path:

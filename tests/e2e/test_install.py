@@ -17,6 +17,7 @@ from admission.cli.doctor import checks
 from tests.controlplane import ApiError, ControlPlane, fleet
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
+from tests.controlplane.processes import FreePorts
 from tests.e2e import musters, neighbours, rights
 from tests.e2e.musters import Muster
 from tests.e2e.teams import Team, found_team
@@ -98,34 +99,36 @@ def refusal(control_plane: ControlPlane, pod: Any) -> str:
 
 
 @pytest.fixture
-def kubeconfig(control_plane: ControlPlane, granted: None, tmp_path: Path) -> Path:
-    """How to reach the API server as Muster's account, and as nobody else."""
-    return rights.kubeconfig(control_plane, tmp_path / "kubeconfig")
-
-
-@pytest.fixture
-def given(kubeconfig: Path) -> dict[str, Any]:
+def given(granted: None) -> dict[str, Any]:
     """The settings of the manifests, but for where they cannot hold here."""
     [configured] = objects("ConfigMap")
     settings: dict[str, Any] = tomllib.loads(configured["data"]["muster.toml"])
+    with FreePorts() as free:
+        port = free.pick()
     here = {
-        "kubeconfig": str(kubeconfig),
         "log_format": "text",
-        "webhook": {**settings["webhook"], "host": "127.0.0.1", "service": None, "linger": 0},
+        "webhook": {**settings["webhook"], "host": "127.0.0.1", "port": port, "service": None, "linger": 0},
         "lease": {**settings["lease"], **musters.SETTINGS["lease"]},
     }
     return {**settings, **here}
 
 
+def role(control_plane: ControlPlane, folder: Path, name: str, given: dict[str, Any], **more: Any) -> Muster:
+    """Return a process of one role, which reaches the API server as the role's account and as nobody else."""
+    kubeconfig = rights.kubeconfig(control_plane, folder / name, account=rights.account_of([name]))
+    own = {"kubeconfig": str(kubeconfig), "roles": [name]}
+    return Muster(control_plane, granting=False, **{**given, **own}, **more)
+
+
 @pytest.fixture
-def webhook(control_plane: ControlPlane, given: dict[str, Any]) -> Iterator[Muster]:
+def webhook(control_plane: ControlPlane, given: dict[str, Any], tmp_path: Path) -> Iterator[Muster]:
     """A webhook that knows no ledger."""
-    yield from cleaned(Muster(control_plane, database=NOWHERE, granting=False, roles=["webhook"], **given))
+    yield from cleaned(role(control_plane, tmp_path, "webhook", given, database=NOWHERE))
 
 
 @pytest.fixture
-def controller(control_plane: ControlPlane, given: dict[str, Any]) -> Iterator[Muster]:
-    yield from cleaned(Muster(control_plane, granting=False, roles=["controller"], **given))
+def controller(control_plane: ControlPlane, given: dict[str, Any], tmp_path: Path) -> Iterator[Muster]:
+    yield from cleaned(role(control_plane, tmp_path, "controller", given))
 
 
 def cleaned(muster: Muster) -> Iterator[Muster]:
@@ -138,20 +141,21 @@ def team(control_plane: ControlPlane, webhook: Muster, controller: Muster, names
     """A team with a quota of the four GPUs that there are, once both roles are taken up."""
     hardware = fleet.demo_fleet([4])
     fleet.install(control_plane.client(), hardware)
+    controller.launch()  # the webhook waits for the authorities that it makes
     webhook.start()
-    controller.start()
+    controller.wait()
     yield found_team(control_plane, namespace, gpus=4)
     fleet.remove(control_plane.client(), hardware)
 
 
-def test_the_roles_apart_admit_a_gang_under_their_account(
+def test_the_roles_apart_admit_a_gang_under_their_accounts(
     control_plane: ControlPlane, webhook: Muster, controller: Muster, team: Team
 ) -> None:
     team.submit("train", pods=3)
     team.wait_running("train", 3)
 
-    for muster in (webhook, controller):
-        assert "system:serviceaccount:muster-system:muster" in muster.log
+    for muster, user in ((webhook, rights.WEBHOOK_USER), (controller, rights.USER)):
+        assert f"user={user} " in muster.log
         assert "; grant " not in muster.log, "a right is missing"
     closed = {hook["name"]: hook["failurePolicy"] for hook in control_plane.client().get(CONFIGURATION)["webhooks"]}
     assert closed["named.jobs.muster.dev"] == "Fail", "the webhook has proved itself"
@@ -172,6 +176,11 @@ def test_the_doctor_finds_nothing_to_mend_until_something_is_wrong(
     assert {name: [verdict for verdict, _ in ones] for name, ones in found.items()} == {
         name: ["skipped" if name == "feature gates" else "ok"] for name in ("settings", *checks.CHECKS, "ledger")
     }, "as docs/commands.md says of the controller's pod"
+
+    code, found = webhook.doctor(by_itself=True)
+    assert code == 0, found
+    assert found["rights"][0][0] == "ok", found
+    assert len(found["rights"]) == 1, "the webhook may do nothing that only a controller does"
 
     webhook.end(hard=True)
     code, found = controller.doctor("--account", "system:serviceaccount:muster-system:other")

@@ -211,3 +211,18 @@ def test_an_account_of_the_controllers_name_elsewhere_is_somebody_else(lab: Lab)
 
     accounts = [f"system:serviceaccount:{name}:muster" for name in (lab.namespace.name, rights.NAMESPACE)]
     assert f"is removed by {accounts[0]}; only {accounts[1]} opens it" in said
+
+
+def test_the_webhooks_own_account_opens_no_gate_whatever_it_is_granted(lab: Lab) -> None:
+    intruders.let_in(
+        lab.control_plane,
+        lab.namespace,
+        [{"kind": "ServiceAccount", "name": "muster-webhook", "namespace": rights.NAMESPACE}],
+    )
+    account = replace(lab.client, token=rights.token(lab.control_plane, rights.WEBHOOK))
+    eventually(lambda: intruders.may(account, lab.namespace, "patch", "pods"), what="the account is let in")
+
+    said = refused(account.merge_patch, path(lab), {"spec": {"schedulingGates": []}})
+
+    assert f"is removed by {rights.WEBHOOK_USER}; only {rights.USER} opens it" in said
+    assert intruders.is_gated(lab.namespace.pod("held"))

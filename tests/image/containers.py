@@ -69,14 +69,19 @@ class Kubelet:
     family: Family
     folder: Path
 
-    def start(self, deployment: str, *, secrets: Mapping[str, str], settings: Mapping[str, Any]) -> Container:
-        """Start the container of a Deployment. settings: those that cannot hold on a machine without Services."""
+    def start(
+        self, deployment: str, *, secrets: Mapping[str, str], settings: Mapping[str, Any], ports: Mapping[str, int]
+    ) -> Container:
+        """Start the container of a Deployment.
+
+        settings: those that cannot hold on a machine without Services. ports: some that it is to have, by name.
+        """
         manifest = pods.deployment(deployment)
         pod = manifest["spec"]["template"]["spec"]
         [container] = pod["containers"]
         folder = self.folder / deployment
         with FreePorts() as free:
-            ports = {port["name"]: free.pick() for port in container["ports"]}
+            ports = {port["name"]: free.pick() for port in container["ports"]} | dict(ports)
         api_server = urlsplit(self.control_plane.server)
         given = pods.Given(
             files=self._configured(pod, settings, folder) | {"account": self._account(pod, folder)},

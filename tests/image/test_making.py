@@ -37,7 +37,8 @@ def test_what_is_sent_to_the_builder_is_what_git_knows_of_what_is_copied(
 
     sent = Tree.of(engine, "localhost/context")
 
-    known = run("git", "-C", str(ROOT), "ls-files", "pyproject.toml", "uv.lock", *SENT).stdout.split()
+    pinned = ("pyproject.toml", "uv.lock", "deploy/build-tools.txt")
+    known = run("git", "-C", str(ROOT), "ls-files", *pinned, *SENT).stdout.split()
     assert {path for path, entry in sent.entries.items() if entry.content} == {*known}
 
 

@@ -14,13 +14,11 @@ import pytest
 from tests import postgres as postgresql
 from tests.controlplane import ControlPlane, fleet
 from tests.controlplane.namespaces import Namespace
-from tests.controlplane.processes import Family
+from tests.controlplane.processes import Family, FreePorts
 from tests.e2e import musters, rights, sites
 from tests.e2e.teams import GROUP, Team, found_team
 from tests.image.containers import HOST, Container, Kubelet
 from tests.image.engines import Engine
-
-HERE: dict[str, Any] = {"lease": musters.SETTINGS["lease"], "webhook": {"host": HOST, "service": None, "linger": 0.0}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +52,21 @@ def installation(
     hardware = fleet.demo_fleet([4])
     fleet.install(control_plane.client(), hardware)
     secrets = {"muster-ledger": postgres.database()}
+    with FreePorts() as free:
+        port = free.pick()
+    webhook = {"host": HOST, "service": None, "url": f"https://{HOST}:{port}", "linger": 0.0}
+    here: dict[str, Any] = {"lease": musters.SETTINGS["lease"], "webhook": webhook}
     with ExitStack() as stack:
         stack.callback(fleet.remove, control_plane.client(), hardware)
         stack.callback(clean, control_plane)
         started = {}
-        for role in ("webhook", "controller", "dashboard"):
+        # The controller first: the webhook waits for the authorities that it makes.
+        for role in ("controller", "webhook", "dashboard"):
             started[role] = kubelet.start(
-                f"muster-{role}", secrets=secrets, settings=HERE if role != "dashboard" else {}
+                f"muster-{role}",
+                secrets=secrets,
+                settings=here if role != "dashboard" else {},
+                ports={"webhook": port} if role == "webhook" else {},
             )
             stack.callback(started[role].program.end)
             started[role].wait_ready()

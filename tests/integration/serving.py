@@ -11,12 +11,15 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
 import yaml
 
+from admission.webhook.tls import ca_rotation
+from admission.webhook.tls.ca_rotation import Lifetimes
 from tests import tomls
 from tests.controlplane.processes import FreePorts, tail
 from tests.unit.kube.fake_api import FakeApi
@@ -89,9 +92,19 @@ class Muster:
 
 @asynccontextmanager
 async def muster(
-    folder: Path, *, roles: Sequence[str] = ("webhook",), ledger: Mapping[str, str] | None = None, **settings: Any
+    folder: Path,
+    *,
+    roles: Sequence[str] = ("webhook",),
+    ledger: Mapping[str, str] | None = None,
+    user: str | None = None,
+    authorities: bool = True,
+    **settings: Any,
 ) -> AsyncIterator[Muster]:
-    """Start it, and end it hard if it still runs. settings: those of its webhook."""
+    """Start it, and end it hard if it still runs.
+
+    user: whom the settings name as the controller. authorities: whether a controller has made them before. settings:
+    those of its webhook.
+    """
     api = FakeApi()
     await api.start()
     for crd in ("claimpolicies", "gangs", "meters", "queues"):
@@ -99,14 +112,17 @@ async def muster(
         api.put(CRDS, {"metadata": {"name": f"{crd}.muster.dev"}, "status": established})
     api.objects[""]["version"] = {"major": "1", "minor": "37"}
     api.objects["/api/v1/namespaces"]["muster-system"] = {"metadata": {"name": "muster-system"}}
+    if authorities:
+        make_authorities(api)
     for _ in range(STARTS):
         review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
         api.answer("POST", review, 201, {"status": {"userInfo": {"username": USER}}})
     with FreePorts() as ports:
         port, plain_port = ports.pick(), ports.pick()
-    config = _written(
-        folder, api, plain_port, {"port": port, **settings}, {"roles": list(roles), "ledger": ledger or {}}
-    )
+    others: dict[str, Any] = {"roles": list(roles), "ledger": ledger or {}}
+    if user is not None:
+        others["controller"] = {"user": user}
+    config = _written(folder, api, plain_port, {"port": port, **settings}, others)
     log = folder / "muster.log"
     with log.open("wb") as output:
         command = (COMMAND, "serve", "--config", str(config))
@@ -118,6 +134,13 @@ async def muster(
             process.kill()
         await process.wait()
         await api.stop()
+
+
+def make_authorities(api: FakeApi) -> None:
+    """Write the Secret that a controller writes first of all."""
+    made = ca_rotation.rotate((), Lifetimes(), now=datetime.now(UTC))
+    data = {name: base64.b64encode(text).decode() for name, text in ca_rotation.encode(made).items()}
+    api.put("/api/v1/secrets", {"metadata": {"name": "muster-webhook", "namespace": "muster-system"}, "data": data})
 
 
 def _written(folder: Path, api: FakeApi, plain_port: int, webhook: dict[str, Any], others: dict[str, Any]) -> Path:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from admission.kube.cache import dashboard_store
+from admission.kube.cache import dashboard_store, watched_resources
 from admission.settings import Settings, load
 from admission.settings.schema import fields
 from admission.webhook import server
@@ -385,7 +385,87 @@ def test_the_dashboard_role_may_read_shown_kinds_and_create_access_reviews(helm:
     subjects = objects["ClusterRoleBinding", "muster-dashboard"]["subjects"]
     assert [one["name"] for one in subjects] == [pod(objects, "dashboard")["serviceAccountName"]]
     assert subjects[0]["name"] != pod(objects, "controller")["serviceAccountName"]
-    assert not any(kind in ("Role", "RoleBinding") and name != "muster" for kind, name in objects)
+    assert not any(kind in ("Role", "RoleBinding") and name == "muster-dashboard" for kind, name in objects)
+
+
+def test_each_role_has_an_account_of_its_own_and_roles_that_name_it_alone(helm: Helm) -> None:
+    objects = rendered(helm, DASHBOARD)
+
+    accounts = {role: pod(objects, role)["serviceAccountName"] for role in ROLES}
+    assert accounts == {"webhook": "muster-webhook", "controller": "muster", "dashboard": "muster-dashboard"}
+    assert {name for kind, name in objects if kind == "ServiceAccount"} == set(accounts.values())
+    for (kind, name), found in objects.items():
+        if kind.endswith("RoleBinding"):
+            assert found["roleRef"]["name"] == name
+            assert [(one["kind"], one["name"], one["namespace"]) for one in found["subjects"]] == [
+                ("ServiceAccount", name, NAMESPACE)
+            ]
+
+
+REVIEWS = {"tokenreviews", "selfsubjectreviews", "subjectaccessreviews"}
+"""What is asked by creating it, and stored nowhere."""
+
+
+@pytest.mark.parametrize("account", ["muster-webhook", "muster-dashboard"])
+def test_who_answers_others_may_write_nothing(helm: Helm, account: str) -> None:
+    objects = rendered(helm, DASHBOARD, COVERAGE, 'settings.fence=["gpu.example.com"]')
+
+    granted = {
+        (resource, verb)
+        for (kind, name), found in objects.items()
+        if kind in ("ClusterRole", "Role") and name == account
+        for rule in found["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert {(resource, verb) for resource, verb in granted if verb not in ("get", "list", "watch")} <= {
+        (resource, "create") for resource in REVIEWS
+    }
+    assert granted
+
+
+def test_no_role_has_a_wildcard_or_reads_a_secret_or_config_map_that_it_does_not_name(helm: Helm) -> None:
+    objects = rendered(helm, DASHBOARD, COVERAGE)
+
+    for (kind, _), found in objects.items():
+        for rule in found["rules"] if kind in ("ClusterRole", "Role") else ():
+            assert "*" not in {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
+            if {"secrets", "configmaps"} & {*rule["resources"]}:
+                assert kind == "Role"
+                assert rule.get("resourceNames") or rule["verbs"] == ["create"], "names do not restrict `create`"
+
+
+def test_the_webhook_needs_no_secret_where_cert_manager_makes_its_certificate(helm: Helm) -> None:
+    objects = rendered(helm, "webhook.certManager.enabled=true")
+
+    assert not any(
+        "secrets" in rule["resources"]
+        for (kind, _), found in objects.items()
+        if kind in ("ClusterRole", "Role")
+        for rule in found["rules"]
+    )
+    assert ("Role", "muster-webhook") not in objects
+
+
+def test_the_webhook_reads_what_it_watches_and_no_more(helm: Helm) -> None:
+    rules = rendered(helm)["ClusterRole", "muster-webhook"]["rules"]
+
+    granted = {
+        (group, resource)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        if rule["verbs"] == READ
+    }
+    assert granted == {(kind.group, kind.plural) for kind in watched_resources.ADMISSION}
+
+
+@pytest.mark.parametrize("role", ["webhook", "controller"])
+def test_the_webhook_takes_the_controllers_account_alone_for_the_controller(helm: Helm, role: str) -> None:
+    objects = rendered(helm)
+
+    account = pod(objects, "controller")["serviceAccountName"]
+    assert config(objects, role).controller.user == f"system:serviceaccount:{NAMESPACE}:{account}"
 
 
 def test_pods_of_the_priority_may_be_made_where_that_takes_a_quota(helm: Helm) -> None:
@@ -450,7 +530,9 @@ def test_pods_carry_what_a_cluster_asks_of_them(helm: Helm, role: str, values: s
 
 
 def test_accounts_carry_the_annotations_that_a_cloud_knows_them_by(helm: Helm) -> None:
-    values = ('serviceAccount.annotations={"iam": "a"}', 'webDashboard.serviceAccount.annotations={"iam": "b"}')
+    own = {"muster": "serviceAccount", "muster-webhook": "webhook.serviceAccount"}
+    own["muster-dashboard"] = "webDashboard.serviceAccount"
+    values = [f'{value}.annotations={{"iam": "{name}"}}' for name, value in own.items()]
 
     objects = rendered(helm, DASHBOARD, *values)
 
@@ -459,7 +541,7 @@ def test_accounts_carry_the_annotations_that_a_cloud_knows_them_by(helm: Helm) -
         for (kind, name), account in objects.items()
         if kind == "ServiceAccount"
     }
-    assert found == {"muster": {"iam": "a"}, "muster-dashboard": {"iam": "b"}}
+    assert found == {name: {"iam": name} for name in own}
 
 
 def test_an_ingress_leads_to_the_pages(helm: Helm) -> None:

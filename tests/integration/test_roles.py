@@ -1,11 +1,18 @@
-"""A controller without a webhook, as a process: its probes and its metrics."""
+"""A controller without a webhook, and a webhook without a controller, as processes: what each does, and waits for."""
 
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import aiohttp
+import pytest
 
+from tests.bench import cluster
 from tests.integration import serving
 from tests.integration.serving import eventually
+
+REGISTRATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 
 
 async def test_a_controller_alone_has_probes_and_metrics(tmp_path: Path) -> None:
@@ -32,3 +39,82 @@ async def _says(muster: serving.Muster, words: str) -> bool:
         return await muster.get("/readyz") == (503, words)
     except aiohttp.ClientConnectionError:
         return False
+
+
+async def test_a_webhook_alone_waits_for_a_controller_and_writes_nothing(tmp_path: Path) -> None:
+    async with serving.muster(tmp_path, authorities=False, register=True) as muster:
+        await eventually(lambda: _says(muster, "waiting: its certificate\n"), what="it waits for the authorities")
+        serving.make_authorities(muster.api)
+
+        await eventually(muster.is_ready, what="the webhook is ready")
+        assert await muster.review(cluster.reviews("mutate")[0]) == 200
+        review = ("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews")
+        writes = {(one.method, one.path) for one in muster.api.asked if one.method != "GET"}
+        assert writes == {review}
+
+
+async def test_a_controller_alone_makes_the_authorities_and_registers_the_webhook(tmp_path: Path) -> None:
+    ledger = {"url": f"sqlite:///{tmp_path / 'ledger.sqlite3'}"}
+    service: dict[str, Any] = {"service": "muster-system/muster-webhook:443", "register": True}
+
+    async with serving.muster(
+        tmp_path, roles=("controller",), ledger=ledger, authorities=False, user=serving.USER, **service
+    ) as muster:
+        secrets = muster.api.objects["/api/v1/secrets"]
+        configurations = muster.api.objects[REGISTRATIONS]
+        await eventually(_are_there(configurations, "muster"), what="the webhook is registered")
+
+        trusted = secrets["muster-system/muster-webhook"]["data"]["ca.crt"]
+        hooks = configurations["muster"]["webhooks"]
+        assert {hook["clientConfig"]["caBundle"] for hook in hooks} == {trusted}
+        assert {hook["clientConfig"]["service"]["name"] for hook in hooks} == {"muster-webhook"}
+
+
+async def test_the_registration_does_not_wait_for_the_ledger(tmp_path: Path) -> None:
+    ledger = {"url": "postgresql://muster@127.0.0.1:1/muster"}
+
+    async with serving.muster(tmp_path, roles=("controller",), ledger=ledger, register=True) as muster:
+        await eventually(_are_there(muster.api.objects[REGISTRATIONS], "muster"), what="the webhook is registered")
+
+
+async def test_a_controller_whose_secret_is_broken_admits_all_the_same(tmp_path: Path) -> None:
+    ledger = {"url": f"sqlite:///{tmp_path / 'ledger.sqlite3'}"}
+    service: dict[str, Any] = {"service": "muster-system/muster-webhook:443", "register": True}
+
+    async with serving.muster(tmp_path, roles=("controller",), ledger=ledger, **service) as muster:
+        secret = {"metadata": {"name": "muster-webhook", "namespace": "muster-system"}, "data": {"ca.crt": "eA=="}}
+        muster.api.put("/api/v1/secrets", secret)
+        await eventually(muster.is_ready, what="the controller is ready", within=200)
+        assert "the webhook has no authorities, and is not registered" in muster.words
+        assert REGISTRATIONS not in muster.api.objects or not muster.api.objects[REGISTRATIONS]
+
+        muster.api.delete("/api/v1/secrets", "muster-system/muster-webhook")
+
+        await eventually(_are_there(muster.api.objects[REGISTRATIONS], "muster"), what="the webhook is registered")
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "nobody knows where the webhook is": ({"port": 0, "register": True}, "set webhook.service or webhook.url"),
+    "webhooks take somebody else for the controller": (
+        {"user": "system:serviceaccount:muster-system:other"},
+        f"the API server knows this one as {serving.USER}",
+    ),
+}
+
+
+@pytest.mark.parametrize(("settings", "said"), WRONG.values(), ids=WRONG)
+async def test_a_controller_that_no_webhook_would_serve_says_what_to_set(
+    tmp_path: Path, settings: dict[str, Any], said: str
+) -> None:
+    async with serving.muster(tmp_path, roles=("controller",), **settings) as muster:
+        code = await asyncio.wait_for(muster.process.wait(), 60)
+
+        assert code == 2
+        assert said in muster.words
+
+
+def _are_there(objects: Mapping[str, Any], *names: str) -> Callable[[], Awaitable[bool]]:
+    async def look() -> bool:
+        return set(names) <= objects.keys()
+
+    return look

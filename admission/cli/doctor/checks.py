@@ -119,7 +119,7 @@ async def webhooks(inputs: CheckInputs) -> list[Finding]:
         try:
             body = await inputs.connection.get(paths.join(f"{_REGISTRATION}/{plural}", "muster"))
         except GoneError:
-            fix = "start a Muster with the role webhook; its log says why it does not register"
+            fix = "start a Muster with the role controller; its log says why it does not register the webhook"
             return [findings.failed("webhook", f"there is no {plural} muster: no pod is held", fix)]
         found += _trust(plural, body)
     trouble = await dry_run_probe.probe(inputs.connection, inputs.settings.lease.namespace)

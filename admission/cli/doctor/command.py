@@ -49,7 +49,9 @@ def doctor(
     *,
     account: Annotated[
         str,
-        typer.Option(help="Muster's user; by default the service account muster of its namespace.", show_default=False),
+        typer.Option(
+            help="Muster's user; by default the service account of each role in its namespace.", show_default=False
+        ),
     ] = "",
     output: Annotated[Format, typer.Option("--format", "-o", help="A table, or one JSON object.")] = Format.TEXT,
     config: ConfigOption = None,

@@ -1,11 +1,11 @@
 """The check of Muster's rights: the API server reviews each right of the shipped roles.
 
-Muster's own account asks for itself (SelfSubjectAccessReview). Any other user asks about Muster's account
+An account of Muster's asks for itself (SelfSubjectAccessReview). Any other user asks about Muster's accounts
 (SubjectAccessReview), since an administrator's own rights prove nothing.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,9 @@ MOST_NAMED = 5
 
 _API = "authorization.k8s.io/v1"
 _ACCOUNT = "system:serviceaccount:"
+_ROLES = {"controller": "muster", "webhook": "muster-webhook", "dashboard": "muster-dashboard"}
+"""The shipped account of each role, and the name of its ClusterRole and Role."""
+_READS = frozenset({"get", "list", "watch"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -33,6 +36,11 @@ class Right:
     verb: str
     name: str = ""
     namespace: str = ""
+
+    @property
+    def writes(self) -> bool:
+        """Whether the call changes the cluster."""
+        return self.verb not in _READS and not self.resource.endswith("reviews")
 
     def __str__(self) -> str:
         named = f" {self.name}" if self.name else ""
@@ -55,29 +63,58 @@ class Right:
 
 
 async def check_rights(connection: Connection, settings: Settings, account: str) -> list[Finding]:
-    """Review every right. account: Muster's user; "" for the chart's, in the lease's namespace."""
+    """Review every right of the roles in the settings, and what a webhook that runs apart may do beyond them.
+
+    account: the user that has all of them; "" for the account that asks, else for the chart's of each role.
+    """
     current_user = await connection.who_am_i()
-    user = account or (
-        current_user if current_user.startswith(_ACCOUNT) else f"{_ACCOUNT}{settings.lease.namespace}:muster"
-    )
-    required = sorted(set(rights(settings)))
-    allowed = await asyncio.gather(
-        *(_is_allowed(connection, right, user, current_user=current_user) for right in required)
-    )
-    missing = [right for right, is_allowed in zip(required, allowed, strict=True) if not is_allowed]
+    found = []
+    for user, roles in _accounts(settings, account, current_user).items():
+        reviewer = _Reviewer(connection, user, current_user)
+        required = sorted({right for role in roles for right in rights(settings, role)})
+        found.append(_verdict(user, required, await reviewer.refused(required)))
+        if roles == ("webhook",):
+            beyond = sorted({right for right in rights(settings, "controller") if right.writes} - set(required))
+            refused = await reviewer.refused(beyond)
+            found += _excess(user, [right for right in beyond if right not in refused])
+    return found
+
+
+def _accounts(settings: Settings, account: str, current_user: str) -> dict[str, tuple[str, ...]]:
+    """Return the roles of each user whose rights are reviewed."""
+    roles = tuple(sorted(set(settings.roles)))
+    if account or current_user.startswith(_ACCOUNT):
+        return {account or current_user: roles}
+    chart = f"{_ACCOUNT}{settings.lease.namespace}:"
+    if settings.controller.user is None:
+        return {f"{chart}muster": roles}
+    own = {"controller": settings.controller.user}
+    return {own.get(role, f"{chart}{_ROLES[role]}"): (role,) for role in roles}
+
+
+def _verdict(user: str, required: Sequence[Right], missing: Sequence[Right]) -> Finding:
     if not missing:
-        return [findings.passed(CHECK, f"{user} may do all {len(required)} things that Muster does")]
-    named = ", ".join(map(str, missing[:MOST_NAMED]))
-    more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
+        return findings.passed(CHECK, f"{user} may do all {len(required)} things that Muster does")
     fix = "apply the roles of the chart again (deploy/manifests/rbac.yaml, `muster install --print`)"
-    return [findings.failed(CHECK, f"{user} may not {named}{more}", f"{fix}, or name Muster's user in --account")]
+    return findings.failed(CHECK, f"{user} may not {_named(missing)}", f"{fix}, or name Muster's user in --account")
 
 
-def rights(settings: Settings) -> Iterator[Right]:
-    """Yield the rights of the shipped roles that these settings require."""
-    text = (resources.manifests() / "rbac.yaml").read_text()
-    for document in yaml.safe_load_all(text):
-        if document["kind"] in ("ClusterRole", "Role"):
+def _excess(user: str, allowed: Sequence[Right]) -> Iterator[Finding]:
+    if allowed:
+        message = f"{user}, of the webhook alone, may {_named(allowed)}, which only a controller does"
+        yield findings.warning(CHECK, message, "take the role that grants it from this account")
+
+
+def _named(some: Sequence[Right]) -> str:
+    more = f" and {len(some) - MOST_NAMED} more" if len(some) > MOST_NAMED else ""
+    return f"{', '.join(map(str, some[:MOST_NAMED]))}{more}"
+
+
+def rights(settings: Settings, role: str) -> Iterator[Right]:
+    """Yield the rights of a role's shipped account that these settings require."""
+    file = "dashboard.yaml" if role == "dashboard" else "rbac.yaml"
+    for document in yaml.safe_load_all((resources.manifests() / file).read_text()):
+        if document["kind"] in ("ClusterRole", "Role") and document["metadata"]["name"] == _ROLES[role]:
             namespace = settings.lease.namespace if document["kind"] == "Role" else ""
             for rule in document["rules"]:
                 yield from _rights_of_rule(rule, namespace, settings)
@@ -97,6 +134,8 @@ def _is_needed(right: Right, settings: Settings) -> bool:
     """Whether Muster makes the call with these settings; reads do not depend on them."""
     if right.group == "apiextensions.k8s.io":
         return settings.install_crds
+    if right.resource == "secrets":
+        return settings.webhook.certificate is None
     if right.resource.endswith("webhookconfigurations"):
         return settings.coverage if right.verb in ("list", "watch") else settings.webhook.register
     if right.resource == "configmaps" or right.name == settings.heads.secret:
@@ -109,15 +148,28 @@ def _is_needed(right: Right, settings: Settings) -> bool:
     return bool(settings.fence) or settings.coverage if fences or proofs else True
 
 
-async def _is_allowed(connection: Connection, right: Right, account: str, *, current_user: str) -> bool:
-    spec: dict[str, Any] = {"resourceAttributes": right.attributes}
-    kind = "SelfSubjectAccessReview"
-    if account != current_user:
-        kind = "SubjectAccessReview"
-        spec |= {"user": account, "groups": _groups(account)}
-    path = f"/apis/{_API}/{kind.lower()}s"
-    answer = await connection.post(path, {"apiVersion": _API, "kind": kind, "spec": spec})
-    return bool((answer.get("status") or {}).get("allowed"))
+@dataclass(frozen=True, slots=True)
+class _Reviewer:
+    """Asks the API server about a user's rights."""
+
+    connection: Connection
+    user: str
+    current_user: str
+
+    async def refused(self, asked: Sequence[Right]) -> list[Right]:
+        """Return those that the user does not have."""
+        allowed = await asyncio.gather(*map(self._is_allowed, asked))
+        return [right for right, is_allowed in zip(asked, allowed, strict=True) if not is_allowed]
+
+    async def _is_allowed(self, right: Right) -> bool:
+        spec: dict[str, Any] = {"resourceAttributes": right.attributes}
+        kind = "SelfSubjectAccessReview"
+        if self.user != self.current_user:
+            kind = "SubjectAccessReview"
+            spec |= {"user": self.user, "groups": _groups(self.user)}
+        path = f"/apis/{_API}/{kind.lower()}s"
+        answer = await self.connection.post(path, {"apiVersion": _API, "kind": kind, "spec": spec})
+        return bool((answer.get("status") or {}).get("allowed"))
 
 
 def _groups(account: str) -> list[str]:

@@ -142,5 +142,5 @@ ALL = (
 )
 """The kinds that the controller watches."""
 
-ADMISSION = (NAMESPACES, CLAIMS, TEMPLATES, CLASSES, JOBS, QUEUES, METERS, GANGS, POLICIES)
-"""The kinds that the webhook watches: it judges requests, not placement, so it needs no nodes, slices or pods."""
+ADMISSION = (NAMESPACES, CLAIMS, TEMPLATES, CLASSES, JOBS, *PARENTS, QUEUES, METERS, GANGS, POLICIES)
+"""The kinds that a webhook alone watches: it judges requests, not placement, so it needs no nodes, slices or pods."""

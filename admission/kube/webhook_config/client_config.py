@@ -1,6 +1,6 @@
 """The client configuration of the webhook: its address, the trusted authorities, and whether a dry run proved them.
 
-`app` creates one `WebhookState`; `tls.rotation` and `dry_run_probe` change it, and `registration` writes it to the
+`registration_app` creates one `WebhookState`; it and `dry_run_probe` change it, and `registration` writes it to the
 cluster.
 """
 
@@ -51,6 +51,11 @@ class WebhookState:
     def trust(self, authority: bytes | None) -> None:
         """Have the API server trust these authorities."""
         self.client = replace(self.client, authority=authority)
+        self.wake()
+
+    def move(self, client: ClientConfig) -> None:
+        """Have the API server reach the webhook elsewhere."""
+        self.client = client
         self.wake()
 
     def prove(self) -> None:

@@ -1,8 +1,9 @@
 """The rotation of the webhook's authorities: which are trusted, which one signs, when to add one; pure rules over time.
 
-All processes share one list of authorities and publish all of it as caBundle. A new authority is in the list for a
-while before it signs, so that it is in the caBundle before any process serves a leaf of it; an old one stays until it
-expires, and no leaf outlives its authority. So every leaf is trusted at every moment, whichever process serves it.
+All processes share one list of authorities; controllers write it, and publish all of it as caBundle. A new authority is
+in the list for a while before it signs, so that it is in the caBundle before any process serves a leaf of it; an old
+one stays until it expires, and no leaf outlives its authority. So every leaf is trusted at every moment, whichever
+process serves it.
 """
 
 import re
@@ -61,10 +62,15 @@ class Lifetimes:
 
 def rotate(authorities: Authorities, lifetimes: Lifetimes, *, now: datetime) -> Authorities:
     """Return the list for this time: without expired authorities, with a new one once the newest is near its end."""
-    valid = tuple(authority for authority in authorities if now < authority.expires)
-    if valid and now < valid[-1].expires - lifetimes.overlap:
-        return valid
-    return (*valid, certificate.authority(now=now, validity=lifetimes.authority))
+    left = valid(authorities, now=now)
+    if left and now < left[-1].expires - lifetimes.overlap:
+        return left
+    return (*left, certificate.authority(now=now, validity=lifetimes.authority))
+
+
+def valid(authorities: Authorities, *, now: datetime) -> Authorities:
+    """Return those that have not expired."""
+    return tuple(authority for authority in authorities if now < authority.expires)
 
 
 def signer(authorities: Authorities, lifetimes: Lifetimes, *, now: datetime) -> Authority:

@@ -1,40 +1,53 @@
-"""Renewal of the webhook's certificate without closing a connection: from authorities in a Secret, or from files.
+"""Renewal of the webhook's certificate and its authorities: in a Secret of Muster's own, or in files of others.
 
-`app` gives the server its first certificate from a source's `current`, and runs `keep` beside it. New connections use
-the new certificate; existing ones keep the one that they began with.
+The webhook reads the authorities and signs a leaf; the controller writes and publishes them. `app` gives the server its
+first certificate from a source's `current`, and runs `keep` beside it, as `registration_app` does with the authorities.
+New connections use the new certificate; existing ones keep the one that they began with.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import structlog
 
-from admission.errors import ConflictError, FixError, MusterError
+from admission.errors import ConflictError, FixError, MusterError, RetryError
 from admission.webhook.tls import ca_rotation, certificate
 from admission.webhook.tls.ca_rotation import Authorities, Lifetimes
 from admission.webhook.tls.certificate import Certificate
 
 log = structlog.get_logger(__name__)
 
+Value = TypeVar("Value")
+Given_co = TypeVar("Given_co", covariant=True)
+
 TRIES = 4
 """How often a write is tried when other processes change the list meanwhile."""
 
 CHECK_SECONDS = 600.0
-"""The longest time between two reads of the shared list: it may have been deleted."""
+"""The longest time between two looks of a controller at the shared list: it may have been deleted."""
+
+READ_SECONDS = 10.0
+"""The longest time between two reads of the list by a webhook: after it was made anew, no older leaf is trusted."""
+
+WAIT_SECONDS = 0.5
+"""The time between two looks of a webhook that has no certificate yet."""
 
 FILES_SECONDS = 10.0
 """The time between two reads of the files. Kubernetes updates those of a mounted Secret within about a minute."""
 
 
-class SecretStore(Protocol):
+class SecretReader(Protocol):
     """The storage that all processes share: entries, and the version at which they were read."""
 
     async def read(self) -> tuple[Mapping[str, bytes], str] | None:
         """Return the entries and their version; None if there are none yet."""
+
+
+class SecretStore(SecretReader, Protocol):
+    """The same, as the controller has it."""
 
     async def write(self, entries: Mapping[str, bytes], version: str | None) -> None:
         """Replace the entries of a version, or create them.
@@ -43,46 +56,63 @@ class SecretStore(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServingCertificate:
-    """The leaf to serve, and the authorities as PEM for the API server; None if they are configured elsewhere."""
-
-    certificate: Certificate
-    bundle: bytes | None
-
-
-class Source(Protocol):
-    """A source of certificates. every: seconds between two calls."""
+class Source(Protocol[Given_co]):
+    """A source of certificates or authorities. every: seconds between two calls."""
 
     every: float
 
-    async def current(self) -> ServingCertificate:
-        """Return the certificate to serve now."""
+    async def current(self) -> Given_co:
+        """Return what holds now."""
 
 
-class OwnAuthorities:
-    """Leaves of authorities that all processes share; the key of a leaf never leaves the process."""
+class OwnCertificates:
+    """Leaves that this process signs with the shared authorities, which it only reads; their keys never leave it."""
 
     def __init__(
-        self, secret_store: SecretStore, names: Sequence[str], lifetimes: Lifetimes, clock: Callable[[], datetime]
+        self, secret: SecretReader, names: Sequence[str], lifetimes: Lifetimes, clock: Callable[[], datetime]
     ) -> None:
         lifetimes.check()
-        self.every = min(CHECK_SECONDS, lifetimes.check_interval.total_seconds())
-        self._secret_store = secret_store
+        self.every = min(READ_SECONDS, lifetimes.check_interval.total_seconds())
+        self._secret = secret
         self._names = names
         self._lifetimes = lifetimes
         self._clock = clock
         self._authorities: Authorities = ()
         self._leaf: Certificate | None = None
 
-    async def current(self) -> ServingCertificate:
-        """Renew the shared list and the leaf if they are due. Raises FixError if the list cannot be read."""
-        self._authorities = authorities = await self._rotate()
+    async def current(self) -> Certificate:
+        """Return the leaf, which is renewed if it is due.
+
+        Raises RetryError while there are no authorities, FixError if their list cannot be read.
+        """
+        stored = await self._secret.read()
         now = self._clock()
+        # If the list was deleted, the last known one is used until a controller has written it again.
+        known = self._authorities if stored is None else ca_rotation.read(stored[0])
+        self._authorities = authorities = ca_rotation.valid(known, now=now)
+        if not authorities:
+            raise RetryError("a controller has yet to make the authorities of the webhook's certificate")
         if self._leaf is None or ca_rotation.needs_renewal(self._leaf, authorities, self._lifetimes, now=now):
             signer = ca_rotation.signer(authorities, self._lifetimes, now=now)
             self._leaf = certificate.issue(signer, self._names, now=now, validity=self._lifetimes.leaf)
-        return ServingCertificate(certificate=self._leaf, bundle=ca_rotation.bundle(authorities))
+        return self._leaf
+
+
+class OwnAuthorities:
+    """The authorities that all processes share, as the controller keeps them; as PEM for the API server."""
+
+    def __init__(self, secret_store: SecretStore, lifetimes: Lifetimes, clock: Callable[[], datetime]) -> None:
+        lifetimes.check()
+        self.every = min(CHECK_SECONDS, lifetimes.check_interval.total_seconds())
+        self._secret_store = secret_store
+        self._lifetimes = lifetimes
+        self._clock = clock
+        self._authorities: Authorities = ()
+
+    async def current(self) -> bytes:
+        """Renew the shared list if that is due, and return all of it. Raises FixError if it cannot be read."""
+        self._authorities = await self._rotate()
+        return ca_rotation.bundle(self._authorities)
 
     async def _rotate(self) -> Authorities:
         for attempt in range(1, TRIES + 1):
@@ -109,7 +139,7 @@ class OwnAuthorities:
         raise AssertionError("the last try returns or raises")
 
 
-class Files:
+class CertificateFiles:
     """A certificate, its key and perhaps the authority's certificate, in files that another program renews."""
 
     every = FILES_SECONDS
@@ -119,40 +149,62 @@ class Files:
         self._key = key
         self._authority = authority
 
-    async def current(self) -> ServingCertificate:
+    async def current(self) -> Certificate:
         """Read the files. Raises FixError if one cannot be read, or they do not match."""
         return await asyncio.to_thread(self._read)
 
-    def _read(self) -> ServingCertificate:
-        bundle = _read(self._authority, "authority") if self._authority else None
+    def _read(self) -> Certificate:
         leaf = Certificate(
-            certificate=_read(self._certificate, "certificate"), key=_read(self._key, "key"), authority=bundle or b""
+            certificate=_read(self._certificate, "certificate"),
+            key=_read(self._key, "key"),
+            authority=_read(self._authority, "authority") if self._authority else b"",
         )
         certificate.check(leaf)
-        return ServingCertificate(certificate=leaf, bundle=bundle)
+        return leaf
 
 
-async def keep(
-    source: Source,
-    served: ServingCertificate,
-    *,
-    serve: Callable[[Certificate], Awaitable[object]],
-    publish: Callable[[bytes | None], None],
-) -> None:
-    """Serve and publish every change of the source, starting from `served`, until cancelled. Failures are retried."""
+class AuthorityFile:
+    """The authorities that the API server has to trust, in a file that another program renews."""
+
+    every = FILES_SECONDS
+
+    def __init__(self, authority: Path) -> None:
+        self._authority = authority
+
+    async def current(self) -> bytes:
+        """Read the file. Raises FixError if it cannot be read."""
+        return await asyncio.to_thread(_read, self._authority, "authority")
+
+
+async def first(source: Source[Value]) -> Value:
+    """Return the first value of a source, once what it depends on is there."""
+    failed = 0
+    while True:
+        try:
+            return await source.current()
+        except RetryError as error:
+            failed += 1
+            # Warns only after 1, 2, 4, 8 … failures, so as not to fill the log.
+            log_failure = log.warning if failed.bit_count() == 1 else log.debug
+            log_failure("the webhook waits for its certificate", error=str(error))
+        await asyncio.sleep(WAIT_SECONDS)
+
+
+async def keep(source: Source[Value], used: Value, *, use: Callable[[Value], Awaitable[object]], failure: str) -> None:
+    """Use every change of the source, starting from `used`, until cancelled.
+
+    Failures are retried, and logged by the words in `failure`.
+    """
     while True:
         await asyncio.sleep(source.every)
         try:
             current = await source.current()
-            if current.bundle != served.bundle:
-                publish(current.bundle)
-            if current.certificate != served.certificate:
-                await serve(current.certificate)
-                log.info("the webhook shows a new certificate", expires=current.certificate.expires.isoformat())
+            if current != used:
+                await use(current)
         except MusterError as error:
-            log.warning("the webhook's certificate is not renewed", error=str(error))
+            log.warning(failure, error=str(error))
         else:
-            served = current
+            used = current
 
 
 def _read(path: Path, setting: str) -> bytes:

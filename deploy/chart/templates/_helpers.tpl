@@ -23,7 +23,7 @@ annotations: {{- mustMerge $own $values.podAnnotations | toYaml | nindent 2 }}
 {{- $dashboard := eq $role "dashboard" }}
 {{- $values := index $root.Values (ternary "webDashboard" $role $dashboard) }}
 {{- $file := and (not $webhook) $root.Values.ledger.sqlite.size }}
-serviceAccountName: {{ ternary "muster-dashboard" "muster" $dashboard }}
+serviceAccountName: {{ $controller | ternary "muster" (printf "muster-%s" $role) }}
 # Variables such as MUSTER_WEBHOOK_PORT are settings here.
 enableServiceLinks: false
 {{- with $root.Values.imagePullSecrets }}
@@ -202,6 +202,7 @@ tolerations: {{- toYaml . | nindent 0 }}
 {{- define "muster.chosen" -}}
 {{- $own := dict
       "webhook" (dict "service" (printf "%s/muster-webhook:443" .Release.Namespace))
+      "controller" (dict "user" (printf "system:serviceaccount:%s:muster" .Release.Namespace))
       "lease" (dict "namespace" .Release.Namespace) }}
 {{- if .Values.webhook.certManager.enabled }}
 {{- $files := dict "certificate" "/etc/muster/certificate/tls.crt" "key" "/etc/muster/certificate/tls.key" }}
@@ -286,4 +287,32 @@ tolerations: {{- toYaml . | nindent 0 }}
 - ports:
   - {protocol: TCP, port: {{ $root.Values.networkPolicy.databasePort }}}
 {{- end }}
+{{- end }}
+
+{{/* Kinds of workloads that pods belong to, as both webhook and controller read them. */}}
+{{- define "muster.workloadKinds" }}
+- apiGroups: [apps]
+  resources: [statefulsets]
+  verbs: [list, watch]
+- apiGroups: [jobset.x-k8s.io]
+  resources: [jobsets]
+  verbs: [list, watch]
+- apiGroups: [leaderworkerset.x-k8s.io]
+  resources: [leaderworkersets]
+  verbs: [list, watch]
+- apiGroups: [kubeflow.org]
+  resources: [pytorchjobs, tfjobs, xgboostjobs, paddlejobs, jaxjobs, mpijobs]
+  verbs: [list, watch]
+- apiGroups: [ray.io]
+  resources: [rayclusters, rayjobs]
+  verbs: [list, watch]
+- apiGroups: [sparkoperator.k8s.io]
+  resources: [sparkapplications]
+  verbs: [list, watch]
+- apiGroups: [batch.volcano.sh]
+  resources: [jobs]
+  verbs: [list, watch]
+- apiGroups: [scheduling.k8s.io, scheduling.volcano.sh, scheduling.x-k8s.io, scheduling.run.ai]
+  resources: [podgroups]
+  verbs: [list, watch]
 {{- end }}

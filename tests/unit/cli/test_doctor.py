@@ -260,17 +260,19 @@ async def test_a_doctor_check_gives_the_expected_verdict(  # noqa: PLR0917 - a r
     assert verdict is Verdict.OK or verdict is Verdict.SKIPPED or matching[0].fix
 
 
-def allow(api: FakeApi, path: str, *, user: str, but: int = 0) -> int:
-    """Answer every question about a right, all but some with yes; return how many there are."""
+BOTH = {role: set(permissions.rights(Settings(), role)) for role in ("controller", "webhook")}
+
+
+def allow(api: FakeApi, path: str, *, user: str, wanted: int, but: int = 0) -> None:
+    """Answer as many questions about rights, all but some with yes."""
     api.answer("POST", REVIEWS, 201, {"status": {"userInfo": {"username": user}}})
-    wanted = len(set(permissions.rights(Settings())))
     for number in range(wanted):
         api.answer("POST", path, 201, {"status": {"allowed": number >= but}})
-    return wanted
 
 
 async def test_muster_asks_about_its_own_rights(api: FakeApi, examined: Callable[..., Any]) -> None:
-    count = allow(api, OWN_RIGHTS, user=ACCOUNT)
+    count = len(BOTH["controller"] | BOTH["webhook"])
+    allow(api, OWN_RIGHTS, user=ACCOUNT, wanted=count)
 
     [found] = await examined("rights")
 
@@ -279,7 +281,7 @@ async def test_muster_asks_about_its_own_rights(api: FakeApi, examined: Callable
 
 
 async def test_an_administrator_asks_about_musters_account(api: FakeApi, examined: Callable[..., Any]) -> None:
-    allow(api, OTHERS_RIGHTS, user="admin", but=7)
+    allow(api, OTHERS_RIGHTS, user="admin", wanted=len(BOTH["controller"] | BOTH["webhook"]), but=7)
 
     [found] = await examined("rights")
 
@@ -291,17 +293,60 @@ async def test_an_administrator_asks_about_musters_account(api: FakeApi, examine
     assert "system:serviceaccounts:muster-system" in asked["groups"]
 
 
+WEBHOOK = "system:serviceaccount:muster-system:muster-webhook"
+
+
+async def test_where_the_roles_have_accounts_of_their_own_each_is_asked_about(
+    api: FakeApi, examined: Callable[..., Any]
+) -> None:
+    allow(api, OTHERS_RIGHTS, user="admin", wanted=1000)
+
+    found = await examined("rights", controller__user=ACCOUNT)
+
+    assert [one.message.partition(",")[0].partition(" may")[0] for one in found] == [ACCOUNT, WEBHOOK, WEBHOOK]
+    assert [one.verdict for one in found] == [Verdict.OK, Verdict.OK, Verdict.WARNING]
+
+
+async def test_a_webhook_that_may_write_is_a_finding_and_one_that_may_not_is_none(
+    api: FakeApi, examined: Callable[..., Any]
+) -> None:
+    beyond = {right for right in BOTH["controller"] if right.writes}
+    allow(api, OWN_RIGHTS, user=WEBHOOK, wanted=len(BOTH["webhook"]) + len(beyond))
+
+    passed, found = await examined("rights", roles=("webhook",), controller__user=ACCOUNT)
+
+    assert passed.verdict is Verdict.OK
+    assert found.verdict is Verdict.WARNING
+    assert f"and {len(beyond) - permissions.MOST_NAMED} more, which only a controller does" in found.message
+
+    allow(api, OWN_RIGHTS, user=WEBHOOK, wanted=len(BOTH["webhook"]))
+    for _ in beyond:
+        api.answer("POST", OWN_RIGHTS, 201, {"status": {"allowed": False}})
+
+    assert [one.verdict for one in await examined("rights", roles=("webhook",))] == [Verdict.OK]
+
+
 def test_only_rights_that_the_settings_need_are_asked_about() -> None:
-    plain, fencing, without = (
-        {str(right) for right in permissions.rights(replaced(Settings(), changes))}
-        for changes in ({}, {"fence": (GPU,)}, {"install_crds": False, "webhook.register": False})
+    plain, fencing, without, files = (
+        {str(right) for right in permissions.rights(replaced(Settings(), changes), "controller")}
+        for changes in (
+            {},
+            {"fence": (GPU,)},
+            {"install_crds": False, "webhook.register": False},
+            {"webhook.certificate": "tls.crt", "webhook.key": "tls.key"},
+        )
     )
 
     assert "create devicetaintrules.resource.k8s.io" in fencing - plain
     assert "delete devicetaintrules.resource.k8s.io" in plain
     assert "create customresourcedefinitions.apiextensions.k8s.io" in plain - without
     assert "patch mutatingwebhookconfigurations.admissionregistration.k8s.io muster" in plain - without
-    assert "get secrets muster-webhook in muster-system" in plain & fencing & without
+    assert "update secrets muster-webhook in muster-system" in (plain & fencing & without) - files
+
+
+def test_the_rights_of_a_webhook_write_nothing_and_are_the_controllers_too() -> None:
+    assert not any(right.writes for right in BOTH["webhook"])
+    assert BOTH["webhook"] <= BOTH["controller"], "one process that does everything has the controller's account"
 
 
 async def ledger(url: str, **changes: Any) -> Finding:

@@ -1,15 +1,18 @@
-"""The shipped roles allow every call that Muster makes, and no other; the calls are written here as they are sent."""
+"""The shipped roles allow every call that a part makes, and no other; the calls are written here as they are sent."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from admission.kube import fence_controller
 from admission.kube.cache import watched_resources
+from admission.kube.cache.watched_resources import Kind
 from admission.kube.client import errors
 
 MANIFEST = Path(__file__).parents[3] / "deploy" / "manifests" / "rbac.yaml"
@@ -108,34 +111,62 @@ CALLS: dict[str, tuple[str, str]] = {
 }
 
 
-WATCHED = (*watched_resources.ALL, *fence_controller.KINDS)
+WEBHOOK_CALLS: dict[str, tuple[str, str]] = {
+    "it asks who it is": ("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews"),
+    "its authorities are read": ("GET", f"{SECRETS}/muster-webhook"),
+}
 
 
-def test_the_shipped_roles_allow_every_call_that_muster_makes() -> None:
-    targets = {what: errors.target(*call) for what, call in CALLS.items()}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """What one part does. name: of its ClusterRole and Role."""
+
+    name: str
+    calls: Mapping[str, tuple[str, str]]
+    watched: Sequence[Kind]
+    further: Sequence[Kind] = ()
+    """Kinds that are watched for some settings."""
+
+
+ACCOUNTS = {
+    "the controller": Account(
+        name="muster", calls=CALLS, watched=watched_resources.ALL, further=fence_controller.KINDS
+    ),
+    "the webhook": Account(name="muster-webhook", calls=WEBHOOK_CALLS, watched=watched_resources.ADMISSION),
+}
+
+each = pytest.mark.parametrize("account", ACCOUNTS.values(), ids=ACCOUNTS)
+
+
+@each
+def test_the_shipped_roles_allow_every_call_that_muster_makes(account: Account) -> None:
+    targets = {what: errors.target(*call) for what, call in account.calls.items()}
 
     assert {
         what: target.permission
         for what, target in targets.items()
-        if not any(_allows(rule, target) for rule in _rules(target.namespace))
+        if not any(_allows(rule, target) for rule in _rules(account, target.namespace))
     } == {}
 
 
-def test_the_shipped_roles_allow_to_read_every_kind() -> None:
-    paths = [path for kind in watched_resources.ALL for path in kind.paths]
+@each
+def test_the_shipped_roles_allow_to_read_every_kind(account: Account) -> None:
+    paths = [path for kind in account.watched for path in kind.paths]
     targets = [errors.target("GET", path, watch=watch) for path in paths for watch in (False, True)]
 
-    assert [one.permission for one in targets if not any(_allows(rule, one) for rule in _rules(""))] == []
+    assert [one.permission for one in targets if not any(_allows(rule, one) for rule in _rules(account, ""))] == []
 
 
-def test_the_shipped_roles_allow_nothing_else() -> None:
-    reads = [("GET", path, watch) for kind in WATCHED for path in kind.paths for watch in (False, True)]
-    made = [errors.target(*call) for call in CALLS.values()]
+@each
+def test_the_shipped_roles_allow_nothing_else(account: Account) -> None:
+    kinds = (*account.watched, *account.further)
+    reads = [("GET", path, watch) for kind in kinds for path in kind.paths for watch in (False, True)]
+    made = [errors.target(*call) for call in account.calls.values()]
     made += [errors.target(verb, path, watch=watch) for verb, path, watch in reads]
 
     idle = [
         f"{verb} {resource}.{group} {name}".strip()
-        for group, resource, verb, name, of in _rights()
+        for group, resource, verb, name, of in _rights(account)
         if not any(
             (one.group, one.resource, one.verb) == (group, resource, verb)
             and name in ("", one.name)
@@ -148,26 +179,29 @@ def test_the_shipped_roles_allow_nothing_else() -> None:
 
 
 @cache
-def _documents() -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all(MANIFEST.read_text()))
+def _documents(name: str) -> list[dict[str, Any]]:
+    documents = yaml.safe_load_all(MANIFEST.read_text())
+    return [found for found in documents if found["kind"] in ("ClusterRole", "Role") and _name(found) == name]
 
 
-def _rights() -> Iterator[tuple[str, str, str, str, str]]:
+def _name(document: dict[str, Any]) -> str:
+    return str(document["metadata"]["name"])
+
+
+def _rights(account: Account) -> Iterator[tuple[str, str, str, str, str]]:
     """Yield group, resource, verb, name and namespace of all that is granted; empty: of any."""
-    for document in _documents():
-        for rule in document.get("rules", ()):
+    for document in _documents(account.name):
+        for rule in document["rules"]:
             of = document["metadata"].get("namespace", "")
             names = rule.get("resourceNames", [""])
             for group, resource, verb, name in product(rule["apiGroups"], rule["resources"], rule["verbs"], names):
                 yield group, resource, verb, name, of
 
 
-def _rules(namespace: str) -> Iterator[dict[str, Any]]:
+def _rules(account: Account, namespace: str) -> Iterator[dict[str, Any]]:
     """Yield the rules that hold in a namespace: those of the cluster, and those of the namespace's own role."""
-    for document in _documents():
-        if document["kind"] == "ClusterRole" or (
-            document["kind"] == "Role" and document["metadata"]["namespace"] == namespace
-        ):
+    for document in _documents(account.name):
+        if document["kind"] == "ClusterRole" or document["metadata"]["namespace"] == namespace:
             yield from document["rules"]
 
 

@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 
-from admission.errors import ConflictError, FixError
+from admission.errors import ConflictError, FixError, RetryError
 from admission.webhook.tls import ca_rotation, certificate
 from admission.webhook.tls.ca_rotation import Lifetimes
-from admission.webhook.tls.rotation import TRIES, OwnAuthorities, ServingCertificate
+from admission.webhook.tls.certificate import Certificate
+from admission.webhook.tls.rotation import TRIES, OwnAuthorities, OwnCertificates
 
 NOW = datetime(2026, 8, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -49,31 +50,43 @@ class Clock:
 
 @dataclass
 class Fleet:
-    """Processes that share a Secret, each with a leaf of its own, and the caBundle that was written last."""
+    """Controllers and webhooks that share a Secret, each webhook with a leaf, and the caBundle that was written last.
+
+    The first of the controllers keeps the authorities; the others have just started.
+    """
 
     terms: Lifetimes
     vault: MemoryVault = field(default_factory=MemoryVault)
     clock: Clock = field(default_factory=Clock)
-    sources: list[OwnAuthorities] = field(default_factory=list)
-    shown: dict[int, ServingCertificate] = field(default_factory=dict)
+    controllers: list[OwnAuthorities] = field(default_factory=list)
+    webhooks: list[OwnCertificates] = field(default_factory=list)
+    shown: dict[int, Certificate] = field(default_factory=dict)
     bundle: bytes = b""
 
     async def start(self) -> None:
-        """Start one more process, or one in the place of another."""
-        self.sources.append(OwnAuthorities(self.vault, NAMES, self.terms, self.clock))
-        await self.current(len(self.sources) - 1)
+        """Start one more controller and one more webhook."""
+        self.controllers.append(OwnAuthorities(self.vault, self.terms, self.clock))
+        await self.keep(len(self.controllers) - 1)
+        self.webhooks.append(OwnCertificates(self.vault, NAMES, self.terms, self.clock))
+        await self.look(len(self.webhooks) - 1)
 
-    async def current(self, number: int) -> None:
-        fresh = await self.sources[number].current()
-        assert fresh.bundle is not None
-        self.bundle = fresh.bundle
-        self.shown[number] = fresh
+    async def keep(self, number: int = 0) -> None:
+        """Have a controller look at the Secret, and publish what it has."""
+        self.bundle = await self.controllers[number].current()
+
+    async def look(self, number: int = 0) -> None:
+        """Have a webhook look at the Secret."""
+        self.shown[number] = await self.webhooks[number].current()
+
+    async def current(self, number: int = 0) -> None:
+        await self.keep(number)
+        await self.look(number)
 
     def check(self) -> int:
         """Every leaf is trusted now. Return how many authorities are."""
         trusted = x509.load_pem_x509_certificates(self.bundle)
         for shown in self.shown.values():
-            leaf = x509.load_pem_x509_certificate(shown.certificate.certificate)
+            leaf = x509.load_pem_x509_certificate(shown.certificate)
             assert leaf.not_valid_before_utc <= self.clock.now < leaf.not_valid_after_utc
             [issuer] = [one for one in trusted if one.subject == leaf.issuer and _issued(leaf, one)]
             assert self.clock.now < issuer.not_valid_after_utc
@@ -93,19 +106,19 @@ def _issued(leaf: x509.Certificate, issuer: x509.Certificate) -> bool:
 async def test_a_new_authority_is_published_before_its_first_signature() -> None:
     fleet = Fleet(TERMS)
     await fleet.start()
-    first = fleet.shown[0].certificate.authority
+    first = fleet.shown[0].authority
     fleet.clock.now = NOW + TERMS.authority - TERMS.overlap
 
     await fleet.current(0)
     assert fleet.check() == 2
-    assert fleet.shown[0].certificate.authority == first
+    assert fleet.shown[0].authority == first
     fleet.clock.now += TERMS.publication_delay
     await fleet.current(0)
 
-    assert fleet.shown[0].certificate.authority == first, "a leaf that is fresh stays"
+    assert fleet.shown[0].authority == first, "a leaf that is fresh stays"
     fleet.clock.now += TERMS.leaf / 2
     await fleet.current(0)
-    assert fleet.shown[0].certificate.authority != first
+    assert fleet.shown[0].authority != first
 
 
 async def test_processes_that_begin_at_the_same_time_agree() -> None:
@@ -158,6 +171,39 @@ async def test_after_a_pause_longer_than_all_authorities_a_new_authority_signs()
     await fleet.current(0)
 
     assert fleet.check() == 1
+
+
+async def test_a_webhook_waits_for_a_controller_to_make_the_authorities_and_makes_none() -> None:
+    vault = MemoryVault()
+    webhook = OwnCertificates(vault, NAMES, TERMS, Clock())
+
+    with pytest.raises(RetryError, match="a controller has yet to make"):
+        await webhook.current()
+
+    assert vault.entries is None
+
+
+async def test_a_webhook_neither_renews_nor_uses_authorities_that_have_expired() -> None:
+    fleet = Fleet(TERMS)
+    await fleet.start()
+    fleet.clock.now += TERMS.authority
+
+    with pytest.raises(RetryError):
+        await fleet.look()
+
+    assert fleet.vault.writes == 1
+
+
+async def test_a_webhook_goes_on_with_what_it_knows_while_the_secret_is_gone() -> None:
+    fleet = Fleet(TERMS)
+    await fleet.start()
+    fleet.vault.entries = None
+    fleet.clock.now += TERMS.leaf
+
+    await fleet.look()
+
+    assert fleet.check() == 1
+    assert fleet.vault.entries is None
 
 
 def test_the_list_of_authorities_survives_a_round_trip() -> None:

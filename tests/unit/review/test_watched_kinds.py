@@ -1,0 +1,30 @@
+"""What a webhook alone does not watch is empty there, so nothing that answers a review may look at it."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from admission.api.snapshot import Snapshot
+from admission.kube.cache import watched_resources
+
+ROOT = Path(__file__).parents[3] / "admission"
+JUDGES = ("review", "podpolicy", "claimpolicy", "objectpolicy")
+CONTROLLERS = {"claimpolicy/templates.py"}
+"""What the controller asks: which templates are needed by the pods that there are."""
+
+_READ = re.compile(r"\bsnapshot(?:\(\))?\.(\w+)")
+
+
+def test_reviews_read_only_kinds_that_a_webhook_alone_watches() -> None:
+    unwatched = {field.name for field in fields(Snapshot)} & {
+        kind.field for kind in set(watched_resources.ALL) - set(watched_resources.ADMISSION)
+    }
+    read = {
+        (path.relative_to(ROOT).as_posix(), name)
+        for package in JUDGES
+        for path in (ROOT / package).rglob("*.py")
+        for name in _READ.findall(path.read_text())
+    }
+
+    assert unwatched == {"nodes", "pods", "priorities", "slices", "taint_rules"}
+    assert {where for where, name in read if name in unwatched} == CONTROLLERS
