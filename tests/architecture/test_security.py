@@ -26,7 +26,9 @@ def test_every_test_that_the_page_names_exists() -> None:
 
     assert pages, "the dashboard is shown as a browser sees it"
     assert WORK
-    assert named_in("unit/**/test_*.py") | named_in("property/test_*.py") >= WORK, "shown without a cluster, since it is about one process"
+    assert named_in("unit/**/test_*.py") | named_in("property/test_*.py") >= WORK, (
+        "shown without a cluster, since it is about one process"
+    )
     assert NAMED - units - pages - WORK <= named_in("e2e/test_*.py"), "shown on the real control plane"
     assert units <= named_in("unit/**/test_*.py") | named_in("property/test_*.py")
 
