@@ -62,6 +62,9 @@ DECISIONS: dict[str, dict[str, str]] = {
         "DevicesProtected": OWN,
         "ProtectionLost": "breached",
         "FinalizerKept": OWN,
+        "HeadSigned": OWN,
+        "HeadNotPassed": OWN,
+        "EpochRaised": OWN,
     },
     "DenyReason": {
         "UnknownQueue": OWN,
@@ -74,6 +77,7 @@ DECISIONS: dict[str, dict[str, str]] = {
         "PolicyViolation": "same_name",
         "MalformedClaim": OWN,
         "MalformedRequest": OWN,
+        "TooMuchWork": OWN,
     },
 }
 """For each reason, whether its words refer to other objects than the gang's own, and the scene that shows it then."""
