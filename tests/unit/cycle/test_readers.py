@@ -65,6 +65,7 @@ DECISIONS: dict[str, dict[str, str]] = {
         "HeadSigned": OWN,
         "HeadNotPassed": OWN,
         "EpochRaised": OWN,
+        "ForeignEntries": OWN,
     },
     "DenyReason": {
         "UnknownQueue": OWN,
