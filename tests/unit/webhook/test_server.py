@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -19,9 +20,11 @@ from admission.api.values import names
 from admission.errors import FixError, RetryError
 from admission.review import reviewer
 from admission.review.caches import ReviewCaches
-from admission.webhook import server
+from admission.webhook import listener, server
+from admission.webhook.body_reader import MAX_BODY
 from admission.webhook.handler import Outcome
-from admission.webhook.server import MAX_BODY, Handlers, Server, Settings
+from admission.webhook.refusals import Refusal
+from admission.webhook.server import Handlers, Server, Settings
 from admission.webhook.tls import certificate
 from tests.controlplane.processes import FreePorts
 from tests.unit.webhook.cases import RULES, MemoryView, a_cluster, a_pod, held
@@ -50,6 +53,15 @@ class Client:
         data = body if hasattr(body, "__aiter__") else io.BytesIO(body if isinstance(body, bytes) else as_json(body))
         async with self.session.post(self._url(path), data=data, headers=headers, **rest) as response:
             return response.status, json.loads(await response.read())
+
+    @asynccontextmanager
+    async def raw(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        """Connect, and leave what is sent and read to the test."""
+        opened = await asyncio.open_connection("127.0.0.1", self.server.port, ssl=trusting(CERTIFICATE))
+        try:
+            yield opened
+        finally:
+            opened[1].transport.abort()
 
     async def get(self, path: str, *, plain: bool = False) -> tuple[int, str]:
         async with self.session.get(self._url(path, plain=plain)) as response:
@@ -271,18 +283,31 @@ async def test_a_body_that_grows_too_large_is_cut_off(client: Client) -> None:
     assert (status, answer["reason"]) == (413, "RequestEntityTooLarge")
 
 
-async def test_a_compressed_body_is_measured_unpacked(client: Client) -> None:
+@pytest.mark.parametrize("encoding", ["deflate", "gzip", "br", "zstd", "identity, gzip", "GZIP"])
+async def test_a_compressed_body_is_refused_and_not_unpacked(encoding: str) -> None:
     bomb = zlib.compress(b" " * (MAX_BODY * 4))
+    refused: list[Refusal] = []
 
-    status, _ = await client.post("/mutate", bomb, headers={"Content-Encoding": "deflate"})
+    async with serving(refuse=refused.append) as client:
+        status, answer = await client.post("/mutate", bomb, headers={"Content-Encoding": encoding})
 
-    assert status == 413
+    assert (status, answer["reason"]) == (415, "UnsupportedMediaType")
+    assert "must not be compressed" in answer["message"]
+    assert refused == [Refusal.ENCODING]
 
 
-async def test_a_body_that_is_not_what_its_headers_say_is_a_bad_request(client: Client) -> None:
-    status, answer = await client.post("/mutate", b"not gzip at all", headers={"Content-Encoding": "gzip"})
+async def test_chunks_that_are_none_are_not_waited_for_long() -> None:
+    head = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with (
+        serving(replace(QUICK, read_timeout=timedelta(milliseconds=50))) as client,
+        client.raw() as (
+            reader,
+            writer,
+        ),
+    ):
+        writer.write(head + b"no number\r\n")
 
-    assert (status, answer["kind"]) == (400, "Status")
+        assert (await reader.readline()).startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 408 "))
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for_long() -> None:
@@ -408,20 +433,21 @@ async def test_a_probe_server_serves_probes_and_no_reviews() -> None:
 
 
 async def test_no_probes_are_served_where_no_port_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    listened: list[Any] = []
+    opened: list[Any] = []
 
-    async def listen(site: Any, *_: Any, **__: Any) -> int:
-        listened.append(site)
-        return 1
+    @asynccontextmanager
+    async def listening(address: Any, *_: Any, **__: Any) -> AsyncIterator[Any]:
+        opened.append(address)
+        yield SimpleNamespace(port=1)
 
-    monkeypatch.setattr(server, "_listen", listen)
+    monkeypatch.setattr(listener, "listening", listening)
     async with server.serving_probes(Settings(), Handlers()):
         pass
-    assert listened == []
+    assert opened == []
 
     async with server.serving_probes(Settings(plain_port=0), Handlers()):
         pass
-    assert len(listened) == 1
+    assert len(opened) == 1
 
 
 async def test_metrics_may_have_an_address_of_their_own() -> None:
