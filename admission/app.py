@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 import structlog
 
-from admission import ports, resources
+from admission import ports, resources, webhook_identity
 from admission.cel.syntax import parser
 from admission.controller import admission_loop, leadership
 from admission.controller.standby import Standby
@@ -35,10 +35,9 @@ from admission.kube.client.connection import Connection
 from admission.kube.client.credentials import ClusterSelection
 from admission.kube.fence_controller import FenceController, FenceSettings
 from admission.kube.leader_election import Durations, Lease
-from admission.kube.secret_store import SecretStore
 from admission.kube.server_version import Versions
 from admission.kube.webhook_config import dry_run_probe, registration
-from admission.kube.webhook_config.client_config import ClientConfig, WebhookState
+from admission.kube.webhook_config.client_config import WebhookState
 from admission.kube.writers.claim_templates import TemplateReconciler
 from admission.kube.writers.claims import ClaimWriter
 from admission.kube.writers.pods import PodWriter
@@ -56,8 +55,8 @@ from admission.telemetry import logs
 from admission.telemetry.collectors import Watched
 from admission.telemetry.metrics import Metrics
 from admission.telemetry.tracing import Traces, exporting
-from admission.webhook import handler, server, workers
-from admission.webhook.tls import ca_rotation, rotation as tls_rotation
+from admission.webhook import handler, listener, server, workers
+from admission.webhook.tls import rotation as tls_rotation
 from admission.webhook.worker_ipc import Task, WorkerChannel
 from admission.webhook.workers import WorkerCallbacks, WorkerPool
 
@@ -221,20 +220,23 @@ async def _dashboard(parts: Parts) -> None:
 async def _webhook(parts: Parts) -> None:
     """Answer the API server, and keep the webhook configurations true; as a further worker, answer it alone."""
     settings = parts.settings.webhook
-    source = _certificates(parts)
+    source = webhook_identity.certificates(parts.settings, parts.connection)
     if parts.link is not None:
         # One that could not answer yet would be sent its part of the reviews all the same.
         await parts.review_state.open.wait()
     elif settings.workers > 1 and settings.port:
-        await server.ensure_free(settings.host, settings.port)
+        await listener.ensure_free(server.address(_listening(parts)))
     async with workers.started(settings.workers, WORKER) as pool:
         current = await source.current()
+        paths = await webhook_identity.paths(parts.settings, parts.connection)
         async with (
-            server.serving(_listening(parts), _handlers(parts, pool), current.certificate) as running,
+            server.serving(_listening(parts), _handlers(parts, pool), current.certificate, paths.known) as running,
             asyncio.TaskGroup() as tasks,
         ):
             log.info("the webhook listens", host=settings.host, port=running.port)
-            state = WebhookState(_client_config(parts.settings, current.bundle, running.port))
+            client = webhook_identity.client_config(parts.settings, current.bundle, running.port, paths)
+            state = WebhookState(client)
+            tasks.create_task(paths.keep(state), name="keep the paths fresh")
             rotation = tls_rotation.keep(source, current, serve=running.renew, publish=state.trust)
             tasks.create_task(rotation, name="keep the certificate fresh")
             callbacks = _worker_callbacks(parts, running)
@@ -242,7 +244,7 @@ async def _webhook(parts: Parts) -> None:
             tasks.create_task(_send_tasks(parts, pool, callbacks), name="tell the workers of settings")
             if parts.link is not None:
                 tasks.create_task(parts.link.report(running.waiting_for, parts.metrics.tallies), name="report")
-            if settings.register:
+            if settings.register and parts.link is None:
                 await parts.review_state.open.wait()
                 await _register(parts, state)
 
@@ -275,6 +277,7 @@ def _handlers(parts: Parts, pool: WorkerPool) -> server.Handlers:
         waiting_for=waiting_for,
         metrics=metrics_page,
         observe=metrics.record_review,
+        refuse=metrics.record_refusal,
         trace=parts.traces.review if parts.traces is not None else None,
         shared_page=parts.link.page_request if parts.link is not None else None,
     )
@@ -287,20 +290,11 @@ def _listening(parts: Parts) -> server.Settings:
         port=settings.port,
         plain_host=metrics_settings.host,
         plain_port=metrics_settings.port,
+        connections=settings.connections,
         reviews=settings.reviews,
+        body_bytes=settings.body_bytes,
         linger=timedelta(seconds=settings.linger),
         shared=settings.workers > 1 or parts.link is not None,
-    )
-
-
-def _client_config(settings: Settings, bundle: bytes | None, port: int) -> ClientConfig:
-    """Return how the API server reaches the webhook."""
-    webhook = settings.webhook
-    return ClientConfig(
-        authority=bundle,
-        inject=webhook.inject or "",
-        url=None if webhook.service else webhook.url or f"https://{webhook.host}:{port}",
-        service=webhook.service,
     )
 
 
@@ -316,7 +310,7 @@ def _worker_callbacks(parts: Parts, running: server.Server) -> WorkerCallbacks:
             settings,
             roles=("webhook",),
             install_crds=False,
-            webhook=replace(settings.webhook, port=running.port, workers=1, register=False),
+            webhook=replace(settings.webhook, port=running.port, workers=1),
             metrics=replace(settings.metrics, port=None),
             ledger=Ledger(),
         )
@@ -334,19 +328,6 @@ async def _send_tasks(parts: Parts, pool: WorkerPool, callbacks: WorkerCallbacks
     while True:
         await parts.live.change()
         await pool.send_tasks(callbacks)
-
-
-def _certificates(parts: Parts) -> tls_rotation.Source:
-    """Return where the webhook's certificates come from: files, or authorities of our own in a Secret."""
-    settings = parts.settings.webhook
-    if settings.certificate and settings.key:
-        authority = Path(settings.authority) if settings.authority else None
-        return tls_rotation.Files(Path(settings.certificate), Path(settings.key), authority)
-    store = SecretStore(parts.connection, namespace=parts.settings.lease.namespace, name=settings.secret)
-    terms = ca_rotation.Lifetimes(
-        authority=timedelta(days=settings.authority_days), leaf=timedelta(hours=settings.leaf_hours)
-    )
-    return tls_rotation.OwnAuthorities(store, settings.all_names, terms, _now)
 
 
 async def _probes_and_metrics(parts: Parts) -> None:

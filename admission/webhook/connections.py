@@ -7,6 +7,7 @@ how long a request's head or the reading of an answer takes.
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from aiohttp import web
 
@@ -86,6 +87,21 @@ class Connection(web.RequestHandler):
             self.head_since = self._connections.now
         super().data_received(data)
 
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what is not HTTP without a line in the log, which anybody could fill."""
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return super().handle_error(request, status, exc, message)
+        self._connections.refuse(Refusal.MALFORMED)
+        answer = web.Response(status=status, text="this is not HTTP as the API server speaks it\n")
+        answer.force_close()
+        return answer
+
     def begin(self) -> None:
         """Note that a request's head is there."""
         self.is_busy = True
@@ -129,7 +145,7 @@ class Connections:
     def __init__(self, most: int, deadlines: Deadlines, refuse: Refuse) -> None:
         self._most = most
         self._deadlines = deadlines
-        self._refuse = refuse
+        self.refuse = refuse
         self._strangers: dict[Connection, None] = {}
         """The oldest first."""
         self._proven: dict[Connection, None] = {}
@@ -145,7 +161,7 @@ class Connections:
     def admit(self, connection: Connection) -> bool:
         """Add a connection, if need be in the place of another one. Returns False if all others are at work."""
         if len(self) >= self._most:
-            self._refuse(Refusal.CONNECTIONS)
+            self.refuse(Refusal.CONNECTIONS)
             least = next(self._by_worth(), None)
             if least is None:
                 return False
@@ -170,7 +186,7 @@ class Connections:
         for connection in (*self._strangers, *self._proven):
             refusal = self._overdue(connection)
             if refusal is not None:
-                self._refuse(refusal)
+                self.refuse(refusal)
                 self._close(connection)
 
     def close_all(self) -> None:

@@ -8,6 +8,8 @@ import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, Iterable
 
+from admission.errors import MusterError
+
 IsPlainRegistered = Callable[[], Awaitable[bool]]
 """Looks whether a webhook configuration names a plain path. Raises MusterError if nobody can tell."""
 
@@ -39,6 +41,8 @@ class KnownPaths:
         self._is_plain_registered = is_plain_registered
         self._clock = clock or asyncio.get_running_loop().time
         self._looking = asyncio.Lock()
+        self._failure: MusterError | None = None
+        """Why the last look told nothing."""
         self._look_again = self._plain_until = self._clock()
         self.replace(segments)
 
@@ -69,10 +73,16 @@ class KnownPaths:
             async with self._looking:
                 if self._clock() >= self._look_again:
                     await self._look(self._is_plain_registered)
+        if self._failure is not None:
+            raise self._failure
         return self._clock() < self._plain_until
 
     async def _look(self, is_plain_registered: IsPlainRegistered) -> None:
-        self._look_again = self._clock() + UNNAMED_AGAIN_SECONDS
-        if await is_plain_registered():
-            self._look_again = self._clock() + NAMED_AGAIN_SECONDS
+        is_plain, self._failure = False, None
+        try:
+            is_plain = await is_plain_registered()
+        except MusterError as error:
+            self._failure = error
+        if is_plain:
             self._plain_until = self._clock() + GRACE_SECONDS
+        self._look_again = self._clock() + (NAMED_AGAIN_SECONDS if is_plain else UNNAMED_AGAIN_SECONDS)

@@ -11,6 +11,8 @@ class Refusal(StrEnum):
     """More connections than are kept: closed."""
     HEAD = "head"
     """The TLS handshake or a request's head took too long: closed."""
+    MALFORMED = "malformed"
+    """What came is not HTTP, or a head is too large: 400."""
     PATH = "path"
     """No endpoint is known at this path: 404."""
     ENCODING = "encoding"

@@ -296,18 +296,30 @@ async def test_a_compressed_body_is_refused_and_not_unpacked(encoding: str) -> N
     assert refused == [Refusal.ENCODING]
 
 
-async def test_chunks_that_are_none_are_not_waited_for_long() -> None:
-    head = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-    async with (
-        serving(replace(QUICK, read_timeout=timedelta(milliseconds=50))) as client,
-        client.raw() as (
-            reader,
-            writer,
-        ),
-    ):
-        writer.write(head + b"no number\r\n")
+HEAD = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 
-        assert (await reader.readline()).startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 408 "))
+NO_HTTP = {
+    "no HTTP": b"\x16\x03\x01 hello\r\n\r\n",
+    "chunks that are none": HEAD + b"Transfer-Encoding: chunked\r\n\r\nno number\r\n",
+    "two lengths": HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n{",
+    "a header that is too long": HEAD + b"X: " + b"x" * 5_000 + b"\r\n\r\n",
+    "a request line that is too long": b"POST /" + b"x" * 3_000 + b" HTTP/1.1\r\n\r\n",
+    "more headers than anybody needs": HEAD + b"X: x\r\n" * 40 + b"\r\n",
+}
+
+
+@pytest.mark.parametrize("sent", NO_HTTP.values(), ids=NO_HTTP)
+async def test_what_is_no_http_is_refused_and_closed_without_a_line_in_the_log(
+    sent: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused: list[Refusal] = []
+    async with serving(refuse=refused.append) as client, client.raw() as (reader, writer):
+        writer.write(sent)
+
+        assert (await reader.read()).split(b" ")[1] == b"400"
+
+    assert refused == [Refusal.MALFORMED]
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for_long() -> None:
