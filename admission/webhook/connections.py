@@ -5,6 +5,10 @@ how long a request's head or the reading of an answer takes.
 """
 
 import asyncio
+import fcntl
+import socket
+import struct
+import termios
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -26,12 +30,16 @@ LINGER_SECONDS = 1.0
 with unread bytes is reset, and the answer may be lost."""
 
 
+DROPS = 12
+"""Twelve times 5 s, since a connection that is used all the time has nearly always something on its way."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
     """Seconds. The API server waits 5 s for a review, so nothing that takes longer is of use to it.
 
-    head: for the TLS handshake and the first request's head; later, for a head from its first byte on. answer: for the
-    client to read what does not fit into the system's buffer.
+    head: for the TLS handshake and the first request's head; later, for a head from its first byte on. answer: how long
+    a client may read nothing of an answer; reading it drop by drop may take `DROPS` times as long.
     """
 
     head: float = 5.0
@@ -46,9 +54,15 @@ class Deadlines:
 class Connection(web.RequestHandler):
     """One connection, from when it is accepted. Its `Connections` alone changes its state."""
 
-    __slots__ = ("_connections", "_wire", "handshake", "head_since", "is_aborted", "is_busy", "unread_since")
+    __slots__ = ("_connections", "_socket", "_wire", "handshake", "head_since", "is_aborted", "is_busy", "unread_since")
 
-    def __init__(self, connections: "Connections", server: web.Server, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        accepted: socket.socket,
+        connections: "Connections",
+        server: web.Server,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
         super().__init__(
             server,
             loop=loop,
@@ -58,6 +72,9 @@ class Connection(web.RequestHandler):
             auto_decompress=False,
             **HTTP_LIMITS,  # type: ignore[arg-type]
         )
+        # The transport's own buffer shows only what is not encrypted yet, and the rest is in that of another transport.
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(connections.deadlines.answer * 1e3))
+        self._socket = accepted
         self._connections = connections
         self._wire: asyncio.Transport | None = None
         """The transport until the connection is lost; aiohttp forgets its own earlier."""
@@ -65,7 +82,7 @@ class Connection(web.RequestHandler):
         self.head_since: float | None = connections.now
         """Since when the client owes a request's head; None: it owes none."""
         self.unread_since: float | None = None
-        """Since when the client has something left to read; None: it has read all, or the system keeps it."""
+        """Since when the client has something left to read; None: it has read all."""
         self.is_busy = False
         """Whether a request is being answered."""
         self.is_aborted = False
@@ -78,6 +95,8 @@ class Connection(web.RequestHandler):
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
+        if isinstance(exc, TimeoutError):
+            self._connections.refuse(Refusal.ANSWER)
         self._wire = None
         self._connections.forget(self)
         super().connection_lost(exc)
@@ -130,8 +149,11 @@ class Connection(web.RequestHandler):
 
     @property
     def is_unread(self) -> bool:
-        """Whether the client has something left to read, beyond what the system keeps for it."""
-        return self._wire is not None and self._wire.get_write_buffer_size() > 0
+        """Whether the client has not received everything yet (tcp(7), SIOCOUTQ)."""
+        if self._socket.fileno() < 0:
+            return False
+        (unsent,) = struct.unpack("i", fcntl.ioctl(self._socket, termios.TIOCOUTQ, bytes(4)))
+        return bool(unsent)
 
 
 class Connections:
@@ -144,7 +166,7 @@ class Connections:
 
     def __init__(self, most: int, deadlines: Deadlines, refuse: Refuse) -> None:
         self._most = most
-        self._deadlines = deadlines
+        self.deadlines = deadlines
         self.refuse = refuse
         self._strangers: dict[Connection, None] = {}
         """The oldest first."""
@@ -182,7 +204,7 @@ class Connections:
 
     def look(self, elapsed: float) -> None:
         """Close the connections that are past a deadline. elapsed: seconds since the last look."""
-        self.now += min(elapsed, 2 * self._deadlines.precision)
+        self.now += min(elapsed, 2 * self.deadlines.precision)
         for connection in (*self._strangers, *self._proven):
             refusal = self._overdue(connection)
             if refusal is not None:
@@ -195,13 +217,13 @@ class Connections:
             self._close(connection)
 
     def _overdue(self, connection: Connection) -> Refusal | None:
-        if connection.head_since is not None and self.now - connection.head_since > self._deadlines.head:
+        if connection.head_since is not None and self.now - connection.head_since > self.deadlines.head:
             return Refusal.HEAD
         if not connection.is_unread:
             connection.unread_since = None
         elif connection.unread_since is None:
             connection.unread_since = self.now
-        elif self.now - connection.unread_since > self._deadlines.answer:
+        elif self.now - connection.unread_since > DROPS * self.deadlines.answer:
             return Refusal.ANSWER
         return None
 

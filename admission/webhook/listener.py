@@ -116,7 +116,7 @@ class Listener:
             self._loop.add_reader(listening, self._accept, listening)
 
     def _admit(self, accepted: socket.socket) -> None:
-        connection = Connection(self._connections, self._handler, self._loop)
+        connection = Connection(accepted, self._connections, self._handler, self._loop)
         if not self._connections.admit(connection):
             accepted.close()
             return

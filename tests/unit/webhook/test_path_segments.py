@@ -66,8 +66,8 @@ def test_what_is_registered_is_known_to_all(
 def test_over_a_year_what_is_registered_was_known_for_three_days_and_stays_known_for_a_month() -> None:
     segments: Segments = ()
     named: tuple[str, ...] = (PLAIN,)
-    known: dict[str, tuple[float, float]] = {}
-    changes: list[tuple[float, str]] = []
+    known: dict[str, tuple[int, int]] = {}
+    changes: list[tuple[int, str]] = []
     for day in range(400):
         segments = path_segments.rotate(segments, TERMS, now=NOW + day * DAY)
         for one in segments:

@@ -23,6 +23,7 @@ from admission.review.caches import ReviewCaches
 from admission.webhook import listener, server
 from admission.webhook.body_reader import MAX_BODY
 from admission.webhook.handler import Outcome
+from admission.webhook.known_paths import KnownPaths
 from admission.webhook.refusals import Refusal
 from admission.webhook.server import Handlers, Server, Settings
 from admission.webhook.tls import certificate
@@ -91,7 +92,9 @@ def validate(review: Review) -> Verdict:
 
 
 @asynccontextmanager
-async def serving(settings: Settings = QUICK, **handlers: Any) -> AsyncIterator[Client]:
+async def serving(
+    settings: Settings = QUICK, *, paths: KnownPaths | None = None, **handlers: Any
+) -> AsyncIterator[Client]:
     observed: list[tuple[str, Outcome]] = []
     given: dict[str, Any] = {
         "mutate": mutate,
@@ -99,7 +102,7 @@ async def serving(settings: Settings = QUICK, **handlers: Any) -> AsyncIterator[
         "observe": lambda endpoint, outcome, _seconds, _reason: observed.append((endpoint, outcome)),
         **handlers,
     }
-    async with server.serving(settings, Handlers(**given), CERTIFICATE) as running:
+    async with server.serving(settings, Handlers(**given), CERTIFICATE, paths) as running:
         connector = aiohttp.TCPConnector(ssl=trusting(CERTIFICATE))
         async with aiohttp.ClientSession(connector=connector) as session:
             yield Client(running, session, observed)
