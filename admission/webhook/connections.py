@@ -26,8 +26,8 @@ IDLE_SECONDS = 100.0
 one that closes it."""
 
 LINGER_SECONDS = 1.0
-"""How long the rest of a refused body is read and dropped, so that its sender sees why. A connection that is closed
-with unread bytes is reset, and the answer may be lost."""
+"""How long the rest of a refused body is read and dropped, so that the API server sees why. A connection that is closed
+with unread bytes is reset, and the answer may be lost, as it may for strangers."""
 
 
 DROPS = 12
@@ -68,7 +68,7 @@ class Connection(web.RequestHandler):
             loop=loop,
             access_log=None,  # type: ignore[arg-type] # as `web.AppRunner` passes it on
             keepalive_timeout=IDLE_SECONDS,
-            lingering_time=LINGER_SECONDS,
+            lingering_time=0.0,
             auto_decompress=False,
             **HTTP_LIMITS,  # type: ignore[arg-type]
         )
@@ -79,6 +79,7 @@ class Connection(web.RequestHandler):
         self._wire: asyncio.Transport | None = None
         """The transport until the connection is lost; aiohttp forgets its own earlier."""
         self.handshake: asyncio.Task[None] | None = None
+        """None before it and after it."""
         self.head_since: float | None = connections.now
         """Since when the client owes a request's head; None: it owes none."""
         self.unread_since: float | None = None
@@ -128,6 +129,7 @@ class Connection(web.RequestHandler):
 
     def prove(self) -> None:
         """Note that the request knows a path of the API server's."""
+        self._lingering_time = LINGER_SECONDS
         self._connections.prove(self)
 
     def end(self) -> None:
@@ -141,6 +143,9 @@ class Connection(web.RequestHandler):
             self._wire.abort()
         elif self.handshake is not None:
             self.handshake.cancel()
+        else:
+            self._loop.remove_reader(self._socket)
+            self._socket.close()
 
     @property
     def is_open(self) -> bool:

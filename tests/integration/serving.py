@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import aiohttp
 import yaml
@@ -24,6 +25,7 @@ from tests.unit.kube.fake_api import FakeApi
 COMMAND = str(Path(sys.executable).with_name("muster"))
 USER = "system:serviceaccount:muster-system:muster"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 STARTS = 30
 """How many processes may ask who they are."""
 
@@ -62,12 +64,22 @@ class Muster:
         async with aiohttp.ClientSession(connector=connector) as session, session.get(address + path) as response:
             return response.status, await response.text()
 
+    def path(self, endpoint: str) -> str:
+        """Return the path at which the API server is to call an endpoint."""
+        hooks = self.api.objects[MUTATING].get("muster", {}).get("webhooks", ())
+        paths = [urlsplit(hook["clientConfig"]["url"]).path for hook in hooks]
+        return next((path for path in paths if path.endswith(f"/{endpoint}")), f"/{endpoint}")
+
+    async def registered(self) -> bool:
+        """Whether the webhook configurations are written."""
+        return "muster" in self.api.objects[MUTATING]
+
     async def review(self, body: dict[str, Any]) -> int:
         """Have a pod judged over a connection of its own; return the HTTP status."""
         connector = aiohttp.TCPConnector(ssl=self.trusted())
         async with (
             aiohttp.ClientSession(connector=connector) as session,
-            session.post(f"https://127.0.0.1:{self.port}/mutate", json=body) as response,
+            session.post(f"https://127.0.0.1:{self.port}{self.path('mutate')}", json=body) as response,
         ):
             await response.read()
             return response.status

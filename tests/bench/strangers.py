@@ -1,0 +1,109 @@
+"""Connections that are slow and bodies that stall, in a process of its own: `python -m tests.bench.strangers`.
+
+Told by one JSON object on standard input; it prints a line when all have begun, goes on until its standard input ends,
+and then prints how often each kind was closed. Whoever is closed or refused comes again after `pause` seconds.
+"""
+
+import asyncio
+import json
+import os
+import ssl
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import uvloop
+
+HOST = "127.0.0.1"
+DECLARED = 8 * 1024 * 1024
+DROP_SECONDS = 1.0
+
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Strangers:
+    """Those who hold connections, and what became of them."""
+
+    def __init__(self, *, port: int, paths: dict[str, str], sent: int, pause: float) -> None:
+        """paths: of stalled bodies, by kind; sent: bytes of each that are sent before it stalls."""
+        self._port = port
+        self._paths = paths
+        self._sent = sent
+        self._pause = pause
+        self._context = ssl.create_default_context()
+        self._context.check_hostname, self._context.verify_mode = False, ssl.CERT_NONE
+        self.ended: Counter[str] = Counter()
+
+    async def hold(self, kind: str) -> None:
+        """Connect again and again, as one of a kind."""
+        acts: dict[str, Callable[[], Awaitable[str]]] = {"silent": self._silent, "head": self._head}
+        act = acts.get(kind) or (lambda: self._body(self._paths[kind]))
+        while True:
+            try:
+                outcome = await act()
+            except (OSError, EOFError):
+                outcome = "closed"
+            self.ended[f"{kind}: {outcome}"] += 1
+            await asyncio.sleep(self._pause)
+
+    async def _silent(self) -> str:
+        """Say nothing, not even in TLS."""
+        return await _outcome(await asyncio.open_connection(HOST, self._port))
+
+    async def _head(self) -> str:
+        """Send half a head, and its rest drop by drop."""
+        stream = await self._open()
+        stream[1].write(b"POST /mutate HTTP/1.1\r\nHost: muster\r\nContent-Ty")
+        outcome = asyncio.ensure_future(_outcome(stream))
+        while not outcome.done():
+            stream[1].write(b"x")
+            await asyncio.wait([outcome], timeout=DROP_SECONDS)
+        return await outcome
+
+    async def _body(self, path: str) -> str:
+        """Announce a body, and send a part of it."""
+        stream = await self._open()
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: muster\r\nContent-Type: application/json\r\nContent-Length: {DECLARED}\r\n"
+        )
+        stream[1].write(head.encode() + b"\r\n")
+        stream[1].write(b"[" + b" " * (self._sent - 1))
+        return await _outcome(stream)
+
+    async def _open(self) -> Stream:
+        return await asyncio.open_connection(HOST, self._port, ssl=self._context)
+
+
+async def _outcome(stream: Stream) -> str:
+    """Wait for an answer or the end; return its status, or "closed"."""
+    reader, writer = stream
+    try:
+        line = await reader.readline()
+        return line.split(b" ")[1].decode() if line else "closed"
+    except OSError:
+        return "closed"
+    finally:
+        writer.transport.abort()
+
+
+async def _main(told: dict[str, Any]) -> dict[str, int]:
+    strangers = Strangers(port=told["port"], paths=told["paths"], sent=told["sent"], pause=told["pause"])
+    numbers: dict[str, int] = told["numbers"]
+    holding = [asyncio.create_task(strangers.hold(kind)) for kind, number in numbers.items() for _ in range(number)]
+    await asyncio.sleep(0)
+    sys.stdout.write("begun\n")
+    sys.stdout.flush()
+    await asyncio.to_thread(sys.stdin.read)
+    for one in holding:
+        one.cancel()
+    with suppress(asyncio.CancelledError):
+        await asyncio.gather(*holding, return_exceptions=True)
+    return dict(strangers.ended)
+
+
+if __name__ == "__main__":
+    os.nice(19)  # they are on other machines
+    ENDED = uvloop.run(_main(json.loads(sys.stdin.readline())))
+    sys.stdout.write(json.dumps(ENDED) + "\n")
