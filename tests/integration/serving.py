@@ -52,10 +52,14 @@ class Muster:
     def words(self) -> str:
         return tail(self.log, 1000)
 
+    def entries(self) -> dict[str, bytes]:
+        """Return what the Secret has."""
+        secret = self.api.objects["/api/v1/secrets"]["muster-system/muster-webhook"]
+        return {key: base64.b64decode(value) for key, value in secret["data"].items()}
+
     def trusted(self) -> ssl.SSLContext:
         """Trust what the API server is to trust: the authorities in the Secret."""
-        secret = self.api.objects["/api/v1/secrets"]["muster-system/muster-webhook"]
-        return ssl.create_default_context(cadata=base64.b64decode(secret["data"]["ca.crt"]).decode())
+        return ssl.create_default_context(cadata=self.entries()["ca.crt"].decode())
 
     async def get(self, path: str, *, shared: bool = False) -> tuple[int, str]:
         """Look at a page over plain HTTP; shared: over TLS, at whichever process the system chooses."""
@@ -101,14 +105,24 @@ class Muster:
 
 @asynccontextmanager
 async def muster(
-    folder: Path, *, roles: Sequence[str] = ("webhook",), ledger: Mapping[str, str] | None = None, **settings: Any
+    folder: Path,
+    *,
+    roles: Sequence[str] = ("webhook",),
+    ledger: Mapping[str, str] | None = None,
+    registered: dict[str, Any] | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Muster]:
-    """Start it, and end it hard if it still runs. settings: those of its webhook."""
+    """Start it, and end it hard if it still runs.
+
+    registered: the MutatingWebhookConfiguration that an earlier one has left. settings: those of its webhook.
+    """
     api = FakeApi()
     await api.start()
     for crd in ("claimpolicies", "gangs", "meters", "queues"):
         established = {"conditions": [{"type": "Established", "status": "True"}]}
         api.put(CRDS, {"metadata": {"name": f"{crd}.muster.dev"}, "status": established})
+    if registered is not None:
+        api.put(MUTATING, registered)
     api.objects[""]["version"] = {"major": "1", "minor": "37"}
     api.objects["/api/v1/namespaces"]["muster-system"] = {"metadata": {"name": "muster-system"}}
     for _ in range(STARTS):

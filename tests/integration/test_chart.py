@@ -179,6 +179,14 @@ REFUSED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "a size that is none": ((IMAGE, "ledger.sqlite.size=large"), ("size",)),
     "no ledger": ((IMAGE, "ledger.secret="), ("secret",)),
     "a port that is none": ((IMAGE, "networkPolicy.databasePort=70000"), ("databasePort",)),
+    "an address that is none": ((IMAGE, 'networkPolicy.apiServer=["10.0.0.300"]'), ("networkPolicy", "apiServer")),
+    "a range that is none": ((IMAGE, 'networkPolicy.apiServer=["10.0.0.0/33"]'), ("networkPolicy", "apiServer")),
+    "a name in the place of an address": ((IMAGE, 'networkPolicy.apiServer=["api.example.com"]'), ("apiServer",)),
+    "a peer that misspells its block": (
+        (IMAGE, 'networkPolicy.apiServer=[{"ipblock": {"cidr": "10.0.0.0/28"}}]'),
+        ("networkPolicy", "apiServer"),
+    ),
+    "a peer that is nobody": ((IMAGE, "networkPolicy.apiServer=[{}]"), ("networkPolicy", "apiServer")),
     "sessions that hold on one pod of several": ((IMAGE, DASHBOARD, "webDashboard.replicas=2"), ("sessions.secret",)),
     "client certificates without TLS": ((IMAGE, DASHBOARD, "webDashboard.tls.authority=ca"), ("tls.secret",)),
     "an Ingress that reaches nothing": (
@@ -568,6 +576,17 @@ def test_the_network_is_closed_but_for_what_is_named(helm: Helm) -> None:
     assert [port["port"] for rule in controller["ingress"] for port in rule["ports"]] == ["metrics"]
     assert {6432} == _ports(controller["egress"]) - _ports(webhook["egress"])
     assert not any(kind == "NetworkPolicy" for kind, _ in rendered(helm, "networkPolicy.enabled=false"))
+
+
+def test_the_webhook_is_reached_from_the_addresses_that_are_named_alone(helm: Helm) -> None:
+    addresses = '["10.0.0.0/28", "10.0.1.7", "fd00::/64", "fd00::7", {"ipBlock": {"cidr": "10.2.0.0/16"}}]'
+
+    objects = rendered(helm, f"networkPolicy.apiServer={addresses}")
+
+    asked, *_ = objects["NetworkPolicy", "muster-webhook"]["spec"]["ingress"]
+    assert asked["ports"] == [{"protocol": "TCP", "port": "webhook"}]
+    cidrs = ("10.0.0.0/28", "10.0.1.7/32", "fd00::/64", "fd00::7/128", "10.2.0.0/16")
+    assert asked["from"] == [{"ipBlock": {"cidr": cidr}} for cidr in cidrs]
 
 
 def test_as_it_comes_anybody_may_ask_the_webhook_and_monitoring_alone_reads_metrics(helm: Helm) -> None:
