@@ -5,6 +5,7 @@ how long a request's head or the reading of an answer takes.
 """
 
 import asyncio
+import errno
 import fcntl
 import socket
 import struct
@@ -16,6 +17,9 @@ from http import HTTPStatus
 from aiohttp import web
 
 from admission.webhook.refusals import Refusal, Refuse
+
+DISMISSED_SECONDS = 0.1
+"""Time for an answer to leave this process."""
 
 HTTP_LIMITS = {"max_line_size": 2_048, "max_field_size": 4_096, "max_headers": 32}
 """Bytes of the request line and of a header, and the number of headers: 130 KiB that an unfinished head may hold. The
@@ -96,7 +100,8 @@ class Connection(web.RequestHandler):
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        if isinstance(exc, TimeoutError):
+        # The system's own; that of a goodbye in TLS, which the client need not answer, has no number.
+        if isinstance(exc, TimeoutError) and exc.errno == errno.ETIMEDOUT:
             self._connections.refuse(Refusal.ANSWER)
         self._wire = None
         self._connections.forget(self)
@@ -131,6 +136,12 @@ class Connection(web.RequestHandler):
         """Note that the request knows a path of the API server's."""
         self._lingering_time = LINGER_SECONDS
         self._connections.prove(self)
+
+    def dismiss(self) -> None:
+        """Read nothing more, and close as soon as the answer is on its way, whether its client says goodbye or not."""
+        if self._wire is not None:
+            self._wire.pause_reading()
+            self._loop.call_later(DISMISSED_SECONDS, self.abort)
 
     def end(self) -> None:
         """Note that the request is answered, as far as this process is concerned."""

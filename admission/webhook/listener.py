@@ -29,7 +29,7 @@ BACKLOG = 1_024
 BATCH = 32
 """Connections that are accepted before others are heard again."""
 
-RECEIVE_BUFFER = 65_536
+RECEIVE_BUFFER = 32_768
 """Bytes, which Linux doubles: what the system keeps of a connection that is not read, and what is read at once at most.
 By itself it would keep up to 6 MiB (tcp(7), tcp_rmem)."""
 

@@ -298,6 +298,7 @@ def _routed(
             endpoint = endpoints.get(name)
             if endpoint is None or (is_plain and not await paths.knows_plain()):
                 refuse(Refusal.PATH)
+                connection.dismiss()
                 return _not_found()
             connection.prove()
             return await endpoint(request) if request.method == "POST" else _wrong_method(f"/{name}", "POST")
