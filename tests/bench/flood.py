@@ -29,6 +29,8 @@ KINDS = {
     "1,000 slow connections and 500 stalled bodies of strangers": {"silent": 500, "head": 500, "stranger": 500},
     "1,000 slow connections and 500 stalled bodies on known paths": {"silent": 500, "head": 500, "knowing": 500},
 }
+STRANGERS = (sys.executable, "-m", "tests.bench.strangers")
+
 P99_GOAL_MS = 50.0
 RESIDENT_GOAL_MIB = 400.0
 
@@ -100,9 +102,8 @@ async def held(numbers: dict[str, int], seconds: float) -> dict[str, Any]:
 
 
 async def _strangers(muster: Muster, numbers: dict[str, int]) -> asyncio.subprocess.Process:
-    command = (sys.executable, "-m", "tests.bench.strangers")
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
+    process = await asyncio.create_subprocess_exec(*STRANGERS, stdin=pipe, stdout=pipe)
     assert process.stdin is not None
     assert process.stdout is not None
     paths = {"stranger": "/mutate", "knowing": muster.path("mutate")}
