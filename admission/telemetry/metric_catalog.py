@@ -92,7 +92,7 @@ REFUSED = Metric(
     help="Connections and requests that were refused before anything was judged.",
     labels=(
         ("worker", "the process that refused, from 1"),
-        ("reason", "[what was wrong](webhook.md#who-may-talk)"),
+        ("reason", "[which bound](webhook.md#under-load)"),
     ),
 )
 WORKERS_LOST = Metric(

@@ -31,7 +31,7 @@ one that closes it."""
 
 LINGER_SECONDS = 1.0
 """How long the rest of a refused body is read and dropped, so that the API server sees why. A connection that is closed
-with unread bytes is reset, and the answer may be lost, as it may for strangers."""
+with unread bytes is reset, and the answer may be lost, as it may for those who are dismissed."""
 
 
 DROPS = 12
@@ -72,7 +72,7 @@ class Connection(web.RequestHandler):
             loop=loop,
             access_log=None,  # type: ignore[arg-type] # as `web.AppRunner` passes it on
             keepalive_timeout=IDLE_SECONDS,
-            lingering_time=0.0,
+            lingering_time=LINGER_SECONDS,
             auto_decompress=False,
             **HTTP_LIMITS,  # type: ignore[arg-type]
         )
@@ -134,7 +134,6 @@ class Connection(web.RequestHandler):
 
     def prove(self) -> None:
         """Note that the request knows a path of the API server's."""
-        self._lingering_time = LINGER_SECONDS
         self._connections.prove(self)
 
     def dismiss(self) -> None:

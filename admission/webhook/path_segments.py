@@ -58,9 +58,9 @@ def registered(segments: Segments, lifetimes: Lifetimes, *, now: datetime, named
     ready = [segment.text for segment in segments if now >= segment.begins + lifetimes.publication_delay]
     if ready:
         return ready[-1]
-    standing = [segment.text for segment in segments if segment.text in named]
-    if standing:
-        return standing[-1]
+    kept = [segment.text for segment in segments if segment.text in named]
+    if kept:
+        return kept[-1]
     return PLAIN if PLAIN in named else segments[0].text
 
 
