@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from cryptography import x509
@@ -57,6 +58,12 @@ def trusted(control_plane: ControlPlane) -> list[x509.Certificate]:
     return x509.load_pem_x509_certificates(base64.b64decode(webhook["clientConfig"]["caBundle"]))
 
 
+def segments(control_plane: ControlPlane) -> set[str]:
+    """Return the first parts of the paths that are registered."""
+    found = control_plane.client().get(CONFIGURATION)["webhooks"]
+    return {urlsplit(webhook["clientConfig"]["url"]).path.rpartition("/")[0] for webhook in found}
+
+
 def create_and_delete(team: Team, number: int) -> Any:
     client = team.control_plane.client()
     made = client.create(team.namespace.pods, workloads.pod(f"pod-{number}"))
@@ -75,15 +82,23 @@ def test_authorities_and_leaves_are_replaced_while_pods_are_created(
     team = found_team(control_plane, namespace, gpus=4)
     [first] = trusted(control_plane)
 
+    named = segments(control_plane)
+    assert len(named) == 1
+    assert "" not in named
+
     number, most = 0, 1
     deadline = time.monotonic() + 1.25 * AUTHORITY_SECONDS
     while time.monotonic() < deadline:
         made = create_and_delete(team, number)
         assert [gate["name"] for gate in made["spec"]["schedulingGates"]] == ["muster.dev/admission"]
         most = max(most, len(trusted(control_plane)))
+        named |= segments(control_plane)
         number += 1
         time.sleep(0.2)
 
+    assert len(named) > 1, "paths are replaced as authorities are"
+    assert "" not in named
+    assert all(segment not in muster.log for segment in named)
     assert most == 2
     assert first not in trusted(control_plane)
     assert muster.log.count("shows a new certificate") >= AUTHORITY_SECONDS / LEAF_SECONDS
@@ -104,6 +119,29 @@ def test_what_is_closed_stays_closed_while_muster_is_away_and_when_it_comes_back
     assert "to be proved" not in muster.log
     assert policies(control_plane) == before
     eventually(lambda: create_and_delete(team, 0), what="pods are judged again")
+
+
+def test_plain_paths_are_answered_while_a_muster_of_before_has_registered_them(
+    control_plane: ControlPlane, muster: Muster, namespace: Namespace
+) -> None:
+    """As when the release is rolled back, and its first replica writes what it knows."""
+    muster.start()
+    team, client = found_team(control_plane, namespace, gpus=4), control_plane.client()
+    create_and_delete(team, 0)
+    found, [segment] = client.get(CONFIGURATION), segments(control_plane)
+    for webhook in found["webhooks"]:
+        webhook["clientConfig"]["url"] = webhook["clientConfig"]["url"].replace(segment, "")
+
+    client.replace(CONFIGURATION, found)
+
+    assert segments(control_plane) == {""}
+    number = 1
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:  # until every cache of the API server has it
+        made = create_and_delete(team, number)
+        assert [gate["name"] for gate in made["spec"]["schedulingGates"]] == ["muster.dev/admission"]
+        number += 1
+    assert segments(control_plane) == {""}
 
 
 INJECT = "cert-manager.io/inject-ca-from"
@@ -187,7 +225,7 @@ def test_what_cert_manager_makes_and_injects_is_shown_and_followed(
             made = create_and_delete(team, number)
 
         assert [gate["name"] for gate in made["spec"]["schedulingGates"]] == ["muster.dev/admission"]
-        assert client.find(SECRET) is None
+        assert set(client.get(SECRET)["data"]) == {"paths"}
         assert "cannot" not in muster.log
     finally:
         muster.clean()
