@@ -71,7 +71,8 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     linger: Seconds = 3.0
     """Seconds for which a stopping server still takes new connections, until the Service no longer sends any."""
     register: bool = True
-    """Whether Muster writes the webhook configurations; off when Helm or others do."""
+    """Whether Muster writes the webhook configurations; off when Helm or others do, which know no secret part of the
+    paths (docs/webhook.md)."""
 
     @property
     def all_names(self) -> list[str]:

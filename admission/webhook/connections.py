@@ -58,7 +58,17 @@ class Deadlines:
 class Connection(web.RequestHandler):
     """One connection, from when it is accepted. Its `Connections` alone changes its state."""
 
-    __slots__ = ("_connections", "_socket", "_wire", "handshake", "head_since", "is_aborted", "is_busy", "unread_since")
+    __slots__ = (
+        "_connections",
+        "_socket",
+        "_wire",
+        "handshake",
+        "head_since",
+        "is_aborted",
+        "is_begun",
+        "is_busy",
+        "unread_since",
+    )
 
     def __init__(
         self,
@@ -84,6 +94,8 @@ class Connection(web.RequestHandler):
         """The transport until the connection is lost; aiohttp forgets its own earlier."""
         self.handshake: asyncio.Task[None] | None = None
         """None before it and after it."""
+        self.is_begun = False
+        """Whether its handshake has begun; from then on a transport owns the socket."""
         self.head_since: float | None = connections.now
         """Since when the client owes a request's head; None: it owes none."""
         self.unread_since: float | None = None
@@ -153,7 +165,7 @@ class Connection(web.RequestHandler):
             self._wire.abort()
         elif self.handshake is not None:
             self.handshake.cancel()
-        else:
+        elif not self.is_begun:
             self._loop.remove_reader(self._socket)
             self._socket.close()
 

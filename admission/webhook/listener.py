@@ -159,6 +159,7 @@ class Listener:
                 self._connections.forget(connection)
                 accepted.close()
 
+        connection.is_begun = True
         connection.handshake = self._tasks.create_task(self._open(connection, accepted), name="TLS handshake")
         connection.handshake.add_done_callback(done)
 

@@ -12,7 +12,7 @@ import pytest
 from admission.api.kubernetes.admission_review import Verdict
 from admission.errors import RetryError
 from admission.webhook.body_reader import MAX_BODY
-from admission.webhook.connections import Connections, Deadlines
+from admission.webhook.connections import DISMISSED_SECONDS, Connections, Deadlines
 from admission.webhook.known_paths import KnownPaths
 from admission.webhook.refusals import Refusal
 from admission.webhook.server import Settings
@@ -248,6 +248,16 @@ async def test_whoever_does_not_know_the_path_is_refused_before_its_body_is_read
 
     assert refused == [Refusal.PATH]
     assert client.observed == []
+
+
+async def test_somebody_who_is_refused_and_gone_is_not_closed_again(caplog: pytest.LogCaptureFixture) -> None:
+    async with knowing() as (client, _), client.raw() as (reader, writer):
+        writer.write(a_request(b"{}", path=b"/"))
+        assert (await reader.read()).split(b" ")[1] == b"404"
+        writer.close()
+        await asyncio.sleep(2 * DISMISSED_SECONDS)
+
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 async def test_whoever_knows_the_path_is_answered() -> None:
