@@ -25,7 +25,7 @@ async def named(connection: Connection, *, retry_policy: RetryPolicy | None = No
     for plural in KINDS.values():
         path = paths.join(f"/apis/{API_VERSION}/{plural}", NAME)
         try:
-            found.update(_segments(await connection.get(path, retry_policy=retry_policy)))
+            found.update(_segments(await connection.get(path, retry_policy=retry_policy, urgent=True)))
         except GoneError:
             continue
     return frozenset(found)
