@@ -88,9 +88,8 @@ class BodyBudget:
         """Reserve room for a body, before it is read. declared: its Content-Length; None: it comes in chunks."""
         if declared is not None and declared > self._largest:
             return Refusal.SIZE
-        first = FIRST_BYTES if declared is None else min(declared, FIRST_BYTES)
-        refusal = self._make_room(first, bodies=1)
-        if refusal is not None:
+        first = FIRST_BYTES if declared is None or declared > FIRST_BYTES else declared
+        if self._lacking(first, 1) is not None and (refusal := self._make_room(first, bodies=1)) is not None:
             return refusal
         body = Body(self, first, self._clock())
         self._incomplete[body] = None
@@ -132,7 +131,7 @@ class BodyBudget:
         return None
 
     def _lacking(self, more: int, bodies: int) -> Refusal | None:
-        if bodies and len(self) + bodies > self._most_bodies:
+        if bodies and len(self._incomplete) + len(self._complete) + bodies > self._most_bodies:
             return Refusal.REVIEWS
         return Refusal.BYTES if self.reserved + more > self._most_bytes else None
 

@@ -122,7 +122,7 @@ class Connection(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         if not self.is_busy and self.head_since is None:
             self.head_since = self._connections.now
-        super().data_received(data)
+        web.RequestHandler.data_received(self, data)  # twice as fast as by `super`
 
     def handle_error(
         self,
