@@ -72,7 +72,7 @@ class Settings:
     """How long a client may take to send its body."""
     deadlines: Deadlines = field(default_factory=Deadlines)
     """How long it may take over the rest."""
-    connections: int = 1_024
+    connections: int = 512
     """The most connections that are open at a time to `port`."""
     reviews: int = 256
     """The most reviews in progress; others are answered 429."""
