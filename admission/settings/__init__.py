@@ -64,8 +64,8 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     body_bytes: Annotated[int, msgspec.Meta(ge=16_777_216)] = 67_108_864
     """Bytes that the bodies of these reviews hold together; the API server is told to ask again for more (429)."""
     connections: Annotated[int, msgspec.Meta(ge=16)] = 512
-    """Connections that each worker keeps open at a time, up to 0.3 MiB each; a new one takes the place of one that never
-    was the API server's, the oldest first (docs/webhook.md)."""
+    """Connections that each worker keeps open at a time, of up to 0.3 MiB each; a new one takes the place of one that
+    never was the API server's, the oldest first (docs/webhook.md)."""
     workers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
     """Processes that answer reviews on the one port; each watches the cluster by itself and needs the memory for it."""
     linger: Seconds = 3.0

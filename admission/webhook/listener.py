@@ -12,7 +12,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 from aiohttp import web
@@ -228,7 +228,7 @@ async def listening(
 
 async def ensure_free(address: Address) -> None:
     """Raise FixError if the address is in use: processes that share a port would get no error from the system."""
-    for probe in await _bound(address):
+    for probe in await _bound(replace(address, shared=False)):
         probe.close()
 
 

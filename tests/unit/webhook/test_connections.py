@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from admission.api.kubernetes.admission_review import Verdict
-from admission.errors import RetryError
+from admission.errors import FixError, RetryError
+from admission.webhook import listener
 from admission.webhook.body_reader import MAX_BODY
 from admission.webhook.connections import DISMISSED_SECONDS, Connections, Deadlines
 from admission.webhook.known_paths import KnownPaths
+from admission.webhook.listener import Address
 from admission.webhook.refusals import Refusal
 from admission.webhook.server import Settings
 from tests.unit.webhook import test_server
@@ -321,3 +323,13 @@ async def closed(reader: asyncio.StreamReader) -> bool:
 
 async def assert_closed(reader: asyncio.StreamReader) -> None:
     assert await closed(reader), "it is still open"
+
+
+@pytest.mark.parametrize("shared", [False, True])
+async def test_a_port_that_somebody_shares_is_not_free(shared: bool) -> None:
+    async with serving(replace(QUICK, shared=shared)) as (client, _):
+        taken = Address(host="127.0.0.1", port=client.server.port, setting="webhook", shared=shared)
+        with pytest.raises(FixError, match=r"choose another webhook\.port"):
+            await listener.ensure_free(taken)
+
+    await listener.ensure_free(taken)
