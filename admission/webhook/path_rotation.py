@@ -29,7 +29,7 @@ class ServedPaths:
 
 
 class PathSegments:
-    """The segments that all processes share. named: those that stood in the webhook configurations at the start."""
+    """The segments that all processes share. named: what stood in the webhook configurations at the start."""
 
     def __init__(
         self,
@@ -46,6 +46,8 @@ class PathSegments:
         self._clock = clock
         self._named = named
         self._segments: Segments = ()
+        self._finds_plain = path_segments.PLAIN in named
+        """Whether plain paths were found, and nothing was done about it yet."""
 
     async def current(self) -> ServedPaths:
         """Renew the shared list if that is due. Raises FixError if it cannot be read."""
@@ -56,15 +58,16 @@ class PathSegments:
             # What this process knows may have been registered, and is missing if the Secret was deleted.
             stored = path_segments.union(path_segments.read(entries), self._segments)
             found = path_segments.rotate(stored, self._lifetimes, now=self._clock())
+            if self._finds_plain:
+                found = path_segments.renewed_for_upgrade(found, self._lifetimes, now=self._clock())
             return path_segments.encode(found)
 
         if await rotation.update(self._secret_store, renewed):
             log.info("the webhook's paths are written", segments=len(found))
-        self._segments = found
-        return ServedPaths(
-            known=tuple(segment.text for segment in found),
-            registered=path_segments.registered(found, self._lifetimes, now=self._clock(), named=self._named),
-        )
+        self._segments, self._finds_plain = found, False
+        registered = path_segments.registered(found, self._lifetimes, now=self._clock(), named=self._named)
+        self._named = {registered}
+        return ServedPaths(known=tuple(segment.text for segment in found), registered=registered)
 
 
 async def keep(source: PathSegments, serve: Callable[[ServedPaths], None]) -> None:

@@ -40,7 +40,17 @@ def rotate(segments: Segments, lifetimes: Lifetimes, *, now: datetime) -> Segmen
     valid = tuple(segment for segment in segments if now < segment.begins + lifetimes.authority)
     if valid and now < valid[-1].begins + lifetimes.authority - lifetimes.overlap:
         return valid
-    return (*valid, Segment(begins=now, text=secrets.token_hex(RANDOM_BYTES)))
+    return (*valid, _made(now))
+
+
+def renewed_for_upgrade(segments: Segments, lifetimes: Lifetimes, *, now: datetime) -> Segments:
+    """Return the list with a new segment if its newest could be registered: for a process that finds plain paths.
+
+    An earlier Muster has registered them, again perhaps, and its processes are told of no segment, however old it is.
+    """
+    if segments and not _is_ready(segments[-1], lifetimes, now=now):
+        return segments
+    return (*segments, _made(now))
 
 
 def union(segments: Iterable[Segment], others: Iterable[Segment]) -> Segments:
@@ -55,13 +65,13 @@ def registered(segments: Segments, lifetimes: Lifetimes, *, now: datetime, named
     It is the newest that was in the list for long enough. Before there is one, what stands there is left, since other
     processes may know nothing else: those of an earlier Muster know only plain paths.
     """
-    ready = [segment.text for segment in segments if now >= segment.begins + lifetimes.publication_delay]
+    ready = [segment.text for segment in segments if _is_ready(segment, lifetimes, now=now)]
+    if PLAIN in named:
+        return segments[-1].text if segments[-1].text in ready else PLAIN
     if ready:
         return ready[-1]
     kept = [segment.text for segment in segments if segment.text in named]
-    if kept:
-        return kept[-1]
-    return PLAIN if PLAIN in named else segments[0].text
+    return kept[-1] if kept else segments[0].text
 
 
 def encode(segments: Segments) -> dict[str, bytes]:
@@ -76,6 +86,15 @@ def read(data: Mapping[str, bytes]) -> Segments:
         return tuple(_segment(line) for line in data.get(ENTRY, b"").decode("ascii").splitlines())
     except ValueError as error:
         raise FixError(f"webhook.secret: {ENTRY} cannot be read; delete this entry, and another one is made") from error
+
+
+def _made(now: datetime) -> Segment:
+    return Segment(begins=now, text=secrets.token_hex(RANDOM_BYTES))
+
+
+def _is_ready(segment: Segment, lifetimes: Lifetimes, *, now: datetime) -> bool:
+    """Whether a segment was in the list for so long that every process knows it."""
+    return now >= segment.begins + lifetimes.publication_delay
 
 
 def _segment(line: str) -> Segment:

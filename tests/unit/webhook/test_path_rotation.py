@@ -67,6 +67,25 @@ async def test_after_an_upgrade_the_plain_paths_stay_registered_until_all_know_t
     assert served.registered == served.known[0]
 
 
+async def test_when_plain_paths_are_found_again_after_a_rollback_they_stay_until_all_know_a_new_segment() -> None:
+    """The segments of before the rollback are old enough, but processes of the earlier Muster know none of them."""
+    secret = Secret()
+    before = await secret.process().current()
+    secret.now += 10 * DAY
+
+    again, another = secret.process(PLAIN), secret.process(PLAIN)
+    served = [await process.current() for process in (again, another, again)]
+    assert [one.registered for one in served] == [PLAIN] * 3
+    assert (served[2].known[0], len(served[2].known)) == (before.registered, 2)
+
+    secret.now += 3 * DAY
+    assert (await again.current()).registered == (await another.current()).registered == served[2].known[1]
+    secret.now += 58 * DAY
+    assert (await again.current()).registered == served[2].known[1]
+    secret.now += 3 * DAY
+    assert (await again.current()).registered not in (PLAIN, served[2].known[1])
+
+
 async def test_the_authorities_and_the_segments_leave_each_others_entries_alone() -> None:
     secret = Secret()
     authorities = OwnAuthorities(secret, ["localhost"], TERMS, lambda: secret.now)

@@ -51,7 +51,9 @@ REGISTERED: dict[str, tuple[Segments, tuple[str, ...], float, str]] = {
     "until all have had the time to read of the first": (begun(0), (PLAIN,), 3, f"{0:040g}"),
     "a new one not before all have read of it": (begun(0, 60), (f"{0:040g}",), 62.9, f"{0:040g}"),
     "a new one once all have": (begun(0, 60), (f"{0:040g}",), 63, f"{60:040g}"),
-    "what stands, while all are new": (begun(0, 0.5), (f"{0:040g}", PLAIN), 1, f"{0:040g}"),
+    "what stands, while all are new": (begun(0, 0.5), (f"{0:040g}",), 1, f"{0:040g}"),
+    "plain paths, if these stand beside others": (begun(0, 0.5), (f"{0:040g}", PLAIN), 1, PLAIN),
+    "plain paths, while all know only older ones": (begun(0, 60), (PLAIN,), 61, PLAIN),
     "one that is known where nobody knows what stands": (begun(0), ("f" * 40,), 0, f"{0:040g}"),
 }
 
