@@ -22,6 +22,7 @@ from admission.api.values import names
 from admission.api.values.names import NodeName, Uid
 from admission.dra.metering import device_meters, holdings
 from admission.dra.metering.device_meters import ChargeError, Meters
+from admission.dra.planner import pod_groups
 from admission.dra.requests import extended_resources
 from admission.workloads.gangs import Group
 
@@ -217,10 +218,15 @@ def price(claim: Claim, observed: ObservedAllocations) -> Charge | None:
 
 
 def pods_to_open(group: Group) -> list[tuple[Pod, NodeName]]:
-    """Return the pods that were granted a node but whose gate is still closed."""
+    """Return the pods that were granted a node but whose gate is still closed, equal ones in the planner's order.
+
+    The ledger does not keep the order in which the gates must open. Were equal pods opened in another one, each would
+    get the devices that were booked for the next.
+    """
     if group.placement is None:
         return []
-    return [(pod, group.placement.seats[pod.meta.uid].node) for pod in group.granted_pods]
+    pods = sorted(group.granted_pods, key=lambda pod: pod_groups.natural(pod.meta.name))
+    return [(pod, group.placement.seats[pod.meta.uid].node) for pod in pods]
 
 
 def _differs(holding: Holding, allocation: books.Allocated, observed: ObservedAllocations) -> bool:

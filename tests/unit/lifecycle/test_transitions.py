@@ -394,3 +394,16 @@ def test_a_gang_that_runs_is_left_alone_for_ever() -> None:
     pods = (running(pod_of(snapshot, f"train-{index}"), "a") for index in range(2))
 
     assert evict(with_pods(snapshot, *pods), a_placement(), after=timedelta(days=30)) is None
+
+
+def test_equal_pods_are_opened_in_the_planners_order_and_not_in_that_of_their_creation() -> None:
+    """The second before the first was created: pods that a controller makes at once are not made in order."""
+    snapshot = a_snapshot()
+    first = pod_of(snapshot, "train-0")
+    late = replace(first, meta=replace(first.meta, created=first.meta.created + timedelta(seconds=1)))
+    snapshot = with_pods(snapshot, late)
+    placement = a_placement()
+    (group,) = gangs.groups(snapshot, {placement.gang_uid: placement})
+
+    assert [pod.meta.name for pod in group.granted_pods] == ["train-1", "train-0"]
+    assert [pod.meta.name for pod, _ in transitions.pods_to_open(group)] == ["train-0", "train-1"]
