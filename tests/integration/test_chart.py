@@ -436,7 +436,7 @@ def test_no_role_has_a_wildcard_or_reads_a_secret_or_config_map_that_it_does_not
 
 
 def test_the_webhook_needs_no_secret_where_cert_manager_makes_its_certificate(helm: Helm) -> None:
-    objects = rendered(helm, "webhook.certManager.enabled=true")
+    objects = rendered(helm, "webhook.certManager.enabled=true", "settings.heads.enabled=false")
 
     assert not any(
         "secrets" in rule["resources"]
