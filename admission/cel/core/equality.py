@@ -138,7 +138,7 @@ def _strict_equal(left: Any, right: Any) -> bool:
     if type(left) is values.Quantity:
         if right.computed:
             raise errors.no_such_overload()
-        return bool(left.nanos == right.nanos)
+        return bool(left.amount.nanos == right.amount.nanos)
     if type(left) is values.Semver:
         return bool(left.order == right.order)
     return bool(left == right)

@@ -109,17 +109,28 @@ class Timestamp:
     offset: int = field(default=0, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
-    """An amount in units of 10⁻⁹, to which Kubernetes rounds.
+@dataclass(slots=True, eq=False)
+class Amount:
+    """The number that a quantity holds: nanos, in units of 10⁻⁹, to which Kubernetes rounds.
 
-    scale: the power of ten of the 64-bit form in which apimachinery stores most amounts; None for its slow form, an
-    arbitrary-precision decimal, for which `isInteger` is always false. computed: whether it is a result of add or sub,
-    which cel-go compares only on the left of `==`.
+    scale: the power of ten in whose units apimachinery stores it; wide: in any number of digits (inf.Dec), for which
+    `isInteger` is always false, else in 64 bits. shared: whether other evaluations read it, so that none may change it.
     """
 
     nanos: int
-    scale: int | None
+    scale: int
+    wide: bool = False
+    shared: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Quantity:
+    """A quantity, which is identical only to itself: functions of Kubernetes may change its amount in place.
+
+    computed: whether it is a result of add or sub, which cel-go compares only on the left of `==`.
+    """
+
+    amount: Amount
     computed: bool = False
 
 

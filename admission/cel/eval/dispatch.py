@@ -14,6 +14,7 @@ from admission.cel.check import validators
 from admission.cel.core import budget, equality, errors, values
 from admission.cel.core.activation import STEPS, Activation, Interpretable, charge_steps
 from admission.cel.core.declarations import Implementation, Overload
+from admission.cel.library import quantities
 
 _SELF_CHECKING = frozenset({"_<_", "_<=_", "_>_", "_>=_"})
 _BUILT_CONTAINERS: frozenset[type] = values.MAPS | {tuple, values.Optional}
@@ -121,13 +122,18 @@ def _no_argument(_: Activation) -> Any:
 
 
 def _computed_once(overloads: Sequence[Overload], constants: Sequence[Any]) -> Interpretable:
-    """Compute the call now, and return its value, or raise its failure, at each evaluation."""
+    """Compute the call now, and return its value, or raise its failure, at each evaluation.
+
+    A quantity is a new one each time, since its amount may be changed in place.
+    """
     for overload in overloads:
         if _accepts(overload.classes, constants):
             try:
                 value = overload.run(*constants)
             except errors.EvaluationError as error:
                 return _failing(type(error), str(error))
+            if type(value) is values.Quantity:
+                return lambda _: quantities.copied(value)
             return lambda _: value
     return _failing(errors.EvaluationError, f"no such overload: {overloads[0].name}")
 
