@@ -249,7 +249,7 @@ class _Generator:
         match node:
             case ast.Identifier():
                 return names.get(node.name)
-            case ast.Select() if id(node) not in self.checked.type_names:
+            case ast.Select() if not self.checked.is_name(node):
                 step, optional = node.field, node.optional
             case ast.Index(key=ast.Literal(value=str() as step)):
                 optional = node.optional

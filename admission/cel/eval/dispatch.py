@@ -33,7 +33,6 @@ _PARSERS = frozenset({"quantity", "semver", "ip", "cidr", "url"})
 _LAZY = frozenset({"or", "orValue"})
 _BUILDING = frozenset({"string", "bytes", "list"})
 _BUILT_TYPES = frozenset({str, bytes, tuple})
-_KEYS = frozenset({bool, int, values.Uint, float, str, values.Quantity, type(None), values.Duration, values.Timestamp})
 
 
 def plan_call(  # noqa: PLR0911 - one line a case
@@ -102,11 +101,9 @@ def unchecked_cast(argument: Interpretable, class_: type) -> Interpretable:
 
 
 def checked_key(key: Any) -> Any:
-    """Return a value as a key of a map literal. Raises EvaluationError for a value that cannot be one."""
-    if type(key) in _KEYS:
-        return values.key_of(key)
+    """Return a value as a key of a map literal. Raises AbortError for a value on which cel-go crashes."""
     equality.check_hashable(key)
-    raise errors.EvaluationError("unsupported key type")
+    return values.key_of(key)
 
 
 def is_free(overloads: Sequence[Overload], constants: Sequence[Any]) -> bool:
