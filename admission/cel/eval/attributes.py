@@ -18,7 +18,7 @@ def is_attribute(node: ast.Node, checked: type_checker.CheckedAst) -> bool:
     """Whether cel-go plans the node as an attribute, to which further qualifiers are added."""
     return (
         isinstance(node, ast.Identifier | ast.Select | ast.Index | ast.Conditional | ast.Has)
-        and id(node) not in checked.type_names
+        and not checked.is_name(node)
     )
 
 
