@@ -131,6 +131,8 @@ def start_history(rules: Rules, intervals: Iterable[UsageInterval], now: datetim
 Place = tuple[bool, float, float]
 """Where a queue stands among its siblings; the smallest is first. See `Shares.place`."""
 
+_FIRST: Place = (False, 0.0, 0.0)
+
 
 class Shares:
     """The shares of all queues in one cycle, kept up to date with every grant.
@@ -161,7 +163,7 @@ class Shares:
 
     def share(self, queue: QueueName) -> float:
         """Return the share of a queue; 0 if it is inactive, or is not ranked by its share."""
-        return self._share(queue)[0]
+        return self._share(queue, queue, {})[0]
 
     def place(self, name: QueueName, queue: QueueName, charge: Charge) -> Place:
         """Return where a queue stands among its siblings if a gang of it, or of a queue under it, starts.
@@ -171,16 +173,17 @@ class Shares:
         second, so that no queue within its quota ever comes after one that borrows, as Kueue's
         `FairSharingPrioritizeNonBorrowing` and its classical order do.
         """
-        known, key = self._places[name], (queue, tuple(sorted(charge.items())))
+        has_parent = name in self.tree.parents
+        if not has_parent and name not in self._rules.by_history:
+            return _FIRST
+        known, key = self._places[name], (queue, tuple(charge.items()))
         if key not in known:
-            self._meters.update(charge)
-            asked = [meter for meter, amount in charge.items() if amount] if name in self.tree.parents else []
-            self._move(queue, charge, 1)
-            try:
-                borrows = any(self._queue_usage.borrowed(name, meter) for meter in asked)
-                known[key] = borrows, *self._share(name)
-            finally:
-                self._move(queue, charge, -1)
+            user = next(iter(self.tree.bearing(queue)), queue)
+            borrows = has_parent and any(
+                amount and self._queue_usage.borrowed_with(name, meter, user, amount)
+                for meter, amount in charge.items()
+            )
+            known[key] = borrows, *self._share(name, user, charge)
         return known[key]
 
     def charge(self, queue: QueueName, charge: Charge) -> None:
@@ -193,28 +196,32 @@ class Shares:
         self._note(queue, charge)
         self._move(queue, charge, -1)
 
-    def _share(self, queue: QueueName) -> tuple[float, float]:
-        """Return the share and, if it is infinite, what it is without the weight."""
+    def _share(self, queue: QueueName, user: QueueName, charge: Charge) -> tuple[float, float]:
+        """Return the share and, if it is infinite, what it is without the weight.
+
+        user: the queue or one under it, which is charged so much more.
+        """
         weight = self._rules.weights.get(queue)
         if weight is None or not self.tree.active(queue):
             return 0.0, 0.0
-        parts = self._parts_used(queue) if queue in self._rules.by_history else self._parts_borrowed(queue)
+        is_by_history = queue in self._rules.by_history
+        parts = self._parts_used(queue, charge) if is_by_history else self._parts_borrowed(queue, user, charge)
         part = max(parts, default=0.0)
         if not part or (weight and part != math.inf):
             return (part * weight.denominator / weight.numerator if part else 0.0), 0.0
         return math.inf, part
 
-    def _parts_borrowed(self, queue: QueueName) -> Iterator[float]:
+    def _parts_borrowed(self, queue: QueueName, user: QueueName, charge: Charge) -> Iterator[float]:
         parent = self.tree.parents.get(queue)
-        for meter in self._meters if parent is not None else ():
-            borrowed = self._queue_usage.borrowed(queue, meter)
+        for meter in self._meters | charge.keys() if parent is not None else ():
+            borrowed = self._queue_usage.borrowed_with(queue, meter, user, charge.get(meter, 0))
             if borrowed and parent is not None:
                 lendable = self._queue_usage.potential(parent, meter)
                 yield borrowed / lendable if lendable else math.inf
 
-    def _parts_used(self, queue: QueueName) -> Iterator[float]:
-        for meter in self._present[queue].keys() | self._decayed[queue].keys():
-            effective = float(self._present[queue].get(meter, 0))
+    def _parts_used(self, queue: QueueName, charge: Charge) -> Iterator[float]:
+        for meter in self._present[queue].keys() | self._decayed[queue].keys() | charge.keys():
+            effective = float(self._present[queue].get(meter, 0) + charge.get(meter, 0))
             if self._rules.half_lives[queue]:
                 effective = (effective + self._decayed[queue].get(meter, 0.0)) / 2
             if effective > 0:

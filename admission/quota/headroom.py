@@ -121,6 +121,11 @@ class QueueUsage:
         number = self._numbers.get(queue)
         return 0 if number is None else self._column(meter).borrowed(number)
 
+    def borrowed_with(self, queue: QueueName, meter: MeterName, user: QueueName, amount: int) -> int:
+        """Return what `borrowed` would be if `user`, the queue or one under it, took an amount more."""
+        number, below = self._numbers.get(queue), self._numbers.get(user)
+        return 0 if number is None or below is None else self._column(meter).borrowed_with(number, below, amount)
+
     def lent(self, queue: QueueName, meter: MeterName) -> int:
         """Return how much of the queue's quota other queues under the same parent use.
 
