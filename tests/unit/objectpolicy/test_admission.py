@@ -14,6 +14,7 @@ from admission.review import reviewer
 from admission.review.caches import ReviewCaches
 from tests.unit.webhook.cases import RULES, MemoryView, World
 
+CONFIG = {"opaque": {"driver": "gpu.example.com", "parameters": {}}}
 SELECTED = {"namespaceSelector": {"matchLabels": {"team": "a"}}}
 
 
@@ -378,6 +379,22 @@ def test_a_policy_is_warned_of_what_may_be_meant() -> None:
     assert "spec.queues[0]: there is no queue none" in warned(created("claimpolicies", a_policy(queues=["none"])))
     assert "spec.defaults[0].selectors[0].cel.expression: column" in warned(
         created("claimpolicies", a_policy(defaults=[{"selectors": [trap]}]))
+    )
+
+
+def test_a_policy_is_warned_of_fields_that_would_be_dropped_from_what_it_keeps() -> None:
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu", "counts": 2}}
+    template = {"name": "one", "spec": {"devices": {"requests": [request]}}}
+    default = {"tolerations": [{"operater": "Exists"}], "config": [{"request": ["gpu"], **CONFIG}]}
+
+    verdict = created("claimpolicies", a_policy(templates=[template], defaults=[default]))
+
+    at = "muster: spec.templates[0].spec.devices.requests[0].exactly"
+    assert verdict.denial is None
+    assert verdict.warnings == (
+        f"{at}.counts: is an unknown field; did you mean count?",
+        "muster: spec.defaults[0].tolerations[0].operater: is an unknown field; did you mean operator?",
+        "muster: spec.defaults[0].config[0].request: is an unknown field; did you mean requests?",
     )
 
 
