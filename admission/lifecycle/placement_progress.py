@@ -99,7 +99,7 @@ def _unbound(group: Group) -> Iterator[tuple[Pod, Seat]]:
 def _named_claims(seat: Seat) -> Iterator[Uid]:
     """Yield the claims that a pod names."""
     for uid in seat.claims:
-        if not names.is_extended_claim(uid) and names.pod_of_plugin_claim(uid) is None:
+        if not names.is_extended_claim(uid) and names.pod_of_resources_claim(uid) is None:
             yield uid
 
 

@@ -315,9 +315,7 @@ def _missing_claims(pod: Pod, observed: ObservedAllocations) -> Iterator[_Missin
 def _missing_plugin_resources(pod: Pod, observed: ObservedAllocations) -> Iterator[_MissingHolding]:
     has_claim = names.extended_claim(pod.meta.uid) in observed.claims
     by_devices = extended_resources.resources_of(pod.containers, observed.snapshot.classes) if has_claim else ()
-    holding = holdings.of_pod(
-        observed.meters, pod.meta.uid, pod.meta.key, holdings.by_plugins(pod.requests, by_devices)
-    )
+    holding = holdings.of_pod(observed.meters, pod.meta.uid, pod.meta.key, holdings.of_node(pod.requests, by_devices))
     if holding is not None:
         yield _MissingHolding(
             uid=holding.claim_uid,
@@ -428,7 +426,7 @@ def _balance(queue: QueueName, meter: MeterName, actual: str, expected: str) -> 
 
 def _subject(uid: Uid, key: str) -> str:
     """Return the name of what is held: a claim, or the device-plugin resources of a pod."""
-    return f"Pod {key}" if names.pod_of_plugin_claim(uid) else f"ResourceClaim {key}"
+    return f"Pod {key}" if names.pod_of_resources_claim(uid) else f"ResourceClaim {key}"
 
 
 def _format_holding(holding: Holding) -> str:

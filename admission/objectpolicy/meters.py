@@ -61,5 +61,5 @@ def check_delete(meter: Meter, snapshot: Snapshot) -> Iterator[ObjectFinding]:
         if meter.name in {*(quota.meter for quota in queue.quotas), *(budget.meter for budget in queue.budgets)}
     )
     if queues:
-        message = f"queues {findings.listed(queues)} name it: no gang that needs devices starts there any more"
+        message = f"queues {findings.listed(queues)} name it: no gang starts there any more"
         yield ObjectFinding(field=".", message=f"{message}; take it from their quotas and budgets first")
