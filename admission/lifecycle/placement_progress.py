@@ -37,7 +37,7 @@ def holdings(group: Group, book: Book) -> list[Holding]:
 def missing(group: Group, book: Book, observed: ObservedAllocations) -> list[Missing]:
     """Return the claims without devices of pods that are not bound yet, each once.
 
-    Claims that kube-scheduler makes itself, and resources of device plugins, are not included.
+    Claims that kube-scheduler makes itself, and what pods take of nodes without a claim, are not included.
     """
     found: dict[Uid, Missing] = {}
     for _, seat in _unbound(group):
