@@ -143,7 +143,7 @@ async def test_devices_and_resources_draw_on_one_quota() -> None:
 
     result = await run(a_leader(cluster, ledger))
 
-    assert gang(result, "large").charges["credits"] == 14
+    assert gang(result, "large").charges[CREDITS] == 14
     hold = gang(result, "small").hold
     assert hold is not None
     assert (hold.details["left"], hold.details["needed"]) == ("6", "7")
