@@ -8,7 +8,7 @@ from enum import StrEnum
 from admission.api.kubernetes import active_deadline, meta, nodes
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.nodes import Resources
-from admission.api.values import names, selectors
+from admission.api.values import names, quantities, selectors
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import NodeName
 from admission.api.values.selectors import NodeSelector, Toleration
@@ -99,16 +99,10 @@ class Pod:
         return claim.claim or self.generated_claims.get(claim.name)
 
 
-def decode_requests(spec: Reader) -> tuple[Resources, tuple[Container, ...]]:
-    """Decode the requests in a pod's spec: `Pod.requests` and `Pod.containers`."""
-    return _requests(spec), _containers(spec)
-
-
 def decode(obj: Json) -> Pod:
     """Decode a Pod."""
     reader = Reader(obj)
     spec, status = reader.child("spec"), reader.child("status")
-    requests, containers = decode_requests(spec)
     node_affinity = spec.child("affinity").child("nodeAffinity")
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     result = Pod(
@@ -127,8 +121,8 @@ def decode(obj: Json) -> Pod:
             if "resourceClaimName" in entry
         },
         group=spec.child("schedulingGroup").text("podGroupName"),
-        requests=requests,
-        containers=containers,
+        requests=decode_requests(spec),
+        containers=decode_containers(spec),
         node_selector=spec.pairs("nodeSelector"),
         affinity=selectors.decode_nodes(node_affinity.child(required)) if required in node_affinity else None,
         tolerations=tuple(map(selectors.decode_toleration, spec.children("tolerations"))),
@@ -154,7 +148,7 @@ def _claim(reader: Reader) -> PodClaim:
     return claim
 
 
-def _containers(spec: Reader) -> tuple[Container, ...]:
+def decode_containers(spec: Reader) -> tuple[Container, ...]:
     """Return the containers of a pod if one of them requests a resource with a domain in its name; else none."""
     staged = [
         *(
@@ -169,11 +163,12 @@ def _containers(spec: Reader) -> tuple[Container, ...]:
     return containers if any("/" in name for container in containers for name, _ in container.requests) else ()
 
 
-def _requests(spec: Reader) -> Resources:
+def decode_requests(spec: Reader) -> Resources:
     """Return a pod's total requests as `k8s.io/component-helpers/resource` PodRequests does (v0.37.1).
 
     Containers and sidecars (init containers that restart always) run together; any other init container runs alone
-    beside the sidecars before it. Pod-level requests and overhead are added on top of, or instead of, that.
+    beside the sidecars before it. Pod-level requests and overhead are added on top of, or instead of, that. More than
+    64 bits hold, as no node can have, is a problem.
     """
     running = _sum(_container(container) for container in spec.children("containers"))
     sidecars: dict[str, int] = {}
@@ -187,7 +182,11 @@ def _requests(spec: Reader) -> Resources:
     total = _maximum(_sum((running, sidecars)), peak)
     if "resources" in spec:
         total |= nodes.decode_resources(spec.child("resources"), "requests")
-    return _sum((total, nodes.decode_resources(spec, "overhead"), {"pods": 1}))
+    total = _sum((total, nodes.decode_resources(spec, "overhead"), {"pods": 1}))
+    for resource, amount in total.items():
+        if amount > quantities.INT64:
+            spec.problem("containers", f"request more {resource} than any node can have; write a smaller amount")
+    return total
 
 
 def _container(container: Reader) -> dict[str, int]:

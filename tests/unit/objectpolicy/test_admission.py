@@ -323,6 +323,18 @@ def test_a_trap_in_a_meter_expression_is_warned_of_with_its_place() -> None:
     assert said.startswith("muster: spec.sources[0].selector: column ")
 
 
+def test_queues_without_a_quota_of_a_meter_that_newly_counts_cpu_are_named() -> None:
+    cluster = a_cluster().queue("team-c", team="c", quotas=[{"meter": "cores", "nominal": "8"}])
+    cores, memory = an_object("cores", resources=[{"name": "cpu"}]), an_object("cores", resources=[{"name": "memory"}])
+
+    said = warned(created("meters", cores, known(cluster)))
+    assert "queues team-a, team-b have no quota of it" in said
+    assert "pods that request cpu are refused" in said
+    assert "request memory" in warned(changed("meters", cores, memory, known(cluster)))
+    assert not changed("meters", cores, cores, known(cluster)).warnings
+    assert not created("meters", an_object("cores", resources=[{"name": "x.io/gpu"}]), known(cluster)).warnings
+
+
 def test_a_class_may_come_later() -> None:
     cluster = a_cluster().offered("gpu.example.com", "example.com/gpu")
 
