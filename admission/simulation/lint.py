@@ -33,7 +33,7 @@ from admission.objectpolicy import claim_policies, gangs, meters, queues, worklo
 from admission.objectpolicy.findings import ObjectFinding
 from admission.quota.tree import Inactive
 from admission.review.caches import ReviewCaches
-from admission.simulation import expand, offline, validation
+from admission.simulation import expand, offline, used_requests, validation
 from admission.simulation.expand import Expanded
 from admission.workloads import suspendable
 from admission.workloads.kinds import registry
@@ -60,6 +60,7 @@ class Code(StrEnum):
     NEVER_EQUAL = "NeverEqual"
     FAILS_ON_DEVICE = "FailsOnDevice"
     UNKNOWN_CLASS = "UnknownClass"
+    UNKNOWN_REQUEST = "UnknownRequest"
     NEVER_FITS = "NeverFits"
     POLICY_VIOLATION = "PolicyViolation"
     POLICY_WARNING = "PolicyWarning"
@@ -166,6 +167,7 @@ class _Linter:
                     yield from self._gang(index, obj)
                 case _:
                     yield from self._workload(index, obj)
+                    yield from self._used_requests(index, obj)
         yield from self._refusals()
 
     def _workload(self, index: int, obj: Json) -> Iterator[Remark]:
@@ -180,6 +182,11 @@ class _Linter:
                 kind, obj, namespace=namespace, snapshot=self._snapshot, defaults=self._queues
             )
             yield from _from_findings(index, [*findings], Code.DEADLINE_WHILE_HELD)
+
+    def _used_requests(self, index: int, obj: Json) -> Iterator[Remark]:
+        namespace = self._key(obj).rpartition("/")[0] or self._namespace
+        for problem in used_requests.unknown(obj, namespace, self._snapshot):
+            yield _warning(index, Code.UNKNOWN_REQUEST, problem.field, problem.message)
 
     def _gang(self, index: int, obj: Json) -> Iterator[Remark]:
         gang = self._snapshot.gangs[self._key(obj)]
