@@ -184,7 +184,7 @@ def _devices(choice: _Choice) -> Json:
     return found
 
 
-SELECTORS = (
+SELECTORS: tuple[Json, ...] = (
     {"cel": {"expression": "device.driver == 'gpu.example.com'"}},
     {"cel": {"expression": "true"}},
     {"cel": {"expression": "device.attributes['gpu.example.com'].model == 'H100'"}},
