@@ -13,6 +13,7 @@ from admission.api.values import references
 from admission.api.values.reasons import Detail
 from admission.api.values.references import Reference, References, Referent
 from admission.dra.allocator.results import DeadEnd, Failure
+from admission.dra.diagnosis import no_devices
 from admission.dra.equivalence.device_signature import Answer, DeviceSignatures
 from admission.dra.inventory import pools
 from admission.dra.planner import node_filters
@@ -90,6 +91,29 @@ def _open_nodes(context: _DeadEndContext) -> list[int]:
     ]
 
 
+def _subject(context: _DeadEndContext) -> str:
+    """Return the pod, and first of all the shared claims that leave only some of its nodes, whatever others have."""
+    tied = _tied(context)
+    return f"pod {context.pod}, which {tied}," if tied else f"pod {context.pod}"
+
+
+def _tied(context: _DeadEndContext) -> str:
+    """Return to which of the nodes where the pod might go its shared claims tie it; empty if to all of them."""
+    nodes, state = context.kind.nodes, context.greedy.state
+    found: list[str] = []
+    left = {at for at, name in enumerate(state.names) if name in nodes}
+    for wanted in context.kind.wanted[0]:
+        usable = state.allocated[wanted.shared] if wanted.shared is not None else None
+        if usable is not None and not left.issubset(usable):
+            found.append(wanted.claim.meta.name)
+            left &= set(usable)
+    if not found:
+        return ""
+    names = [state.names[at] for at in sorted(left)]
+    counted = f"{len(names)} of the {len(nodes)} where it might go"
+    return f"its shared {_claims(found)} {'ties' if len(found) == 1 else 'tie'} to {_list_text(names)} ({counted})"
+
+
 def _no_node_passes(context: _DeadEndContext) -> Explanation:
     """Explain that no node passes the filters."""
     demand = context.kind.members[context.member]
@@ -128,7 +152,7 @@ def _insufficient_resources(context: _DeadEndContext, nodes: Sequence[int]) -> E
     unit = "m" if resource == "cpu" else ""
     name = state.names[-best]
     return Explanation(
-        f"pod {context.pod} needs {needed}{unit} {resource}; the most that is left on a node where it may go is"
+        f"{_subject(context)} needs {needed}{unit} {resource}; the most that is left on a node where it may go is"
         f" {most}{unit} ({name}){_after(context)}",
         {"pod": context.pod, "resource": resource, "needed": needed, "left": most, "node": name},
     )
@@ -229,31 +253,30 @@ def _too_few(  # noqa: PLR0917 - what the sentence says
         "mostFree": counts[best].free,
         "node": node,
     }
-    start = f"pod {context.pod} needs {devices} on one node ({place}{others})"
+    start = f"{_subject(context)} needs {devices} on one node ({place}{others})"
     number = context.device_signatures.parsed_requests[parsed]
     if not any(count.matching for count in counts.values()):
-        message = f"{start}; {_nothing(parsed, counts)}{_contradictory(context)}"
+        message = f"{start}; {_nothing(context, parsed, counts)}{_contradictory(context)}"
         return Explanation(message, {**details, "matching": 0}, number)
     tainted = f" and {counts[best].tainted} more tainted" if counts[best].tainted else ""
+    any_node = "any of these" if _tied(context) else "any node"
     return Explanation(
-        f"{start}; the most that any node has free is {counts[best].free} ({node}, of {counts[best].matching}"
-        f" that match{tainted}){_after(context)}",
+        f"{start}; the most that {any_node} has free is {counts[best].free} ({node}, of {counts[best].matching} that"
+        f" match{tainted}){_after(context)}",
         {**details, "matching": counts[best].matching},
         number,
     )
 
 
-def _nothing(parsed: ParsedRequest, counts: Mapping[int, _Counts]) -> str:
+def _nothing(context: _DeadEndContext, parsed: ParsedRequest, counts: Mapping[int, _Counts]) -> str:
     tainted = sum(count.tainted for count in counts.values())
     if tainted:
         return f"all {tainted} that match have a taint that the request does not tolerate"
-    nodes = f"the {len(counts)} nodes where the pod may go" if len(counts) > 1 else "the only node where the pod may go"
     failed = next((count.failed for count in counts.values() if count.failed), "")
     if failed:
-        return f"none on {nodes} satisfies the selectors: {failed}"
-    if parsed.needs:
-        return f"none on {nodes} satisfies the selectors and has the capacity"
-    return f"none on {nodes} satisfies the selectors" if parsed.texts else f"{nodes} have no devices"
+        return f"no device satisfies the selectors: {failed}"
+    names = [context.greedy.state.names[node] for node in counts]
+    return no_devices.reason(parsed, names, context.cluster, context.device_signatures)
 
 
 def _contradictory(context: _DeadEndContext) -> str:
@@ -297,7 +320,9 @@ def _conflicting_requests(context: _DeadEndContext, nodes: Sequence[int]) -> Exp
             visible = context.greedy.state.visible_devices(best)
             details["device"] = str(context.greedy.state.layouts[best].listed_devices[visible[dead_end.at]].id)
     why = _why(context, best, dead_end) if dead_end is not None else ""
-    return Explanation(f"pod {context.pod} needs {requests} on one node; {where}{under}{why}{_after(context)}", details)
+    return Explanation(
+        f"{_subject(context)} needs {requests} on one node; {where}{under}{why}{_after(context)}", details
+    )
 
 
 def _farthest(context: _DeadEndContext, nodes: Sequence[int]) -> tuple[int, DeadEnd | None]:
@@ -365,8 +390,14 @@ def _after(context: _DeadEndContext) -> str:
 
 def _used_by(context: _DeadEndContext, node: int, placed: Sequence[Placed]) -> str:
     names = [context.gang.kinds[one.kind].members[one.member].pod.meta.name for one in placed]
-    devices = sum(len(given) for one in placed for _, given in one.claims)
-    return f"{_list_text(names)} took {devices} on {context.greedy.state.names[node]}"
+    classes = Counter(
+        device.option.parsed.device_class for one in placed for _, given in one.claims for device in given
+    )
+    # Devices of several classes, such as GPUs and NICs, have no sum.
+    taken = " and ".join(f"{count} of class {name}" for name, count in sorted(classes.items()))
+    if len(classes) < 2:
+        taken = str(classes.total())
+    return f"{_list_text(names)} took {taken} on {context.greedy.state.names[node]}"
 
 
 def explain_busy(

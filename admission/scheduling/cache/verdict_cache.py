@@ -36,6 +36,7 @@ STEADY = frozenset(
         "claims_exist",
         "meters_are_known",
         "classes_are_metered",
+        "classes_exist",
         "scheduler_is_known",
     }
 )

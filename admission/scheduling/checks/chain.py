@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from admission.api.muster.gangs import Charge
-from admission.api.muster.queues import PlacementMode, Queue, StopPolicy, UnmeteredClasses
+from admission.api.muster.queues import PlacementMode, Queue, StopPolicy
 from admission.api.snapshot import Snapshot
 from admission.api.values import references
 from admission.api.values.names import GangUid, Uid
-from admission.api.values.reasons import Denial, DenyReason, Hold, HoldReason
+from admission.api.values.reasons import Denial, Hold, HoldReason
 from admission.api.values.references import Kind, Referent
 from admission.dra.compatibility import SchedulerProfile
 from admission.dra.inventory.selectors import Selectors
@@ -36,6 +36,7 @@ from admission.scheduling.checks import (
     claim_readiness,
     completeness,
     demand,
+    device_classes,
     elastic,
     faults,
     replacement_slots,
@@ -336,20 +337,14 @@ def meters_are_known(inputs: Inputs) -> Hold | None:
     return Hold(HoldReason.QUEUE_INACTIVE, message, {"queue": name, "meter": meter, "reason": "MeterMissing"})
 
 
+def classes_exist(inputs: Inputs) -> Hold | None:
+    """Hold a gang whose claims ask for a class that does not exist."""
+    return device_classes.missing(inputs.demands, inputs.rules.snapshot)
+
+
 def classes_are_metered(inputs: Inputs) -> Denial | None:
     """Refuse claims of a class that no meter counts, unless the queue allows them."""
-    if inputs.queue.unmetered is UnmeteredClasses.ALLOW:
-        return None
-    for pod_demand in inputs.demands:
-        for claim in pod_demand.claims:
-            unknown = inputs.rules.meters.unmetered(claim.spec)
-            if unknown:
-                message = (
-                    f"claim {claim.meta.key} asks for class {unknown[0]}, which no Meter counts; add it to the "
-                    f"sources of a Meter, or set unmeteredClasses: Allow on queue {inputs.queue.name}"
-                )
-                return Denial(DenyReason.UNMETERED_CLASS, message, {"class": unknown[0], "claim": claim.meta.key})
-    return None
+    return device_classes.unmetered(inputs.demands, inputs.queue, inputs.rules.meters, inputs.rules.snapshot.classes)
 
 
 def scheduler_is_known(inputs: Inputs) -> Hold | None:
@@ -402,6 +397,7 @@ CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
     backoff_is_over,
     meters_are_known,
     classes_are_metered,
+    classes_exist,
     scheduler_is_known,
     order_is_kept,
     *AFFORDABILITY,

@@ -179,6 +179,8 @@ ON_ONE = "pod p needs 1 device of class gpu on one node (request gpu of claim p-
 TRAIN = "pod train-1 needs 3 devices of class gpu on one node (request gpu of claim train-1-0)"
 PAIR = a_claim("c", a_request("gpu", 2), constraints=[{"matchAttribute": ROOT}])
 ON_PAIR = "pod p needs 2 of class gpu (request gpu of claim c) on one node"
+ONLY = "the only device of the class on the only node where the pod may go"
+UNSELECTED = f"{ONLY} does not satisfy the selectors of the request"
 APART = "request gpu gets 1 on a, since a constraint keeps them apart"
 
 SENTENCES = {
@@ -188,7 +190,7 @@ SENTENCES = {
     ),
     "nothing is selected": (
         a_cluster().node("a", gpus=[model("a100")]).plan(a_pod("p", a_request("gpu", 1, H100))),
-        f"{ON_ONE}; none on the only node where the pod may go satisfies the selectors",
+        f"{ON_ONE}; {UNSELECTED}",
     ),
     "all are tainted": (
         a_cluster().node("a", gpus=[model("a100", taints=TAINT)]).plan(a_pod("p", 1)),
