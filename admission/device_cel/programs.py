@@ -45,8 +45,8 @@ class Program:
     """A compiled expression over `device`. It is stateless: several threads may evaluate it.
 
     tracks_cost: whether evaluating counts its cost; others cannot come near the limit. vector_program: evaluates all
-    devices of a slice at once, if the expression has one. copies_amounts: whether an evaluation may change capacities in
-    place and would notice that.
+    devices of a slice at once, if the expression has one. copies_amounts: whether an evaluation may change capacities
+    in place and would notice that.
     """
 
     text: str

@@ -102,7 +102,8 @@ def copied(quantity: Quantity) -> Quantity:
 
 
 def _mantissa(amount: Amount) -> int:
-    return amount.nanos // 10 ** (amount.scale + 9)
+    unit: int = 10 ** (amount.scale + 9)
+    return amount.nanos // unit
 
 
 def _in_range(value: int) -> bool:
