@@ -120,7 +120,7 @@ def merged(before: Refusals, new: Refusals) -> Refusals:
     return (*(one for one in before if (one.shape, one.node) not in again), *new)[-MOST:]
 
 
-def standing(refusals: Refusals, snapshot: Snapshot, now: datetime) -> Refusals:
+def valid(refusals: Refusals, snapshot: Snapshot, now: datetime) -> Refusals:
     """Return those that still count: nothing has changed on their node, and they are not too old."""
     return tuple(one for one in refusals if now - one.since < LASTS and not one.site.has_changed(one.node, snapshot))
 
@@ -130,15 +130,15 @@ def avoiding(demands: Sequence[PodDemand], refusals: Refusals) -> tuple[PodDeman
     if not refusals:
         return tuple(demands)
     avoided: dict[int, list[NodeName]] = {}
-    alike: dict[Hashable, list[int]] = {}
+    by_shape: dict[Hashable, list[int]] = {}
     for at, demand in enumerate(demands):
-        alike.setdefault(shape(demand.pod), []).append(at)
+        by_shape.setdefault(shape(demand.pod), []).append(at)
     placed: dict[Hashable, int] = {}
     for one in refusals:
         # As many pods as were bound there may go there again, others than may return to another node.
         first = placed.get(one.shape, 0)
         placed[one.shape] = first + one.bound
-        pods = alike.get(one.shape, [])
+        pods = by_shape.get(one.shape, [])
         for at in (*pods[:first], *pods[first + one.bound :]):
             avoided.setdefault(at, []).append(one.node)
     return tuple(
@@ -155,7 +155,7 @@ def text(refusals: Refusals) -> str:
     return f"kube-scheduler refused pod {first.pod} on node {first.node} ({first.message}){more}"
 
 
-def told(hold: Hold, refusals: Refusals) -> Hold:
+def explained(hold: Hold, refusals: Refusals) -> Hold:
     """Return the hold of a gang for which the planner found no place, with the nodes that were left out."""
     details: dict[str, Detail] = {**hold.details, "refusedOn": nodes(refusals)}
     return replace(

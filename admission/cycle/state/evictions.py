@@ -221,12 +221,12 @@ class EvictionState:
     def _drop_outdated_refusals(self, inputs: CycleInputs) -> None:
         """Let gangs try nodes again on which something has changed since kube-scheduler refused their pods."""
 
-        def standing(one: Backoff) -> Backoff:
-            left = refusals.standing(one.refusals, inputs.snapshot, inputs.now) if one.refusals else ()
+        def with_valid(one: Backoff) -> Backoff:
+            left = refusals.valid(one.refusals, inputs.snapshot, inputs.now) if one.refusals else ()
             return one if len(left) == len(one.refusals) else replace(one, refusals=left)
 
-        self._backoffs = {uid: standing(one) for uid, one in self._backoffs.items()}
-        self._workload_backoffs = {line: standing(one) for line, one in self._workload_backoffs.items()}
+        self._backoffs = {uid: with_valid(one) for uid, one in self._backoffs.items()}
+        self._workload_backoffs = {line: with_valid(one) for line, one in self._workload_backoffs.items()}
 
     def _read_records(self, inputs: CycleInputs) -> None:
         noted = {*self._evicted, *self._backoffs, *self._requeues}

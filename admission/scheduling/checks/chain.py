@@ -202,7 +202,7 @@ def _verdict(inputs: Inputs) -> Verdict:
     inputs = with_demand(inputs)
     found = first_failure(inputs) or _plan(inputs)
     if inputs.refusals and found.by in {"", PROOF} and isinstance(found.outcome, Hold):
-        found.outcome = refusals.told(found.outcome, inputs.refusals)
+        found.outcome = refusals.explained(found.outcome, inputs.refusals)
     found.needed = inputs.needed
     return found
 
