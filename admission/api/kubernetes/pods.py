@@ -14,6 +14,8 @@ from admission.api.values.names import NodeName
 from admission.api.values.selectors import NodeSelector, Toleration
 
 FINISHED = frozenset({"Succeeded", "Failed"})
+MOST_OF_MESSAGE = 400
+"""Characters that are kept of what kube-scheduler says of a pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,8 @@ class Pod:
     """The time after its start when the kubelet ends it (`activeDeadlineSeconds`); None: never."""
     started: datetime | None = None
     """When the kubelet accepted it."""
+    unschedulable: str = ""
+    """Why kube-scheduler does not bind it, in its words, of which the end is cut off; empty where it does not say."""
     scheduler: str = "default-scheduler"
     service_account: str = ""
     mirror: bool = False
@@ -129,12 +133,22 @@ def decode(obj: Json) -> Pod:
         priority=spec.integer("priority"),
         deadline=active_deadline.read(spec),
         started=status.time("startTime"),
+        unschedulable=_unschedulable(status),
         scheduler=spec.text("schedulerName", "default-scheduler"),
         service_account=spec.text("serviceAccountName"),
         mirror="kubernetes.io/config.mirror" in reader.child("metadata").pairs("annotations"),
     )
     reader.finish("Pod", result.meta.key)
     return result
+
+
+def _unschedulable(status: Reader) -> str:
+    """Return the message of the condition PodScheduled, which FailedScheduling Events repeat, without preemption's."""
+    for condition in status.children("conditions"):
+        if condition.text("type") == "PodScheduled" and condition.text("reason") == "Unschedulable":
+            message = condition.text("message").partition(" preemption: ")[0]
+            return message if len(message) <= MOST_OF_MESSAGE else f"{message[: MOST_OF_MESSAGE - 1]}…"
+    return ""
 
 
 def _claim(reader: Reader) -> PodClaim:

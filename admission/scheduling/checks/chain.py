@@ -20,7 +20,8 @@ from admission.dra.metering.device_meters import Meters
 from admission.dra.planner.candidate_nodes import CapacityBound
 from admission.dra.requests.gang_request import Plan, PodDemand, Topology
 from admission.dra.state.cluster_state import ClusterState
-from admission.lifecycle import requeue_backoff
+from admission.lifecycle import refusals, requeue_backoff
+from admission.lifecycle.refusals import Refusals
 from admission.lifecycle.requeue_backoff import Backoff
 from admission.quota import fair_share
 from admission.quota.budgets import Balances, BudgetShortage
@@ -123,6 +124,12 @@ class Inputs:
     known: "Known | None" = None
     """Results for the gang under the same rules, if the caller has kept them."""
 
+    @property
+    def refusals(self) -> Refusals:
+        """Return where kube-scheduler refused pods of the gang."""
+        backoff = self.rules.backoffs.get(self.group.uid)
+        return () if backoff is None else backoff.refusals
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
@@ -195,6 +202,8 @@ def _decide(inputs: Inputs) -> Verdict:
 def _verdict(inputs: Inputs) -> Verdict:
     inputs = with_demand(inputs)
     found = first_failure(inputs) or _plan(inputs)
+    if inputs.refusals and found.by in {"", PROOF} and isinstance(found.outcome, Hold):
+        found.outcome = refusals.explained(found.outcome, inputs.refusals)
     found.needed = inputs.needed
     return found
 
@@ -204,6 +213,7 @@ def with_demand(inputs: Inputs) -> Inputs:
     if inputs.known is not None:
         return replace(inputs, demands=inputs.known.demands, needed=inputs.known.needed)
     demands = demand.demands(inputs.group, inputs.rules.snapshot)
+    demands = refusals.avoiding(demands, inputs.refusals)
     needed = demand.at_least(demands, inputs.rules.meters, inputs.rules.snapshot.nodes.values())
     return replace(inputs, demands=demands, needed=needed)
 
