@@ -97,6 +97,14 @@ class Reclaim(StrEnum):
     ANY = "Any"
 
 
+class Lending(StrEnum):
+    """When a queue lends what it does not use of its own quota."""
+
+    WHEN_IDLE = "WhenIdle"
+    """Not while a gang of it waits for that quota, unless it can take it back (`Reclaim.ANY`)."""
+    ALWAYS = "Always"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
     """A queue's entitlement to one meter. A limit of None is unlimited."""
@@ -168,6 +176,7 @@ class Queue:
     strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
     fair_sharing: FairSharing | None = None
     preemption: Preemption = Preemption()
+    lending: Lending = Lending.WHEN_IDLE
     start_timeout: timedelta = timedelta(minutes=5)
     requeue: Requeue = Requeue()
     max_runtime: timedelta | None = None
@@ -203,6 +212,7 @@ def decode(obj: Json) -> Queue:
         strategy=_choice(spec, "queueingStrategy", QueueingStrategy.BEST_EFFORT_FIFO),
         fair_sharing=_fair_sharing(spec.child("fairSharing")) if "fairSharing" in spec else None,
         preemption=_preemption(spec.child("preemption")),
+        lending=_choice(spec, "lending", Lending.WHEN_IDLE),
         start_timeout=spec.parsed("startTimeout", durations.parse, timedelta(minutes=5)),
         requeue=_requeue(spec.child("requeue")),
         max_runtime=longest,

@@ -2,6 +2,7 @@
 
 from admission.api.muster.queues import (
     HoldAt,
+    Lending,
     OnExhausted,
     Period,
     PlacementMode,
@@ -138,6 +139,13 @@ def _order_fields() -> dict[str, Schema]:
         ),
         "fairSharing": _fair_sharing(),
         "preemption": _preemption(),
+        "lending": fields.choice(
+            """When other queues may borrow what this one does not use of its nominal quota. WhenIdle: not while a gang
+            of this queue waits for quota, as far as the gang needs it, unless preemption.reclaim is Any, which takes it
+            back, or the gang has a reserved start. Always: at any time. Default: WhenIdle.""",
+            *Lending,
+            default=Lending.WHEN_IDLE,
+        ),
         "stopPolicy": fields.choice(
             """Stops the queue and the queues below it. Hold admits nothing more; HoldAndDrain evicts what was admitted
             as well, whole gangs, which wait again; None does neither. Default: None.""",
