@@ -11,6 +11,7 @@ __all__ = [
     "meta",
     "nodes",
     "owners",
+    "pod_requests",
     "pods",
     "priority_classes",
 ]

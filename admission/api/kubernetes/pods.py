@@ -1,14 +1,14 @@
 """Pods: the fields that queueing, gangs and placement need."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from admission.api.kubernetes import active_deadline, meta, nodes
+from admission.api.kubernetes import active_deadline, meta, pod_requests
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.nodes import Resources
-from admission.api.values import names, quantities, selectors
+from admission.api.values import names, selectors
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import NodeName
 from admission.api.values.selectors import NodeSelector, Toleration
@@ -49,7 +49,8 @@ class Container:
 class Pod:
     """A pod.
 
-    requests: the total of its containers, as kube-scheduler counts it. containers: init containers, then the others;
+    requests: the total of its containers, as kube-scheduler counts it. given: what the kubelet has given it instead,
+    while it is resized in place. containers: init containers, then the others;
     only if one of them requests an extended resource, which a DeviceClass may serve. generated_claims: from status, the
     pod's own name of a claim → the claim made from its template.
     """
@@ -64,6 +65,7 @@ class Pod:
     group: str = ""
     """The name of its PodGroup of Kubernetes; it never changes."""
     requests: Resources = field(default_factory=dict)
+    given: Resources | None = None
     containers: tuple[Container, ...] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict)
     affinity: NodeSelector | None = None
@@ -90,6 +92,11 @@ class Pod:
         return self.phase in FINISHED
 
     @property
+    def taken(self) -> Resources:
+        """Return what it takes of its node: what it was given, which a resize in place changes when it is done."""
+        return self.requests if self.given is None else self.given
+
+    @property
     def queue(self) -> str:
         return self.meta.labels.get(names.QUEUE, "")
 
@@ -108,6 +115,7 @@ def decode(obj: Json) -> Pod:
     reader = Reader(obj)
     spec, status = reader.child("spec"), reader.child("status")
     node_affinity = spec.child("affinity").child("nodeAffinity")
+    requested = pod_requests.decode(spec, status)
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     result = Pod(
         meta=meta.decode(reader),
@@ -125,7 +133,8 @@ def decode(obj: Json) -> Pod:
             if "resourceClaimName" in entry
         },
         group=spec.child("schedulingGroup").text("podGroupName"),
-        requests=decode_requests(spec),
+        requests=requested.counted,
+        given=requested.taken,
         containers=decode_containers(spec),
         node_selector=spec.pairs("nodeSelector"),
         affinity=selectors.decode_nodes(node_affinity.child(required)) if required in node_affinity else None,
@@ -172,50 +181,7 @@ def decode_containers(spec: Reader) -> tuple[Container, ...]:
         *((Stage.MAIN, container) for container in spec.children("containers")),
     ]
     containers = tuple(
-        Container(stage=stage, requests=tuple(sorted(_container(container).items()))) for stage, container in staged
+        Container(stage=stage, requests=tuple(sorted(pod_requests.of_container(container).items())))
+        for stage, container in staged
     )
     return containers if any("/" in name for container in containers for name, _ in container.requests) else ()
-
-
-def decode_requests(spec: Reader) -> Resources:
-    """Return a pod's total requests as `k8s.io/component-helpers/resource` PodRequests does (v0.37.1).
-
-    Containers and sidecars (init containers that restart always) run together; any other init container runs alone
-    beside the sidecars before it. Pod-level requests and overhead are added on top of, or instead of, that. More than
-    64 bits hold, as no node can have, is a problem.
-    """
-    running = _sum(_container(container) for container in spec.children("containers"))
-    sidecars: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    for container in spec.children("initContainers"):
-        requests = _container(container)
-        if container.text("restartPolicy") == "Always":
-            sidecars = _sum((sidecars, requests))
-            requests = {}
-        peak = _maximum(peak, _sum((sidecars, requests)))
-    total = _maximum(_sum((running, sidecars)), peak)
-    if "resources" in spec:
-        total |= nodes.decode_resources(spec.child("resources"), "requests")
-    total = _sum((total, nodes.decode_resources(spec, "overhead"), {"pods": 1}))
-    for resource, amount in total.items():
-        if amount > quantities.INT64:
-            spec.problem("containers", f"request more {resource} than any node can have; write a smaller amount")
-    return total
-
-
-def _container(container: Reader) -> dict[str, int]:
-    """Return requests; a limit without a request counts as the request, as the API server defaults it."""
-    resources = container.child("resources")
-    return nodes.decode_resources(resources, "limits") | nodes.decode_resources(resources, "requests")
-
-
-def _sum(parts: Iterable[Resources]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for part in parts:
-        for resource, amount in part.items():
-            total[resource] = total.get(resource, 0) + amount
-    return total
-
-
-def _maximum(left: Resources, right: Resources) -> dict[str, int]:
-    return {resource: max(left.get(resource, 0), right.get(resource, 0)) for resource in {*left, *right}}

@@ -235,3 +235,22 @@ def test_reconciliation_finds_pods_that_ran_before_the_meter_counted_them_and_bo
     assert book.usage()[Q][CREDITS] == (0, 4)
     again = reconciliation.differences(book, observed)
     assert [one.kind for one in again] == [DifferenceKind.QUOTA] * 3
+
+
+async def test_a_resize_in_place_is_charged_when_the_kubelet_gives_it_and_given_back_in_the_same_way() -> None:
+    cluster, ledger = Cluster(Team(3).node("a").asking("train", cpu="2")), Ledger()
+    leader, uid = a_leader(cluster, ledger), Uid("pod-train-0")
+    await run(leader)
+    cluster.schedule(ledger.book)
+    await run(leader)
+
+    async def seen(wanted: int, given: int) -> tuple[int, int]:
+        taken = {"cpu": given, "pods": 1}
+        cluster._pods[uid] = replace(cluster._pods[uid], requests={"cpu": wanted, "pods": 1}, given=taken)
+        await run(leader)
+        return usage(ledger)
+
+    assert await seen(5000, 2000) == (0, 2)
+    assert await seen(5000, 5000) == (0, 5), "what a pod has is charged, whatever the quota"
+    assert await seen(5000, 1000) == (0, 1)
+    assert [kind for kind in kinds(ledger) if kind is Kind.ADJUST] == [Kind.ADJUST] * 2
