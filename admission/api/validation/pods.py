@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from admission.api.kubernetes import nodes, pods
+from admission.api.kubernetes import nodes, pod_requests
 from admission.api.validation import fields
 from admission.api.values import formats, quantities
 from admission.api.values.decoding import Reader
@@ -163,7 +163,7 @@ def _pod_resources(spec: Reader) -> None:
         resources.problem("claims", "Forbidden: claims may not be set for Resources at pod-level")
     _requirements(resources, is_pod=True)
     alone = Reader({name: value for name, value in spec.value.items() if name not in ("resources", "overhead")})
-    needed, _ = pods.decode_requests(alone)
+    needed = pod_requests.decode_spec(alone)
     whole = nodes.decode_resources(Reader(resources.value), "requests")
     for name in sorted(whole.keys() & needed.keys()):
         if needed[name] > whole[name]:
