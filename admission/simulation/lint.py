@@ -30,11 +30,11 @@ from admission.dra.diagnosis import supply
 from admission.dra.diagnosis.supply import Supply
 from admission.dra.inventory.selectors import Selectors
 from admission.errors import MalformedObjectError, RetryError
-from admission.objectpolicy import claim_policies, gangs, meters, queues, workloads
+from admission.objectpolicy import claim_policies, gangs, meters, queues, used_requests, workloads
 from admission.objectpolicy.findings import ObjectFinding
 from admission.quota.tree import Inactive
 from admission.review.caches import ReviewCaches
-from admission.simulation import expand, offline, used_requests, validation
+from admission.simulation import expand, offline, validation
 from admission.simulation.expand import Expanded
 from admission.workloads import suspendable
 from admission.workloads.kinds import registry

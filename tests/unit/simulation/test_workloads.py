@@ -157,3 +157,77 @@ def test_the_pods_of_a_ray_job_but_its_submitter_are_one_gang() -> None:
     gang = of(outcome, "ray")
     assert len(outcome.gangs) == 1
     assert (gang.verdict, gang.charges) == ("Admitted", {"gpus": 3})
+
+
+# Claims of PodGroups.
+
+
+def ring(*, claim: str = "fabric", **group: Any) -> Objects:
+    """A PodGroup with a claim of its own, and two pods with a claim each beside one that they call `claim`."""
+    entry = {"name": "fabric", "resourceClaimTemplateName": "ring"}
+    own = {"name": "own", "resourceClaimTemplateName": "ring"}
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "resourceClaims": [entry]}
+    version = "scheduling.k8s.io/v1beta1"
+    pods = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"ring-{number}"},
+            "spec": {
+                "containers": [{"name": "main"}],
+                "resourceClaims": [own, {**entry, "name": claim}],
+                "schedulingGroup": {"podGroupName": "ring"},
+            },
+        }
+        for number in range(2)
+    ]
+    return [
+        job("ring")[0],
+        {"apiVersion": version, "kind": "PodGroup", "metadata": {"name": "ring"}, "spec": spec, **group},
+        *pods,
+    ]
+
+
+def test_a_claim_of_a_pod_group_is_made_once_for_all_of_its_pods() -> None:
+    cluster_state = expand(teams(), node("one", 4), ring())
+    outcome = simulate(teams(), node("one", 4), ring())
+
+    assert sorted(cluster_state.snapshot.claims) == ["default/ring-0-own", "default/ring-1-own", "default/ring-fabric"]
+    (gang,) = outcome.gangs
+    assert (gang.verdict, dict(gang.charges)) == ("Admitted", {"gpus": 3})
+    assert any("PodGroup ring: its claims are made once" in note for note in cluster_state.notes)
+    owner = cluster_state.snapshot.claims["default/ring-fabric"].meta.controller
+    assert owner is not None
+    assert (owner.api_version, owner.kind, owner.name) == ("scheduling.k8s.io/v1beta1", "PodGroup", "ring")
+
+
+def test_a_claim_that_the_pod_group_calls_otherwise_is_the_pods_own() -> None:
+    cluster_state = expand(teams(), node("one", 4), ring(claim="other"))
+
+    assert "default/ring-fabric" not in cluster_state.snapshot.claims
+    assert not any("made once" in note for note in cluster_state.notes)
+
+
+def test_a_claim_that_was_made_for_a_pod_group_is_used_by_pods_whose_status_does_not_name_it() -> None:
+    made = {"resourceClaimStatuses": [{"name": "fabric", "resourceClaimName": "made"}]}
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "made"},
+        "spec": {"devices": {"requests": [request]}},
+    }
+
+    snapshot = expand(teams(), node("one", 4), ring(status=made), [claim]).snapshot
+
+    assert sorted(snapshot.claims) == ["default/made", "default/ring-0-own", "default/ring-1-own"]
+    assert [pod.generated_claims["fabric"] for pod in snapshot.pods.values()] == ["made", "made"]
+
+
+def test_a_claim_of_a_pod_group_that_names_nothing_is_a_problem() -> None:
+    objects = ring()
+    del objects[1]["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
+
+    ((_, error),) = expand(teams(), objects).problems
+
+    assert [problem.field for problem in error.problems] == ["spec.resourceClaims[0]"]
