@@ -8,6 +8,7 @@ already (a Job's pods, a pod's claims, an allocation) is taken as it is.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import islice
 
 from admission import ports
 from admission.api.kubernetes import meta, pods
@@ -26,7 +27,8 @@ from admission.review import provided_templates, reviewer
 from admission.review.caches import ReviewCaches
 from admission.simulation import claim_defaults, manifests, pod_claims, pods as simulation_pods, workload_queues
 from admission.simulation.claim_defaults import Effect
-from admission.simulation.manifests import Candidate
+from admission.simulation.manifests import Candidate, Store
+from admission.simulation.pods import LaterWave
 from admission.simulation.workload_queues import RefusedWorkload
 from admission.workloads import gang_key, owner_chain
 from admission.workloads.gang_key import Identity
@@ -55,7 +57,8 @@ class Expanded:
     profile: its Kubernetes version. refusals: by gang, of the first refused pod. refused_workloads: those refused at
     their own creation, by their place in the input. invented: UIDs that are not in the input. notes: objects left out,
     and warnings of the webhook. problems: malformed objects, with their place in the list. effects: actions of
-    ClaimPolicies and the webhook on claims and templates.
+    ClaimPolicies and the webhook on claims and templates. later: by workload, its later waves (`LaterWave`), each alone
+    in a cluster where nothing is in use.
     """
 
     snapshot: Snapshot
@@ -67,6 +70,11 @@ class Expanded:
     notes: tuple[str, ...] = ()
     problems: tuple[tuple[int, MalformedObjectError], ...] = ()
     effects: tuple[Effect, ...] = ()
+    later: tuple[tuple[LaterWave, "Expanded"], ...] = ()
+
+
+MOST_LATER_WAVES = 32
+"""The most later waves that are looked at; each takes a simulation of its own."""
 
 
 def expand(
@@ -114,6 +122,30 @@ def expand(
         ),
         problems=tuple(store.problems),
         effects=(*effects, *dict.fromkeys(webhook.effects)),
+        later=tuple(
+            (wave, _alone(wave, store, without_pods, profile))
+            for wave in islice(simulation_pods.later_waves(store, without_pods), MOST_LATER_WAVES)
+        ),
+    )
+
+
+def _alone(wave: LaterWave, store: Store, snapshot: Snapshot, profile: SchedulerProfile) -> Expanded:
+    """Return a cluster that has nothing but a later wave of a workload, and the claims that are nobody's."""
+    own = manifests.read([wave.body], now=store.now, namespace=store.namespace, profile=profile)
+    claims = {key: replace(one, allocation=None) for key, one in snapshot.claims.items() if not one.meta.owners}
+    parents = manifests.snapshot(own).parents
+    empty = replace(snapshot, pods={}, jobs={}, gangs={}, claims=claims, parents=parents)
+    webhook = _Webhook(empty, {})
+    admitted = [pod for pod in simulation_pods.candidates(own, empty) if webhook.admit(pod)]
+    priorities = store.of_kind("PriorityClass")
+    decoded = [owner_chain.with_priority(pods.decode(pod.body), pod.body, priorities) for pod in admitted]
+    with_pods = provided_templates.with_provided(replace(empty, pods={pod.meta.uid: pod for pod in decoded}))
+    return Expanded(
+        snapshot=pod_claims.with_claims(with_pods, store.group_claims),
+        now=store.now,
+        profile=profile,
+        refusals=webhook.refusals,
+        invented=frozenset({*store.invented, *own.invented}),
     )
 
 

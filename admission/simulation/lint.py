@@ -353,7 +353,8 @@ class _Linter:
 
     async def conditions(self) -> list[Remark]:
         """Return the problems that the status of queues and meters would report."""
-        cluster_state = replace(self._cluster_state, snapshot=replace(self._snapshot, pods={}, jobs={}), refusals={})
+        without_pods = replace(self._snapshot, pods={}, jobs={})
+        cluster_state = replace(self._cluster_state, snapshot=without_pods, refusals={}, later=())
         outcome = await offline.simulate(cluster_state)
         reports = [("Queue", str(queue.name), queue.conditions) for queue in outcome.queues]
         reports += [
