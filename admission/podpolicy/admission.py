@@ -431,7 +431,7 @@ def _unmetered(device_class: str, source: str, request: str, queue: Queue, snaps
     details: dict[str, Detail] = {"class": device_class, "request": request, "source": source, "queue": queue.name}
     if device_class and snapshot.classes and device_class not in snapshot.classes:
         why = devices.absent_class(device_class, snapshot.classes)
-        return Denial(DenyReason.UNMETERED_CLASS, f"{asked}, {why}. No Meter counts it either", details)
+        return Denial(DenyReason.UNMETERED_CLASS, f"{asked}, {why} (no Meter counts it either)", details)
     return Denial(
         DenyReason.UNMETERED_CLASS,
         f"{asked}, which no Meter counts, and queue {queue.name} refuses what is not counted; add the class to a"

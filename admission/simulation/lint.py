@@ -30,11 +30,11 @@ from admission.dra.diagnosis import supply
 from admission.dra.diagnosis.supply import Supply
 from admission.dra.inventory.selectors import Selectors
 from admission.errors import MalformedObjectError, RetryError
-from admission.objectpolicy import claim_policies, gangs, meters, queues, workloads
+from admission.objectpolicy import claim_policies, gangs, meters, queues, used_requests, workloads
 from admission.objectpolicy.findings import ObjectFinding
 from admission.quota.tree import Inactive
 from admission.review.caches import ReviewCaches
-from admission.simulation import expand, offline, used_requests, validation
+from admission.simulation import expand, offline, validation
 from admission.simulation.expand import Expanded
 from admission.workloads import suspendable
 from admission.workloads.kinds import registry
@@ -353,7 +353,8 @@ class _Linter:
 
     async def conditions(self) -> list[Remark]:
         """Return the problems that the status of queues and meters would report."""
-        cluster_state = replace(self._cluster_state, snapshot=replace(self._snapshot, pods={}, jobs={}), refusals={})
+        without_pods = replace(self._snapshot, pods={}, jobs={})
+        cluster_state = replace(self._cluster_state, snapshot=without_pods, refusals={}, later=())
         outcome = await offline.simulate(cluster_state)
         reports = [("Queue", str(queue.name), queue.conditions) for queue in outcome.queues]
         reports += [

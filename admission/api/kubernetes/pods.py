@@ -126,7 +126,7 @@ def decode(obj: Json) -> Pod:
             condition.text("type") == "Ready" and condition.text("status") == "True"
             for condition in status.children("conditions")
         ),
-        claims=tuple(map(_claim, spec.children("resourceClaims"))),
+        claims=tuple(map(decode_claim, spec.children("resourceClaims"))),
         generated_claims={
             entry.text("name"): entry.text("resourceClaimName")
             for entry in status.children("resourceClaimStatuses")
@@ -160,7 +160,8 @@ def _unschedulable(status: Reader) -> str:
     return ""
 
 
-def _claim(reader: Reader) -> PodClaim:
+def decode_claim(reader: Reader) -> PodClaim:
+    """Decode an entry of spec.resourceClaims of a pod or PodGroup."""
     claim = PodClaim(
         name=reader.required("name"),
         claim=reader.optional("resourceClaimName"),

@@ -4,40 +4,40 @@ The message names the pod, its claim and request, the first condition that fails
 derived from the state of a greedy search where it got stuck.
 """
 
-import heapq
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from admission.api.values import references
+from admission.api.kubernetes.devices import DeviceId
 from admission.api.values.reasons import Detail
-from admission.api.values.references import Reference, References, Referent
+from admission.api.values.references import References
 from admission.dra.allocator.results import DeadEnd, Failure
-from admission.dra.diagnosis import no_devices
-from admission.dra.equivalence.device_signature import Answer, DeviceSignatures
+from admission.dra.diagnosis import no_devices, used_up
+from admission.dra.diagnosis.used_up import Shortage
+from admission.dra.equivalence.device_signature import Answer, DeviceSignatures, Layout
 from admission.dra.inventory import pools
 from admission.dra.planner import node_filters
 from admission.dra.planner.first_fit import FirstFitSearch
 from admission.dra.planner.pod_groups import ClaimToAllocate, Gang, Placed, PodKind
-from admission.dra.requests.device_use import Holder
 from admission.dra.requests.requests import Option, ParsedClaim, ParsedRequest, RequestAlternatives
 from admission.dra.state.cluster_state import ClusterState
 
 MOST_NAMED = 3
 """How many nodes, pods or claims a message names before it counts the rest."""
 
-LISTED = 64
-"""How many devices the details list."""
-
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A message, its numbers and references, and, if devices were too few, the number of the parsed request."""
+    """A message, its numbers and references, and, if devices were too few, the number of the parsed request.
+
+    used_up: the devices whose use leaves too little of a counter or capacity.
+    """
 
     message: str
     details: Mapping[str, Detail] = field(default_factory=dict)
     parsed: int | None = None
     references: References = ()
+    used_up: tuple[DeviceId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,10 +319,9 @@ def _conflicting_requests(context: _DeadEndContext, nodes: Sequence[int]) -> Exp
         if dead_end.at is not None:
             visible = context.greedy.state.visible_devices(best)
             details["device"] = str(context.greedy.state.layouts[best].listed_devices[visible[dead_end.at]].id)
-    why = _why(context, best, dead_end) if dead_end is not None else ""
-    return Explanation(
-        f"{_subject(context)} needs {requests} on one node; {where}{under}{why}{_after(context)}", details
-    )
+    why, shortage = ("", None) if dead_end is None else _why(context, best, dead_end)
+    message = f"{_subject(context)} needs {requests} on one node; {where}{under}{why}{_after(context)}"
+    return Explanation(message, details, used_up=shortage.devices if shortage is not None else ())
 
 
 def _farthest(context: _DeadEndContext, nodes: Sequence[int]) -> tuple[int, DeadEnd | None]:
@@ -335,22 +334,43 @@ def _farthest(context: _DeadEndContext, nodes: Sequence[int]) -> tuple[int, Dead
     return max(found, key=lambda pair: (pair[1].claim, pair[1].request, pair[1].found, -pair[0]))
 
 
-def _why(context: _DeadEndContext, node: int, dead_end: DeadEnd) -> str:
+def _why(context: _DeadEndContext, node: int, dead_end: DeadEnd) -> tuple[str, Shortage | None]:
     """Return at which request a node's search got stuck, and why devices were not taken, with one of them."""
     if Failure.DISPUTED in dead_end.reasons:
-        return (
-            f": releases of kube-scheduler disagree because of {dead_end.disputed}, and a promise may not rest on that"
-        )
+        disputed = dead_end.disputed
+        return f": releases of kube-scheduler disagree because of {disputed}, and a promise may not rest on that", None
     wanted = context.wanted[dead_end.claim]
     if not dead_end.reasons or not wanted.parsed.requests:
-        return ""
+        return "", None
     request = wanted.parsed.requests[dead_end.request]
     reasons = " and ".join(sorted(why.value for why in dead_end.reasons))
     visible = context.greedy.state.visible_devices(node)
     layout = context.greedy.state.layouts[node]
     example = f", {layout.listed_devices[visible[dead_end.at]].id} for one" if dead_end.at is not None else ""
     name = context.greedy.state.names[node]
-    return f": request {request.name} gets {dead_end.found} on {name}, since {reasons}{example}"
+    shortage = _shortage(context, layout, request, dead_end.reasons)
+    why = f"{reasons}{example}" if shortage is None else f"{reasons}: {shortage.text}"
+    return f": request {request.name} gets {dead_end.found} on {name}, since {why}", shortage
+
+
+def _shortage(
+    context: _DeadEndContext, layout: Layout, request: RequestAlternatives, reasons: Collection[Failure]
+) -> Shortage | None:
+    """Return the counter or capacity that is used up, beside what the pod itself has taken already."""
+    given = [one for placed in context.greedy.outcome.placed for _, listed in placed.claims for one in listed]
+    uses = [one.use for one in given if one.use is not None]
+    signatures = context.device_signatures
+    found: list[Shortage | None] = []
+    for option in request.options:
+        if Failure.COUNTERS in reasons:
+            taken = {*context.cluster.taken, *(use.device for use in uses if not use.shared)}
+            found.append(used_up.of_counters(layout, option.parsed, signatures, taken))
+        if Failure.CAPACITY in reasons:
+            shares = {device: [one.share for one in known] for device, known in context.cluster.shares.items()}
+            for use in uses:
+                shares.setdefault(use.device, []).append(use.share)
+            found.append(used_up.of_capacity(layout, option.parsed, signatures, shares))
+    return next((shortage for shortage in found if shortage is not None), None)
 
 
 def _request_text(request: RequestAlternatives) -> str:
@@ -398,57 +418,6 @@ def _used_by(context: _DeadEndContext, node: int, placed: Sequence[Placed]) -> s
     if len(classes) < 2:
         taken = str(classes.total())
     return f"{_list_text(names)} took {taken} on {context.greedy.state.names[node]}"
-
-
-def explain_busy(
-    explanation: Explanation, scene_search: FirstFitSearch, cluster: ClusterState, device_signatures: DeviceSignatures
-) -> Explanation:
-    """Add the claims that have the missing devices."""
-    if explanation.parsed is None:
-        return Explanation(f"{explanation.message}; it would fit if nothing else were in use", explanation.details)
-    state = scene_search.state
-    used = {
-        entry.id: cluster.taken[entry.id]
-        for node in range(len(state.names))
-        for entry, number in zip(state.layouts[node].listed_devices, state.layouts[node].numbers, strict=True)
-        if entry.id in cluster.taken and device_signatures.known[number].answers[explanation.parsed] is Answer.YES
-    }
-    if not used:
-        return Explanation(f"{explanation.message}; it would fit if nothing else were in use", explanation.details)
-    holders = _holders(used.values())
-    devices = f"{len(used)} {'device' if len(used) == 1 else 'devices'} that would do"
-    return Explanation(
-        f"{explanation.message}; {devices} {'is' if len(used) == 1 else 'are'} in use by {holders.phrase}",
-        {
-            **explanation.details,
-            "inUse": sorted(map(str, used))[:LISTED],
-            "holders": references.listed(holders, references.NOWHERE),
-        },
-        explanation.parsed,
-        (holders,),
-    )
-
-
-def _holders(holders: Iterable[Holder]) -> Reference:
-    """Return a reference to the claims that hold devices; of very many, to the gangs that hold most.
-
-    holders: one for each device, which may be tens of thousands.
-    """
-    # By names: hashing tens of thousands of holders takes longer than all the rest.
-    claims = Counter((holder.claim, holder.gang) for holder in holders)
-    if len(claims) <= references.LISTED:
-        return references.refer((_referent(*item) for item in sorted(claims.items())), detail="holders")
-    gangs = Counter[tuple[str, str]]()
-    for (claim, gang), count in claims.items():
-        gangs["" if gang else claim, gang] += count
-    most = heapq.nsmallest(references.LISTED, gangs.items(), key=lambda item: (-item[1], item[0]))
-    referents = (_referent(*item) for item in most)
-    return references.refer(referents, detail="holders", count=len(gangs) if len(gangs) > len(most) else 0)
-
-
-def _referent(named: tuple[str, str], devices: int) -> Referent:
-    claim, gang = named
-    return Holder(claim=claim, gang=gang).referent(devices)
 
 
 def explain_incomplete(

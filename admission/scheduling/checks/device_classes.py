@@ -43,10 +43,10 @@ def unmetered(demands: tuple[PodDemand, ...], queue: Queue, meters: Meters, clas
             name = min(meters.unmetered(claim.spec), key=lambda one: one in classes, default=None)
             if name is None:
                 continue
-            mend = "which no Meter counts; add it to the sources of a Meter, or set unmeteredClasses: Allow on queue "
-            mend += queue.name
+            advice = "which no Meter counts; add it to the sources of a Meter, or set unmeteredClasses: Allow on queue "
+            advice += queue.name
             if name and name not in classes:
-                mend = f"{devices.absent_class(name, classes)}. No Meter counts it either"
-            message = f"claim {claim.meta.key} asks for class {name}, {mend}"
+                advice = f"{devices.absent_class(name, classes)} (no Meter counts it either)"
+            message = f"claim {claim.meta.key} asks for class {name}, {advice}"
             return Denial(DenyReason.UNMETERED_CLASS, message, {"class": name, "claim": claim.meta.key})
     return None

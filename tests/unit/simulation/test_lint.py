@@ -137,6 +137,20 @@ FOUND: dict[str, tuple[Sequence[Any], list[tuple[str, str, str]]]] = {
         [stored(template(adminAccess=True)), namespace_of({})],
         [],
     ),
+    "a class whose selector fails on a device is told, and not each template of it": (
+        [
+            {
+                **CLASS,
+                "spec": {"selectors": [{"cel": {"expression": "device.attributes['gpu.example.com'].model == 'a'"}}]},
+            },
+            hardware(),
+            template(),
+        ],
+        [
+            ("warning", "UnguardedLookup", "spec.selectors[0].cel.expression"),
+            ("error", "FailsOnDevice", "spec.selectors"),
+        ],
+    ),
     "a version as text": (
         [CLASS, template("device.attributes['gpu.example.com'].version == '1.2.3'")],
         [("warning", "VersionAsText", f"{AT}.selectors[0].cel.expression")],
