@@ -7,6 +7,7 @@ pod that comes frees nothing and does not count. What a node does not show may c
 refusal lapses after `LASTS`. Refusals are kept in memory only: a new leader may try such a plan once more.
 """
 
+import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -27,6 +28,9 @@ MOST = 64
 """The most refusals that are kept of one gang; the oldest go first."""
 
 _NAME = "metadata.name"
+_OF_ANY_NODE = re.compile(r"nodes are available: (?!\d|node\(s\))")
+"""In a message that names no nodes after this, what is refused is the pod, wherever it would go: a volume that is
+missing. Reasons of nodes have their numbers (pkg/scheduler/framework/types.go, FitError)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,6 +66,11 @@ class Refusal:
     message: str
     since: datetime
     site: Site
+
+    @property
+    def is_of_node(self) -> bool:
+        """Whether the pod may do better on another node."""
+        return _OF_ANY_NODE.search(self.message) is None
 
 
 Refusals = tuple[Refusal, ...]
@@ -135,6 +144,8 @@ def avoiding(demands: Sequence[PodDemand], refusals: Refusals) -> tuple[PodDeman
         by_shape.setdefault(shape(demand.pod), []).append(at)
     placed: dict[Hashable, int] = {}
     for one in refusals:
+        if not one.is_of_node:
+            continue
         # As many pods as were bound there may go there again, others than may return to another node.
         first = placed.get(one.shape, 0)
         placed[one.shape] = first + one.bound
@@ -152,11 +163,15 @@ def text(refusals: Refusals) -> str:
     first = refusals[0]
     others = len({one.node for one in refusals} - {first.node})
     more = f", and pods on {others} more {'node' if others == 1 else 'nodes'}" if others else ""
-    return f"kube-scheduler refused pod {first.pod} on node {first.node} ({first.message}){more}"
+    where = f" on node {first.node}" if first.is_of_node else ""
+    return f"kube-scheduler refused pod {first.pod}{where} ({first.message}){more}"
 
 
 def explained(hold: Hold, refusals: Refusals) -> Hold:
     """Return the hold of a gang for which the planner found no place, with the nodes that were left out."""
+    refusals = tuple(one for one in refusals if one.is_of_node)
+    if not refusals:
+        return hold
     details: dict[str, Detail] = {**hold.details, "refusedOn": nodes(refusals)}
     return replace(
         hold, message=f"{hold.message}; left out until something there changes: {text(refusals)}", details=details
@@ -164,8 +179,8 @@ def explained(hold: Hold, refusals: Refusals) -> Hold:
 
 
 def nodes(refusals: Refusals) -> list[str]:
-    """Return the nodes, each once."""
-    return list(dict.fromkeys(one.node for one in refusals))
+    """Return the nodes that are left out, each once."""
+    return list(dict.fromkeys(one.node for one in refusals if one.is_of_node))
 
 
 def _sites(nodes: set[NodeName], group: Group, snapshot: Snapshot) -> dict[NodeName, Site]:

@@ -89,8 +89,9 @@ def hold(backoff: Backoff, queue: Queue, clock: datetime) -> Hold | None:
         return None
     at = backoff.next_try.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     details: dict[str, Detail] = {"evictions": backoff.evictions, "nextTry": at}
-    if backoff.refusals:
-        details["refusedOn"] = lifecycle_refusals.nodes(backoff.refusals)
+    refused_on = lifecycle_refusals.nodes(backoff.refusals)
+    if refused_on:
+        details["refusedOn"] = refused_on
     message = f"{cause} ({backoff.evictions} so far); it is tried again at {at}"
     return Hold(reason, message, details, backoff.references)
 

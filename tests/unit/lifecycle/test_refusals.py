@@ -10,6 +10,7 @@ from admission.api.kubernetes import pods
 from admission.api.kubernetes.pods import Pod
 from admission.api.values import names
 from admission.api.values.names import NodeName
+from admission.api.values.reasons import Hold, HoldReason
 from admission.dra.requests.gang_request import PodDemand
 from admission.kube.writers import pod_patch
 from admission.lifecycle import refusals
@@ -30,13 +31,13 @@ def a_pod(name: str = "p", *, conditions: tuple[dict[str, Any], ...] = (), **spe
     )
 
 
-def refused(pod: Pod, node: str, *, bound: int = 0, minutes: int = 0) -> Refusal:
+def refused(pod: Pod, node: str, *, bound: int = 0, minutes: int = 0, message: str = "no") -> Refusal:
     return Refusal(
         shape=refusals.shape(pod),
         pod=pod.meta.name,
         node=NodeName(node),
         bound=bound,
-        message="no",
+        message=message,
         since=NOON + minutes * MINUTE,
         site=Site(None, frozenset(), {}),
     )
@@ -53,6 +54,29 @@ def test_pods_alike_avoid_the_node_and_others_do_not() -> None:
     pod, other = a_pod(), a_pod("q", tolerations=[{"operator": "Exists"}])
 
     assert allowed([pod, a_pod("p2"), other], refused(pod, "a")) == ["bc", "bc", "abc"]
+
+
+@pytest.mark.parametrize(
+    ("message", "avoids"),
+    [
+        ("0/3 nodes are available: 1 node(s) didn't have free ports, 2 node(s) didn't match.", True),
+        (
+            "0/3 nodes are available: node(s) didn't satisfy plugin(s) [NodeAffinity VolumeBinding] simultaneously.",
+            True,
+        ),
+        ('0/3 nodes are available: persistentvolumeclaim "data" not found.', False),
+        ("another scheduler's words", True),
+    ],
+)
+def test_a_pod_that_is_refused_wherever_it_would_go_avoids_no_node(message: str, avoids: bool) -> None:
+    pod = a_pod()
+    one = refused(pod, "a", message=message)
+    hold = Hold(HoldReason.DEVICES_BUSY, "busy")
+
+    assert allowed([pod], one) == ["bc" if avoids else "abc"]
+    assert refusals.text((one,)) == f"kube-scheduler refused pod p{' on node a' * avoids} ({message})"
+    assert refusals.nodes((one,)) == ["a"] * avoids
+    assert (refusals.explained(hold, (one,)) == hold) is not avoids
 
 
 def test_as_many_as_were_bound_may_go_there_again_each_to_one_such_node() -> None:
