@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Self
 
 from admission.api.muster.gangs import Charge
-from admission.api.muster.queues import Quota, Reclaim
+from admission.api.muster.queues import BorrowPolicy, Quota, Reclaim
 from admission.api.values.names import MeterName, QueueName
 from admission.quota import borrowing, usage_matrix
 from admission.quota.shortage import MOST_NAMED, Loan, Reclaiming, Shortage
@@ -238,11 +238,14 @@ class QueueUsage:
         return None
 
     def _reclaiming(self, queue: QueueName, *, is_own: bool) -> Reclaiming:
-        match self.tree.queues[queue].preemption.reclaim:
+        preemption = self.tree.queues[queue].preemption
+        match preemption.reclaim:
             case Reclaim.NEVER:
                 return Reclaiming.NEVER
-            case _ if not is_own:
+            case _ if not is_own and preemption.borrow_within_cohort.policy is BorrowPolicy.NEVER:
                 return Reclaiming.WOULD_BORROW
+            case _ if not is_own:
+                return Reclaiming.LOWER_PRIORITY
             case Reclaim.LOWER_PRIORITY:
                 return Reclaiming.LOWER_PRIORITY
             case Reclaim.ANY:

@@ -1,6 +1,7 @@
 """The schema of Queue: quotas, budgets, order and limits."""
 
 from admission.api.muster.queues import (
+    BorrowPolicy,
     HoldAt,
     Lending,
     OnExhausted,
@@ -326,7 +327,8 @@ def _preemption() -> Schema:
         {
             "withinQueue": fields.choice(
                 """Which gangs of this queue may be evicted for a gang of this queue. LowerPriority: those of lower
-                priority. Default: Never.""",
+                priority. LowerOrNewerEqualPriority: also those of the same priority that were queued later. Default:
+                Never.""",
                 *WithinQueue,
                 default=WithinQueue.NEVER,
             ),
@@ -336,8 +338,31 @@ def _preemption() -> Schema:
                 *Reclaim,
                 default=Reclaim.NEVER,
             ),
+            "borrowWithinCohort": fields.record(
+                """Which gangs of queues that borrow may be evicted also for a gang with which this queue would borrow
+                itself. Of those that reclaim allows.""",
+                {
+                    "policy": fields.choice(
+                        "LowerPriority: those of lower priority. Default: Never.",
+                        *BorrowPolicy,
+                        default=BorrowPolicy.NEVER,
+                    ),
+                    "maxPriorityThreshold": fields.integer(
+                        "The highest priority of gangs that are evicted so. Absent: any lower one. Example: 100.",
+                        minimum=-(2**31),
+                    ),
+                },
+            ),
         },
         default={},
+        rules=(
+            fields.rule(
+                """!has(self.borrowWithinCohort) || self.borrowWithinCohort.policy == 'Never' ||
+                self.reclaim != 'Never'""",
+                "borrowWithinCohort needs a reclaim other than Never: set it, or leave borrowWithinCohort out",
+                fieldPath=".borrowWithinCohort",
+            ),
+        ),
     )
 
 
