@@ -96,7 +96,7 @@ async def lint(
     """Return the problems of the objects, each of which must have an apiVersion and a kind."""
     cluster_state = expand.expand(objects, namespace=namespace, profile=profile)
     linter = _Linter(objects, cluster_state, namespace, profile)
-    remarks = [*_refused(cluster_state), *linter.remarks(), *await linter.conditions()]
+    remarks = [*_refused(cluster_state), *linter.remarks(), *await linter.conditions(), *await linter.later()]
     ordered = sorted(dict.fromkeys(remarks), key=lambda remark: remark.index)
     return Linted(remarks=tuple(ordered), notes=cluster_state.notes)
 
@@ -370,6 +370,16 @@ class _Linter:
                     for one in bad
                 ]
         return found
+
+    async def later(self) -> list[Remark]:
+        """Return the workloads whose first pods may start, and others never; none without nodes and devices."""
+        if not (self._snapshot.nodes and self._snapshot.slices):
+            return []
+        return [
+            _error(wave.index, Code.NEVER_FITS, "spec", why)
+            for wave, alone in self._cluster_state.later
+            for why in await offline.never_fits(wave, alone)
+        ]
 
 
 _NAMESPACED = frozenset({"Pod", "Job", "ResourceClaim", "ResourceClaimTemplate", "Gang"})

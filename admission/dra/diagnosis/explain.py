@@ -9,10 +9,11 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from admission.api.kubernetes.devices import DeviceId
+from admission.api.values import selectors
 from admission.api.values.reasons import Detail
 from admission.api.values.references import References
 from admission.dra.allocator.results import DeadEnd, Failure
-from admission.dra.diagnosis import no_devices, used_up
+from admission.dra.diagnosis import no_devices, node_resources, used_up
 from admission.dra.diagnosis.used_up import Shortage
 from admission.dra.equivalence.device_signature import Answer, DeviceSignatures, Layout
 from admission.dra.inventory import pools
@@ -144,18 +145,11 @@ def _lacking(context: _DeadEndContext, node: int) -> str | None:
 
 
 def _insufficient_resources(context: _DeadEndContext, nodes: Sequence[int]) -> Explanation:
-    """Explain that the nodes have too little of a resource."""
-    resource = _lacking(context, nodes[0]) or ""
-    needed = context.kind.wants[resource]
+    """Explain that the nodes have too little of their resources."""
     state = context.greedy.state
-    most, best = max(((state.left(node) or {}).get(resource, 0), -node) for node in nodes)
-    unit = "m" if resource == "cpu" else ""
-    name = state.names[-best]
-    return Explanation(
-        f"{_subject(context)} needs {needed}{unit} {resource}; the most that is left on a node where it may go is"
-        f" {most}{unit} ({name}){_after(context)}",
-        {"pod": context.pod, "resource": resource, "needed": needed, "left": most, "node": name},
-    )
+    left = [(state.names[node], state.left(node) or {}) for node in nodes]
+    found = node_resources.shortage(context.kind.wants, left, context.cluster)
+    return Explanation(f"{_subject(context)} {found.text}{_after(context)}", {"pod": context.pod, **found.details})
 
 
 def _insufficient_devices(context: _DeadEndContext, nodes: Sequence[int]) -> Explanation:
@@ -271,12 +265,25 @@ def _too_few(  # noqa: PLR0917 - what the sentence says
 def _nothing(context: _DeadEndContext, parsed: ParsedRequest, counts: Mapping[int, _Counts]) -> str:
     tainted = sum(count.tainted for count in counts.values())
     if tainted:
-        return f"all {tainted} that match have a taint that the request does not tolerate"
+        one = _a_taint(context, parsed, counts)
+        return f"all {tainted} that match have a taint that the request does not tolerate{one}"
     failed = next((count.failed for count in counts.values() if count.failed), "")
     if failed:
         return f"no device satisfies the selectors: {failed}"
     names = [context.greedy.state.names[node] for node in counts]
     return no_devices.reason(parsed, names, context.cluster, context.device_signatures)
+
+
+def _a_taint(context: _DeadEndContext, parsed: ParsedRequest, nodes: Iterable[int]) -> str:
+    """Name one of the tainted devices and its taint; empty if it is a counter that bars them."""
+    state, number = context.greedy.state, context.device_signatures.parsed_requests[parsed]
+    for node in nodes:
+        layout = state.layouts[node]
+        for listed, at in zip(layout.listed_devices, layout.numbers, strict=True):
+            if context.device_signatures.known[at].answers[number] is Answer.TAINTED:
+                taint = selectors.first_untolerated(listed.device.taints, parsed.tolerations)
+                return f": {listed.id} has {taint.text} for one" if taint is not None else ""
+    return ""
 
 
 def _contradictory(context: _DeadEndContext) -> str:
