@@ -165,6 +165,8 @@ async def test_a_gang_without_claims_waits_for_room_on_nodes_but_under_placement
     hold = gang(await run(a_leader(cluster, ledger)), "train").hold
     assert hold is not None
     assert hold.reason == HoldReason.NO_FEASIBLE_PLACEMENT
+    assert "needs 3000m cpu; the most that is left on a node where it may go is 1000m" in hold.message
+    assert "after train-0 went to a" in hold.message
     assert cluster.opened == []
 
     cluster, ledger = scene("Count")
