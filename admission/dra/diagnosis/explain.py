@@ -420,11 +420,14 @@ def _used_by(context: _DeadEndContext, node: int, placed: Sequence[Placed]) -> s
     classes = Counter(
         device.option.parsed.device_class for one in placed for _, given in one.claims for device in given
     )
+    node_name = context.greedy.state.names[node]
+    if not classes:
+        return f"{_list_text(names)} went to {node_name}"
     # Devices of several classes, such as GPUs and NICs, have no sum.
     taken = " and ".join(f"{count} of class {name}" for name, count in sorted(classes.items()))
     if len(classes) < 2:
         taken = str(classes.total())
-    return f"{_list_text(names)} took {taken} on {context.greedy.state.names[node]}"
+    return f"{_list_text(names)} took {taken} on {node_name}"
 
 
 def explain_incomplete(
