@@ -1,10 +1,12 @@
 """Which paths of the webhook stand in the configurations, and that a segment is not shown."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from admission.errors import ClusterUnavailableError
+from admission.kube.cache.store import Store
 from admission.kube.client.connection import Connection
 from admission.kube.webhook_config import registered_paths, registration
 from admission.kube.webhook_config.client_config import ClientConfig, WebhookState
@@ -103,3 +105,19 @@ def test_another_segment_is_registered_at_once_and_shown_nowhere() -> None:
     assert woken == [SEGMENT]
     assert state.client.config("/mutate")["service"]["path"] == f"/{SEGMENT}/mutate"
     assert SEGMENT not in repr(state.client)
+
+
+async def test_a_process_of_before_writes_plain_paths_over_those_with_a_segment_when_it_starts(
+    api: FakeApi, connection: Connection
+) -> None:
+    """As in a rollback: it knows no segment, and writes once although nothing changes."""
+    written(api, a_client())
+    state = WebhookState(a_client(""), proved=True)
+
+    keeping = asyncio.create_task(
+        registration.keep(connection, Store(), state, namespace="muster-system", controller="muster")
+    )
+    await state.written.wait()
+    keeping.cancel()
+
+    assert await registered_paths.named(connection) == {PLAIN}
