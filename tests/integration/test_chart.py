@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +179,14 @@ REFUSED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "a size that is none": ((IMAGE, "ledger.sqlite.size=large"), ("size",)),
     "no ledger": ((IMAGE, "ledger.secret="), ("secret",)),
     "a port that is none": ((IMAGE, "networkPolicy.databasePort=70000"), ("databasePort",)),
+    "an address that is none": ((IMAGE, 'networkPolicy.apiServer=["10.0.0.300"]'), ("networkPolicy", "apiServer")),
+    "a range that is none": ((IMAGE, 'networkPolicy.apiServer=["10.0.0.0/33"]'), ("networkPolicy", "apiServer")),
+    "a name in the place of an address": ((IMAGE, 'networkPolicy.apiServer=["api.example.com"]'), ("apiServer",)),
+    "a peer that misspells its block": (
+        (IMAGE, 'networkPolicy.apiServer=[{"ipblock": {"cidr": "10.0.0.0/28"}}]'),
+        ("networkPolicy", "apiServer"),
+    ),
+    "a peer that is nobody": ((IMAGE, "networkPolicy.apiServer=[{}]"), ("networkPolicy", "apiServer")),
     "sessions that hold on one pod of several": ((IMAGE, DASHBOARD, "webDashboard.replicas=2"), ("sessions.secret",)),
     "client certificates without TLS": ((IMAGE, DASHBOARD, "webDashboard.tls.authority=ca"), ("tls.secret",)),
     "an Ingress that reaches nothing": (
@@ -435,16 +443,23 @@ def test_no_role_has_a_wildcard_or_reads_a_secret_or_config_map_that_it_does_not
                 assert rule.get("resourceNames") or rule["verbs"] == ["create"], "names do not restrict `create`"
 
 
-def test_the_webhook_needs_no_secret_where_cert_manager_makes_its_certificate(helm: Helm) -> None:
-    objects = rendered(helm, "webhook.certManager.enabled=true", "settings.heads.enabled=false")
+CERT_MANAGER, NO_HEADS = "webhook.certManager.enabled=true", "settings.heads.enabled=false"
 
-    assert not any(
-        "secrets" in rule["resources"]
-        for (kind, _), found in objects.items()
-        if kind in ("ClusterRole", "Role")
-        for rule in found["rules"]
-    )
-    assert ("Role", "muster-webhook") not in objects
+
+def secret_rules(objects: Mapping[tuple[str, str], Any], account: str) -> list[tuple[list[str], list[str]]]:
+    """Return the names and verbs of an account's rules about Secrets; no names: all of them."""
+    rules = objects.get(("Role", account), {}).get("rules", ())
+    return [(rule.get("resourceNames", []), rule["verbs"]) for rule in rules if "secrets" in rule["resources"]]
+
+
+@pytest.mark.parametrize("settings", [(), (CERT_MANAGER,)])
+def test_the_controller_writes_the_secret_of_the_webhooks_paths_and_the_webhook_reads_it(
+    helm: Helm, settings: tuple[str, ...]
+) -> None:
+    objects = rendered(helm, NO_HEADS, *settings)
+
+    assert secret_rules(objects, "muster-webhook") == [(["muster-webhook"], ["get"])]
+    assert secret_rules(objects, "muster") == [([], ["create"]), (["muster-webhook"], ["get", "update"])]
 
 
 def test_the_webhook_reads_what_it_watches_and_no_more(helm: Helm) -> None:
@@ -458,6 +473,10 @@ def test_the_webhook_reads_what_it_watches_and_no_more(helm: Helm) -> None:
         if rule["verbs"] == READ
     }
     assert granted == {(kind.group, kind.plural) for kind in watched_resources.ADMISSION}
+    others = [rule for rule in rules if rule["verbs"] == ["get"]]
+    assert [(rule["resources"], rule["resourceNames"]) for rule in others] == [
+        (["mutatingwebhookconfigurations", "validatingwebhookconfigurations"], ["muster"])
+    ], "by which paths the API server calls it"
 
 
 @pytest.mark.parametrize("role", ["webhook", "controller"])
@@ -658,6 +677,17 @@ def test_the_network_is_closed_but_for_what_is_named(helm: Helm) -> None:
     assert [port["port"] for rule in controller["ingress"] for port in rule["ports"]] == ["metrics"]
     assert {6432} == _ports(controller["egress"]) - _ports(webhook["egress"])
     assert not any(kind == "NetworkPolicy" for kind, _ in rendered(helm, "networkPolicy.enabled=false"))
+
+
+def test_the_webhook_is_reached_from_the_addresses_that_are_named_alone(helm: Helm) -> None:
+    addresses = '["10.0.0.0/28", "10.0.1.7", "fd00::/64", "fd00::7", {"ipBlock": {"cidr": "10.2.0.0/16"}}]'
+
+    objects = rendered(helm, f"networkPolicy.apiServer={addresses}")
+
+    asked, *_ = objects["NetworkPolicy", "muster-webhook"]["spec"]["ingress"]
+    assert asked["ports"] == [{"protocol": "TCP", "port": "webhook"}]
+    cidrs = ("10.0.0.0/28", "10.0.1.7/32", "fd00::/64", "fd00::7/128", "10.2.0.0/16")
+    assert asked["from"] == [{"ipBlock": {"cidr": cidr}} for cidr in cidrs]
 
 
 def test_as_it_comes_anybody_may_ask_the_webhook_and_monitoring_alone_reads_metrics(helm: Helm) -> None:
