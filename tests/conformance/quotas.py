@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from admission.api.values.names import QUEUE
+from admission.api.values.names import PRIORITY_CLASS, QUEUE
 from admission.simulation import expand, offline
 from admission.simulation.offline import Outcome, Verdict
 
@@ -124,7 +124,7 @@ def _pod(gang: Record, claims: list[Object], created: datetime, *, runs: bool) -
     pod["metadata"] |= {
         "uid": gang["name"],
         "creationTimestamp": created.isoformat(),
-        "labels": {QUEUE: gang["queue"]},
+        "labels": {QUEUE: gang["queue"], **({PRIORITY_CLASS: gang["class"]} if "class" in gang else {})},
     }
     if runs:
         spec["nodeName"] = NODE
