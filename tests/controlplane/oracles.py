@@ -39,11 +39,12 @@ class Oracle:
         try:
             process.stdin.write(json.dumps(question) + "\n")
             process.stdin.flush()
-            answer: dict[str, Any] = json.loads(process.stdout.readline() or "{}")
+            line = process.stdout.readline()
         except BrokenPipeError:
-            answer = {}
-        if not answer:
+            line = ""
+        if not line:
             raise OracleEnded(self.stop())
+        answer: dict[str, Any] = json.loads(line)
         return answer
 
     def stop(self) -> str:

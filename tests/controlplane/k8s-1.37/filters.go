@@ -69,7 +69,7 @@ type member struct {
 }
 
 type judgement struct {
-	Pods  []placement `json:"pods,omitempty"`
+	Pods  []placement `json:"pods,omitzero"`
 	Error string      `json:"error,omitempty"`
 }
 
@@ -274,8 +274,8 @@ func listed[T object](factory informers.SharedInformerFactory, given []T) error 
 	for _, one := range given {
 		identify(one)
 		legacyscheme.Scheme.Default(one)
-		if seen.Has(key(one)) {
-			return fmt.Errorf("two of %T %s", one, key(one))
+		if one.GetName() == "" || seen.Has(key(one)) {
+			return fmt.Errorf("%T %q has no name or one that another has", one, key(one))
 		}
 		seen.Insert(key(one))
 		if err := informer.GetIndexer().Add(one); err != nil {
