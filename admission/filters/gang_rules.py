@@ -101,8 +101,11 @@ def _read_labels(pods: Iterable[Pod], terms: Iterable[AffinityTerm]) -> Iterator
     for term in terms:
         yield from _labels(term.selector)
     for rules in {id(pod.rules): pod.rules for pod in pods}.values():
-        for one in (*rules.affinity, *rules.anti_affinity, *rules.spread):
-            yield from _labels(one.selector)
+        for selector in (
+            *(term.selector for term in (*rules.affinity, *rules.anti_affinity)),
+            *(one.selector for one in rules.spread),
+        ):
+            yield from _labels(selector)
 
 
 def _labels(selector: LabelSelector | None) -> Iterator[str]:

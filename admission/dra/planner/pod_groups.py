@@ -127,7 +127,7 @@ def compile_gang(demands: Sequence[PodDemand], cluster: ClusterState) -> Gang | 
 
 
 def _rules(demands: Sequence[PodDemand], cluster: ClusterState) -> tuple[GangRules | None, dict[int, int]]:
-    """Return the rules between pods, and their number for each demand, by its identity; None and none if none applies."""
+    """Return the rules between pods, and their number for each demand, by its identity; None if none applies."""
     pods = [demand.pod for demand in demands]
     if not gang_rules.is_concerned(pods, cluster.placed):
         return None, {}
