@@ -13,4 +13,5 @@ __all__ = [
     "owners",
     "pods",
     "priority_classes",
+    "scheduling_rules",
 ]

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from admission.api.kubernetes import active_deadline, meta, nodes
+from admission.api.kubernetes import active_deadline, meta, nodes, scheduling_rules
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.nodes import Resources
+from admission.api.kubernetes.scheduling_rules import NO_RULES, SchedulingRules
 from admission.api.values import names, selectors
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import NodeName
@@ -66,6 +67,8 @@ class Pod:
     node_selector: Mapping[str, str] = field(default_factory=dict)
     affinity: NodeSelector | None = None
     tolerations: tuple[Toleration, ...] = ()
+    rules: SchedulingRules = NO_RULES
+    """What it demands of the pods beside it."""
     priority: int = 0
     deadline: timedelta | None = None
     """The time after its start when the kubelet ends it (`activeDeadlineSeconds`); None: never."""
@@ -107,12 +110,12 @@ def decode_requests(spec: Reader) -> tuple[Resources, tuple[Container, ...]]:
 def decode(obj: Json) -> Pod:
     """Decode a Pod."""
     reader = Reader(obj)
-    spec, status = reader.child("spec"), reader.child("status")
+    spec, status, own = reader.child("spec"), reader.child("status"), meta.decode(reader)
     requests, containers = decode_requests(spec)
     node_affinity = spec.child("affinity").child("nodeAffinity")
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     result = Pod(
-        meta=meta.decode(reader),
+        meta=own,
         node=NodeName(spec.text("nodeName")),
         gates=tuple(gate.required("name") for gate in spec.children("schedulingGates")),
         phase=status.text("phase", "Pending"),
@@ -132,6 +135,7 @@ def decode(obj: Json) -> Pod:
         node_selector=spec.pairs("nodeSelector"),
         affinity=selectors.decode_nodes(node_affinity.child(required)) if required in node_affinity else None,
         tolerations=tuple(map(selectors.decode_toleration, spec.children("tolerations"))),
+        rules=scheduling_rules.decode(spec, namespace=own.namespace, labels=own.labels),
         priority=spec.integer("priority"),
         deadline=active_deadline.read(spec),
         started=status.time("startTime"),

@@ -41,7 +41,7 @@ class FreeChoiceSearch(FirstFitSearch):
         self._solutions: dict[tuple[tuple[ParsedClaim, ...], NodeState], CachedIterator[Match]] = {}
         # With devices chosen freely any order of a plan's pods is possible; only the pod that brings a shared claim
         # has to come first.
-        self._commuting = not gang.shared
+        self._commuting = not gang.shared and not self._depends_on_order
 
     def _ways(self, kind: int, open_: tuple[int, ...], first: Match, signature: NodeState) -> Iterable[Match]:  # noqa: ARG002
         return self._solved(tuple(self._gang.kinds[kind].parsed_requests[at] for at in open_), signature)
