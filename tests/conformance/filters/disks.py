@@ -129,8 +129,8 @@ def _use_volume(draw: Draw, world: World, pod: Json, at: int, *, migrated: bool)
     if kind == "disk":
         name = f"pd-{draw.number(0, 2)}"
         if all(name != one.get("gcePersistentDisk", {}).get("pdName") for one in pod["spec"].get("volumes", ())):
-            volume = {"name": f"i{at}", "gcePersistentDisk": {"pdName": name, "readOnly": True}}
-            merge(pod, {"spec": {"volumes": [volume]}})
+            disk = {"name": f"i{at}", "gcePersistentDisk": {"pdName": name, "readOnly": True}}
+            merge(pod, {"spec": {"volumes": [disk]}})
         return
     name = f"shared-{draw.number(0, 1)}" if kind == "shared" else f"{meta['name']}-disk-{at}"
     claim = claim_of(

@@ -34,16 +34,16 @@ def _ask(pod: Json, piece: Json) -> None:
 
 def _allocatable(draw: Draw) -> Json:
     found = {
-        "cpu": draw.pick(("1", "2", "3", "4", "2500m")),
-        "memory": draw.pick(("1Gi", "2Gi", "4Gi", "8Gi", "3G")),
+        "cpu": draw.pick(("1", "2", "4", "8", "2500m")),
+        "memory": draw.pick(("2Gi", "4Gi", "8Gi", "16Gi", "3G")),
         "pods": str(draw.weighted([(1, 8), (2, 12), (4, 20), (10, 60)])),
     }
-    if draw.chance(80):
+    if draw.chance(90):
         found["ephemeral-storage"] = draw.pick(("1Gi", "4Gi", "10Gi"))
-    if draw.chance(60):
+    if draw.chance(80):
         found[HUGE] = draw.pick(("0", "4Mi", "16Mi", "64Mi"))
-    if draw.chance(60):
-        found[EXTENDED] = str(draw.number(0, 4))
+    if draw.chance(80):
+        found[EXTENDED] = str(draw.number(0, 6))
     return found
 
 

@@ -1,5 +1,7 @@
 """Claims for volumes: bound and waiting, made and found, with the places, sizes and zones that they ask."""
 
+from collections.abc import Mapping
+
 from tests.conformance.filters.draws import Draw
 from tests.conformance.filters.world import HOSTNAME, NAMESPACES, RACK, REGION, ZONE, ZONES, Json, World, merge
 
@@ -137,32 +139,30 @@ def _claim(draw: Draw, world: World, namespace: str, name: str, wanted: tuple[st
     if state == "missing":
         return None
     classes = {"immediate": "now", "selected": "fast", "class gone": "gone"}
-    claim = claim_of(namespace, name, class_name=classes.get(state, class_name), size=size)
-    if state == "bound":
+    modes = ("ReadWriteMany",) if draw.chance(8) else ()
+    claim = claim_of(namespace, name, class_name=classes.get(state, class_name), size=size, modes=modes)
+    if state in ("bound", "deleted"):
         _bind_somewhere(draw, world, claim)
-    elif state == "lost":
-        claim["spec"]["volumeName"] = "gone"
-        claim["status"] = {"phase": "Lost"}
-    elif state == "deleted":
-        claim["metadata"] |= {
-            "deletionTimestamp": "2026-01-01T00:00:00Z",
-            "finalizers": ["kubernetes.io/pvc-protection"],
-        }
-        _bind_somewhere(draw, world, claim)
-    elif state == "volume gone":
-        claim["spec"]["volumeName"] = "gone"
-        claim["metadata"]["annotations"] = dict(BOUND)
-    elif state == "prebound":
-        claim["spec"]["volumeName"] = "local-0"
     elif state == "selected":
         claim["metadata"]["annotations"] = {SELECTED: draw.pick(world.named())}
-    elif draw.chance(15):
-        claim["spec"]["selector"] = {"matchLabels": {"kind": "good"}}
-    elif draw.chance(10):
-        claim["spec"]["accessModes"] = ["ReadWriteMany"]
-    elif draw.chance(8):
-        claim["spec"]["volumeMode"] = "Block"
+    merge(claim, draw.weighted(ODD) if state == "waiting" else OF_STATE.get(state, {}))
     return claim
+
+
+DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["kubernetes.io/pvc-protection"]}
+OF_STATE: Mapping[str, Json] = {
+    "lost": {"spec": {"volumeName": "gone"}, "status": {"phase": "Lost"}},
+    "deleted": {"metadata": DELETED},
+    "volume gone": {"spec": {"volumeName": "gone"}, "metadata": {"annotations": BOUND}},
+    "prebound": {"spec": {"volumeName": "local-0"}},
+}
+ODD: tuple[tuple[Json, int], ...] = (
+    ({}, 70),
+    ({"spec": {"selector": {"matchLabels": {"kind": "good"}}}}, 15),
+    ({"spec": {"selector": {"matchExpressions": [{"key": "kind", "operator": "NotIn", "values": ["bad"]}]}}}, 5),
+    ({"spec": {"volumeMode": "Block"}}, 10),
+)
+"""What a claim that waits asks beyond a class and a size."""
 
 
 def _bind_somewhere(draw: Draw, world: World, claim: Json) -> None:
@@ -203,7 +203,7 @@ def _add_capacity(draw: Draw, world: World) -> None:
     if draw.chance(80):
         driver["spec"]["storageCapacity"] = draw.chance(90)
     add(world, "csiDrivers", driver)
-    for at in range(draw.number(0, 4)):
+    for at in range(draw.number(0, 6)):
         capacity: Json = {
             "metadata": {"name": f"space-{at}", "namespace": draw.pick(NAMESPACES)},
             "storageClassName": draw.weighted([("fast", 85), ("local", 15)]),
@@ -226,7 +226,7 @@ def _add_capacity(draw: Draw, world: World) -> None:
 
 def _add_local_volumes(draw: Draw, world: World) -> None:
     """Add volumes that can be found; no two of one size, since kube-scheduler chooses among equals as they come."""
-    for at in range(draw.number(0, 7)):
+    for at in range(draw.number(0, 9)):
         volume = volume_of(
             f"local-{at}", class_name=draw.weighted([("local", 80), ("fast", 20)]), size=f"{2 * at + 1}Gi"
         )
