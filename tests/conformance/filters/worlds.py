@@ -6,11 +6,12 @@ of several families.
 
 from collections.abc import Callable, Mapping
 
-from tests.conformance.filters import affinity, disks, node_rules, resources, volumes, world
+from tests.conformance.filters import affinity, devices, disks, node_rules, resources, volumes, world
 from tests.conformance.filters.draws import Draw
 from tests.conformance.filters.world import Json, World
 
 FAMILIES: Mapping[str, Callable[[Draw, World], None]] = {
+    "DynamicResources": devices.dynamic_resources,
     "InterPodAffinity": affinity.inter_pod_affinity,
     "NodeAffinity": node_rules.node_affinity,
     "NodeDeclaredFeatures": node_rules.node_declared_features,

@@ -335,7 +335,7 @@ func (done) Done() <-chan struct{} {
 // cycle is a scheduling cycle of a pod, without scores and preemption: the
 // order of calls is that of schedulePod and assumeAndReserve in
 // pkg/scheduler/schedule_one.go. Of its binding cycle PreBind is run where
-// it allocates claims, which the next pod may share.
+// it allocates claims, which the next pod may share, and waits for no volumes.
 func cycle(ctx context.Context, sched *scheduler.Scheduler, pod *corev1.Pod, wanted string) (placement, error) {
 	profile := sched.Profiles[corev1.DefaultSchedulerName]
 	snapshot, ok := profile.SnapshotSharedLister().(*internalcache.Snapshot)
@@ -403,7 +403,9 @@ func refused(status *fwk.Status, leftOut sets.Set[string]) refusal {
 	if plugin == "" {
 		plugin = strings.Join(sets.List(leftOut), ",")
 	}
-	return refusal{Plugin: plugin, Reasons: status.Reasons()}
+	reasons := slices.Clone(status.Reasons())
+	slices.Sort(reasons) // Those of resources come in the order of a map.
+	return refusal{Plugin: plugin, Reasons: reasons}
 }
 
 func assume(
@@ -420,7 +422,12 @@ func assume(
 		return fwk.AsStatus(err)
 	}
 	status := profile.RunReservePluginsReserve(ctx, state, pod, node)
-	if status.IsSuccess() && len(pod.Spec.ResourceClaims) > 0 {
+	if status.IsSuccess() && len(pod.Spec.ResourceClaims) > 0 && len(pod.Spec.Volumes) == 0 {
+		// PreBind writes to its status, too.
+		pods := profile.ClientSet().CoreV1().Pods(pod.Namespace)
+		if _, err := pods.Create(ctx, pod.DeepCopy(), metav1.CreateOptions{}); err != nil {
+			return fwk.AsStatus(err)
+		}
 		status = profile.RunPreBindPlugins(ctx, state, pod, node)
 	}
 	if !status.IsSuccess() {
