@@ -117,6 +117,33 @@ def is_concerned(pods: Iterable[Pod], placed: PlacedPods) -> bool:
     return bool(placed.with_anti_affinity) or any(pod.rules.concern_pods for pod in pods)
 
 
+def named(pods: Sequence[Pod], placed: PlacedPods) -> list[tuple[Hashable, Mapping[str, str]]]:
+    """Return what rules between pods read of each pod, and its labels among that.
+
+    Nothing where no rule is about any of them: then no label matters to the gang.
+    """
+    if not is_concerned(pods, placed):
+        return [((), {})] * len(pods)
+    labels = key_labels(pods, placed)
+    prints = [fingerprint(pod, labels) for pod in pods]
+    firsts = dict(zip(reversed(prints), reversed(pods), strict=True))
+    objects = any(
+        pod.rules.concern_pods or any(placed.has_term_of(term, pod) for term in placed.anti_affinity_terms)
+        for pod in firsts.values()
+    )
+    if not objects:
+        return [((), {})] * len(pods)
+    return [
+        (one, {key: value for key, value in pod.meta.labels.items() if key in labels})
+        for one, pod in zip(prints, pods, strict=True)
+    ]
+
+
+def are_named(pods: Iterable[Pod]) -> bool:
+    """Return whether rules between pods may apply to pods whose labels are only those of `named`."""
+    return any(pod.rules.concern_pods or pod.meta.labels for pod in pods)
+
+
 def numbers(pods: Sequence[Pod], placed: PlacedPods) -> tuple[list[int], list[Pod]]:
     """Number pods by the rules that apply to them and of which they are objects; return a pod of each number too."""
     labels = key_labels(pods, placed)

@@ -51,7 +51,7 @@ class InterPodAffinity:
         if rules.affinity:
             for node, count in placed.matching(rules.affinity).items():
                 _count(self._wanted, nodes.get(node), (term.topology_key for term in rules.affinity), count)
-        for term in rules.anti_affinity:
+        for term in rules.anti_affinity if not placed.wanted_only else ():
             for node, count in placed.matching((term,)).items():
                 _count(self._unwanted, nodes.get(node), (term.topology_key,), count)
         for term, where in placed.anti_affinity_terms.items() if placed.with_anti_affinity else ():

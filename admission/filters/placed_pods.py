@@ -46,12 +46,14 @@ class PlacedPods:
     """All pods on nodes, and the labels of namespaces. Immutable; `known` keeps answers about these very pods.
 
     by_node: only nodes with pods. with_anti_affinity, with_ports: the nodes with a pod that has such a rule.
+    wanted_only: whether these pods only count where a pod has to be with them, as if they kept no pod off.
     """
 
     by_node: Mapping[NodeName, PodsOfNode] = field(default_factory=dict)
     namespaces: Mapping[str, Namespace] = field(default_factory=dict)
     with_anti_affinity: frozenset[NodeName] = frozenset()
     with_ports: frozenset[NodeName] = frozenset()
+    wanted_only: bool = False
     known: dict[Hashable, Mapping[NodeName, int]] = field(default_factory=dict, init=False, repr=False)
     _terms: dict[AffinityTerm, Counter[NodeName]] | None = field(default=None, init=False, repr=False)
 
@@ -81,9 +83,9 @@ class PlacedPods:
                 del by_node[name]
         anti = {name for name, there in pods.items() if has_anti_affinity(there)}
         ports = {name for name, there in pods.items() if has_ports(there)}
-        return PlacedPods(
+        return replace(
+            self,
             by_node=by_node,
-            namespaces=self.namespaces,
             with_anti_affinity=_replaced(self.with_anti_affinity, pods, anti),
             with_ports=_replaced(self.with_ports, pods, ports),
         )
@@ -106,6 +108,10 @@ class PlacedPods:
                 if not uids.isdisjoint(there)
             }
         )
+
+    def as_wanted_only(self) -> "PlacedPods":
+        """Return these pods as if they kept no pod off any node."""
+        return PlacedPods(by_node=self.by_node, namespaces=self.namespaces, wanted_only=True)
 
     def on(self, node: NodeName) -> PodsOfNode:
         """Return the pods of a node."""
@@ -150,7 +156,7 @@ class PlacedPods:
         As `countPodsMatchSelector` of PodTopologySpread: a selector that is empty, and so matches every pod, counts
         none.
         """
-        if selector is None or not selector.requirements:
+        if selector is None or not selector.requirements or self.wanted_only:
             return {}
         key = (namespace, selector)
         if key not in self.known:

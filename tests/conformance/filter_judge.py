@@ -4,7 +4,7 @@ Worlds and answers are described in `tests/controlplane/README.md`. Each pod of 
 filters beside all that is there, and placed before the next one is judged. What is not judged refuses nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,19 +42,23 @@ RULES = {
 }
 
 
-def answer(world: Mapping[str, Any]) -> Json:
-    """Return what the filters say of each pod of a world's gang, in the form of `controlplane filters`."""
+def answer(world: Mapping[str, Any], placed: Sequence[str] | None = None) -> Json:
+    """Return what the filters say of each pod of a world's gang, in the form of `controlplane filters`.
+
+    placed: the nodes of the pods, or empty text, as another answer has them, so that one difference does not bring
+    others with it.
+    """
     snapshot = Snapshot(
         nodes={node.name: node for node in map(nodes.decode, world.get("nodes") or ())},
         namespaces={one.meta.name: one for one in map(nodes.decode_namespace, world.get("namespaces") or ())},
         pods={pod.meta.uid: pod for pod in map(_pod, world.get("pods") or ())},
     )
     cluster, found = cluster_state.build(snapshot, ()), []
-    for one in world.get("gang") or ():
+    for number, one in enumerate(world.get("gang") or ()):
         pod = _pod(one["pod"])
         judged = judge(pod, cluster)
         node = one.get("node") or next(iter(judged["fits"]), "")
-        judged["node"] = node if node in judged["fits"] else ""
+        judged["node"] = placed[number] if placed is not None else node if node in judged["fits"] else ""
         found.append(judged)
         if judged["node"]:
             snapshot = replace(snapshot, pods={**snapshot.pods, pod.meta.uid: replace(pod, node=NodeName(node))})

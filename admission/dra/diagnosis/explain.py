@@ -7,12 +7,14 @@ derived from the state of a greedy search where it got stuck.
 import heapq
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from admission.api.values import references
+from admission.api.values.names import NodeName
 from admission.api.values.reasons import Detail
 from admission.api.values.references import Reference, References, Referent
 from admission.dra.allocator.results import DeadEnd, Failure
+from admission.dra.diagnosis import rule_refusals
 from admission.dra.equivalence.device_signature import Answer, DeviceSignatures
 from admission.dra.inventory import pools
 from admission.dra.planner import node_filters
@@ -21,9 +23,7 @@ from admission.dra.planner.pod_groups import ClaimToAllocate, Gang, Placed, PodK
 from admission.dra.requests.device_use import Holder
 from admission.dra.requests.requests import Option, ParsedClaim, ParsedRequest, RequestAlternatives
 from admission.dra.state.cluster_state import ClusterState
-
-MOST_NAMED = 3
-"""How many nodes, pods or claims a message names before it counts the rest."""
+from admission.filters.refusal import Refusal
 
 LISTED = 64
 """How many devices the details list."""
@@ -69,13 +69,44 @@ def explain_dead_end(
     context = _DeadEndContext(gang, cluster, device_signatures, greedy, kind, member, wanted)
     if not kind.nodes:
         return _no_node_passes(context)
+    found = _explained(context)
+    refusals = rule_refusals.left_out(gang, kind, cluster)
+    if not refusals:
+        return found
+    rules: list[str] = [*rule_refusals.titles(refusals.values())]
+    details = {**found.details, "rules": [*_texts(found.details.get("rules")), *rules]}
+    return replace(found, message=f"{found.message}; {rule_refusals.text(refusals)}", details=details)
+
+
+def _texts(value: Detail | None) -> list[str]:
+    return [str(one) for one in value] if isinstance(value, Sequence) and not isinstance(value, str) else []
+
+
+def _explained(context: "_DeadEndContext") -> Explanation:
+    """Explain why none of the nodes where the pod may go takes it now."""
     nodes = _open_nodes(context)
     if not nodes:
         return _shared_claims_elsewhere(context)
     with_resources = [node for node in nodes if _lacking(context, node) is None]
     if not with_resources:
         return _insufficient_resources(context, nodes)
-    return _insufficient_devices(context, with_resources)
+    state = context.greedy.state
+    refusals = {at: refusal for at in with_resources if (refusal := state.refuses(context.kind, at)) is not None}
+    left = [at for at in with_resources if at not in refusals]
+    if refusals and (not left or any(context.greedy.dead_end_at(context.kind, at) is None for at in refusals)):
+        return _kept_off_by_rules(context, {state.names[at]: refusal for at, refusal in refusals.items()}, left)
+    return _insufficient_devices(context, left)
+
+
+def _kept_off_by_rules(
+    context: "_DeadEndContext", refusals: Mapping[NodeName, Refusal], others: Sequence[int]
+) -> Explanation:
+    """Explain that a rule between pods keeps the pod off the nodes that would have devices for it."""
+    rest = f"; {len(others)} more have too few devices for it" if others else ""
+    return Explanation(
+        f"no node takes pod {context.pod}: {rule_refusals.text(refusals)}{rest}{_after(context)}",
+        {"pod": context.pod, "rules": rule_refusals.titles(refusals.values()), "nodes": len(refusals)},
+    )
 
 
 def _open_nodes(context: _DeadEndContext) -> list[int]:
@@ -100,9 +131,17 @@ def _no_node_passes(context: _DeadEndContext) -> Explanation:
         refused = node_filters.refuses(demand, node, context.cluster)
         if refused is not None:
             reasons.setdefault(refused.why, []).append(name)
-    why = "; ".join(f"{_list_text(nodes)} {reason}" for reason, nodes in reasons.items())
+    refusals = rule_refusals.left_out(context.gang, context.kind, context.cluster)
+    for title, names in rule_refusals.by_rule(refusals).items():
+        reasons[f"may not take it by {title}"] = [*names]
+    why = "; ".join(f"{rule_refusals.names_text(nodes)} {reason}" for reason, nodes in reasons.items())
     return Explanation(
-        f"no node takes pod {context.pod}: {why}", {"pod": context.pod, "nodes": len(context.cluster.nodes)}
+        f"no node takes pod {context.pod}: {why}",
+        {
+            "pod": context.pod,
+            "nodes": len(context.cluster.nodes),
+            **({"rules": rule_refusals.titles(refusals.values())} if refusals else {}),
+        },
     )
 
 
@@ -358,15 +397,15 @@ def _after(context: _DeadEndContext) -> str:
         by_node.setdefault(placed.node, []).append(placed)
     if not by_node:
         return ""
-    parts = [_used_by(context, node, placed) for node, placed in list(by_node.items())[:MOST_NAMED]]
-    rest = len(by_node) - MOST_NAMED
+    parts = [_used_by(context, node, placed) for node, placed in list(by_node.items())[: rule_refusals.MOST_NAMED]]
+    rest = len(by_node) - rule_refusals.MOST_NAMED
     return ", after " + ", ".join(parts) + (f" and others on {rest} more nodes" if rest > 0 else "")
 
 
 def _used_by(context: _DeadEndContext, node: int, placed: Sequence[Placed]) -> str:
     names = [context.gang.kinds[one.kind].members[one.member].pod.meta.name for one in placed]
     devices = sum(len(given) for one in placed for _, given in one.claims)
-    return f"{_list_text(names)} took {devices} on {context.greedy.state.names[node]}"
+    return f"{rule_refusals.names_text(names)} took {devices} on {context.greedy.state.names[node]}"
 
 
 def explain_busy(
@@ -439,11 +478,4 @@ def explain_incomplete(
 
 
 def _claims(names: Sequence[str]) -> str:
-    return f"{'claim' if len(names) == 1 else 'claims'} {_list_text(names)}"
-
-
-def _list_text(names: Sequence[str]) -> str:
-    """Return names as a list in words; those beyond the first few are counted."""
-    if len(names) > MOST_NAMED:
-        return f"{', '.join(names[:MOST_NAMED])} and {len(names) - MOST_NAMED} more"
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    return f"{'claim' if len(names) == 1 else 'claims'} {rule_refusals.names_text(names)}"

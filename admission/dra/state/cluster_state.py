@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.devices import Device, DeviceClass, DeviceId, RequestDevice
-from admission.api.kubernetes.nodes import Namespace, Node
+from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.ledger_entries import Placement
 from admission.api.snapshot import Snapshot, changed as changed_keys
@@ -29,8 +29,8 @@ from admission.dra.requests.gang_request import Plan
 from admission.dra.state import incremental
 from admission.dra.state.change_log import ChangeLog
 from admission.dra.state.incremental import IncrementalUsage, UsageTotals
+from admission.dra.state.sources import Sources
 from admission.filters.placed_pods import PlacedPod, PlacedPods
-from admission.incremental import are_same
 
 K = TypeVar("K")
 Nodes = frozenset[NodeName]
@@ -97,7 +97,7 @@ class ClusterState:
     series: str = ""
     slices: Slices | None = None
     tainted: TaintedSlices | None = None
-    sources: "Sources | None" = None
+    sources: Sources | None = None
     kept: IncrementalUsage = field(default_factory=IncrementalUsage, repr=False)
     token: object = field(default_factory=object, init=False)
     journal: ChangeLog = field(default_factory=ChangeLog, init=False)
@@ -116,29 +116,6 @@ class ClusterState:
             found = frozenset((d.driver, d.pool) for d in used if slices is not None and slices.device(d) is None)
             object.__setattr__(self, "_vanished", found)
         return found
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Sources:
-    """The inputs from which the use of devices and nodes was counted."""
-
-    nodes: Mapping[NodeName, Node]
-    pods: Mapping[Uid, Pod]
-    claims: Mapping[str, Claim]
-    classes: Mapping[str, DeviceClass]
-    namespaces: Mapping[str, Namespace]
-    placements: tuple[Placement, ...]
-
-    def same(self, other: "Sources") -> bool:
-        """Return whether these are the same objects."""
-        return (
-            self.nodes is other.nodes
-            and self.pods is other.pods
-            and self.claims is other.claims
-            and self.classes is other.classes
-            and self.namespaces is other.namespaces
-            and are_same(self.placements, other.placements)
-        )
 
 
 def build(

@@ -42,8 +42,9 @@ class UsageTotals(NamedTuple):
 
     taken and shares: devices of allocated claims. left: what is left of each node's allocatable resources beside bound,
     unfinished pods, and granted pods that are not bound yet. placed: these pods. users: by claim UID, the placed pods
-    that use the claim. unseen: the placements with a claim not yet observed as allocated. devices and nodes: those whose usage may differ
-    from the count before; None for all. follows: the token of the cluster state built from the count before, if any.
+    that use the claim. unseen: the placements with a claim not yet observed as allocated. devices and nodes: those
+    whose usage may differ from the count before; None for all. follows: the token of the cluster state built from the
+    count before, if any.
     """
 
     taken: Mapping[DeviceId, Holder]

@@ -16,7 +16,7 @@ from admission.dra.inventory.pools import NodeInventory, PoolId
 from admission.dra.requests.device_use import DeviceUse, Holder, Shared
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
-from admission.filters.placed_pods import PlacedPod, PlacedPods
+from admission.filters.placed_pods import PlacedPod
 from admission.incremental import Memo
 
 Room = Mapping[NodeName, Mapping[str, int] | None]
@@ -315,14 +315,17 @@ class Belongings:
 
 
 def empty(cluster: ClusterState, *, keep: Collection[DeviceId] = ()) -> ClusterState:
-    """Return the cluster state with nothing in use but the devices to keep."""
+    """Return the cluster state with nothing in use but the devices to keep.
+
+    Pods count as there only for others that have to be with them.
+    """
     return replace(
         cluster,
         is_what_if=True,
         taken={device: holder for device, holder in cluster.taken.items() if device in keep},
         shares={device: shares for device, shares in cluster.shares.items() if device in keep},
         left={name: node.allocatable for name, node in cluster.nodes.items()},
-        placed=PlacedPods(namespaces=cluster.placed.namespaces),
+        placed=cluster.placed.as_wanted_only(),
     )
 
 
