@@ -61,7 +61,9 @@ def answer(world: Mapping[str, Any], placed: Sequence[str] | None = None) -> Jso
         judged["node"] = placed[number] if placed is not None else node if node in judged["fits"] else ""
         found.append(judged)
         if judged["node"]:
-            snapshot = replace(snapshot, pods={**snapshot.pods, pod.meta.uid: replace(pod, node=NodeName(judged["node"]))})
+            snapshot = replace(
+                snapshot, pods={**snapshot.pods, pod.meta.uid: replace(pod, node=NodeName(judged["node"]))}
+            )
             cluster = cluster_state.build(snapshot, (), before=cluster)
     return {"pods": found}
 

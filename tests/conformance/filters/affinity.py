@@ -92,14 +92,17 @@ def pod_topology_spread(draw: Draw, world: World) -> None:
         piece: Json = {"topologySpreadConstraints": _constraints(draw, own)}
         if draw.chance(25):
             piece["nodeSelector"] = {ZONE: draw.pick(("z1", "z2"))}
-        if draw.chance(15):
-            expression = {"key": RACK, "operator": draw.pick(("In", "NotIn")), "values": ["k1"]}
-            term = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
-            piece["affinity"] = {"nodeAffinity": {REQUIRED: term}}
         if tainted and draw.chance(35):
             piece["tolerations"] = [{"key": "dedicated", "operator": "Exists"}]
+        where = draw.weighted([("", 70), ("rack", 15), ("node", 15)])
+        expression = {"key": RACK, "operator": draw.pick(("In", "NotIn")), "values": ["k1"]}
         for pod in group:
             merge(pod, {"spec": piece})
+            if where:
+                # A pod of its own node, as Muster binds them, is counted in that domain alone.
+                name = {"key": "metadata.name", "operator": "In", "values": [draw.pick(world.named())]}
+                term = {"matchExpressions": [expression]} if where == "rack" else {"matchFields": [name]}
+                merge(pod, {"spec": {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}}}}})
     for pod in world.bound:
         if draw.chance(8):
             pod["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
