@@ -90,11 +90,11 @@ def pod_topology_spread(draw: Draw, world: World) -> None:
     for group in world.groups:
         own = group[0]["metadata"]["labels"]
         piece: Json = {"topologySpreadConstraints": _constraints(draw, own)}
-        if draw.chance(25):
+        if draw.chance(18):
             piece["nodeSelector"] = {ZONE: draw.pick(("z1", "z2"))}
         if tainted and draw.chance(35):
             piece["tolerations"] = [{"key": "dedicated", "operator": "Exists"}]
-        where = draw.weighted([("", 70), ("rack", 15), ("node", 15)])
+        where = draw.weighted([("", 82), ("rack", 10), ("node", 8)])
         expression = {"key": RACK, "operator": draw.pick(("In", "NotIn")), "values": ["k1"]}
         for pod in group:
             merge(pod, {"spec": piece})

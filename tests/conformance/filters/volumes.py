@@ -179,10 +179,10 @@ def _bind_somewhere(draw: Draw, world: World, claim: Json) -> None:
 
 def _add_ephemeral(draw: Draw, world: World, pod: Json, class_name: str, size: str) -> None:
     """Give a pod a generic ephemeral volume, whose claim is most often there and its own."""
-    meta = pod["metadata"]
-    claim = claim_of(meta["namespace"], f"{meta['name']}-scratch", class_name=class_name, size=size)
+    meta, volume = pod["metadata"], f"scratch-{len(pod['spec'].get('volumes', ()))}"
+    claim = claim_of(meta["namespace"], f"{meta['name']}-{volume}", class_name=class_name, size=size)
     template = {"spec": {key: value for key, value in claim["spec"].items() if key != "volumeName"}}
-    merge(pod, {"spec": {"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}]}})
+    merge(pod, {"spec": {"volumes": [{"name": volume, "ephemeral": {"volumeClaimTemplate": template}}]}})
     state = draw.weighted([("own", 85), ("missing", 8), ("another's", 7)])
     if state == "missing":
         return
