@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from admission.api.kubernetes import nodes, pods
+from admission.api.kubernetes import devices, nodes, pods
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
@@ -51,6 +51,7 @@ def answer(world: Mapping[str, Any], placed: Sequence[str] | None = None) -> Jso
     snapshot = Snapshot(
         nodes={node.name: node for node in map(nodes.decode, world.get("nodes") or ())},
         namespaces={one.meta.name: one for one in map(nodes.decode_namespace, world.get("namespaces") or ())},
+        classes={one.meta.name: one for one in map(devices.decode_class, world.get("deviceClasses") or ())},
         pods={pod.meta.uid: pod for pod in map(_pod, world.get("pods") or ())},
     )
     cluster, found = cluster_state.build(snapshot, ()), []
@@ -90,7 +91,10 @@ def refusal_of(pod: Pod, node: Node, cluster: ClusterState, rules: PodRules) -> 
     refusal = rules.refuses(node)
     if refusal is not None and refusal.rule is Rule.PORTS:
         return RULES[refusal.rule]
-    left, wants = cluster.left.get(node.name), node_filters.wants(demand)
+    left = cluster.left.get(node.name)
+    # What a class offers is served by DRA on nodes without a device plugin, which is asked elsewhere.
+    offered = {one.extended_resource for one in cluster.classes.values()} - {*(left or ())}
+    wants = {name: amount for name, amount in node_filters.wants(demand).items() if name not in offered}
     lacking = [one for one in sorted(wants) if node_filters.lacking({one: wants[one]}, left) is not None]
     if lacking:
         return ("NodeResourcesFit", *("Too many pods" if one == "pods" else f"Insufficient {one}" for one in lacking))

@@ -1,6 +1,6 @@
 """Pods: the fields that queueing, gangs and placement need."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -102,16 +102,16 @@ class Pod:
         return claim.claim or self.generated_claims.get(claim.name)
 
 
-def decode_requests(spec: Reader) -> tuple[Resources, tuple[Container, ...]]:
-    """Decode the requests in a pod's spec: `Pod.requests` and `Pod.containers`."""
-    return _requests(spec), _containers(spec)
+def decode_requests(spec: Reader, status: Reader | None = None) -> tuple[Resources, tuple[Container, ...]]:
+    """Decode a pod's requests: `Pod.requests` and `Pod.containers`. status: None of a pod that does not run."""
+    return _requests(spec, status or Reader({})), _containers(spec)
 
 
 def decode(obj: Json) -> Pod:
     """Decode a Pod."""
     reader = Reader(obj)
     spec, status, own = reader.child("spec"), reader.child("status"), meta.decode(reader)
-    requests, containers = decode_requests(spec)
+    requests, containers = decode_requests(spec, status)
     node_affinity = spec.child("affinity").child("nodeAffinity")
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     result = Pod(
@@ -173,25 +173,95 @@ def _containers(spec: Reader) -> tuple[Container, ...]:
     return containers if any("/" in name for container in containers for name, _ in container.requests) else ()
 
 
-def _requests(spec: Reader) -> Resources:
+def _requests(spec: Reader, status: Reader) -> Resources:
     """Return a pod's total requests as `k8s.io/component-helpers/resource` PodRequests does (v0.37.1).
 
-    Containers and sidecars (init containers that restart always) run together; any other init container runs alone
-    beside the sidecars before it. Pod-level requests and overhead are added on top of, or instead of, that.
+    While a container is resized, what its status says that it has been given counts as well, whichever is more.
+    Pod-level requests and overhead are instead of, and on top of, what containers request.
     """
-    running = _sum(_container(container) for container in spec.children("containers"))
+    total = wanted = _aggregated(spec, _container)
+    given = _given(spec, status)
+    if given is not None:
+        total = given if _is_infeasible(status) else _maximum(total, given)
+    if "resources" in spec:
+        total |= _of_pod(spec.child("resources"), status, wanted)
+    return _sum((total, nodes.decode_resources(spec, "overhead"), {"pods": 1}))
+
+
+def _aggregated(spec: Reader, requests_of: Callable[[Reader], Resources]) -> dict[str, int]:
+    """Return what containers request together.
+
+    Containers and sidecars (init containers that restart always) run together; any other init container runs alone
+    beside the sidecars before it.
+    """
+    running = _sum(requests_of(container) for container in spec.children("containers"))
     sidecars: dict[str, int] = {}
     peak: dict[str, int] = {}
     for container in spec.children("initContainers"):
-        requests = _container(container)
+        requests = requests_of(container)
         if container.text("restartPolicy") == "Always":
             sidecars = _sum((sidecars, requests))
             requests = {}
         peak = _maximum(peak, _sum((sidecars, requests)))
-    total = _maximum(_sum((running, sidecars)), peak)
-    if "resources" in spec:
-        total |= nodes.decode_resources(spec.child("resources"), "requests")
-    return _sum((total, nodes.decode_resources(spec, "overhead"), {"pods": 1}))
+    return _maximum(_sum((running, sidecars)), peak)
+
+
+def _given(spec: Reader, status: Reader) -> dict[str, int] | None:
+    """Return what containers are allocated, or have if that is more; None if no status says that."""
+    statuses = {
+        one.text("name"): one
+        for name in ("containerStatuses", "initContainerStatuses")
+        for one in status.children(name)
+        if "resources" in one or "allocatedResources" in one
+    }
+    if not statuses:
+        return None
+    infeasible = _is_infeasible(status)
+
+    def allocated(container: Reader) -> Resources:
+        own = statuses.get(container.text("name"))
+        if own is not None and "allocatedResources" in own:
+            return nodes.decode_resources(own, "allocatedResources")
+        return {} if infeasible else _container(container)
+
+    def actual(container: Reader) -> Resources:
+        own = statuses.get(container.text("name"))
+        if own is not None and "resources" in own:
+            return nodes.decode_resources(own.child("resources"), "requests")
+        return allocated(container)
+
+    return _maximum(_aggregated(spec, allocated), _aggregated(spec, actual))
+
+
+def _is_infeasible(status: Reader) -> bool:
+    """Return whether the kubelet refused a resize for good, so that the spec does not count."""
+    return any(
+        one.text("type") == "PodResizePending" and one.text("reason") == "Infeasible"
+        for one in status.children("conditions")
+    )
+
+
+def _of_pod(resources: Reader, status: Reader, containers: Resources) -> dict[str, int]:
+    """Return the pod-level requests, as the API server completes them (`DefaultPodLevelResources`, v1.37).
+
+    containers: what containers request by their specs, which comes before a pod-level limit.
+    """
+    limits, requests = (nodes.decode_resources(resources, name) for name in ("limits", "requests"))
+    if not limits and not requests:
+        return {}
+    of_containers = {name: amount for name, amount in containers.items() if name in {"cpu", "memory"}}
+    found = {
+        **{name: amount for name, amount in limits.items() if name not in containers},
+        **of_containers,
+        **requests,
+    }
+    if "resources" in status:
+        given = _maximum(
+            nodes.decode_resources(status.child("resources"), "requests"),
+            nodes.decode_resources(status, "allocatedResources"),
+        )
+        return given if _is_infeasible(status) else _maximum(found, given)
+    return found
 
 
 def _container(container: Reader) -> dict[str, int]:
