@@ -1,9 +1,8 @@
 """An answer of kube-scheduler's filters held against Muster's: node by node, for each pod of the gang in its turn.
 
 Compared is whether a node is refused. Not compared are nodes that a plugin refuses which Muster does not simulate,
-since later plugins are not asked then, pods for which a plugin had an error, and worlds of devices: there the
-allocator's answers are compared. By which plugin a node is refused, where several would refuse it, is counted, but is
-no difference: PreFilter of one comes before Filter of all.
+since later plugins are not asked then, and pods for which a plugin had an error. By which plugin a node is refused,
+where several would refuse it, is counted, but is no difference: PreFilter of one comes before Filter of all.
 """
 
 from collections.abc import Iterator
@@ -45,8 +44,6 @@ def compared(world: Json, answer: Json) -> Iterator[Compared]:
 
     Pods are placed as in kube-scheduler's answer, so that one difference does not bring others with it.
     """
-    if world.get("deviceClasses"):
-        return
     ours = filter_judge.answer(world, [pod["node"] for pod in answer["pods"]])
     for member, there, here in zip(world["gang"], answer["pods"], ours["pods"], strict=True):
         if "error" in there and not there["fits"]:
