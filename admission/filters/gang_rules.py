@@ -207,7 +207,7 @@ class RulesSearch:
         for number, effects in rules.effects.items():
             for other, effect in effects.items():
                 self._affects.setdefault(other, []).append((self._states[number], effect))
-        viewed = [state for state in self._states.values() if state.pod.rules.depend_on_order]
+        viewed = [state for state in self._states.values() if state.tells_apart]
         several = [Counter(self._nodes[name].meta.labels.get(key) for name in names) for key in self._keys]
         shared = [{value for value, times in counts.items() if value and times > 1} for counts in several]
         self._beginning = {name: self._without_gang(self._nodes[name], shared, viewed) for name in names}

@@ -127,6 +127,11 @@ class InterPodAffinity:
         key = missing[0].topology_key
         return _affinity(f"no pod that it has to be with is in {_text((key, labels[key]))}", key)
 
+    @property
+    def has_company(self) -> bool:
+        """Return whether pods are there that this one has to be with."""
+        return bool(self._wanted)
+
     def view(self, node: Node) -> bool | None:
         """Return what tells nodes apart that are the only ones of their domains, beside what is barred."""
         terms, labels = self._pod.rules.affinity, node.meta.labels

@@ -56,12 +56,25 @@ class PodRules:
 
     def refuses(self, node: Node) -> Refusal | None:
         """Return why the pod may not go to a node now; None if it may."""
-        return self._ports.refuses(node) or self._spread.refuses(node) or self._affinity.refuses(node)
+        return (
+            (self._ports.refuses(node) if self._ports else None)
+            or (self._spread.refuses(node) if self._spread else None)
+            or self._affinity.refuses(node)
+        )
 
     def bars(self, node: Node) -> Refusal | None:
         """Return why the pod may not go to a node now nor when more pods are there; None if it might."""
-        return self._ports.bars(node) or self._spread.bars(node) or self._affinity.bars(node)
+        return (
+            (self._ports.bars(node) if self._ports else None)
+            or (self._spread.bars(node) if self._spread else None)
+            or self._affinity.bars(node)
+        )
 
     def view(self, node: Node) -> Hashable:
         """Return what tells nodes apart that are not barred and are the only ones of their domains."""
-        return (self._spread.view(node), self._affinity.view(node))
+        return (self._spread.view(node) if self._spread else None, self._affinity.view(node))
+
+    @property
+    def tells_apart(self) -> bool:
+        """Return whether `view` may differ between nodes."""
+        return bool(self._spread) or self._affinity.has_company

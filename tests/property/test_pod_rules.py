@@ -37,7 +37,8 @@ def terms(draw: st.DrawFn) -> Json:
 
 @st.composite
 def constraints(draw: st.DrawFn) -> Json:
-    more = draw(st.sampled_from(({}, {}, {"minDomains": 2}, {"nodeAffinityPolicy": "Ignore"})))
+    given_more: tuple[Json, ...] = ({}, {}, {"minDomains": 2}, {"nodeAffinityPolicy": "Ignore"})
+    more = draw(st.sampled_from(given_more))
     return {
         "topologyKey": draw(keys),
         "maxSkew": draw(st.integers(1, 2)),
