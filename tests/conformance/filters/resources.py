@@ -21,8 +21,8 @@ def node_resources_fit(draw: Draw, world: World) -> None:
     for pod in world.bound:
         if draw.chance(80):
             _ask(pod, _demand(draw))
-        if draw.chance(12):
-            _resize(draw, pod)
+        if draw.chance(18):
+            _resize(draw, pod, world.version)
 
 
 def _ask(pod: Json, piece: Json) -> None:
@@ -101,19 +101,25 @@ def _add_pod_level(draw: Draw, piece: Json) -> None:
     piece["resources"] = {kind: given}
 
 
-def _resize(draw: Draw, pod: Json) -> None:
-    """Say in the status that containers have other resources than the spec asks: a resize that is under way."""
+def _resize(draw: Draw, pod: Json, version: str) -> None:
+    """Say in the status that containers have other resources than the spec asks: a resize that is under way.
+
+    1.36 adds up the most of each container, 1.37 takes the most of what they have together, and counts what is
+    allocated though nothing is said of what is there. Muster counts as 1.37 does; for 1.36, worlds are drawn in which
+    both is one: one container is resized, and its status says both.
+    """
+    older = version == "1.36"
     statuses = []
-    for container in pod["spec"]["containers"]:
+    for container in pod["spec"]["containers"][: 1 if older else None]:
         status: Json = {"name": container["name"], "ready": True, "restartCount": 0, "image": "i", "imageID": "i"}
-        if draw.chance(70):
+        if older or draw.chance(80):
             status["allocatedResources"] = {"cpu": draw.pick(CPU), "memory": draw.pick(MEMORY)}
-        if draw.chance(70):
+        if older or draw.chance(80):
             status["resources"] = {"requests": {"cpu": draw.pick(CPU), "memory": draw.pick(MEMORY)}}
         statuses.append(status)
     pod["status"]["containerStatuses"] = statuses
     if draw.chance(40):
         reason = draw.pick(("Infeasible", "Deferred"))
         pod["status"]["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": reason}]
-    if draw.chance(20):
+    elif draw.chance(20):
         pod["status"]["conditions"] = [{"type": "PodResizeInProgress", "status": "True"}]
