@@ -106,7 +106,7 @@ def _resize(draw: Draw, pod: Json, version: str) -> None:
 
     1.36 adds up the most of each container, 1.37 takes the most of what they have together, and counts what is
     allocated though nothing is said of what is there. Muster counts as 1.37 does; for 1.36, worlds are drawn in which
-    both is one: one container is resized, and its status says both.
+    both is one: one container is resized, its status says both, and it is alone where that is infeasible.
     """
     older = version == "1.36"
     statuses = []
@@ -119,7 +119,8 @@ def _resize(draw: Draw, pod: Json, version: str) -> None:
         statuses.append(status)
     pod["status"]["containerStatuses"] = statuses
     if draw.chance(40):
-        reason = draw.pick(("Infeasible", "Deferred"))
+        alone = len(pod["spec"]["containers"]) == 1 and "initContainers" not in pod["spec"]
+        reason = draw.pick(("Infeasible", "Deferred") if alone or not older else ("Deferred",))
         pod["status"]["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": reason}]
     elif draw.chance(20):
         pod["status"]["conditions"] = [{"type": "PodResizeInProgress", "status": "True"}]
