@@ -3,6 +3,7 @@
 Sources: `k8s.io/apimachinery/pkg/labels`, `k8s.io/component-helpers/scheduling/corev1` (v0.37.1).
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,6 +12,23 @@ from admission.api.values.decoding import Reader
 
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 """The operators of a label selector."""
+
+
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_CANONICAL = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
+
+
+def _integer(text: str, form: re.Pattern[str] = _INTEGER) -> int | None:
+    """Return an integer of 64 bits as Go's `strconv.ParseInt` reads it in base 10; None for anything else."""
+    # Longer ones are out of range whatever they begin with, or begin with zeros that nobody writes.
+    value = int(text) if len(text) < 1000 and form.fullmatch(text) else None
+    return value if value is not None and -(2**63) <= value < 2**63 else None
+
+
+def _compares(left: int | None, operator: str, right: int | None) -> bool:
+    if left is None or right is None:
+        return False
+    return left > right if operator == "Gt" else left < right
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +59,7 @@ class Requirement:
     def _compares(self, value: str | None) -> bool:
         if value is None or len(self.values) != 1:
             return False
-        try:
-            left, right = int(value), int(self.values[0])
-        except ValueError:
-            return False
-        return left > right if self.operator == "Gt" else left < right
+        return _compares(_integer(value), self.operator, _integer(self.values[0]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +113,8 @@ class Taint:
 class Toleration:
     """A toleration of a pod or a request; an empty key or effect matches every one.
 
+    Gt and Lt compare integers, as `Toleration.ToleratesTaint` of `k8s.io/api/core/v1` does where the gate
+    TaintTolerationComparisonOperators is on; where it is off, the API server lets no new pod have them.
     seconds: how long the taint is tolerated; irrelevant for placement, kept for the allocations that copy it.
     """
 
@@ -113,7 +129,15 @@ class Toleration:
             return False
         if self.key and self.key != taint.key:
             return False
-        return self.operator == "Exists" or (self.operator in ("", "Equal") and self.value == taint.value)
+        match self.operator:
+            case "Exists":
+                return True
+            case "" | "Equal":
+                return self.value == taint.value
+            case "Gt" | "Lt":
+                return _compares(_integer(taint.value, _CANONICAL), self.operator, _integer(self.value, _CANONICAL))
+            case _:
+                return False
 
 
 def first_untolerated(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) -> Taint | None:

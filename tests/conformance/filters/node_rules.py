@@ -81,13 +81,14 @@ def _toleration(draw: Draw, *, compared: bool) -> Json:
 
 
 LEVEL = "example.com/level"
+LEVELS = ("1", "5", "10", "0x5", "", "high", "1_0", "007", "9223372036854775807", "99999999999999999999")
 
 
 def node_affinity(draw: Draw, world: World) -> None:
     """Node selectors and required terms, of all operators and of the one field that can be matched."""
     for node in world.nodes:
         if draw.chance(75):
-            merge(node, {"metadata": {"labels": {LEVEL: draw.pick(("1", "5", "10", "0x5", "", "high"))}}})
+            merge(node, {"metadata": {"labels": {LEVEL: draw.pick(LEVELS)}}})
         if draw.chance(40):
             merge(node, {"metadata": {"labels": {"disk": draw.pick(("ssd", "hdd"))}}})
     for group in world.groups:
@@ -122,7 +123,11 @@ def _node_term(draw: Draw, world: World) -> Json:
 def _node_expression(draw: Draw) -> Json:
     operator = draw.pick(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
     if operator in ("Gt", "Lt"):
-        return {"key": LEVEL, "operator": operator, "values": [draw.pick(("0", "1", "5", "7", "x"))]}
+        return {
+            "key": LEVEL,
+            "operator": operator,
+            "values": [draw.pick(("0", "1", "5", "7", "9", "x", "9223372036854775807"))],
+        }
     key, values = draw.pick(
         [
             ("disk", ("ssd", "hdd")),

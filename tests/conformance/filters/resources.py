@@ -106,9 +106,12 @@ def _resize(draw: Draw, pod: Json, version: str) -> None:
 
     1.36 adds up the most of each container, 1.37 takes the most of what they have together, and counts what is
     allocated though nothing is said of what is there. Muster counts as 1.37 does; for 1.36, worlds are drawn in which
-    both is one: one container is resized, its status says both, and it is alone where that is infeasible.
+    both is one: one container is resized, its status says both, it is alone where that is infeasible, and its pod has
+    no resources of its own.
     """
     older = version == "1.36"
+    if older and "resources" in pod["spec"]:
+        return
     statuses = []
     for container in pod["spec"]["containers"][: 1 if older else None]:
         status: Json = {"name": container["name"], "ready": True, "restartCount": 0, "image": "i", "imageID": "i"}
