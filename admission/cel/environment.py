@@ -13,7 +13,7 @@ from admission.cel.core.declarations import Overload
 from admission.cel.core.size_estimate import DeclaredSize
 from admission.cel.core.types import Type
 from admission.cel.library import catalog, protobuf_messages
-from admission.cel.library.protobuf_messages import MESSAGES, Message
+from admission.cel.library.protobuf_messages import ENUM_VALUES, MESSAGES, Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +29,7 @@ class Environment:
     types: Mapping[str, Type]
     messages: Mapping[str, Message]
     unsupported: frozenset[str]
+    enum_values: Mapping[str, int] = field(default_factory=lambda: ENUM_VALUES)
     unknown_result: Type = core_types.ANY
     """A static type that is accepted instead of the required one; the value is then checked at run time."""
     declared: Mapping[str, DeclaredSize] = field(default_factory=dict)

@@ -31,5 +31,5 @@ class ParseCache:
     """The parsed quantities and versions of one user of programs."""
 
     def __init__(self) -> None:
-        self.amounts = TextCache(quantities.parse)
+        self.amounts = TextCache(quantities.parse_shared)
         self.versions = TextCache(semver.parse)

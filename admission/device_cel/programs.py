@@ -8,11 +8,13 @@ from typing import Any
 
 from admission.api.kubernetes import devices
 from admission.cel import front_end
+from admission.cel.check import type_checker
 from admission.cel.core import ast, budget, errors, values
 from admission.cel.core.activation import COST, FIRST_VARIABLE, STEPS, Activation, Interpretable
 from admission.cel.cost import static_cost as cost_static_cost
 from admission.cel.eval import interpreter
 from admission.cel.front_end import Result
+from admission.cel.library import quantities
 from admission.device_cel import environment as device_environment, vectorized
 from admission.device_cel.parse_cache import ParseCache
 
@@ -43,13 +45,15 @@ class Program:
     """A compiled expression over `device`. It is stateless: several threads may evaluate it.
 
     tracks_cost: whether evaluating counts its cost; others cannot come near the limit. vector_program: evaluates all
-    devices of a slice at once, if the expression has one.
+    devices of a slice at once, if the expression has one. copies_amounts: whether an evaluation may change capacities
+    in place and would notice that.
     """
 
     text: str
     result: Result
     tracks_cost: bool
     vector_program: vectorized.VectorProgram | None
+    copies_amounts: bool
     interpretable: Interpretable = field(repr=False)
     size: int
     """The length of an activation."""
@@ -72,9 +76,26 @@ class Program:
     def _evaluate(self, device: DeviceValue | UnreadableDevice, activation: Activation) -> bool | int:
         if isinstance(device, UnreadableDevice):
             raise device.error()
-        activation[FIRST_VARIABLE] = device.device
+        activation[FIRST_VARIABLE] = _with_own_amounts(device.device) if self.copies_amounts else device.device
         value: bool | int = _evaluate(self.interpretable, activation, self.result)
         return value
+
+
+def _depends_on_form(checked: type_checker.CheckedAst) -> bool:
+    return any(
+        overload.name in quantities.DEPEND_ON_FORM for overloads in checked.overloads.values() for overload in overloads
+    )
+
+
+def _with_own_amounts(device: values.StringMap) -> values.StringMap:
+    """Return the device with copies of its capacities, as Kubernetes has them when it first looks at a slice.
+
+    1.36 adds to the slice itself, so that its answer depends on how often it has looked; that is not mirrored.
+    """
+    capacity = values.DomainMap()
+    for domain, amounts in device["capacity"].items():
+        capacity[domain] = values.StringMap({name: quantities.copied(amount) for name, amount in amounts.items()})
+    return values.StringMap({**device, "capacity": capacity})
 
 
 def _activation(size: int, steps: int = budget.STEPS) -> Activation:
@@ -132,6 +153,7 @@ def compile_device(
         result=result,
         tracks_cost=tracks_cost,
         vector_program=vector_program,
+        copies_amounts=_depends_on_form(checked),
         interpretable=interpretable,
         size=size,
     )
@@ -165,6 +187,7 @@ def analyze(
         result=result,
         tracks_cost=tracks_cost,
         vector_program=None,
+        copies_amounts=_depends_on_form(checked),
         interpretable=interpretable,
         size=size,
     )

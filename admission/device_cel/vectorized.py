@@ -249,7 +249,7 @@ class _Generator:
         match node:
             case ast.Identifier():
                 return names.get(node.name)
-            case ast.Select() if id(node) not in self.checked.type_names:
+            case ast.Select() if not self.checked.is_name(node):
                 step, optional = node.field, node.optional
             case ast.Index(key=ast.Literal(value=str() as step)):
                 optional = node.optional
@@ -269,7 +269,7 @@ class _Generator:
         if path.name is None:
             raise NotVectorizableError
         if path.field == "capacity":
-            return _Code(f"amounts[device.capacity[{self.key(path)}].text].nanos", _Type.AMOUNT)
+            return _Code(f"amounts[device.capacity[{self.key(path)}].text].amount.nanos", _Type.AMOUNT)
         return _Code(f"A[{self.key(path)}]", _Type.ANY)
 
     def presence(self, path: _Path) -> str:
@@ -404,7 +404,7 @@ class _Generator:
         if len(arguments) < len(node.arguments) or node.receiver is not None or type(arguments[0]) is not str:
             raise NotVectorizableError
         if node.function == "quantity":
-            return _Code(self.constant(quantities.parse(arguments[0]).nanos), _Type.AMOUNT)
+            return _Code(self.constant(quantities.parse(arguments[0]).amount.nanos), _Type.AMOUNT)
         tolerant = len(arguments) > 1 and arguments[1] is True
         return _Code(self.constant(semver.parse_tolerant(arguments[0], tolerant).order), _Type.VERSION)
 

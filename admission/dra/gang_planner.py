@@ -357,18 +357,18 @@ class _Planning:
                 claims.append(PlannedClaim(uid=meta.uid, claim=meta.key, devices=devices))
                 held.append(self._holding(wanted, given, devices, uses))
                 taken[key] = tuple(use for use in uses if use is not None)
-            plugged = self._served_by_plugins(demand)
-            if plugged is not None:
-                held.append(plugged)
+            by_node = self._served_by_node(demand)
+            if by_node is not None:
+                held.append(by_node)
             meta, node = demand.pod.meta, outcome.names[placed.node]
             pods.append(PlannedPod(uid=meta.uid, pod=meta.key, node=node, claims=tuple(claims)))
         charge = device_meters.added(holding.charge for holding in held)
         return Plan(pods=tuple(pods), charge=charge, holdings=tuple(held), uses=taken, steps=self.budget.spent)
 
-    def _served_by_plugins(self, demand: PodDemand) -> Holding | None:
-        """Return what a pod will hold of device plugins."""
+    def _served_by_node(self, demand: PodDemand) -> Holding | None:
+        """Return what a pod will hold of its node's resources."""
         pod = demand.pod
-        resources = holdings.by_plugins(pod.requests, demand.by_devices)
+        resources = holdings.of_node(pod.requests, demand.by_devices)
         return holdings.of_pod(self.device_signatures.need.meters, pod.meta.uid, pod.meta.key, resources)
 
     def _holding(

@@ -37,7 +37,7 @@ def holdings(group: Group, book: Book) -> list[Holding]:
 def missing(group: Group, book: Book, observed: ObservedAllocations) -> list[Missing]:
     """Return the claims without devices of pods that are not bound yet, each once.
 
-    Claims that kube-scheduler makes itself, and resources of device plugins, are not included.
+    Claims that kube-scheduler makes itself, and what pods take of nodes without a claim, are not included.
     """
     found: dict[Uid, Missing] = {}
     for _, seat in _unbound(group):
@@ -99,7 +99,7 @@ def _unbound(group: Group) -> Iterator[tuple[Pod, Seat]]:
 def _named_claims(seat: Seat) -> Iterator[Uid]:
     """Yield the claims that a pod names."""
     for uid in seat.claims:
-        if not names.is_extended_claim(uid) and names.pod_of_plugin_claim(uid) is None:
+        if not names.is_extended_claim(uid) and names.pod_of_resources_claim(uid) is None:
             yield uid
 
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from admission.accounting import books
 from admission.accounting.books import Book
+from admission.api.kubernetes import nodes
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.devices import RequestDevice
 from admission.api.kubernetes.pods import Pod
@@ -204,7 +205,7 @@ def _unsettled(placement: Placement, observed: ObservedAllocations) -> Iterator[
             uid,
             _subject(uid, holding.claim),
             planned,
-            _format_devices(allocated.devices, allocated.charge),
+            _format_held(uid, allocated.devices, allocated.classes, allocated.charge),
         )
 
 
@@ -220,7 +221,7 @@ def _changed_allocations(placement: Placement, observed: ObservedAllocations) ->
                 uid,
                 _subject(uid, holding.claim),
                 _format_holding(holding),
-                _format_devices(allocated.devices, allocated.charge),
+                _format_held(uid, allocated.devices, allocated.classes, allocated.charge),
             )
 
 
@@ -279,10 +280,10 @@ def _missing_entries(
 
 
 def _missing_of(group: Group, book: Book, observed: ObservedAllocations) -> Iterator[_MissingHolding]:
-    """Yield the allocated claims and device-plugin resources of a gang's bound pods that the ledger lacks."""
+    """Yield the allocated claims of a gang's bound pods, and what they take of nodes, that the ledger lacks."""
     seen: set[Uid] = set()
     for pod in group.pods if any(pod.node for pod in group.pods) else ():
-        for one in (*_missing_claims(pod, observed), *_missing_plugin_resources(pod, observed)) if pod.node else ():
+        for one in (*_missing_claims(pod, observed), *_missing_resources(pod, observed)) if pod.node else ():
             if one.uid not in book.owners and one.uid not in seen:
                 seen.add(one.uid)
                 yield one
@@ -302,7 +303,7 @@ def _missing_claims(pod: Pod, observed: ObservedAllocations) -> Iterator[_Missin
             charge=charge or {},
             classes=holdings.classes(observed.meters, claim.spec, results),
         )
-        description = _format_devices(devices, charge or {})
+        description = _format_held(uid, devices, {}, charge or {})
         yield _MissingHolding(
             uid=uid,
             subject=_subject(uid, claim.meta.key),
@@ -312,12 +313,10 @@ def _missing_claims(pod: Pod, observed: ObservedAllocations) -> Iterator[_Missin
         )
 
 
-def _missing_plugin_resources(pod: Pod, observed: ObservedAllocations) -> Iterator[_MissingHolding]:
+def _missing_resources(pod: Pod, observed: ObservedAllocations) -> Iterator[_MissingHolding]:
     has_claim = names.extended_claim(pod.meta.uid) in observed.claims
     by_devices = extended_resources.resources_of(pod.containers, observed.snapshot.classes) if has_claim else ()
-    holding = holdings.of_pod(
-        observed.meters, pod.meta.uid, pod.meta.key, holdings.by_plugins(pod.requests, by_devices)
-    )
+    holding = holdings.of_pod(observed.meters, pod.meta.uid, pod.meta.key, holdings.of_node(pod.requests, by_devices))
     if holding is not None:
         yield _MissingHolding(
             uid=holding.claim_uid,
@@ -427,16 +426,19 @@ def _balance(queue: QueueName, meter: MeterName, actual: str, expected: str) -> 
 
 
 def _subject(uid: Uid, key: str) -> str:
-    """Return the name of what is held: a claim, or the device-plugin resources of a pod."""
-    return f"Pod {key}" if names.pod_of_plugin_claim(uid) else f"ResourceClaim {key}"
+    """Return the name of what holds something: a claim, or a pod that takes it of its node."""
+    return f"Pod {key}" if names.pod_of_resources_claim(uid) else f"ResourceClaim {key}"
 
 
 def _format_holding(holding: Holding) -> str:
-    return _format_devices(holding.devices, holding.charge)
+    return _format_held(holding.claim_uid, holding.devices, holding.classes, holding.charge)
 
 
-def _format_devices(devices: Iterable[RequestDevice], charge: Charge) -> str:
+def _format_held(uid: Uid, devices: Iterable[RequestDevice], classes: Mapping[str, int], charge: Charge) -> str:
+    """Return what a claim holds, or a pod of its node, and for what charge."""
     listed = ", ".join(str(one.device) for one in sorted(devices))
+    if names.pod_of_resources_claim(uid) is not None:
+        listed = nodes.render_resources(classes)
     return f"{listed or 'no device'} for {_format_charge(charge) or 'nothing'}"
 
 

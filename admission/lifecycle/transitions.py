@@ -156,7 +156,7 @@ def release(
 
     A seat ends with its pod. A holding ends when its claim is gone, or when the claim is not allocated and no pod that
     would use it is left; while such a pod exists, kube-scheduler may still allocate the claim, so it stays charged.
-    Resources of device plugins end with their pod.
+    What a pod has of its node ends with the pod.
     """
     pods = {uid for uid, seat in placement.seats.items() if _has_ended(seat, observed)}
     claims = {uid for uid, holding in placement.holdings.items() if _is_free(uid, holding, observed, in_use)}
@@ -167,14 +167,14 @@ def release(
 def allocated(placement: Placement, observed: ObservedAllocations, *, settled: bool) -> dict[Uid, books.Allocated]:
     """Return the allocations of claims: of those that the ledger has settled, or of the others.
 
-    Resources of device plugins are in use as soon as the pod is bound. The planned charge stays if a device has left
+    What a pod has of its node is in use as soon as the pod is bound. The planned charge stays if a device has left
     its slice or has no price, and on meters that are gone or malformed, so that no quota becomes free by that.
     """
     found: dict[Uid, books.Allocated] = {}
     for uid, holding in placement.holdings.items():
         if holding.settled is not settled:
             continue
-        allocation = _plugin_resources(uid, holding, observed) or _allocation(uid, holding, observed)
+        allocation = _resources_of_pod(uid, holding, observed) or _allocation(uid, holding, observed)
         if allocation is not None:
             unmetered = {
                 meter: amount for meter, amount in holding.charge.items() if meter not in observed.meters.meters
@@ -183,13 +183,20 @@ def allocated(placement: Placement, observed: ObservedAllocations, *, settled: b
     return found
 
 
-def _plugin_resources(uid: Uid, holding: Holding, observed: ObservedAllocations) -> books.Allocated | None:
-    """Return a bound pod's resources from device plugins."""
-    owner = names.pod_of_plugin_claim(uid)
+def _resources_of_pod(uid: Uid, holding: Holding, observed: ObservedAllocations) -> books.Allocated | None:
+    """Return what a bound pod takes of its node without a claim, as the pod was stored.
+
+    Of resources that classes offer it is what was planned: whether DRA or a device plugin serves them, the plan said.
+    """
+    owner = names.pod_of_resources_claim(uid)
     pod = observed.snapshot.pods.get(owner) if owner is not None else None
     if pod is None or not pod.node:
         return None
-    return books.Allocated((), holdings.charge(observed.meters, holding.classes), holding.classes)
+    offered = extended_resources.resources_of(pod.containers, observed.snapshot.classes)
+    requested = holdings.of_node(pod.requests, {name for name in offered if name not in holding.classes})
+    return books.Allocated(
+        (), holdings.charge(observed.meters, requested), holdings.counted_of(observed.meters, requested)
+    )
 
 
 def _allocation(uid: Uid, holding: Holding, observed: ObservedAllocations) -> books.Allocated | None:
@@ -230,7 +237,12 @@ def pods_to_open(group: Group) -> list[tuple[Pod, NodeName]]:
 
 
 def _differs(holding: Holding, allocation: books.Allocated, observed: ObservedAllocations) -> bool:
-    """Return whether a claim has other devices than the ledger, or shares that consume other amounts."""
+    """Return whether a claim has other devices than the ledger, or shares that consume other amounts.
+
+    Of a pod, whether it takes other amounts of the resources that the ledger has; a meter that came or went is none.
+    """
+    if names.pod_of_resources_claim(holding.claim_uid) is not None:
+        return any(allocation.classes.get(name, amount) != amount for name, amount in holding.classes.items())
     if sorted(holding.devices) != sorted(allocation.devices):
         return True
     claim = observed.claims.get(holding.claim_uid)
@@ -252,7 +264,7 @@ def is_lost(seat: Seat, observed: ObservedAllocations) -> bool:
 
 
 def _is_free(uid: Uid, holding: Holding, observed: ObservedAllocations, in_use: Container[Uid]) -> bool:
-    owner = names.pod_of_plugin_claim(uid)
+    owner = names.pod_of_resources_claim(uid)
     if owner is not None:
         pod = observed.snapshot.pods.get(owner)
         return not observed.is_unreadable("Pod", holding.claim) if pod is None else pod.finished

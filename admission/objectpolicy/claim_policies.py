@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from admission.api.muster.claim_policies import ClaimPolicy, Template
 from admission.api.snapshot import Snapshot
-from admission.api.validation import objects
+from admission.api.validation import objects, unknown_fields
 from admission.api.values.decoding import Json, Reader
 from admission.claimpolicy import match, status
 from admission.claimpolicy.match import CompiledPolicy, Policies
@@ -24,6 +24,7 @@ def check_write(policy: ClaimPolicy, snapshot: Snapshot, known: Policies) -> Ite
     yield from cel_findings(compiled)
     for at, template in enumerate(policy.templates):
         yield from findings.refusals(_template_problems(template, f"spec.templates[{at}]"))
+    yield from findings.uncertain(_unknown_fields(policy))
     for at, default in enumerate(policy.defaults):
         yield from _lint_selectors(default.selectors, f"spec.defaults[{at}]", ())
     for at, conversion in enumerate(policy.conversions):
@@ -71,6 +72,21 @@ def unknown_queues(policy: ClaimPolicy, snapshot: Snapshot) -> Iterator[ObjectFi
     for at, queue in enumerate(policy.queues):
         if queue not in snapshot.queues:
             yield ObjectFinding(field=f"spec.queues[{at}]", message=f"there is no queue {queue}")
+
+
+def _unknown_fields(policy: ClaimPolicy) -> Iterator[Problem]:
+    """Yield the fields of what is kept as written (`known_fields.KEPT`) that no Kubernetes has."""
+    kept: list[tuple[str, Json, str]] = []
+    for at, template in enumerate(policy.templates):
+        kept.append((f"spec.templates[{at}].spec", template.spec, "resource.v1.ResourceClaimSpec"))
+    for at, default in enumerate(policy.defaults):
+        path = f"spec.defaults[{at}]"
+        for number, toleration in enumerate(default.tolerations):
+            kept.append((f"{path}.tolerations[{number}]", toleration, "resource.v1.DeviceToleration"))
+        for number, config in enumerate(default.config):
+            kept.append((f"{path}.config[{number}]", config, "resource.v1.DeviceClaimConfiguration"))
+    for path, value, type_name in kept:
+        yield from unknown_fields.problems(value, type_name, path)
 
 
 def _template_problems(template: Template, path: str) -> Iterator[Problem]:

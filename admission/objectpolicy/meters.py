@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 
-from admission.api.muster.meters import Meter
+from admission.api.muster.meters import NATIVE, Meter
 from admission.api.snapshot import Snapshot
 from admission.device_cel.lint import LintRule
 from admission.dra.metering import device_meters
 from admission.objectpolicy import findings, in_use
 from admission.objectpolicy.findings import ObjectFinding
+from admission.quota.tree import Tree
 
 
 def check_write(meter: Meter, snapshot: Snapshot, before: Meter | None = None) -> Iterator[ObjectFinding]:
@@ -21,6 +22,7 @@ def check_write(meter: Meter, snapshot: Snapshot, before: Meter | None = None) -
     missing = sorted(meter.classes - set(snapshot.classes))
     if missing and snapshot.classes:
         yield ObjectFinding(field="spec.sources", message=f"no DeviceClass is called {findings.listed(missing)} yet")
+    yield from _queues_without_quota(meter, snapshot, before)
     if before is not None:
         amount, holders = in_use.charged(meter.name, snapshot.gangs.values())
         if amount:
@@ -30,6 +32,26 @@ def check_write(meter: Meter, snapshot: Snapshot, before: Meter | None = None) -
             yield ObjectFinding(
                 field="spec", message=f"{message}; only what is let in from now on is counted the new way"
             )
+
+
+def _queues_without_quota(meter: Meter, snapshot: Snapshot, before: Meter | None) -> Iterator[ObjectFinding]:
+    """Warn of a meter that newly counts what pods of every kind request, before their queues have a quota of it."""
+    known = {rate.name for rate in before.resources} if before is not None else set()
+    new = [rate.name for rate in meter.resources if rate.name in NATIVE and rate.name not in known]
+    tree = Tree.build(snapshot.queues.values())
+    without = sorted(
+        name
+        for name, queue in snapshot.queues.items()
+        if queue.namespaces is not None
+        and tree.active(name)
+        and not any(meter.name in tree.queues[above].meters for above in tree.path(name))
+    )
+    if new and without:
+        message = (
+            f"queues {findings.listed(without)} have no quota of it, which is a quota of 0: their pods that request"
+            f" {findings.listed(new)} are refused until they have one, or a queue above them has"
+        )
+        yield ObjectFinding(field="spec.resources", message=message)
 
 
 def expressions(meter: Meter) -> Iterator[str]:
@@ -61,5 +83,5 @@ def check_delete(meter: Meter, snapshot: Snapshot) -> Iterator[ObjectFinding]:
         if meter.name in {*(quota.meter for quota in queue.quotas), *(budget.meter for budget in queue.budgets)}
     )
     if queues:
-        message = f"queues {findings.listed(queues)} name it: no gang that needs devices starts there any more"
+        message = f"queues {findings.listed(queues)} name it: no gang starts there any more"
         yield ObjectFinding(field=".", message=f"{message}; take it from their quotas and budgets first")

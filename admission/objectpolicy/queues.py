@@ -98,9 +98,9 @@ def _meters(queue: Queue, snapshot: Snapshot) -> Iterator[ObjectFinding]:
     for field, meter in named:
         unread = snapshot.malformed.get(("Meter", meter))
         if unread is not None:
-            yield _warning(field, f"Meter {meter} cannot be read ({unread}); no gang that needs devices starts before")
+            yield _warning(field, f"Meter {meter} cannot be read ({unread}); no gang starts before")
         elif meter not in snapshot.meters:
-            yield _warning(field, f"there is no Meter {meter}; no gang that needs devices starts before it is created")
+            yield _warning(field, f"there is no Meter {meter}; no gang starts before it is created")
 
 
 def _limits(queue: Queue, tree: Tree) -> Iterator[ObjectFinding]:

@@ -1,15 +1,19 @@
-"""Checks of a workload that a queue will hold, for problems that are no reason to refuse it."""
+"""Checks of a workload that makes pods, for problems that are no reason to refuse it."""
 
 from collections.abc import Iterator
 
 from admission.api.muster.queues import HoldAt
 from admission.api.snapshot import Snapshot
+from admission.api.validation import unknown_fields as validation
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import QueueName
+from admission.api.values.work_budget import Work, WorkBudget, values_in
+from admission.objectpolicy import findings
 from admission.objectpolicy.findings import ObjectFinding
 from admission.podpolicy import workload_admission
 from admission.podpolicy.queue_selection import Defaults
-from admission.workloads import suspendable
+from admission.podpolicy.workload_queue import QueuedWorkload
+from admission.workloads import suspendable, template_labels
 from admission.workloads.kinds import registry
 from admission.workloads.suspendable import Holdable
 
@@ -28,6 +32,21 @@ def check_write(
     if may_suspend and queue.hold_at is HoldAt.WORKLOAD:
         return
     yield _deadline_runs_while_gated(kind, queue.name, may_suspend=may_suspend)
+
+
+def unknown_fields(workload: QueuedWorkload, work: WorkBudget) -> Iterator[ObjectFinding]:
+    """Yield the fields of pod templates that no Kubernetes has; none where reading them would take too much work.
+
+    The API server has dropped such fields from objects of its own kinds, and from those of a CustomResourceDefinition
+    that describes pods. What another one keeps as written is dropped when its controller makes the pods.
+    """
+    if workload.kind.is_native:
+        return
+    for place, _ in workload.places:
+        body = place.reader.value
+        if place.path.is_pod_template and work.affords(Work.VALUE, values_in(body)):
+            path = template_labels.field_of(place.base)
+            yield from findings.uncertain(validation.of_pod_template(body, path))
 
 
 def _deadline_runs_while_gated(kind: Holdable, queue: QueueName, *, may_suspend: bool) -> ObjectFinding:

@@ -13,8 +13,9 @@ profiles of kube-scheduler are common. Only a scheduler with rules of its own ma
 evicted by the queue's startTimeout, which is what the warning says.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from admission.api.kubernetes.admission_review import ALLOWED, Verdict
 from admission.api.kubernetes.claims import MAX_RESULTS, ClaimSpec
@@ -49,10 +50,10 @@ class KnownClaim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Extended:
-    """The extended resources of a pod.
+class Requested:
+    """What a pod requests of nodes and some meter counts.
 
-    offered: those that devices may serve; claim: the claim that these would need.
+    offered: extended resources that devices may serve instead; claim: the claim that these would need.
     """
 
     resources: Resources = field(default_factory=dict)
@@ -60,24 +61,45 @@ class Extended:
     claim: ClaimSpec | None = None
 
 
-NO_EXTENDED = Extended()
+NOTHING_REQUESTED = Requested()
 
-Limits = Callable[[Queue, Sequence[KnownClaim], Extended], Denial | None]
-"""Refuses claims that the queue could not hold even if nothing were in use (`queue_limits.Limits`)."""
+
+class Limits(Protocol):
+    """Refuses what the queue could not hold even if nothing were in use (`queue_limits.Limits`)."""
+
+    @property
+    def counted(self) -> Collection[str]:
+        """The resources of nodes that some meter counts."""
+        ...
+
+    def __call__(
+        self, queue: Queue, claims: Sequence[KnownClaim], requested: Requested = NOTHING_REQUESTED, /
+    ) -> Denial | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NoLimits:
+    """Refuses nothing, and counts nothing."""
+
+    counted: Collection[str] = ()
+
+    def __call__(
+        self, _queue: Queue, _claims: Sequence[KnownClaim], _requested: Requested = NOTHING_REQUESTED, /
+    ) -> Denial | None:
+        return None
+
+
+NO_LIMITS = NoLimits()
 
 
 PassedClaims = dict[tuple[str | int, ...], tuple[ClaimSpec, ...]]
-"""Claims that passed their checks, by queue and the ids of their specs. The specs are kept, so that no id is reused."""
+"""Claims that passed their checks, by queue, the ids of their specs, and what the pod requests beside. The specs are
+kept, so that no id is reused."""
 
 MOST_PASSED = 10_000
 
 FEW_CLAIMS = 8
 """The claims of one pod whose requests, at most 32 each, take no time to speak of."""
-
-
-def no_limits(_queue: Queue, _claims: Sequence[KnownClaim], _extended: Extended) -> Denial | None:
-    """Refuse nothing."""
-    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +124,7 @@ class Inputs:
     snapshot: Snapshot
     claims: tuple[KnownClaim, ...] = ()
     missing: tuple[str, ...] = ()
-    limits: Limits = field(default=no_limits)
+    limits: Limits = NO_LIMITS
     passed: PassedClaims = field(default_factory=dict)
     username: str = ""
 
@@ -169,7 +191,7 @@ def judge_creation(
     *,
     rules: Rules,
     defaults: Defaults,
-    limits: Limits = no_limits,
+    limits: Limits = NO_LIMITS,
     passed: PassedClaims | None = None,
     username: str = "",
 ) -> Verdict:
@@ -299,11 +321,12 @@ def _gang_name_is_free(inputs: Inputs) -> Denial | None:
 
 
 def _claims_are_admissible(inputs: Inputs) -> Denial | None:
-    """Check the claims; cached, since the pods of a Job share their templates."""
+    """Check the claims and what is requested beside; cached, since the pods of a Job share their templates."""
     if inputs.new_pod.containers:
         return _first_denial(inputs)
     key: tuple[str | int, ...] = (inputs.queue.name,)
     key += tuple([id(claim.spec) * (-1 if claim.allocated else 1) for claim in inputs.claims])
+    key += tuple([part for pair in _counted(inputs).items() for part in pair])
     if key in inputs.passed:
         return None
     denial = _first_denial(inputs)
@@ -360,14 +383,23 @@ def unmetered(claim: KnownClaim, queue: Queue, snapshot: Snapshot) -> Denial | N
 
 def _fits_queue_limits(inputs: Inputs) -> Denial | None:
     new_pod, classes = inputs.new_pod, inputs.snapshot.classes
+    resources = _counted(inputs)
     if not new_pod.containers:
-        return inputs.limits(inputs.queue, inputs.claims, NO_EXTENDED)
-    extended = Extended(
-        resources=holdings.by_plugins(new_pod.requests),
+        return inputs.limits(inputs.queue, inputs.claims, Requested(resources=resources))
+    requested = Requested(
+        resources=resources,
         offered=extended_resources.resources_of(new_pod.containers, classes),
         claim=extended_resources.spec_of(new_pod.containers, classes),
     )
-    return inputs.limits(inputs.queue, inputs.claims, extended)
+    return inputs.limits(inputs.queue, inputs.claims, requested)
+
+
+def _counted(inputs: Inputs) -> Resources:
+    """Return what the pod requests of nodes and some meter counts; most often nothing is counted."""
+    if not inputs.limits.counted:
+        return {}
+    requests = holdings.of_node(inputs.new_pod.requests())
+    return {name: amount for name, amount in sorted(requests.items()) if name in inputs.limits.counted}
 
 
 Check = Callable[[Inputs], Denial | None]

@@ -30,7 +30,7 @@ MIRROR = "kubernetes.io/config.mirror"
 class PodView:
     """A pod at admission. labels and gates: None if the pod has no such field, since a patch must then create it.
 
-    requests and containers: as of a Pod, but only if a container requests a resource with a domain in its name.
+    containers: as of a Pod. spec: for what is read only when asked for.
     """
 
     namespace: str
@@ -40,9 +40,16 @@ class PodView:
     node: str = ""
     scheduler: str = ""
     claims: tuple[PodClaim, ...] = ()
-    requests: Resources = field(default_factory=dict)
     containers: tuple[Container, ...] = ()
     controller: Owner | None = None
+    spec: "SpecHead | None" = None
+
+    def requests(self) -> Resources:
+        """Return what the pod requests of nodes, as of a Pod. Raises MalformedObjectError for a wrong value."""
+        reader = Reader({"spec": self.spec or {}})
+        requests = pods.decode_requests(reader.child("spec"))
+        reader.finish("Pod", self.namespace)
+        return requests
 
     @property
     def queue(self) -> str:
@@ -139,6 +146,7 @@ class SpecHead(TypedDict, total=False):
     containers: list[ContainerHead] | None
     initContainers: list[ContainerHead] | None
     overhead: dict[str, str | int | float] | None
+    resources: ResourcesHead | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,13 +204,8 @@ def read(head: PodHead, namespace: str, work: WorkBudget | None = None) -> PodVi
     labels, spec = head["metadata"].get("labels"), head["spec"]
     if work is not None:
         _charge(work, head)
+        _charge_amounts(work, spec)
     gates = spec.get("schedulingGates")
-    requests: Resources = {}
-    containers: tuple[Container, ...] = ()
-    if _requests_devices(spec):
-        if work is not None:
-            _charge_amounts(work, spec)
-        requests, containers = pods.decode_requests(Reader(spec))
     return PodView(
         namespace=namespace,
         labels=labels,
@@ -211,9 +214,9 @@ def read(head: PodHead, namespace: str, work: WorkBudget | None = None) -> PodVi
         node=spec.get("nodeName") or "",
         scheduler=spec.get("schedulerName") or "",
         claims=tuple([_claim(claim) for claim in spec.get("resourceClaims") or ()]),
-        requests=requests,
-        containers=containers,
+        containers=pods.decode_containers(Reader(spec)) if _requests_devices(spec) else (),
         controller=_controller(head["metadata"].get("ownerReferences") or ()),
+        spec=spec,
     )
 
 
@@ -231,10 +234,10 @@ def _charge(work: WorkBudget, head: PodHead) -> None:
 
 
 def _charge_amounts(work: WorkBudget, spec: SpecHead) -> None:
-    """Charge the amounts of resources, which are read if one is of devices; those of many digits more."""
+    """Charge the amounts of resources, those of many digits more."""
     count = 0
-    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
-        resources = container.get("resources") or {}
+    for part in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()), spec):
+        resources = part.get("resources") or {}
         for amounts in (resources.get("requests"), resources.get("limits")):
             for amount in (amounts or {}).values():
                 count += 1 + (len(amount) // FEW if isinstance(amount, str) else 0)

@@ -17,7 +17,7 @@ from admission.api.values.names import MeterName, QueueName
 from admission.api.values.reasons import Denial, DenyReason
 from admission.dra.metering import device_meters, holdings
 from admission.dra.metering.device_meters import Meters
-from admission.podpolicy.admission import NO_EXTENDED, Extended, KnownClaim
+from admission.podpolicy.admission import NOTHING_REQUESTED, KnownClaim, Requested
 from admission.quota.headroom import QueueUsage
 from admission.quota.tree import Tree
 
@@ -42,25 +42,35 @@ class Limits:
     def build(cls, queues: Iterable[Queue], meters: Iterable[Meter]) -> Self:
         return cls(meters=device_meters.compile_meters(meters), queue_state=QueueUsage(Tree.build(queues), {}))
 
+    @property
+    def counted(self) -> frozenset[str]:
+        """The resources of nodes that some meter counts."""
+        return self.meters.resources
+
     def __call__(
-        self, queue: Queue, claims: Sequence[KnownClaim], extended: Extended = NO_EXTENDED, *, noun: str = "the pod"
+        self,
+        queue: Queue,
+        claims: Sequence[KnownClaim],
+        requested: Requested = NOTHING_REQUESTED,
+        *,
+        noun: str = "the pod",
     ) -> Denial | None:
-        """Refuse claims that together exceed what the queue could ever hold. An inactive queue holds its gangs instead.
+        """Refuse what together exceeds what the queue could ever hold. An inactive queue holds its gangs instead.
 
         An allocated claim counts as nothing here: it is charged to the gang that used it first. noun: the subject of
         the message.
         """
-        if not (claims or extended.resources) or not self.queue_state.tree.active(queue.name):
+        if not (claims or requested.resources) or not self.queue_state.tree.active(queue.name):
             return None
         bounds = [self._bound(claim.spec) for claim in claims if not claim.allocated]
-        bounds.append(holdings.least(self.meters, extended.resources, extended.offered, extended.claim))
+        bounds.append(holdings.least(self.meters, requested.resources, requested.offered, requested.claim))
         needed = Counter[MeterName]()
         for bound in bounds:
             needed.update(bound)
         for meter, amount in sorted(needed.items()):
             most = self._potential(queue.name, meter)
             if amount > most:
-                sources = [*(claim.source for claim in claims), *sorted(extended.resources)]
+                sources = [*(claim.source for claim in claims), *sorted(requested.resources)]
                 return _never_fits(queue.name, meter, (amount, most), noun, sources)
         return None
 

@@ -1,30 +1,36 @@
-"""Fair shares: the part of its parent's quota that a queue uses and has used, divided by its weight.
+"""Fair shares: what a queue borrows of what its parent could lend, divided by its weight; or what it uses and has used.
 
-The share of a queue is its dominant share, as in *Dominant Resource Fairness* (Ghodsi et al., NSDI 2011) and in Kueue's
-fair sharing (KEP 1714): the largest part that it uses of any one meter,
+The share of a queue is its dominant share, as in *Dominant Resource Fairness* (Ghodsi et al., NSDI 2011): the largest
+part of any one meter. By default it is of what the queue borrows, as in Kueue (KEP 1714, `pkg/cache/scheduler/
+fair_sharing.go`, 2026), so that a queue within its quota has no share of anything:
 
-    share(q) = max over meters m of effective(q, m) / capacity(parent of q, m) / weight(q),
+    share(q) = max over meters m of max(0, usage(q, m) - subtree(q, m)) / potential(parent of q, m) / weight(q),
 
-where the capacity is what the parent could take if nothing were used. It is at least the sum of the quotas under the
-parent, since quota kept by a lending limit is used as well; for the roots it is the sum of all quotas. Weight 0 makes
-the share infinite as soon as anything is used, as in Kueue; so does usage of a meter without quota.
+where the subtree quota and the usage are those of `borrowing`, and the potential is what the parent could take if
+nothing were used. A root borrows of nobody. Weight 0 makes the share infinite as soon as anything is borrowed; so does
+a loan of a meter of which nothing can be lent, which Kueue leaves out.
 
-Past usage counts too, with decreasing weight, as in Kueue's admission fair sharing (KEP 4136):
+By history it is of all that the queue and those under it use and have used, past usage with decreasing weight, as in
+Kueue's admission fair sharing (KEP 4136):
 
-    decayed(q, m) = sum over intervals of average use x (2^-((now - end) / h) - 2^-((now - start) / h)),
-    effective(q, m) = (decayed(q, m) + present(q, m)) / 2, or present(q, m) without a half-life h:
+    share(q)         = max over meters m of effective(q, m) / capacity(parent of q, m) / weight(q),
+    decayed(q, m)    = sum over intervals of average use x (2^-((now - end) / h) - 2^-((now - start) / h)),
+    effective(q, m)  = (decayed(q, m) + present(q, m)) / 2, or present(q, m) without a half-life h:
 
 decayed is the mean of all usage until now, each moment weighted by its age; effective is what decayed will be one
-half-life later if present usage stays. The usage of a queue includes all queues under it. Present usage, reserved and
-used, makes the order follow each grant at once.
+half-life later if present usage stays. The capacity is the potential, and at least the sum of the quotas under the
+parent, since quota kept by a lending limit is used as well; for the roots it is the sum of all quotas.
 
-Shares matter between the children of a parent, and between the roots, as soon as one of them declares `fairSharing`.
-Those that do not have weight 1 then, and the longest half-life declared by a sibling.
+Present usage, reserved and used, makes the order follow each grant at once.
+
+Shares matter between the children of a parent, and between the roots, as soon as one of them declares `fairSharing`;
+those that do not have weight 1 then. They are by history as soon as one of them declares a half-life, the longest of
+which is that of those that declare no `fairSharing`.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -51,6 +57,8 @@ class Rules:
 
     weights: Mapping[QueueName, Fraction]
     half_lives: Mapping[QueueName, timedelta]
+    by_history: frozenset[QueueName] = frozenset()
+    """The queues whose share is of what they use and have used; that of the others is of what they borrow."""
     counted_half_lives: Mapping[QueueName, frozenset[timedelta]]
     """By queue, the half-lives by which its own usage counts: its own, and those of the queues above it."""
 
@@ -59,10 +67,12 @@ class Rules:
         """Return the rules of a tree; empty if no queue declares fair sharing."""
         weights: dict[QueueName, Fraction] = {}
         half_lives: dict[QueueName, timedelta] = {}
+        by_history: set[QueueName] = set()
         for children in _sibling_groups(tree):
             declared = [sharing for name in children if (sharing := tree.queues[name].fair_sharing) is not None]
             if declared:
                 default = FairSharing(half_life=max(sharing.half_life for sharing in declared))
+                by_history.update(children if default.half_life else ())
                 for name in children:
                     sharing = tree.queues[name].fair_sharing or default
                     weights[name], half_lives[name] = sharing.weight, sharing.half_life
@@ -70,7 +80,12 @@ class Rules:
         for name in tree.order:
             above = counted_half_lives.get(tree.parents[name], frozenset()) if name in tree.parents else frozenset()
             counted_half_lives[name] = above | ({half_lives[name]} - {NONE} if name in half_lives else frozenset())
-        return cls(weights=weights, half_lives=half_lives, counted_half_lives=counted_half_lives)
+        return cls(
+            weights=weights,
+            half_lives=half_lives,
+            by_history=frozenset(by_history),
+            counted_half_lives=counted_half_lives,
+        )
 
     def since(self, now: datetime) -> datetime:
         """Return from when usage has to be read from the ledger to begin a `UsageHistory`."""
@@ -113,26 +128,33 @@ def start_history(rules: Rules, intervals: Iterable[UsageInterval], now: datetim
     return UsageHistory(at=now, kept=rules.counted_half_lives).after(intervals, now)
 
 
+Place = tuple[bool, float, float]
+"""Where a queue stands among its siblings; the smallest is first. See `Shares.place`."""
+
+_FIRST: Place = (False, 0.0, 0.0)
+
+
 class Shares:
     """The shares of all queues in one cycle, kept up to date with every grant.
 
-    Building it costs a step per level above each usage, present or past; a grant a step per level; the first query
-    after a grant a step per meter that the queue uses.
+    Building it costs a step per queue and meter, and per level above each past usage; a grant a step per level; the
+    first query after a grant a step per meter.
     """
 
     def __init__(
         self, queue_usage: QueueUsage, usage: Usage, rules: Rules, history: UsageHistory | None = None
     ) -> None:
-        """usage: the one from which the queue usage was built."""
+        """usage: the one from which the queue usage was built. The queue usage is copied."""
         self.tree = queue_usage.tree
-        self._queue_usage = queue_usage
+        self._queue_usage = queue_usage.copy()
         self._rules = rules
+        self._meters = {meter for amounts in (*self.tree.quotas.values(), *usage.values()) for meter in amounts}
         self._present: defaultdict[QueueName, defaultdict[MeterName, int]] = defaultdict(lambda: defaultdict(int))
         self._decayed: defaultdict[QueueName, defaultdict[MeterName, float]] = defaultdict(lambda: defaultdict(float))
         self._totals: defaultdict[QueueName | None, defaultdict[MeterName, int]] = defaultdict(lambda: defaultdict(int))
         self._capacities: dict[tuple[QueueName | None, MeterName], int] = {}
-        self._shares: dict[QueueName, float] = {}
-        if rules.weights:
+        self._places: defaultdict[QueueName, dict[Hashable, Place]] = defaultdict(dict)
+        if rules.by_history:
             self._add(usage, history)
 
     def matter(self, queue: QueueName) -> bool:
@@ -140,33 +162,71 @@ class Shares:
         return queue in self._rules.weights
 
     def share(self, queue: QueueName) -> float:
-        """Return the share of a queue; 0 if it uses nothing, is inactive, or is not ranked by its share."""
-        weight = self._rules.weights.get(queue)
-        if weight is None:
-            return 0.0
-        if queue not in self._shares:
-            meters = self._present[queue].keys() | self._decayed[queue].keys()
-            self._shares[queue] = max((self._part(queue, meter, weight) for meter in meters), default=0.0)
-        return self._shares[queue]
+        """Return the share of a queue; 0 if it is inactive, or is not ranked by its share."""
+        return self._share(queue, queue, {})[0]
+
+    def place(self, name: QueueName, queue: QueueName, charge: Charge) -> Place:
+        """Return where a queue stands among its siblings if a gang of it, or of a queue under it, starts.
+
+        queue, charge: of the gang. In order: whether the queue then borrows from its parent what the gang is charged,
+        its share with the gang, and that without its weight, for queues of infinite shares. The first comes before the
+        second, so that no queue within its quota ever comes after one that borrows, as Kueue's
+        `FairSharingPrioritizeNonBorrowing` and its classical order do.
+        """
+        has_parent = name in self.tree.parents
+        if not has_parent and name not in self._rules.by_history:
+            return _FIRST
+        known, key = self._places[name], (queue, tuple(charge.items()))
+        if key not in known:
+            user = next(iter(self.tree.bearing(queue)), queue)
+            borrows = has_parent and any(
+                amount and self._queue_usage.borrowed_with(name, meter, user, amount)
+                for meter, amount in charge.items()
+            )
+            known[key] = borrows, *self._share(name, user, charge)
+        return known[key]
 
     def charge(self, queue: QueueName, charge: Charge) -> None:
         """Count a charge as used."""
+        self._note(queue, charge)
         self._move(queue, charge, 1)
 
     def give_back(self, queue: QueueName, charge: Charge) -> None:
         """Undo `charge`."""
+        self._note(queue, charge)
         self._move(queue, charge, -1)
 
-    def _part(self, queue: QueueName, meter: MeterName, weight: Fraction) -> float:
-        effective: float = self._present[queue].get(meter, 0)
-        if self._rules.half_lives[queue]:
-            effective = (effective + self._decayed[queue].get(meter, 0.0)) / 2
-        if effective <= 0:
-            return 0.0
-        capacity = self._capacity(self.tree.parents.get(queue), meter)
-        if not capacity or not weight:
-            return math.inf
-        return effective * weight.denominator / (capacity * weight.numerator)
+    def _share(self, queue: QueueName, user: QueueName, charge: Charge) -> tuple[float, float]:
+        """Return the share and, if it is infinite, what it is without the weight.
+
+        user: the queue or one under it, which is charged so much more.
+        """
+        weight = self._rules.weights.get(queue)
+        if weight is None or not self.tree.active(queue):
+            return 0.0, 0.0
+        is_by_history = queue in self._rules.by_history
+        parts = self._parts_used(queue, charge) if is_by_history else self._parts_borrowed(queue, user, charge)
+        part = max(parts, default=0.0)
+        if not part or (weight and part != math.inf):
+            return (part * weight.denominator / weight.numerator if part else 0.0), 0.0
+        return math.inf, part
+
+    def _parts_borrowed(self, queue: QueueName, user: QueueName, charge: Charge) -> Iterator[float]:
+        parent = self.tree.parents.get(queue)
+        for meter in self._meters | charge.keys() if parent is not None else ():
+            borrowed = self._queue_usage.borrowed_with(queue, meter, user, charge.get(meter, 0))
+            if borrowed and parent is not None:
+                lendable = self._queue_usage.potential(parent, meter)
+                yield borrowed / lendable if lendable else math.inf
+
+    def _parts_used(self, queue: QueueName, charge: Charge) -> Iterator[float]:
+        for meter in self._present[queue].keys() | self._decayed[queue].keys() | charge.keys():
+            effective = float(self._present[queue].get(meter, 0) + charge.get(meter, 0))
+            if self._rules.half_lives[queue]:
+                effective = (effective + self._decayed[queue].get(meter, 0.0)) / 2
+            if effective > 0:
+                capacity = self._capacity(self.tree.parents.get(queue), meter)
+                yield effective / capacity if capacity else math.inf
 
     def _capacity(self, parent: QueueName | None, meter: MeterName) -> int:
         key = (parent, meter)
@@ -175,19 +235,33 @@ class Shares:
             self._capacities[key] = max(potential, self._totals[parent].get(meter, 0))
         return self._capacities[key]
 
+    def _note(self, queue: QueueName, charge: Charge) -> None:
+        """Forget the places that a change of usage changes."""
+        self._meters.update(charge)
+        for name in self.tree.bearing(queue):
+            self._places.pop(name, None)
+
     def _move(self, queue: QueueName, charge: Charge, sign: int) -> None:
-        for name in self.tree.bearing(queue) if self._rules.weights else ():
-            self._shares.pop(name, None)
+        bearers = self.tree.bearing(queue)
+        if not bearers:
+            return
+        if sign > 0:
+            self._queue_usage.charge(bearers[0], charge)
+        else:
+            self._queue_usage.give_back(bearers[0], charge)
+        for name in bearers if self._rules.by_history else ():
             for meter, amount in charge.items():
                 self._present[name][meter] += sign * amount
 
     def _add(self, usage: Usage, history: UsageHistory | None) -> None:
         for queue, amounts in usage.items():
-            self._move(queue, amounts, 1)
-        for (queue, meter, half_life), amount in (history.use if history else {}).items():
+            for name in self.tree.bearing(queue):
+                for meter, amount in amounts.items():
+                    self._present[name][meter] += amount
+        for (queue, meter, half_life), decayed in (history.use if history else {}).items():
             for name in self.tree.bearing(queue):
                 if self._rules.half_lives.get(name) == half_life:
-                    self._decayed[name][meter] += amount
+                    self._decayed[name][meter] += decayed
         for queue in self.tree.order:
             above: tuple[QueueName | None, ...] = (*self.tree.path(queue), None)
             for parent in above:

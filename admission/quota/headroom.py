@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from typing import Self
 
 from admission.api.muster.gangs import Charge
-from admission.api.muster.queues import Quota
+from admission.api.muster.queues import Quota, Reclaim
 from admission.api.values.names import MeterName, QueueName
 from admission.quota import borrowing, usage_matrix
-from admission.quota.shortage import Loan, Shortage
+from admission.quota.shortage import Loan, Reclaiming, Shortage
 from admission.quota.tree import Tree
 from admission.quota.usage_matrix import ROOT, Column, Pool
 
@@ -121,6 +121,11 @@ class QueueUsage:
         number = self._numbers.get(queue)
         return 0 if number is None else self._column(meter).borrowed(number)
 
+    def borrowed_with(self, queue: QueueName, meter: MeterName, user: QueueName, amount: int) -> int:
+        """Return what `borrowed` would be if `user`, the queue or one under it, took an amount more."""
+        number, below = self._numbers.get(queue), self._numbers.get(user)
+        return 0 if number is None or below is None else self._column(meter).borrowed_with(number, below, amount)
+
     def lent(self, queue: QueueName, meter: MeterName) -> int:
         """Return how much of the queue's quota other queues under the same parent use.
 
@@ -139,30 +144,46 @@ class QueueUsage:
     def _shortage(self, queue: QueueName, meter: MeterName, needed: int) -> Shortage:
         number, column = self._numbers[queue], self._column(meter)
         potential = column.potential(number)
-        quota = column.quotas.get(number)
         return Shortage(
             queue=queue,
             meter=meter,
             needed=needed,
             left=max(0, column.available(number)),
-            nominal=quota.nominal if quota else 0,
+            nominal=self._nominal(number, meter),
             used=column.own[number],
             borrowed=column.borrowed(number),
             potential=potential,
-            loan=self._loan(number, meter) if needed <= potential else None,
+            loan=self._loan(queue, meter, needed) if needed <= potential else None,
         )
 
-    def _loan(self, number: int, meter: MeterName) -> Loan | None:
+    def _loan(self, queue: QueueName, meter: MeterName, needed: int) -> Loan | None:
         """Return the nearest loan by the queue or one above it; None if a borrowing limit is what stops the queue."""
-        column = self._column(meter)
+        column, number = self._column(meter), self._numbers[queue]
+        is_own = column.own[number] + needed <= self._nominal(number, meter)
         while (parent := self._parents[number]) != ROOT and not column.is_limited(number):
+            is_own = is_own or column.usage[number] + needed <= column.subtree[number]
             amount = self._lent(number, meter)
             if amount:
-                return self._loan_of(number, meter, amount)
+                return self._loan_of(number, meter, amount, self._reclaiming(queue, is_own=is_own))
             number = parent
         return None
 
-    def _loan_of(self, number: int, meter: MeterName, amount: int) -> Loan:
+    def _reclaiming(self, queue: QueueName, *, is_own: bool) -> Reclaiming:
+        match self.tree.queues[queue].preemption.reclaim:
+            case Reclaim.NEVER:
+                return Reclaiming.NEVER
+            case _ if not is_own:
+                return Reclaiming.WOULD_BORROW
+            case Reclaim.LOWER_PRIORITY:
+                return Reclaiming.LOWER_PRIORITY
+            case Reclaim.ANY:
+                return Reclaiming.ANY
+
+    def _nominal(self, number: int, meter: MeterName) -> int:
+        quota = self._column(meter).quotas.get(number)
+        return quota.nominal if quota else 0
+
+    def _loan_of(self, number: int, meter: MeterName, amount: int, reclaiming: Reclaiming) -> Loan:
         names = self.tree.order
         pool = self._pool(self._parents[number], meter)
         others = [borrower for borrower in pool.borrowers if borrower != number]
@@ -172,6 +193,7 @@ class QueueUsage:
             quota=self._column(meter).subtree[number],
             borrowers=tuple(names[borrower] for borrower in others[:MOST_NAMED]),
             others=max(0, len(others) - MOST_NAMED),
+            reclaiming=reclaiming,
         )
 
     def _lent(self, number: int, meter: MeterName) -> int:

@@ -4,17 +4,21 @@ Nothing is evicted here. The caller's `fits` returns whether its plan, on quota 
 gangs. It must be monotone: a gang that fits without some gangs fits without more of them. `preemption_rules` has
 the rules of who may be evicted.
 
-The best set has the fewest gangs; of those, its least preferred victim is the most preferred, then the next one, and so
-on (kube-scheduler picks a node alike: the lowest highest victim, `pkg/scheduler/framework/preemption`). Gangs go by
-their rank in `victim_order`, and a set is an integer with a bit per gang, so that of two sets of one size the smaller
+The best set takes the fewest gangs of the own queue, since what others have borrowed goes first, as in Kueue. Of those
+sets one is better that takes nothing but loans, then that which takes least of what is no loan, then that of the fewest
+gangs; of those, its least preferred victim is the most preferred, then the next one, and so on (kube-scheduler picks a
+node alike: the lowest highest victim, `pkg/scheduler/framework/preemption`). Gangs go by their rank in `victim_order`,
+those of the own queue last, and a set is an integer with a bit per gang, so that of two sets of one size the smaller
 integer is the better.
 
 The search: first greedily as Kueue, which removes candidates in order until the gang fits and puts back what it can;
-here with bisection, since `fits` is expensive, and again with the largest gangs first. Then all sets are enumerated by
-size and, within a size, in ascending order, until the best known one is reached.
+here with bisection, since `fits` is expensive, and again with the largest gangs first. Then all sets are enumerated,
+better ones first: by the number of own gangs, first those of loans alone and then the others, by size and, within a
+size, in ascending order, until the best known one is reached.
 
 Skipped, without losing a better set: sets that give back too little of a short meter, sets within one that is known to
-fail, and sets that let a queue fall below its own quota; each holds for all sets below the branch (`_may_help`).
+fail, sets of which a queue no longer borrows before a gang goes, and sets that take more of what is no loan than the
+best known one; each holds for all sets below the branch (`_may_help`).
 
 Bounded by `Bounds`: at the end the best set so far is returned with `fewest=False`, or NoVictims with `proved=False`.
 """
@@ -24,6 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, product
+from typing import NamedTuple
 
 from admission.api.values.names import GangUid, MeterName
 from admission.quota import victim_order
@@ -74,20 +79,43 @@ def choose(
     rules = Rules(queue_usage, incoming)
     ranked = sorted(filter(rules.is_eligible, candidates), key=lambda candidate: victim_order.rank(candidate, rules))
     search = _Search(rules, ranked, _CachedFits(fits, ranked, bounds))
-    best: int | None = None
+    best: _Found | None = None
     try:
         if not search.cached_fits.fits(search.all):
             return NoVictims(proved=True)
         for found in search.greedy():
-            best = found if best is None else min(best, found, key=_key)
-        best = search.fewest(best)
+            best = found if best is None else min(best, found)
+        best = search.best(best)
     except _BoundEndedError:
-        return NoVictims(proved=False) if best is None else Victims(search.gangs(best), fewest=False)
-    return NoVictims(proved=True) if best is None else Victims(search.gangs(best), fewest=True)
+        return NoVictims(proved=False) if best is None else Victims(search.gangs(best.victims), fewest=False)
+    return NoVictims(proved=True) if best is None else Victims(search.gangs(best.victims), fewest=True)
 
 
-def _key(victims: int) -> tuple[int, int]:
-    return victims.bit_count(), victims
+class _Found(NamedTuple):
+    """A set of victims that helps, by what makes it better than another.
+
+    own: how many are of the incoming gang's queue. is_partial: whether it takes more than loans. beyond: how much more.
+    """
+
+    own: int
+    is_partial: bool
+    beyond: Fraction
+    size: int
+    victims: int
+
+
+@dataclass(slots=True)
+class _Stage:
+    """The sets with so many own gangs, of loans alone (`is_partial` false) or not. best: the best set known so far."""
+
+    own: int
+    is_partial: bool
+    best: _Found | None
+
+    def may_be_better(self, beyond: Fraction, size: int) -> bool:
+        """Return whether a set of a size that takes at least so much beyond loans may be better than the best one."""
+        best = self.best
+        return best is None or (self.own, self.is_partial, beyond, size) <= best[:4]
 
 
 class _BoundEndedError(Exception):
@@ -142,37 +170,62 @@ class _Search:
         self._rules = rules
         self._ranked = ranked
         self._levels = [rules.level(candidate) for candidate in ranked]
+        self._first_own = sum(not rules.is_own(candidate) for candidate in ranked)
         self._max_reliefs: dict[tuple[MeterName, int], list[int]] = {}
 
     def gangs(self, victims: int) -> tuple[GangUid, ...]:
         return tuple(self._ranked[rank].uid for rank in _ranks(victims))
 
-    def greedy(self) -> Iterator[int]:
+    def greedy(self) -> Iterator[_Found]:
         """Yield sets that help and have no needless gang.
 
-        One for every level from which quota may be reclaimed, and one of the own queue's gangs alone; each with gangs
-        in the order of preference, and in that of how much they give back of what is short, since that may need fewer.
+        One for every level from which quota may be reclaimed, of loans alone and of gangs that are borrowed in part as
+        well, and one of the own queue's gangs alone; each with gangs in the order of preference, and in that of how
+        much they give back of what is short, since that may need fewer.
         """
         orders: list[Sequence[int]] = [range(len(self._ranked))]
         if self._rules.missing:
             orders.append(sorted(orders[0], key=self._relief, reverse=True))
         levels = sorted({level for level in self._levels if level is not None})
-        for level, order in product([*levels, None], orders):
+        for level, whole, order in product([*levels, None], (True, False), orders):
             ranks = [rank for rank in order if self._is_within(rank, level)]
-            found = self._minimal_set(self._loans(ranks), level)
+            found = self._minimal_set(self._loans(ranks, whole=whole), level) if whole or level is not None else None
             if found is not None:
-                yield self._without_redundant(found)
+                yield self._found(self._without_redundant(found))
 
-    def fewest(self, best: int | None) -> int | None:
+    def best(self, best: _Found | None) -> _Found | None:
         """Return the best set that helps: every better one than `best` is tried. best: a set that helps, if known."""
-        most = len(self._ranked) if best is None else best.bit_count()
-        for size in range(most + 1):
-            for victims in self._sets(size):
-                if best is not None and _key(victims) >= _key(best):
-                    return best
-                if self._helps(victims):
-                    return victims
+        for own, is_partial in product(range(len(self._ranked) - self._first_own + 1), (False, True)):
+            if best is not None and (own, is_partial) > best[:2]:
+                break
+            stage = _Stage(own=own, is_partial=is_partial, best=best)
+            self._search_stage(stage)
+            best = stage.best
         return best
+
+    def _search_stage(self, stage: _Stage) -> None:
+        """Replace the best known set by the best one of the stage, if that is better."""
+        for size in range(stage.own, self._first_own + stage.own + 1):
+            for victims in self._sets(size, stage):
+                found = self._found(victims)
+                if stage.best is not None and found >= stage.best:
+                    if not stage.is_partial:
+                        return
+                elif found.is_partial is stage.is_partial and self._helps(victims):
+                    stage.best = found
+                    if not stage.is_partial:
+                        return
+
+    def _found(self, victims: int) -> _Found:
+        candidates = self._candidates(victims)
+        is_partial = not self._rules.takes_only_loans(candidates)
+        return _Found(
+            own=(victims >> self._first_own).bit_count(),
+            is_partial=is_partial,
+            beyond=self._rules.beyond_loans(candidates) if is_partial else Fraction(),
+            size=victims.bit_count(),
+            victims=victims,
+        )
 
     def _is_within(self, rank: int, level: int | None) -> bool:
         own_level = self._levels[rank]
@@ -185,10 +238,11 @@ class _Search:
             (Fraction(min(charge.get(meter, 0), needed), needed) for meter, needed in missing.items()), Fraction()
         )
 
-    def _loans(self, ranks: Sequence[int]) -> list[int]:
-        """Return the ranks that, taken in order, let no queue fall below its own quota; nor does any subset of them."""
+    def _loans(self, ranks: Sequence[int], *, whole: bool) -> list[int]:
+        """Return the ranks that, taken in order, are loans (`Rules.loans`); so is any subset of them."""
         known = {self._ranked[rank].uid: rank for rank in ranks}
-        return [known[candidate.uid] for candidate in self._rules.loans(self._ranked[rank] for rank in ranks)]
+        loans = self._rules.loans((self._ranked[rank] for rank in ranks), whole=whole)
+        return [known[candidate.uid] for candidate in loans]
 
     def _minimal_set(self, ranks: Sequence[int], level: int | None) -> int | None:
         """Return the gangs that are needed: the gang would not fit if only those before them in `ranks` were evicted.
@@ -220,25 +274,27 @@ class _Search:
             ranks.remove(redundant)
         return victims
 
-    def _sets(self, size: int) -> Iterator[int]:
-        """Yield the sets of a size, the better ones first, without those that cannot help."""
+    def _sets(self, size: int, stage: _Stage) -> Iterator[int]:
+        """Yield the sets of a size with so many own gangs, the better ones first, without those that cannot help."""
         stack = [(0, len(self._ranked), size)]
         while stack:
             victims, below, remaining = stack.pop()
-            if not self._may_help(victims, below, remaining):
+            if not self._may_help(victims, below, remaining, stage):
                 continue
             if remaining:
-                stack.extend(
-                    (victims | 1 << rank, rank, remaining - 1) for rank in reversed(range(remaining - 1, below))
-                )
+                # The own gangs have the highest ranks, so they are chosen first.
+                own_left = max(0, stage.own - (size - remaining))
+                least = self._first_own + own_left - 1 if own_left else remaining - 1
+                most = below if own_left else min(below, self._first_own)
+                stack.extend((victims | 1 << rank, rank, remaining - 1) for rank in reversed(range(least, most)))
             else:
                 yield victims
 
-    def _may_help(self, victims: int, below: int, remaining: int) -> bool:
+    def _may_help(self, victims: int, below: int, remaining: int, stage: _Stage) -> bool:
         """Return whether these victims and `remaining` gangs of rank below `below` may help together.
 
         False only if no such set does: by an upper bound on what they give back of a short meter, since even all gangs
-        below are known to fail, or since a queue is below its own quota without these victims already.
+        below are known to fail, or since these victims are no loans already, or take too much of what is no loan.
         """
         self.cached_fits.count_set()
         candidates = self._candidates(victims)
@@ -248,7 +304,11 @@ class _Search:
                 return False
         if self.cached_fits.fails(victims | ((1 << below) - 1 if remaining else 0)):
             return False
-        return self._rules.takes_only_loans(candidates)
+        if not stage.is_partial:
+            return self._rules.takes_only_loans(candidates)
+        return self._rules.takes_loans(candidates) and stage.may_be_better(
+            self._rules.beyond_loans(candidates), len(candidates) + remaining
+        )
 
     def _max_relief(self, meter: MeterName, below: int) -> list[int]:
         """Return the most that 0, 1, 2, … gangs of rank below `below` give back of a meter."""

@@ -4,9 +4,11 @@ The rules are those of Kueue's `pkg/scheduler/preemption` (2026: `classical/hier
 `classical/candidate_generator.go`), stated for the set of victims instead of the order in which they are removed:
 
 - in the own queue, gangs of lower priority (withinQueue);
-- in other queues under the same root, borrowed quota (reclaim): of some short meter, the victim's queue and those above
-  it, up to where its path meets that of the incoming gang, still use at least their own quota without the victims.
-  A gang that is borrowed only in part stays; Kueue removes it, and its queue falls below its quota;
+- in other queues under the same root, borrowed quota (reclaim): the victims can go one after the other so that each,
+  before it goes, is of a queue that borrows: of some short meter, the queue and those above it, up to where its path
+  meets that of the incoming gang, use more than their own quota. So a gang that is borrowed only in part may go as
+  well, and its queue falls below its quota; a set that takes nothing but loans (`takes_only_loans`) is better, and of
+  the others the one that takes least of what is no loan (`beyond_loans`);
 - and this only to reclaim own quota: without the victims and with the incoming gang, its queue, or one above it but
   below where the paths meet, uses no more than its own quota of every short meter.
 
@@ -17,6 +19,7 @@ meters of its charge count. `preemption` searches the sets that these rules allo
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from fractions import Fraction
 
 from admission.api.muster.gangs import Charge
 from admission.api.muster.queues import Preemption, Reclaim, WithinQueue
@@ -43,6 +46,10 @@ class Candidate:
     priority: int
     reserved_at: datetime
     charge: Charge
+
+
+_Kind = tuple[QueueName, tuple[MeterName, ...]]
+_Unused = dict[tuple[QueueName, MeterName], tuple[int, int]]
 
 
 class Rules:
@@ -75,12 +82,11 @@ class Rules:
             return lower and preemption.within_queue is WithinQueue.LOWER_PRIORITY
         if preemption.reclaim is Reclaim.NEVER or (preemption.reclaim is Reclaim.LOWER_PRIORITY and not lower):
             return False
-        return self._common_ancestor(candidate.queue) is not None and self.takes_only_loans([candidate])
+        return self._borrows(*self._kind(candidate))
 
-    def borrows(self, candidate: Candidate) -> bool:
-        """Return whether the gang's queue borrows of a meter that evicting the gang gives back."""
-        queue_usage, queue = self._queue_usage, candidate.queue
-        return any(queue_usage.borrowed(queue, meter) for meter in self._charge if candidate.charge.get(meter))
+    def is_own(self, candidate: Candidate) -> bool:
+        """Return whether the gang is of the incoming gang's queue."""
+        return candidate.queue == self._incoming.queue
 
     def takes_only_loans(self, victims: Sequence[Candidate]) -> bool:
         """Return whether no victim's queue falls below its own quota. Monotone: true for every subset as well."""
@@ -90,14 +96,60 @@ class Rules:
         finally:
             self._restore(victims)
 
-    def loans(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """Return, in order, those of the candidates that can be evicted together with all before them."""
+    def takes_loans(self, victims: Sequence[Candidate]) -> bool:
+        """Return whether the victims can go in some order in which the queue of each borrows before it goes.
+
+        Monotone: true for every subset as well. They are put back one by one, each as soon as its queue then borrows;
+        what is put back only helps the others, so if any order will do, this finds one.
+        """
+        self._evict(victims)
+        left, known = [*victims], set[_Kind]()
+        try:
+            while left:
+                rest = []
+                for victim in left:
+                    kind = self._kind(victim)
+                    self._restore([victim])
+                    if kind in known or self._borrows(*kind):
+                        known.add(kind)
+                    else:
+                        self._evict([victim])
+                        rest.append(victim)
+                if len(rest) == len(left):
+                    return False
+                left = rest
+            return True
+        finally:
+            self._restore(left)
+
+    def beyond_loans(self, victims: Sequence[Candidate]) -> Fraction:
+        """Return how much of their own quota other queues have left unused without the victims, beyond what they had.
+
+        In parts of what the incoming gang needs, added up over the meters that count. What a queue loses counts once,
+        not again for the queues above it. Monotone: no less for more victims.
+        """
+        below = {name for victim in victims for name in self._below(victim.queue)}
+        touched = sorted(below, key=lambda name: len(self._queue_usage.tree.path(name)))
+        before = self._unused(touched)
+        self._evict(victims)
+        try:
+            after = self._unused(touched)
+        finally:
+            self._restore(victims)
+        return sum((self._lost(touched, meter, before, after) for meter in self._charge), Fraction())
+
+    def loans(self, candidates: Iterable[Candidate], *, whole: bool) -> list[Candidate]:
+        """Return, in order, those of the candidates that can be evicted together with all before them.
+
+        whole: whether no queue may fall below its own quota; else its queue only has to borrow before a gang goes.
+        """
         chosen: list[Candidate] = []
-        kinds: set[tuple[QueueName, tuple[MeterName, ...]]] = set()
+        kinds: set[_Kind] = set()
         for candidate in candidates:
-            self._evict([candidate])
             kind = self._kind(candidate)
-            if all(self._is_loan(queue, meters) for queue, meters in {*kinds, kind}):
+            may_go = whole or self._borrows(*kind)
+            self._evict([candidate])
+            if may_go and (not whole or all(self._is_loan(queue, meters) for queue, meters in {*kinds, kind})):
                 chosen.append(candidate)
                 kinds.add(kind)
             else:
@@ -128,9 +180,9 @@ class Rules:
 
     def allow(self, victims: Sequence[Candidate]) -> bool:
         """Return whether these may be evicted together and the incoming gang then fits its quota."""
-        return self.takes_only_loans(victims) and self.takes_back(victims, min(self.levels(victims), default=None))
+        return self.takes_loans(victims) and self.takes_back(victims, min(self.levels(victims), default=None))
 
-    def _kind(self, victim: Candidate) -> tuple[QueueName, tuple[MeterName, ...]]:
+    def _kind(self, victim: Candidate) -> _Kind:
         """Return the victim's queue and the meters that it gives back, on which alone `_is_loan` depends."""
         return victim.queue, tuple(meter for meter in self._charge if victim.charge.get(meter))
 
@@ -148,6 +200,52 @@ class Rules:
                 for meter in meters
             )
         )
+
+    def _borrows(self, queue: QueueName, meters: Iterable[MeterName]) -> bool:
+        """Return whether the queue and those above it use more than their own quota of one of the meters.
+
+        Always true for the incoming gang's queue, whose gangs need not have borrowed.
+        """
+        ancestor, queue_usage = self._common_ancestor(queue), self._queue_usage
+        return queue == self._incoming.queue or (
+            ancestor is not None
+            and any(
+                queue_usage.own(queue, meter) > self._nominal(queue, meter)
+                and all(queue_usage.borrowed(above, meter) for above in ancestor.below)
+                for meter in meters
+            )
+        )
+
+    def _below(self, queue: QueueName) -> tuple[QueueName, ...]:
+        """Return the queues from which the gangs of a queue would take; none for the incoming gang's queue."""
+        ancestor = self._common_ancestor(queue)
+        return () if ancestor is None or queue == self._incoming.queue else ancestor.below
+
+    def _unused(self, queues: Sequence[QueueName]) -> _Unused:
+        """Return, by queue and meter, what its own gangs and all gangs under it leave unused of their quota."""
+        queue_usage = self._queue_usage
+        return {
+            (queue, meter): (
+                max(0, self._nominal(queue, meter) - queue_usage.own(queue, meter)),
+                max(0, queue_usage.quota(queue, meter) - queue_usage.usage(queue, meter)),
+            )
+            for queue in queues
+            for meter in self._charge
+        }
+
+    def _lost(self, touched: Sequence[QueueName], meter: MeterName, before: _Unused, after: _Unused) -> Fraction:
+        """Return what the queues lose of a meter, in parts of what the incoming gang needs. touched: parents first."""
+        tree, total = self._queue_usage.tree, 0
+        lost_below = dict.fromkeys(touched, 0)
+        for queue in reversed(touched):
+            own, subtree = (now - then for now, then in zip(after[queue, meter], before[queue, meter], strict=True))
+            lost = max(subtree, lost_below[queue] + own)
+            parent = tree.parents.get(queue)
+            if parent in lost_below:
+                lost_below[parent] += lost
+            else:
+                total += lost
+        return Fraction(total, self._charge[meter])
 
     def _own_usage_is_within_quota(self) -> bool:
         """Return whether the queue itself, without those under it, uses no more than its nominal quota."""

@@ -1,7 +1,8 @@
 """The order in which pending gangs are considered.
 
-Inside a queue: higher priority first, then the longer wait. Between queues it is the same, unless fair sharing is
-declared there: then the queue with the smallest share goes first, and rank decides between equal shares only.
+Inside a queue: higher priority first, then the longer wait. Between the children of one parent those come first that
+stay within their quota with their next gang, as in Kueue; then, where fair sharing is declared, the one with the
+smallest share with that gang; then the rank of the gangs, which alone decides between the roots.
 
 Whether a head that cannot start holds the gangs behind it (strict order) or not (best effort) is decided by the caller,
 per queue.
@@ -15,7 +16,7 @@ from typing import Generic, Protocol, TypeVar
 
 from admission.api.muster.gangs import Charge
 from admission.api.values.names import QueueName
-from admission.quota.fair_share import Shares
+from admission.quota.fair_share import Place, Shares
 
 
 class Waiting(Protocol):
@@ -42,7 +43,7 @@ def rank(waiting: Waiting) -> Rank:
 
 
 def in_order(waiting: Iterable[W]) -> list[W]:
-    """Return all gangs in the order that holds where no fair sharing is declared."""
+    """Return all gangs in the order that holds inside a queue."""
     return sorted(waiting, key=rank)
 
 
@@ -57,36 +58,45 @@ def heads(waiting: Iterable[W], queue_of: Callable[[W], Q]) -> list[W]:
 class Tournament(Generic[W]):
     """Yields the pending gangs one by one; grants in between change the order of the rest.
 
-    At every parent the child with the smallest share wins or, where shares do not matter, the one whose first gang has
+    At every parent the child with the smallest `Shares.place` wins, of those that are equal the one whose next gang has
     the better rank; a parent's own gangs compete with the winner by rank. The winner at the top is next, as in Kueue's
-    fair sharing iterator (KEP 1714). Without any `fairSharing` the order is that of `in_order`. A gang is yielded once,
-    whether it is then granted or not. Inactive and unknown queues compete as roots without usage.
+    fair sharing iterator (KEP 1714). A gang is yielded once, whether it is then granted or not. Inactive and unknown
+    queues compete as roots without usage.
 
-    Building it costs a step per gang and level; each gang, and each grant, one comparison among siblings per level, in
-    heaps: outdated entries stay in them until they come to the top.
+    Building it costs a step per gang, and a place per queue above one; each gang, and each grant, one comparison among
+    siblings per level, in heaps: outdated entries stay in them until they come to the top.
     """
 
-    def __init__(self, shares: Shares, waiting: Iterable[W], queue_of: Callable[[W], QueueName]) -> None:
+    def __init__(
+        self,
+        shares: Shares,
+        waiting: Iterable[W],
+        queue_of: Callable[[W], QueueName],
+        charge_of: Callable[[W], Charge],
+    ) -> None:
+        """charge_of: of each gang, at least; called once it is the next of its queue."""
         self._shares = shares
         self._queue_of = queue_of
+        self._charge_of = charge_of
         self._gangs: defaultdict[QueueName, list[W]] = defaultdict(list)
-        self._contests: defaultdict[QueueName | None, _Contest] = defaultdict(_Contest)
+        self._contests: defaultdict[QueueName | None, _Contest[W]] = defaultdict(_Contest)
         for gang in sorted(waiting, key=rank, reverse=True):
             self._gangs[queue_of(gang)].append(gang)
-        for queue in tuple(self._gangs):
-            self._update(queue)
+        tree = shares.tree
+        above = {name: None for queue in self._gangs for name in tree.path(queue)}
+        for name in sorted(above, key=lambda name: len(tree.path(name)), reverse=True):
+            self._enter(name)
 
     def __iter__(self) -> "Tournament[W]":
         return self
 
     def __next__(self) -> W:
         """Return the next gang and remove it."""
-        queue = self._contests[None].first()
-        if queue is None:
+        gang = self._contests[None].first()
+        if gang is None:
             raise StopIteration
-        while (child := self._winner(queue)) is not None:
-            queue = child
-        gang = self._gangs[queue].pop()
+        queue = self._queue_of(gang)
+        self._gangs[queue].pop()
         self._update(queue)
         return gang
 
@@ -109,61 +119,51 @@ class Tournament(Generic[W]):
 
     def _update(self, queue: QueueName) -> None:
         """Enter a queue, and those above it, into the contests with their siblings again."""
-        tree = self._shares.tree
-        for name in tree.path(queue):
-            best = self._best(name)
-            contest = self._contests[tree.parents.get(name)]
-            if best is None:
-                contest.leave(name)
-            else:
-                contest.enter(name, self._shares.share(name), best)
+        for name in self._shares.tree.path(queue):
+            self._enter(name)
 
-    def _winner(self, queue: QueueName) -> QueueName | None:
-        """Return the child whose gang is the queue's next; None if it is one of the queue's own gangs."""
-        child = self._contests[queue].first() if queue in self._contests else None
+    def _enter(self, name: QueueName) -> None:
+        gang = self._next(name)
+        contest = self._contests[self._shares.tree.parents.get(name)]
+        if gang is None:
+            contest.leave(name)
+        else:
+            contest.enter(name, self._shares.place(name, self._queue_of(gang), self._charge_of(gang)), gang)
+
+    def _next(self, queue: QueueName) -> W | None:
+        """Return the next gang of a queue or one under it; None if there is none."""
         gangs = self._gangs.get(queue)
-        if child is None or not gangs:
-            return child
-        return child if self._contests[queue].best() < rank(gangs[-1]) else None
-
-    def _best(self, queue: QueueName) -> Rank | None:
-        """Return the rank of the next gang under a queue; None if there is none."""
-        gangs = self._gangs.get(queue)
-        own = rank(gangs[-1]) if gangs else None
-        if queue not in self._contests or self._contests[queue].first() is None:
-            return own
-        below = self._contests[queue].best()
-        return below if own is None else min(own, below)
+        own = gangs[-1] if gangs else None
+        below = self._contests[queue].first() if queue in self._contests else None
+        if own is None or below is None:
+            return below or own
+        return min(own, below, key=rank)
 
 
-class _Contest:
-    """The children of one parent that have pending gangs, by share and by the rank of their next gang."""
+class _Contest(Generic[W]):
+    """The children of one parent that have pending gangs, by place and by the rank of their next gang."""
 
     __slots__ = ("_entered", "_heap", "_places")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, Rank, int, QueueName]] = []
+        self._heap: list[tuple[Place, Rank, int, QueueName, W]] = []
         self._places: dict[QueueName, int] = {}
         self._entered = 0
 
-    def enter(self, child: QueueName, share: float, best: Rank) -> None:
-        """Enter a child, in place of its earlier entry."""
+    def enter(self, child: QueueName, place: Place, gang: W) -> None:
+        """Enter a child with its next gang, in place of its earlier entry."""
         self._entered += 1
         self._places[child] = self._entered
-        heapq.heappush(self._heap, (share, best, self._entered, child))
+        heapq.heappush(self._heap, (place, rank(gang), self._entered, child, gang))
 
     def leave(self, child: QueueName) -> None:
         self._places.pop(child, None)
 
-    def first(self) -> QueueName | None:
-        """Return the child that wins; None if none is left."""
+    def first(self) -> W | None:
+        """Return the next gang of the child that wins; None if none is left."""
         while self._heap:
-            _, _, place, child = self._heap[0]
-            if self._places.get(child) == place:
-                return child
+            _, _, entered, child, gang = self._heap[0]
+            if self._places.get(child) == entered:
+                return gang
             heapq.heappop(self._heap)
         return None
-
-    def best(self) -> Rank:
-        """Return the rank of the winner's next gang; to be called after `first`, which drops outdated entries."""
-        return self._heap[0][1]

@@ -2,9 +2,24 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import assert_never
 
 from admission.api.values.names import MeterName, QueueName
 from admission.api.values.reasons import Detail
+
+
+class Reclaiming(StrEnum):
+    """Whether a loan is taken back for the gang that is short, by what its queue says and would use."""
+
+    NEVER = "Never"
+    """Its queue's `preemption.reclaim` is Never."""
+    WOULD_BORROW = "WouldBorrow"
+    """With this gang its queue, and those above it up to the lender, would use more than their own quota."""
+    LOWER_PRIORITY = "LowerPriority"
+    """From gangs of lower priority, if evicting them lets it start."""
+    ANY = "Any"
+    """If evicting gangs of the borrowers lets it start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,13 +33,28 @@ class Loan:
     amount: int
     quota: int
     borrowers: tuple[QueueName, ...]
+    reclaiming: Reclaiming
     others: int = 0
 
     @property
     def message(self) -> str:
-        """Return in one sentence what is lent to which queues."""
+        """Return what is lent to which queues, and whether it is taken back."""
         names = ", ".join(self.borrowers) + (f" and {self.others} more" if self.others else "")
-        return f"{self.amount} of the {self.quota} of queue {self.lender} are lent to {names}"
+        return f"{self.amount} of the {self.quota} of queue {self.lender} are lent to {names}; {self._reclaiming}"
+
+    @property
+    def _reclaiming(self) -> str:
+        match self.reclaiming:
+            case Reclaiming.NEVER:
+                return "nobody is evicted for the gang, as its queue says no preemption.reclaim"
+            case Reclaiming.WOULD_BORROW:
+                return "nobody is evicted for the gang, as its queue would borrow, too"
+            case Reclaiming.LOWER_PRIORITY:
+                return "gangs of lower priority are evicted for the gang only where it could then start"
+            case Reclaiming.ANY:
+                return "gangs that borrow are evicted for the gang only where it could then start"
+            case _:
+                assert_never(self.reclaiming)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,5 +108,6 @@ class Shortage:
                 "lender": self.loan.lender,
                 "lent": str(self.loan.amount),
                 "borrowers": list[str](self.loan.borrowers),
+                "reclaim": self.loan.reclaiming,
             }
         return found

@@ -87,6 +87,17 @@ class Column:
     def borrowed(self, number: int) -> int:
         return borrowing.borrowed(subtree=self.subtree[number], usage=self.usage[number])
 
+    def borrowed_with(self, number: int, user: int, amount: int) -> int:
+        """Return what is borrowed if `user`, the queue or one under it, took an amount more."""
+        at = user
+        while at != number and amount:
+            guaranteed, before = self.guaranteed[at], self.usage[at]
+            amount = borrowing.passed_up(usage=before + amount, guaranteed=guaranteed) - borrowing.passed_up(
+                usage=before, guaranteed=guaranteed
+            )
+            at = self.parents[at]
+        return borrowing.borrowed(subtree=self.subtree[number], usage=self.usage[number] + amount)
+
     def idle(self, number: int) -> int:
         return borrowing.idle(
             subtree=self.subtree[number], guaranteed=self.guaranteed[number], usage=self.usage[number]

@@ -8,5 +8,8 @@ from admission.quota.preemption_rules import Candidate, Rules
 
 
 def rank(candidate: Candidate, rules: Rules) -> tuple[bool, int, float, GangUid]:
-    """Return the sort key: gangs of queues that borrow first, then lower priority, then the youngest, then the UID."""
-    return (not rules.borrows(candidate), candidate.priority, -candidate.reserved_at.timestamp(), candidate.uid)
+    """Return the sort key: gangs of other queues first, then lower priority, then the youngest, then the UID.
+
+    A gang of another queue is a candidate only while that queue borrows.
+    """
+    return (rules.is_own(candidate), candidate.priority, -candidate.reserved_at.timestamp(), candidate.uid)

@@ -26,7 +26,7 @@ from admission.claimpolicy.draft import Draft
 from admission.claimpolicy.match import OwnedConversion
 from admission.claimpolicy.pods import claims_annotation, extended_resources, pending_templates, required_claims
 from admission.errors import MalformedObjectError, RetryError, TooMuchWorkError
-from admission.objectpolicy import admission as objectpolicy_admission
+from admission.objectpolicy import admission as objectpolicy_admission, workloads
 from admission.objectpolicy.admission import ObjectView
 from admission.podpolicy import (
     admission as podpolicy_admission,
@@ -189,7 +189,10 @@ def _judge_workload(
             )
     except MalformedObjectError as error:
         return admission_review.refuse_malformed(error)
-    return ALLOWED if denial is None else Verdict(denial=denial)
+    if denial is not None:
+        return Verdict(denial=denial)
+    unknown = tuple(f"muster: {finding}" for finding in workloads.unknown_fields(queued, review.work))
+    return Verdict(warnings=unknown) if unknown else ALLOWED
 
 
 def _queued_workloads(review: Review, kind: LabelledKind) -> tuple[QueuedWorkload | None, QueuedWorkload]:

@@ -21,8 +21,9 @@ from admission.scheduling.cache import equivalence
 from admission.scheduling.cache.plan_cache import Basis, PlanCache
 from admission.scheduling.cache.queue_cache import Premise
 from admission.scheduling.cache.verdict_cache import PROOF, RESERVED, Verdict, VerdictCache
-from admission.scheduling.checks import budget, chain, completeness, elastic
+from admission.scheduling.checks import budget, chain, completeness, demand, elastic, faults
 from admission.scheduling.checks.chain import Decision, Grant, Inputs, Rules
+from admission.scheduling.checks.faults import During
 from admission.scheduling.placement import mode
 from admission.workloads import topology
 from admission.workloads.gangs import Group
@@ -63,7 +64,8 @@ def decide_all(
 
     reserve: the reservations of heads; None without backfill.
 
-    Among queues with fair sharing the one with the smallest share is next, grants of this cycle included. After
+    Queues that stay within their quota are next, then those that borrow, with fair sharing those with the smallest
+    share, grants of this cycle included (`quota.queue_order`). After
     `most_grants` grants the rest is left to the next cycle, so that granted gangs start without waiting for it; also
     after a gang that is planned again in the next cycle, so that no other gang gets what it has just given back.
     """
@@ -143,7 +145,8 @@ def _grant_in_order(groups: tuple[Group, ...], usage: Usage, state: _State) -> C
     decisions: list[Decision] = []
     positions: dict[QueueName, int] = {}
     granted = 0
-    contest = Tournament(Shares(queue_usage, usage, rules.sharing, rules.history), waiting, lambda group: group.queue)
+    shares = Shares(queue_usage, usage, rules.sharing, rules.history)
+    contest = Tournament(shares, waiting, lambda group: group.queue, partial(_needed, rules=rules))
     for group in contest:
         positions[group.queue] = positions.get(group.queue, 0) + 1
         if granted >= rules.most_grants:
@@ -169,6 +172,20 @@ def _grant_in_order(groups: tuple[Group, ...], usage: Usage, state: _State) -> C
         if group.uid in rules.first_in_next:
             break
     return CycleDecisions(updated=tuple(decisions), is_complete=len(decisions) == len(waiting))
+
+
+def _needed(group: Group, rules: Rules) -> Charge:
+    """Return a lower bound on a gang's charge, for its place in the order; nothing if it cannot be told."""
+    known = rules.workspace.verdicts.needed(group)
+    if known is not None:
+        return known
+
+    def bound() -> Charge:
+        demands = demand.demands(group, rules.snapshot)
+        return demand.at_least(demands, rules.meters, rules.snapshot.nodes.values())
+
+    # The decision about the gang, which computes the same, is what reports a defect.
+    return faults.guard(During.PLANNING, group.key, bound, []) or {}
 
 
 def _all_held(groups: tuple[Group, ...], state: _State) -> list[Decision] | None:

@@ -111,15 +111,18 @@ def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profi
         group, _, version = str(obj["apiVersion"]).rpartition("/")
         name = str(obj["kind"])
         kind = _KINDS.get((group, name))
+        unknown = validation.unknown(obj, profile)
         if kind is None:
             store.notes.append(f"{name} {meta.name_in(obj)} ({obj['apiVersion']}) is left out: it is not simulated")
+            if unknown:
+                store.problems.append((index, MalformedObjectError(name, meta.name_in(obj), unknown)))
             continue
         try:
             if version not in kind.versions:
                 raise _version_error(obj, kind)
             body = _completed(claims.upgraded(obj), index, kind, store)
             workload_kind = catalog.BY_GROUP.get((group, name))
-            value = _decode_valid(name, body, kind, profile)
+            value = _decode_valid(name, body, kind, profile, unknown)
             store.keep(workload_kind.key if workload_kind else name, value, index)
         except MalformedObjectError as error:
             store.problems.append((index, error))
@@ -135,13 +138,20 @@ def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profi
     return store
 
 
-def _decode_valid(name: str, body: Json, kind: _Kind, profile: SchedulerProfile) -> Any:
-    """Read an object that the API server would store. Raises MalformedObjectError with all of its problems."""
+def _decode_valid(name: str, body: Json, kind: _Kind, profile: SchedulerProfile, unknown: tuple[Problem, ...]) -> Any:
+    """Read an object that the API server would store. Raises MalformedObjectError with all of its problems.
+
+    unknown: its fields that nobody knows.
+    """
     problems = validation.problems(name, body, profile)
+    value = None
     try:
         value = kind.read(body)
     except MalformedObjectError as error:
-        raise MalformedObjectError(name, error.name, tuple(dict.fromkeys((*error.problems, *problems)))) from error
+        problems = tuple(dict.fromkeys((*error.problems, *problems)))
+    # What is said of the field itself says more than that the field is unknown.
+    known = {problem.field for problem in problems}
+    problems = (*(problem for problem in unknown if problem.field not in known), *problems)
     if problems:
         raise MalformedObjectError(name, meta.name_in(body), problems)
     return value

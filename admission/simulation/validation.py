@@ -1,4 +1,4 @@
-"""The problems for which the API server would refuse an object from a file: of its kind's rules, and of its CEL.
+"""The problems for which the API server would refuse an object from a file: of its fields, its kind's rules, its CEL.
 
 For `muster simulate`, which must not decide about an object that no cluster would store. Pure.
 """
@@ -6,12 +6,13 @@ For `muster simulate`, which must not decide about an object that no cluster wou
 from collections.abc import Iterator
 from functools import lru_cache
 
-from admission.api.validation import claims, objects
+from admission.api.validation import claims, objects, unknown_fields
 from admission.api.values.decoding import Json, Reader
 from admission.cel.limits import Inadmissible
 from admission.device_cel import environment, limits
 from admission.dra.compatibility import SchedulerProfile
 from admission.errors import Problem
+from admission.workloads import template_labels
 
 
 def problems(kind: str, obj: Json, profile: SchedulerProfile) -> tuple[Problem, ...]:
@@ -25,6 +26,22 @@ def problems(kind: str, obj: Json, profile: SchedulerProfile) -> tuple[Problem, 
             if refusal is not None:
                 selector.problem("cel.expression", f"is not CEL that Kubernetes takes: {refusal.message}")
     return tuple(dict.fromkeys((*objects.problems(kind, obj), *reader.problems)))
+
+
+def unknown(obj: Json, profile: SchedulerProfile) -> tuple[Problem, ...]:
+    """Return the fields of an object that its kind does not have, and of kinds of other systems those of pod templates.
+
+    An object with a UID was stored by an API server, which kept only the fields that it knew.
+    """
+    if "uid" in Reader(obj).child("metadata"):
+        return ()
+    release = profile.release
+    found = list(unknown_fields.of_object(obj, release=release))
+    if not unknown_fields.is_judged(obj):
+        for place in template_labels.pod_templates(obj):
+            path = template_labels.field_of(place.base)
+            found += unknown_fields.of_pod_template(place.reader.value, path, release=release)
+    return tuple(found)
 
 
 @lru_cache(maxsize=1024)

@@ -191,9 +191,7 @@ def _meters_known(queue: Queue, shared: _SharedInputs) -> Condition:
     )
     malformed = shared.inputs.snapshot.malformed.get(("Meter", meter))
     why = f"Meter {meter} cannot be read ({malformed})" if malformed else f"there is no Meter {', '.join(missing)}"
-    message = (
-        f"{why}: create it, or take it from spec.{named[meter]}; no gang that needs devices starts here before{suffix}"
-    )
+    message = f"{why}: create it, or take it from spec.{named[meter]}; no gang starts here before{suffix}"
     return gang.condition("MetersKnown", "MeterMissing", message, holds=False)
 
 

@@ -194,7 +194,7 @@ def _replacements(pod: Pod, replacement: Pod, snapshot: Snapshot) -> Mapping[Uid
         old, new = _claim(pod, pod_claim.name, snapshot), _claim(replacement, pod_claim.name, snapshot)
         if old is not None and new is not None and names.is_expected(old.meta.uid):
             found[old.meta.uid] = new.meta.uid, new.meta.key
-    for synthetic_claim in (names.extended_claim, names.plugin_claim):
+    for synthetic_claim in (names.extended_claim, names.resources_claim):
         found[synthetic_claim(pod.meta.uid)] = synthetic_claim(replacement.meta.uid), replacement.meta.key
     return found
 

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from admission.api.values import json_patch
-from admission.api.values.decoding import Reader
+from admission.api.values.decoding import Json, Reader
 from admission.api.values.json_patch import Operation
 from admission.workloads.kinds import catalog, labels
 from admission.workloads.kinds.registry import WorkloadKind
@@ -36,6 +36,11 @@ class LabelPath:
     labels: tuple[str, ...] = ("metadata", "labels")
     is_written: bool = True
 
+    @property
+    def is_pod_template(self) -> bool:
+        """Whether the object at the base is a v1.PodTemplateSpec."""
+        return self.is_written and self.labels == ("metadata", "labels")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledKind:
@@ -52,6 +57,11 @@ class LabelledKind:
     paths: tuple[LabelPath, ...]
     is_fixed: bool = True
     elsewhere: str = ""
+
+    @property
+    def is_native(self) -> bool:
+        """Whether it is a kind of Kubernetes."""
+        return self.group in ("", "apps", "batch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +114,14 @@ def places(kind: LabelledKind, reader: Reader) -> tuple[tuple[Place, ...], bool]
     )
     kept = tuple(islice(found, MOST_PLACES))
     return kept, walk.is_complete and next(found, None) is None
+
+
+def pod_templates(obj: Json) -> tuple[Place, ...]:
+    """Return the pod templates (v1.PodTemplateSpec) of an object; none if its kind is not known to have any."""
+    kind = BY_GROUP.get((str(obj.get("apiVersion")).rpartition("/")[0], str(obj.get("kind"))))
+    if kind is None:
+        return ()
+    return tuple(place for place in places(kind, Reader(obj))[0] if place.path.is_pod_template)
 
 
 @dataclass(slots=True)

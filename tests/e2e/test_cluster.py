@@ -346,13 +346,21 @@ async def test_the_webhooks_are_registered_and_stale_entries_go(
         client=registered.client, selectors=(*registered.selectors, more), namespace="muster", controller=""
     )
 
-    def entries(plural: str) -> int:
-        return len(client.get(f"{CONFIGURATIONS}/{plural}/muster")["webhooks"])
+    def entries() -> dict[str, set[str]]:
+        plurals = webhook_config_registration.KINDS.values()
+        found = {plural: client.get(f"{CONFIGURATIONS}/{plural}/muster")["webhooks"] for plural in plurals}
+        return {plural: {webhook["name"] for webhook in webhooks} for plural, webhooks in found.items()}
 
-    await webhook_config_registration.register(connection, both)
-    assert [entries(plural) for plural in webhook_config_registration.KINDS.values()] == [7, 6]
     await webhook_config_registration.register(connection, registered)
-    assert [entries(plural) for plural in webhook_config_registration.KINDS.values()] == [5, 4]
+    before = entries()
+    await webhook_config_registration.register(connection, both)
+    for plural, present in entries().items():
+        added = present - before[plural]
+        assert added
+        assert before[plural] <= present
+        assert all(webhook_config_registration.digest(more) in name for name in added), added
+    await webhook_config_registration.register(connection, registered)
+    assert entries() == before
 
 
 async def test_while_muster_is_down_queued_namespaces_are_closed_and_others_open(

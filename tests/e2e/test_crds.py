@@ -295,6 +295,26 @@ REFUSED = {
         a_meter() | {"spec": {"extendedResources": ["deviceclass.resource.kubernetes.io/gpu"]}},
         "must be the name of an extended resource",
     ),
+    "a meter of what nobody requests of nodes": (
+        a_meter() | {"spec": {"resources": [{"name": "requests.cpu"}]}},
+        "must be one of cpu, memory, ephemeral-storage, pods",
+    ),
+    "a meter of thousandths of a byte": (
+        a_meter() | {"spec": {"resources": [{"name": "memory", "per": "500m"}]}},
+        "only cpu has thousandths",
+    ),
+    "a meter of too large an amount": (
+        a_meter() | {"spec": {"resources": [{"name": "memory", "per": "2Pi"}]}},
+        "is more than can be counted with: at most 1P",
+    ),
+    "a meter of one resource twice": (
+        a_meter() | {"spec": {"resources": [{"name": "cpu"}, {"name": "cpu"}]}},
+        "Duplicate value",
+    ),
+    "a meter that lists one resource in two ways": (
+        a_meter() | {"spec": {"resources": [{"name": "x.io/gpu"}], "extendedResources": ["x.io/gpu"]}},
+        "a resource may be in one of resources and extendedResources",
+    ),
     "a meter with too long a name": (
         a_meter(count={}) | {"metadata": {"name": "m" * 64}},
         "use at most 63 characters",

@@ -67,7 +67,8 @@ def test_a_queue_that_is_deleted_while_its_gang_borrows_stays_under_the_next_lea
     muster.start()
 
     condition = eventually(lambda: terminating(client.get(path)), what="the queue says that it is being deleted")
-    assert f"{team.namespace.name}/train" in condition["message"]
+    assert condition["message"].endswith(f"a gang of queue {team.queue}"), "everybody may read it, so it names no gang"
+    assert f"{team.namespace.name}/train" in muster.command("queue", "show", team.queue)
     other.submit("next", pods=2)
     hold = other.wait_held("next", "QuotaExceeded")
     assert hold["details"]["left"] == "1"

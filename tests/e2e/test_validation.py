@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from admission.api.schemas import known_fields
+from tests.conformance import kubernetes_fields
 from tests.controlplane import ApiError, ControlPlane
-from tests.unit.api import refused
+from tests.unit.api import refused, unknown
 from tests.unit.api.cases import Case
 
 pytestmark = pytest.mark.e2e
@@ -16,19 +18,31 @@ PLURALS = {
     "ResourceClaim": "resourceclaims",
     "ResourceClaimTemplate": "resourceclaimtemplates",
     "DeviceTaintRule": "devicetaintrules",
+    "Pod": "pods",
+    "Job": "jobs",
+    "Node": "nodes",
 }
+NAMESPACED = frozenset({"ResourceClaim", "ResourceClaimTemplate", "Pod", "Job"})
 REFUSED = refused.REFUSED | refused.CEL
 CRASHES = {("1.36", "a step of nothing")}
 """Where a release divides by zero and hangs up instead of refusing; the object is not kept either."""
 
 
+def sent(cluster: ControlPlane, obj: Any, namespace: str = "default") -> Any:
+    """Return an object as the API server would keep it. Raises ApiError when it refuses, as kubectl would see it."""
+    group, within = (
+        obj["apiVersion"].rpartition("/")[0],
+        f"namespaces/{namespace}/" if obj["kind"] in NAMESPACED else "",
+    )
+    path = f"/{'apis' if group else 'api'}/{obj['apiVersion']}/{within}{PLURALS[obj['kind']]}"
+    return cluster.client().create(f"{path}?dryRun=All&fieldValidation=Strict", obj)
+
+
 def tried(cluster: ControlPlane, kubernetes: str, obj: Any) -> Any:
-    """Return the object as the API server would keep it. Raises ApiError when it refuses, as kubectl would see it."""
+    """Return an object of resource.k8s.io as `sent` does, in the version that this release has on by default."""
     kind = obj["kind"]
     version = "v1beta2" if kind == "DeviceTaintRule" and kubernetes == "1.36" else "v1"
-    within = "namespaces/default/" if kind.startswith("ResourceClaim") else ""
-    path = f"/apis/resource.k8s.io/{version}/{within}{PLURALS[kind]}?dryRun=All&fieldValidation=Strict"
-    return cluster.client().create(path, {**obj, "apiVersion": f"resource.k8s.io/{version}"})
+    return sent(cluster, {**obj, "apiVersion": f"resource.k8s.io/{version}"})
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -42,6 +56,29 @@ def test_the_api_server_refuses_what_we_refuse(control_plane: ControlPlane, kube
         tried(control_plane, kubernetes, REFUSED[name].obj)
 
     assert caught.value.code in (400, 422)
+
+
+@pytest.mark.parametrize(("obj", "field", "_"), unknown.KUBERNETES.values(), ids=unknown.KUBERNETES)
+def test_the_api_server_does_not_know_the_fields_that_we_do_not_know(
+    control_plane: ControlPlane, obj: Any, field: str, _: str
+) -> None:
+    with pytest.raises(ApiError) as caught:
+        sent(control_plane, obj)
+
+    assert (caught.value.code, "unknown field" in str(caught.value)) == (400, True)
+    assert field.rpartition(".")[2] in str(caught.value)
+
+
+def test_we_know_the_fields_that_the_api_server_publishes(control_plane: ControlPlane, kubernetes: str) -> None:
+    """Of the kinds that it serves here; others are in the source of its release."""
+    kinds, types = kubernetes_fields.read(control_plane.client().get("/openapi/v2")["definitions"])
+
+    assert len(kinds) > 15
+    for key, name in kinds.items():
+        assert known_fields.type_of(*key.rsplit("/", 1)) == name
+    ours = {name: known_fields.fields_of(name) for name in types}
+    gone = {name: set(known_fields.absent(name, kubernetes)) for name in types}
+    assert {name: {k: v for k, v in ours[name].items() if k not in gone[name]} for name in types} == types
 
 
 @pytest.mark.parametrize("obj", refused.GOOD.values(), ids=refused.GOOD)

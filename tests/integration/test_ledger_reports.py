@@ -61,7 +61,7 @@ def counted(history: Sequence[Entry], window: Window) -> dict[Group, tuple[int, 
     for placement, holding, seconds in levels(history, window):
         namespace = holding.claim.split("/")[0]
         group = (placement.queue, namespace, placement.user or UNKNOWN, placement.gang)
-        devices[group] += seconds * (sum(holding.classes.values()) if holding.classes else len(holding.devices))
+        devices[group] += seconds * sum(number for _, number in device_counts(holding))
         for meter, amount in holding.charge.items():
             meters.setdefault(group, Counter())[meter] += amount * seconds
     return {
@@ -69,6 +69,13 @@ def counted(history: Sequence[Entry], window: Window) -> dict[Group, tuple[int, 
         for group in devices
         if devices[group] + sum((held := {m: a for m, a in meters.get(group, Counter()).items() if a}).values())
     }
+
+
+def device_counts(holding: Holding) -> list[tuple[str, int]]:
+    """Return the devices by class; of what a pod takes of its node only those of a device plugin, not CPU or memory."""
+    if holding.claim_uid.endswith("/device-plugin"):
+        return [(name, number) for name, number in holding.classes.items() if name == "example.com/gpu"]
+    return list((holding.classes or {UNKNOWN: len(holding.devices)}).items())
 
 
 def told(rows: Iterable[tuple[Group, Use]]) -> dict[Group, tuple[int, dict[MeterName, int]]]:
@@ -121,7 +128,7 @@ async def test_classes_share_the_devices_and_no_meter(url: str, history: list[En
     window = Window(*times)
     due = Counter[Group]()
     for _, holding, seconds in levels(history, window):
-        for name, number in (holding.classes or {UNKNOWN: len(holding.devices)}).items():
+        for name, number in device_counts(holding):
             due[name,] += number * seconds
 
     async with SqlLedger.open(url, cluster) as ledger:

@@ -8,6 +8,7 @@ from admission.accounting import books
 from admission.accounting.books import Book
 from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.api.muster.ledger_entries import Entry, Holding, Placement, Seat
+from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -20,6 +21,8 @@ charges = st.dictionaries(st.sampled_from(METERS), amounts)
 users = st.sampled_from(["", "ada@example.org", "system:serviceaccount:ns-1:ci"])
 namespaces = st.sampled_from(["ns-1", "ns-2"])
 classes = st.dictionaries(st.sampled_from(["gpu.example.com", "example.com/fpga"]), st.integers(1, 3))
+resources = st.dictionaries(st.sampled_from(["cpu", "memory", "example.com/gpu"]), st.integers(1, 2**63 - 1))
+"""What a pod takes of its node without a claim; the last is a device plugin's."""
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
 
 
@@ -69,7 +72,7 @@ def reservations(draw: st.DrawFn, number: int, at: datetime, placement: Placemen
     namespace = draw(namespaces)
     holdings = [
         Holding(
-            claim_uid=Uid(f"claim-{number}-{claim}"),
+            claim_uid=Uid(f"claim-{number}-{claim}{draw(st.sampled_from(['', '', names.resources_claim(Uid(''))]))}"),
             claim=f"{namespace}/claim-{number}-{claim}",
             devices=devices(draw(st.integers(0, 2))),
             charge=draw(charges),
@@ -103,9 +106,9 @@ def reservations(draw: st.DrawFn, number: int, at: datetime, placement: Placemen
 def _movements(draw: st.DrawFn, move: str, placement: Placement, number: int, at: datetime) -> Entry | None:
     claims = [uid for uid in sorted(placement.holdings) if draw(st.booleans())]
     if move == "settle":
-        return books.settle(placement, {uid: draw(_allocated()) for uid in claims}, at=at, actor=ACTOR)
+        return books.settle(placement, {uid: draw(_allocated(uid)) for uid in claims}, at=at, actor=ACTOR)
     if move == "adjust":
-        updated = {uid: draw(_allocated()) for uid in claims if placement.holdings[uid].settled}
+        updated = {uid: draw(_allocated(uid)) for uid in claims if placement.holdings[uid].settled}
         return books.readjust(placement, updated, at=at, actor=ACTOR)
     if move == "release":
         pods = [uid for uid in sorted(placement.seats) if draw(st.booleans())]
@@ -116,6 +119,8 @@ def _movements(draw: st.DrawFn, move: str, placement: Placement, number: int, at
 
 
 @st.composite
-def _allocated(draw: st.DrawFn) -> books.Allocated:
-    """Return what a claim was given; the classes of its devices are not known of allocations from old books."""
+def _allocated(draw: st.DrawFn, uid: Uid) -> books.Allocated:
+    """Return what a claim or pod was given; the classes of devices are not known of allocations from old books."""
+    if names.pod_of_resources_claim(uid) is not None:
+        return books.Allocated((), draw(charges), draw(resources))
     return books.Allocated(devices(draw(st.integers(0, 3))), draw(charges), draw(st.just({}) | classes))

@@ -8,10 +8,11 @@ from random import Random
 
 from hypothesis import example, given, strategies as st
 
+from admission.api.muster import meters
 from admission.api.muster.meters import Meter
 from admission.api.muster.queues import QueueingStrategy
 from admission.api.snapshot import Snapshot
-from admission.api.values.names import GANG_MIN, MeterName, QueueName
+from admission.api.values.names import GANG_MIN, MeterName, QueueName, Uid
 from admission.api.values.reasons import HoldReason
 from admission.cycle import cycle
 from admission.cycle.state.leader import Leader, Ports
@@ -22,13 +23,19 @@ from tests.builders import NOON, a_cluster
 
 QUEUES = ("q", "r")
 
+CORES = meters.decode({"metadata": {"name": "cores", "generation": 1}, "spec": {"resources": [{"name": "cpu"}]}})
+
 
 class Town(in_memory.Cluster):
     """A cluster with two queues on three nodes, in which things happen by chance."""
 
     def __init__(self, random: Random) -> None:
-        builder = a_cluster().node("a", gpus=4).node("b", gpus=2).node("c", gpus=1)
-        super().__init__(builder.queue("q", gpus=8).queue("r", gpus=4).snapshot())
+        builder = a_cluster().node("a", gpus=4).node("b", gpus=2).node("c", gpus=1, cpu="4")
+        builder._meters.append(CORES)
+        for name, gpus, cores in (("q", 8, 12), ("r", 4, 6)):
+            nominal = {"claims": 100, "gpus": gpus, "cores": cores}
+            builder.queue(name, quotas=[{"meter": meter, "nominal": amount} for meter, amount in nominal.items()])
+        super().__init__(builder.snapshot())
         self.random = random
         self.whole = dict(self._rest.slices)
         self.jobs = 0
@@ -39,13 +46,14 @@ class Town(in_memory.Cluster):
 
     def arrive(self, _: in_memory.Ledger) -> None:
         self.jobs += 1
-        pods, gpus = self.random.randint(1, 4), self.random.choice((1, 1, 2, 4))
+        pods, gpus = self.random.randint(1, 4), self.random.choice((0, 0, 1, 1, 2, 4))
+        cpu = self.random.choice(("1", "1500m", "3"))
         made = self.random.choice((pods, pods, pods, pods - 1))
         builder = a_cluster()
         builder._minutes = self.jobs
         queue = self.random.choice(QUEUES)
         least: dict[str, str] = self.random.choice(({}, {}, {GANG_MIN: "1"}, {GANG_MIN: "2"}))
-        builder.job(f"job-{self.jobs}", queue=queue, pods=pods, gpus=gpus, made=made, annotations=least)
+        builder.job(f"job-{self.jobs}", queue=queue, pods=pods, gpus=gpus, made=made, annotations=least, cpu=cpu)
         more = builder.snapshot()
         self._pods |= more.pods
         self._jobs |= more.jobs
@@ -64,6 +72,11 @@ class Town(in_memory.Cluster):
         waiting = sorted(uid for uid, pod in self._pods.items() if pod.gated)
         if waiting:
             self._release_claims([self._pods.pop(self.random.choice(waiting))])
+
+    def resize(self, _: in_memory.Ledger) -> None:
+        pod = self._pods.get(self.random.choice(sorted(self._pods) or [Uid("")]))
+        if pod is not None:
+            self._pods[pod.meta.uid] = replace(pod, requests={**pod.requests, "cpu": self.random.randint(1, 4) * 750})
 
     def break_devices(self, _: in_memory.Ledger) -> None:
         key = self.random.choice(sorted(self.whole))
@@ -88,8 +101,8 @@ class Town(in_memory.Cluster):
         self._rest = replace(self._rest, queues={**self._rest.queues, queue.name: changed})
 
     def change_meters(self, _: in_memory.Ledger) -> None:
-        meters: dict[MeterName, Meter] = {name: replace(one) for name, one in self._rest.meters.items()}
-        self._rest = replace(self._rest, meters=meters)
+        changed: dict[MeterName, Meter] = {name: replace(one) for name, one in self._rest.meters.items()}
+        self._rest = replace(self._rest, meters=changed)
 
     def as_it_is(self) -> Snapshot:
         return self.snapshot()
@@ -101,6 +114,7 @@ HAPPENINGS: tuple[Callable[[Town, in_memory.Ledger], None], ...] = (
     Town.end,
     Town.end,
     Town.delete,
+    Town.resize,
     Town.break_devices,
     Town.mend_devices,
     Town.cordon,
@@ -171,6 +185,48 @@ def test_caches_make_no_difference_to_decisions(seed: int, length: int) -> None:
         assert outcomes(leader) == outcomes(new)
 
     asyncio.run(live())
+
+
+@given(st.integers(0, 10**6), st.integers(5, 25))
+def test_what_pods_request_of_nodes_is_in_the_books_while_they_hold_it(seed: int, length: int) -> None:
+    """Not more than the quota is granted, unless a pod was resized or the quota lowered; nothing is left in the end."""
+
+    async def live() -> None:
+        town = Town(Random(seed))  # noqa: S311 - not for secrets
+        ledger = in_memory.Ledger()
+        leader = a_leader(town, ledger)
+        now, calm = NOON, (Town.arrive, Town.run, Town.end, Town.delete, Town.cordon)
+        for _ in range(length):
+            town.random.choice(calm)(town, ledger)
+            now += timedelta(seconds=1)
+            await cycle.run(leader, now)
+            assert cores(ledger) == {queue: sum(held) for queue, held in holders(town, ledger).items()}
+            assert all(used <= {"q": 12, "r": 6}[queue] for queue, used in cores(ledger).items())
+        for _ in range(length):
+            town.happen(ledger)
+            now += timedelta(seconds=1)
+            await cycle.run(leader, now)
+        town._pods.clear()
+        town._claims.clear()
+        for _ in range(3):
+            await cycle.run(leader, now)
+        assert not ledger.book.placements
+        assert not any(cores(ledger).values())
+
+    asyncio.run(live())
+
+
+def cores(ledger: in_memory.Ledger) -> dict[str, int]:
+    return {queue: sum(use[CORES.name]) for queue, use in ledger.book.usage().items() if CORES.name in use}
+
+
+def holders(town: Town, ledger: in_memory.Ledger) -> dict[str, list[int]]:
+    """Return the whole cores of every pod with a seat in the books, by queue."""
+    found: dict[str, list[int]] = {}
+    for placement in ledger.book.placements.values():
+        for uid in placement.seats:
+            found.setdefault(placement.queue, []).append(-(-town._pods[uid].requests["cpu"] // 1000))
+    return found
 
 
 def everything(town: Town, ledger: in_memory.Ledger) -> tuple[object, ...]:

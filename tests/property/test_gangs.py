@@ -13,6 +13,7 @@ from hypothesis import event, given, settings, strategies as st
 
 from admission.api.kubernetes import claims
 from admission.api.kubernetes.claims import MAX_RESULTS, Allocation, Claim
+from admission.api.kubernetes.nodes import Resources
 from admission.api.muster.ledger_entries import Holding, Placement, Seat
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.api.values.selectors import NodeSelector
@@ -35,7 +36,8 @@ from tests.unit.dra.test_gang_planner import Upto
 
 STEPS = 20_000
 DEVICES = MeterName("devices")
-METERS = device_meters.compile_meters([a_meter(DEVICES, a_source("count", None, *CLASSES), extendedResources=[SLOT])])
+RATES = [{"name": "cpu", "per": "1500m", "factor": 2}, {"name": SLOT}]
+METERS = device_meters.compile_meters([a_meter(DEVICES, a_source("count", None, *CLASSES), resources=RATES)])
 
 
 @pytest.mark.parametrize("release", list(Release))
@@ -99,7 +101,7 @@ def replay(plan: Plan, gang: Gang) -> "Scene":
 class Scene:
     """Where brute force has come to.
 
-    usable: where allocated claims may be used. left: resources. paid: for devices, and for what device plugins serve.
+    usable: where allocated claims may be used. left: resources. paid: for devices, and for what pods request of nodes.
     """
 
     cluster: ClusterState
@@ -165,11 +167,14 @@ def _placed(
         cluster=cluster,
         left={**scene.left, name: room},
         usable={**scene.usable, **usable},
-        paid=scene.paid
-        + wanted.get(SLOT, 0)
-        + sum(not one.option.admin for part in found.claims for one in part.given),
+        paid=scene.paid + _requested(wanted) + sum(not one.option.admin for part in found.claims for one in part.given),
     )
     return after, fresh, found
+
+
+def _requested(wanted: Resources) -> int:
+    """Return what a pod pays at `RATES`: a slot 1, and three cores 4; of the sum a part counts as a whole."""
+    return -(-(wanted.get(SLOT, 0) * 3_000 + wanted.get("cpu", 0) * 4) // 3_000)
 
 
 @pytest.mark.parametrize("release", list(Release))

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from itertools import combinations
 from random import Random
 from typing import TypeVar
@@ -67,7 +68,7 @@ class Scene:
         others = [gang for gang in gangs if gang.queue != self.incoming.queue]
         return (
             all(map(self.may_go, gangs))
-            and all(self.is_loan(gang, victims) for gang in others)
+            and self.can_go_in_turn(others)
             and all(self.is_taken_back(gang, victims) for gang in others)
             and self.fits(victims)
         )
@@ -82,6 +83,48 @@ class Scene:
         """Return the queue where the paths of the gang and the incoming one meet."""
         own = self.tree.path(self.incoming.queue)
         return next((queue for queue in self.tree.path(gang.queue) if queue in own), None)
+
+    def can_go_in_turn(self, gangs: list[Candidate]) -> bool:
+        """Return whether in some order each gang is of a queue that borrows, before it goes."""
+        return not gangs or any(
+            self.is_borrowed(last, frozenset(gang.uid for gang in gangs if gang is not last))
+            and self.can_go_in_turn([gang for gang in gangs if gang is not last])
+            for last in gangs
+        )
+
+    def is_borrowed(self, gang: Candidate, victims: frozenset[GangUid]) -> bool:
+        """Return whether the gang is of a queue that borrows all the way up, once the victims are gone."""
+        meeting, models = self.meeting(gang), self.models(victims)
+        if meeting is None:
+            return False
+        path = self.tree.path(gang.queue)
+        below = path[: path.index(meeting)]
+        return any(
+            gang.charge.get(meter, 0) > 0
+            and models[meter].own(gang.queue) > models[meter].quota(gang.queue).nominal
+            and all(models[meter].usage(queue) > models[meter].subtree(queue) for queue in below)
+            for meter in self.counted
+        )
+
+    def beyond(self, victims: frozenset[GangUid]) -> Fraction:
+        """Return what other queues leave unused of their own without the victims and did not before."""
+        others = [gang for gang in self.gangs if gang.uid in victims and gang.queue != self.incoming.queue]
+        paths = [self.tree.path(gang.queue) for gang in others]
+        below = {q for gang, path in zip(others, paths, strict=True) for q in path[: path.index(self.meeting(gang))]}
+        now, then = self.models(), self.models(frozenset(gang.uid for gang in others))
+
+        def lost(queue: QueueName, meter: MeterName) -> int:
+            before, after = now[meter], then[meter]
+            nominal, subtree = before.quota(queue).nominal, before.subtree(queue)
+            own = max(0, nominal - after.own(queue)) - max(0, nominal - before.own(queue))
+            whole = max(0, subtree - after.usage(queue)) - max(0, subtree - before.usage(queue))
+            return max(whole, own + sum(lost(one, meter) for one in below if self.tree.parents.get(one) == queue))
+
+        tops = [queue for queue in below if self.tree.parents.get(queue) not in below]
+        return sum(
+            (Fraction(lost(queue, meter), self.incoming.charge[meter]) for queue in tops for meter in self.counted),
+            Fraction(),
+        )
 
     def is_loan(self, gang: Candidate, victims: frozenset[GangUid]) -> bool:
         meeting, models = self.meeting(gang), self.models(victims)
@@ -111,24 +154,30 @@ class Scene:
 
     def preference(self) -> list[GangUid]:
         """Return the gangs in the order in which they are preferred as victims."""
-        now = self.models()
 
         def rank(gang: Candidate) -> tuple[bool, int, timedelta, GangUid]:
-            borrows = any(gang.charge.get(meter, 0) and now[meter].borrowed(gang.queue) for meter in self.counted)
-            return not borrows, gang.priority, NOON - gang.reserved_at, gang.uid
+            return gang.queue == self.incoming.queue, gang.priority, NOON - gang.reserved_at, gang.uid
 
         return [gang.uid for gang in sorted(self.gangs, key=rank)]
 
     def best(self) -> tuple[GangUid, ...] | None:
-        """Return the fewest that help; among as many, those whose worst are preferred."""
+        """Return the set with the fewest own gangs, then of loans alone, then with the least beyond, then the fewest.
+
+        Among as many, the one whose worst are preferred.
+        """
         order = self.preference()
-        worst_first = list(reversed(order))
-        for size in range(len(order) + 1):
-            found = [victims for victims in combinations(worst_first, size) if self.helps(frozenset(victims))]
-            if found:
-                chosen = min(found, key=lambda victims: [order.index(uid) for uid in victims])
-                return tuple(reversed(chosen))
-        return None
+
+        def key(victims: tuple[GangUid, ...]) -> tuple[int, bool, Fraction, int, list[int]]:
+            gone = frozenset(victims)
+            gangs = [gang for gang in self.gangs if gang.uid in gone]
+            others = [gang for gang in gangs if gang.queue != self.incoming.queue]
+            is_partial = not all(self.is_loan(gang, gone) for gang in others)
+            beyond = self.beyond(gone) if is_partial else Fraction()
+            return len(gangs) - len(others), is_partial, beyond, len(victims), [order.index(uid) for uid in victims]
+
+        sets = [victims for size in range(len(order) + 1) for victims in combinations(reversed(order), size)]
+        chosen = min((one for one in sets if self.helps(frozenset(one))), key=key, default=None)
+        return None if chosen is None else tuple(reversed(chosen))
 
 
 class Scenes:

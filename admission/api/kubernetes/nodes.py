@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from admission.api.kubernetes import meta
 from admission.api.kubernetes.meta import Meta
@@ -65,3 +66,12 @@ def decode_resources(reader: Reader, name: str) -> dict[str, int]:
         resource: values.parsed(resource, quantities.parse_millis if resource == "cpu" else quantities.parse_ceiling, 0)
         for resource in reader.keys(name)
     }
+
+
+def render_resources(resources: Resources) -> str:
+    """Return resources for people: `2 cpu, 8Gi memory`."""
+    return ", ".join(f"{_render(name, amount)} {name}" for name, amount in sorted(resources.items()))
+
+
+def _render(name: str, amount: int) -> str:
+    return quantities.write(Fraction(amount, 1000)) if name == "cpu" else quantities.render(amount)

@@ -9,7 +9,7 @@ from admission.api.kubernetes import active_deadline, meta, nodes, scheduling_ru
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.nodes import Resources
 from admission.api.kubernetes.scheduling_rules import NO_RULES, SchedulingRules
-from admission.api.values import names, selectors
+from admission.api.values import names, quantities, selectors
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import NodeName
 from admission.api.values.selectors import NodeSelector, Toleration
@@ -102,16 +102,10 @@ class Pod:
         return claim.claim or self.generated_claims.get(claim.name)
 
 
-def decode_requests(spec: Reader, status: Reader | None = None) -> tuple[Resources, tuple[Container, ...]]:
-    """Decode a pod's requests: `Pod.requests` and `Pod.containers`. status: None of a pod that does not run."""
-    return _requests(spec, status or Reader({})), _containers(spec)
-
-
 def decode(obj: Json) -> Pod:
     """Decode a Pod."""
     reader = Reader(obj)
     spec, status, own = reader.child("spec"), reader.child("status"), meta.decode(reader)
-    requests, containers = decode_requests(spec, status)
     node_affinity = spec.child("affinity").child("nodeAffinity")
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     result = Pod(
@@ -130,8 +124,8 @@ def decode(obj: Json) -> Pod:
             if "resourceClaimName" in entry
         },
         group=spec.child("schedulingGroup").text("podGroupName"),
-        requests=requests,
-        containers=containers,
+        requests=decode_requests(spec, status),
+        containers=decode_containers(spec),
         node_selector=spec.pairs("nodeSelector"),
         affinity=selectors.decode_nodes(node_affinity.child(required)) if required in node_affinity else None,
         tolerations=tuple(map(selectors.decode_toleration, spec.children("tolerations"))),
@@ -158,7 +152,7 @@ def _claim(reader: Reader) -> PodClaim:
     return claim
 
 
-def _containers(spec: Reader) -> tuple[Container, ...]:
+def decode_containers(spec: Reader) -> tuple[Container, ...]:
     """Return the containers of a pod if one of them requests a resource with a domain in its name; else none."""
     staged = [
         *(
@@ -173,19 +167,25 @@ def _containers(spec: Reader) -> tuple[Container, ...]:
     return containers if any("/" in name for container in containers for name, _ in container.requests) else ()
 
 
-def _requests(spec: Reader, status: Reader) -> Resources:
+def decode_requests(spec: Reader, status: Reader | None = None) -> Resources:
     """Return a pod's total requests as `k8s.io/component-helpers/resource` PodRequests does (v0.37.1).
 
     While a container is resized, what its status says that it has been given counts as well, whichever is more.
-    Pod-level requests and overhead are instead of, and on top of, what containers request.
+    Pod-level requests and overhead are instead of, and on top of, what containers request. More than 64 bits hold, as
+    no node can have, is a problem. status: None of a pod that does not run.
     """
+    status = status or Reader({})
     total = wanted = _aggregated(spec, _container)
     given = _given(spec, status)
     if given is not None:
         total = given if _is_infeasible(status) else _maximum(total, given)
     if "resources" in spec:
         total |= _of_pod(spec.child("resources"), status, wanted)
-    return _sum((total, nodes.decode_resources(spec, "overhead"), {"pods": 1}))
+    total = _sum((total, nodes.decode_resources(spec, "overhead"), {"pods": 1}))
+    for resource, amount in total.items():
+        if amount > quantities.INT64:
+            spec.problem("containers", f"request more {resource} than any node can have; write a smaller amount")
+    return total
 
 
 def _aggregated(spec: Reader, requests_of: Callable[[Reader], Resources]) -> dict[str, int]:

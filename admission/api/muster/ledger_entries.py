@@ -11,6 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from admission.api.kubernetes.devices import RequestDevice
+from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 
 
@@ -74,10 +75,10 @@ class Seat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """A claim's devices and charge; `settled` once the devices are the allocated ones.
+    """A claim's devices and charge, or a pod's without a claim; `settled` once it is what was allocated.
 
-    classes: the number of devices, or shares of devices, by DeviceClass, or by extended resource that a device plugin
-    serves.
+    classes: the number of devices, or shares of devices, by DeviceClass; of a pod (`names.resources_claim`), amounts by
+    resource of its node, in the unit of `nodes.Resources`.
     """
 
     claim_uid: Uid
@@ -87,6 +88,16 @@ class Holding:
     charge: Mapping[MeterName, int]
     settled: bool = False
     classes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_of_pod(self) -> bool:
+        """Whether it is what a pod takes of its node, without a claim."""
+        return names.pod_of_resources_claim(self.claim_uid) is not None
+
+    @property
+    def devices_by_class(self) -> dict[str, int]:
+        """Return `classes` without what is no device: CPU, memory and the like, which pods take of nodes."""
+        return {name: amount for name, amount in self.classes.items() if not self.is_of_pod or "/" in name}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

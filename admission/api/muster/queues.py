@@ -127,7 +127,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FairSharing:
-    """A queue's fair-sharing settings. weight: 0 comes last. half_life: 0 if only present use counts."""
+    """A queue's fair-sharing settings. weight: 0 comes last. half_life: of past use; 0 if only present loans count."""
 
     weight: Fraction = Fraction(1)
     half_life: timedelta = timedelta(0)

@@ -20,6 +20,9 @@ WHOLE = r"^[+-]?([0-9]{1,38}([kMGTPE]|[KMGTPE]i|[eE][0-9]{1,2})?|[0-9]{1,19}\.[0
 
 QUANTITY = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?$"
 
+STEP = r"^[1-9][0-9]{0,15}(m|[kMGTP]|[KMGTP]i)?$"
+"""A quantity from one thousandth on, without decimals."""
+
 HOURS = (
     r"^[+-]?([0-9]{1,35}([kMGTPE]|[KMGTPE]i|[eE][0-9]{1,2})?"
     r"|[0-9]{1,15}(\.[0-9]{1,4}|m)|[0-9]{1,15}\.[0-9]{1,9}([kMGTPE]|[KMGTPE]i))$"
@@ -154,6 +157,18 @@ def amount(description: str, **constraints: Any) -> Schema:
         rule(
             f"{_unread(WHOLE)} || quantity(self).compareTo(quantity('1e27')) <= 0",
             "is more than can be counted: an amount is at most 1e27 of the meter's base unit",
+        ),
+    )
+
+
+def step(description: str, **constraints: Any) -> Schema:
+    """Return a quantity of a resource from one thousandth to 1P, without decimals."""
+    return ruled(
+        _int_or_string(description, STEP, {"minimum": 1, **constraints}),
+        rule(
+            f"""type(self) == int ? self <= 1000000000000000 :
+            {_unread(STEP)} || quantity(self).compareTo(quantity('1P')) <= 0""",
+            "is more than can be counted with: at most 1P",
         ),
     )
 

@@ -1,6 +1,6 @@
-"""The schema of Meter: the rules that turn devices into amounts of a unit."""
+"""The schema of Meter: the rules that turn devices, and what pods request of nodes, into amounts of a unit."""
 
-from admission.api.muster.meters import AdminAccess, Measure
+from admission.api.muster.meters import CPU, HUGE_PAGES, MOST_FACTOR, NATIVE, AdminAccess, Measure
 from admission.api.schemas import fields, kubernetes
 from admission.api.schemas.fields import Schema
 
@@ -20,7 +20,8 @@ def schema() -> Schema:
     """Return the schema of a whole Meter."""
     return fields.record(
         """A Meter says what is counted, for quotas, budgets and the ledger: claims, devices, bytes of device memory,
-        units of a counter, or a price. One device may be charged by several meters.""",
+        units of a counter, a price, or what pods request of nodes, such as CPU. Several meters may charge one device or
+        resource.""",
         {"spec": _spec(), "status": _status()},
         required=("spec",),
         rules=(
@@ -59,6 +60,14 @@ def _spec() -> Schema:
                 most=32,
                 unique=True,
             ),
+            "resources": fields.sequence(
+                """What pods request of nodes and the meter counts, as kube-scheduler does: containers and sidecars, or
+                an init container that needs more, pod-level requests, overhead. Of each pod the exact sum is charged,
+                rounded up once. Example: [{name: cpu}, {name: memory, per: 4Gi}].""",
+                _resource(),
+                most=64,
+                keys=("name",),
+            ),
             "adminAccess": fields.choice(
                 """Whether requests with adminAccess, which share devices with their users for maintenance, are charged.
                 Default: Free.""",
@@ -69,9 +78,56 @@ def _spec() -> Schema:
         rules=(
             fields.rule(
                 """(has(self.sources) && self.sources.size() > 0) ||
-                (has(self.extendedResources) && self.extendedResources.size() > 0)""",
-                "a meter without sources counts nothing: add an entry to sources or to extendedResources",
+                (has(self.extendedResources) && self.extendedResources.size() > 0) ||
+                (has(self.resources) && self.resources.size() > 0)""",
+                "a meter without sources counts nothing: add an entry to sources, resources or extendedResources",
                 fieldPath=".sources",
+            ),
+            fields.rule(
+                """!has(self.resources) || !has(self.extendedResources) ||
+                self.resources.all(r, !(r.name in self.extendedResources))""",
+                "a resource may be in one of resources and extendedResources, not in both",
+                fieldPath=".resources",
+            ),
+        ),
+    )
+
+
+def _resource() -> Schema:
+    natives = ", ".join(f"'{name}'" for name in NATIVE)
+    return fields.record(
+        "A resource, and what it costs: factor for every per of it.",
+        {
+            "name": fields.ruled(
+                fields.qualified_name(
+                    """The resource. Examples: cpu, memory, ephemeral-storage, pods (1 for each pod), hugepages-2Mi,
+                    nvidia.com/gpu."""
+                ),
+                fields.rule(
+                    f"""self in [{natives}] || self.startsWith('{HUGE_PAGES}') ||
+                    (self.contains('/') && !self.contains('kubernetes.io/'))""",
+                    f"""must be one of {", ".join(NATIVE)}, a size of huge pages as in hugepages-2Mi, or an extended
+                    resource with the domain of a vendor, as in nvidia.com/gpu""",
+                ),
+            ),
+            "per": fields.step(
+                """How much of it costs factor, in cores of cpu, which may be thousandths, and in bytes or units of all
+                else. Default: 1. Examples: 1m, 4Gi.""",
+                default=1,
+            ),
+            "factor": fields.integer(
+                "What the meter is charged for every per. Default: 1. Example: 4.",
+                minimum=1,
+                maximum=MOST_FACTOR,
+                default=1,
+            ),
+        },
+        required=("name",),
+        rules=(
+            fields.rule(
+                f"self.name == '{CPU}' || type(self.per) == int || !self.per.endsWith('m')",
+                f"only {CPU} has thousandths: write per in whole units, as in 1 or 4Gi",
+                fieldPath=".per",
             ),
         ),
     )

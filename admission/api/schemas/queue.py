@@ -291,19 +291,21 @@ def _budget() -> Schema:
 
 def _fair_sharing() -> Schema:
     return fields.record(
-        """How the queue ranks against those under the same parent when several have gangs that wait: the one with the
-        smallest share of the most used meter, over time and by weight, goes first. Absent: the queue declares none; it
-        has weight 1 where another one beside it does. As soon as one queue under a parent declares it, its siblings are
-        ordered so, and priority counts inside each of them only.""",
+        """How the queue ranks against those under the same parent when several have gangs that wait and borrow: the one
+        goes first that borrows the smallest part of what the parent could lend, of the meter of which that is most, by
+        weight. Queues within their quota come before them. Absent: the queue declares none; it has weight 1 where
+        another one beside it does. As soon as one queue under a parent declares it, its siblings are ordered so, and
+        priority counts inside each of them only.""",
         {
             "weight": fields.decimal(
-                """The queue's importance: twice the weight is entitled to twice the use. 0 comes after all others.
+                """The queue's importance: twice the weight is entitled to twice the loan. 0 comes after all others.
                 Examples: "2", "0.5". Default: "1".""",
                 default="1",
             ),
             "halfLife": fields.duration(
-                """The time after which past use counts half. Absent: only present use counts. Example: 168h, a
-                week."""
+                """Shares by history: of all that is used and was used, not only of what is borrowed, with the time
+                after which past use counts half. It holds for all queues under the parent as soon as one says it.
+                Absent: what is borrowed now counts. Example: 168h, a week."""
             ),
         },
     )

@@ -39,6 +39,11 @@ class Reader:
         here = self._name if self._key is None else f"{self._name}[{self._key}]"
         return here if self._above is None else self._above._at(here)  # noqa: SLF001 - of the same object
 
+    @property
+    def value(self) -> Json:
+        """Return the mapping as it was written; an empty one if it is absent, or none."""
+        return self._value
+
     def __contains__(self, name: str) -> bool:
         return self._value.get(name) is not None
 

@@ -129,16 +129,17 @@ def is_extended_claim(claim: Uid) -> bool:
     return claim.endswith(_EXTENDED)
 
 
-def plugin_claim(pod: Uid) -> Uid:
-    """Return the UID that stands for a pod's use of a device plugin, which needs no claim."""
-    return Uid(f"{pod}{_PLUGIN}")
+def resources_claim(pod: Uid) -> Uid:
+    """Return the UID that stands for what a pod takes of its node without a claim: CPU, memory, a device plugin's."""
+    return Uid(f"{pod}{_RESOURCES}")
 
 
-def pod_of_plugin_claim(claim: Uid) -> Uid | None:
-    """Return the pod of a UID from `plugin_claim`; None for other UIDs."""
-    return Uid(claim.removesuffix(_PLUGIN)) if claim.endswith(_PLUGIN) else None
+def pod_of_resources_claim(claim: Uid) -> Uid | None:
+    """Return the pod of a UID from `resources_claim`; None for other UIDs."""
+    return Uid(claim.removesuffix(_RESOURCES)) if claim.endswith(_RESOURCES) else None
 
 
 _EXPECTED = "/expected/"
 _EXTENDED = "/extended-resources"
-_PLUGIN = "/device-plugin"
+_RESOURCES = "/device-plugin"
+"""As it is in ledgers from when only resources of device plugins were counted without a claim."""

@@ -79,15 +79,20 @@ class WorkBudget:
 
     def charge_values(self, value: Any) -> None:
         """Charge the fields and elements of a JSON value, about. Raises TooMuchWorkError."""
-        # A comma or bracket within a text counts, too: what is counted is never less than what there is.
-        encoded = _encode(value)
-        self.charge(Work.VALUE, 1 + encoded.count(b",") + encoded.count(b"{") + encoded.count(b"["))
+        self.charge(Work.VALUE, values_in(value))
 
     def _message(self) -> str:
         """Return which work exceeds the budget, most expensive first, and what its author can do."""
         parts = sorted(self._counts.items(), key=lambda item: item[0].units * item[1], reverse=True)
         listed = ", ".join(f"{count:,} {work.noun} (at most {work.most:,} alone)" for work, count in parts[:3])
         return f"the review takes more work than one may: {listed}; {parts[0][0].remedy}"
+
+
+def values_in(value: Any) -> int:
+    """Return about how many fields and elements a JSON value has, and never fewer."""
+    # A comma or bracket within a text counts, too.
+    encoded = _encode(value)
+    return 1 + encoded.count(b",") + encoded.count(b"{") + encoded.count(b"[")
 
 
 _encode = msgspec.json.Encoder().encode

@@ -27,9 +27,15 @@ class CheckedAst:
     namespaced: set[int] = field(default_factory=set)
     """Calls written as methods whose receiver is a function's namespace: `sets.contains`."""
     type_names: dict[int, Type] = field(default_factory=dict)
+    enum_values: dict[int, int] = field(default_factory=dict)
+    """Names of constants, which are ints."""
 
     def type_of(self, node: ast.Node) -> Type:
         return self.node_types[id(node)]
+
+    def is_name(self, node: ast.Node) -> bool:
+        """Whether a node is the name of a type or constant, not a variable or a field of one."""
+        return id(node) in self.type_names or id(node) in self.enum_values
 
     def arguments(self, node: ast.Call) -> list[ast.Node]:
         """Return the arguments of a call, its receiver first."""
@@ -116,6 +122,9 @@ class _Checker:
         if name is not None and name in self.environment.types:
             self.checked.type_names[id(node)] = self.environment.types[name]
             return types.type_of(self.environment.types[name])
+        if name is not None and name in self.environment.enum_values:
+            self.checked.enum_values[id(node)] = self.environment.enum_values[name]
+            return types.INT
         type_ = self._field(node, node.operand, node.field, scope)
         return self.unifier.resolved(
             types.optional_of(type_) if node.optional and type_.name != "optional_type" else type_

@@ -13,7 +13,7 @@ _PLAIN = frozenset(
     {str, bool, bytes, values.Duration, values.Timestamp, values.TypeValue, values.NamedFormat, values.Empty}
 )
 _ORDERED = frozenset({str, bool, bytes, values.Duration, values.Timestamp})
-_UNHASHABLE = frozenset({values.Semver, bytes})
+_UNHASHABLE: dict[type, str] = {values.Semver: "cel.Semver", bytes: "types.Bytes", values.NamedFormat: "cel.Format"}
 
 
 def equal(left: Any, right: Any) -> bool:  # noqa: PLR0911 - one line a type
@@ -81,8 +81,8 @@ def contains_literal(needle: Any, elements: tuple[Any, ...]) -> bool:
 
 def check_hashable(value: Any) -> None:
     """Raise AbortError for a value that Go cannot hash, on which cel-go crashes."""
-    if type(value) in _UNHASHABLE:
-        name = "cel.Semver" if type(value) is values.Semver else "types.Bytes"
+    name = _UNHASHABLE.get(type(value))
+    if name is not None:
         raise errors.AbortError(f"internal error: runtime error: hash of unhashable type {name}")
 
 
@@ -106,10 +106,11 @@ def lookup(mapping: dict[Any, Any], key: Any, default: Any) -> Any:
 
 
 def _has_unusual_key(mapping: dict[Any, Any], key: Any) -> bool:
-    """Keys of other types are never present. In a map literal, cel-go hashes them, which crashes for some."""
-    if type(mapping) is dict:
-        check_hashable(key)
-    return False
+    """Only maps that an expression builds have keys of other types. cel-go hashes them, which crashes for some."""
+    if type(mapping) is not dict or not mapping:
+        return False
+    check_hashable(key)
+    return values.key_of(key) in mapping
 
 
 def compare(left: Any, right: Any) -> int:
@@ -138,7 +139,7 @@ def _strict_equal(left: Any, right: Any) -> bool:
     if type(left) is values.Quantity:
         if right.computed:
             raise errors.no_such_overload()
-        return bool(left.nanos == right.nanos)
+        return bool(left.amount.nanos == right.amount.nanos)
     if type(left) is values.Semver:
         return bool(left.order == right.order)
     return bool(left == right)

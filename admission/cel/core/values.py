@@ -31,6 +31,22 @@ TRUE = BoolKey(value=True)
 FALSE = BoolKey(value=False)
 
 
+class IdentityKey:
+    """A list, map or another value as a map key, of which cel-go looks at the identity only."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        # Python has one empty tuple, whereas two empty lists in an expression are two keys.
+        return type(other) is IdentityKey and other.value is self.value and self.value != ()
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
 class DomainMap(dict[Any, Any]):
     """The outer map of attributes or capacities. Any domain may be read; an unknown one is empty."""
 
@@ -109,17 +125,28 @@ class Timestamp:
     offset: int = field(default=0, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
-    """An amount in units of 10⁻⁹, to which Kubernetes rounds.
+@dataclass(slots=True, eq=False)
+class Amount:
+    """The number that a quantity holds: nanos, in units of 10⁻⁹, to which Kubernetes rounds.
 
-    scale: the power of ten of the 64-bit form in which apimachinery stores most amounts; None for its slow form, an
-    arbitrary-precision decimal, for which `isInteger` is always false. computed: whether it is a result of add or sub,
-    which cel-go compares only on the left of `==`.
+    scale: the power of ten in whose units apimachinery stores it; wide: in any number of digits (inf.Dec), for which
+    `isInteger` is always false, else in 64 bits. shared: whether other evaluations read it, so that none may change it.
     """
 
     nanos: int
-    scale: int | None
+    scale: int
+    wide: bool = False
+    shared: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Quantity:
+    """A quantity, which is identical only to itself: functions of Kubernetes may change its amount in place.
+
+    computed: whether it is a result of add or sub, which cel-go compares only on the left of `==`.
+    """
+
+    amount: Amount
     computed: bool = False
 
 
@@ -175,6 +202,9 @@ class NamedFormat:
 EMPTY = StringMap()
 _MAP_CLASSES: tuple[type, ...] = (dict, StringMap, DomainMap, LazyMap)
 MAPS = frozenset(_MAP_CLASSES)
+_KEYS_BY_VALUE: frozenset[type] = frozenset(
+    {int, Uint, float, str, type(None), Duration, Timestamp, TypeValue, IP, CIDR, BoolKey, IdentityKey}
+)
 
 
 def key_of(value: Any) -> Any:
@@ -183,11 +213,11 @@ def key_of(value: Any) -> Any:
         return TRUE
     if value is False:
         return FALSE
-    return value
+    return value if type(value) in _KEYS_BY_VALUE else IdentityKey(value)
 
 
 def from_key(key: Any) -> Any:
-    return key.value if type(key) is BoolKey else key
+    return key.value if type(key) in (BoolKey, IdentityKey) else key
 
 
 def from_json(value: Any) -> Any:

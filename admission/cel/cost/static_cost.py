@@ -112,7 +112,7 @@ class _Estimator:
                 return size_estimate.MESSAGE_COST + sum(self.cost(part, scope) for part in ast.children(node))
 
     def _select(self, node: ast.Select, scope: Scope) -> int:
-        if id(node) in self.checked.type_names:
+        if self.checked.is_name(node):
             return 1
         cost = self.cost(node.operand, scope)
         if node.optional:

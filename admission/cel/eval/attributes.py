@@ -16,10 +16,9 @@ from admission.cel.eval import field_access
 
 def is_attribute(node: ast.Node, checked: type_checker.CheckedAst) -> bool:
     """Whether cel-go plans the node as an attribute, to which further qualifiers are added."""
-    return (
-        isinstance(node, ast.Identifier | ast.Select | ast.Index | ast.Conditional | ast.Has)
-        and id(node) not in checked.type_names
-    )
+    return isinstance(
+        node, ast.Identifier | ast.Select | ast.Index | ast.Conditional | ast.Has
+    ) and not checked.is_name(node)
 
 
 def is_resolved(node: ast.Node, checked: type_checker.CheckedAst) -> bool:

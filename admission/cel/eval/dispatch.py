@@ -14,6 +14,7 @@ from admission.cel.check import validators
 from admission.cel.core import budget, equality, errors, values
 from admission.cel.core.activation import STEPS, Activation, Interpretable, charge_steps
 from admission.cel.core.declarations import Implementation, Overload
+from admission.cel.library import quantities
 
 _SELF_CHECKING = frozenset({"_<_", "_<=_", "_>_", "_>=_"})
 _BUILT_CONTAINERS: frozenset[type] = values.MAPS | {tuple, values.Optional}
@@ -32,7 +33,6 @@ _PARSERS = frozenset({"quantity", "semver", "ip", "cidr", "url"})
 _LAZY = frozenset({"or", "orValue"})
 _BUILDING = frozenset({"string", "bytes", "list"})
 _BUILT_TYPES = frozenset({str, bytes, tuple})
-_KEYS = frozenset({bool, int, values.Uint, float, str, values.Quantity, type(None), values.Duration, values.Timestamp})
 
 
 def plan_call(  # noqa: PLR0911 - one line a case
@@ -101,11 +101,9 @@ def unchecked_cast(argument: Interpretable, class_: type) -> Interpretable:
 
 
 def checked_key(key: Any) -> Any:
-    """Return a value as a key of a map literal. Raises EvaluationError for a value that cannot be one."""
-    if type(key) in _KEYS:
-        return values.key_of(key)
+    """Return a value as a key of a map literal. Raises AbortError for a value on which cel-go crashes."""
     equality.check_hashable(key)
-    raise errors.EvaluationError("unsupported key type")
+    return values.key_of(key)
 
 
 def is_free(overloads: Sequence[Overload], constants: Sequence[Any]) -> bool:
@@ -121,13 +119,18 @@ def _no_argument(_: Activation) -> Any:
 
 
 def _computed_once(overloads: Sequence[Overload], constants: Sequence[Any]) -> Interpretable:
-    """Compute the call now, and return its value, or raise its failure, at each evaluation."""
+    """Compute the call now, and return its value, or raise its failure, at each evaluation.
+
+    A quantity is a new one each time, since its amount may be changed in place.
+    """
     for overload in overloads:
         if _accepts(overload.classes, constants):
             try:
                 value = overload.run(*constants)
             except errors.EvaluationError as error:
                 return _failing(type(error), str(error))
+            if type(value) is values.Quantity:
+                return lambda _: quantities.copied(value)
             return lambda _: value
     return _failing(errors.EvaluationError, f"no such overload: {overloads[0].name}")
 

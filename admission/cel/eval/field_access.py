@@ -5,6 +5,13 @@ from typing import Any
 from admission.cel.core import equality, errors, values
 
 _ABSENT = object()
+_QUALIFIERS: frozenset[type] = frozenset({str, int, values.Uint, float, bool})
+
+
+def check_qualifier(key: Any) -> None:
+    """Raise EvaluationError for a key that no index may be, whatever it is an index of."""
+    if type(key) not in _QUALIFIERS:
+        raise errors.EvaluationError(f"invalid qualifier type: {values.type_name(key)}")
 
 
 def field(operand: Any, name: str) -> Any:
@@ -40,6 +47,7 @@ def has_plain_field(operand: Any, name: str) -> bool:
 
 def index(operand: Any, key: Any) -> Any:
     """Return `operand[key]`."""
+    check_qualifier(key)
     kind = type(operand)
     if kind in values.MAPS:
         value = equality.lookup(operand, key, _ABSENT)
@@ -58,6 +66,7 @@ def index(operand: Any, key: Any) -> Any:
 
 def optional_index(operand: Any, key: Any) -> values.Optional:
     """Return `operand[?key]`, which is none outside of a list and for a key that a map lacks."""
+    check_qualifier(key)
     if type(operand) is tuple:
         position = _position(key)
         return values.some(operand[position]) if 0 <= position < len(operand) else values.NONE

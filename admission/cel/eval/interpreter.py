@@ -67,9 +67,7 @@ class _Planner:
             case ast.Literal():
                 return self._constant(node, node.value)
             case ast.Identifier():
-                if node.name in scope:
-                    return self.tracker.before(1, scope[node.name])
-                return self._constant(node, _type_value(self.checked.type_names[id(node)]))
+                return self._identifier(node, scope)
             case ast.Select():
                 return self._select(node, scope)
             case ast.Has():
@@ -98,6 +96,17 @@ class _Planner:
                 return self._message(node, scope)
             case _:
                 raise AssertionError(node)
+
+    def _identifier(self, node: ast.Identifier, scope: Scope) -> Interpretable:
+        """Plan a variable or type. cel-go looks any identifier whose value is a type up among the names of types."""
+        if node.name in scope and self.checked.type_of(node).name != "type":
+            return self.tracker.before(1, scope[node.name])
+        found = self.environment.types.get(node.name)
+        if found is None:
+            raise errors.RefusalError(
+                node.at, f"program instantiation failed: reference to undefined type: {node.name}"
+            )
+        return self._constant(node, _type_value(found))
 
     def _new_slot(self) -> int:
         """Return a slot of the activation that nothing else uses."""
@@ -128,6 +137,8 @@ class _Planner:
     def _select(self, node: ast.Select, scope: Scope) -> Interpretable:
         if id(node) in self.checked.type_names:
             return self._constant(node, _type_value(self.checked.type_names[id(node)]))
+        if id(node) in self.checked.enum_values:
+            return self._constant(node, self.checked.enum_values[id(node)])
         operand = self._operand(node.operand, scope)
         return attributes.select(operand, node.field, self.tracker, optional=node.optional)
 
@@ -145,6 +156,11 @@ class _Planner:
         operand, key = self._operand(node.operand, scope), self.plan(node.key, scope)
         cost = int(attributes.is_charged_qualifier(node.key, self.checked))
         literal = self._value(node.key)
+        if literal is not validators.NOT_CONSTANT:
+            try:
+                field_access.check_qualifier(literal)
+            except errors.EvaluationError as error:
+                raise errors.RefusalError(node.at, f"program instantiation failed: {error}") from None
         return attributes.index(operand, key, literal, self.tracker, optional=node.optional, cost=cost)
 
     def _call(self, node: ast.Call, scope: Scope) -> Interpretable:
@@ -334,7 +350,8 @@ def _map_builder(parts: Sequence[tuple[Interpretable, Interpretable, bool]]) -> 
     def evaluate(activation: Activation) -> dict[Any, Any]:
         result = {}
         for key_part, value_part, optional in parts:
-            key, value = dispatch.checked_key(key_part(activation)), value_part(activation)
+            key, value = key_part(activation), value_part(activation)
+            key = dispatch.checked_key(key)
             if not optional:
                 result[key] = value
             elif _as_optional(value).present:

@@ -1,6 +1,6 @@
 """The catalog of functions: all that Muster implements, by name, and those of Kubernetes that it lacks."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from admission.cel.core import arithmetic
@@ -39,18 +39,19 @@ _LIBRARIES = (
 )
 
 
-def _by_name() -> dict[str, tuple[Overload, ...]]:
+def _by_name(overloads: Iterable[Overload]) -> dict[str, tuple[Overload, ...]]:
     result: dict[str, tuple[Overload, ...]] = {}
-    for library in _LIBRARIES:
-        for overload in library.OVERLOADS:
-            result[overload.name] = (*result.get(overload.name, ()), overload)
+    for overload in overloads:
+        result[overload.name] = (*result.get(overload.name, ()), overload)
     return result
 
 
-FUNCTIONS: Mapping[str, tuple[Overload, ...]] = MappingProxyType(_by_name())
+FUNCTIONS: Mapping[str, tuple[Overload, ...]] = MappingProxyType(
+    _by_name(overload for library in _LIBRARIES for overload in library.OVERLOADS)
+)
 
 FUNCTIONS_37: Mapping[str, tuple[Overload, ...]] = MappingProxyType(
-    {**FUNCTIONS, **{overload.name: (overload,) for overload in lists.RELEASE_37}}
+    {**FUNCTIONS, **_by_name((*lists.RELEASE_37, *quantities.RELEASE_37))}
 )
 """The functions of Kubernetes 1.37."""
 

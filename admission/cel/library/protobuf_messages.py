@@ -180,6 +180,10 @@ MESSAGES: Mapping[str, Message] = MappingProxyType(
 )
 
 
+ENUM_VALUES: Mapping[str, int] = MappingProxyType({"google.protobuf.NullValue.NULL_VALUE": 0})
+"""The constants of enumerations in the files of the well-known types (common/types/pb/pb.go), ints in cel-go."""
+
+
 def unknown(name: str, fields: Mapping[str, Type], type_: Type) -> Message:
     """Return a declared object type, of which an expression cannot build a message."""
 

@@ -1,15 +1,18 @@
-"""Quantities: k8s.io/apiserver pkg/cel/library/quantity.go over apimachinery's resource.Quantity (v0.36).
+"""Quantities: k8s.io/apiserver pkg/cel/library/quantity.go over apimachinery's resource.Quantity (v0.36, v0.37).
 
 Whether a quantity is an integer depends on its notation, not on its value: apimachinery stores some texts as an int64
-and a power of ten, others as a decimal for which `isInteger` is always false.
+and a power of ten, others as a wide decimal for which `isInteger` is always false. Comparing it with a wide one makes a
+quantity wide, and 1.36 adds to a wide one in place, so that `q.add(1)` is not greater than `q` then.
 """
 
+import dataclasses
+import math
 import re
 from fractions import Fraction
 
 from admission.cel.core import errors, literals
 from admission.cel.core.declarations import Overload, function, member
-from admission.cel.core.values import Quantity
+from admission.cel.core.values import Amount, Quantity
 
 NANO = 10**9
 MAX_EXPONENT = 4_000
@@ -68,28 +71,52 @@ def _binary(whole: str, part: str, exponent: int, *, negative: bool) -> Quantity
         number = int(whole) << exponent
         return _fast(-number if negative else number, 0)
     amount = Fraction(int(whole + part) << exponent, 10 ** len(part))
-    return _slow(min(amount, Fraction(literals.INT_MAX)), negative=negative)
+    if amount > literals.INT_MAX:
+        return _slow(Fraction(literals.INT_MAX), negative=negative, scale=0)
+    return _slow(amount, negative=negative)
 
 
 def _fast(mantissa: int, scale: int) -> Quantity:
-    return Quantity(mantissa * 10 ** (scale + 9), scale)
+    return Quantity(Amount(mantissa * 10 ** (scale + 9), scale))
 
 
-def _slow(amount: Fraction, *, negative: bool) -> Quantity:
+def _slow(amount: Fraction, *, negative: bool, scale: int = -9) -> Quantity:
     nanos = -(-(amount * NANO).numerator // (amount * NANO).denominator)
-    return Quantity(-nanos if negative else nanos, None)
+    return Quantity(Amount(-nanos if negative else nanos, scale, wide=True))
 
 
 def from_int(value: int) -> Quantity:
-    return Quantity(value * NANO, 0)
+    return Quantity(Amount(value * NANO, 0))
+
+
+def parse_shared(text: str) -> Quantity:
+    """Parse a quantity that several evaluations will read."""
+    quantity = parse(text)
+    quantity.amount.shared = True
+    return quantity
+
+
+def copied(quantity: Quantity) -> Quantity:
+    """Return the quantity with an amount of its own, which an evaluation may change."""
+    return Quantity(dataclasses.replace(quantity.amount, shared=False), quantity.computed)
+
+
+def _mantissa(amount: Amount) -> int:
+    divisor: int = 10 ** (amount.scale + 9)
+    return amount.nanos // divisor
+
+
+def _in_range(value: int) -> bool:
+    return literals.INT_MIN <= value <= literals.INT_MAX
 
 
 def as_int(quantity: Quantity) -> int | None:
     """Return the result of apimachinery's AsInt64: the integer, or None for an amount that it stores otherwise."""
-    if quantity.scale is None or (quantity.scale < 0 and quantity.nanos):
+    amount = quantity.amount
+    if amount.wide or amount.scale < 0:
         return None
-    value = quantity.nanos // NANO
-    return value if literals.INT_MIN <= value <= literals.INT_MAX else None
+    value = amount.nanos // NANO
+    return value if _in_range(value) else None
 
 
 def _as_integer(quantity: Quantity) -> int:
@@ -100,39 +127,70 @@ def _as_integer(quantity: Quantity) -> int:
 
 
 def add(left: Quantity, right: Quantity) -> Quantity:
-    """Add as apimachinery does: two fast amounts stay fast while they fit 64 bits at their common scale."""
-    nanos = left.nanos + right.nanos
-    if left.scale is None or right.scale is None:
-        return Quantity(nanos, None, computed=True)
-    if right.nanos == 0:
-        return Quantity(nanos, left.scale, computed=True)
-    if left.nanos == 0:
-        return Quantity(nanos, right.scale, computed=True)
-    scale = min(left.scale, right.scale)
-    parts = (nanos, left.nanos, right.nanos)
-    fits = all(abs(part) <= literals.INT_MAX * 10 ** (scale + 9) for part in parts)
-    return Quantity(nanos, scale if fits else None, computed=True)
+    """Add as apimachinery does: two amounts of 64 bits stay so while they and their sum fit at their common scale."""
+    return Quantity(_sum(left.amount, right.amount), computed=True)
 
 
 def subtract(left: Quantity, right: Quantity) -> Quantity:
-    """Subtract as apimachinery does."""
-    return add(left, _negated(right))
+    """Subtract as apimachinery does, with which the least integer of 64 bits is its own negative."""
+    return Quantity(_difference(left.amount, right.amount), computed=True)
 
 
-def _negated(quantity: Quantity) -> Quantity:
-    return Quantity(-quantity.nanos, quantity.scale)
+def _add_in_place(left: Quantity, right: Quantity) -> Quantity:
+    return Quantity(_kept(left.amount, _sum(left.amount, right.amount)), computed=True)
+
+
+def _subtract_in_place(left: Quantity, right: Quantity) -> Quantity:
+    return Quantity(_kept(left.amount, _difference(left.amount, right.amount)), computed=True)
+
+
+def _kept(receiver: Amount, result: Amount) -> Amount:
+    """Store a result in the receiver if that is wide, as 1.36 does (1.37 copies it first)."""
+    if not receiver.wide:
+        return result
+    receiver.nanos, receiver.scale = result.nanos, result.scale
+    return receiver
+
+
+def _sum(left: Amount, right: Amount) -> Amount:
+    found = None if left.wide or right.wide else _narrow_sum(left, right)
+    return found or Amount(left.nanos + right.nanos, min(left.scale, right.scale), wide=True)
+
+
+def _difference(left: Amount, right: Amount) -> Amount:
+    found = None
+    if not left.wide and not right.wide:
+        is_least = _mantissa(right) == literals.INT_MIN
+        found = _narrow_sum(left, right if is_least else Amount(-right.nanos, right.scale))
+    return found or Amount(left.nanos - right.nanos, min(left.scale, right.scale), wide=True)
+
+
+def _narrow_sum(left: Amount, right: Amount) -> Amount | None:
+    """Return the sum of two amounts of 64 bits (amount.go, int64Amount.Add), None if it needs more."""
+    if right.nanos == 0:
+        return dataclasses.replace(left)
+    if left.nanos == 0:
+        return dataclasses.replace(right)
+    found = Amount(left.nanos + right.nanos, min(left.scale, right.scale))
+    parts = (Amount(one.nanos, found.scale) for one in (found, left, right))
+    return found if all(_in_range(_mantissa(part)) for part in parts) else None
 
 
 def _approximate(quantity: Quantity) -> float:
-    scale = quantity.scale
-    if scale is None:
-        return float(quantity.nanos) * 1e-9
-    mantissa = quantity.nanos // 10 ** (scale + 9)
-    return float(mantissa) * float(f"1e{scale}") if scale else float(mantissa)
+    amount = quantity.amount
+    try:
+        mantissa = float(_mantissa(amount))
+    except OverflowError:
+        mantissa = math.copysign(math.inf, amount.nanos)
+    return mantissa * float(f"1e{amount.scale}") if amount.scale else mantissa
 
 
 def _compare(left: Quantity, right: Quantity) -> int:
-    return (left.nanos > right.nanos) - (left.nanos < right.nanos)
+    """Compare, which makes the receiver wide if the argument is (quantity.go, Cmp)."""
+    one, other = left.amount, right.amount
+    if other.wide and not one.shared:
+        one.wide = True
+    return (one.nanos > other.nanos) - (one.nanos < other.nanos)
 
 
 def _is_quantity(text: str) -> bool:
@@ -146,15 +204,26 @@ def _is_quantity(text: str) -> bool:
 OVERLOADS: tuple[Overload, ...] = (
     function("quantity", "string -> Quantity", parse),
     function("isQuantity", "string -> bool", _is_quantity),
-    function("sign", "Quantity -> int", lambda q: (q.nanos > 0) - (q.nanos < 0)),
+    function("sign", "Quantity -> int", lambda q: (q.amount.nanos > 0) - (q.amount.nanos < 0)),
     member("isInteger", "Quantity -> bool", lambda q: as_int(q) is not None),
     member("asInteger", "Quantity -> int", _as_integer),
     member("asApproximateFloat", "Quantity -> double", _approximate),
+    member("add", "Quantity, Quantity -> Quantity", _add_in_place),
+    member("add", "Quantity, int -> Quantity", lambda q, n: _add_in_place(q, from_int(n))),
+    member("sub", "Quantity, Quantity -> Quantity", _subtract_in_place),
+    member("sub", "Quantity, int -> Quantity", lambda q, n: _subtract_in_place(q, from_int(n))),
+    member("isGreaterThan", "Quantity, Quantity -> bool", lambda q, p: _compare(q, p) > 0),
+    member("isLessThan", "Quantity, Quantity -> bool", lambda q, p: _compare(q, p) < 0),
+    member("compareTo", "Quantity, Quantity -> int", _compare),
+)
+
+RELEASE_37: tuple[Overload, ...] = (
     member("add", "Quantity, Quantity -> Quantity", add),
     member("add", "Quantity, int -> Quantity", lambda q, n: add(q, from_int(n))),
     member("sub", "Quantity, Quantity -> Quantity", subtract),
-    member("sub", "Quantity, int -> Quantity", lambda q, n: add(q, from_int(-n))),
-    member("isGreaterThan", "Quantity, Quantity -> bool", lambda q, p: q.nanos > p.nanos),
-    member("isLessThan", "Quantity, Quantity -> bool", lambda q, p: q.nanos < p.nanos),
-    member("compareTo", "Quantity, Quantity -> int", _compare),
+    member("sub", "Quantity, int -> Quantity", lambda q, n: subtract(q, from_int(n))),
 )
+"""Overloads that Kubernetes 1.37 changed."""
+
+DEPEND_ON_FORM: frozenset[str] = frozenset({"add", "sub", "isInteger", "asInteger", "asApproximateFloat"})
+"""Functions that depend on how an amount is stored, which others may have changed in place."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from admission.cel.core import budget, errors
+from admission.cel.core import budget, errors, values
 from admission.cel.core.declarations import Overload, function, member
 
 _WHITE_SPACE = (
@@ -80,9 +80,12 @@ def _substring_between(text: str, start: int, end: int) -> str:
 
 
 def _join(parts: tuple[Any, ...], separator: str = "") -> str:
+    if parts and type(parts[0]) is not str:
+        # Before a function is called, cel-go compares the type of a list's first element with its signature.
+        raise errors.no_such_overload("join")
     for part in parts:
         if type(part) is not str:
-            raise errors.no_such_overload("join")
+            raise errors.EvaluationError(f"join: invalid input: a value of type {values.type_name(part)}")
     budget.check_size(sum(map(len, parts)) + len(separator) * len(parts), budget.MAX_TEXT)
     return separator.join(parts)
 

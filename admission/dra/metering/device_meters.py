@@ -21,6 +21,7 @@ from admission.cel.front_end import Result
 from admission.cel.limits import Inadmissible
 from admission.device_cel import limits, programs
 from admission.dra.metering import cel_advice
+from admission.dra.metering.resource_rates import Rates
 from admission.errors import AmountError, Problem
 
 MeterProblem = tuple[MeterName, Problem]
@@ -71,8 +72,10 @@ class Meters:
     rules: Mapping[MeterName, tuple[_Rule, ...]] = field(default_factory=dict)
     known: frozenset[str] = frozenset()
     """Every class that some meter knows."""
+    rates: Mapping[MeterName, Rates] = field(default_factory=dict)
+    """By meter that counts what pods request of nodes: how."""
     resources: frozenset[str] = frozenset()
-    """Every extended resource that some meter lists."""
+    """Every resource of nodes that some meter counts."""
 
     def certain(self, name: MeterName, device_class: str) -> bool:
         """Return whether a meter counts every device of a class without evaluating the device."""
@@ -106,7 +109,8 @@ def compile_meters(meters: Iterable[Meter]) -> Meters:
         problems=problems,
         rules=rules,
         known=classes_known(by_name.values()),
-        resources=frozenset(name for meter in by_name.values() for name in meter.extended_resources),
+        rates={name: Rates.build(meter.resources) for name, meter in by_name.items() if meter.resources},
+        resources=frozenset(rate.name for meter in by_name.values() for rate in meter.resources),
     )
 
 

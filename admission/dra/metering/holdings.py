@@ -1,8 +1,9 @@
-"""The holdings that the ledger records for a claim or a pod: devices by class, or resources of a device plugin.
+"""The holdings that the ledger records for a claim or a pod: devices by class, or resources of the pod's node.
 
-A pod that requests `nvidia.com/gpu: 4` gets them from a device plugin or, where a DeviceClass offers the resource, as
-DRA devices, by a claim that kube-scheduler creates. Devices are charged as all devices are; a resource served by a
-plugin is charged 1 per unit on every meter that lists it. One pod may have both, but one resource is served in one way.
+What a pod requests of its node without a claim (CPU, memory, resources of a device plugin) is one holding of the pod. A
+pod that requests `nvidia.com/gpu: 4` gets them from a device plugin or, where a DeviceClass offers the resource, as DRA
+devices, by a claim that kube-scheduler creates. Devices are charged as all devices are; everything else by the rates of
+each meter that lists the resource. One pod may have both, but one resource is served in one way.
 """
 
 from collections.abc import Collection, Iterable
@@ -35,28 +36,24 @@ def classes(meters: Meters, spec: ClaimSpec, given: Iterable[tuple[RequestDevice
     return found
 
 
-def by_plugins(requests: Resources, by_devices: Collection[str] = ()) -> dict[str, int]:
-    """Return a pod's extended resources, as kube-scheduler counts them, without those that DRA devices serve."""
-    return {name: amount for name, amount in requests.items() if "/" in name and amount > 0 and name not in by_devices}
+def of_node(requests: Resources, by_devices: Collection[str] = ()) -> dict[str, int]:
+    """Return what a pod requests of its node, as kube-scheduler counts it, without what DRA devices serve."""
+    return {name: amount for name, amount in requests.items() if amount > 0 and name not in by_devices}
 
 
 def charge(meters: Meters, resources: Resources) -> Charge:
-    """Return the charge of device plugin resources: 1 per unit on every meter that lists the resource."""
-    total = {
-        name: sum(resources.get(resource, 0) for resource in set(meter.extended_resources))
-        for name, meter in meters.meters.items()
-        if meter.extended_resources
-    }
+    """Return the charge of one pod's resources on every meter that counts any of them."""
+    total = {name: rates.amount(resources) for name, rates in meters.rates.items()}
     return {name: amount for name, amount in total.items() if amount}
 
 
 def of_pod(meters: Meters, uid: Uid, key: str, resources: Resources) -> Holding | None:
-    """Return a pod's holding of device plugin resources; None if no meter lists any. key: `namespace/name`."""
-    counted = {name: amount for name, amount in sorted(resources.items()) if name in meters.resources}
+    """Return a pod's holding of its node's resources; None if no meter counts any. key: `namespace/name`."""
+    counted = counted_of(meters, resources)
     if not counted:
         return None
     return Holding(
-        claim_uid=names.plugin_claim(uid or Uid(key)),
+        claim_uid=names.resources_claim(uid or Uid(key)),
         claim=key,
         devices=(),
         charge=charge(meters, counted),
@@ -64,18 +61,22 @@ def of_pod(meters: Meters, uid: Uid, key: str, resources: Resources) -> Holding 
     )
 
 
+def counted_of(meters: Meters, resources: Resources) -> dict[str, int]:
+    """Return those of a pod's resources that some meter counts, by name."""
+    return {name: amount for name, amount in sorted(resources.items()) if name in meters.resources}
+
+
 def least(meters: Meters, resources: Resources, offered: Collection[str], claim: ClaimSpec | None) -> Charge:
-    """Return a lower bound on the charge of a pod's extended resources, whether plugins or DRA devices serve them.
+    """Return a lower bound on the charge of a pod's resources, whether its node or DRA devices serve them.
 
     offered: the resources that classes offer; claim: the one that kube-scheduler would create for them.
     """
-    certain = charge(meters, {name: amount for name, amount in resources.items() if name not in offered})
+    by_node = charge(meters, resources)
     if claim is None:
-        return certain
-    plugged = charge(meters, {name: amount for name, amount in resources.items() if name in offered})
+        return by_node
+    certain = charge(meters, {name: amount for name, amount in resources.items() if name not in offered})
     by_devices = device_meters.lower_bound(meters, claim)
-    either = {name: min(amount, by_devices.get(name, 0)) for name, amount in plugged.items()}
-    total = {name: certain.get(name, 0) + either.get(name, 0) for name in {*certain, *either}}
+    total = {name: min(amount, certain.get(name, 0) + by_devices.get(name, 0)) for name, amount in by_node.items()}
     return {name: amount for name, amount in total.items() if amount}
 
 

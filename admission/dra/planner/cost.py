@@ -22,9 +22,9 @@ class Pricing:
         self._parsed = device_signatures.parsed_requests
         meters = device_signatures.need.meters.meters
         self._paid_by_admins = {name for name, meter in meters.items() if meter.admin_access is AdminAccess.CHARGE}
-        self._by_plugins = [self._plugged(kind) for kind in gang.kinds]
+        self._by_nodes = [self._by_node(kind) for kind in gang.kinds]
         self.least = [self._least(kind) for kind in range(len(gang.kinds))]
-        """Per kind, the least that a pod costs: its own claims on the cheapest matching devices, and device plugins."""
+        """Per kind, the least that a pod costs: its own claims on the cheapest devices, what it asks of its node."""
         shared = {w.shared: w.parsed for kind in gang.kinds for w in kind.wanted[0] if w.shared is not None}
         self.least_shared = {number: self._least_of(parsed) for number, parsed in shared.items()}
         """The least that every shared claim costs."""
@@ -33,7 +33,7 @@ class Pricing:
         self, kind: int, open_: Sequence[int], picks: Sequence[Sequence[Pick]], units: Sequence[DeviceGroup]
     ) -> Charge:
         """Return what a pod costs. open_: places of the claims allocated with it. picks: the devices of each."""
-        total = dict(self._by_plugins[kind])
+        total = dict(self._by_nodes[kind])
         for at, found in zip(open_, picks, strict=True):
             for meter, amount in self.of_claim(self._gang.kinds[kind].parsed_requests[at], found, units).items():
                 total[meter] = total.get(meter, 0) + amount
@@ -56,9 +56,9 @@ class Pricing:
         """Return the charged part of a device's price: under admin access, only meters that charge admin access."""
         return self._charged(option, unit.signature.prices[self._parsed[option.parsed]])
 
-    def of_plugins(self, kind: int) -> Charge:
-        """Return what every pod of a kind costs for resources served by device plugins, on any node."""
-        return self._by_plugins[kind]
+    def of_nodes(self, kind: int) -> Charge:
+        """Return what every pod of a kind costs for its node's resources, on any node."""
+        return self._by_nodes[kind]
 
     @property
     def is_fixed(self) -> bool:
@@ -83,10 +83,10 @@ class Pricing:
                 return False
         return True
 
-    def _plugged(self, kind: PodKind) -> Charge:
+    def _by_node(self, kind: PodKind) -> Charge:
         demand = kind.members[0]
         return holdings.charge(
-            self._device_signatures.need.meters, holdings.by_plugins(demand.pod.requests, demand.by_devices)
+            self._device_signatures.need.meters, holdings.of_node(demand.pod.requests, demand.by_devices)
         )
 
     def _charged(self, option: Option, price: Price) -> Price:
@@ -99,7 +99,7 @@ class Pricing:
 
     def _least(self, kind: int) -> Charge:
         own = (wanted.parsed for wanted in self._gang.kinds[kind].wanted[0] if wanted.shared is None)
-        return device_meters.added((self._by_plugins[kind], *(self._least_of(claim) for claim in own)))
+        return device_meters.added((self._by_nodes[kind], *(self._least_of(claim) for claim in own)))
 
     def _least_of(self, claim: ParsedClaim) -> Charge:
         total: dict[MeterName, int] = {}

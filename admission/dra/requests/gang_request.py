@@ -115,8 +115,8 @@ class Plan:
     """Node and devices for every pod, in the order in which the gates must open.
 
     A shared claim is with the first pod that uses it. holdings: of each claim that has still to be allocated, and of
-    each pod that a device plugin serves. charge: their sum. uses: what each claim makes unavailable to others, by its
-    UID, or its key if it has none.
+    each pod whose requests of its node a meter counts. charge: their sum. uses: what each claim makes unavailable to
+    others, by its UID, or its key if it has none.
     """
 
     pods: tuple[PlannedPod, ...]

@@ -67,7 +67,7 @@ class AllocationInterval:
         """The number of devices of each class; all under an empty name if the entry does not record classes."""
         holding = self.holding
         if holding.classes:
-            return dict(holding.classes)
+            return holding.devices_by_class
         return {"": len(holding.devices)} if holding.devices else {}
 
 

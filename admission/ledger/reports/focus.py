@@ -1,7 +1,8 @@
 """Use as rows of FOCUS, the FinOps Open Cost and Usage Specification, version 1.2 (https://focus.finops.org).
 
-A row is the use of one meter by one claim within one charge period, an hour or a day. Its columns are the
-specification's mandatory ones, its conditional ones for which Muster has values, and custom ones, named x_….
+A row is the use of one meter by one claim, or by a pod without a claim, within one charge period, an hour or a day. Its
+columns are the specification's mandatory ones, its conditional ones for which Muster has values, and custom ones, named
+x_….
 With prices, cost = PricingQuantity x price holds exactly, as the specification requires: the quantity is in hours with
 12 decimals, and x_ConsumedSeconds has the exact meter-seconds.
 """
@@ -150,6 +151,7 @@ _CUSTOM = (
 
 def _row(interval: AllocationInterval, period: Window, meter: MeterName, seconds: int, terms: Terms) -> Values:
     holding = interval.holding
+    holder, kind = ("pod", "Pod") if holding.is_of_pod else ("claim", "ResourceClaim")
     return {
         **_costs(meter, time_series.scaled(seconds, places=PLACES), terms),
         **_times(period, terms.zone),
@@ -157,14 +159,14 @@ def _row(interval: AllocationInterval, period: Window, meter: MeterName, seconds
         "BillingAccountName": interval.cluster,
         "ChargeCategory": "Usage",
         "ChargeClass": None,  # no row is a correction of an invoiced period
-        "ChargeDescription": f"{meter} used by claim {holding.claim} of gang {interval.gang}",
+        "ChargeDescription": f"{meter} used by {holder} {holding.claim} of gang {interval.gang}",
         "ChargeFrequency": "Usage-Based",
         "InvoiceIssuerName": terms.provider,
         "ProviderName": terms.provider,
         "PublisherName": terms.provider,
         "ResourceId": holding.claim_uid,
         "ResourceName": holding.claim,
-        "ResourceType": "ResourceClaim",
+        "ResourceType": kind,
         "ServiceCategory": "Compute",
         "ServiceName": "Kubernetes device allocation",
         "ServiceSubcategory": "Other (Compute)",
@@ -175,7 +177,7 @@ def _row(interval: AllocationInterval, period: Window, meter: MeterName, seconds
         "SubAccountType": "Queue",
         "x_Cluster": interval.cluster,
         "x_ConsumedSeconds": str(seconds),
-        "x_DeviceClasses": encoding.text(dict(holding.classes)) if holding.classes else None,
+        "x_DeviceClasses": encoding.text(holding.devices_by_class) if holding.devices_by_class else None,
         "x_DeviceCount": str(sum(interval.classes.values())),
         "x_Devices": ", ".join("/".join(allocated.device) for allocated in holding.devices) or None,
         "x_Gang": interval.gang,

@@ -14,9 +14,9 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import PlannedClaim, PlannedPod
 from admission.api.muster.ledger_entries import Holding
 from admission.api.muster.queues import PlacementMode
+from admission.api.values import names
 from admission.api.values.names import Uid
 from admission.api.values.reasons import Detail, Hold
-from admission.dra.metering import holdings
 from admission.dra.planner import pod_groups
 from admission.dra.requests.gang_request import Plan, PodDemand, Topology
 from admission.dra.state.cluster_state import ClusterState
@@ -80,6 +80,10 @@ class GangEquivalence:
         return PlannedPod(uid=meta.uid, pod=meta.key, node=planned.node, claims=claims)
 
     def _holding(self, holding: Holding) -> Holding:
+        number = names.pod_of_resources_claim(holding.claim_uid)
+        if number is not None:
+            pod = self.pods[_number(number)].pod.meta
+            return replace(holding, claim_uid=names.resources_claim(pod.uid or Uid(pod.key)), claim=pod.key)
         own = self._claim(holding.claim_uid)
         return replace(holding, claim_uid=own.uid, claim=own.key)
 
@@ -109,13 +113,13 @@ def build(
 ) -> GangEquivalence | None:
     """Return the question of a gang; None if it depends on particular objects.
 
-    It does if a claim is allocated, planned or used already, or has no UID; if a pod requests extended resources; or if
-    the gang has to be in one domain with pods that run already.
+    It does if a claim is allocated, planned or used already, or has no UID; if a pod requests extended resources that
+    classes offer; or if the gang has to be in one domain with pods that run already.
     """
     if topology is not None and topology.colocated_with:
         return None
     claims = {claim.meta.uid: claim for one in demands for claim in one.claims}
-    if any(one.extended or holdings.by_plugins(one.pod.requests) for one in demands):
+    if any(one.extended for one in demands):
         return None
     if not all(_is_fresh(claim, cluster) for claim in claims.values()):
         return None
@@ -164,7 +168,7 @@ def claim_key(claim: Claim) -> str:
 
 
 def pod_key(pod: Pod) -> Hashable:
-    """Return all that the planner reads of a pod without extended resources, beside its claims and labels."""
+    """Return all that the planner reads of a pod without resources that classes offer, beside its claims and labels."""
     return (
         tuple(sorted(pod.requests.items())),
         tuple(sorted(pod.node_selector.items())),

@@ -130,6 +130,11 @@ class VerdictCache:
             return found if shortage is not None else None
         return found if shortage is None else None
 
+    def needed(self, group: Group) -> Charge | None:
+        """Return the lower bound on a gang's charge of its kept verdict; None if it has none."""
+        found = self._findings.get(group.uid)
+        return found.needed if found is not None and found.group is group else None
+
     def keep(self, finding: Verdict) -> None:
         """Keep a verdict if it is of a kind that may stand; else drop an earlier one."""
         uid = finding.group.uid

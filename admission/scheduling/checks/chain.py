@@ -320,14 +320,14 @@ def backoff_is_over(inputs: Inputs) -> Hold | None:
 
 
 def meters_are_known(inputs: Inputs) -> Hold | None:
-    """Hold a gang that needs devices while a quota or budget of its queues is of a Meter that does not exist.
+    """Hold the gang while a quota or budget of its queues is of a Meter that does not exist.
 
-    Its charge cannot be computed. A Meter may also be deleted while it is in use.
+    Its charge cannot be computed: such a Meter may count what any pod requests. It may be deleted while it is in use.
     """
     snapshot, tree = inputs.rules.snapshot, inputs.rules.tree
     named = [(meter, name) for name in tree.path(inputs.queue.name) for meter in tree.queues[name].meters]
     missing = next(((meter, name) for meter, name in named if meter not in snapshot.meters), None)
-    if missing is None or not any(demand.claims or demand.extended for demand in inputs.demands):
+    if missing is None:
         return None
     meter, name = missing
     unread = snapshot.malformed.get(("Meter", meter))

@@ -37,19 +37,20 @@ def new_claims(pods: Iterable[PodDemand]) -> list[Claim]:
 def at_least(pods: Sequence[PodDemand], meters: Meters, nodes: Collection[Node]) -> Charge:
     """Return a lower bound on a gang's charge: each claim once, those already allocated not at all.
 
-    Extended resources count with the cheaper of device plugins and DRA devices.
+    Extended resources count with the cheaper of device plugins and DRA devices, beside all else that pods request of
+    nodes.
     """
     total: dict[MeterName, int] = {}
     named = (claim for claim in new_claims(pods) if not names.is_extended_claim(claim.meta.uid))
     bounds = (device_meters.lower_bound(meters, claim.spec) for claim in named)
-    for charge in (*bounds, *_at_least_extended(pods, meters, nodes)):
+    for charge in (*bounds, *_at_least_of_pods(pods, meters, nodes)):
         for meter, amount in charge.items():
             total[meter] = total.get(meter, 0) + amount
     return total
 
 
-def _at_least_extended(pods: Sequence[PodDemand], meters: Meters, nodes: Collection[Node]) -> Iterator[Charge]:
-    """Yield lower bounds on the charge of each pod's extended resources."""
+def _at_least_of_pods(pods: Sequence[PodDemand], meters: Meters, nodes: Collection[Node]) -> Iterator[Charge]:
+    """Yield lower bounds on the charge of what each pod requests of its node, or of devices without naming a claim."""
     plugged: dict[tuple[str, ...], bool] = {}
     for demand in pods:
         offered = demand.extended
@@ -58,6 +59,6 @@ def _at_least_extended(pods: Sequence[PodDemand], meters: Meters, nodes: Collect
         claim = demand.claims[-1].spec if offered else None
         if claim is not None and not plugged[offered]:
             yield device_meters.lower_bound(meters, claim)
-            yield holdings.charge(meters, holdings.by_plugins(demand.pod.requests, offered))
+            yield holdings.charge(meters, holdings.of_node(demand.pod.requests, offered))
         else:
-            yield holdings.least(meters, holdings.by_plugins(demand.pod.requests), offered, claim)
+            yield holdings.least(meters, holdings.of_node(demand.pod.requests), offered, claim)

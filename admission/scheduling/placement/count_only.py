@@ -45,9 +45,9 @@ def plan(pods: Sequence[PodDemand], cluster: ClusterState, meters: Meters) -> Pl
             new = {cluster_state.key_of(claim): claim for claim in demand.claims if claim.allocation is None}
             own = {uid: claim for uid, claim in new.items() if uid not in held and uid not in cluster.pinned}
             held |= {uid: _holding(uid, claim.meta.key, claim.spec, meters) for uid, claim in own.items()}
-            plugged = holdings.by_plugins(demand.pod.requests, demand.by_devices)
-            by_plugin = holdings.of_pod(meters, demand.pod.meta.uid, demand.pod.meta.key, plugged)
-            held |= {by_plugin.claim_uid: by_plugin} if by_plugin is not None else {}
+            requested = holdings.of_node(demand.pod.requests, demand.by_devices)
+            by_node = holdings.of_pod(meters, demand.pod.meta.uid, demand.pod.meta.key, requested)
+            held |= {by_node.claim_uid: by_node} if by_node is not None else {}
             claims = tuple(PlannedClaim(uid=uid, claim=claim.meta.key, devices=()) for uid, claim in own.items())
             planned.append(PlannedPod(uid=demand.pod.meta.uid, pod=demand.pod.meta.key, node=ANYWHERE, claims=claims))
         charge = device_meters.added(holding.charge for holding in held.values())

@@ -85,7 +85,7 @@ class Planner:
             if topology is not None and topology.is_required:
                 return workloads_topology.hold_for_count(topology)
             return self._counted(demands, cluster, affordable, topology)
-        if mode.may_allocate(wanted, self.protection):
+        if self._may_choose(demands, wanted):
             found = self._planned(demands, cluster, wanted, affordable, Choice.FREE, topology)
             # If no choice of devices has a plan, that of kube-scheduler has none either.
             if isinstance(found, Hold) or found.chosen.mode is PlacementMode.ALLOCATE:
@@ -101,10 +101,14 @@ class Planner:
         """Return the proof by counting that there is no plan, whatever the quota; None if there can be none."""
         if wanted is PlacementMode.COUNT:
             return None
-        choice = Choice.FREE if mode.may_allocate(wanted, self.protection) else Choice.FIRST_FIT
+        choice = Choice.FREE if self._may_choose(demands, wanted) else Choice.FIRST_FIT
         return gang_planner.capacity_bound(
             demands, cluster, meters=self.meters, selectors=self.selectors, choice=choice
         )
+
+    def _may_choose(self, demands: Sequence[PodDemand], wanted: PlacementMode) -> bool:
+        """Return whether to plan with a free choice of devices: pods without claims have none to choose."""
+        return mode.may_allocate(wanted, self.protection) and any(demand.claims for demand in demands)
 
     def _counted(
         self, demands: Sequence[PodDemand], cluster: ClusterState, affordable: Affordable, topology: Topology | None

@@ -4,7 +4,7 @@ What runs in the input keeps its devices and its quota from the beginning to the
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -173,6 +173,7 @@ class Clock:
     _claims: dict[str, Claim] = field(init=False)
     _ends: list[tuple[timedelta, int, Running]] = field(default_factory=list)
     _started: int = 0
+    _needed: dict[Hashable, Charge] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         replay_cluster = self.replay_cluster
@@ -242,6 +243,15 @@ class Clock:
         inputs = self.inputs(waiting, queue_usage or self.queue_usage)
         workspace = replace(self.rules.workspace, plans=PlanCache())
         return chain.decide(replace(inputs, rules=replace(self.rules, workspace=workspace, mute=False)))
+
+    def needed(self, waiting: Waiting) -> Charge:
+        """Return the least charge of a job; the same for all jobs with the same requests."""
+        arrival = waiting.arrival
+        key = (arrival.pod_requests, waiting.pods)
+        if key not in self._needed:
+            demands = demand.demands(self.inputs(waiting, self.queue_usage).group, self.rules.snapshot)
+            self._needed[key] = demand.at_least(demands, self.rules.meters, self.rules.snapshot.nodes.values())
+        return self._needed[key]
 
     def count(self, waiting: Waiting) -> tuple[Charge, Verdict | None]:
         """Return the least charge of a job, and the verdict of a check before planning that fails."""

@@ -244,7 +244,7 @@ class _DecisionOrder:
     def __init__(self, clock: Clock, backlogs: Iterable[ReplayQueue]) -> None:
         self._backlogs = {backlog.head.key: backlog for backlog in backlogs}
         heads = [backlog.head for backlog in self._backlogs.values()]
-        self._tournament = Tournament(clock.shares, heads, lambda one: one.queue)
+        self._tournament = Tournament(clock.shares, heads, lambda one: one.queue, clock.needed)
 
     def __iter__(self) -> Iterator[tuple[Waiting, ReplayQueue]]:
         for waiting in self._tournament:
@@ -309,7 +309,8 @@ class Counting:
         backlogs = {
             name: backlog for name, backlog in self._backlogs.items() if backlog.jobs and backlog.head_verdict is None
         }
-        order = Tournament(clock.shares, [backlog.head for backlog in backlogs.values()], lambda one: one.queue)
+        heads = [backlog.head for backlog in backlogs.values()]
+        order = Tournament(clock.shares, heads, lambda one: one.queue, clock.needed)
         for waiting in order:
             backlog = backlogs[waiting.queue]
             needed, verdict = clock.count(waiting)

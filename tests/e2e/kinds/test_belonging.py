@@ -1,12 +1,14 @@
 """Who belongs to a gang: by the labels of other schedulers, not by forged ones, and not where Muster may not look."""
 
 import json
+from contextlib import suppress
 
 import pytest
 
 from admission.api.values import names
 from tests import standins
 from tests.controlplane import workloads
+from tests.controlplane.clients import ApiError
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.observing import eventually, holds_for
 from tests.e2e.herds import Herd, an_object, named
@@ -134,10 +136,14 @@ def left_to_its_gates(herd: Herd) -> Manifest:
     path = f"{GROUP}/queues/{herd.lab.team.queue}"
     herd.lab.client.merge_patch(path, {"spec": {"holdAt": "Workload"}})
     dry = an_object("batch/v1", "Job", "dry", template=herd.template())
-    eventually(
-        lambda: herd.lab.client.create(f"{herd.lab.team.jobs}?dryRun=All", dry)["spec"].get("suspend"),
-        what="Jobs are held as a whole",
-    )
+
+    def is_suspended() -> bool:
+        # A Job that is made just as the queue changes is refused, with the advice to create it again.
+        with suppress(ApiError):
+            return bool(herd.lab.client.create(f"{herd.lab.team.jobs}?dryRun=All", dry)["spec"].get("suspend"))
+        return False
+
+    eventually(is_suspended, what="Jobs are held as a whole")
     left, _, _ = mpi(herd, "left")
     assert "suspend" not in left["spec"].get("runPolicy", {})
     assert names.HELD not in left["metadata"].get("annotations", {})

@@ -83,6 +83,49 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
         {"spec": {"extendedResources": ["deviceclass.resource.kubernetes.io/gpu"]}},
         "spec.extendedResources[0]",
     ),
+    "a rate of what nobody requests of nodes": (
+        "Meter",
+        {"spec": {"resources": [{"name": "storage"}]}},
+        "spec.resources[0].name",
+    ),
+    "a rate without a resource": ("Meter", {"spec": {"resources": [{"factor": 2}]}}, "spec.resources[0].name"),
+    "two rates of one resource": (
+        "Meter",
+        {"spec": {"resources": [{"name": "cpu"}, {"name": "cpu", "factor": 2}]}},
+        "spec.resources[1].name",
+    ),
+    "a rate of a resource that is listed": (
+        "Meter",
+        {"spec": {"extendedResources": ["x.io/gpu"], "resources": [{"name": "x.io/gpu"}]}},
+        "spec.resources[0].name",
+    ),
+    "a rate of nothing": ("Meter", {"spec": {"resources": [{"name": "cpu", "factor": 0}]}}, "spec.resources[0].factor"),
+    "too high a rate": (
+        "Meter",
+        {"spec": {"resources": [{"name": "cpu", "factor": 10**7}]}},
+        "spec.resources[0].factor",
+    ),
+    "a rate for no amount": ("Meter", {"spec": {"resources": [{"name": "cpu", "per": "0"}]}}, "spec.resources[0].per"),
+    "a rate for too large an amount": (
+        "Meter",
+        {"spec": {"resources": [{"name": "memory", "per": "2P"}]}},
+        "spec.resources[0].per",
+    ),
+    "a rate for a part of a thousandth of a core": (
+        "Meter",
+        {"spec": {"resources": [{"name": "cpu", "per": "1u"}]}},
+        "spec.resources[0].per",
+    ),
+    "a rate for a part of a byte": (
+        "Meter",
+        {"spec": {"resources": [{"name": "memory", "per": "500m"}]}},
+        "spec.resources[0].per",
+    ),
+    "more than any node can have": (
+        "Pod",
+        {"spec": {"containers": [{"resources": {"requests": {"cpu": "1e19"}}}]}},
+        "spec.containers",
+    ),
     "a source that measures nothing": ("Meter", {"spec": {"sources": [{"deviceClasses": ["c"]}]}}, "spec.sources[0]"),
     "a gang without a queue": ("Gang", {"spec": {"size": 2}}, "spec.queue"),
     "a claim of a pod that refers to nothing": (

@@ -144,6 +144,14 @@ BAD = {
     "a negative weight": (a_queue(fairSharing={"weight": -1}), "-1 is less than the minimum"),
     "a negative limit of tries": (a_queue(requeue={"limit": -1}), "-1 is less than the minimum"),
     "a meter of no classes": (a_meter(deviceClasses=[], count={}), "should be non-empty"),
+    "a rate of nothing": (
+        a_meter() | {"spec": {"resources": [{"name": "cpu", "factor": 0}]}},
+        "0 is less than the minimum of 1",
+    ),
+    "a rate for a part of a core in decimals": (
+        a_meter() | {"spec": {"resources": [{"name": "cpu", "per": "0.5"}]}},
+        "'0.5' does not match",
+    ),
     "a capacity without a name": (a_meter(capacity={}), "'name' is a required property"),
     "an expression that is not CEL in an object": (a_meter(expression="1"), "'1' is not of type 'object'"),
     "33 devices by default": (a_policy(defaults=[{"count": 33}]), "33 is greater than the maximum"),

@@ -75,6 +75,33 @@ def test_every_way_to_count_is_in_the_schema_and_is_read(measure: str) -> None:
     assert meters.decode(meter).sources[0].measure == measure
 
 
+RATES: Mapping[str, Any] = {
+    "what every node has": {"name": "ephemeral-storage"},
+    "thousandths": {"name": "cpu", "per": "250m"},
+    "bytes as a number": {"name": "memory", "per": 1024, "factor": 3},
+    "huge pages": {"name": "hugepages-1Gi", "per": "1Gi", "factor": 1_000_000},
+    "the largest amount": {"name": "memory", "per": "1P"},
+    "a vendor's": {"name": "nvidia.com/gpu", "factor": 4},
+}
+
+
+@pytest.mark.parametrize("rate", RATES.values(), ids=RATES)
+def test_every_rate_of_a_resource_is_in_the_schema_and_is_read(rate: Any) -> None:
+    meter = {"kind": "Meter", "metadata": {"name": "m"}, "spec": {"resources": [rate]}}
+    defaulted = crds.defaulted(meter)
+
+    assert crds.problems(meter) == []
+    assert meters.decode(defaulted) == meters.decode(meter)
+    (read,) = meters.decode(meter).resources
+    assert (read.name, read.factor) == (rate["name"], rate.get("factor", 1))
+
+
+@given(st.from_regex(fields.STEP, fullmatch=True))
+def test_every_step_that_the_schema_accepts_is_a_whole_number_of_thousandths(text: str) -> None:
+    assert quantities.parse(text) * 1000 % 1 == 0
+    assert quantities.parse(text) > 0
+
+
 @given(st.from_regex(fields.WHOLE, fullmatch=True))
 def test_every_amount_that_the_schema_accepts_is_whole(text: str) -> None:
     assert quantities.parse(text) * 10**18 % 1 == 0

@@ -93,7 +93,7 @@ def test_adding_and_taking_away_leaves_the_quantity(number: int, suffix: str) ->
     one = quantities.from_int(1)
     add, sub = quantities.add, quantities.subtract
 
-    assert sub(add(quantity, one), one).nanos == quantity.nanos
+    assert sub(add(quantity, one), one).amount.nanos == quantity.amount.nanos
 
 
 @settings(deadline=None)

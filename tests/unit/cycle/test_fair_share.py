@@ -27,6 +27,16 @@ async def test_a_grant_raises_the_fair_share_for_the_next_gang_of_the_cycle() ->
     assert gang(result, "p2").position == 2
 
 
+async def test_owners_are_let_in_before_an_older_gang_that_would_borrow() -> None:
+    builder = a_cluster().node("a", gpus=2).queue("top", gpus=0).queue("p", gpus=2, parent="top")
+    builder.queue("q", gpus=0, parent="top").job("q1", queue="q").job("p1", queue="p").job("p2", queue="p")
+    cluster = Cluster(builder)
+
+    await run(a_leader(cluster, Ledger()))
+
+    assert [name for name, _ in cluster.opened] == ["p1-0", "p2-0"]
+
+
 async def test_the_queue_with_more_past_usage_goes_last_also_under_the_next_leader() -> None:
     builder = a_town(gpus=1).job("long", queue="p")
     cluster, ledger = Cluster(builder), Ledger()

@@ -77,7 +77,7 @@ def held_by(ledger: Ledger, name: str, pod: int = 0) -> Mapping[Uid, Holding]:
 
 
 def plugin_claim(pod: str) -> Uid:
-    return names.plugin_claim(Uid(f"pod-{pod}"))
+    return names.resources_claim(Uid(f"pod-{pod}"))
 
 
 async def test_device_plugin_resources_are_reserved_settled_at_binding_and_released_with_the_pod() -> None:

@@ -178,6 +178,23 @@ async def test_a_queue_takes_back_what_another_has_borrowed() -> None:
     assert len(play.evicted) == 1, "what has its own quota is not taken back in turn"
 
 
+async def test_a_gang_that_is_borrowed_only_in_part_is_reclaimed_once() -> None:
+    """What one gang has of its queue's own and of a lender's at once made the lender's quota worthless."""
+    cluster = Jobs(two_queues(ANY, gpus=6))
+    play = Play(cluster)
+    cluster.submit("large", queue="left", pods=5, priority=50)
+    await play.forget_changes(3)
+    assert cluster.running() == {"large"}
+
+    cluster.submit("mine", queue="right", pods=3)
+    await play.forget_changes(4)
+
+    assert play.evicted == [("large", "Reclaimed", "mine")]
+    assert cluster.running() == {"mine"}
+    await play.forget_changes(5)
+    assert len(play.evicted) == 1, "a gang that would borrow takes nothing back"
+
+
 async def test_freed_devices_are_kept_for_the_nominated_gang() -> None:
     cluster = Jobs(a_queue(gpus=5), graceful=True)
     play = Play(cluster)

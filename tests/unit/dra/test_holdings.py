@@ -79,7 +79,7 @@ def test_a_resource_is_charged_once_on_every_meter_that_lists_it() -> None:
     compiled = device_meters.compile_meters(LISTS)
     asked = {"cpu": 4000, "hugepages-2Mi": 2, GPU: 4, NIC: 1, "example.com/other": 9}
 
-    held = holdings.of_pod(compiled, Uid("pod"), "team/p", holdings.by_plugins(asked))
+    held = holdings.of_pod(compiled, Uid("pod"), "team/p", holdings.of_node(asked))
 
     assert held is not None
     assert (held.claim_uid, held.claim, held.devices) == ("pod/device-plugin", "team/p", ())
@@ -91,7 +91,7 @@ def test_a_pod_whose_resources_no_meter_lists_holds_nothing() -> None:
     compiled = device_meters.compile_meters(LISTS)
 
     for asked in ({}, {"cpu": 1, "memory": 2}, {"example.com/other": 9}, {GPU: 0}):
-        assert holdings.of_pod(compiled, Uid("pod"), "team/p", holdings.by_plugins(asked)) is None
+        assert holdings.of_pod(compiled, Uid("pod"), "team/p", holdings.of_node(asked)) is None
 
 
 LEAST: dict[str, tuple[dict[str, int], tuple[str, ...], Mapping[str, int]]] = {

@@ -14,7 +14,7 @@ from admission.api.kubernetes.devices import Capacity, DeviceId, RequestDevice, 
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.ledger_entries import Entry, Holding, Kind, Placement, Seat
-from admission.api.muster.meters import Measure, Meter, Source
+from admission.api.muster.meters import Measure, Meter, ResourceRate, Source
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
@@ -240,7 +240,7 @@ def with_share(snapshot: Snapshot, amount: int) -> Snapshot:
 
 def a_plugged_placement(*, settled: bool = True) -> Placement:
     """Return a gang of one pod that a device plugin serves, beside a claim."""
-    uid = names.plugin_claim(Uid("pod-train-0"))
+    uid = names.resources_claim(Uid("pod-train-0"))
     held = Holding(
         claim_uid=uid, claim="team/train-0", devices=(), charge={GPUS: 2}, settled=settled, classes={"x.io/gpu": 2}
     )
@@ -277,10 +277,11 @@ def test_device_plugin_holdings_of_a_deleted_pod_are_released_but_not_those_of_a
 
 def test_device_plugin_resources_are_settled_at_the_binding() -> None:
     placement, snapshot = a_plugged_placement(settled=False), a_snapshot()
-    snapshot = replace(snapshot, meters={GPUS: replace(a_meter("gpus"), extended_resources=("x.io/gpu",))})
+    snapshot = replace(snapshot, meters={GPUS: replace(a_meter("gpus"), resources=(ResourceRate(name="x.io/gpu"),))})
 
     assert settle(placement, with_pods(snapshot, let_in(pod_of(snapshot, "train-0")))) is None
-    entry = settle(placement, with_pods(snapshot, running(pod_of(snapshot, "train-0"), "a")))
+    pod = replace(running(pod_of(snapshot, "train-0"), "a"), requests={"x.io/gpu": 2, "pods": 1})
+    entry = settle(placement, with_pods(snapshot, pod))
 
     assert entry is not None
     assert entry.holdings == (replace(placement.holdings[Uid("pod-train-0/device-plugin")], settled=True),)

@@ -14,6 +14,7 @@ from admission.review import reviewer
 from admission.review.caches import ReviewCaches
 from tests.unit.webhook.cases import RULES, MemoryView, World
 
+CONFIG = {"opaque": {"driver": "gpu.example.com", "parameters": {}}}
 SELECTED = {"namespaceSelector": {"matchLabels": {"team": "a"}}}
 
 
@@ -322,6 +323,18 @@ def test_a_trap_in_a_meter_expression_is_warned_of_with_its_place() -> None:
     assert said.startswith("muster: spec.sources[0].selector: column ")
 
 
+def test_queues_without_a_quota_of_a_meter_that_newly_counts_cpu_are_named() -> None:
+    cluster = a_cluster().queue("team-c", team="c", quotas=[{"meter": "cores", "nominal": "8"}])
+    cores, memory = an_object("cores", resources=[{"name": "cpu"}]), an_object("cores", resources=[{"name": "memory"}])
+
+    said = warned(created("meters", cores, known(cluster)))
+    assert "queues team-a, team-b have no quota of it" in said
+    assert "pods that request cpu are refused" in said
+    assert "request memory" in warned(changed("meters", cores, memory, known(cluster)))
+    assert not changed("meters", cores, cores, known(cluster)).warnings
+    assert not created("meters", an_object("cores", resources=[{"name": "x.io/gpu"}]), known(cluster)).warnings
+
+
 def test_a_class_may_come_later() -> None:
     cluster = a_cluster().offered("gpu.example.com", "example.com/gpu")
 
@@ -378,6 +391,22 @@ def test_a_policy_is_warned_of_what_may_be_meant() -> None:
     assert "spec.queues[0]: there is no queue none" in warned(created("claimpolicies", a_policy(queues=["none"])))
     assert "spec.defaults[0].selectors[0].cel.expression: column" in warned(
         created("claimpolicies", a_policy(defaults=[{"selectors": [trap]}]))
+    )
+
+
+def test_a_policy_is_warned_of_fields_that_would_be_dropped_from_what_it_keeps() -> None:
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu", "counts": 2}}
+    template = {"name": "one", "spec": {"devices": {"requests": [request]}}}
+    default = {"tolerations": [{"operater": "Exists"}], "config": [{"request": ["gpu"], **CONFIG}]}
+
+    verdict = created("claimpolicies", a_policy(templates=[template], defaults=[default]))
+
+    at = "muster: spec.templates[0].spec.devices.requests[0].exactly"
+    assert verdict.denial is None
+    assert verdict.warnings == (
+        f"{at}.counts: is an unknown field; did you mean count?",
+        "muster: spec.defaults[0].tolerations[0].operater: is an unknown field; did you mean operator?",
+        "muster: spec.defaults[0].config[0].request: is an unknown field; did you mean requests?",
     )
 
 

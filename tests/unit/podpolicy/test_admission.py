@@ -363,14 +363,15 @@ def test_limits_are_asked_last_with_the_claims_that_are_known() -> None:
     cluster_state = a_cluster().template("t", exactly("gpu", GPU)).claim("c", exactly("gpu", GPU), allocated=True)
     asked = []
 
-    def limits(queue: Any, claims: Any, _extended: Any) -> Denial:
-        asked.append((queue.name, [(claim.source, claim.allocated) for claim in claims]))
-        return Denial(DenyReason.NEVER_FITS, "too much")
+    class Limits(admission.NoLimits):
+        def __call__(self, queue: Any, claims: Any, *_requested: Any) -> Denial:
+            asked.append((queue.name, [(claim.source, claim.allocated) for claim in claims]))
+            return Denial(DenyReason.NEVER_FITS, "too much")
 
     pod = pod_view.decode(held(templates=("t", "late"), claims=("c",)), "ml")
     snapshot = cluster_state.build()
     defaults = ReviewCaches().defaults(snapshot)
-    verdict = admission.judge_creation(pod, snapshot, rules=RULES, defaults=defaults, limits=limits)
+    verdict = admission.judge_creation(pod, snapshot, rules=RULES, defaults=defaults, limits=Limits())
 
     assert verdict.denial == Denial(DenyReason.NEVER_FITS, "too much")
     assert asked == [("team-a", [("ResourceClaimTemplate t", False), ("ResourceClaim c", True)])]
@@ -381,9 +382,10 @@ def test_claims_that_passed_are_not_checked_again_for_the_next_pod_and_refused_o
     cluster_state = cluster_state.claim("c", exactly("gpu", GPU), allocated=True)
     asked: list[list[str]] = []
 
-    def limits(_queue: Any, claims: Any, _extended: Any) -> Denial | None:
-        asked.append([claim.source for claim in claims])
-        return Denial(DenyReason.NEVER_FITS, "too much") if len(claims) > 1 else None
+    class Limits(admission.NoLimits):
+        def __call__(self, _queue: Any, claims: Any, *_requested: Any) -> Denial | None:
+            asked.append([claim.source for claim in claims])
+            return Denial(DenyReason.NEVER_FITS, "too much") if len(claims) > 1 else None
 
     snapshot, passed = cluster_state.build(), admission.PassedClaims()
     defaults = ReviewCaches().defaults(snapshot)
@@ -391,7 +393,7 @@ def test_claims_that_passed_are_not_checked_again_for_the_next_pod_and_refused_o
     def judge(**claims: Any) -> Denial | None:
         pod = pod_view.decode(held(**claims), "ml")
         return admission.judge_creation(
-            pod, snapshot, rules=RULES, defaults=defaults, limits=limits, passed=passed
+            pod, snapshot, rules=RULES, defaults=defaults, limits=Limits(), passed=passed
         ).denial
 
     answers = [judge(templates=("t",)) for _ in range(3)] + [judge(templates=("u",)), judge(claims=("c",))]

@@ -109,6 +109,56 @@ def test_resources_of_device_plugins_that_never_fit(
         }
 
 
+RATED = World().queue("team-a", quotas=[*quota(8), {"meter": "cores", "nominal": "4"}]).rated("cores", {"name": "cpu"})
+
+
+def cores(main: str, **spec: Any) -> dict[str, Any]:
+    return {"containers": [{"name": "c", "resources": {"requests": {"cpu": main, "memory": "1Gi"}}}], **spec}
+
+
+NODES: dict[str, tuple[dict[str, Any], int | None]] = {
+    "what the quota just holds fits": (cores("4"), None),
+    "a pod that requests none of it fits": (cores("0"), None),
+    "a part of a core more never fits": (cores("4001m"), 5),
+    "a limit without a request counts": (
+        {"containers": [{"name": "c", "resources": {"limits": {"cpu": "5"}}}]},
+        5,
+    ),
+    "pod-level requests count instead": (cores("1", resources={"requests": {"cpu": "6"}}), 6),
+    "overhead counts": (cores("4", overhead={"cpu": "250m"}), 5),
+}
+
+
+@pytest.mark.parametrize(("spec", "needed"), NODES.values(), ids=NODES)
+def test_pods_without_claims_that_never_fit(spec: dict[str, Any], needed: int | None) -> None:
+    found = at_the_door(RATED, spec)
+
+    assert (found is not None) == (needed is not None)
+    if found is not None:
+        assert found.reason == DenyReason.NEVER_FITS
+        assert (found.details["meter"], found.details["needed"], found.details["sources"]) == (
+            "cores",
+            str(needed),
+            ["cpu"],
+        )
+
+
+def test_pods_with_equal_claims_that_request_more_are_judged_anew() -> None:
+    snapshot, memory = RATED.build(), ReviewCaches()
+
+    def judged(cpu: str) -> Denial | None:
+        return admission.judge_creation(
+            pod_view.decode(held(**cores(cpu)), "ml"),
+            snapshot,
+            rules=RULES,
+            defaults=memory.defaults(snapshot),
+            limits=memory.limits(snapshot),
+            passed=memory.passed(snapshot),
+        ).denial
+
+    assert [judged(cpu) is None for cpu in ("1", "1", "5", "4")] == [True, True, False, True]
+
+
 def test_a_meter_for_device_plugins_and_dra_refuses_more_than_either_could_give() -> None:
     """Both ways cost 9 of the same meter, which is certain then."""
     cluster_state = World().queue("team-a", quotas=quota(8)).offered(GPU, RESOURCE)

@@ -2,6 +2,7 @@
 
 import copy
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -424,3 +425,27 @@ def test_a_pod_of_a_job_that_names_an_unknown_queue_is_refused() -> None:
 
     assert denial is not None
     assert denial.reason is DenyReason.UNKNOWN_QUEUE
+
+
+def warnings(obj: dict[str, Any]) -> Sequence[str]:
+    view = MemoryView(cluster())
+    return reviewer.validate(review(obj), view, rules=RULES, caches=ReviewCaches()).warnings
+
+
+def test_a_pod_template_that_a_custom_resource_keeps_as_written_is_warned_of_unknown_fields() -> None:
+    pods: dict[str, Any] = {"spec": {"containers": [], "resourceClaim": []}}
+    training = workload("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": {"Worker": {"template": pods}}})
+
+    at = "spec.pytorchReplicaSpecs.Worker.template.spec.resourceClaim"
+    assert warnings(training) == (f"muster: {at}: is an unknown field; did you mean resourceClaims?",)
+
+
+def test_what_the_api_server_has_judged_itself_is_not_warned_of() -> None:
+    """A newer API server may know more fields of its own kinds than Muster does."""
+    assert warnings(a_job(pods={"spec": {"containers": [], "newer": []}})) == ()
+
+
+def test_a_pod_template_that_is_too_large_to_be_looked_through_is_not() -> None:
+    pods = {"spec": {"containers": [{"env": [{"name": str(n), "value": "x"} for n in range(5000)]}], "claims": []}}
+
+    assert warnings(workload("batch.volcano.sh/v1alpha1", "Job", {"tasks": [{"template": pods}]})) == ()

@@ -18,6 +18,7 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 GPU, MEMORY = MeterName("gpu"), MeterName("memory")
 FAIR: dict[str, Any] = {"fairSharing": {}}
+WEEK: dict[str, Any] = {"fairSharing": {"halfLife": "168h"}}
 
 
 def a_queue(name: str, *, parent: str | None = None, quotas: dict[str, int] | None = None, **spec: Any) -> queues.Queue:
@@ -91,10 +92,28 @@ def test_a_queue_with_fair_sharing_makes_the_shares_of_its_siblings_count() -> N
     assert share(found, "b") == 0.25
 
 
-def test_roots_share_what_all_trees_have() -> None:
+def test_only_what_is_borrowed_counts() -> None:
+    owner = a_child("a", quotas={"gpu": 4})
+    found = shares(a_root(gpu=4), owner, a_child("b"), a={"gpu": 6}, b={"gpu": 1})
+
+    assert (share(found, "a"), share(found, "b")) == (0.25, 0.125)
+
+
+def test_what_those_below_have_is_no_loan() -> None:
+    below = a_queue("a1", parent="a", quotas={"gpu": 4})
+    assert share(shares(a_root(gpu=4), a_child("a"), below, a={"gpu": 4}), "a") == 0
+
+
+def test_roots_borrow_of_nobody() -> None:
     found = shares(a_queue("a", quotas={"gpu": 6}, **FAIR), a_queue("b", quotas={"gpu": 2}), a={"gpu": 2}, b={"gpu": 4})
 
-    assert (share(found, "a"), share(found, "b")) == (0.25, 0.5)
+    assert (share(found, "a"), share(found, "b")) == (0, 0)
+
+
+def test_by_history_roots_share_what_all_trees_have() -> None:
+    found = shares(a_queue("a", quotas={"gpu": 6}, **WEEK), a_queue("b", quotas={"gpu": 2}), a={"gpu": 2}, b={"gpu": 4})
+
+    assert (share(found, "a"), share(found, "b")) == (0.125, 0.25)
 
 
 def test_the_capacity_is_what_the_parent_can_borrow_as_well() -> None:
@@ -103,13 +122,32 @@ def test_the_capacity_is_what_the_parent_can_borrow_as_well() -> None:
     assert share(found, "a") == 0.25
 
 
-def test_the_capacity_includes_what_children_lend_to_nobody() -> None:
-    kept = {"quotas": [{"meter": "gpu", "nominal": 8, "lendingLimit": 0}], **FAIR}
+def test_by_history_the_capacity_includes_what_children_lend_to_nobody() -> None:
+    kept = {"quotas": [{"meter": "gpu", "nominal": 8, "lendingLimit": 0}], **WEEK}
     found = shares(
         a_root(), queues.decode({"metadata": {"name": "a"}, "spec": {"parent": "root", **kept}}), a={"gpu": 4}
     )
 
-    assert share(found, "a") == 0.5
+    assert share(found, "a") == 0.25
+
+
+def test_the_incoming_gang_is_counted_in() -> None:
+    found = shares(a_root(gpu=8), a_child("a", quotas={"gpu": 2}), a_child("b", 0), a={"gpu": 1})
+    a, b = QueueName("a"), QueueName("b")
+
+    assert found.place(a, a, {GPU: 1}) == (False, 0, 0)
+    assert found.place(a, a, {GPU: 3}) == (True, 0.2, 0)
+    assert found.place(b, b, {GPU: 5}) == (True, math.inf, 0.5)
+    assert found.place(b, b, {GPU: 0}) == (False, 0, 0)
+    found.charge(a, {GPU: 2})
+    assert found.place(a, a, {GPU: 1}) == (True, 0.2, 0)
+
+
+def test_a_loan_of_another_meter_does_not_make_a_gang_a_borrower() -> None:
+    found = shares(a_root(gpu=8, memory=8), a_child("a", quotas={"gpu": 2}), a={"memory": 4})
+    a = QueueName("a")
+
+    assert found.place(a, a, {GPU: 1}) == (False, 0.5, 0)
 
 
 def test_a_grant_raises_the_share_at_once_and_can_be_undone() -> None:
@@ -132,7 +170,6 @@ def test_an_inactive_queue_has_no_share() -> None:
     assert share(shares(a_queue("a", parent="nowhere", **FAIR), a={"gpu": 8}), "a") == 0
 
 
-WEEK: dict[str, Any] = {"fairSharing": {"halfLife": "168h"}}
 DECAYED: dict[str, tuple[tuple[timedelta, timedelta], float]] = {
     "what was used for ever": ((timedelta(days=7 * 60), timedelta(0)), 8),
     "what was used in the last half-life is half of it": ((timedelta(days=7), timedelta(0)), 4),

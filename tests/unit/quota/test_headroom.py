@@ -133,8 +133,11 @@ def test_a_meter_that_was_removed_while_charged_can_be_given_back() -> None:
 WHY = {
     "its own nominal is lent to a sibling": (
         a_pair().queue("b", 6, parent="root", used=7),
-        "queue a has 1 gpu left (nominal 2, used 0), the gang needs 2; 1 of the 2 of queue a are lent to b",
-        {"lender": "a", "lent": "1", "borrowers": ["b"]},
+        (
+            "queue a has 1 gpu left (nominal 2, used 0), the gang needs 2; 1 of the 2 of queue a are lent to b"
+            "; nobody is evicted for the gang, as its queue says no preemption.reclaim"
+        ),
+        {"lender": "a", "lent": "1", "borrowers": ["b"], "reclaim": "Never"},
     ),
     "of many borrowers the largest are named": (
         a_tree()
@@ -147,13 +150,45 @@ WHY = {
         (
             "queue a has 1 gpu left (nominal 10, used 0), the gang needs 2;"
             " 9 of the 10 of queue a are lent to c, d, e and 1 more"
+            "; nobody is evicted for the gang, as its queue says no preemption.reclaim"
         ),
-        {"lender": "a", "lent": "9", "borrowers": ["c", "d", "e"]},
+        {"lender": "a", "lent": "9", "borrowers": ["c", "d", "e"], "reclaim": "Never"},
     ),
     "a queue above has lent it": (
         a_tree().queue("root").queue("x", 2, parent="root").queue("a", parent="x").queue("y", 0, parent="root", used=1),
-        "queue a has 1 gpu left (nominal 0, used 0), the gang needs 2; 1 of the 2 of queue x are lent to y",
-        {"lender": "x", "lent": "1", "borrowers": ["y"]},
+        (
+            "queue a has 1 gpu left (nominal 0, used 0), the gang needs 2; 1 of the 2 of queue x are lent to y"
+            "; nobody is evicted for the gang, as its queue says no preemption.reclaim"
+        ),
+        {"lender": "x", "lent": "1", "borrowers": ["y"], "reclaim": "Never"},
+    ),
+    "it would borrow with the gang, so nothing is reclaimed": (
+        a_tree().queue("root", 1).queue("a", 1, parent="root", reclaim="Any").queue("b", 0, parent="root", used=1),
+        (
+            "queue a has 1 gpu left (nominal 1, used 0), the gang needs 2; 1 of the 1 of queue a are lent to b"
+            "; nobody is evicted for the gang, as its queue would borrow, too"
+        ),
+        {"lender": "a", "lent": "1", "borrowers": ["b"], "reclaim": "WouldBorrow"},
+    ),
+    "what is its own is reclaimed from gangs of lower priority": (
+        a_pair(reclaim="LowerPriority").queue("b", 6, parent="root", used=7),
+        (
+            "queue a has 1 gpu left (nominal 2, used 0), the gang needs 2; 1 of the 2 of queue a are lent to b"
+            "; gangs of lower priority are evicted for the gang only where it could then start"
+        ),
+        {"lender": "a", "lent": "1", "borrowers": ["b"], "reclaim": "LowerPriority"},
+    ),
+    "what its team lent is reclaimed": (
+        a_tree()
+        .queue("root")
+        .queue("x", 2, parent="root")
+        .queue("a", parent="x", reclaim="Any")
+        .queue("y", 0, parent="root", used=1),
+        (
+            "queue a has 1 gpu left (nominal 0, used 0), the gang needs 2; 1 of the 2 of queue x are lent to y"
+            "; gangs that borrow are evicted for the gang only where it could then start"
+        ),
+        {"lender": "x", "lent": "1", "borrowers": ["y"], "reclaim": "Any"},
     ),
     "it borrows already": (
         a_pair(used=7).queue("b", 6, parent="root"),

@@ -59,6 +59,11 @@ def two_queues(a: int = 4, b: int = 4) -> Scene:
     return Scene(a_tree().queue("root").queue("a", a, parent="root").queue("b", b, parent="root"))
 
 
+def three_queues(a: int, b: int, c: int) -> Scene:
+    builder = a_tree().queue("root").queue("a", a, parent="root").queue("b", b, parent="root")
+    return Scene(builder.queue("c", c, parent="root"))
+
+
 def crowd(size: int) -> Scene:
     """Return a queue that uses gangs of one GPU each to borrow all that queue a has."""
     scene = two_queues(a=size, b=0)
@@ -67,10 +72,10 @@ def crowd(size: int) -> Scene:
     return scene
 
 
-def two_teams() -> Scene:
-    """Return queues a and b in team x, which has 4 to share, and c in team y; a has 2 of its own."""
+def two_teams(a: int = 2) -> Scene:
+    """Return queues a and b in team x, which has 4 to share, and c in team y; a has 2 of its own by default."""
     builder = a_tree().queue("root").queue("x", 4, parent="root").queue("y", 2, parent="root")
-    return Scene(builder.queue("a", 2, parent="x").queue("b", 0, parent="x").queue("c", 0, parent="y"))
+    return Scene(builder.queue("a", a, parent="x").queue("b", 0, parent="x").queue("c", 0, parent="y"))
 
 
 CASES: dict[str, tuple[Scene, int, Preemption, Victims | NoVictims]] = {
@@ -96,12 +101,75 @@ CASES: dict[str, tuple[Scene, int, Preemption, Victims | NoVictims]] = {
     ),
     "but not where it is LowerPriority": (two_queues(b=0).gang("x", "b", 4, priority=99), 4, LOWER, NOBODY),
     "nor where it is Never": (two_queues(b=0).gang("x", "b", 4), 4, OWN, NOBODY),
-    "nobody falls below its own quota": (two_queues().gang("x", "b", 6), 4, BOTH, NOBODY),
-    "nor two gangs together, of which each could go alone": (
+    "what is within its own quota stays": (two_queues().gang("x", "b", 4), 5, BOTH, NOBODY),
+    "a gang goes that is borrowed only in part": (two_queues(a=8, b=1).gang("x", "b", 9), 8, BOTH, victims("x")),
+    "two gangs of a queue that still borrows before the second one goes": (
         two_queues(b=2).gang("x", "b", 3).gang("y", "b", 3),
         4,
         BOTH,
+        victims("x", "y"),
+    ),
+    "but not one of a queue that then no longer borrows": (
+        two_queues(a=6, b=2).gang("x", "b", 2).gang("y", "b", 2, age=9).gang("z", "a", 4, priority=10),
+        4,
+        BOTH,
         NOBODY,
+    ),
+    "loans before gangs that are borrowed in part, though these are fewer": (
+        Scene(
+            a_tree()
+            .queue("root")
+            .queue("a", 6, parent="root")
+            .queue("b", 1, parent="root")
+            .queue("c", 0, parent="root")
+        )
+        .gang("x", "b", 4, priority=-1)
+        .gang("y", "c", 2)
+        .gang("z", "c", 1),
+        3,
+        BOTH,
+        victims("y", "z"),
+    ),
+    "of gangs that are borrowed in part those that take the least beyond the loan": (
+        Scene(
+            a_tree()
+            .queue("root")
+            .queue("a", 6, parent="root")
+            .queue("b", 3, parent="root")
+            .queue("c", 1, parent="root")
+        )
+        .gang("x", "b", 6, priority=-1)
+        .gang("y", "c", 4),
+        4,
+        BOTH,
+        victims("y"),
+    ),
+    "of a team's gangs those that leave the team most of its own": (
+        Scene(
+            a_tree()
+            .queue("root")
+            .queue("a", 3, parent="root")
+            .queue("team", 6, parent="root")
+            .queue("b", 0, parent="team")
+            .queue("c", 0, parent="team")
+        )
+        .gang("x", "b", 5, priority=-1)
+        .gang("y", "c", 4),
+        3,
+        BOTH,
+        victims("y"),
+    ),
+    "a queue of nothing takes what its team lent before it takes from its own gangs": (
+        two_teams(a=0).gang("x", "a", 2, age=1).gang("y", "c", 2).gang("z", "c", 2),
+        2,
+        BOTH,
+        victims("y"),
+    ),
+    "two gangs that borrow before one of its own": (
+        two_queues(a=4, b=0).gang("x", "a", 2).gang("y", "b", 1).gang("z", "b", 1),
+        2,
+        BOTH,
+        victims("y", "z"),
     ),
     "nobody is evicted so that others may borrow": (two_queues(b=0).gang("x", "b", 3), 5, BOTH, NOBODY),
     "what lies under another root is of no use": (
@@ -135,11 +203,11 @@ CASES: dict[str, tuple[Scene, int, Preemption, Victims | NoVictims]] = {
         BOTH,
         victims("y", "x"),
     ),
-    "of its team's quota a queue has what the team did not lend": (
+    "what a team lent to a gang that has more, one of its queues takes back": (
         two_teams().gang("x", "c", 8),
         4,
         BOTH,
-        NOBODY,
+        victims("x"),
     ),
     "what a team lent, one of its queues takes back for all of them": (
         two_teams().gang("x", "c", 4).gang("y", "c", 4),
@@ -153,7 +221,7 @@ CASES: dict[str, tuple[Scene, int, Preemption, Victims | NoVictims]] = {
         BOTH,
         NOBODY,
     ),
-    "of two that are enough together with a third the one that is preferred": (
+    "all gangs that borrow before an own one, though more of them go": (
         two_queues(a=13, b=0)
         .gang("w", "b", 2, priority=-2)
         .gang("x", "b", 1, age=4)
@@ -161,7 +229,7 @@ CASES: dict[str, tuple[Scene, int, Preemption, Victims | NoVictims]] = {
         .gang("z", "a", 5),
         8,
         BOTH,
-        victims("w", "z"),
+        victims("w", "x", "y"),
     ),
     "no more go than what is left leaves missing": (
         two_queues(a=4, b=0).gang("x", "b", 2).gang("y", "b", 1, age=5),

@@ -11,7 +11,7 @@ from admission.quota.fair_share import Rules, Shares
 from admission.quota.headroom import QueueUsage
 from admission.quota.queue_order import Tournament
 from admission.quota.tree import Tree
-from tests.unit.quota.test_fair_share import FAIR, a_child, a_queue, a_root
+from tests.unit.quota.test_fair_share import FAIR, WEEK, a_child, a_queue, a_root
 
 GPU = MeterName("gpu")
 START = datetime(2026, 11, 21, tzinfo=UTC)
@@ -23,17 +23,19 @@ class Gang:
     key: str
     priority: int = 0
     queued_since: datetime = START
+    gpus: int = 1
 
 
-def a_gang(key: str, *, priority: int = 0, minute: int = 0) -> Gang:
+def a_gang(key: str, *, priority: int = 0, minute: int = 0, gpus: int = 1) -> Gang:
     """Return a gang of the queue that its name begins with: `a/1`."""
-    return Gang(QueueName(key.partition("/")[0]), key, priority, START + timedelta(minutes=minute))
+    return Gang(QueueName(key.partition("/")[0]), key, priority, START + timedelta(minutes=minute), gpus)
 
 
 def a_tournament(declared: Iterable[queues.Queue], *gangs: Gang, **usage: int) -> Tournament[Gang]:
     tree = Tree.build(declared)
     used = {QueueName(queue): {GPU: amount} for queue, amount in usage.items()}
-    return Tournament(Shares(QueueUsage(tree, used), used, Rules.from_tree(tree)), gangs, lambda gang: gang.queue)
+    shares = Shares(QueueUsage(tree, used), used, Rules.from_tree(tree))
+    return Tournament(shares, gangs, lambda gang: gang.queue, lambda gang: {GPU: gang.gpus})
 
 
 def keys(gangs: Iterable[Gang]) -> list[str]:
@@ -66,6 +68,48 @@ def test_without_fair_sharing_rank_alone_decides() -> None:
     assert granted(a_tournament(declared, *GANGS, a=7)) == keys(queue_order.in_order(GANGS))
 
 
+def test_a_queue_within_its_quota_comes_before_one_that_borrows_whatever_the_priority() -> None:
+    declared = [a_root(gpu=4), a_queue("a", parent="root"), a_queue("b", parent="root", quotas={"gpu": 2})]
+    waiting = [a_gang("a/1", priority=9), a_gang("b/1", minute=1), a_gang("b/2", minute=2), a_gang("b/3", minute=3)]
+
+    assert granted(a_tournament(declared, *waiting)) == ["b/1", "b/2", "a/1", "b/3"]
+
+
+def test_a_team_within_its_quota_comes_before_one_that_borrows() -> None:
+    declared = [
+        *(a_root(gpu=4), a_queue("left", parent="root"), a_queue("right", parent="root", quotas={"gpu": 1})),
+        *(a_queue("a", parent="left"), a_queue("b", parent="right")),
+    ]
+
+    assert granted(a_tournament(declared, a_gang("a/1", priority=9), a_gang("b/1"), a_gang("b/2"))) == [
+        "b/1",
+        "a/1",
+        "b/2",
+    ]
+
+
+def test_a_large_gang_borrows_where_a_small_one_does_not() -> None:
+    declared = [a_root(gpu=4), *(a_queue(name, parent="root", quotas={"gpu": 2}) for name in "ab")]
+
+    assert granted(a_tournament(declared, a_gang("a/1", gpus=3), a_gang("b/1", minute=1, gpus=2))) == ["b/1", "a/1"]
+
+
+def test_an_owner_within_its_quota_comes_before_a_borrower_of_a_small_share() -> None:
+    """The owner uses more in all, and has the larger share by another meter."""
+    declared = [a_root(gpu=100), a_child("a", 100), a_child("b", "0.01", quotas={"gpu": 50})]
+
+    assert granted(a_tournament(declared, a_gang("a/1", priority=9), a_gang("b/1", minute=9), b=49)) == ["b/1", "a/1"]
+
+
+def test_the_share_with_the_gang_decides_between_borrowers() -> None:
+    declared = [a_root(gpu=8), a_child("a"), a_child("b")]
+
+    assert granted(a_tournament(declared, a_gang("a/1", gpus=4), a_gang("b/1", minute=1, gpus=1), b=1)) == [
+        "b/1",
+        "a/1",
+    ]
+
+
 def test_the_smallest_share_goes_first_whatever_the_priority() -> None:
     declared = [a_root(gpu=8), a_child("a"), a_child("b")]
 
@@ -81,8 +125,8 @@ def test_each_grant_changes_the_order_of_the_rest() -> None:
     declared = [a_root(gpu=80), a_child("a", 2), a_child("b")]
     waiting = [a_gang(f"{queue}/{n}") for queue in "ab" for n in range(4)]
 
-    # Shares of a grow by 1/160 and of b by 1/80 with each; equal ones are ranked by name.
-    assert granted(a_tournament(declared, *waiting)) == ["a/0", "b/0", "a/1", "a/2", "b/1", "a/3", "b/2", "b/3"]
+    # Shares of a grow by 1/160 and of b by 1/80 with each, the next one counted in; equal ones are ranked by name.
+    assert granted(a_tournament(declared, *waiting)) == ["a/0", "a/1", "b/0", "a/2", "a/3", "b/1", "b/2", "b/3"]
 
 
 def test_a_queue_whose_gang_is_not_granted_stays_in_front() -> None:
@@ -118,7 +162,7 @@ def test_a_parents_own_gangs_compete_by_rank() -> None:
 
 
 def test_gangs_of_unknown_and_inactive_queues_are_ordered_too() -> None:
-    declared = [a_queue("a", **FAIR), a_queue("b", parent="nowhere")]
+    declared = [a_queue("a", **WEEK), a_queue("b", parent="nowhere")]
 
     assert keys(a_tournament(declared, a_gang("a/1"), a_gang("b/1"), a_gang("c/1"), a=1)) == ["b/1", "c/1", "a/1"]
 

@@ -28,6 +28,7 @@ class TreeBuilder:
         lends: int | None = None,
         used: int = 0,
         deleted: bool = False,
+        reclaim: str | None = None,
     ) -> Self:
         quota: dict[str, Any] = {"meter": GPU, "nominal": str(nominal)}
         if borrows is not None:
@@ -37,6 +38,8 @@ class TreeBuilder:
         spec: dict[str, Any] = {"quotas": [] if nominal is None else [quota]}
         if parent is not None:
             spec["parent"] = parent
+        if reclaim is not None:
+            spec["preemption"] = {"reclaim": reclaim}
         meta = {"name": name, **({"deletionTimestamp": "2026-11-21T12:00:00Z"} if deleted else {})}
         self._queues.append(queues.decode({"metadata": meta, "spec": spec}))
         self.usage[QueueName(name)] = {GPU: used}

@@ -1,6 +1,7 @@
 """`muster simulate` from manifests to outcome: what surrounds Muster is played, and Muster's own cycle decides."""
 
 import asyncio
+import json
 import textwrap
 from datetime import UTC, datetime
 from typing import Any
@@ -16,7 +17,7 @@ from admission.dra.compatibility import Release
 from admission.simulation import expand as simulation_expand, offline
 from admission.simulation.expand import Expanded
 from admission.simulation.offline import GangOutcome, Outcome, Verdict
-from tests.unit.api import refused
+from tests.unit.api import refused, unknown
 
 Objects = list[dict[str, Any]]
 
@@ -352,6 +353,50 @@ def test_input_that_the_api_server_would_refuse_is_refused() -> None:
     }
 
     assert {name: fields for name, fields in found.items() if fields != expected[name]} == {}
+
+
+def problems_of(*objects: dict[str, Any], **options: Any) -> list[tuple[int, str]]:
+    found = simulation_expand.expand(objects, **options).problems
+    return [(index, problem.field) for index, error in found for problem in error.problems]
+
+
+def test_fields_that_nobody_knows_are_refused_in_every_kind() -> None:
+    found = {name: problems_of(obj) for name, (obj, _, _) in unknown.KUBERNETES.items()}
+
+    assert found == {name: [(0, field)] for name, (_, field, _) in unknown.KUBERNETES.items()}
+
+
+def test_the_profile_says_whose_fields_are_known() -> None:
+    obj = unknown.pod(evictionResponders=[])
+
+    assert problems_of(obj, profile=compatibility.profile(Release.V1_37)) == []
+    assert problems_of(obj, profile=compatibility.profile(Release.V1_36)) == [(0, "spec.evictionResponders")]
+
+
+def test_what_an_api_server_has_stored_is_not_judged_by_its_fields() -> None:
+    """It comes from `kubectl get`, maybe from a newer Kubernetes, which dropped what it did not know."""
+    obj = unknown.pod(newer=[])
+    obj["metadata"] = {**obj["metadata"], "uid": "u-1"}
+
+    assert problems_of(obj) == []
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "spec", "field"),
+    [
+        ("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": {"Worker": {"template": 0}}},
+         "spec.pytorchReplicaSpecs.Worker.template.spec.resourceClaim"),
+        ("apps/v1", "Deployment", {"template": 0}, "spec.template.spec.resourceClaim"),
+        ("argoproj.io/v1alpha1", "Rollout", {"template": 0}, None),
+    ],
+)  # fmt: skip
+def test_pod_templates_of_any_kind_are_judged(api_version: str, kind: str, spec: Any, field: str | None) -> None:
+    """Of kinds that are not simulated, too, as long as it is known where they have them."""
+    template = '{"spec": {"restartPolicy": "Never", "containers": [{"name": "main"}], "resourceClaim": []}}'
+    body = json.loads(json.dumps(spec).replace('"template": 0', f'"template": {template}'))
+    obj = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}, "spec": body}
+
+    assert problems_of(obj) == ([(0, field)] if field else [])
 
 
 def test_input_that_the_api_server_would_accept_is_accepted() -> None:

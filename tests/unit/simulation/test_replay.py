@@ -114,8 +114,8 @@ def test_under_fair_sharing_the_queue_that_uses_less_is_next() -> None:
 
 @pytest.mark.parametrize(("shared", "start"), [({"fairSharing": {"weight": 1}}, 30), ({}, 10)])
 def test_under_fair_sharing_reserved_devices_go_to_the_queue_that_uses_less(shared: dict[str, Any], start: int) -> None:
-    queues = (queue(name, 4, parent="team", **shared) for name in ("x", "y"))
-    place = town(teams(0), *queues, node("n", 4))
+    queues = (queue(name, 0, parent="team", **shared) for name in ("x", "y"))
+    place = town(teams(8), *queues, node("n", 4))
     rows = [row("long", 0, 1000, gpus=2, queue="x"), row("large", 1, 10, gpus=2, queue="x")]
     small = [row(f"y{at}", 0 if at < 2 else 2, 10, queue="y") for at in range(6)]
 

@@ -104,7 +104,7 @@ def test_a_meter_that_is_gone_and_of_which_nothing_is_charged_is_named_alone() -
 
     known = condition(replace(facts, snapshot=replace(facts.snapshot, meters={})), "MetersKnown")
 
-    assert known.message.endswith("; no gang that needs devices starts here before")
+    assert known.message.endswith("; no gang starts here before")
 
 
 def test_a_queue_is_active_unless_something_is_wrong_with_its_place_or_it_is_being_deleted() -> None:

@@ -134,6 +134,11 @@ class World:
         self._meters.append({"metadata": {"name": meter}, "spec": {"extendedResources": list(resources)}})
         return self
 
+    def rated(self, meter: str, *resources: dict[str, Any]) -> "World":
+        """Add a meter that counts what pods request of nodes."""
+        self._meters.append({"metadata": {"name": meter}, "spec": {"resources": list(resources)}})
+        return self
+
     def meter_of(self, name: str, device_class: str, resource: str) -> "World":
         """Replace a meter by one that counts devices of a class, and an extended resource."""
         self._meters = [meter for meter in self._meters if meter["metadata"]["name"] != name]

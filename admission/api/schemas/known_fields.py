@@ -1,0 +1,85 @@
+"""The names of the fields that objects may have, of Kubernetes' kinds and of Muster's own.
+
+Kubernetes' names come from its OpenAPI (`kubernetes_fields.json`, written by tests/conformance/kubernetes_fields.py for
+1.36 and 1.37), those of Muster's kinds from their schemas. Where a schema of Muster's keeps what it does not describe,
+the part is one of Kubernetes' types (`KEPT`).
+
+A type is a name in `fields_of`. The type of a field's value is written as in the file: `core.v1.PodSpec`, with `[]` in
+front for a list of them, `{}` for a mapping of keys that an author chooses, and "" where any field is allowed.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from admission.api.schemas import crds
+from admission.api.schemas.fields import Schema
+from admission.api.values import names
+
+POD_TEMPLATE = "core.v1.PodTemplateSpec"
+META = "meta.v1.ObjectMeta"
+ANY = ""
+
+LIST, MAPPING = "[]", "{}"
+
+KEPT: Mapping[str, str] = {
+    "ClaimPolicy.spec.templates.spec": "resource.v1.ResourceClaimSpec",
+    "ClaimPolicy.spec.defaults.tolerations": "[]resource.v1.DeviceToleration",
+    "ClaimPolicy.spec.defaults.config": "[]resource.v1.DeviceClaimConfiguration",
+}
+"""Parts of Muster's objects that are kept as written, with the type of Kubernetes' that they are."""
+
+
+def type_of(api_version: str, kind: str) -> str:
+    """Return the type of a kind's objects; ANY for a kind whose fields are not known."""
+    if api_version == names.API_VERSION:
+        return kind if kind in _own_types() else ANY
+    found: str = _kubernetes()["kinds"].get(f"{api_version}/{kind}", ANY)
+    return found
+
+
+def fields_of(name: str) -> Mapping[str, str]:
+    """Return the fields of a type in any release, each with the type of its value."""
+    found: Mapping[str, str] | None = _own_types().get(name)
+    return found if found is not None else _kubernetes()["types"][name]
+
+
+def absent(name: str, release: str) -> Collection[str]:
+    """Return the fields of a type that a release of Kubernetes does not have and another one has."""
+    found: Collection[str] = _kubernetes().get(f"absent {release}", {}).get(name, ())
+    return found
+
+
+@cache
+def _kubernetes() -> dict[str, Any]:
+    text = resources.files(__package__).joinpath("kubernetes_fields.json").read_text("utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+@cache
+def _own_types() -> Mapping[str, Mapping[str, str]]:
+    """Return the types of Muster's objects, each by its path from its kind: `Queue.spec.quotas`."""
+    found: dict[str, dict[str, str]] = {}
+    for definition in crds.all_definitions().values():
+        kind: str = definition["spec"]["names"]["kind"]
+        _collect(crds.schema_of(definition), kind, found)
+        found[kind]["metadata"] = META
+    return found
+
+
+def _collect(schema: Schema, path: str, found: dict[str, dict[str, str]]) -> str:
+    """Add the types of a schema; return that of its own value."""
+    if path in KEPT:
+        return KEPT[path]
+    for key, mark in (("items", LIST), ("additionalProperties", MAPPING)):
+        if key in schema:
+            inner = _collect(schema[key], path, found)
+            return f"{mark}{inner}" if inner else ANY
+    if schema.get("type") != "object" or schema.get("x-kubernetes-preserve-unknown-fields"):
+        return ANY
+    properties = schema.get("properties", {})
+    found[path] = {name: _collect(inner, f"{path}.{name}", found) for name, inner in properties.items()}
+    return path

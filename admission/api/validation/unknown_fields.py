@@ -1,0 +1,118 @@
+"""Fields that no release of Kubernetes knows, and where they belong: the strict field validation of the API server.
+
+The API server refuses them when it is asked to (`fieldValidation=Strict`, as kubectl does), else warns and drops them,
+so that a claim asks for less than its author wrote. Only what is kept as written still has them afterwards.
+"""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from admission.api.schemas import known_fields
+from admission.api.values.decoding import MAX_PROBLEMS, Json
+from admission.errors import Problem
+
+LONGEST_NAME = 100
+"""Characters of a name that messages show."""
+
+MOST_PLACES = 2
+"""A name that stands in more places below is no hint, such as `name`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """An object on the way to a field: its type, its path, and its path as a hint would name it."""
+
+    type: str
+    path: str
+    above: "_Place | None" = None
+
+    def at(self, name: str) -> str:
+        return f"{self.path}.{name[:LONGEST_NAME]}".removeprefix(".")
+
+
+def problems(obj: Any, type_name: str, path: str = "", *, release: str = "") -> tuple[Problem, ...]:
+    """Return the fields of a value that its type does not have.
+
+    type_name: one of `known_fields`. path: of the value in its object. release: the release that must know the field;
+    empty: any.
+    """
+    found = _unknown(obj, _Place(type=type_name, path=path), release)
+    return tuple(islice(found, MAX_PROBLEMS))
+
+
+def of_object(obj: Json, *, release: str = "") -> tuple[Problem, ...]:
+    """Return the fields of a whole object that its kind does not have; none if the kind is not known."""
+    type_name = known_fields.type_of(str(obj.get("apiVersion")), str(obj.get("kind")))
+    return problems(obj, type_name, release=release) if type_name else ()
+
+
+def of_pod_template(template: Any, path: str, *, release: str = "") -> tuple[Problem, ...]:
+    """Return the fields that a pod template of any kind does not have. path: of the template in its object."""
+    return problems(template, known_fields.POD_TEMPLATE, path, release=release)
+
+
+def is_judged(obj: Json) -> bool:
+    """Return whether the fields of an object's kind are known."""
+    return bool(known_fields.type_of(str(obj.get("apiVersion")), str(obj.get("kind"))))
+
+
+def _unknown(value: Any, place: _Place, release: str) -> Iterator[Problem]:
+    if not isinstance(value, Mapping):
+        return
+    fields = known_fields.fields_of(place.type)
+    absent = known_fields.absent(place.type, release)
+    for name, inner in value.items():
+        kind = fields.get(name)
+        if kind is None or name in absent:
+            yield Problem(place.at(str(name)), _message(str(name), place, release, is_absent=kind is not None))
+        elif kind:
+            yield from _inner(inner, kind, place, str(name), release)
+
+
+def _inner(value: Any, kind: str, place: _Place, name: str, release: str) -> Iterator[Problem]:
+    elements: Iterator[tuple[str, Any]] = iter((("", value),))
+    if kind.startswith(known_fields.LIST):
+        elements = ((f"[{at}]", one) for at, one in enumerate(value if isinstance(value, list) else ()))
+    elif kind.startswith(known_fields.MAPPING):
+        elements = ((f"[{key}]", one) for key, one in (value if isinstance(value, Mapping) else {}).items())
+    for at, one in elements:
+        yield from _unknown(one, _Place(type=kind.lstrip("[]{}"), path=f"{place.at(name)}{at}", above=place), release)
+
+
+def _message(name: str, place: _Place, release: str, *, is_absent: bool) -> str:
+    if is_absent:
+        return f"is a field that Kubernetes {release} does not have; another release has it"
+    hints = " or ".join(_meant(name, place))
+    return f"is an unknown field; did you mean {hints}?" if hints else "is an unknown field"
+
+
+def _meant(name: str, place: _Place) -> list[str]:
+    """Return where a name belongs: one level below, above, or the most similar name here or one level below."""
+    if len(name) > LONGEST_NAME:
+        return []
+    below = dict(_below(place))
+    exact = [path for path, field in below.items() if field == name]
+    if 0 < len(exact) <= MOST_PLACES:
+        return exact
+    above = place.above
+    while above is not None:
+        if name in known_fields.fields_of(above.type):
+            return [above.at(name)]
+        above = above.above
+    similar = difflib.get_close_matches(name, known_fields.fields_of(place.type), n=1)
+    if similar:
+        return similar
+    closest = difflib.get_close_matches(name, set(below.values()), n=1, cutoff=0.75)
+    return [path for path, field in below.items() if field in closest][:MOST_PLACES]
+
+
+def _below(place: _Place) -> Iterator[tuple[str, str]]:
+    """Yield path and name of each field one level below."""
+    for name, kind in known_fields.fields_of(place.type).items():
+        mark = "[]" if kind.startswith(known_fields.LIST) else ""
+        if kind and not kind.startswith(known_fields.MAPPING):
+            for field in known_fields.fields_of(kind.removeprefix(known_fields.LIST)):
+                yield f"{place.at(name)}{mark}.{field}", field

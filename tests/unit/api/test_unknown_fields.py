@@ -1,0 +1,126 @@
+"""Fields that no Kubernetes knows, with the name that was meant."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from admission.api.schemas import crds, known_fields
+from admission.api.schemas.fields import Schema
+from admission.api.validation import unknown_fields
+from admission.api.values.decoding import MAX_PROBLEMS
+from tests.unit.api import refused, unknown
+from tests.unit.api.cases import Json
+
+
+def own(kind: str, **spec: Any) -> Json:
+    return {"apiVersion": "muster.dev/v1alpha1", "kind": kind, "metadata": {"name": "good"}, "spec": spec}
+
+
+CLAIM = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu", "counts": 2}}]}}
+
+OWN = {
+    "a queue's misspelt limit": (own("Queue", quotas=[{"borowingLimit": 0}]), "spec.quotas[0].borowingLimit"),
+    "a queue's misspelt preemption": (own("Queue", preemtion={}), "spec.preemtion"),
+    "a meter's field that takes none": (own("Meter", sources=[{"count": {"of": 1}}]), "spec.sources[0].count.of"),
+    "a gang's misspelt size": (own("Gang", sizes=3), "spec.sizes"),
+    "a claim that a policy keeps": (
+        own("ClaimPolicy", templates=[{"name": "one", "spec": CLAIM}]),
+        "spec.templates[0].spec.devices.requests[0].exactly.counts",
+    ),
+    "a toleration that a policy keeps": (
+        own("ClaimPolicy", defaults=[{"tolerations": [{"effects": "NoSchedule"}]}]),
+        "spec.defaults[0].tolerations[0].effects",
+    ),
+    "metadata of an object of Muster's": (
+        {**own("Queue"), "metadata": {"name": "good", "labls": {}}},
+        "metadata.labls",
+    ),
+}
+
+
+@pytest.mark.parametrize(("obj", "field", "meant"), unknown.KUBERNETES.values(), ids=unknown.KUBERNETES)
+def test_a_field_that_a_kind_of_kubernetes_does_not_have_is_told_with_the_nearest(
+    obj: Json, field: str, meant: str
+) -> None:
+    ending = f"; did you mean {meant}?" if meant else ""
+
+    for release in ("1.36", "1.37", ""):
+        assert [(one.field, one.message) for one in unknown_fields.of_object(obj, release=release)] == [
+            (field, f"is an unknown field{ending}")
+        ]
+
+
+@pytest.mark.parametrize(("obj", "field"), OWN.values(), ids=OWN)
+def test_a_field_that_a_kind_of_musters_does_not_have_is_told(obj: Json, field: str) -> None:
+    assert [one.field for one in unknown_fields.of_object(obj)] == [field]
+
+
+def test_what_is_in_order_has_no_unknown_field() -> None:
+    assert {name: unknown_fields.of_object(obj) for name, obj in refused.GOOD.items()} == dict.fromkeys(
+        refused.GOOD, ()
+    )
+
+
+def test_a_field_that_another_release_has_is_told_so() -> None:
+    obj = unknown.pod(evictionResponders=[])
+
+    assert unknown_fields.of_object(obj, release="1.37") == ()
+    assert unknown_fields.of_object(obj) == ()
+    (told,) = unknown_fields.of_object(obj, release="1.36")
+    assert (told.field, told.message) == (
+        "spec.evictionResponders",
+        "is a field that Kubernetes 1.36 does not have; another release has it",
+    )
+
+
+def test_keys_that_an_author_chooses_and_objects_of_others_are_free() -> None:
+    parameters = {"apiVersion": "gpu.example.com/v1", "kind": "Config", "anything": {"goes": [1]}}
+    config = [{"opaque": {"driver": "gpu.example.com", "parameters": parameters}}]
+    obj = unknown.claim({"exactly": {**unknown.GPU, "capacity": {"requests": {"memory": "1Gi"}}}}, config=config)
+
+    assert unknown_fields.of_object(obj) == ()
+
+
+def test_a_kind_that_is_not_known_is_not_judged() -> None:
+    assert unknown_fields.of_object({"apiVersion": "example.com/v1", "kind": "Pod", "spec": {"x": 1}}) == ()
+
+
+@pytest.mark.parametrize("wrong", [None, 1, "text", [], [{"x": 1}]], ids=str)
+def test_what_is_no_object_is_left_to_others(wrong: Any) -> None:
+    obj = copy.deepcopy(unknown.pod())
+    obj["spec"] = wrong
+
+    assert unknown_fields.of_object(obj) == ()
+
+
+def test_at_most_a_hundred_are_told_and_names_are_cut() -> None:
+    obj = unknown.pod(**{f"{number}{'x' * 500}": 1 for number in range(1000)})
+
+    found = unknown_fields.of_object(obj)
+
+    assert len(found) == MAX_PROBLEMS
+    assert max(len(one.field) for one in found) <= len("spec.") + unknown_fields.LONGEST_NAME
+
+
+def test_what_a_schema_keeps_as_written_is_of_a_known_type() -> None:
+    """A part that keeps unknown fields, and is not described by a type of Kubernetes', would hide a typo."""
+    kept = {
+        path
+        for definition in crds.all_definitions().values()
+        for path in _kept(crds.schema_of(definition), definition["spec"]["names"]["kind"])
+    }
+
+    outermost = {path for path in kept if not any(path.startswith(f"{other}.") for other in kept)}
+    # Numbers behind a reason, whose names are those of docs/reasons.md.
+    assert outermost - {"Gang.status.hold.details"} == set(known_fields.KEPT)
+
+
+def _kept(schema: Schema, path: str) -> set[str]:
+    found = {path} if schema.get("x-kubernetes-preserve-unknown-fields") else set()
+    for key in ("items", "additionalProperties"):
+        if key in schema:
+            found |= _kept(schema[key], path)
+    for name, inner in schema.get("properties", {}).items():
+        found |= _kept(inner, f"{path}.{name}")
+    return found
