@@ -121,7 +121,9 @@ def _resize(draw: Draw, pod: Json, version: str) -> None:
             status["resources"] = {"requests": {"cpu": draw.pick(CPU), "memory": draw.pick(MEMORY)}}
         statuses.append(status)
     pod["status"]["containerStatuses"] = statuses
-    if draw.chance(40):
+    told = any("resources" in status or "allocatedResources" in status for status in statuses)
+    # Who refuses a resize for good is the kubelet, which says first what there is.
+    if told and draw.chance(40):
         alone = len(pod["spec"]["containers"]) == 1 and "initContainers" not in pod["spec"]
         reason = draw.pick(("Infeasible", "Deferred") if alone or not older else ("Deferred",))
         pod["status"]["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": reason}]
