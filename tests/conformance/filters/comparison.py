@@ -35,8 +35,8 @@ class Compared(NamedTuple):
 
     @property
     def plugin(self) -> str:
-        """Return whose rule it is about."""
-        return self.there or self.here or "none"
+        """Return whose rule it is about, or that there is none."""
+        return self.there or self.here or "fits"
 
 
 def compared(world: Json, answer: Json) -> Iterator[Compared]:
