@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from admission.dra.requests.gang_request import Plan
 from tests.conformance import corpus
-from tests.conformance.filters import comparison, worlds
+from tests.conformance.filters import comparison, plans, worlds
+from tests.conformance.filters.draws import Draw
 from tests.controlplane import building
 from tests.controlplane.filters import Oracle
 
@@ -48,6 +50,16 @@ def test_we_refuse_nodes_as_kube_scheduler_does(oracle: Oracle, version: str) ->
     found = {seed: comparison.difference({"world": world, "answer": oracle.ask(world)}) for seed, world in asked}
 
     assert {seed: difference for seed, difference in found.items() if difference is not None} == {}
+
+
+def test_what_is_planned_starts_and_what_could_start_is_planned(oracle: Oracle, version: str) -> None:
+    asked = {seed: worlds.seeded(seed, family=worlds.PLANNED, version=version) for seed in SEEDS}
+    answers = {seed: plans.planned(world) for seed, world in asked.items()}
+
+    flaws = {seed: plans.flaw(asked[seed], answer, oracle, Draw(seed)) for seed, answer in answers.items()}
+
+    assert {seed: flaw for seed, flaw in flaws.items() if flaw is not None} == {}
+    assert 50 < sum(isinstance(answer, Plan) for answer in answers.values()) < len(SEEDS) - 50
 
 
 def test_the_next_pod_sees_where_the_last_one_went(oracle: Oracle) -> None:

@@ -29,6 +29,10 @@ class Draw:
         chosen = set(self._random.sample(range(len(choices)), wanted))
         return [each for at, each in enumerate(choices) if at in chosen]
 
+    def shuffled(self, choices: Sequence[T]) -> list[T]:
+        """Return the choices in any order."""
+        return self._random.sample(choices, len(choices))
+
     def weighted(self, choices: Sequence[tuple[T, int]]) -> T:
         """Choose one of several, each with its weight."""
         left = self.number(1, sum(weight for _, weight in choices))

@@ -29,6 +29,17 @@ FAMILIES: Mapping[str, Callable[[Draw, World], None]] = {
 """By the plugin that they are about."""
 
 MIXED = "mixed"
+PLANNED = "planned"
+"""A world mixed of what Muster simulates, for plans."""
+SIMULATED = (
+    "InterPodAffinity",
+    "NodeAffinity",
+    "NodePorts",
+    "NodeResourcesFit",
+    "NodeUnschedulable",
+    "PodTopologySpread",
+    "TaintToleration",
+)
 VERSIONS = ("1.37", "1.36")
 
 APART = ("NodeName",)
@@ -47,6 +58,8 @@ def seeded(seed: int, *, family: str | None = None, version: str | None = None) 
 
 
 def _families(draw: Draw, family: str) -> list[str]:
+    if family == PLANNED:
+        return draw.some(SIMULATED, least=1, most=2)
     if family != MIXED:
         return [family]
     return draw.some([name for name in FAMILIES if name not in APART], least=2, most=3)
