@@ -234,7 +234,7 @@ func created(given *corev1.Pod) (*corev1.Pod, error) {
 		status.QOSClass = pod.Status.QOSClass
 	}
 	pod.Status = status
-	return pod, nil
+	return stored(pod)
 }
 
 // identify gives what the API server gives to every object, unless it has it.
@@ -251,12 +251,25 @@ func key(object metav1.Object) string {
 	return cache.MetaObjectToName(object).String()
 }
 
-type object interface {
+type object[T any] interface {
+	*T
 	metav1.Object
 	runtime.Object
 }
 
-func objects[T object](given []T) []runtime.Object {
+// stored returns an object as it comes back from the API server. What is
+// written of a quantity is its canonical form, which is calculated with
+// otherwise than what was read: 1.5Gi becomes 1536Mi.
+func stored[T any, P object[T]](given P) (P, error) {
+	text, err := json.Marshal(given)
+	if err != nil {
+		return nil, err
+	}
+	read := P(new(T))
+	return read, json.Unmarshal(text, read)
+}
+
+func objects[T any, P object[T]](given []P) []runtime.Object {
 	found := []runtime.Object{}
 	for _, one := range given {
 		identify(one)
@@ -266,8 +279,8 @@ func objects[T object](given []T) []runtime.Object {
 }
 
 // listed makes the factory's informer of a kind one that knows these objects.
-func listed[T object](factory informers.SharedInformerFactory, given []T) error {
-	var kind T
+func listed[T any, P object[T]](factory informers.SharedInformerFactory, given []P) error {
+	kind := P(new(T))
 	indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 	informer := still{cache.NewSharedIndexInformer(nil, kind, 0, indexers)}
 	seen := sets.New[string]()
@@ -278,7 +291,11 @@ func listed[T object](factory informers.SharedInformerFactory, given []T) error 
 			return fmt.Errorf("%T %q has no name or one that another has", one, key(one))
 		}
 		seen.Insert(key(one))
-		if err := informer.GetIndexer().Add(one); err != nil {
+		read, err := stored(one)
+		if err != nil {
+			return err
+		}
+		if err := informer.GetIndexer().Add(read); err != nil {
 			return err
 		}
 	}
