@@ -3,11 +3,15 @@
 Sources: `k8s.io/apimachinery/pkg/labels`, `k8s.io/component-helpers/scheduling/corev1` (v0.37.1).
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from admission.api.values import formats
 from admission.api.values.decoding import Reader
+
+_DECIMAL = re.compile("0|-?[1-9][0-9]{0,18}")
+"""A whole number of at most 64 bits, as tolerations compare them."""
 
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 """The operators of a label selector."""
@@ -113,7 +117,19 @@ class Toleration:
             return False
         if self.key and self.key != taint.key:
             return False
+        if self.operator in ("Gt", "Lt"):
+            # Alpha and off in 1.36 and 1.37: while it is off, the API server takes no pod with these operators.
+            return self._compares(taint.value)
         return self.operator == "Exists" or (self.operator in ("", "Equal") and self.value == taint.value)
+
+    def _compares(self, value: str) -> bool:
+        """Return whether the taint's value is greater, or less, than that of the toleration; both must be numbers."""
+        if not all(_DECIMAL.fullmatch(text) for text in (value, self.value)):
+            return False
+        theirs, own = int(value), int(self.value)
+        if not all(-(2**63) <= number < 2**63 for number in (theirs, own)):
+            return False
+        return theirs > own if self.operator == "Gt" else theirs < own
 
 
 def first_untolerated(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) -> Taint | None:
