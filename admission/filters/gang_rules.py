@@ -23,7 +23,7 @@ HOSTNAME = "kubernetes.io/hostname"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GangRules:
-    """The rules of a gang. states: by number, before any pod of the gang is placed.
+    """The rules of a gang. states: by number, before any pod of the gang is placed. counts: by number, its pods.
 
     effects: by number, what a pod of each number means to it. coupled: the numbers whose rules change with the gang's
     pods. keys: the labels whose domains matter to them.
@@ -31,7 +31,12 @@ class GangRules:
 
     nodes: Nodes
     states: tuple[PodRules, ...]
+    counts: tuple[int, ...]
     effects: Mapping[int, Mapping[int, Effect]] = field(default_factory=dict)
+    keys: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keys", tuple(self._keys()))
 
     @property
     def coupled(self) -> frozenset[int]:
@@ -42,17 +47,6 @@ class GangRules:
     def depend_on_order(self) -> bool:
         """Return whether a plan may be valid in one order of its pods and not in another."""
         return any(self.states[number].pod.rules.depend_on_order for number in self.effects)
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """Return the labels whose domains matter to coupled pods."""
-        found: dict[str, None] = {}
-        for number, effects in self.effects.items():
-            rules = self.states[number].pod.rules
-            found |= dict.fromkeys(term.topology_key for term in (*rules.affinity, *rules.anti_affinity))
-            found |= dict.fromkeys(one.topology_key for one in rules.spread)
-            found |= dict.fromkeys(key for _, _, affinity in effects.values() for key in affinity.objects)
-        return tuple(found)
 
     @property
     def are_plain(self) -> bool:
@@ -75,21 +69,53 @@ class GangRules:
         }
         return replace(self, effects=kept) if kept else None
 
+    def _keys(self) -> dict[str, None]:
+        found: dict[str, None] = {}
+        for number, effects in self.effects.items():
+            rules = self.states[number].pod.rules
+            found |= dict.fromkeys(term.topology_key for term in (*rules.affinity, *rules.anti_affinity))
+            found |= dict.fromkeys(one.topology_key for one in rules.spread)
+            found |= dict.fromkeys(key for _, _, affinity in effects.values() for key in affinity.objects)
+        return found
+
     def excludes(self, number: int, node: Node) -> Refusal | None:
         """Return why pods of a number may not go to a node, wherever other pods of the gang go."""
         state = self.states[number]
         return state.bars(node) if number in self.effects else state.refuses(node)
 
-    def is_lonely(self, number: int) -> tuple[str, ...] | None:
-        """Return the labels of whose domains each takes one pod of a number at most; None for none.
+    def are_apart(self, number: int, other: int) -> frozenset[str]:
+        """Return the labels of whose domains none takes a pod of each number; for one number, two of its pods.
 
         An empty label is the node's own name.
         """
-        effect = self.effects.get(number, {}).get(number)
+        effect = self.effects.get(number, {}).get(other)
         if effect is None:
-            return None
+            return frozenset()
         ports, _, affinity = effect
-        return (*((("",)) if ports else ()), *dict.fromkeys((*affinity.unwanted, *affinity.objects))) or None
+        return frozenset((*affinity.unwanted, *affinity.objects, *([""] if ports else [])))
+
+    def takes_one(self, number: int, place: "Place") -> bool:
+        """Return whether a node takes one pod of a number at most."""
+        apart = self.are_apart(number, number)
+        return "" in apart or any(
+            key in apart and domain is not None for key, domain in zip(self.keys, place[0], strict=True)
+        )
+
+    def apart_from_each_other(self, numbers: Iterable[int]) -> Iterator[tuple[str, list[int]]]:
+        """Yield labels, each with numbers of pods of which no two may be in one domain."""
+        numbers = [*numbers]
+        for key in self.keys:
+            group: list[int] = []
+            for number in numbers:
+                if all(key in self.are_apart(number, other) for other in (*group, number)) or (
+                    self.is_single(number) and all(key in self.are_apart(number, other) for other in group)
+                ):
+                    group.append(number)
+            yield key, group
+
+    def is_single(self, number: int) -> bool:
+        """Return whether the gang has one pod of a number."""
+        return self.counts[number] == 1
 
 
 def key_labels(pods: Iterable[Pod], placed: PlacedPods) -> frozenset[str]:
@@ -186,7 +212,7 @@ def compiled(pods: Sequence[Pod], counts: Sequence[int], placed: PlacedPods, nod
         }
         if found:
             effects[number] = found
-    return GangRules(nodes=nodes, states=states, effects=effects)
+    return GangRules(nodes=nodes, states=states, counts=tuple(counts), effects=effects)
 
 
 Place = tuple[tuple[str | int | None, ...], Hashable, tuple[tuple[int, int], ...]]

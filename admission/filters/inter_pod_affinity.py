@@ -5,7 +5,7 @@ from all pods that are there and kept up to date while others are assumed and ta
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -91,41 +91,41 @@ class InterPodAffinity:
 
     def refuses(self, node: Node) -> Refusal | None:
         """Return why the pod may not go to a node now."""
-        return self._refuses_affinity(node) or self.bars(node)
+        if self._pod.rules.affinity and (refusal := self._refuses_affinity(node)) is not None:
+            return refusal
+        return self._refuses_anti_affinity(node.meta.labels)
 
     def bars(self, node: Node) -> Refusal | None:
         """Return why the pod may not go to a node, however many pods come: pods that are there forbid it."""
         labels = node.meta.labels
         for term in self._pod.rules.affinity:
             if term.topology_key not in labels:
-                return _affinity(f"node has no label {term.topology_key}", term.topology_key)
-        for term in self._pod.rules.anti_affinity:
-            domain = (term.topology_key, labels.get(term.topology_key, ""))
-            if self._unwanted and term.topology_key in labels and self._unwanted[domain] > 0:
-                return Refusal(
-                    Rule.POD_ANTI_AFFINITY, term.topology_key, f"pods that it may not be with are in {_text(domain)}"
-                )
+                return Refusal(Rule.POD_AFFINITY, term.topology_key)
+        return self._refuses_anti_affinity(labels)
+
+    def _refuses_anti_affinity(self, labels: Mapping[str, str]) -> Refusal | None:
+        if self._unwanted:
+            for term in self._pod.rules.anti_affinity:
+                key = term.topology_key
+                if key in labels and self._unwanted.get((key, labels[key]), 0) > 0:
+                    return Refusal(Rule.POD_ANTI_AFFINITY, key, labels[key])
         if self._existing:
             for key, value in labels.items():
-                if self._existing[key, value] > 0:
-                    return Refusal(
-                        Rule.ANTI_AFFINITY_OF_OTHERS, key, f"pods in {_text((key, value))} may not be with one like it"
-                    )
+                if self._existing.get((key, value), 0) > 0:
+                    return Refusal(Rule.ANTI_AFFINITY_OF_OTHERS, key, value)
         return None
 
     def _refuses_affinity(self, node: Node) -> Refusal | None:
         terms, labels = self._pod.rules.affinity, node.meta.labels
-        if not terms:
-            return None
         for term in terms:
             if term.topology_key not in labels:
-                return _affinity(f"node has no label {term.topology_key}", term.topology_key)
-        missing = [term for term in terms if self._wanted[term.topology_key, labels[term.topology_key]] <= 0]
+                return Refusal(Rule.POD_AFFINITY, term.topology_key)
+        missing = [term for term in terms if self._wanted.get((term.topology_key, labels[term.topology_key]), 0) <= 0]
         # The first pod of a group whose pods want to be with each other may go anywhere.
-        if not missing or (self._is_one_of_them and not any(count > 0 for count in self._wanted.values())):
+        if not missing or (self._is_one_of_them and not self._wanted):
             return None
         key = missing[0].topology_key
-        return _affinity(f"no pod that it has to be with is in {_text((key, labels[key]))}", key)
+        return Refusal(Rule.POD_AFFINITY, key, labels[key])
 
     @property
     def has_company(self) -> bool:
@@ -138,10 +138,6 @@ class InterPodAffinity:
         if not terms:
             return None
         return all(self._wanted[term.topology_key, labels.get(term.topology_key, "")] > 0 for term in terms)
-
-
-def _affinity(why: str, key: str) -> Refusal:
-    return Refusal(Rule.POD_AFFINITY, key, why)
 
 
 def _about(terms: Iterable[AffinityTerm], pod: Pod, placed: PlacedPods) -> tuple[str, ...]:
@@ -157,7 +153,3 @@ def _count(counts: Counter[Domain], node: Node | None, keys: Iterable[str], time
             counts[key, value] += times
             if not counts[key, value]:
                 del counts[key, value]
-
-
-def _text(domain: Domain) -> str:
-    return f"{domain[0]} {domain[1]}"

@@ -46,7 +46,7 @@ class NodePorts:
         if self._taken.get(node.name, 0) <= 0:
             return None
         numbers = ", ".join(f"{port.protocol} {port.port}" for port in self.ports)
-        return Refusal(Rule.PORTS, "", f"a host port that it needs is taken there ({numbers})")
+        return Refusal(Rule.PORTS, "", text=f"a host port that it needs is taken there ({numbers})")
 
     bars = refuses
 

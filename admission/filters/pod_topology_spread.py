@@ -98,24 +98,23 @@ class PodTopologySpread:
         for at, constraint in enumerate(self._pod.rules.spread):
             key, value = constraint.topology_key, node.meta.labels.get(constraint.topology_key)
             if value is None:
-                return Refusal(Rule.SPREAD_LABEL, key, f"node has no label {key}")
+                return Refusal(Rule.SPREAD_LABEL, key)
             # A domain that no eligible node is in has no pods; a look-up must not add it.
             here = self._counts[at].get(value, 0) + self._own[at]
             least = self._least(at, constraint)
             if here - least > constraint.max_skew:
-                return Refusal(
-                    Rule.SPREAD, key, f"{key} {value} would have {here} such pods, {least} is the least of a domain"
-                )
+                text = f"{key} {value} would have {here} such pods, {least} is the least of a domain"
+                return Refusal(Rule.SPREAD, key, value, text)
             if self._is_alone(constraint) and self._on_node[at][node.name] + self._own[at] > constraint.max_skew:
                 why = f"node {node.name} alone would have more than {constraint.max_skew} such pods"
-                return Refusal(Rule.SPREAD, key, f"{why}, and minDomains is {constraint.min_domains}")
+                return Refusal(Rule.SPREAD, key, value, f"{why}, and minDomains is {constraint.min_domains}")
         return None
 
     def bars(self, node: Node) -> Refusal | None:
         """Return why the pod may not go to a node, however many pods come."""
         for constraint in self._pod.rules.spread:
             if constraint.topology_key not in node.meta.labels:
-                return Refusal(Rule.SPREAD_LABEL, constraint.topology_key, f"it has no label {constraint.topology_key}")
+                return Refusal(Rule.SPREAD_LABEL, constraint.topology_key)
         return None
 
     def view(self, node: Node) -> tuple[tuple[bool, int, int], ...]:

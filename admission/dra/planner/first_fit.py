@@ -122,7 +122,7 @@ class FirstFitSearch:
 
     def run(self) -> Outcome:
         """Search. Raises StepsEndedError."""
-        if self._is_dead() or (not self._greedy and self._bounds.are_drained()):
+        if self._is_dead() or (not self._greedy and (self._bounds.are_drained() or self._bounds.are_crowded())):
             return self.outcome
         # The stack has the untried options of every point on the way here; `has_backtracked`: whether it ever stepped
         # back.

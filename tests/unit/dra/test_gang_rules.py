@@ -218,3 +218,24 @@ def test_a_change_of_any_node_may_help_a_gang_with_rules() -> None:
 
     assert requeue_hint.may_help([a_ruled("p", affinity=apart(RACK))], changed, cluster, selectors=Selectors())
     assert not requeue_hint.may_help([a_pod("p", 1)], changed, cluster, selectors=Selectors())
+
+
+@pytest.mark.parametrize("choice", Choice)
+def test_more_exclusive_parts_than_domains_are_told_by_counting(choice: Choice) -> None:
+    """Without it the search would try every order of the parts."""
+    builder = a_cluster()
+    for at in range(9):
+        builder.node(f"n-{at}", gpus=4, labels={HOST: f"n-{at}", RACK: str(at)})
+    parts = [a_ruled(f"j-{at}", app=f"j-{at}", affinity=apart_from_others(f"j-{at}")) for at in range(10)]
+    answer = gang_planner.plan(parts, builder.cluster(), selectors=Selectors(), steps=500, choice=choice)
+
+    assert refused(answer).kind is Kind.INFEASIBLE
+    assert "podAntiAffinity" in refused(answer).message
+    assert isinstance(
+        gang_planner.plan(parts[:9], builder.cluster(), selectors=Selectors(), steps=500, choice=choice), Plan
+    )
+
+
+def apart_from_others(app: str) -> Json:
+    others = {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": [app]}]}
+    return {"podAntiAffinity": {REQUIRED: [{"topologyKey": RACK, "labelSelector": others}]}}
