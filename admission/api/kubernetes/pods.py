@@ -67,6 +67,8 @@ class Pod:
     node_selector: Mapping[str, str] = field(default_factory=dict)
     affinity: NodeSelector | None = None
     tolerations: tuple[Toleration, ...] = ()
+    features: tuple[str, ...] = ()
+    """What its node has to declare in `status.declaredFeatures`."""
     rules: SchedulingRules = NO_RULES
     """What it demands of the pods beside it."""
     priority: int = 0
@@ -129,6 +131,7 @@ def decode(obj: Json) -> Pod:
         node_selector=spec.pairs("nodeSelector"),
         affinity=selectors.decode_nodes(node_affinity.child(required)) if required in node_affinity else None,
         tolerations=tuple(map(selectors.decode_toleration, spec.children("tolerations"))),
+        features=scheduling_rules.node_features(spec),
         rules=scheduling_rules.decode(spec, namespace=own.namespace, labels=own.labels),
         priority=spec.integer("priority"),
         deadline=active_deadline.read(spec),

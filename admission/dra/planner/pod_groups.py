@@ -203,6 +203,7 @@ def _likeness(demand: PodDemand, wanted: Iterable[ClaimToAllocate], cluster: Clu
         tuple(sorted(pod.node_selector.items())),
         pod.affinity,
         pod.tolerations,
+        pod.features,
         demand.extended,
         bound,
     )
