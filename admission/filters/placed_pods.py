@@ -11,8 +11,8 @@ from typing import Self
 
 from admission.api.kubernetes.nodes import Namespace
 from admission.api.kubernetes.pods import Pod
-from admission.api.kubernetes.scheduling_rules import AffinityTerm, HostPort, SchedulingRules
 from admission.api.values.names import NodeName, Uid
+from admission.api.values.scheduling_rules import AffinityTerm, HostPort, SchedulingRules
 from admission.api.values.selectors import LabelSelector
 
 
