@@ -19,7 +19,7 @@ from admission.api.values.names import Uid
 from admission.dra import compatibility
 from admission.dra.allocator.allocation import AllocatedRequest
 from admission.dra.allocator.results import Budget, StepsEndedError
-from admission.dra.diagnosis import explain
+from admission.dra.diagnosis import busy, explain
 from admission.dra.diagnosis.explain import Explanation
 from admission.dra.equivalence import device_signature
 from admission.dra.equivalence.device_signature import DeviceSignatures
@@ -196,8 +196,8 @@ def diagnose(  # noqa: PLR0913 - the same
     if wanted is None:
         return _Planning(gang, question, question.device_signatures(gang), steps).busy(answer)
     places, gang = search.where(empty, wanted, gang, cluster)
-    busy = _Planning(gang, question, question.device_signatures(gang), steps).busy(answer)
-    return search.pending(busy, answer, wanted, places)
+    found = _Planning(gang, question, question.device_signatures(gang), steps).busy(answer)
+    return search.pending(found, answer, wanted, places)
 
 
 class _Planning:
@@ -234,7 +234,7 @@ class _Planning:
         except StepsEndedError:
             message = f"it would fit if nothing else were in use; what is missing was not found in {self.steps} steps"
             return NoPlan(kind=Kind.BUSY, message=message, steps=answer.steps)
-        found = explain.explain_busy(explanation, greedy_search, self.cluster, self.device_signatures)
+        found = busy.explain_busy(explanation, greedy_search, self.cluster, self.device_signatures)
         placed = len(greedy_search.outcome.placed)
         return NoPlan(
             kind=Kind.BUSY,

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
-from admission.api.kubernetes.scheduling_rules import AffinityTerm
 from admission.api.values.names import NodeName
-from admission.api.values.selectors import LabelSelector
+from admission.filters import placed_pods
 from admission.filters.placed_pods import PlacedPods
 from admission.filters.pod_rules import Effect, PodRules
 from admission.filters.refusal import Nodes, Refusal
@@ -120,27 +119,16 @@ class GangRules:
 
 def key_labels(pods: Iterable[Pod], placed: PlacedPods) -> frozenset[str]:
     """Return the labels of pods that any rule of these pods or of placed ones reads."""
-    return frozenset(_read_labels(pods, placed.anti_affinity_terms if placed.with_anti_affinity else ()))
+    return placed.read_labels.union(_read_labels(pods)) if placed.with_anti_affinity else frozenset(_read_labels(pods))
 
 
-def _read_labels(pods: Iterable[Pod], terms: Iterable[AffinityTerm]) -> Iterator[str]:
-    for term in terms:
-        yield from _labels(term.selector)
+def _read_labels(pods: Iterable[Pod]) -> Iterator[str]:
     for rules in {id(pod.rules): pod.rules for pod in pods}.values():
         for selector in (
             *(term.selector for term in (*rules.affinity, *rules.anti_affinity)),
             *(one.selector for one in rules.spread),
         ):
-            yield from _labels(selector)
-
-
-def _labels(selector: LabelSelector | None) -> Iterator[str]:
-    return (one.key for one in selector.requirements) if selector is not None else iter(())
-
-
-def is_concerned(pods: Iterable[Pod], placed: PlacedPods) -> bool:
-    """Return whether rules about other pods may apply to any of these pods."""
-    return bool(placed.with_anti_affinity) or any(pod.rules.concern_pods for pod in pods)
+            yield from placed_pods.selector_keys(selector)
 
 
 def named(pods: Sequence[Pod], placed: PlacedPods) -> list[tuple[Hashable, Mapping[str, str]]]:
@@ -148,17 +136,10 @@ def named(pods: Sequence[Pod], placed: PlacedPods) -> list[tuple[Hashable, Mappi
 
     Nothing where no rule is about any of them: then no label matters to the gang.
     """
-    if not is_concerned(pods, placed):
+    if not any(pod.rules.concern_pods for pod in pods) and not are_objects(pods, placed):
         return [((), {})] * len(pods)
     labels = key_labels(pods, placed)
     prints = [fingerprint(pod, labels) for pod in pods]
-    firsts = dict(zip(reversed(prints), reversed(pods), strict=True))
-    objects = any(
-        pod.rules.concern_pods or any(placed.has_term_of(term, pod) for term in placed.anti_affinity_terms)
-        for pod in firsts.values()
-    )
-    if not objects:
-        return [((), {})] * len(pods)
     return [
         (one, {key: value for key, value in pod.meta.labels.items() if key in labels})
         for one, pod in zip(prints, pods, strict=True)
@@ -168,6 +149,11 @@ def named(pods: Sequence[Pod], placed: PlacedPods) -> list[tuple[Hashable, Mappi
 def are_named(pods: Iterable[Pod]) -> bool:
     """Return whether rules between pods may apply to pods whose labels are only those of `named`."""
     return any(pod.rules.concern_pods or pod.meta.labels for pod in pods)
+
+
+def are_objects(pods: Iterable[Pod], placed: PlacedPods) -> bool:
+    """Return whether the anti-affinity of a pod that is there is about any of these pods."""
+    return any(placed.terms_about(pod) for pod in pods)
 
 
 def numbers(pods: Sequence[Pod], placed: PlacedPods) -> tuple[list[int], list[Pod]]:

@@ -11,7 +11,7 @@ from typing import Self
 
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
-from admission.api.kubernetes.scheduling_rules import AffinityTerm
+from admission.api.values.scheduling_rules import AffinityTerm
 from admission.filters.placed_pods import PlacedPods
 from admission.filters.refusal import Nodes, Refusal, Rule
 
@@ -54,10 +54,9 @@ class InterPodAffinity:
         for term in rules.anti_affinity if not placed.wanted_only else ():
             for node, count in placed.matching((term,)).items():
                 _count(self._unwanted, nodes.get(node), (term.topology_key,), count)
-        for term, where in placed.anti_affinity_terms.items() if placed.with_anti_affinity else ():
-            if placed.has_term_of(term, pod):
-                for node, count in where.items():
-                    _count(self._existing, nodes.get(node), (term.topology_key,), count)
+        for term in placed.terms_about(pod):
+            for node, count in placed.anti_affinity_terms[term].items():
+                _count(self._existing, nodes.get(node), (term.topology_key,), count)
 
     def __bool__(self) -> bool:
         """Return whether the filter may refuse any node."""

@@ -11,8 +11,8 @@ from typing import Self
 
 from admission.api.kubernetes.nodes import Namespace
 from admission.api.kubernetes.pods import Pod
-from admission.api.kubernetes.scheduling_rules import AffinityTerm, HostPort, SchedulingRules
 from admission.api.values.names import NodeName, Uid
+from admission.api.values.scheduling_rules import AffinityTerm, HostPort, SchedulingRules
 from admission.api.values.selectors import LabelSelector
 
 
@@ -46,7 +46,8 @@ class PlacedPods:
     """All pods on nodes, and the labels of namespaces. Immutable; `known` keeps answers about these very pods.
 
     by_node: only nodes with pods. with_anti_affinity, with_ports: the nodes with a pod that has such a rule.
-    wanted_only: whether these pods only count where a pod has to be with them, as if they kept no pod off.
+    wanted_only: whether these pods only count where a pod has to be with them, as if they kept no pod off. leaving:
+    pods that do not count; they are taken out when somebody asks for `left`, since most gangs do not.
     """
 
     by_node: Mapping[NodeName, PodsOfNode] = field(default_factory=dict)
@@ -54,8 +55,12 @@ class PlacedPods:
     with_anti_affinity: frozenset[NodeName] = frozenset()
     with_ports: frozenset[NodeName] = frozenset()
     wanted_only: bool = False
+    leaving: tuple[frozenset[Uid], ...] = ()
     known: dict[Hashable, Mapping[NodeName, int]] = field(default_factory=dict, init=False, repr=False)
     _terms: dict[AffinityTerm, Counter[NodeName]] | None = field(default=None, init=False, repr=False)
+    _labels: frozenset[str] | None = field(default=None, init=False, repr=False)
+    _about: dict[Hashable, tuple[AffinityTerm, ...]] = field(default_factory=dict, init=False, repr=False)
+    _left: "PlacedPods | None" = field(default=None, init=False, repr=False)
 
     @classmethod
     def build(cls, by_node: Mapping[NodeName, PodsOfNode], namespaces: Mapping[str, Namespace]) -> Self:
@@ -109,6 +114,21 @@ class PlacedPods:
             }
         )
 
+    def without_later(self, leaving: Iterable[frozenset[Uid]]) -> "PlacedPods":
+        """Return these pods, of which some do not count, at no cost until somebody asks for those that are left."""
+        return replace(self, leaving=(*self.leaving, *leaving))
+
+    @property
+    def left(self) -> "PlacedPods":
+        """Return the pods that count."""
+        if not self.leaving:
+            return self
+        found = self._left
+        if found is None:
+            found = replace(self, leaving=()).without(frozenset[Uid]().union(*self.leaving))
+            object.__setattr__(self, "_left", found)
+        return found
+
     def as_wanted_only(self) -> "PlacedPods":
         """Return these pods as if they kept no pod off any node."""
         return PlacedPods(by_node=self.by_node, namespaces=self.namespaces, wanted_only=True)
@@ -141,6 +161,27 @@ class PlacedPods:
                         found.setdefault(term, Counter())[node] += 1
             object.__setattr__(self, "_terms", found)
         return found
+
+    @property
+    def read_labels(self) -> frozenset[str]:
+        """Return the labels of pods that these terms read."""
+        found = self._labels
+        if found is None:
+            found = frozenset(key for term in self.anti_affinity_terms for key in selector_keys(term.selector))
+            object.__setattr__(self, "_labels", found)
+        return found
+
+    def terms_about(self, pod: Pod) -> tuple[AffinityTerm, ...]:
+        """Return those of these terms that are about a pod; found once for pods of a namespace with the same labels."""
+        if not self.with_anti_affinity:
+            return ()
+        labels = pod.meta.labels
+        key = (pod.meta.namespace, tuple((name, labels[name]) for name in sorted(self.read_labels) if name in labels))
+        known = self._about.get(key)
+        if known is None:
+            known = tuple(term for term in self.anti_affinity_terms if self.has_term_of(term, pod))
+            self._about[key] = known
+        return known
 
     def matching(self, terms: tuple[AffinityTerm, ...]) -> Mapping[NodeName, int]:
         """Return how many pods of each node all of these terms are about; counted once."""
@@ -176,6 +217,11 @@ class PlacedPods:
     def ports(self, node: NodeName) -> list[HostPort]:
         """Return the host ports in use on a node."""
         return [port for pod in self.on(node).values() for port in pod.rules.ports] if node in self.with_ports else []
+
+
+def selector_keys(selector: LabelSelector | None) -> Iterable[str]:
+    """Return the labels that a selector reads."""
+    return (one.key for one in selector.requirements) if selector is not None else ()
 
 
 def has_anti_affinity(pods: PodsOfNode) -> bool:

@@ -9,6 +9,7 @@ __all__ = [
     "placement_check",
     "placement_progress",
     "reconciliation",
+    "refusals",
     "requeue_backoff",
     "start_timeout",
     "transitions",

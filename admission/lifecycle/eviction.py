@@ -6,6 +6,7 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.values import references as references_
 from admission.api.values.reasons import EvictionReason
 from admission.api.values.references import EVERYWHERE, Audience, References
+from admission.lifecycle.refusals import Refusals
 from admission.workloads.gangs import Group
 
 
@@ -15,7 +16,8 @@ class Eviction:
 
     timed_out: whether it backs off before it is tried again. failure: what kept it from starting, other than time.
     cause: why a gang that could run on is evicted; None for a gang that cannot start. made_room_for: the gang that
-    preempts it, if any. references: of the reason, and of the failure, which is the same if there is one.
+    preempts it, if any. references: of the reason, and of the failure, which is the same if there is one. refusals:
+    where kube-scheduler did not bind pods as planned.
     """
 
     group: Group
@@ -26,6 +28,7 @@ class Eviction:
     cause: EvictionReason | None = None
     made_room_for: str = ""
     references: References = ()
+    refusals: Refusals = ()
 
     @property
     def ledger_reason(self) -> str:

@@ -11,6 +11,8 @@ from admission.api.kubernetes.meta import EPOCH
 from admission.api.muster.queues import Queue
 from admission.api.values.reasons import Detail, Hold, HoldReason
 from admission.api.values.references import References
+from admission.lifecycle import refusals as lifecycle_refusals
+from admission.lifecycle.refusals import Refusals
 
 MAX_WAIT = timedelta(days=3650)
 """A bound on what queues declare, so that times stay within the calendar."""
@@ -22,7 +24,8 @@ class Backoff:
 
     next_try: by the clock. wait: the length of the whole back-off; MAX_WAIT if unknown. since: the ledger's time of the
     last eviction; EPOCH if an earlier leader decided it. failure: why the gang could not be placed; "" if it was only
-    late, or if an earlier leader decided. overran: whether it ran for too long. references: of the failure.
+    late, or if an earlier leader decided. overran: whether it ran for too long. references: of the failure. refusals:
+    where kube-scheduler did not bind its pods; none if an earlier leader decided.
     """
 
     evictions: int
@@ -32,6 +35,7 @@ class Backoff:
     failure: str = ""
     overran: bool = False
     references: References = ()
+    refusals: Refusals = ()
 
 
 def next_backoff(
@@ -42,11 +46,20 @@ def next_backoff(
     since: datetime,
     failure: str = "",
     overran: bool = False,
+    refusals: Refusals = (),
 ) -> Backoff:
-    """Return the back-off after one more eviction."""
+    """Return the back-off after one more eviction. refusals: of this try; those of earlier ones go on to count."""
     evictions = (previous.evictions if previous else 0) + 1
     wait = wait_after(evictions, queue)
-    return Backoff(evictions=evictions, next_try=clock + wait, wait=wait, since=since, failure=failure, overran=overran)
+    return Backoff(
+        evictions=evictions,
+        next_try=clock + wait,
+        wait=wait,
+        since=since,
+        failure=failure,
+        overran=overran,
+        refusals=lifecycle_refusals.merged(previous.refusals if previous else (), refusals),
+    )
 
 
 def wait_after(evictions: int, queue: Queue) -> timedelta:
@@ -76,6 +89,9 @@ def hold(backoff: Backoff, queue: Queue, clock: datetime) -> Hold | None:
         return None
     at = backoff.next_try.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     details: dict[str, Detail] = {"evictions": backoff.evictions, "nextTry": at}
+    refused_on = lifecycle_refusals.nodes(backoff.refusals)
+    if refused_on:
+        details["refusedOn"] = refused_on
     message = f"{cause} ({backoff.evictions} so far); it is tried again at {at}"
     return Hold(reason, message, details, backoff.references)
 
@@ -85,4 +101,5 @@ def _reason_and_cause(backoff: Backoff) -> tuple[HoldReason, str]:
         return HoldReason.RUNTIME_EXCEEDED, "ran longer than its queue allows"
     if backoff.failure:
         return HoldReason.PLACEMENT_FAILED, f"it could not be placed: {backoff.failure}"
-    return HoldReason.START_TIMED_OUT, "did not start in time"
+    refused = f": {lifecycle_refusals.text(backoff.refusals)}" if backoff.refusals else ""
+    return HoldReason.START_TIMED_OUT, f"did not start in time{refused}"

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from admission.api.muster.ledger_entries import Seat
 from admission.api.values import durations
+from admission.lifecycle import refusals
 from admission.lifecycle.eviction import Eviction
 from admission.lifecycle.transitions import ObservedAllocations, is_lost
 from admission.workloads.gangs import Group
@@ -44,7 +45,10 @@ def eviction(
     if pending and not runs and now - placement.reserved_at >= start_timeout:
         timeout = durations.render(start_timeout)
         reason = f"{len(pending)} of {len(seated)} pods did not run within {timeout}: {_first_names(pending)}"
-        return Eviction(group=group, pods=admitted, reason=reason, timed_out=True)
+        refused = refusals.found(group, observed.snapshot, now)
+        if refused:
+            reason = f"{reason}; {refusals.text(refused)}"
+        return Eviction(group=group, pods=admitted, reason=reason, timed_out=True, refusals=refused)
     return Eviction(group=group, pods=admitted, reason=begun, timed_out=False) if begun and seated else None
 
 

@@ -193,7 +193,7 @@ def _resources_of_pod(uid: Uid, holding: Holding, observed: ObservedAllocations)
     if pod is None or not pod.node:
         return None
     offered = extended_resources.resources_of(pod.containers, observed.snapshot.classes)
-    requested = holdings.of_node(pod.requests, {name for name in offered if name not in holding.classes})
+    requested = holdings.of_node(pod.taken, {name for name in offered if name not in holding.classes})
     return books.Allocated(
         (), holdings.charge(observed.meters, requested), holdings.counted_of(observed.meters, requested)
     )

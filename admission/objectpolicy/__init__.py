@@ -1,3 +1,13 @@
 """Judges Muster's own objects at admission."""
 
-__all__ = ["admission", "claim_policies", "findings", "gangs", "meters", "queues", "workloads"]
+__all__ = [
+    "admission",
+    "claim_policies",
+    "findings",
+    "gangs",
+    "in_use",
+    "meters",
+    "queues",
+    "used_requests",
+    "workloads",
+]

@@ -1,7 +1,7 @@
 """The devices in use, by the status of Gangs: all that the webhook can know.
 
 The status is written a moment after the ledger, and does not contain claims that outlive their gang. So these numbers
-serve for warnings, never for denials.
+serve for warnings, and for denials only of what may be tried again (`podpolicy.resize`).
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -6,6 +6,7 @@ __all__ = [
     "pod_view",
     "queue_limits",
     "queue_selection",
+    "resize",
     "update",
     "workload_admission",
     "workload_queue",

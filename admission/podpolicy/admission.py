@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from admission.api.kubernetes import devices
 from admission.api.kubernetes.admission_review import ALLOWED, Verdict
 from admission.api.kubernetes.claims import MAX_RESULTS, ClaimSpec
 from admission.api.kubernetes.nodes import Resources
@@ -25,7 +26,7 @@ from admission.api.muster.queues import Queue, UnmeteredClasses
 from admission.api.snapshot import Snapshot
 from admission.api.values import json_patch, names
 from admission.api.values.json_patch import Patch
-from admission.api.values.reasons import Denial, DenyReason
+from admission.api.values.reasons import Denial, DenyReason, Detail
 from admission.api.values.work_budget import Work, WorkBudget
 from admission.dra.metering import holdings
 from admission.dra.requests import extended_resources
@@ -373,12 +374,15 @@ def unmetered(claim: KnownClaim, queue: Queue, snapshot: Snapshot) -> Denial | N
     """Refuse a claim with a request for a class that no meter counts, unless the queue allows it."""
     if queue.unmetered is UnmeteredClasses.ALLOW:
         return None
-    for request in claim.spec.requests:
-        for alternative in request.alternatives:
-            if not _is_metered(alternative.device_class, snapshot):
-                name = f"{request.name}/{alternative.name}" if request.first_available else request.name
-                return _unmetered(alternative.device_class, claim.source, name, queue)
-    return None
+    found = [
+        (alternative.device_class, f"{request.name}/{alternative.name}" if request.first_available else request.name)
+        for request in claim.spec.requests
+        for alternative in request.alternatives
+        if not _is_metered(alternative.device_class, snapshot)
+    ]
+    # A class that does not exist first: no Meter would help.
+    device_class, name = min(found, key=lambda one: one[0] in snapshot.classes, default=("", ""))
+    return _unmetered(device_class, claim.source, name, queue, snapshot) if found else None
 
 
 def _fits_queue_limits(inputs: Inputs) -> Denial | None:
@@ -422,13 +426,17 @@ def _is_metered(device_class: str, snapshot: Snapshot) -> bool:
     return any(device_class in source.classes for meter in snapshot.meters.values() for source in meter.sources)
 
 
-def _unmetered(device_class: str, source: str, request: str, queue: Queue) -> Denial:
+def _unmetered(device_class: str, source: str, request: str, queue: Queue, snapshot: Snapshot) -> Denial:
+    asked = f"{source} asks in request {request} for device class {device_class or '(none)'}"
+    details: dict[str, Detail] = {"class": device_class, "request": request, "source": source, "queue": queue.name}
+    if device_class and snapshot.classes and device_class not in snapshot.classes:
+        why = devices.absent_class(device_class, snapshot.classes)
+        return Denial(DenyReason.UNMETERED_CLASS, f"{asked}, {why} (no Meter counts it either)", details)
     return Denial(
         DenyReason.UNMETERED_CLASS,
-        f"{source} asks in request {request} for device class {device_class or '(none)'}, which no Meter counts, and"
-        f" queue {queue.name} refuses what is not counted; add the class to a Meter's sources, use another class,"
-        " or set unmeteredClasses: Allow on the queue",
-        {"class": device_class, "request": request, "source": source, "queue": queue.name},
+        f"{asked}, which no Meter counts, and queue {queue.name} refuses what is not counted; add the class to a"
+        " Meter's sources, use another class, or set unmeteredClasses: Allow on the queue",
+        details,
     )
 
 

@@ -10,7 +10,7 @@ from typing import TypedDict
 
 import msgspec
 
-from admission.api.kubernetes import meta, pods
+from admission.api.kubernetes import meta, pod_requests, pods
 from admission.api.kubernetes.meta import Owner
 from admission.api.kubernetes.nodes import Resources
 from admission.api.kubernetes.pods import Container, PodClaim
@@ -47,7 +47,7 @@ class PodView:
     def requests(self) -> Resources:
         """Return what the pod requests of nodes, as of a Pod. Raises MalformedObjectError for a wrong value."""
         reader = Reader({"spec": self.spec or {}})
-        requests = pods.decode_requests(reader.child("spec"))
+        requests = pod_requests.decode_spec(reader.child("spec"))
         reader.finish("Pod", self.namespace)
         return requests
 

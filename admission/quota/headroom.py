@@ -9,21 +9,25 @@ per level of the tree.
 """
 
 from collections.abc import Mapping
-from typing import Self
+from typing import NamedTuple, Self
 
 from admission.api.muster.gangs import Charge
-from admission.api.muster.queues import Quota, Reclaim
+from admission.api.muster.queues import BorrowPolicy, Quota, Reclaim
 from admission.api.values.names import MeterName, QueueName
 from admission.quota import borrowing, usage_matrix
-from admission.quota.shortage import Loan, Reclaiming, Shortage
+from admission.quota.shortage import MOST_NAMED, Loan, Reclaiming, Shortage
 from admission.quota.tree import Tree
 from admission.quota.usage_matrix import ROOT, Column, Pool
 
 Usage = Mapping[QueueName, Mapping[MeterName, int]]
 """Queue → meter → the amount reserved or used."""
 
-MOST_NAMED = 3
-"""The most borrowers that the message of a shortage names."""
+
+class _Kept(NamedTuple):
+    """What a queue keeps of its own quota. needed: by its gang that waits. amounts: of that what it has left."""
+
+    needed: Charge
+    amounts: Mapping[MeterName, int]
 
 
 class QueueUsage:
@@ -36,6 +40,10 @@ class QueueUsage:
         self._quotas: dict[MeterName, dict[int, Quota]] = {}
         self._usage: dict[MeterName, dict[int, int]] = {}
         self._columns: dict[MeterName, Column] = {}
+        self._kept: dict[int, _Kept] = {}
+        """By queue, what it keeps of its own quota; it counts as used to all other queues."""
+        self._plain: dict[MeterName, Column] = {}
+        """By meter of which anything is kept, the column as if nothing were."""
         for name, number in self._numbers.items():
             for meter, quota in tree.quotas[name].items():
                 self._quotas.setdefault(meter, {})[number] = quota
@@ -50,6 +58,8 @@ class QueueUsage:
         copied = object.__new__(type(self))
         copied.tree, copied._numbers, copied._parents = self.tree, self._numbers, self._parents
         copied._quotas, copied._usage = self._quotas, self._usage
+        copied._kept = dict(self._kept)
+        copied._plain = {meter: column.copy() for meter, column in self._plain.items()}
         copied._columns = {meter: column.copy() for meter, column in self._columns.items()}
         return copied
 
@@ -59,7 +69,7 @@ class QueueUsage:
 
     def margin(self, queue: QueueName, meter: MeterName) -> int:
         """Return what is available; if negative, at least that much must be given back before anything is."""
-        return self._column(meter).available(self._numbers[queue]) if self.tree.active(queue) else 0
+        return self._available(self._numbers[queue], meter) if self.tree.active(queue) else 0
 
     def potential(self, queue: QueueName, meter: MeterName) -> int:
         """Return what the queue could take if nothing were used; 0 if it is inactive."""
@@ -71,7 +81,7 @@ class QueueUsage:
             return Shortage(queue=queue, meter=None)
         number = self._numbers[queue]
         for meter, needed in sorted(charge.items()):
-            if needed > max(0, self._column(meter).available(number)):
+            if needed > max(0, self._available(number, meter)):
                 return self._shortage(queue, meter, needed)
         return None
 
@@ -80,14 +90,37 @@ class QueueUsage:
         if not self.tree.active(queue):
             return False
         number = self._numbers[queue]
-        return all(needed <= max(0, self._column(meter).available(number)) for meter, needed in charge.items())
+        return all(needed <= max(0, self._available(number, meter)) for meter, needed in charge.items())
 
     def charge(self, queue: QueueName, charge: Charge) -> None:
         """Count a charge as used by the queue, whether it fits or not. Does nothing for a queue without a place."""
         number = self._numbers.get(queue)
         if number is not None:
-            for meter, amount in charge.items():
-                self._column(meter).move(number, amount)
+            self._move(number, charge, 1)
+            if number in self._kept:
+                self.keep(queue, self._kept[number].needed)
+
+    def keep(self, queue: QueueName, needed: Charge) -> None:
+        """Let no other queue borrow what the queue has left of its own quota, as far as a gang of it needs that.
+
+        It replaces what the queue has kept before, and follows what is charged to the queue.
+        """
+        number = self._numbers.get(queue)
+        if number is None:
+            return
+        self._release(number)
+        left = {meter: self._nominal(number, meter) - self._column(meter).own[number] for meter in needed}
+        amounts = {meter: min(amount, left[meter]) for meter, amount in needed.items() if min(amount, left[meter]) > 0}
+        for meter, amount in amounts.items():
+            column = self._column(meter)
+            self._plain.setdefault(meter, column.copy())
+            column.move(number, amount)
+        self._kept[number] = _Kept(needed, amounts)
+
+    def release_all(self) -> None:
+        """Let every queue lend again what it has kept."""
+        self._columns |= self._plain
+        self._kept, self._plain = {}, {}
 
     def give_back(self, queue: QueueName, charge: Charge) -> None:
         """Undo `charge`. Raises ValueError, with nothing changed, if the queue does not use as much."""
@@ -98,8 +131,7 @@ class QueueUsage:
             used = self._column(meter).own[number]
             if amount > used:
                 raise ValueError(f"queue {queue} uses {used} {meter}, it cannot give back {amount}")
-        for meter, amount in charge.items():
-            self._column(meter).move(number, -amount)
+        self._move(number, charge, -1)
 
     def own(self, queue: QueueName, meter: MeterName) -> int:
         """Return what the queue itself uses, without those under it."""
@@ -134,6 +166,41 @@ class QueueUsage:
         number = self._numbers.get(queue)
         return 0 if number is None else self._lent(number, meter)
 
+    def _release(self, number: int) -> None:
+        kept = self._kept.pop(number, None)
+        for meter, amount in kept.amounts.items() if kept is not None else ():
+            self._column(meter).move(number, -amount)
+
+    def _available(self, number: int, meter: MeterName) -> int:
+        """Return what the queue may still take, what it keeps itself included."""
+        column, kept = self._column(meter), self._kept.get(number)
+        own = kept.amounts.get(meter, 0) if kept is not None else 0
+        if not own:
+            return column.available(number)
+        column.move(number, -own)
+        try:
+            return column.available(number)
+        finally:
+            column.move(number, own)
+
+    def _keepers(self, number: int, meter: MeterName, needed: int) -> tuple[QueueName, ...]:
+        """Return the queues without whose kept quota the queue could take as much; none if that is not enough."""
+        plain = self._plain.get(meter)
+        if plain is None or needed > plain.available(number):
+            return ()
+        tree, root = self.tree, self.tree.path(self.tree.order[number])[-1]
+        keepers = (tree.order[other] for other, kept in self._kept.items() if other != number and meter in kept.amounts)
+        return tuple(sorted(name for name in keepers if tree.path(name)[-1] == root))
+
+    def _plain_column(self, meter: MeterName) -> Column:
+        return self._plain.get(meter) or self._column(meter)
+
+    def _move(self, number: int, charge: Charge, sign: int) -> None:
+        for meter, amount in charge.items():
+            self._column(meter).move(number, sign * amount)
+            if meter in self._plain:
+                self._plain[meter].move(number, sign * amount)
+
     def _column(self, meter: MeterName) -> Column:
         column = self._columns.get(meter)
         if column is None:
@@ -142,23 +209,25 @@ class QueueUsage:
         return column
 
     def _shortage(self, queue: QueueName, meter: MeterName, needed: int) -> Shortage:
-        number, column = self._numbers[queue], self._column(meter)
+        number, column = self._numbers[queue], self._plain_column(meter)
         potential = column.potential(number)
+        keepers = self._keepers(number, meter, needed)
         return Shortage(
             queue=queue,
             meter=meter,
             needed=needed,
-            left=max(0, column.available(number)),
+            left=max(0, self._available(number, meter)),
             nominal=self._nominal(number, meter),
             used=column.own[number],
             borrowed=column.borrowed(number),
             potential=potential,
-            loan=self._loan(queue, meter, needed) if needed <= potential else None,
+            loan=self._loan(queue, meter, needed) if needed <= potential and not keepers else None,
+            keepers=keepers,
         )
 
     def _loan(self, queue: QueueName, meter: MeterName, needed: int) -> Loan | None:
         """Return the nearest loan by the queue or one above it; None if a borrowing limit is what stops the queue."""
-        column, number = self._column(meter), self._numbers[queue]
+        column, number = self._plain_column(meter), self._numbers[queue]
         is_own = column.own[number] + needed <= self._nominal(number, meter)
         while (parent := self._parents[number]) != ROOT and not column.is_limited(number):
             is_own = is_own or column.usage[number] + needed <= column.subtree[number]
@@ -169,11 +238,14 @@ class QueueUsage:
         return None
 
     def _reclaiming(self, queue: QueueName, *, is_own: bool) -> Reclaiming:
-        match self.tree.queues[queue].preemption.reclaim:
+        preemption = self.tree.queues[queue].preemption
+        match preemption.reclaim:
             case Reclaim.NEVER:
                 return Reclaiming.NEVER
-            case _ if not is_own:
+            case _ if not is_own and preemption.borrow_within_cohort.policy is BorrowPolicy.NEVER:
                 return Reclaiming.WOULD_BORROW
+            case _ if not is_own:
+                return Reclaiming.LOWER_PRIORITY
             case Reclaim.LOWER_PRIORITY:
                 return Reclaiming.LOWER_PRIORITY
             case Reclaim.ANY:
@@ -190,7 +262,7 @@ class QueueUsage:
         return Loan(
             lender=names[number],
             amount=amount,
-            quota=self._column(meter).subtree[number],
+            quota=self._plain_column(meter).subtree[number],
             borrowers=tuple(names[borrower] for borrower in others[:MOST_NAMED]),
             others=max(0, len(others) - MOST_NAMED),
             reclaiming=reclaiming,
@@ -201,11 +273,11 @@ class QueueUsage:
         if parent == ROOT:
             return 0
         pool = self._pool(parent, meter)
-        return borrowing.lent(idle=self._column(meter).idle(number), loans=pool.loans, pool=pool.amount)
+        return borrowing.lent(idle=self._plain_column(meter).idle(number), loans=pool.loans, pool=pool.amount)
 
     def _pool(self, parent: int, meter: MeterName) -> Pool:
         """Return what the children of a parent may borrow and have borrowed; computed once per change."""
-        column = self._column(meter)
+        column = self._plain_column(meter)
         pool = column.pools.get(parent)
         if pool is None:
             names = self.tree.order

@@ -190,7 +190,7 @@ class _Search:
         for level, whole, order in product([*levels, None], (True, False), orders):
             ranks = [rank for rank in order if self._is_within(rank, level)]
             found = self._minimal_set(self._loans(ranks, whole=whole), level) if whole or level is not None else None
-            if found is not None:
+            if found is not None and self._helps(found):
                 yield self._found(self._without_redundant(found))
 
     def best(self, best: _Found | None) -> _Found | None:

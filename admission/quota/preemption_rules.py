@@ -3,14 +3,18 @@
 The rules are those of Kueue's `pkg/scheduler/preemption` (2026: `classical/hierarchical_preemption.go` and
 `classical/candidate_generator.go`), stated for the set of victims instead of the order in which they are removed:
 
-- in the own queue, gangs of lower priority (withinQueue);
+- in the own queue, gangs of lower priority, or also those of the same that were queued later (withinQueue); for a gang
+  that was reclaimed itself, only if the queue borrows no more than before. Kueue has no such exception, and two queues
+  can evict each other's gangs in turn for ever: by priority to borrow, and to take that back;
 - in other queues under the same root, borrowed quota (reclaim): the victims can go one after the other so that each,
   before it goes, is of a queue that borrows: of some short meter, the queue and those above it, up to where its path
   meets that of the incoming gang, use more than their own quota. So a gang that is borrowed only in part may go as
   well, and its queue falls below its quota; a set that takes nothing but loans (`takes_only_loans`) is better, and of
   the others the one that takes least of what is no loan (`beyond_loans`);
 - and this only to reclaim own quota: without the victims and with the incoming gang, its queue, or one above it but
-  below where the paths meet, uses no more than its own quota of every short meter.
+  below where the paths meet, uses no more than its own quota of every short meter;
+- or to borrow, gangs of lower priority, up to a threshold (borrowWithinCohort), of loans alone. In Kueue also gangs
+  that are borrowed in part: their queue then takes its own back, and both evict each other in turn for ever.
 
 A meter is short if the gang needs more of it than its queue may take; if none is, and only devices are missing, all
 meters of its charge count. `preemption` searches the sets that these rules allow.
@@ -20,31 +24,38 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
+from typing import assert_never
 
 from admission.api.muster.gangs import Charge
-from admission.api.muster.queues import Preemption, Reclaim, WithinQueue
+from admission.api.muster.queues import BorrowPolicy, Preemption, Reclaim, WithinQueue
 from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.quota.headroom import QueueUsage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incoming:
-    """The gang for which others may be evicted. charge: of its plan; if plans differ, the lowest per meter."""
+    """The gang for which others may be evicted. charge: of its plan; if plans differ, the lowest per meter.
+
+    was_reclaimed: whether it waits since others took back what its queue had borrowed.
+    """
 
     queue: QueueName
     priority: int
+    queued_since: datetime
     charge: Charge
     preemption: Preemption
+    was_reclaimed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A gang that could be evicted. charge: what its queue would no longer use."""
+    """A gang that could be evicted. charge: what its queue would no longer use. queued_since: its place in line."""
 
     uid: GangUid
     queue: QueueName
     priority: int
     reserved_at: datetime
+    queued_since: datetime
     charge: Charge
 
 
@@ -65,21 +76,28 @@ class Rules:
         self.missing = {meter: amount - margins[meter] for meter, amount in needed.items() if amount > margins[meter]}
         """By short meter, the least to be given back: an amount given back frees at most that amount."""
         self._charge = {meter: amount for meter, amount in needed.items() if meter in self.missing or not self.missing}
+        self._borrowed_before = {meter: queue_usage.borrowed(incoming.queue, meter) for meter in self._charge}
 
     def level(self, candidate: Candidate) -> int | None:
-        """Return how many queues of the own path are below where the paths meet; None for the own queue's gangs."""
+        """Return how many queues of the own path are below where the paths meet.
+
+        None for gangs that may go even if the incoming one borrows: those of the own queue, and where the own queue
+        preempts to borrow.
+        """
         ancestor = self._common_ancestor(candidate.queue)
-        return None if ancestor is None or candidate.queue == self._incoming.queue else ancestor.level
+        return (
+            None if ancestor is None or self.is_own(candidate) or self._may_borrow_from(candidate) else ancestor.level
+        )
 
     def levels(self, victims: Iterable[Candidate]) -> list[int]:
-        """Return the levels of the victims in other queues."""
+        """Return the levels of the victims that may go only to reclaim own quota."""
         return [level for victim in victims if (level := self.level(victim)) is not None]
 
     def is_eligible(self, candidate: Candidate) -> bool:
         """Return whether the gang may be evicted, alone or with others."""
         preemption, lower = self._incoming.preemption, candidate.priority < self._incoming.priority
-        if candidate.queue == self._incoming.queue:
-            return lower and preemption.within_queue is WithinQueue.LOWER_PRIORITY
+        if self.is_own(candidate):
+            return self._may_go_within(candidate)
         if preemption.reclaim is Reclaim.NEVER or (preemption.reclaim is Reclaim.LOWER_PRIORITY and not lower):
             return False
         return self._borrows(*self._kind(candidate))
@@ -161,17 +179,19 @@ class Rules:
         """Return whether, without the victims, the incoming gang fits its quota and only reclaims its own.
 
         It only reclaims if its queue, or one above it below `level` on its path, then uses no more than its own quota.
-        level: None if all victims are in the own queue, so that nothing is reclaimed.
+        level: None if all victims may go even if the gang borrows (`level`), so that nothing is reclaimed.
         """
         queue = self._incoming.queue
         self._evict(victims)
         try:
             if self.missing and self._queue_usage.charge_fits(queue, self._charge) is not None:
                 return False
-            if level is None:
+            if level is None and not (victims and self._incoming.was_reclaimed):
                 return True
             self._queue_usage.charge(queue, self._charge)
             try:
+                if level is None:
+                    return self._borrows_no_more_than_before()
                 return self._own_usage_is_within_quota() or any(map(self._is_within_quota, self._path[:level]))
             finally:
                 self._queue_usage.give_back(queue, self._charge)
@@ -180,7 +200,39 @@ class Rules:
 
     def allow(self, victims: Sequence[Candidate]) -> bool:
         """Return whether these may be evicted together and the incoming gang then fits its quota."""
-        return self.takes_loans(victims) and self.takes_back(victims, min(self.levels(victims), default=None))
+        if not self.takes_loans(victims):
+            return False
+        if self.reclaims(victims):
+            return True
+        level = min(self.levels(victims), default=None)
+        return self.takes_only_loans(victims) and self.takes_back(victims, level)
+
+    def reclaims(self, victims: Sequence[Candidate]) -> bool:
+        """Return whether, without the victims, the incoming gang fits its quota and only reclaims its own."""
+        found = (self._common_ancestor(victim.queue) for victim in victims if not self.is_own(victim))
+        return self.takes_back(victims, min((one.level for one in found if one is not None), default=None))
+
+    def _may_go_within(self, candidate: Candidate) -> bool:
+        incoming = self._incoming
+        match incoming.preemption.within_queue:
+            case WithinQueue.NEVER:
+                return False
+            case WithinQueue.LOWER_PRIORITY:
+                return candidate.priority < incoming.priority
+            case WithinQueue.LOWER_OR_NEWER_EQUAL_PRIORITY:
+                is_newer = candidate.priority == incoming.priority and incoming.queued_since < candidate.queued_since
+                return is_newer or candidate.priority < incoming.priority
+            case _:
+                assert_never(incoming.preemption.within_queue)
+
+    def _may_borrow_from(self, candidate: Candidate) -> bool:
+        rule = self._incoming.preemption.borrow_within_cohort
+        most = rule.max_priority_threshold
+        return (
+            rule.policy is BorrowPolicy.LOWER_PRIORITY
+            and candidate.priority < self._incoming.priority
+            and (most is None or candidate.priority <= most)
+        )
 
     def _kind(self, victim: Candidate) -> _Kind:
         """Return the victim's queue and the meters that it gives back, on which alone `_is_loan` depends."""
@@ -246,6 +298,12 @@ class Rules:
             else:
                 total += lost
         return Fraction(total, self._charge[meter])
+
+    def _borrows_no_more_than_before(self) -> bool:
+        return all(
+            self._queue_usage.borrowed(self._incoming.queue, meter) <= self._borrowed_before[meter]
+            for meter in self._charge
+        )
 
     def _own_usage_is_within_quota(self) -> bool:
         """Return whether the queue itself, without those under it, uses no more than its nominal quota."""

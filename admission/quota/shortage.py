@@ -8,6 +8,9 @@ from typing import assert_never
 from admission.api.values.names import MeterName, QueueName
 from admission.api.values.reasons import Detail
 
+MOST_NAMED = 3
+"""The most borrowers or keepers that the message of a shortage names."""
+
 
 class Reclaiming(StrEnum):
     """Whether a loan is taken back for the gang that is short, by what its queue says and would use."""
@@ -75,6 +78,7 @@ class Shortage:
     borrowed: int = 0
     potential: int = 0
     loan: Loan | None = None
+    keepers: tuple[QueueName, ...] = ()
 
     @property
     def ever(self) -> bool:
@@ -87,12 +91,26 @@ class Shortage:
         if self.meter is None:
             return f"queue {self.queue} is not active"
         use = f"used {self.used}" + (f", borrowed {self.borrowed}" if self.borrowed else "")
-        loan = f"; {self.loan.message}" if self.loan else ""
+        loan = f"; {self.loan.message}" if self.loan else self._kept
         return (
             f"queue {self.queue} has {self.left} {self.meter} left (nominal {self.nominal}, {use}),"
             f" the gang needs {self.needed}"
             + (loan if self.ever else f"; the queue can never have more than {self.potential}")
         )
+
+    @property
+    def _kept(self) -> str:
+        if not self.keepers:
+            return ""
+        named = ", ".join(self.keepers[:MOST_NAMED]) + (
+            f" and {more} more" if (more := len(self.keepers) - MOST_NAMED) > 0 else ""
+        )
+        who = (
+            "queue {} keeps its own quota for a gang of its own"
+            if len(self.keepers) == 1
+            else ("queues {} keep their own quota for gangs of their own")
+        )
+        return f"; the rest may not be borrowed now: {who.format(named)}"
 
     @property
     def details(self) -> Mapping[str, Detail]:
@@ -103,6 +121,8 @@ class Shortage:
         found: dict[str, Detail] = {"queue": self.queue, "meter": self.meter, **numbers}
         if self.borrowed:
             found["borrowed"] = str(self.borrowed)
+        if self.keepers:
+            found["keptBy"] = list[str](self.keepers[:MOST_NAMED])
         if self.loan:
             found |= {
                 "lender": self.loan.lender,

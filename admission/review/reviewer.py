@@ -26,12 +26,13 @@ from admission.claimpolicy.draft import Draft
 from admission.claimpolicy.match import OwnedConversion
 from admission.claimpolicy.pods import claims_annotation, extended_resources, pending_templates, required_claims
 from admission.errors import MalformedObjectError, RetryError, TooMuchWorkError
-from admission.objectpolicy import admission as objectpolicy_admission, workloads
+from admission.objectpolicy import admission as objectpolicy_admission, in_use, workloads
 from admission.objectpolicy.admission import ObjectView
 from admission.podpolicy import (
     admission as podpolicy_admission,
     pod_view,
     queue_selection,
+    resize,
     update,
     workload_admission,
     workload_queue,
@@ -225,7 +226,7 @@ def validate(review: Review, view: View, *, rules: Rules, caches: ReviewCaches) 
     """Answer the validating webhook. Raises RetryError while the view is not synced."""
     _ensure_synced(view)
     if _is_subresource_of_pod(review) and not _is_change_by_status(review):
-        return ALLOWED
+        return _judge_resize(review, view.snapshot(), caches) if _is_resize(review) else ALLOWED
     if _is_claim(review):
         # The API server refuses every change of a claim's spec.
         return _answer_claim(admission.judge, review, view, caches) if review.operation == "CREATE" else ALLOWED
@@ -263,6 +264,14 @@ def _judge_pod(review: Review, view: View, rules: Rules, caches: ReviewCaches) -
     except MalformedObjectError as error:
         return admission_review.refuse_malformed(error)
     denial = update.judge(old, new, username=review.username, rules=rules)
+    return ALLOWED if denial is None else Verdict(denial=denial)
+
+
+def _judge_resize(review: Review, snapshot: Snapshot, caches: ReviewCaches) -> Verdict:
+    old, new = (pod_view.decode(obj, review.namespace, review.work) for obj in (review.old, review.obj))
+    denial = resize.judge(
+        old, new, snapshot, limits=caches.limits(snapshot), usage=lambda: in_use.amounts(snapshot.gangs.values())
+    )
     return ALLOWED if denial is None else Verdict(denial=denial)
 
 
@@ -395,6 +404,11 @@ def _is_subresource_of_pod(review: Review) -> bool:
 def _is_change_by_status(review: Review) -> bool:
     """Whether this writes a pod's status, and so may change its labels and annotations."""
     return review.subresource == "status" and review.operation == "UPDATE" and _is_pod(review)
+
+
+def _is_resize(review: Review) -> bool:
+    """Whether this changes what a pod requests, while it runs or before."""
+    return review.subresource == "resize" and review.operation == "UPDATE" and _is_pod(review)
 
 
 def _misdirected(review: Review, operations: str) -> Verdict:

@@ -3,13 +3,13 @@
 Nothing is written here; `cycle.cycle` commits.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from admission.api.muster.gangs import Charge
 from admission.api.muster.queues import Queue
-from admission.api.values.names import QueueName
+from admission.api.values.names import GangUid, QueueName
 from admission.api.values.reasons import Hold, HoldReason
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
@@ -21,7 +21,7 @@ from admission.scheduling.cache import equivalence
 from admission.scheduling.cache.plan_cache import Basis, PlanCache
 from admission.scheduling.cache.queue_cache import Premise
 from admission.scheduling.cache.verdict_cache import PROOF, RESERVED, Verdict, VerdictCache
-from admission.scheduling.checks import budget, chain, completeness, demand, elastic, faults
+from admission.scheduling.checks import budget, chain, completeness, demand, elastic, faults, lending
 from admission.scheduling.checks.chain import Decision, Grant, Inputs, Rules
 from admission.scheduling.checks.faults import During
 from admission.scheduling.placement import mode
@@ -55,6 +55,10 @@ class _State:
     queue_usage: QueueUsage
     backfill: Backfill | None
     blocked: dict[QueueName, str] = field(default_factory=dict)
+    keeping: dict[QueueName, GangUid] = field(default_factory=dict)
+    """By queue, its first gang held for quota, if the queue keeps its own quota for it."""
+    kept_before: dict[QueueName, GangUid] = field(default_factory=dict)
+    """The same of the cycle before, where that still stands."""
 
 
 def decide_all(
@@ -84,13 +88,22 @@ def decide_all(
         waiting = {group.uid for group in groups if group.waiting}
         backfill.begin(rules, waiting, cluster)
     state = _State(rules, cluster, QueueUsage(rules.tree, usage), backfill)
+    _keep_again(groups, state, verdicts.keeping)
     held = _all_held(groups, state) if rules.hold_beyond_limit is None else None
+    if held is not None and state.keeping.keys() < state.kept_before.keys():
+        # Others are held for what is kept no more.
+        state = _State(rules, cluster, QueueUsage(rules.tree, usage), backfill)
+        _keep_again(groups, state, {queue: verdicts.keeping[queue] for queue in state.keeping})
+        held = _all_held(groups, state)
     if held is None:
         # Verdicts beside grants are not kept as a whole: a grant may fail when it is committed.
         verdicts.queue_cache.clear()
         _note_first(groups, state)
         state.blocked.clear()
+        state.keeping.clear()
     found = _grant_in_order(groups, usage, state) if held is None else CycleDecisions(updated=tuple(held))
+    verdicts.keeping = state.keeping
+    state.queue_usage.release_all()
     if backfill is not None:
         backfill.refresh(rules, state.cluster, state.queue_usage)
     return found
@@ -158,6 +171,7 @@ def _grant_in_order(groups: tuple[Group, ...], usage: Usage, state: _State) -> C
         outcome = finding.outcome
         if state.backfill is not None:
             state.backfill.note(finding, inputs)
+        _keep(finding, inputs, state)
         if isinstance(outcome, Grant):
             pods = {pod.meta.uid: pod for pod in group.waiting}
             state.cluster = cluster_state.granted(state.cluster, outcome.plan, pods, group.key, outcome.claims)
@@ -172,6 +186,52 @@ def _grant_in_order(groups: tuple[Group, ...], usage: Usage, state: _State) -> C
         if group.uid in rules.first_in_next:
             break
     return CycleDecisions(updated=tuple(decisions), is_complete=len(decisions) == len(waiting))
+
+
+def _keep_again(groups: tuple[Group, ...], state: _State, keeping: Mapping[QueueName, GangUid]) -> None:
+    """Keep the quota that queues have kept for a gang in an earlier cycle, where it still waits for it."""
+    known = {group.uid: group for group in groups} if keeping else {}
+    found: list[tuple[Group, Charge]] = []
+    for name, uid in keeping.items():
+        group, queue = known.get(uid), state.rules.tree.queues.get(name)
+        if group is None or queue is None or _is_reserved(group, state):
+            continue
+        needed = _needed(group, state.rules)
+        if lending.keep_again(group, queue, needed, state.queue_usage):
+            found.append((group, needed))
+    for group, needed in found:
+        state.queue_usage.keep(group.queue, needed)
+        state.kept_before[group.queue] = group.uid
+
+
+def _keep(finding: Verdict, inputs: Inputs | None, state: _State) -> None:
+    """Let a queue keep its own quota for its first gang that is held for quota, or no longer keep it."""
+    name, uid = finding.group.queue, finding.group.uid
+    if name in state.keeping:
+        return
+    if inputs is not None and _keeps(finding, inputs, state):
+        state.keeping[name] = uid
+        state.queue_usage.keep(name, finding.needed)
+        state.rules.workspace.verdicts.recount()
+    elif state.kept_before.get(name) == uid:
+        state.queue_usage.keep(name, {})
+        state.rules.workspace.verdicts.recount()
+
+
+def _keeps(finding: Verdict, inputs: Inputs, state: _State) -> bool:
+    group = finding.group
+    return (
+        lending.is_short(finding.outcome)
+        and not group.runs
+        and lending.may_keep(inputs.queue, finding.needed)
+        and not _is_reserved(group, state)
+    )
+
+
+def _is_reserved(group: Group, state: _State) -> bool:
+    """Return whether the gang has a reserved start, beside which others may borrow until then."""
+    estimate = state.backfill.estimates.get(group.uid) if state.backfill is not None else None
+    return estimate is not None and estimate.at is not None
 
 
 def _needed(group: Group, rules: Rules) -> Charge:
@@ -206,6 +266,7 @@ def _all_held(groups: tuple[Group, ...], state: _State) -> list[Decision] | None
 
     decisions: list[Decision] = []
     noted: list[Examined] = []
+    seen: set[QueueName] = set()
     for queue, waiting in verdicts.queue_cache.changed(groups, holds, {*rules.unready, *rules.backoffs}):
         verdicts.queue_cache.drop(queue)
         ordered, examined = in_order(waiting), list[Examined]()
@@ -214,6 +275,10 @@ def _all_held(groups: tuple[Group, ...], state: _State) -> list[Decision] | None
             if isinstance(examined[-1][0].outcome, Grant):
                 return None
         findings = [finding for finding, _ in examined]
+        first = next((one for one, inputs in examined if inputs is not None and _keeps(one, inputs, state)), None)
+        seen.add(queue)
+        if first is not None:
+            state.keeping[queue] = first.group.uid
         found = [
             Decision(group=group, outcome=finding.outcome, position=at, needed=finding.needed)
             for at, (group, finding) in enumerate(zip(ordered, findings, strict=True), 1)
@@ -222,6 +287,7 @@ def _all_held(groups: tuple[Group, ...], state: _State) -> list[Decision] | None
             verdicts.queue_cache.keep(queue, waiting, verdicts.inputs(findings))
         decisions += found
         noted += examined
+    state.keeping |= {queue: uid for queue, uid in state.kept_before.items() if queue not in seen}
     verdicts.keep_only(groups)
     if state.backfill is not None:
         for finding, inputs in noted:

@@ -8,12 +8,11 @@ already (a Job's pods, a pod's claims, an allocation) is taken as it is.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import islice
 
 from admission import ports
 from admission.api.kubernetes import meta, pods
 from admission.api.kubernetes.admission_review import Review
-from admission.api.kubernetes.claims import Claim, ClaimTemplate
-from admission.api.kubernetes.meta import Meta, Owner
 from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
 from admission.api.values import json_patch, names
@@ -26,9 +25,10 @@ from admission.errors import MalformedObjectError
 from admission.podpolicy.admission import Rules
 from admission.review import provided_templates, reviewer
 from admission.review.caches import ReviewCaches
-from admission.simulation import claim_defaults, in_memory, manifests, pods as simulation_pods, workload_queues
+from admission.simulation import claim_defaults, manifests, pod_claims, pods as simulation_pods, workload_queues
 from admission.simulation.claim_defaults import Effect
-from admission.simulation.manifests import Candidate
+from admission.simulation.manifests import Candidate, Store
+from admission.simulation.pods import LaterWave
 from admission.simulation.workload_queues import RefusedWorkload
 from admission.workloads import gang_key, owner_chain
 from admission.workloads.gang_key import Identity
@@ -57,7 +57,8 @@ class Expanded:
     profile: its Kubernetes version. refusals: by gang, of the first refused pod. refused_workloads: those refused at
     their own creation, by their place in the input. invented: UIDs that are not in the input. notes: objects left out,
     and warnings of the webhook. problems: malformed objects, with their place in the list. effects: actions of
-    ClaimPolicies and the webhook on claims and templates.
+    ClaimPolicies and the webhook on claims and templates. later: by workload, its later waves (`LaterWave`), each alone
+    in a cluster where nothing is in use.
     """
 
     snapshot: Snapshot
@@ -69,6 +70,11 @@ class Expanded:
     notes: tuple[str, ...] = ()
     problems: tuple[tuple[int, MalformedObjectError], ...] = ()
     effects: tuple[Effect, ...] = ()
+    later: tuple[tuple[LaterWave, "Expanded"], ...] = ()
+
+
+MOST_LATER_WAVES = 32
+"""The most later waves that are looked at; each takes a simulation of its own."""
 
 
 def expand(
@@ -99,8 +105,9 @@ def expand(
     classes = store.of_kind("PriorityClass")
     decoded = [owner_chain.with_priority(pods.decode(pod.body), pod.body, classes) for pod in admitted]
     with_pods = provided_templates.with_provided(replace(without_pods, pods={pod.meta.uid: pod for pod in decoded}))
+    complete = pod_claims.with_claims(with_pods, store.group_claims)
     return Expanded(
-        snapshot=_with_claims(with_pods),
+        snapshot=complete,
         now=store.now,
         profile=profile,
         refusals=webhook.refusals,
@@ -111,9 +118,34 @@ def expand(
             *webhook.refused_without_pods(),
             *dict.fromkeys(webhook.warnings),
             *claim_defaults.template_differences(with_pods),
+            *pod_claims.notes(with_pods, complete),
         ),
         problems=tuple(store.problems),
         effects=(*effects, *dict.fromkeys(webhook.effects)),
+        later=tuple(
+            (wave, _alone(wave, store, without_pods, profile))
+            for wave in islice(simulation_pods.later_waves(store, without_pods), MOST_LATER_WAVES)
+        ),
+    )
+
+
+def _alone(wave: LaterWave, store: Store, snapshot: Snapshot, profile: SchedulerProfile) -> Expanded:
+    """Return a cluster that has nothing but a later wave of a workload, and the claims that are nobody's."""
+    own = manifests.read([wave.body], now=store.now, namespace=store.namespace, profile=profile)
+    claims = {key: replace(one, allocation=None) for key, one in snapshot.claims.items() if not one.meta.owners}
+    parents = manifests.snapshot(own).parents
+    empty = replace(snapshot, pods={}, jobs={}, gangs={}, claims=claims, parents=parents)
+    webhook = _Webhook(empty, {})
+    admitted = [pod for pod in simulation_pods.candidates(own, empty) if webhook.admit(pod)]
+    priorities = store.of_kind("PriorityClass")
+    decoded = [owner_chain.with_priority(pods.decode(pod.body), pod.body, priorities) for pod in admitted]
+    with_pods = provided_templates.with_provided(replace(empty, pods={pod.meta.uid: pod for pod in decoded}))
+    return Expanded(
+        snapshot=pod_claims.with_claims(with_pods, store.group_claims),
+        now=store.now,
+        profile=profile,
+        refusals=webhook.refusals,
+        invented=frozenset({*store.invented, *own.invented}),
     )
 
 
@@ -204,49 +236,3 @@ def _review(body: Json) -> Review:
         name=data["name"],
         obj=body,
     )
-
-
-# Claims from templates.
-
-
-def _with_claims(snapshot: Snapshot) -> Snapshot:
-    """Create the claims that `pkg/controller/resourceclaim` (v1.37.1) creates, for gated pods too."""
-    known_claims = dict(snapshot.claims)
-    completed = {}
-    for uid, pod in snapshot.pods.items():
-        generated = dict(pod.generated_claims)
-        for claim in pod.claims:
-            template = snapshot.templates.get(f"{pod.meta.namespace}/{claim.template}")
-            if pod.finished or template is None or claim.name in generated:
-                continue
-            created = _claim_of(pod, claim.name, template)
-            known_claims.setdefault(created.meta.key, created)
-            generated[claim.name] = created.meta.name
-        completed[uid] = replace(pod, generated_claims=generated)
-    for pod in completed.values():
-        known_claims |= _with_consumer(pod, known_claims)
-    return replace(snapshot, pods=completed, claims=known_claims)
-
-
-def _with_consumer(pod: Pod, known_claims: Mapping[str, Claim]) -> dict[str, Claim]:
-    """Return a bound pod's allocated claims with the pod among their consumers, which the input may leave out."""
-    if not pod.node or pod.finished:
-        return {}
-    pod_claims = (known_claims.get(f"{pod.meta.namespace}/{pod.claim_name(claim)}") for claim in pod.claims)
-    return {
-        claim.meta.key: replace(claim, reserved_for=(*claim.reserved_for, pod.meta.uid))
-        for claim in pod_claims
-        if claim is not None and claim.allocation is not None and pod.meta.uid not in claim.reserved_for
-    }
-
-
-def _claim_of(pod: Pod, name: str, template: ClaimTemplate) -> Claim:
-    claim_meta = Meta(
-        name=f"{pod.meta.name}-{name}",
-        namespace=pod.meta.namespace,
-        uid=in_memory.uid_of("ResourceClaim", f"{pod.meta.uid}/{name}"),
-        annotations={"resource.kubernetes.io/pod-claim-name": name},
-        owners=(Owner(api_version="v1", kind="Pod", name=pod.meta.name, uid=pod.meta.uid, controller=True),),
-        created=pod.meta.created,
-    )
-    return Claim(meta=claim_meta, spec=template.spec)

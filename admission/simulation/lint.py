@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from admission.api.kubernetes import claims, meta
+from admission.api.kubernetes import claims, devices, meta
 from admission.api.muster.policy_rules import Action
 from admission.api.snapshot import Snapshot
 from admission.api.values.decoding import Json, Reader
@@ -27,9 +27,10 @@ from admission.device_cel import lint as cel_lint
 from admission.device_cel.lint import LintRule, LintWarning, Name, Types
 from admission.dra.compatibility import SchedulerProfile
 from admission.dra.diagnosis import supply
+from admission.dra.diagnosis.supply import Supply
 from admission.dra.inventory.selectors import Selectors
 from admission.errors import MalformedObjectError, RetryError
-from admission.objectpolicy import claim_policies, gangs, meters, queues, workloads
+from admission.objectpolicy import claim_policies, gangs, meters, queues, used_requests, workloads
 from admission.objectpolicy.findings import ObjectFinding
 from admission.quota.tree import Inactive
 from admission.review.caches import ReviewCaches
@@ -60,6 +61,7 @@ class Code(StrEnum):
     NEVER_EQUAL = "NeverEqual"
     FAILS_ON_DEVICE = "FailsOnDevice"
     UNKNOWN_CLASS = "UnknownClass"
+    UNKNOWN_REQUEST = "UnknownRequest"
     NEVER_FITS = "NeverFits"
     POLICY_VIOLATION = "PolicyViolation"
     POLICY_WARNING = "PolicyWarning"
@@ -148,6 +150,7 @@ class _Linter:
             match obj["kind"]:
                 case "DeviceClass":
                     yield from self._lint_selectors(index, reader.child("spec"), ())
+                    yield from self._fails_on_device(index, str(meta.name_in(obj)))
                 case "ResourceClaim" | "ResourceClaimTemplate" as kind:
                     spec = reader.child("spec")
                     yield from self._claim(index, spec.child("spec") if kind != "ResourceClaim" else spec)
@@ -166,6 +169,7 @@ class _Linter:
                     yield from self._gang(index, obj)
                 case _:
                     yield from self._workload(index, obj)
+                    yield from self._used_requests(index, obj)
         yield from self._refusals()
 
     def _workload(self, index: int, obj: Json) -> Iterator[Remark]:
@@ -180,6 +184,11 @@ class _Linter:
                 kind, obj, namespace=namespace, snapshot=self._snapshot, defaults=self._queues
             )
             yield from _from_findings(index, [*findings], Code.DEADLINE_WHILE_HELD)
+
+    def _used_requests(self, index: int, obj: Json) -> Iterator[Remark]:
+        namespace = self._key(obj).rpartition("/")[0] or self._namespace
+        for problem in used_requests.unknown(obj, namespace, self._snapshot):
+            yield _warning(index, Code.UNKNOWN_REQUEST, problem.field, problem.message)
 
     def _gang(self, index: int, obj: Json) -> Iterator[Remark]:
         gang = self._snapshot.gangs[self._key(obj)]
@@ -232,14 +241,30 @@ class _Linter:
         )
         if device_class is None:
             if self._snapshot.classes and name not in self._aliases:
-                message = f"no DeviceClass of the input is called {name!r}"
+                message = f"asks for {name}, {devices.absent_class(name, self._snapshot.classes)}"
                 yield _warning(index, Code.UNKNOWN_CLASS, f"{option.path}.deviceClassName", message)
         elif self._snapshot.slices:
             yield from self._fits(index, option, device_class.selectors)
 
+    def _fails_on_device(self, index: int, name: str) -> Iterator[Remark]:
+        """Yield the device on which a class's own selectors fail, for whatever request of the class."""
+        broken = self._supply(self._snapshot.classes[name].selectors).broken
+        if broken is not None:
+            device, why = broken
+            message = (
+                f"a selector fails on device {device}, which stops the scheduling of every pod that asks for the class"
+                f" where it may go to a node that sees the device: {why}"
+            )
+            yield _error(index, Code.FAILS_ON_DEVICE, "spec.selectors", message)
+
+    def _supply(self, texts: tuple[str, ...]) -> Supply:
+        return supply.supply(texts, self._snapshot.slices.values(), self._selectors)
+
     def _fits(self, index: int, option: Reader, before: tuple[str, ...]) -> Iterator[Remark]:
+        if self._supply(before).broken is not None:
+            return  # told of the class
         selectors = tuple(selector.child("cel").text("expression") for selector in option.children("selectors"))
-        supplied = supply.supply((*before, *selectors), self._snapshot.slices.values(), self._selectors)
+        supplied = self._supply((*before, *selectors))
         if supplied.broken is not None:
             device, why = supplied.broken
             message = f"a selector fails on device {device}, which stops the scheduling of the pod: {why}"
@@ -328,7 +353,8 @@ class _Linter:
 
     async def conditions(self) -> list[Remark]:
         """Return the problems that the status of queues and meters would report."""
-        cluster_state = replace(self._cluster_state, snapshot=replace(self._snapshot, pods={}, jobs={}), refusals={})
+        without_pods = replace(self._snapshot, pods={}, jobs={})
+        cluster_state = replace(self._cluster_state, snapshot=without_pods, refusals={}, later=())
         outcome = await offline.simulate(cluster_state)
         reports = [("Queue", str(queue.name), queue.conditions) for queue in outcome.queues]
         reports += [

@@ -16,11 +16,12 @@ from admission.api.kubernetes.owners import Parent
 from admission.api.muster import claim_policies, gangs, meters, queues
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
-from admission.api.values.decoding import Json
+from admission.api.values.decoding import Json, Reader
 from admission.dra.compatibility import SchedulerProfile
 from admission.errors import MalformedObjectError, Problem
 from admission.simulation import in_memory, validation
-from admission.workloads.kinds import catalog
+from admission.simulation.pod_claims import GroupClaims
+from admission.workloads.kinds import catalog, podgroup
 from admission.workloads.kinds.registry import WorkloadKind
 
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
@@ -75,7 +76,8 @@ class Candidate:
 class Store:
     """The contents of the input: values by kind and key, with their places in it, and its pods as JSON.
 
-    bodies: the JSON of workloads, other than Jobs, whose pods can be made here. invented: UIDs that are not in the
+    bodies: the JSON of workloads, other than Jobs, whose pods can be made here. group_claims: of the PodGroups of
+    Kubernetes that have claims, by key. invented: UIDs that are not in the
     input. notes: objects left out. problems: malformed objects, with their places.
     """
 
@@ -85,6 +87,7 @@ class Store:
     places: dict[tuple[str, str], int] = field(default_factory=dict)
     pods: list[Candidate] = field(default_factory=list)
     bodies: dict[tuple[str, str], Json] = field(default_factory=dict)
+    group_claims: dict[str, GroupClaims] = field(default_factory=dict)
     invented: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     problems: list[tuple[int, MalformedObjectError]] = field(default_factory=list)
@@ -111,22 +114,24 @@ def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profi
         group, _, version = str(obj["apiVersion"]).rpartition("/")
         name = str(obj["kind"])
         kind = _KINDS.get((group, name))
-        unknown = validation.unknown(obj, profile)
+        problems = validation.of_any_kind(obj, profile)
         if kind is None:
             store.notes.append(f"{name} {meta.name_in(obj)} ({obj['apiVersion']}) is left out: it is not simulated")
-            if unknown:
-                store.problems.append((index, MalformedObjectError(name, meta.name_in(obj), unknown)))
+            if problems:
+                store.problems.append((index, MalformedObjectError(name, meta.name_in(obj), problems)))
             continue
         try:
             if version not in kind.versions:
                 raise _version_error(obj, kind)
             body = _completed(claims.upgraded(obj), index, kind, store)
             workload_kind = catalog.BY_GROUP.get((group, name))
-            value = _decode_valid(name, body, kind, profile, unknown)
+            value = _decode_valid(name, body, kind, profile, problems)
             store.keep(workload_kind.key if workload_kind else name, value, index)
         except MalformedObjectError as error:
             store.problems.append((index, error))
             continue
+        if workload_kind is podgroup.GANGS:
+            _keep_group_claims(store, body, index, value.meta)
         if workload_kind is not None and workload_kind.suspend:
             store.bodies[workload_kind.key, value.meta.key] = body
         elif workload_kind is not None and workload_kind.makes_pods:
@@ -135,13 +140,52 @@ def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profi
             )
         if name == "Pod":
             store.pods.append(Candidate(body, index, exists=body["metadata"]["uid"] not in store.invented))
+    _judge_admin_access(store)
     return store
 
 
-def _decode_valid(name: str, body: Json, kind: _Kind, profile: SchedulerProfile, unknown: tuple[Problem, ...]) -> Any:
+def _keep_group_claims(store: Store, body: Json, index: int, group_meta: Meta) -> None:
+    """Keep the claims of a PodGroup of Kubernetes, or note what is wrong with them."""
+    reader = Reader(body)
+    found = tuple(map(pods.decode_claim, reader.child("spec").children("resourceClaims")))
+    statuses = reader.child("status").children("resourceClaimStatuses")
+    made = {one.text("name"): one.text("resourceClaimName") for one in statuses if "resourceClaimName" in one}
+    if reader.problems:
+        store.problems.append((index, MalformedObjectError("PodGroup", group_meta.key, reader.problems)))
+    elif found:
+        version = str(body["apiVersion"])
+        store.group_claims[group_meta.key] = GroupClaims(meta=group_meta, api_version=version, claims=found, made=made)
+
+
+def _judge_admin_access(store: Store) -> None:
+    """Note claims and templates with admin access that their namespace does not allow, as far as it is described."""
+    namespaces, silent = store.of_kind("Namespace"), set[str]()
+    for kind, path in (("ResourceClaim", "spec"), ("ResourceClaimTemplate", "spec.spec")):
+        for key, value in store.of_kind(kind).items():
+            name = value.meta.namespace
+            problems = validation.admin_access(value.spec, namespaces[name].labels if name in namespaces else {})
+            if not problems or value.meta.uid not in store.invented:
+                continue
+            if name not in namespaces:
+                silent.add(name)
+                continue
+            error = MalformedObjectError(
+                kind, key, tuple(Problem(f"{path}.{problem.field}", problem.message) for problem in problems)
+            )
+            store.problems.append((store.places[kind, key], error))
+    store.notes += [
+        f"admin access is taken for allowed in namespace {name}, which the input does not describe; the API server"
+        f' takes such claims only where it has the label {validation.ADMIN_LABEL}: "true"'
+        for name in sorted(silent)
+    ]
+
+
+def _decode_valid(
+    name: str, body: Json, kind: _Kind, profile: SchedulerProfile, of_any_kind: tuple[Problem, ...]
+) -> Any:
     """Read an object that the API server would store. Raises MalformedObjectError with all of its problems.
 
-    unknown: its fields that nobody knows.
+    of_any_kind: the problems that objects of any kind may have.
     """
     problems = validation.problems(name, body, profile)
     value = None
@@ -149,9 +193,9 @@ def _decode_valid(name: str, body: Json, kind: _Kind, profile: SchedulerProfile,
         value = kind.read(body)
     except MalformedObjectError as error:
         problems = tuple(dict.fromkeys((*error.problems, *problems)))
-    # What is said of the field itself says more than that the field is unknown.
+    # What the decoder or the kind's rules say of a field says more than, say, that the field is unknown.
     known = {problem.field for problem in problems}
-    problems = (*(problem for problem in unknown if problem.field not in known), *problems)
+    problems = (*(problem for problem in of_any_kind if problem.field not in known), *problems)
     if problems:
         raise MalformedObjectError(name, meta.name_in(body), problems)
     return value

@@ -17,7 +17,7 @@ from admission.api.muster.gangs import Charge, Evicted, GangReport, PlannedPod, 
 from admission.api.muster.status_reports import ConditionReport, QueueReport
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, QueueName
-from admission.api.values.reasons import Denial, Detail, Hold
+from admission.api.values.reasons import Denial, DenyReason, Detail, Hold, HoldReason
 from admission.api.values.references import EVERYWHERE
 from admission.cycle import cycle
 from admission.cycle.state.leader import Leader, Ports
@@ -27,6 +27,7 @@ from admission.scheduling.placement import protection
 from admission.scheduling.placement.protection import Barriers
 from admission.simulation import in_memory, opening_balance
 from admission.simulation.expand import Expanded, Refusal
+from admission.simulation.pods import LaterWave
 from admission.workloads import gangs
 
 ACTOR = "muster simulate"
@@ -60,6 +61,8 @@ class GangOutcome:
     order: int | None = None
     plan: tuple[PlannedPod, ...] = ()
     charges: Charge = field(default_factory=dict)
+    later: tuple[str, ...] = ()
+    """Of a gang that is admitted: why pods that its workload makes later never fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +80,10 @@ class Outcome:
 
 async def simulate(cluster_state: Expanded, *, until_empty: bool = False, steps: int = 50_000) -> Outcome:
     """Run cycles until nothing more is admitted; with `until_empty`, until nothing waits or ends any more."""
-    run = _Run(cluster_state, steps)
+    later: dict[str, tuple[str, ...]] = {}
+    for wave, alone in cluster_state.later:
+        later[wave.uid] = (*later.get(wave.uid, ()), *await _never_fits(wave, alone, steps))
+    run = _Run(cluster_state, steps, later)
     await run.begin()
     while True:
         result = await run.cycle()
@@ -85,11 +91,27 @@ async def simulate(cluster_state: Expanded, *, until_empty: bool = False, steps:
             return run.outcome(result)
 
 
-class _Run:
-    """One simulation: its cluster and ledger, its clock, and the latest report of each gang."""
+NEVER = frozenset({HoldReason.NO_FEASIBLE_PLACEMENT, HoldReason.QUOTA_EXCEEDED, *DenyReason})
+"""Reasons for which a gang is not admitted to an empty cluster, ever."""
 
-    def __init__(self, cluster_state: Expanded, steps: int) -> None:
+
+async def _never_fits(wave: LaterWave, alone: Expanded, steps: int) -> list[str]:
+    """Return why the pods of a later wave would not fit an empty cluster; nothing if they would, or nobody knows."""
+    outcome = await simulate(alone, steps=steps)
+    refused = [gang for gang in outcome.gangs if gang.verdict is not Verdict.ADMITTED and gang.reason in NEVER]
+    roles = " and ".join(wave.roles)
+    return [f"may start, but its {roles} never fit: {gang.reason}: {gang.message}" for gang in refused[:1]]
+
+
+class _Run:
+    """One simulation: its cluster and ledger, its clock, and the latest report of each gang.
+
+    later: by workload, why pods that it makes later never fit.
+    """
+
+    def __init__(self, cluster_state: Expanded, steps: int, later: Mapping[str, tuple[str, ...]]) -> None:
         self._cluster_state = cluster_state
+        self._later = later
         self._now = cluster_state.now
         self._cluster = in_memory.Cluster(protection.without_fences(cluster_state.snapshot))
         self._ledger = in_memory.Ledger()
@@ -214,6 +236,7 @@ class _Run:
             order=order,
             plan=report.plan,
             charges=report.charges,
+            later=self._later.get(report.workload.uid, ()) if report.workload and hold is None else (),
         )
 
     def _evicted_outcome(self, report: GangReport, evicted: Evicted, display_names: "_DisplayNames") -> GangOutcome:

@@ -83,7 +83,7 @@ def _resources_of_nodes(bound_pods: BoundPods, snapshot: Snapshot, meters: Meter
         served = {option.device_class for spec in specs for option in device_meters.options_of(spec).values()}
         offered = extended_resources.resources_of(pod.containers, snapshot.classes)
         by_devices = [name for name in offered if extended_resources.class_of(name, snapshot.classes) in served]
-        held = holdings.of_pod(meters, pod.meta.uid, pod.meta.key, holdings.of_node(pod.requests, by_devices))
+        held = holdings.of_pod(meters, pod.meta.uid, pod.meta.key, holdings.of_node(pod.taken, by_devices))
         if held is not None:
             yield held
 

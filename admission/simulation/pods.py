@@ -60,7 +60,8 @@ def _from_parent(kind: Holdable, parent: Parent, store: Store) -> Iterator[Candi
         return
     if len(parent.waves) > 1:
         store.notes.append(
-            f"{kind.kind} {parent.meta.key} makes some pods only when others run; only the first ones are simulated"
+            f"{kind.kind} {parent.meta.key} makes some pods only when others run; only the first ones are simulated,"
+            " and of the others whether they fit an empty cluster"
         )
     maker = _Maker(
         kind=kind,
@@ -70,6 +71,51 @@ def _from_parent(kind: Holdable, parent: Parent, store: Store) -> Iterator[Candi
         store=store,
     )
     yield from maker.pods([one for one in kind.templates(body) if one.pods > 0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaterWave:
+    """The part of a workload whose pods its controller makes when others run. roles: of these pods.
+
+    uid: of the workload. body: the workload with these roles alone, whose pods are then the first.
+    """
+
+    uid: str
+    roles: tuple[str, ...]
+    body: Json
+
+
+def later_waves(store: Store, snapshot: Snapshot) -> Iterator[LaterWave]:
+    """Yield the later waves of the workloads of the input that make pods, as far as they can be told apart.
+
+    The first pods of a Job with an exclusive topology and the others are no waves here: they have one template.
+    """
+    for kind in suspendable.ALL:
+        for parent in snapshot.parents.get(kind.key, {}).values():
+            body = store.bodies.get((kind.key, parent.meta.key))
+            if body is None or parent.finished or parent.meta.deleted is not None:
+                continue
+            for wave in parent.waves:
+                roles = tuple(role for role in parent.roles if wave and parent.roles[role] == wave)
+                alone = _with_roles(body, frozenset(roles))
+                if alone is not None:
+                    yield LaterWave(uid=parent.meta.uid, roles=roles, body=alone)
+
+
+def _with_roles(body: Json, roles: frozenset[str]) -> Json | None:
+    """Return a JobSet or an MPIJob with some of its roles, which wait for nothing; None if it has none of them."""
+    spec = dict(body["spec"])
+    if body["kind"] == "JobSet":
+        jobs = [job for job in spec["replicatedJobs"] if job["name"] in roles]
+        spec["replicatedJobs"] = [{name: part for name, part in job.items() if name != "dependsOn"} for job in jobs]
+        waits, has_some = "startupPolicy", bool(jobs)
+    elif body["kind"] == "MPIJob":
+        replicas = {role: part for role, part in spec["mpiReplicaSpecs"].items() if role.lower() in roles}
+        spec["mpiReplicaSpecs"] = replicas
+        waits, has_some = "launcherCreationPolicy", bool(replicas)
+    else:
+        return None
+    return {**body, "spec": {name: part for name, part in spec.items() if name != waits}} if has_some else None
 
 
 def _is_stopped(kind: str, meta: Meta, store: Store, *, suspended: bool) -> bool:

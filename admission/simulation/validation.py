@@ -3,10 +3,11 @@
 For `muster simulate`, which must not decide about an object that no cluster would store. Pure.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
-from admission.api.validation import claims, objects, unknown_fields
+from admission.api.kubernetes.claims import ClaimSpec
+from admission.api.validation import claims, objects, pods, unknown_fields
 from admission.api.values.decoding import Json, Reader
 from admission.cel.limits import Inadmissible
 from admission.device_cel import environment, limits
@@ -28,20 +29,40 @@ def problems(kind: str, obj: Json, profile: SchedulerProfile) -> tuple[Problem, 
     return tuple(dict.fromkeys((*objects.problems(kind, obj), *reader.problems)))
 
 
-def unknown(obj: Json, profile: SchedulerProfile) -> tuple[Problem, ...]:
-    """Return the fields of an object that its kind does not have, and of kinds of other systems those of pod templates.
+def of_any_kind(obj: Json, profile: SchedulerProfile) -> tuple[Problem, ...]:
+    """Return the fields of an object that its kind does not have, and the problems of the pod that it is or makes.
 
-    An object with a UID was stored by an API server, which kept only the fields that it knew.
+    Of kinds of other systems only the pod templates are judged. An object with a UID was stored by an API server, which
+    took it, and kept only the fields that it knew.
     """
     if "uid" in Reader(obj).child("metadata"):
         return ()
-    release = profile.release
-    found = list(unknown_fields.of_object(obj, release=release))
-    if not unknown_fields.is_judged(obj):
-        for place in template_labels.pod_templates(obj):
-            path = template_labels.field_of(place.base)
-            found += unknown_fields.of_pod_template(place.reader.value, path, release=release)
+    found = list(unknown_fields.of_object(obj, release=profile.release))
+    if (obj.get("apiVersion"), obj.get("kind")) == ("v1", "Pod"):
+        found += pods.problems(obj.get("spec"), "spec")
+    for place in template_labels.pod_templates(obj):
+        path = template_labels.field_of(place.base)
+        if not unknown_fields.is_judged(obj):
+            found += unknown_fields.of_pod_template(place.reader.value, path, release=profile.release)
+        found += pods.problems(place.reader.raw("spec"), f"{path}.spec")
     return tuple(found)
+
+
+ADMIN_LABEL = "resource.kubernetes.io/admin-access"
+"""The label of namespaces whose claims may have admin access."""
+
+
+def admin_access(spec: ClaimSpec, labels: Mapping[str, str]) -> tuple[Problem, ...]:
+    """Return the problems of a claim that asks for admin access. labels: of its namespace.
+
+    Mirrors `pkg/registry/resource/utils.go`, AuthorizedForAdmin (v1.36.3, v1.37.1), which names the first request.
+    """
+    asked = (at for at, one in enumerate(spec.requests) if any(option.admin_access for option in one.alternatives))
+    first = next(asked, None)
+    if first is None or labels.get(ADMIN_LABEL) == "true":
+        return ()
+    message = f"Forbidden: admin access to devices requires the `{ADMIN_LABEL}: true` label on the containing namespace"
+    return (Problem(f"devices.requests[{first}].exactly.adminAccess", message),)
 
 
 @lru_cache(maxsize=1024)

@@ -27,6 +27,7 @@ NODE_FILTERS = {
     Filter.UNSCHEDULABLE: ("NodeUnschedulable", "node(s) were unschedulable"),
     Filter.TAINT: ("TaintToleration", "node(s) had untolerated taint(s)"),
     Filter.NODE_SELECTOR: ("NodeAffinity", "node(s) didn't match Pod's node affinity/selector"),
+    Filter.FEATURES: ("NodeDeclaredFeatures", "node(s) didn't match Pod's required features"),
     Filter.AFFINITY: ("NodeAffinity", "node(s) didn't match Pod's node affinity/selector"),
 }
 RULES = {
@@ -84,9 +85,14 @@ def judge(pod: Pod, cluster: ClusterState) -> Json:
 
 def refusal_of(pod: Pod, node: Node, cluster: ClusterState, rules: PodRules) -> tuple[str, ...] | None:
     """Return the first plugin that refuses a node, and its reasons."""
-    demand = PodDemand(pod=pod)
+    demand, named = PodDemand(pod=pod), _named_nodes(pod)
+    if named is not None and node.name not in named:
+        return (
+            "NodeAffinity",
+            "node(s) didn't satisfy plugin(s) [NodeAffinity]" if named else "pod affinity terms conflict",
+        )
     node_only = node_filters.refuses(demand, node, cluster)
-    if node_only is not None:
+    if node_only is not None and node_only.filter is not Filter.FEATURES:
         return NODE_FILTERS[node_only.filter]
     refusal = rules.refuses(node)
     if refusal is not None and refusal.rule is Rule.PORTS:
@@ -98,7 +104,20 @@ def refusal_of(pod: Pod, node: Node, cluster: ClusterState, rules: PodRules) -> 
     lacking = [one for one in sorted(wants) if node_filters.lacking({one: wants[one]}, left) is not None]
     if lacking:
         return ("NodeResourcesFit", *("Too many pods" if one == "pods" else f"Insufficient {one}" for one in lacking))
-    return RULES[refusal.rule] if refusal is not None else None
+    if refusal is not None:
+        return RULES[refusal.rule]
+    return NODE_FILTERS[node_only.filter] if node_only is not None else None
+
+
+def _named_nodes(pod: Pod) -> frozenset[str] | None:
+    """Return the nodes that a pod's node affinity names, which are the only ones that are looked at; None for all."""
+    found: set[str] = set()
+    for term in pod.affinity.terms if pod.affinity is not None else ():
+        lists = [set(one.values) for one in term.fields if one.key == "metadata.name" and one.operator == "In"]
+        if not lists:
+            return None
+        found |= set.intersection(*lists)
+    return frozenset(found) if pod.affinity is not None and pod.affinity.terms else None
 
 
 def pod_of(manifest: Json) -> Pod:

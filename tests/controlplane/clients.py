@@ -18,12 +18,16 @@ TRIES = 3
 
 
 class ApiError(Exception):
-    """The API server refused; `code` is the HTTP status, `message` what its Status object says."""
+    """The API server refused; `code` is the HTTP status, `message` what its Status object says.
 
-    def __init__(self, code: int, message: str) -> None:
+    `fields` are those of its causes, as the API server writes them.
+    """
+
+    def __init__(self, code: int, message: str, fields: Sequence[str] = ()) -> None:
         super().__init__(f"{code}: {message}")
         self.code = code
         self.message = message
+        self.fields = tuple(fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,14 +119,17 @@ class Client:
             return urllib.request.urlopen(request, context=self.tls, timeout=self.timeout)  # noqa: S310
         except urllib.error.HTTPError as error:
             with error:
-                raise ApiError(error.code, _message(error.read())) from None
+                raise ApiError(error.code, *_status(error.read())) from None
 
 
-def _message(body: bytes) -> str:
-    """Take the sentence out of a Status object; anything else is shown as it is, cut."""
+def _status(body: bytes) -> tuple[str, list[str]]:
+    """Take the sentence and the fields out of a Status object; anything else is shown as it is, cut."""
     text = body.decode(errors="replace")
     try:
         status = json.loads(text)
     except ValueError:
-        return text[:500]
-    return str(status.get("message", text[:500])) if isinstance(status, dict) else text[:500]
+        return text[:500], []
+    if not isinstance(status, dict):
+        return text[:500], []
+    causes = (status.get("details") or {}).get("causes") or []
+    return str(status.get("message", text[:500])), [str(cause.get("field", "")) for cause in causes]

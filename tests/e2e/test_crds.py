@@ -301,7 +301,7 @@ REFUSED = {
     ),
     "a meter of thousandths of a byte": (
         a_meter() | {"spec": {"resources": [{"name": "memory", "per": "500m"}]}},
-        "only cpu has thousandths",
+        "only cpu has thousandths: write per in whole units",
     ),
     "a meter of too large an amount": (
         a_meter() | {"spec": {"resources": [{"name": "memory", "per": "2Pi"}]}},

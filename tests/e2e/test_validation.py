@@ -4,10 +4,13 @@ from typing import Any
 
 import pytest
 
+from admission.api.kubernetes import claims as decoding
 from admission.api.schemas import known_fields
-from tests.conformance import kubernetes_fields
+from admission.simulation import validation
+from tests.conformance import kubernetes_fields, manifests
 from tests.controlplane import ApiError, ControlPlane
-from tests.unit.api import refused, unknown
+from tests.controlplane.namespaces import Namespace
+from tests.unit.api import claims, pods, refused, unknown
 from tests.unit.api.cases import Case
 
 pytestmark = pytest.mark.e2e
@@ -26,6 +29,10 @@ NAMESPACED = frozenset({"ResourceClaim", "ResourceClaimTemplate", "Pod", "Job"})
 REFUSED = refused.REFUSED | refused.CEL
 CRASHES = {("1.36", "a step of nothing")}
 """Where a release divides by zero and hangs up instead of refusing; the object is not kept either."""
+
+
+RANDOM = 300
+"""Random manifests that are tried, some 40 in each second."""
 
 
 def sent(cluster: ControlPlane, obj: Any, namespace: str = "default") -> Any:
@@ -79,6 +86,45 @@ def test_we_know_the_fields_that_the_api_server_publishes(control_plane: Control
     ours = {name: known_fields.fields_of(name) for name in types}
     gone = {name: set(known_fields.absent(name, kubernetes)) for name in types}
     assert {name: {k: v for k, v in ours[name].items() if k not in gone[name]} for name in types} == types
+
+
+@pytest.mark.parametrize("case", pods.REFUSED.values(), ids=pods.REFUSED)
+def test_the_api_server_refuses_the_pods_that_we_refuse(control_plane: ControlPlane, case: Case) -> None:
+    assert manifests.difference([case.field], manifests.causes(control_plane.client(), case.obj)) is None
+
+
+@pytest.mark.parametrize("obj", pods.GOOD.values(), ids=pods.GOOD)
+def test_the_api_server_takes_the_pods_that_we_take(control_plane: ControlPlane, obj: Any) -> None:
+    assert manifests.causes(control_plane.client(), obj) == []
+
+
+def test_random_manifests_are_refused_as_the_api_server_does(control_plane: ControlPlane, kubernetes: str) -> None:
+    """`python -m tests.conformance.manifests` asks about as many as one likes."""
+    client = control_plane.client()
+    different: dict[int, str] = {}
+    for seed in range(1_000_000, 1_000_000 + RANDOM):
+        obj = manifests.manifest(seed)
+        told = manifests.difference(manifests.refused(obj, kubernetes), manifests.causes(client, obj))
+        different |= {seed: told} if told else {}
+
+    assert different == {}
+
+
+@pytest.mark.parametrize("labels", [{}, {"resource.kubernetes.io/admin-access": "true"}], ids=["without", "with"])
+def test_admin_access_takes_the_label_of_its_namespace(namespace: Namespace, labels: dict[str, str]) -> None:
+    """As `simulate` and `lint` say of a namespace that their input describes."""
+    client, claim = namespace.client, claims.claim(claims.exactly(adminAccess=True))
+    client.merge_patch(f"/api/v1/namespaces/{namespace.name}", {"metadata": {"labels": labels}})
+    if labels:
+        assert client.create(f"{namespace.claims}?dryRun=All", claim)
+        return
+
+    with pytest.raises(ApiError) as caught:
+        client.create(f"{namespace.claims}?dryRun=All", claim)
+
+    (problem,) = validation.admin_access(decoding.decode(claim).spec, labels)
+    assert caught.value.fields == ("spec.devices.requests[0].adminAccess",)
+    assert problem.message.removeprefix("Forbidden: ") in caught.value.message
 
 
 @pytest.mark.parametrize("obj", refused.GOOD.values(), ids=refused.GOOD)

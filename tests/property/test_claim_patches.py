@@ -5,7 +5,7 @@ from typing import Any
 import jsonpatch
 from hypothesis import given, strategies as st
 
-from admission.api.kubernetes import claims, pods
+from admission.api.kubernetes import claims, pod_requests
 from admission.api.muster.claim_policies import Conversion
 from admission.api.values import formats, json_patch, names
 from admission.api.values.decoding import Reader
@@ -52,7 +52,7 @@ def a_pod(draw: st.DrawFn) -> dict[str, Any]:
 
 def demand(pod: dict[str, Any]) -> dict[str, int]:
     """Return what a device plugin would be asked for, resource by resource."""
-    requests = pods.decode_requests(Reader(pod["spec"]))
+    requests = pod_requests.decode_spec(Reader(pod["spec"]))
     return {resource: requests[resource] for resource in CONVERSIONS if requests.get(resource)}
 
 
@@ -93,7 +93,7 @@ def test_every_container_may_use_at_least_what_it_asked_for(pod: dict[str, Any])
                 if recipe is not None and "request" in used:
                     index = int(used["request"].rpartition("-")[2])
                     had[recipe.resource] = had.get(recipe.resource, 0) + recipe.counts[index]
-            asked = pods.decode_requests(Reader({"containers": [before]}))
+            asked = pod_requests.decode_spec(Reader({"containers": [before]}))
             assert all(had.get(resource, 0) >= asked.get(resource, 0) for resource in CONVERSIONS)
             if field == "containers":
                 assert all(had.get(resource, 0) == asked.get(resource, 0) for resource in CONVERSIONS)

@@ -19,7 +19,15 @@ from tests.unit.cycle.fences import KilledError
 from tests.unit.cycle.jobs import Jobs, Play
 
 QUEUES = ("left", "right")
-PREEMPTION = {"withinQueue": "LowerPriority", "reclaim": "Any"}
+PREEMPTION: dict[str, Any] = {"withinQueue": "LowerPriority", "reclaim": "Any"}
+BORROWING = {"policy": "LowerPriority", "maxPriorityThreshold": 1}
+NEWER = {"withinQueue": "LowerOrNewerEqualPriority", "reclaim": "Any", "borrowWithinCohort": BORROWING}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "usual": {"preemption": PREEMPTION},
+    "all that evicts": {"preemption": NEWER, "fairSharing": {"weight": "1"}},
+    "what is kept": {"preemption": {**NEWER, "reclaim": "LowerPriority"}},
+}
+"""What the queues say."""
 MOST_JOBS = 9
 GPUS = 6
 QUIET = 60
@@ -29,11 +37,12 @@ QUIET = 60
 class Mortal(Jobs):
     """A cluster whose controller dies in the middle of evictions and of opening gates, now and then."""
 
-    def __init__(self, random: Random, strategy: QueueingStrategy) -> None:
+    def __init__(self, random: Random, strategy: QueueingStrategy, **spec: Any) -> None:
         builder = a_cluster().node("a", gpus=4).node("b", gpus=2).queue("top", gpus=0)
         for name in QUEUES:
-            builder.queue(name, gpus=3, parent="top", preemption=PREEMPTION, queueingStrategy=strategy)
+            builder.queue(name, gpus=3, parent="top", queueingStrategy=strategy, **spec)
         super().__init__(builder, graceful=True)
+        self.is_newer_evicted = "Newer" in spec["preemption"]["withinQueue"]
         self.random = random
         self.lives_left = 10**9
         self.submitted: dict[str, str] = {}
@@ -121,7 +130,7 @@ def _of(meters: Mapping[MeterName, Use]) -> Iterator[Use]:
 
 
 def check_evictions(play: Play, known: int) -> None:
-    """Who was evicted had a lower priority in its queue, or was of the other one."""
+    """Who was evicted had a lower priority in its queue, or the same and was queued later, or was of the other one."""
     cluster = play.cluster
     assert isinstance(cluster, Mortal)
     for victim, reason, winner in play.evicted[known:]:
@@ -129,7 +138,8 @@ def check_evictions(play: Play, known: int) -> None:
             continue
         same = cluster.submitted[victim] == cluster.submitted[winner]
         assert reason == ("Preempted" if same else "Reclaimed")
-        assert not same or cluster.priorities[victim] < cluster.priorities[winner]
+        later = int(victim[1:]) > int(winner[1:]) and cluster.is_newer_evicted
+        assert not same or cluster.priorities[victim] < cluster.priorities[winner] + later
 
 
 async def rest(play: Play) -> None:
@@ -153,10 +163,12 @@ async def rest(play: Play) -> None:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("options", list(OPTIONS))
 @pytest.mark.parametrize("strategy", list(QueueingStrategy))
-def test_a_thousand_random_evictions_livelock_no_gang(strategy: QueueingStrategy) -> None:
+def test_a_thousand_random_evictions_livelock_no_gang(strategy: QueueingStrategy, options: str) -> None:
     async def live() -> int:
-        cluster = Mortal(Random(f"{strategy}"), strategy)  # noqa: S311 - not for secrets
+        seed = f"{strategy}" if options == "usual" else f"{strategy}, {options}"
+        cluster = Mortal(Random(seed), strategy, **OPTIONS[options])  # noqa: S311 - not for secrets
         play = Play(cluster)
         kept: dict[str, object] = {}
         for number in range(1_000):

@@ -12,7 +12,15 @@ from typing import TypeVar
 from hypothesis import event, given, settings, strategies as st
 
 from admission.api.kubernetes.meta import Meta
-from admission.api.muster.queues import Preemption, Queue, Quota, Reclaim, WithinQueue
+from admission.api.muster.queues import (
+    BorrowPolicy,
+    BorrowWithinCohort,
+    Preemption,
+    Queue,
+    Quota,
+    Reclaim,
+    WithinQueue,
+)
 from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.quota import preemption
 from admission.quota.headroom import QueueUsage
@@ -69,15 +77,51 @@ class Scene:
         return (
             all(map(self.may_go, gangs))
             and self.can_go_in_turn(others)
-            and all(self.is_taken_back(gang, victims) for gang in others)
+            and (
+                all(self.is_taken_back(gang, victims) for gang in others)
+                or (
+                    all(self.may_go_to_borrow(gang) or self.is_taken_back(gang, victims) for gang in others)
+                    and all(self.is_loan(gang, victims) for gang in others)
+                )
+            )
             and self.fits(victims)
+            and self.may_come_back(others, victims)
+        )
+
+    def may_come_back(self, others: list[Candidate], victims: frozenset[GangUid]) -> bool:
+        """Return whether the victims may go for a gang if that was reclaimed: to reclaim, or to borrow no more."""
+        reclaims = bool(others) and all(self.is_taken_back(gang, victims) for gang in others)
+        return (
+            not victims
+            or not self.incoming.was_reclaimed
+            or reclaims
+            or not all(map(self.may_go_to_borrow, others))
+            or self.borrows_no_more(victims)
+        )
+
+    def borrows_no_more(self, victims: frozenset[GangUid]) -> bool:
+        queue, usage = self.incoming.queue, self.removed(victims)
+        after = Counter(usage.get(queue, {}))
+        after.update(self.incoming.charge)
+        return all(
+            Model(self.tree, {**usage, queue: after}, meter).borrowed(queue) <= now.borrowed(queue)
+            for meter, now in self.models().items()
+            if meter in self.counted
         )
 
     def may_go(self, gang: Candidate) -> bool:
         policy, lower = self.incoming.preemption, gang.priority < self.incoming.priority
         if gang.queue == self.incoming.queue:
-            return policy.within_queue == "LowerPriority" and lower
+            newer = gang.priority == self.incoming.priority and gang.queued_since > self.incoming.queued_since
+            return policy.within_queue != "Never" and (
+                lower or (newer and policy.within_queue == "LowerOrNewerEqualPriority")
+            )
         return policy.reclaim == "Any" or (policy.reclaim == "LowerPriority" and lower)
+
+    def may_go_to_borrow(self, gang: Candidate) -> bool:
+        rule = self.incoming.preemption.borrow_within_cohort
+        most = self.incoming.priority if rule.max_priority_threshold is None else rule.max_priority_threshold
+        return rule.policy == "LowerPriority" and gang.priority < self.incoming.priority and gang.priority <= most
 
     def meeting(self, gang: Candidate) -> QueueName | None:
         """Return the queue where the paths of the gang and the incoming one meet."""
@@ -198,10 +242,16 @@ class Scenes:
         incoming = Incoming(
             queue=queue,
             priority=self._integer(1, 4),
+            queued_since=NOON - timedelta(minutes=2),
             charge=self.charge(6),
+            was_reclaimed=self._integer(0, 3) == 3,
             preemption=Preemption(
-                within_queue=self.one((*[WithinQueue.LOWER_PRIORITY] * 3, WithinQueue.NEVER)),
+                within_queue=self.one((*[WithinQueue.LOWER_PRIORITY] * 3, *WithinQueue)),
                 reclaim=self.one((*[Reclaim.ANY] * 3, Reclaim.LOWER_PRIORITY, Reclaim.NEVER)),
+                borrow_within_cohort=BorrowWithinCohort(
+                    policy=self.one((BorrowPolicy.NEVER, *BorrowPolicy)),
+                    max_priority_threshold=self.one((None, 1, 2)),
+                ),
             ),
         )
         return Scene(tree, {name: dict(amounts) for name, amounts in usage.items()}, incoming, gangs, self.frees(gangs))
@@ -232,6 +282,7 @@ class Scenes:
             queue=self.one(tree.order),
             priority=self._integer(0, 3),
             reserved_at=NOON - timedelta(minutes=self._integer(0, 3)),
+            queued_since=NOON - timedelta(minutes=self._integer(0, 4)),
             charge=self.charge(4),
         )
 

@@ -11,7 +11,7 @@ __all__ = [
     "meta",
     "nodes",
     "owners",
+    "pod_requests",
     "pods",
     "priority_classes",
-    "scheduling_rules",
 ]

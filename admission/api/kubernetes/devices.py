@@ -1,5 +1,6 @@
 """Devices and the slices and classes that describe them (resource.k8s.io/v1)."""
 
+import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -11,6 +12,9 @@ from admission.api.values import quantities, selectors
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import NodeName
 from admission.api.values.selectors import NodeSelector, Taint
+
+LONGEST_LOOKED_UP = 100
+"""Characters of a class's name for which similar names are looked up."""
 
 
 class DeviceId(NamedTuple):
@@ -177,6 +181,14 @@ def decode_class(obj: Json) -> DeviceClass:
     )
     reader.finish("DeviceClass", result.meta.key)
     return result
+
+
+def absent_class(name: str, classes: Iterable[str]) -> str:
+    """Return that a class does not exist, with the nearest that do, to follow its name. classes: those that exist."""
+    nearest = difflib.get_close_matches(name, classes, n=2) if len(name) <= LONGEST_LOOKED_UP else []
+    if nearest:
+        return f"which does not exist; did you mean {' or '.join(nearest)}?"
+    return "which does not exist; create it, or name another one"
 
 
 def cel_selectors(reader: Reader) -> tuple[str, ...]:

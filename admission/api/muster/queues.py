@@ -87,6 +87,8 @@ class WithinQueue(StrEnum):
 
     NEVER = "Never"
     LOWER_PRIORITY = "LowerPriority"
+    LOWER_OR_NEWER_EQUAL_PRIORITY = "LowerOrNewerEqualPriority"
+    """Also those of the same priority that have waited for less long, as kept in `queuedSince`."""
 
 
 class Reclaim(StrEnum):
@@ -95,6 +97,14 @@ class Reclaim(StrEnum):
     NEVER = "Never"
     LOWER_PRIORITY = "LowerPriority"
     ANY = "Any"
+
+
+class Lending(StrEnum):
+    """When a queue lends what it does not use of its own quota."""
+
+    WHEN_IDLE = "WhenIdle"
+    """Not while a gang of it waits for that quota, unless it can take it back (`Reclaim.ANY`)."""
+    ALWAYS = "Always"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,12 +143,28 @@ class FairSharing:
     half_life: timedelta = timedelta(0)
 
 
+class BorrowPolicy(StrEnum):
+    """Which gangs of borrowing queues may be evicted for a gang with which its own queue borrows, too."""
+
+    NEVER = "Never"
+    LOWER_PRIORITY = "LowerPriority"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BorrowWithinCohort:
+    """What may be evicted to borrow, beside what may be to reclaim. max_priority_threshold: of the gangs evicted."""
+
+    policy: BorrowPolicy = BorrowPolicy.NEVER
+    max_priority_threshold: int | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
     """Which gangs may be evicted, as a whole, to make room for a gang of this queue."""
 
     within_queue: WithinQueue = WithinQueue.NEVER
     reclaim: Reclaim = Reclaim.NEVER
+    borrow_within_cohort: BorrowWithinCohort = BorrowWithinCohort()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +194,7 @@ class Queue:
     strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
     fair_sharing: FairSharing | None = None
     preemption: Preemption = Preemption()
+    lending: Lending = Lending.WHEN_IDLE
     start_timeout: timedelta = timedelta(minutes=5)
     requeue: Requeue = Requeue()
     max_runtime: timedelta | None = None
@@ -203,6 +230,7 @@ def decode(obj: Json) -> Queue:
         strategy=_choice(spec, "queueingStrategy", QueueingStrategy.BEST_EFFORT_FIFO),
         fair_sharing=_fair_sharing(spec.child("fairSharing")) if "fairSharing" in spec else None,
         preemption=_preemption(spec.child("preemption")),
+        lending=_choice(spec, "lending", Lending.WHEN_IDLE),
         start_timeout=spec.parsed("startTimeout", durations.parse, timedelta(minutes=5)),
         requeue=_requeue(spec.child("requeue")),
         max_runtime=longest,
@@ -312,7 +340,19 @@ def _preemption(reader: Reader) -> Preemption:
     return Preemption(
         within_queue=_choice(reader, "withinQueue", WithinQueue.NEVER),
         reclaim=_choice(reader, "reclaim", Reclaim.NEVER),
+        borrow_within_cohort=_borrow_within_cohort(reader),
     )
+
+
+def _borrow_within_cohort(preemption: Reader) -> BorrowWithinCohort:
+    reader = preemption.child("borrowWithinCohort")
+    found = BorrowWithinCohort(
+        policy=_choice(reader, "policy", BorrowPolicy.NEVER),
+        max_priority_threshold=reader.integer("maxPriorityThreshold") if "maxPriorityThreshold" in reader else None,
+    )
+    if found.policy is not BorrowPolicy.NEVER and preemption.text("reclaim", Reclaim.NEVER) == Reclaim.NEVER:
+        preemption.problem("borrowWithinCohort", "needs a reclaim other than Never; set it, or leave this out")
+    return found
 
 
 def _runtimes(spec: Reader) -> tuple[timedelta | None, timedelta | None]:

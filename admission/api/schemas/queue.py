@@ -1,7 +1,9 @@
 """The schema of Queue: quotas, budgets, order and limits."""
 
 from admission.api.muster.queues import (
+    BorrowPolicy,
     HoldAt,
+    Lending,
     OnExhausted,
     Period,
     PlacementMode,
@@ -138,6 +140,13 @@ def _order_fields() -> dict[str, Schema]:
         ),
         "fairSharing": _fair_sharing(),
         "preemption": _preemption(),
+        "lending": fields.choice(
+            """When other queues may borrow what this one does not use of its nominal quota. WhenIdle: not while a gang
+            of this queue waits for quota, as far as the gang needs it, unless preemption.reclaim is Any, which takes it
+            back, or the gang has a reserved start. Always: at any time. Default: WhenIdle.""",
+            *Lending,
+            default=Lending.WHEN_IDLE,
+        ),
         "stopPolicy": fields.choice(
             """Stops the queue and the queues below it. Hold admits nothing more; HoldAndDrain evicts what was admitted
             as well, whole gangs, which wait again; None does neither. Default: None.""",
@@ -318,7 +327,8 @@ def _preemption() -> Schema:
         {
             "withinQueue": fields.choice(
                 """Which gangs of this queue may be evicted for a gang of this queue. LowerPriority: those of lower
-                priority. Default: Never.""",
+                priority. LowerOrNewerEqualPriority: also those of the same priority that were queued later. Default:
+                Never.""",
                 *WithinQueue,
                 default=WithinQueue.NEVER,
             ),
@@ -328,8 +338,31 @@ def _preemption() -> Schema:
                 *Reclaim,
                 default=Reclaim.NEVER,
             ),
+            "borrowWithinCohort": fields.record(
+                """Which gangs of queues that borrow may be evicted also for a gang with which this queue would borrow
+                itself. Of those that reclaim allows.""",
+                {
+                    "policy": fields.choice(
+                        "LowerPriority: those of lower priority. Default: Never.",
+                        *BorrowPolicy,
+                        default=BorrowPolicy.NEVER,
+                    ),
+                    "maxPriorityThreshold": fields.integer(
+                        "The highest priority of gangs that are evicted so. Absent: any lower one. Example: 100.",
+                        minimum=-(2**31),
+                    ),
+                },
+            ),
         },
         default={},
+        rules=(
+            fields.rule(
+                """!has(self.borrowWithinCohort) || self.borrowWithinCohort.policy == 'Never' ||
+                self.reclaim != 'Never'""",
+                "borrowWithinCohort needs a reclaim other than Never: set it, or leave borrowWithinCohort out",
+                fieldPath=".borrowWithinCohort",
+            ),
+        ),
     )
 
 

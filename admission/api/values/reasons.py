@@ -73,6 +73,7 @@ class DenyReason(StrEnum):
     QUEUE_NOT_OPEN = "QueueNotOpen"
     QUEUE_CONFLICT = "QueueConflict"
     NEVER_FITS = "NeverFits"
+    OVER_QUOTA = "OverQuota"
     UNMETERED_CLASS = "UnmeteredClass"
     CLAIM_TOO_LARGE = "ClaimTooLarge"
     GATE_TAMPERING = "GateTampering"

@@ -10,25 +10,14 @@ from dataclasses import dataclass
 from admission.api.values import formats
 from admission.api.values.decoding import Reader
 
+_DECIMAL = re.compile("0|-?[1-9][0-9]{0,18}")
+"""A whole number, as tolerations compare them: without zeros before it."""
+
+_INTEGER = re.compile("[+-]?[0-9]{1,64}")
+"""A whole number, as label expressions compare them. A label has 63 characters at most."""
+
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 """The operators of a label selector."""
-
-
-_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
-_CANONICAL = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
-
-
-def _integer(text: str, form: re.Pattern[str] = _INTEGER) -> int | None:
-    """Return an integer of 64 bits as Go's `strconv.ParseInt` reads it in base 10; None for anything else."""
-    # Longer ones are out of range whatever they begin with, or begin with zeros that nobody writes.
-    value = int(text) if len(text) < 1000 and form.fullmatch(text) else None
-    return value if value is not None and -(2**63) <= value < 2**63 else None
-
-
-def _compares(left: int | None, operator: str, right: int | None) -> bool:
-    if left is None or right is None:
-        return False
-    return left > right if operator == "Gt" else left < right
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +48,10 @@ class Requirement:
     def _compares(self, value: str | None) -> bool:
         if value is None or len(self.values) != 1:
             return False
-        return _compares(_integer(value), self.operator, _integer(self.values[0]))
+        left, right = _int64(value), _int64(self.values[0])
+        if left is None or right is None:
+            return False
+        return left > right if self.operator == "Gt" else left < right
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +105,6 @@ class Taint:
 class Toleration:
     """A toleration of a pod or a request; an empty key or effect matches every one.
 
-    Gt and Lt compare integers, as `Toleration.ToleratesTaint` of `k8s.io/api/core/v1` does where the gate
-    TaintTolerationComparisonOperators is on; where it is off, the API server lets no new pod have them.
     seconds: how long the taint is tolerated; irrelevant for placement, kept for the allocations that copy it.
     """
 
@@ -129,15 +119,27 @@ class Toleration:
             return False
         if self.key and self.key != taint.key:
             return False
-        match self.operator:
-            case "Exists":
-                return True
-            case "" | "Equal":
-                return self.value == taint.value
-            case "Gt" | "Lt":
-                return _compares(_integer(taint.value, _CANONICAL), self.operator, _integer(self.value, _CANONICAL))
-            case _:
-                return False
+        if self.operator in ("Gt", "Lt"):
+            # Alpha and off in 1.36 and 1.37: while it is off, the API server takes no pod with these operators.
+            return self._compares(taint.value)
+        return self.operator == "Exists" or (self.operator in ("", "Equal") and self.value == taint.value)
+
+    def _compares(self, value: str) -> bool:
+        """Return whether the taint's value is greater, or less, than that of the toleration; both must be numbers."""
+        if not all(_DECIMAL.fullmatch(text) for text in (value, self.value)):
+            return False
+        theirs, own = _int64(value), _int64(self.value)
+        if theirs is None or own is None:
+            return False
+        return theirs > own if self.operator == "Gt" else theirs < own
+
+
+def _int64(text: str) -> int | None:
+    """Return a number as Go's strconv.ParseInt reads it; Python's `int` also takes `1_0` and spaces."""
+    if not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
 
 
 def first_untolerated(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) -> Taint | None:

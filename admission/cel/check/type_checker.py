@@ -300,7 +300,10 @@ class _Checker:
                 return types.map_of(first, body)
             case "sortBy":
                 self._comparable(node, body)
-                return types.list_of(first)
+                self._expect_list(node)
+                # Several overloads fit a key of any type, and of lists of any type each has a result of its own.
+                is_dynamic = all(map(types.is_dynamic, (self.checked.type_of(node.range), self.unifier.resolved(body))))
+                return types.DYN if is_dynamic else types.list_of(first)
             case _:
                 result = types.map_of(self.unifier.fresh(), self.unifier.fresh())
                 if not self.unifier.assignable(body, result):
@@ -311,6 +314,11 @@ class _Checker:
         overloads = self.environment.functions["sort"]
         if all(self._fit(overload, (types.list_of(body),)) is None for overload in overloads):
             raise errors.RefusalError(node.at, self._no_overload("sortBy", (types.list_of(body),), is_member=True))
+
+    def _expect_list(self, node: ast.Comprehension) -> None:
+        range_type = self.checked.type_of(node.range)
+        if not self.unifier.assignable(range_type, types.list_of(self.unifier.fresh())):
+            raise errors.RefusalError(node.at, self._no_overload("sortBy", (range_type,), is_member=True))
 
     def _optional_map(self, node: ast.OptionalMap, scope: Mapping[str, Type]) -> Type:
         target = types.optional_of(self.unifier.fresh())

@@ -83,3 +83,27 @@ class DeclaredSize:
                 return self.key
             case _:
                 return self.fields.get(step, self.named)
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """Where a value stands in the inputs: a variable and the steps from it. Empty: nowhere that is known.
+
+    It is a slice of Go's, as in cel-go's estimate: two paths that go on from the same one may share memory, and the
+    later step replaces the earlier. So a map's keys have the size of its values in some nested macros.
+    """
+
+    cells: list[str] = field(default_factory=list)
+    """The array behind the slice; its length is the capacity."""
+    length: int = 0
+
+    def extended(self, step: str) -> "Path":
+        """Return the path with one step more, as Go's `append` does."""
+        cells = self.cells
+        if self.length == len(cells):
+            cells = [*cells, *[""] * max(1, len(cells))]
+        cells[self.length] = step
+        return Path(cells, self.length + 1)
+
+    def steps(self) -> list[str]:
+        return self.cells[: self.length]

@@ -11,7 +11,7 @@ from admission.cel import environment
 from admission.cel.check import type_checker
 from admission.cel.core import ast, size_estimate, types
 from admission.cel.core.declarations import Overload
-from admission.cel.core.size_estimate import MAX, Entry, Size
+from admission.cel.core.size_estimate import MAX, Entry, Path, Size
 from admission.cel.core.types import Type
 from admission.cel.cost import call_cost
 from admission.cel.cost.call_cost import Part
@@ -32,11 +32,13 @@ def bound(root: ast.Node, checked: type_checker.CheckedAst, environment: environ
 
 
 CallRule = Callable[[Overload, Sequence[Part], int], call_cost.CallEstimate]
-Path = tuple[str, ...]
+
+
+_NOWHERE = Path()
 
 
 class _Variable(NamedTuple):
-    path: Path = ()
+    path: Path = _NOWHERE
     size: Size | None = None
     entry: Entry | None = None
 
@@ -68,7 +70,7 @@ class _Estimator:
         self.paths: dict[int, Path] = {}
 
     def root_cost(self, root: ast.Node) -> int:
-        return self.cost(root, {name: _Variable(path=(name,)) for name in self.environment.variables})
+        return self.cost(root, {name: _Variable(path=_NOWHERE.extended(name)) for name in self.environment.variables})
 
     def cost(self, node: ast.Node, scope: Scope) -> int:
         """Return the node's cost. Its parts are estimated first, so that long chains do not nest calls."""
@@ -117,7 +119,7 @@ class _Estimator:
         cost = self.cost(node.operand, scope)
         if node.optional:
             return cost + 1
-        self.paths[id(node)] = (*self._path(node.operand, scope), node.field)
+        self.paths[id(node)] = self._path(node.operand, scope).extended(node.field)
         type_ = self.checked.type_of(node.operand)
         return cost + (self.is_bound or type_.name == "map" or type_.name in self.environment.objects)
 
@@ -130,7 +132,7 @@ class _Estimator:
             entry = self._entry(node.operand, scope)
             if operand in ("list", "map"):
                 step = "@items" if operand == "list" else "@values"
-                self.paths[id(node)] = (*self._path(node.operand, scope), step)
+                self.paths[id(node)] = self._path(node.operand, scope).extended(step)
                 self._set_size(node, entry and entry.value)
         return cost
 
@@ -206,7 +208,7 @@ class _Estimator:
 
     def _element(self, node: ast.Comprehension, variable: _Variable) -> Size:
         type_ = self.checked.type_of(node.range)
-        known = self._declared(variable.path)
+        known = self._declared(variable.path.steps())
         if known is None and type_.parameters and _is_scalar(type_.parameters[0]):
             known = size_estimate.ONE
         return known or variable.size or size_estimate.UNKNOWN
@@ -223,10 +225,11 @@ class _Estimator:
         self.cost(node.range, scope)
         entry, path = self._entry(node.range, scope), self._path(node.range, scope)
         is_list = entry.is_list if entry else self.checked.type_of(node.range).name == "list"
-        value = _Variable((*path, "@items" if is_list else "@values"), entry and entry.value)
-        key = _Variable((*path, "@indices" if is_list else "@keys"), entry and entry.key)
         if node.second is None:
-            return {node.first: value if is_list else key}
+            size = entry and (entry.value if is_list else entry.key)
+            return {node.first: _Variable(path.extended("@items" if is_list else "@keys"), size)}
+        key = _Variable(path.extended("@indices" if is_list else "@keys"), entry and entry.key)
+        value = _Variable(path.extended("@items" if is_list else "@values"), entry and entry.value)
         return {node.first: key, node.second: value}
 
     def _bind(self, node: ast.Bind, scope: Scope) -> int:
@@ -258,7 +261,7 @@ class _Estimator:
         return _total(size_estimate.LIST_COST, self.cost(node.range, scope), 1, keys, estimate.cost)
 
     def _part(self, node: ast.Node, scope: Scope) -> Part:
-        element = self._declared((*self._path(node, scope), "@items"))
+        element = self._declared([*self._path(node, scope).steps(), "@items"])
         return Part(
             node, self.checked.type_of(node), self._size_or_unknown(node, scope), element or size_estimate.UNKNOWN
         )
@@ -268,14 +271,14 @@ class _Estimator:
 
     def _size(self, node: ast.Node, scope: Scope) -> Size | None:
         """Return the estimated size of a node's value, from the first source that knows it."""
-        found = self.sizes.get(id(node)) or _literal_size(node) or self._declared(self._path(node, scope))
+        found = self.sizes.get(id(node)) or _literal_size(node) or self._declared(self._path(node, scope).steps())
         if found is None and _is_scalar(self.checked.type_of(node)):
             found = size_estimate.ONE
         if found is None and isinstance(node, ast.Identifier) and node.name in scope:
             found = scope[node.name].size
         return found
 
-    def _declared(self, path: Path) -> Size | None:
+    def _declared(self, path: Sequence[str]) -> Size | None:
         if not path:
             return None
         declared = self.environment.declared.get(path[0])
@@ -288,7 +291,7 @@ class _Estimator:
     def _path(self, node: ast.Node, scope: Scope) -> Path:
         if isinstance(node, ast.Identifier) and node.name in scope:
             return scope[node.name].path
-        return self.paths.get(id(node), ())
+        return self.paths.get(id(node), _NOWHERE)
 
     def _entry(self, node: ast.Node, scope: Scope) -> Entry | None:
         if id(node) in self.entries:

@@ -276,6 +276,8 @@ class _Planner:
         def evaluate(activation: Activation) -> tuple[Any, ...]:
             activation[slot] = source(activation)
             found = keys(activation)
+            if type(activation[slot]) is not tuple:
+                raise errors.no_such_overload("sortBy")
             if is_tracked:
                 charge(activation, call_runtime_cost.sort_cost(found) if is_of_one_type else 1)
             return sorting.by_keys(activation[slot], found)

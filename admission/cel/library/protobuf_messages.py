@@ -181,7 +181,7 @@ MESSAGES: Mapping[str, Message] = MappingProxyType(
 
 
 ENUM_VALUES: Mapping[str, int] = MappingProxyType({"google.protobuf.NullValue.NULL_VALUE": 0})
-"""The constants of enumerations in the files of the well-known types (common/types/pb/pb.go), ints in cel-go."""
+"""The constants of enumerations in the files of the well-known types (common/types/pb/pb.go), which are ints."""
 
 
 def unknown(name: str, fields: Mapping[str, Type], type_: Type) -> Message:

@@ -102,8 +102,8 @@ def copied(quantity: Quantity) -> Quantity:
 
 
 def _mantissa(amount: Amount) -> int:
-    divisor: int = 10 ** (amount.scale + 9)
-    return amount.nanos // divisor
+    unit: int = 10 ** (amount.scale + 9)
+    return amount.nanos // unit
 
 
 def _in_range(value: int) -> bool:

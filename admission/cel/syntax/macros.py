@@ -55,6 +55,8 @@ def method(at: int, name: str, receiver: ast.Node, arguments: Sequence[ast.Node]
         return _one_variable(at, name, receiver, arguments)
     if key == ("sortBy", 2):
         first, body = arguments
+        if isinstance(receiver, ast.Literal | ast.MapLiteral | ast.Message):
+            raise errors.RefusalError(receiver.at, "sortBy can only be applied to a list or to what may be one")
         return _comprehension(at, name, receiver, (_variable(first), None), (None, body))
     if name in ("optMap", "optFlatMap") and len(arguments) == 2:
         variable = _variable(arguments[0], f"{name}() variable name must be a simple identifier")

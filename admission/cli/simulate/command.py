@@ -248,6 +248,7 @@ def _gang(gang: GangOutcome) -> dict[str, Any]:
         "order": gang.order,
         "plan": terminal.plan(gang.plan),
         "charges": terminal.amounts(gang.charges),
+        "later": list(gang.later),
     }
 
 
@@ -257,5 +258,5 @@ def _charges(gang: GangOutcome) -> str:
 
 def _location_or_reason(gang: GangOutcome) -> str:
     if gang.verdict is Verdict.ADMITTED:
-        return terminal.nodes_of(gang.plan) or gang.message
+        return "; ".join((terminal.nodes_of(gang.plan) or gang.message, *gang.later))
     return f"{gang.reason}: {gang.message}"

@@ -16,8 +16,14 @@ MOST_NAMED = 4
 """The most gangs in a sentence."""
 
 
+REFUSED = frozenset({HoldReason.START_TIMED_OUT, HoldReason.NO_FEASIBLE_PLACEMENT})
+"""Reasons behind which may be that kube-scheduler refused pods on the nodes that are left."""
+
+
 def advice(hold: Hold, queue: str) -> str:  # noqa: C901, PLR0911, PLR0912 - one short answer for each reason
     """Return what would have to change so that the gang can start."""
+    if "refusedOn" in hold.details and hold.reason in REFUSED:
+        return _refused(hold.details)
     match hold.reason:
         case HoldReason.GANG_INCOMPLETE:
             return _incomplete(hold.details)
@@ -58,6 +64,15 @@ def advice(hold: Hold, queue: str) -> str:  # noqa: C901, PLR0911, PLR0912 - one
             return "this is a defect of Muster: report it with the controller's log; the gang made otherwise may start"
         case _:
             assert_never(hold.reason)
+
+
+def _refused(details: Mapping[str, Detail]) -> str:
+    nodes = details["refusedOn"]
+    named = ", ".join(nodes[:MOST_NAMED]) if isinstance(nodes, list) else str(nodes)
+    return (
+        f"what kube-scheduler says is in the way on {named}: a node is tried again once a pod ends there or it changes,"
+        " at the latest after an hour; until then the gang needs a place on others"
+    )
 
 
 def _incomplete(details: Mapping[str, Detail]) -> str:

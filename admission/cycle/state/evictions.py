@@ -18,8 +18,9 @@ from admission.api.values.names import GangUid
 from admission.api.values.reasons import EvictionReason
 from admission.api.values.references import References
 from admission.cycle.state.inputs import CycleInputs
-from admission.lifecycle import requeue_backoff
+from admission.lifecycle import refusals, requeue_backoff
 from admission.lifecycle.eviction import Eviction
+from admission.lifecycle.refusals import Refusals
 from admission.lifecycle.requeue_backoff import Backoff
 from admission.scheduling.checks import replacement_slots
 from admission.scheduling.checks.replacement_slots import Vacancies
@@ -118,7 +119,9 @@ class EvictionState:
         backs_off = eviction.timed_out and queue is not None and not self._is_repeated(eviction)
         if backs_off and queue is not None:
             overran = eviction.cause is EvictionReason.RUNTIME_EXCEEDED
-            self._back_off(inputs, group, queue, eviction.failure, eviction.references, overran=overran)
+            self._back_off(
+                inputs, group, queue, eviction.failure, eviction.references, overran=overran, refused=eviction.refusals
+            )
             if group.identity.position_key:
                 self._workload_backoffs[group.identity.position_key] = self._backoffs[group.uid]
         if eviction.cause is None or group.uid in self._ending:
@@ -160,6 +163,7 @@ class EvictionState:
         references: References,
         *,
         overran: bool = False,
+        refused: Refusals = (),
     ) -> None:
         backoff = requeue_backoff.next_backoff(
             self._backoffs.get(group.uid),
@@ -168,6 +172,7 @@ class EvictionState:
             since=inputs.now,
             failure=failure,
             overran=overran,
+            refusals=refused,
         )
         self._backoffs[group.uid] = replace(backoff, references=references)
 
@@ -207,10 +212,21 @@ class EvictionState:
                 del self._evicted[uid]
             if uid in self._backoffs and inputs.clock - self._backoffs[uid].next_try > FORGET_AFTER:
                 del self._backoffs[uid]
+        self._drop_outdated_refusals(inputs)
         clock = inputs.clock
         self._backoffs = {uid: requeue_backoff.bounded(one, clock) for uid, one in self._backoffs.items()}
         lines = ((line, requeue_backoff.bounded(one, clock)) for line, one in self._workload_backoffs.items())
         self._workload_backoffs = {line: one for line, one in lines if clock - one.next_try <= FORGET_AFTER}
+
+    def _drop_outdated_refusals(self, inputs: CycleInputs) -> None:
+        """Let gangs try nodes again on which something has changed since kube-scheduler refused their pods."""
+
+        def with_valid(one: Backoff) -> Backoff:
+            left = refusals.valid(one.refusals, inputs.snapshot, inputs.now) if one.refusals else ()
+            return one if len(left) == len(one.refusals) else replace(one, refusals=left)
+
+        self._backoffs = {uid: with_valid(one) for uid, one in self._backoffs.items()}
+        self._workload_backoffs = {line: with_valid(one) for line, one in self._workload_backoffs.items()}
 
     def _read_records(self, inputs: CycleInputs) -> None:
         noted = {*self._evicted, *self._backoffs, *self._requeues}

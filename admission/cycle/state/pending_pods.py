@@ -14,7 +14,7 @@ from typing import Any
 
 from admission import ports
 from admission.accounting.books import Book
-from admission.api.kubernetes import pods, scheduling_rules
+from admission.api.kubernetes import pods
 from admission.api.kubernetes.admission_review import Review
 from admission.api.kubernetes.claims import Claim, ClaimTemplate
 from admission.api.kubernetes.jobs import PodTemplate
@@ -22,7 +22,7 @@ from admission.api.kubernetes.meta import Meta, Owner
 from admission.api.kubernetes.pods import Pod, PodClaim
 from admission.api.muster.ledger_entries import Placement
 from admission.api.snapshot import Snapshot
-from admission.api.values import json_patch, names
+from admission.api.values import json_patch, names, scheduling_rules
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import GangUid, Uid
 from admission.api.values.reasons import Denial, Hold, HoldReason

@@ -28,7 +28,7 @@ from admission.scheduling import cycle
 from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.checks.chain import Decision, Grant, Rules
 from admission.scheduling.cycle import CycleDecisions
-from admission.scheduling.preemption import candidates, nominations, targets
+from admission.scheduling.preemption import candidates, equivalence, nominations, targets
 from admission.scheduling.preemption.nominations import Nomination, Nominations
 from admission.scheduling.preemption.targets import PreemptionCandidate, PreemptionScope, PreemptionTargets
 from admission.scheduling.preemption.victim_searches import VictimSearches
@@ -94,7 +94,8 @@ class Preemption:
                 self.cache.verdicts.queue_cache.drop(one.group.queue)
                 continue
             for victim in one.victims:
-                cause, (reason, preemptor) = targets.cause(one.group, victim), targets.reason(one.group, victim)
+                cause = targets.cause(one.group, victim)
+                reason, preemptor = targets.reason(one.group, victim, borrows=one.borrows)
                 group = groups.get(victim.uid)
                 eviction = (
                     lifecycle_eviction.build(group, cause, reason, made_room_for=one.group.key, references=(preemptor,))
@@ -183,7 +184,10 @@ class Preemption:
             if question not in chosen:
                 continue
             state = state or make_state()
-            answer = targets.choose(decision.group, queue, decision.needed, state.staying, state.scope)
+            group, was_reclaimed = decision.group, equivalence.was_reclaimed(decision.group)
+            answer = targets.choose(
+                group, queue, decision.needed, state.staying, state.scope, was_reclaimed=was_reclaimed
+            )
             if answer is None or not answer.victims:
                 searches.note_failed(question)
             if answer is None:

@@ -1,3 +1,3 @@
 """The explanation, with numbers, of why a gang has no plan."""
 
-__all__ = ["explain", "supply"]
+__all__ = ["busy", "explain", "supply"]

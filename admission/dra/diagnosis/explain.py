@@ -4,39 +4,39 @@ The message names the pod, its claim and request, the first condition that fails
 derived from the state of a greedy search where it got stuck.
 """
 
-import heapq
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from admission.api.values import references
+from admission.api.kubernetes.devices import DeviceId
 from admission.api.values.names import NodeName
 from admission.api.values.reasons import Detail
-from admission.api.values.references import Reference, References, Referent
+from admission.api.values.references import References
 from admission.dra.allocator.results import DeadEnd, Failure
-from admission.dra.diagnosis import rule_refusals
-from admission.dra.equivalence.device_signature import Answer, DeviceSignatures
+from admission.dra.diagnosis import no_devices, rule_refusals, used_up
+from admission.dra.diagnosis.used_up import Shortage
+from admission.dra.equivalence.device_signature import Answer, DeviceSignatures, Layout
 from admission.dra.inventory import pools
 from admission.dra.planner import node_filters
 from admission.dra.planner.first_fit import FirstFitSearch
 from admission.dra.planner.pod_groups import ClaimToAllocate, Gang, Placed, PodKind
-from admission.dra.requests.device_use import Holder
 from admission.dra.requests.requests import Option, ParsedClaim, ParsedRequest, RequestAlternatives
 from admission.dra.state.cluster_state import ClusterState
 from admission.filters.refusal import Refusal
 
-LISTED = 64
-"""How many devices the details list."""
-
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A message, its numbers and references, and, if devices were too few, the number of the parsed request."""
+    """A message, its numbers and references, and, if devices were too few, the number of the parsed request.
+
+    used_up: the devices whose use leaves too little of a counter or capacity.
+    """
 
     message: str
     details: Mapping[str, Detail] = field(default_factory=dict)
     parsed: int | None = None
     references: References = ()
+    used_up: tuple[DeviceId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def _texts(value: Detail | None) -> list[str]:
     return [str(one) for one in value] if isinstance(value, Sequence) and not isinstance(value, str) else []
 
 
-def _explained(context: "_DeadEndContext") -> Explanation:
+def _explained(context: _DeadEndContext) -> Explanation:
     """Explain why none of the nodes where the pod may go takes it now."""
     nodes = _open_nodes(context)
     if not nodes:
@@ -99,7 +99,7 @@ def _explained(context: "_DeadEndContext") -> Explanation:
 
 
 def _kept_off_by_rules(
-    context: "_DeadEndContext", refusals: Mapping[NodeName, Refusal], others: Sequence[int]
+    context: _DeadEndContext, refusals: Mapping[NodeName, Refusal], others: Sequence[int]
 ) -> Explanation:
     """Explain that a rule between pods keeps the pod off the nodes that would have devices for it."""
     rest = f"; {len(others)} more have too few devices for it" if others else ""
@@ -119,6 +119,30 @@ def _open_nodes(context: _DeadEndContext) -> list[int]:
         for at, name in enumerate(names)
         if name in context.kind.nodes and all(nodes is None or at in nodes for nodes in usable)
     ]
+
+
+def _subject(context: _DeadEndContext) -> str:
+    """Return the pod, and first of all the shared claims that leave only some of its nodes, whatever others have."""
+    tied = _tied(context)
+    return f"pod {context.pod}, which {tied}," if tied else f"pod {context.pod}"
+
+
+def _tied(context: _DeadEndContext) -> str:
+    """Return to which of the nodes where the pod might go its shared claims tie it; empty if to all of them."""
+    nodes, state = context.kind.nodes, context.greedy.state
+    found: list[str] = []
+    left = {at for at, name in enumerate(state.names) if name in nodes}
+    for wanted in context.kind.wanted[0]:
+        usable = state.allocated[wanted.shared] if wanted.shared is not None else None
+        if usable is not None and not left.issubset(usable):
+            found.append(wanted.claim.meta.name)
+            left &= set(usable)
+    if not found:
+        return ""
+    names = [state.names[at] for at in sorted(left)]
+    counted = f"{len(names)} of the {len(nodes)} where it might go"
+    nodes_text = rule_refusals.names_text(names)
+    return f"its shared {_claims(found)} {'ties' if len(found) == 1 else 'tie'} to {nodes_text} ({counted})"
 
 
 def _no_node_passes(context: _DeadEndContext) -> Explanation:
@@ -167,7 +191,7 @@ def _insufficient_resources(context: _DeadEndContext, nodes: Sequence[int]) -> E
     unit = "m" if resource == "cpu" else ""
     name = state.names[-best]
     return Explanation(
-        f"pod {context.pod} needs {needed}{unit} {resource}; the most that is left on a node where it may go is"
+        f"{_subject(context)} needs {needed}{unit} {resource}; the most that is left on a node where it may go is"
         f" {most}{unit} ({name}){_after(context)}",
         {"pod": context.pod, "resource": resource, "needed": needed, "left": most, "node": name},
     )
@@ -268,31 +292,30 @@ def _too_few(  # noqa: PLR0917 - what the sentence says
         "mostFree": counts[best].free,
         "node": node,
     }
-    start = f"pod {context.pod} needs {devices} on one node ({place}{others})"
+    start = f"{_subject(context)} needs {devices} on one node ({place}{others})"
     number = context.device_signatures.parsed_requests[parsed]
     if not any(count.matching for count in counts.values()):
-        message = f"{start}; {_nothing(parsed, counts)}{_contradictory(context)}"
+        message = f"{start}; {_nothing(context, parsed, counts)}{_contradictory(context)}"
         return Explanation(message, {**details, "matching": 0}, number)
     tainted = f" and {counts[best].tainted} more tainted" if counts[best].tainted else ""
+    any_node = "any of these" if _tied(context) else "any node"
     return Explanation(
-        f"{start}; the most that any node has free is {counts[best].free} ({node}, of {counts[best].matching}"
-        f" that match{tainted}){_after(context)}",
+        f"{start}; the most that {any_node} has free is {counts[best].free} ({node}, of {counts[best].matching} that"
+        f" match{tainted}){_after(context)}",
         {**details, "matching": counts[best].matching},
         number,
     )
 
 
-def _nothing(parsed: ParsedRequest, counts: Mapping[int, _Counts]) -> str:
+def _nothing(context: _DeadEndContext, parsed: ParsedRequest, counts: Mapping[int, _Counts]) -> str:
     tainted = sum(count.tainted for count in counts.values())
     if tainted:
         return f"all {tainted} that match have a taint that the request does not tolerate"
-    nodes = f"the {len(counts)} nodes where the pod may go" if len(counts) > 1 else "the only node where the pod may go"
     failed = next((count.failed for count in counts.values() if count.failed), "")
     if failed:
-        return f"none on {nodes} satisfies the selectors: {failed}"
-    if parsed.needs:
-        return f"none on {nodes} satisfies the selectors and has the capacity"
-    return f"none on {nodes} satisfies the selectors" if parsed.texts else f"{nodes} have no devices"
+        return f"no device satisfies the selectors: {failed}"
+    names = [context.greedy.state.names[node] for node in counts]
+    return no_devices.reason(parsed, names, context.cluster, context.device_signatures)
 
 
 def _contradictory(context: _DeadEndContext) -> str:
@@ -335,8 +358,9 @@ def _conflicting_requests(context: _DeadEndContext, nodes: Sequence[int]) -> Exp
         if dead_end.at is not None:
             visible = context.greedy.state.visible_devices(best)
             details["device"] = str(context.greedy.state.layouts[best].listed_devices[visible[dead_end.at]].id)
-    why = _why(context, best, dead_end) if dead_end is not None else ""
-    return Explanation(f"pod {context.pod} needs {requests} on one node; {where}{under}{why}{_after(context)}", details)
+    why, shortage = ("", None) if dead_end is None else _why(context, best, dead_end)
+    message = f"{_subject(context)} needs {requests} on one node; {where}{under}{why}{_after(context)}"
+    return Explanation(message, details, used_up=shortage.devices if shortage is not None else ())
 
 
 def _farthest(context: _DeadEndContext, nodes: Sequence[int]) -> tuple[int, DeadEnd | None]:
@@ -349,22 +373,43 @@ def _farthest(context: _DeadEndContext, nodes: Sequence[int]) -> tuple[int, Dead
     return max(found, key=lambda pair: (pair[1].claim, pair[1].request, pair[1].found, -pair[0]))
 
 
-def _why(context: _DeadEndContext, node: int, dead_end: DeadEnd) -> str:
+def _why(context: _DeadEndContext, node: int, dead_end: DeadEnd) -> tuple[str, Shortage | None]:
     """Return at which request a node's search got stuck, and why devices were not taken, with one of them."""
     if Failure.DISPUTED in dead_end.reasons:
-        return (
-            f": releases of kube-scheduler disagree because of {dead_end.disputed}, and a promise may not rest on that"
-        )
+        disputed = dead_end.disputed
+        return f": releases of kube-scheduler disagree because of {disputed}, and a promise may not rest on that", None
     wanted = context.wanted[dead_end.claim]
     if not dead_end.reasons or not wanted.parsed.requests:
-        return ""
+        return "", None
     request = wanted.parsed.requests[dead_end.request]
     reasons = " and ".join(sorted(why.value for why in dead_end.reasons))
     visible = context.greedy.state.visible_devices(node)
     layout = context.greedy.state.layouts[node]
     example = f", {layout.listed_devices[visible[dead_end.at]].id} for one" if dead_end.at is not None else ""
     name = context.greedy.state.names[node]
-    return f": request {request.name} gets {dead_end.found} on {name}, since {reasons}{example}"
+    shortage = _shortage(context, layout, request, dead_end.reasons)
+    why = f"{reasons}{example}" if shortage is None else f"{reasons}: {shortage.text}"
+    return f": request {request.name} gets {dead_end.found} on {name}, since {why}", shortage
+
+
+def _shortage(
+    context: _DeadEndContext, layout: Layout, request: RequestAlternatives, reasons: Collection[Failure]
+) -> Shortage | None:
+    """Return the counter or capacity that is used up, beside what the pod itself has taken already."""
+    given = [one for placed in context.greedy.outcome.placed for _, listed in placed.claims for one in listed]
+    uses = [one.use for one in given if one.use is not None]
+    signatures = context.device_signatures
+    found: list[Shortage | None] = []
+    for option in request.options:
+        if Failure.COUNTERS in reasons:
+            taken = {*context.cluster.taken, *(use.device for use in uses if not use.shared)}
+            found.append(used_up.of_counters(layout, option.parsed, signatures, taken))
+        if Failure.CAPACITY in reasons:
+            shares = {device: [one.share for one in known] for device, known in context.cluster.shares.items()}
+            for use in uses:
+                shares.setdefault(use.device, []).append(use.share)
+            found.append(used_up.of_capacity(layout, option.parsed, signatures, shares))
+    return next((shortage for shortage in found if shortage is not None), None)
 
 
 def _request_text(request: RequestAlternatives) -> str:
@@ -404,59 +449,14 @@ def _after(context: _DeadEndContext) -> str:
 
 def _used_by(context: _DeadEndContext, node: int, placed: Sequence[Placed]) -> str:
     names = [context.gang.kinds[one.kind].members[one.member].pod.meta.name for one in placed]
-    devices = sum(len(given) for one in placed for _, given in one.claims)
-    return f"{rule_refusals.names_text(names)} took {devices} on {context.greedy.state.names[node]}"
-
-
-def explain_busy(
-    explanation: Explanation, scene_search: FirstFitSearch, cluster: ClusterState, device_signatures: DeviceSignatures
-) -> Explanation:
-    """Add the claims that have the missing devices."""
-    if explanation.parsed is None:
-        return Explanation(f"{explanation.message}; it would fit if nothing else were in use", explanation.details)
-    state = scene_search.state
-    used = {
-        entry.id: cluster.taken[entry.id]
-        for node in range(len(state.names))
-        for entry, number in zip(state.layouts[node].listed_devices, state.layouts[node].numbers, strict=True)
-        if entry.id in cluster.taken and device_signatures.known[number].answers[explanation.parsed] is Answer.YES
-    }
-    if not used:
-        return Explanation(f"{explanation.message}; it would fit if nothing else were in use", explanation.details)
-    holders = _holders(used.values())
-    devices = f"{len(used)} {'device' if len(used) == 1 else 'devices'} that would do"
-    return Explanation(
-        f"{explanation.message}; {devices} {'is' if len(used) == 1 else 'are'} in use by {holders.phrase}",
-        {
-            **explanation.details,
-            "inUse": sorted(map(str, used))[:LISTED],
-            "holders": references.listed(holders, references.NOWHERE),
-        },
-        explanation.parsed,
-        (holders,),
+    classes = Counter(
+        device.option.parsed.device_class for one in placed for _, given in one.claims for device in given
     )
-
-
-def _holders(holders: Iterable[Holder]) -> Reference:
-    """Return a reference to the claims that hold devices; of very many, to the gangs that hold most.
-
-    holders: one for each device, which may be tens of thousands.
-    """
-    # By names: hashing tens of thousands of holders takes longer than all the rest.
-    claims = Counter((holder.claim, holder.gang) for holder in holders)
-    if len(claims) <= references.LISTED:
-        return references.refer((_referent(*item) for item in sorted(claims.items())), detail="holders")
-    gangs = Counter[tuple[str, str]]()
-    for (claim, gang), count in claims.items():
-        gangs["" if gang else claim, gang] += count
-    most = heapq.nsmallest(references.LISTED, gangs.items(), key=lambda item: (-item[1], item[0]))
-    referents = (_referent(*item) for item in most)
-    return references.refer(referents, detail="holders", count=len(gangs) if len(gangs) > len(most) else 0)
-
-
-def _referent(named: tuple[str, str], devices: int) -> Referent:
-    claim, gang = named
-    return Holder(claim=claim, gang=gang).referent(devices)
+    # Devices of several classes, such as GPUs and NICs, have no sum.
+    taken = " and ".join(f"{count} of class {name}" for name, count in sorted(classes.items()))
+    if len(classes) < 2:
+        taken = str(classes.total())
+    return f"{rule_refusals.names_text(names)} took {taken} on {context.greedy.state.names[node]}"
 
 
 def explain_incomplete(

@@ -17,7 +17,7 @@ from admission.dra.compatibility import Release, SchedulerProfile
 from admission.dra.inventory import counters
 from admission.dra.inventory.counters import Amount, Draw
 from admission.dra.inventory.pools import InventoryDevice, NodeInventory, Pool
-from admission.dra.inventory.selectors import Selectors
+from admission.dra.inventory.selectors import Selectors, Texts
 from admission.dra.metering import device_meters
 from admission.dra.metering.device_meters import ChargeError, Consumed, Mark, Meters
 from admission.dra.requests import capacity, constraints
@@ -168,6 +168,18 @@ class DeviceSignatures:
     def may_serve(self, pool: Pool) -> bool:
         """Return whether a pool may have a matching device: one matches, or none is known."""
         return not pool.listed_devices or bool(self._segment(pool).listed_devices)
+
+    def selected(self, texts: Texts, node_inventory: NodeInventory) -> list[InventoryDevice]:
+        """Return the devices that a node sees and texts select, in order; for explanations, of texts of no request."""
+        return [
+            listed
+            for pool in node_inventory.seen(self.need.profile.known_bugs)
+            if pool.sound
+            for slice_, listed_devices in _by_slice(pool.listed_devices)
+            for column in (self._selectors.column(texts, slice_),)
+            for listed in listed_devices
+            if column.yes >> listed.at & 1 and listed.reachable
+        ]
 
     def keep(self, node_inventories: Container[int]) -> None:
         """Forget the layouts of all but these node inventories, by identity."""

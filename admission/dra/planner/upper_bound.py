@@ -122,8 +122,8 @@ class UpperBounds:
             kinds.setdefault(kind.rules, []).append(at)
         for key, group in rules.apart_from_each_other(kinds):
             pods = [at for number in group for at in kinds[number]]
-            taking = [state for state in self._state.groups if any(self.of_node(at, state) for at in pods)]
-            nodes = (node for state in taking for node in self._state.groups[state])
+            open_groups = [state for state in self._state.groups if any(self.of_node(at, state) for at in pods)]
+            nodes = (node for state in open_groups for node in self._state.groups[state])
             domains = {rules.nodes[self._state.names[node]].meta.labels.get(key) for node in nodes}
             # A node without the label is in no domain, so that it takes any number of them.
             if None not in domains and len(domains) < sum(len(self._gang.kinds[at].members) for at in pods):

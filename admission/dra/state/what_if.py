@@ -106,7 +106,7 @@ class WhatIfSeries:
             taken=WhatIfUsage(now.taken, names, _taken((*arrived, *kept))),
             shares=_shares(now, names, (*arrived, *kept)),
             left=WhatIfResources(now.left, sums, _bounds(kept)),
-            placed=now.placed.without(frozenset[Uid]().union(*(one.pods for one in removed))),
+            placed=now.placed.without_later(one.pods for one in removed),
             conflicted=tuple(one for one in now.conflicted if one.holder.gang not in names),
             pending={node: tuple(one for one in pods if one.gang not in names) for node, pods in now.pending.items()},
         )

@@ -53,10 +53,13 @@ CHANGED = " || ".join(
     )
 )
 
-MATTERS = f"request.operation == 'UPDATE' ? ({CHANGED}) : {NO_MIRROR}"
-"""CEL: a new pod that is no mirror, or a change of a pod's gates, of labels and annotations that are Muster's or define
-gangs, or of the Job that owns it. Controllers update a running pod many times in other fields, which Muster need not
-see."""
+RESIZED = "request.?subResource.orValue('') == 'resize'"
+"""CEL: a change of what a pod requests, which the API server lets through no other way."""
+
+MATTERS = f"request.operation == 'UPDATE' ? ({RESIZED} || {CHANGED}) : {NO_MIRROR}"
+"""CEL: a new pod that is no mirror, a resize, or a change of a pod's gates, of labels and annotations that are Muster's
+or define gangs, or of the Job that owns it. Controllers update a running pod many times in other fields, which Muster
+need not see."""
 
 
 NEW_SPEC = "request.operation == 'CREATE' || object.spec != oldObject.spec"

@@ -321,9 +321,11 @@ def validating(registration: Registration) -> dict[str, Any]:
     """Return the ValidatingWebhookConfiguration: new pods, relevant changes of pods, claims, and Muster's objects.
 
     Pods' status is included, since it also updates labels and annotations (`pkg/registry/core/pod`,
-    podStatusStrategy). No other subresource that updates a pod does.
+    podStatusStrategy), and pods' resize, since it changes what they request. No other subresource that updates a pod
+    does either.
     """
-    rules = [webhook_rules.pod("CREATE", "UPDATE"), webhook_rules.pod("UPDATE", resource="pods/status")]
+    subresources = [webhook_rules.pod("UPDATE", resource=f"pods/{name}") for name in ("status", "resize")]
+    rules = [webhook_rules.pod("CREATE", "UPDATE"), *subresources]
     conditions = [
         {"name": "not-by-muster", "expression": match_conditions.not_by(registration.controller)},
         {"name": "what-matters", "expression": match_conditions.MATTERS},

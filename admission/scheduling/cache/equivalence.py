@@ -174,5 +174,6 @@ def pod_key(pod: Pod) -> Hashable:
         tuple(sorted(pod.node_selector.items())),
         pod.affinity,
         pod.tolerations,
+        pod.features,
         replace(pod.rules, volumes=()) if pod.rules.concern_pods else None,
     )

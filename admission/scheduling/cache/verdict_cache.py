@@ -36,6 +36,7 @@ STEADY = frozenset(
         "claims_exist",
         "meters_are_known",
         "classes_are_metered",
+        "classes_exist",
         "scheduler_is_known",
     }
 )
@@ -84,6 +85,8 @@ class VerdictCache:
     """The shortages of queues in this cycle, and the last ones of earlier cycles, to keep equal objects."""
     cleared: int = 0
     """Grows when the shared inputs have changed."""
+    keeping: dict[QueueName, GangUid] = field(default_factory=dict)
+    """By queue, the gang for which it keeps its own quota since an earlier cycle."""
     queue_cache: QueueCache = field(default_factory=QueueCache)
     """The queues whose verdicts may all still stand."""
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from admission.api.muster.gangs import Charge
-from admission.api.muster.queues import PlacementMode, Queue, StopPolicy, UnmeteredClasses
+from admission.api.muster.queues import PlacementMode, Queue, StopPolicy
 from admission.api.snapshot import Snapshot
 from admission.api.values import references
 from admission.api.values.names import GangUid, Uid
-from admission.api.values.reasons import Denial, DenyReason, Hold, HoldReason
+from admission.api.values.reasons import Denial, Hold, HoldReason
 from admission.api.values.references import Kind, Referent
 from admission.dra.compatibility import SchedulerProfile
 from admission.dra.inventory.selectors import Selectors
@@ -20,7 +20,8 @@ from admission.dra.metering.device_meters import Meters
 from admission.dra.planner.candidate_nodes import CapacityBound
 from admission.dra.requests.gang_request import Plan, PodDemand, Topology
 from admission.dra.state.cluster_state import ClusterState
-from admission.lifecycle import requeue_backoff
+from admission.lifecycle import refusals, requeue_backoff
+from admission.lifecycle.refusals import Refusals
 from admission.lifecycle.requeue_backoff import Backoff
 from admission.quota import fair_share
 from admission.quota.budgets import Balances, BudgetShortage
@@ -36,6 +37,7 @@ from admission.scheduling.checks import (
     claim_readiness,
     completeness,
     demand,
+    device_classes,
     elastic,
     faults,
     replacement_slots,
@@ -122,6 +124,12 @@ class Inputs:
     known: "Known | None" = None
     """Results for the gang under the same rules, if the caller has kept them."""
 
+    @property
+    def refusals(self) -> Refusals:
+        """Return where kube-scheduler refused pods of the gang."""
+        backoff = self.rules.backoffs.get(self.group.uid)
+        return () if backoff is None else backoff.refusals
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
@@ -194,6 +202,8 @@ def _decide(inputs: Inputs) -> Verdict:
 def _verdict(inputs: Inputs) -> Verdict:
     inputs = with_demand(inputs)
     found = first_failure(inputs) or _plan(inputs)
+    if inputs.refusals and found.by in {"", PROOF} and isinstance(found.outcome, Hold):
+        found.outcome = refusals.explained(found.outcome, inputs.refusals)
     found.needed = inputs.needed
     return found
 
@@ -203,6 +213,7 @@ def with_demand(inputs: Inputs) -> Inputs:
     if inputs.known is not None:
         return replace(inputs, demands=inputs.known.demands, needed=inputs.known.needed)
     demands = demand.demands(inputs.group, inputs.rules.snapshot)
+    demands = refusals.avoiding(demands, inputs.refusals)
     needed = demand.at_least(demands, inputs.rules.meters, inputs.rules.snapshot.nodes.values())
     return replace(inputs, demands=demands, needed=needed)
 
@@ -336,20 +347,14 @@ def meters_are_known(inputs: Inputs) -> Hold | None:
     return Hold(HoldReason.QUEUE_INACTIVE, message, {"queue": name, "meter": meter, "reason": "MeterMissing"})
 
 
+def classes_exist(inputs: Inputs) -> Hold | None:
+    """Hold a gang whose claims ask for a class that does not exist."""
+    return device_classes.missing(inputs.demands, inputs.rules.snapshot)
+
+
 def classes_are_metered(inputs: Inputs) -> Denial | None:
     """Refuse claims of a class that no meter counts, unless the queue allows them."""
-    if inputs.queue.unmetered is UnmeteredClasses.ALLOW:
-        return None
-    for pod_demand in inputs.demands:
-        for claim in pod_demand.claims:
-            unknown = inputs.rules.meters.unmetered(claim.spec)
-            if unknown:
-                message = (
-                    f"claim {claim.meta.key} asks for class {unknown[0]}, which no Meter counts; add it to the "
-                    f"sources of a Meter, or set unmeteredClasses: Allow on queue {inputs.queue.name}"
-                )
-                return Denial(DenyReason.UNMETERED_CLASS, message, {"class": unknown[0], "claim": claim.meta.key})
-    return None
+    return device_classes.unmetered(inputs.demands, inputs.queue, inputs.rules.meters, inputs.rules.snapshot.classes)
 
 
 def scheduler_is_known(inputs: Inputs) -> Hold | None:
@@ -402,6 +407,7 @@ CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
     backoff_is_over,
     meters_are_known,
     classes_are_metered,
+    classes_exist,
     scheduler_is_known,
     order_is_kept,
     *AFFORDABILITY,

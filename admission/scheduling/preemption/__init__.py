@@ -1,3 +1,3 @@
 """Finds the gangs to evict so that another one can start."""
 
-__all__ = ["candidates", "nominations", "targets", "victim_searches"]
+__all__ = ["candidates", "equivalence", "nominations", "targets", "victim_searches"]

@@ -68,9 +68,9 @@ def candidates(
     for uid, placement in inputs.placements.items():
         group = known.get(uid)
         if inputs.goes(placement):
-            going.append(_candidate(placement, 0, users, inputs))
+            going.append(_candidate(placement, None, users, inputs))
         elif group is not None and any(pod.meta.uid in placement.seats for pod in group.pods):
-            staying.append(_candidate(placement, group.priority, users, inputs))
+            staying.append(_candidate(placement, group, users, inputs))
     going += _room_of_deleted(inputs)
     return staying, going
 
@@ -86,7 +86,7 @@ def _users(inputs: CandidateInputs) -> dict[Uid, set[GangUid]]:
 
 
 def _candidate(
-    placement: Placement, priority: int, users: Mapping[Uid, set[GangUid]], inputs: CandidateInputs
+    placement: Placement, group: Group | None, users: Mapping[Uid, set[GangUid]], inputs: CandidateInputs
 ) -> PreemptionCandidate:
     free = [uid for uid in placement.holdings if users.get(uid, set()) <= {placement.gang_uid}]
     charge = _charge(placement.holdings[uid].charge for uid in free)
@@ -96,8 +96,9 @@ def _candidate(
         candidate=Candidate(
             uid=placement.gang_uid,
             queue=placement.queue,
-            priority=priority,
+            priority=group.priority if group is not None else 0,
             reserved_at=placement.reserved_at,
+            queued_since=group.queued_since if group is not None else placement.reserved_at,
             charge=charge,
         ),
         belongings=Belongings(
@@ -124,11 +125,9 @@ def _room_of_deleted(inputs: CandidateInputs) -> Iterator[PreemptionCandidate]:
         pod for pod in inputs.observed.snapshot.pods.values() if pod.node and not pod.finished and inputs.is_going(pod)
     ]
     if deleted:
-        bounds, placed = (
-            tuple((pod.node, pod.requests) for pod in deleted),
-            frozenset(pod.meta.uid for pod in deleted),
-        )
-        nobody = Candidate(uid=_NO_GANG, queue=_NO_QUEUE, priority=0, reserved_at=inputs.now, charge={})
+        bounds = tuple((pod.node, pod.requests) for pod in deleted)
+        placed, now = frozenset(pod.meta.uid for pod in deleted), inputs.now
+        nobody = Candidate(uid=_NO_GANG, queue=_NO_QUEUE, priority=0, reserved_at=now, queued_since=now, charge={})
         yield PreemptionCandidate(key="", candidate=nobody, belongings=Belongings(room=bounds, placed=placed))
 
 

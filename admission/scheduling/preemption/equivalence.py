@@ -13,6 +13,7 @@ from admission.api.muster.gangs import Charge
 from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid
+from admission.api.values.reasons import EvictionReason
 from admission.dra.planner import pod_groups
 from admission.scheduling.cache import equivalence
 from admission.scheduling.checks import budget, demand, elastic, runtime
@@ -87,8 +88,15 @@ def content(group: Group, queue: Queue, needed: Charge, snapshot: Snapshot) -> H
         for one in sorted(demands, key=lambda one: pod_groups.natural(one.pod.meta.name))
     )
     charge = tuple(sorted(needed.items()))
-    terms = mode.requested(group.record, queue), elastic.least(group), runtime.declared_runtime(group, queue)
+    declared = runtime.declared_runtime(group, queue)
+    terms = mode.requested(group.record, queue), elastic.least(group), declared, was_reclaimed(group)
     return queue.name, group.priority, group.identity.namespace, charge, terms, budget.runtime_of(group), topology, pods
+
+
+def was_reclaimed(group: Group) -> bool:
+    """Return whether the gang waits since others took back what its queue had borrowed."""
+    evicted = group.record.evicted if group.record is not None else None
+    return evicted is not None and evicted.reason is EvictionReason.RECLAIMED
 
 
 def _requested(claim: Claim, pod: Pod) -> str:

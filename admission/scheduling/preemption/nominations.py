@@ -85,6 +85,7 @@ class Nomination:
                 queue=self.group.queue,
                 priority=self.group.priority,
                 reserved_at=self.since,
+                queued_since=self.group.queued_since,
                 charge=plan.charge,
             ),
             belongings=Belongings(

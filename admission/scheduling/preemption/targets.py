@@ -81,11 +81,15 @@ class PreemptionScope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionTargets:
-    """The grant of a gang once the victims are gone; none are needed if the gangs that end anyway suffice."""
+    """The grant of a gang once the victims are gone; none are needed if the gangs that end anyway suffice.
+
+    borrows: whether its queue then borrows itself, so that nothing is taken back.
+    """
 
     group: Group
     grant: Grant
     victims: tuple[PreemptionCandidate, ...]
+    borrows: bool = False
 
 
 def may_preempt(queue: Queue) -> bool:
@@ -110,11 +114,18 @@ def plan(group: Group, queue: Queue, evictable: Iterable[PreemptionCandidate], s
 
 
 def choose(
-    group: Group, queue: Queue, needed: Charge, evictable: Iterable[PreemptionCandidate], scope: PreemptionScope
+    group: Group,
+    queue: Queue,
+    needed: Charge,
+    evictable: Iterable[PreemptionCandidate],
+    scope: PreemptionScope,
+    *,
+    was_reclaimed: bool,
 ) -> PreemptionTargets | None:
     """Return the gangs to evict for a gang; None if no set helps, or none is found within the bounds.
 
-    needed: a lower bound on its charge. evictable: the admitted gangs.
+    needed: a lower bound on its charge. evictable: the admitted gangs. was_reclaimed: whether the gang waits since
+    others took back what its queue had borrowed.
     """
     candidates = {
         one.uid: one for one in evictable if one.uid != group.uid and scope.queue_usage.tree.active(one.queue)
@@ -127,16 +138,26 @@ def choose(
             grants[removed] = found
         return found is not None
 
-    incoming = Incoming(queue=queue.name, priority=group.priority, charge=needed, preemption=queue.preemption)
+    incoming = Incoming(
+        queue=queue.name,
+        priority=group.priority,
+        queued_since=group.queued_since,
+        charge=needed,
+        preemption=queue.preemption,
+        was_reclaimed=was_reclaimed,
+    )
     known = [one.candidate for one in candidates.values()]
     _, queue_usage = scope.without(())
-    if not scope.going and not any(map(preemption_rules.Rules(queue_usage, incoming).is_eligible, known)):
+    rules = preemption_rules.Rules(queue_usage, incoming)
+    if not scope.going and not any(map(rules.is_eligible, known)):
         return None
     found = preemption.choose(queue_usage, incoming, known, fits, scope.bounds)
     if not isinstance(found, Victims):
         return None
     victims = frozenset(found.gangs)
-    return PreemptionTargets(group=group, grant=grants[victims], victims=tuple(candidates[uid] for uid in found.gangs))
+    chosen = tuple(candidates[uid] for uid in found.gangs)
+    borrows = not rules.reclaims([one.candidate for one in chosen])
+    return PreemptionTargets(group=group, grant=grants[victims], victims=chosen, borrows=borrows)
 
 
 def cause(group: Group, victim: PreemptionCandidate) -> EvictionReason:
@@ -144,12 +165,20 @@ def cause(group: Group, victim: PreemptionCandidate) -> EvictionReason:
     return EvictionReason.PREEMPTED if victim.queue == group.queue else EvictionReason.RECLAIMED
 
 
-def reason(group: Group, victim: PreemptionCandidate) -> tuple[str, Reference]:
-    """Return the reason of a victim's eviction in words, with its reference to the gang that it makes room for."""
+def reason(group: Group, victim: PreemptionCandidate, *, borrows: bool = False) -> tuple[str, Reference]:
+    """Return the reason of a victim's eviction in words, with its reference to the gang that it makes room for.
+
+    borrows: whether the gang's queue then borrows itself.
+    """
     referent = Referent(kind=Kind.GANG, key=group.key, queue=group.queue)
     reference = references.refer([referent], detail=MADE_ROOM_FOR)
     if victim.queue == group.queue:
-        above = f"priority {group.priority}, above {victim.candidate.priority}"
+        is_above = group.priority > victim.candidate.priority
+        what = f"above {victim.candidate.priority}" if is_above else "the same, and queued earlier"
+        above = f"priority {group.priority}, {what}"
         return f"{reference.phrase} needs its place in the same queue ({above})", reference
+    if borrows:
+        above = f"priority {group.priority}, above {victim.candidate.priority}"
+        return f"{reference.phrase} borrows what queue {victim.queue} has borrowed ({above})", reference
     borrowed = f"what queue {victim.queue} has borrowed from queue {group.queue} or those above"
     return f"{reference.phrase} takes back {borrowed}", reference

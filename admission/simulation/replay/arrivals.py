@@ -27,7 +27,8 @@ MICROSECOND = timedelta(microseconds=1)
 class Waiting:
     """A job that has arrived and waits. queued_since: its arrival, for the order of queues.
 
-    known: the results about it that stay valid.
+    known: the results about it that stay valid. was_reclaimed: whether it waits since others took back what its queue
+    had borrowed.
     """
 
     arrival: Arrival
@@ -35,6 +36,7 @@ class Waiting:
     group: Group | None = None
     claims: tuple[Claim, ...] = ()
     known: Known | None = None
+    was_reclaimed: bool = False
 
     @property
     def priority(self) -> int:

@@ -284,6 +284,7 @@ class Clock:
         end = self.now + waiting.arrival.runtime
         running = Running(waiting=waiting, running_gang=running_gang, charge=charge, start=self.now, end=end)
         self._started += 1
+        waiting.was_reclaimed = False
         heapq.heappush(self._ends, (end, self._started, running))
         return running
 

@@ -47,6 +47,7 @@ class Preempting(Muster):
                 chosen = self._targets(backlog, waiting, candidates)
                 if chosen is not None and chosen.victims:
                     for victim in chosen.victims:
+                        running_by_uid[victim.uid].waiting.was_reclaimed = victim.queue != waiting.queue
                         self._evict(running_by_uid[victim.uid])
                     return self._start(backlog, waiting, chosen)
         return None
@@ -81,7 +82,9 @@ class Preempting(Muster):
             cluster=clock.virtual_cluster.cluster,
             queue_usage=clock.queue_usage,
         )
-        return targets.choose(arrivals.gang_of(waiting), backlog.queue, needed, candidates, scope)
+        return targets.choose(
+            arrivals.gang_of(waiting), backlog.queue, needed, candidates, scope, was_reclaimed=waiting.was_reclaimed
+        )
 
     def _evict(self, running: Running) -> None:
         self._clock.evict(running)
@@ -105,6 +108,7 @@ class Preempting(Muster):
                 queue=waiting.queue,
                 priority=waiting.priority,
                 reserved_at=self._clock.replay_cluster.rules.now + running.start,
+                queued_since=waiting.queued_since,
                 charge=running.charge,
             ),
             belongings=Belongings(

@@ -10,8 +10,11 @@ from hypothesis import given, strategies as st
 
 from admission.api.muster import queues
 from admission.api.muster.queues import (
+    BorrowPolicy,
+    BorrowWithinCohort,
     Budget,
     FairSharing,
+    Lending,
     OnExhausted,
     Period,
     Preemption,
@@ -79,14 +82,24 @@ def test_fair_sharing_preemption_and_runtimes_are_read() -> None:
     queue = read(
         a_queue(
             fairSharing={"weight": "0.5", "halfLife": "168h"},
-            preemption={"withinQueue": "LowerPriority", "reclaim": "Any"},
+            preemption={
+                "withinQueue": "LowerOrNewerEqualPriority",
+                "reclaim": "Any",
+                "borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": -5},
+            },
+            lending="Always",
             maxRuntime="72h",
             defaultRuntime="4h",
         )
     )
 
     assert queue.fair_sharing == FairSharing(weight=Fraction(1, 2), half_life=timedelta(days=7))
-    assert queue.preemption == Preemption(within_queue=WithinQueue.LOWER_PRIORITY, reclaim=Reclaim.ANY)
+    assert queue.preemption == Preemption(
+        within_queue=WithinQueue.LOWER_OR_NEWER_EQUAL_PRIORITY,
+        reclaim=Reclaim.ANY,
+        borrow_within_cohort=BorrowWithinCohort(policy=BorrowPolicy.LOWER_PRIORITY, max_priority_threshold=-5),
+    )
+    assert queue.lending is Lending.ALWAYS
     assert (queue.max_runtime, queue.default_runtime) == (timedelta(hours=72), timedelta(hours=4))
 
 
@@ -150,6 +163,11 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "a weight out of this world": (a_queue(fairSharing={"weight": "1e400"}), "spec.fairSharing.weight", "too large"),
     "a half-life of nothing": (a_queue(fairSharing={"halfLife": "0s"}), "spec.fairSharing.halfLife", "longer than 0s"),
     "a negative half-life": (a_queue(fairSharing={"halfLife": "-1h"}), "spec.fairSharing.halfLife", "not a duration"),
+    "preemption to borrow without reclaiming": (
+        a_queue(preemption={"borrowWithinCohort": {"policy": "LowerPriority"}}),
+        "spec.preemption.borrowWithinCohort",
+        "needs a reclaim other than Never",
+    ),
     "preemption of everybody": (
         a_queue(preemption={"withinQueue": "Any"}),
         "spec.preemption.withinQueue",
@@ -208,7 +226,7 @@ def test_a_queue_may_have_a_second_budget(second: dict[str, Any]) -> None:
 
 SPEC = ["quotas", "budgets", "fairSharing", "preemption", "maxRuntime", "defaultRuntime"]
 FIELDS = ["meter", "nominal", "hours", "period", "start", "end", "timeZone", "onExhausted", "scope", "weight"]
-FIELDS += ["halfLife", "withinQueue", "reclaim"]
+FIELDS += ["halfLife", "withinQueue", "reclaim", "borrowWithinCohort", "lending"]
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 SCALARS |= st.sampled_from(["1e999999999", "1e999", "-1e-999", "9" * 5000, START, END, "Day", "Etc/GMT+1", "5m"])
 INNER = st.dictionaries(st.sampled_from(FIELDS), SCALARS, max_size=6)

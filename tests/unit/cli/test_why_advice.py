@@ -59,6 +59,14 @@ ADVICE: dict[str, tuple[HoldReason, dict[str, Any], str]] = {
             " gpu that match"
         ),
     ),
+    "nodes where kube-scheduler refused its pods": (
+        HoldReason.START_TIMED_OUT,
+        {"evictions": 1, "refusedOn": ["n1", "n2"]},
+        (
+            "what kube-scheduler says is in the way on n1, n2: a node is tried again once a pod ends there or it"
+            " changes, at the latest after an hour; until then the gang needs a place on others"
+        ),
+    ),
     "a constraint": (
         *(HoldReason.NO_FEASIBLE_PLACEMENT, {"constraints": ["matchAttribute pcieRoot"], "claims": ["c"]}),
         (

@@ -301,7 +301,7 @@ async def test_a_gang_starts_when_its_device_class_is_created_and_is_planned_aga
     result = await cycles(leader, 2)
     (report,) = [one for one in result.gangs if one.name.startswith("bad")]
     assert report.hold is not None
-    assert "satisfies the selectors" in report.hold.message
+    assert "no node has a device of the class" in report.hold.message
     anything = replace(nothing, selectors=())
     cluster._rest = replace(cluster._rest, classes={**cluster._rest.classes, "missing.example.com": anything})
     await cycle.run(leader, NOON)

@@ -1,6 +1,7 @@
 """What pods request of nodes through whole cycles: pods without claims are gangs like any other on such meters."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -20,7 +21,11 @@ from admission.lifecycle.reconciliation import Author, DifferenceKind
 from admission.simulation import opening_balance
 from admission.workloads import gangs
 from tests.builders import CLASS, NOON, ClusterBuilder, running
+from tests.unit.cycle.jobs import Jobs, Play
+from tests.unit.cycle.suspended import a_play
 from tests.unit.cycle.test_cycle import Cluster, Ledger, a_leader, gang, kinds, run
+from tests.unit.simulation.test_offline import node, teams
+from tests.unit.simulation.test_replay import play, row, starts, town
 
 Q, CREDITS = QueueName("q"), MeterName("credits")
 GIB = 1 << 30
@@ -235,3 +240,99 @@ def test_reconciliation_finds_pods_that_ran_before_the_meter_counted_them_and_bo
     assert book.usage()[Q][CREDITS] == (0, 4)
     again = reconciliation.differences(book, observed)
     assert [one.kind for one in again] == [DifferenceKind.QUOTA] * 3
+
+
+async def test_a_resize_in_place_is_charged_when_the_kubelet_gives_it_and_given_back_in_the_same_way() -> None:
+    cluster, ledger = Cluster(Team(3).node("a").asking("train", cpu="2")), Ledger()
+    leader, uid = a_leader(cluster, ledger), Uid("pod-train-0")
+    await run(leader)
+    cluster.schedule(ledger.book)
+    await run(leader)
+
+    async def seen(wanted: int, given: int) -> tuple[int, int]:
+        taken = {"cpu": given, "pods": 1}
+        cluster._pods[uid] = replace(cluster._pods[uid], requests={"cpu": wanted, "pods": 1}, given=taken)
+        await run(leader)
+        return usage(ledger)
+
+    assert await seen(5000, 2000) == (0, 2)
+    assert await seen(5000, 5000) == (0, 5), "what a pod has is charged, whatever the quota"
+    assert await seen(5000, 1000) == (0, 1)
+    assert [kind for kind in kinds(ledger) if kind is Kind.ADJUST] == [Kind.ADJUST] * 2
+
+
+@pytest.mark.parametrize("quota", [4, 100], ids=["for quota", "for room on nodes"])
+async def test_a_gang_without_claims_of_higher_priority_evicts_one_of_lower(quota: int) -> None:
+    cluster = Jobs(Team(quota, preemption={"withinQueue": "LowerPriority"}).node("a", cpu="4"))
+    made = Play(cluster)
+    cluster.submit("low", queue="q", pods=2, gpus=0, cpu="2")
+    await made.forget_changes(2)
+    assert cluster.running() == {"low"}
+
+    cluster.submit("high", queue="q", gpus=0, cpu="3", priority=10)
+    await made.forget_changes()
+    assert made.evicted == [("low", "Preempted", "high")]
+    await made.forget_changes(4)
+
+    assert cluster.running() == {"high"}
+    assert made.ledger.book.usage()[Q][CREDITS] == (0, 3)
+
+
+async def test_gangs_without_claims_borrow_of_what_others_leave_idle() -> None:
+    builder = Team(1, parent="top").queue("top", quotas=[]).node("a")
+    builder.queue("other", parent="top", quotas=[{"meter": "credits", "nominal": "4", "lendingLimit": "2"}])
+    cluster, ledger = Cluster(builder.asking("small", pods=3, cpu="1").asking("more", cpu="1")), Ledger()
+
+    result = await run(a_leader(cluster, ledger))
+
+    assert usage(ledger) == (3, 0)
+    hold = gang(result, "more").hold
+    assert hold is not None
+    assert (hold.reason, hold.details["potential"]) == (HoldReason.QUOTA_EXCEEDED, "3")
+
+
+async def test_a_budget_pays_for_cores_over_time() -> None:
+    budget = {"meter": "credits", "hours": "3", "period": "Day"}
+    builder = Team(8, budgets=[budget], defaultRuntime="1h").node("a")
+    cluster, ledger = Cluster(builder.asking("large", pods=2, cpu="2").asking("small", pods=2, cpu="1")), Ledger()
+    leader = a_leader(cluster, ledger)
+
+    hold = gang(await run(leader), "large").hold
+    assert hold is not None
+    assert (hold.reason, hold.details["left"], hold.details["needed"]) == (HoldReason.BUDGET_EXHAUSTED, "3", "4")
+    cluster.schedule(ledger.book)
+    await run(leader)
+    await run(leader, NOON + timedelta(hours=1))
+
+    assert [entry for entry in ledger.entries if entry.kind is Kind.USAGE][-1].postings[1].amount == 2 * 3600
+
+
+@pytest.mark.parametrize(("stored", "charge"), [("1", 2), ("2", 4)], ids=["as planned", "with more by a LimitRange"])
+async def test_a_held_workload_without_claims_is_charged_once_and_as_its_pods_are_stored(
+    stored: str, charge: int
+) -> None:
+    cluster, made = a_play(Team(4, holdAt="Workload").node("a"))
+    cluster.submit_held("train", queue="q", pods=2, gpus=0)
+    await made.forget_changes()
+    assert made.ledger.book.usage()[Q][CREDITS] == (2, 0)
+    cluster.made["train"]["cpu"] = stored
+    cluster.make_pods()
+
+    await made.forget_changes(4)
+
+    assert cluster.running() == {"train"}
+    assert made.ledger.book.usage()[Q][CREDITS] == (0, charge)
+    classes = [one.classes for one in made.ledger.book.placements[GangUid("job-train")].holdings.values()]
+    assert classes == [{"cpu": int(stored) * 1000}] * 2
+
+
+def test_a_trace_of_jobs_without_claims_is_played_on_the_same_quota() -> None:
+    rate = {"unit": "core", "resources": [{"name": "cpu"}]}
+    meter = {"apiVersion": "muster.dev/v1alpha1", "kind": "Meter", "metadata": {"name": "gpus"}, "spec": rate}
+    place = town([one for one in teams(4) if one["kind"] != "Meter"], [meter], node("one", 0))
+    asked = {"first": (0, 10, "2"), "head": (1, 10, "3500m"), "short": (2, 8, "2"), "long": (3, 9, "2")}
+    rows = [
+        row(name, arrival, runtime, claims=[], requests={"cpu": cpu}) for name, (arrival, runtime, cpu) in asked.items()
+    ]
+
+    assert starts(play(place, *rows)) == {"first": 0, "head": 10, "short": 2, "long": 20}, "the head is not delayed"

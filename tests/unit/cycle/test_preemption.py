@@ -14,7 +14,7 @@ from admission.api.values.reasons import HoldReason
 from admission.errors import ClusterUnavailableError
 from admission.scheduling.preemption import nominations, targets
 from tests import readers
-from tests.builders import ClusterBuilder, a_cluster
+from tests.builders import NOON, ClusterBuilder, a_cluster
 from tests.unit.cycle.fences import report
 from tests.unit.cycle.jobs import SECOND, Jobs, Play
 
@@ -193,6 +193,46 @@ async def test_a_gang_that_is_borrowed_only_in_part_is_reclaimed_once() -> None:
     assert cluster.running() == {"mine"}
     await play.forget_changes(5)
     assert len(play.evicted) == 1, "a gang that would borrow takes nothing back"
+
+
+async def test_a_gang_of_lower_priority_is_evicted_for_one_that_borrows_where_the_queue_says_so() -> None:
+    borrowing = {"reclaim": "Any", "borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": 1}}
+    builder = a_cluster().node("a", gpus=4).queue("top", gpus=4)
+    for name in ("left", "right"):
+        builder.queue(name, gpus=0, parent="top", preemption=borrowing)
+    cluster = Jobs(builder)
+    play = Play(cluster)
+    for name, priority in (("low", 1), ("high", 2)):
+        cluster.submit(name, queue="left", pods=2, priority=priority)
+    await play.forget_changes(3)
+    cluster.submit("mine", queue="right", pods=2, priority=5)
+    cluster.submit("more", queue="right", pods=2, priority=4)
+
+    await play.forget_changes(5)
+
+    assert play.evicted == [("low", "Reclaimed", "mine")], "high is above the threshold"
+    assert cluster.running() == {"high", "mine"}
+    (entry,) = [entry for entry in play.ledger.entries if entry.kind is Kind.EVICT]
+    assert "borrows what queue left has borrowed (priority 5, above 1)" in entry.reason
+
+
+async def test_a_gang_that_was_queued_earlier_evicts_a_later_one_where_the_queue_says_so() -> None:
+    cluster = Jobs(a_queue(preemption={"withinQueue": "LowerOrNewerEqualPriority"}))
+    play = Play(cluster)
+    cluster.submit("first", queue="q", pods=2, at=NOON - 3 * SECOND)
+    cluster.submit("early", queue="q", pods=4, at=NOON - 2 * SECOND)
+    cluster.submit("late", queue="q", pods=2, at=NOON - SECOND)
+    await play.forget_changes(4)
+    assert cluster.running() == {"first", "late"}
+    assert not play.evicted, "first was there before"
+
+    cluster.finish_job("first")
+    await play.forget_changes(6)
+
+    assert play.evicted == [("late", "Preempted", "early")]
+    assert cluster.running() == {"early"}
+    (entry,) = [entry for entry in play.ledger.entries if entry.kind is Kind.EVICT]
+    assert "priority 0, the same, and queued earlier" in entry.reason
 
 
 async def test_freed_devices_are_kept_for_the_nominated_gang() -> None:
@@ -426,9 +466,9 @@ async def test_nothing_is_planned_again_while_nothing_changes(monkeypatch: pytes
     asked: list[str] = []
     choose = targets.choose
 
-    def noted(*arguments: Any) -> Any:
+    def noted(*arguments: Any, **more: Any) -> Any:
         asked.append(arguments[0].key)
-        return choose(*arguments)
+        return choose(*arguments, **more)
 
     monkeypatch.setattr(targets, "choose", noted)
     leader, now = play.leader, cluster.now

@@ -72,6 +72,7 @@ DECISIONS: dict[str, dict[str, str]] = {
         "QueueNotOpen": OWN,
         "QueueConflict": OWN,
         "NeverFits": OWN,
+        "OverQuota": OWN,
         "UnmeteredClass": OWN,
         "ClaimTooLarge": OWN,
         "GateTampering": OWN,

@@ -1,3 +1,5 @@
+from fractions import Fraction
+
 import pytest
 
 from admission.api.kubernetes import devices
@@ -235,3 +237,34 @@ def test_the_api_server_does_not_know_includes_yet() -> None:
 
     assert sample_device.evaluate(text) is True
     assert "undeclared reference to 'includes'" in sample_device.compile_error(text, environment.Profile(stored=False))
+
+
+def test_what_one_evaluation_does_to_a_capacity_no_other_sees() -> None:
+    most = devices.Capacity(value=Fraction(2**63 - 1), text="9223372036854775807")
+    small = devices.Capacity(value=Fraction(8), text="8")
+    device = programs.device_value("a", devices.Device(name="x", capacity={"most": most, "small": small}))
+    capacity = 'device.capacity["a"]'
+    added = f"{capacity}.most.add(1).isGreaterThan(quantity('9223372036854775808'))"
+    compared = f"{capacity}.small.isLessThan({capacity}.most)"
+    whole = f"{capacity}.small.isInteger()"
+
+    assert [sample_device.evaluate(text, device) for text in (added, added, compared, whole)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    assert sample_device.evaluate(f"{compared} && {whole}", device) is False
+
+
+def test_a_sum_at_the_limit_of_64_bits_is_that_of_the_release() -> None:
+    most = devices.Capacity(value=Fraction(2**63 - 1), text="9223372036854775807")
+    device = programs.device_value("a", devices.Device(name="x", capacity={"most": most}))
+    text = 'device.capacity["a"].most.add(1).isGreaterThan(device.capacity["a"].most)'
+
+    answers = {
+        release: sample_device.program(text, profile=environment.Profile(release=release)).evaluate(device)
+        for release in (36, 37)
+    }
+
+    assert answers == {36: False, 37: True}

@@ -179,6 +179,8 @@ ON_ONE = "pod p needs 1 device of class gpu on one node (request gpu of claim p-
 TRAIN = "pod train-1 needs 3 devices of class gpu on one node (request gpu of claim train-1-0)"
 PAIR = a_claim("c", a_request("gpu", 2), constraints=[{"matchAttribute": ROOT}])
 ON_PAIR = "pod p needs 2 of class gpu (request gpu of claim c) on one node"
+ONLY = "the only device of the class on the only node where the pod may go"
+UNSELECTED = f"{ONLY} does not satisfy the selectors of the request"
 APART = "request gpu gets 1 on a, since a constraint keeps them apart"
 
 SENTENCES = {
@@ -188,7 +190,7 @@ SENTENCES = {
     ),
     "nothing is selected": (
         a_cluster().node("a", gpus=[model("a100")]).plan(a_pod("p", a_request("gpu", 1, H100))),
-        f"{ON_ONE}; none on the only node where the pod may go satisfies the selectors",
+        f"{ON_ONE}; {UNSELECTED}",
     ),
     "all are tainted": (
         a_cluster().node("a", gpus=[model("a100", taints=TAINT)]).plan(a_pod("p", 1)),
@@ -305,7 +307,8 @@ def test_a_shared_device_serves_as_many_pods_as_its_capacity() -> None:
     assert given(cluster.plan(*pods[:2])) == {"p": ["a/gpu-0"], "q": ["a/gpu-0"]}
     answer = refused(cluster.plan(*pods))
     assert answer.kind is Kind.INFEASIBLE
-    assert "too little of their capacity is left, gpu.example.com/a/gpu-0 for one" in answer.message
+    left = "a share takes 30Gi of capacity memory of gpu.example.com/a/gpu-0, and 20Gi of 80Gi are left"
+    assert f"too little of their capacity is left: {left}, after p and q took 2 on a" in answer.message
 
 
 def test_a_device_without_enough_capacity_is_passed_over() -> None:
@@ -323,7 +326,30 @@ def test_devices_that_draw_from_counters_are_given_while_these_last() -> None:
     assert places(partitioned("a", "b").plan(*pods)) == {"p": "a", "q": "a", "r": "b"}
     answer = refused(partitioned("a").plan(*pods))
     assert answer.kind is Kind.INFEASIBLE
-    assert "the counters of their pool are used up, gpu.example.com/a/gpu-2 for one" in answer.message
+    left = "gpu.example.com/a/gpu-2 draws 3 of counter card/slices, of which 1 of 7 are left"
+    assert f"the counters of their pool are used up: {left}, after p and q took 2 on a" in answer.message
+
+
+def test_whose_devices_leave_too_little_of_a_counter_is_said() -> None:
+    cluster = partitioned("a").taken("a", 0, claim="team/old", gang="team/job").taken("a", 1, claim="team/other")
+
+    answer = cluster.diagnose(a_pod("p", 1))
+
+    assert answer.kind is Kind.BUSY
+    assert readers.in_full(answer).endswith(
+        "gpu.example.com/a/gpu-2 draws 3 of counter card/slices, of which 1 of 7 are left; the rest is in use by claim"
+        " team/old of gang team/job and claim team/other"
+    )
+
+
+def test_a_request_that_takes_a_whole_shared_device_without_saying_so_is_told() -> None:
+    answer = refused(a_cluster().node("a", gpus=[SHARABLE]).plan(a_pod("p", memory("30Gi")), a_pod("q", 1)))
+
+    assert "takes 30Gi" not in answer.message
+    assert (
+        "a share takes 80Gi of capacity memory of gpu.example.com/a/gpu-0, since the request does not say how much, and"
+        " 50Gi of 80Gi are left"
+    ) in answer.message
 
 
 def test_no_pod_is_planned_on_counters_of_a_device_that_has_left_its_slice() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from admission.api.values.selectors import Taint, Toleration
+from admission.api.values.selectors import Requirement, Taint, Toleration
 
 CASES = {
     "a greater value is tolerated by Gt": ("Gt", "5", "10", True),
@@ -20,3 +20,13 @@ def test_a_toleration_compares_numbers(operator: str, own: str, value: str, *, e
     toleration = Toleration(key="tier", operator=operator, value=own)
 
     assert toleration.tolerates(Taint(key="tier", value=value, effect="NoSchedule")) is expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("10", True), ("7", False), ("010", True), ("1_0", False), (" 10", False), ("9223372036854775808", False)],
+)
+def test_a_label_is_compared_as_a_number_of_64_bits_or_not_at_all(value: str, *, expected: bool) -> None:
+    requirement = Requirement(key="level", operator="Gt", values=("7",))
+
+    assert requirement.matches({"level": value}) is expected

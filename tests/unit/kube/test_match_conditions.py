@@ -25,11 +25,14 @@ def matters(new: dict[str, Any], old: dict[str, Any] | None = None) -> bool:
     return holds(match_conditions.MATTERS, new, old)
 
 
-def holds(text: str, new: dict[str, Any], old: dict[str, Any] | None = None) -> bool:
+def holds(text: str, new: dict[str, Any], old: dict[str, Any] | None = None, subresource: str = "") -> bool:
     """Evaluate a condition for an object that is created, or changed from `old`."""
     expression = expressions.compile_text(text, ENVIRONMENT)
     assert isinstance(expression, expressions.Expression), str(expression)
-    request = {"operation": "CREATE" if old is None else "UPDATE"}
+    request = {
+        "operation": "CREATE" if old is None else "UPDATE",
+        **({"subResource": subresource} if subresource else {}),
+    }
     answer = expression.evaluate([values.from_json(one) for one in (new, old or {}, request)], Budget())
     assert isinstance(answer, bool)
     return answer
@@ -67,6 +70,11 @@ OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize(("old", "new"), CHANGES.values(), ids=CHANGES)
 def test_a_pod_change_that_matters_to_muster_is_sent_to_the_webhook(old: dict[str, Any], new: dict[str, Any]) -> None:
     assert matters(new, old)
+
+
+def test_a_resize_is_sent_to_the_webhook() -> None:
+    assert holds(match_conditions.MATTERS, held(), held(), subresource="resize")
+    assert not holds(match_conditions.MATTERS, held(), held(), subresource="status")
 
 
 @pytest.mark.parametrize(("old", "new"), OTHERS.values(), ids=OTHERS)

@@ -131,7 +131,8 @@ def test_both_webhook_configurations_have_the_expected_settings() -> None:
     assert mutating["rules"][0]["operations"] == ["CREATE"]
     assert validating["rules"][0]["operations"] == ["CREATE", "UPDATE"]
     assert [(rule["resources"], rule["operations"]) for rule in validating["rules"][1:]] == [
-        (["pods/status"], ["UPDATE"])
+        (["pods/status"], ["UPDATE"]),
+        (["pods/resize"], ["UPDATE"]),
     ]
     assert mutating["clientConfig"] == {"url": "https://muster:8443/mutate", "caBundle": "UEVN"}
     assert validating["clientConfig"]["url"] == "https://muster:8443/validate"

@@ -229,3 +229,41 @@ def test_headroom_and_charges_pass_through_sixteen_levels_of_queues() -> None:
     assert queue_usage.potential(leaf, GPU) == 16
     queue_usage.charge(leaf, {GPU: 9})
     assert (queue_usage.available(leaf, GPU), queue_usage.usage(QueueName("q-1"), GPU)) == (7, 1)
+
+
+def test_what_a_queue_keeps_is_used_to_others_and_not_to_itself() -> None:
+    queue_usage = standing_of(a_pair(used=1).queue("b", 6, parent="root"))
+
+    queue_usage.keep(A, {GPU: 5})
+
+    assert (queue_usage.available(A, GPU), queue_usage.available(B, GPU)) == (7, 6)
+    assert queue_usage.copy().available(B, GPU) == 6
+    queue_usage.charge(A, {GPU: 1})
+    assert (queue_usage.available(A, GPU), queue_usage.available(B, GPU)) == (6, 6)
+    queue_usage.keep(A, {GPU: 1})
+    queue_usage.give_back(A, {GPU: 2})
+    short = queue_usage.charge_fits(B, {GPU: 9})
+    assert short is not None
+    assert short.keepers == (), "it would not fit either if nothing were kept"
+    assert short.used == 0
+    queue_usage.release_all()
+    assert (queue_usage.available(A, GPU), queue_usage.available(B, GPU)) == (8, 8)
+
+
+def test_a_shortage_names_the_queues_that_keep_what_would_be_enough() -> None:
+    builder = a_tree().queue("root").queue("b", 1, parent="root").queue("other", 4)
+    for name in "acdef":
+        builder.queue(name, 1, parent="root")
+    queue_usage = standing_of(builder)
+    for name in ("a", "c", "d", "e", "other"):
+        queue_usage.keep(QueueName(name), {GPU: 1})
+
+    short = queue_usage.charge_fits(B, {GPU: 3})
+
+    assert short is not None
+    assert short.message == (
+        "queue b has 2 gpu left (nominal 1, used 0), the gang needs 3; the rest may not be borrowed now:"
+        " queues a, c, d and 1 more keep their own quota for gangs of their own"
+    )
+    assert short.details["keptBy"] == ["a", "c", "d"]
+    assert queue_usage.charge_fits(A, {GPU: 2}) is None, "what f does not use, beside its own"

@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from admission.api.muster.queues import Preemption, Reclaim, WithinQueue
+from admission.api.muster.queues import BorrowPolicy, BorrowWithinCohort, Preemption, Reclaim, WithinQueue
 from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.quota import preemption as quota_preemption
 from admission.quota.headroom import QueueUsage
@@ -26,16 +26,32 @@ class Scene:
     def gang(self, uid: str, queue: str, gpus: int, *, priority: int = 0, age: int = 60) -> "Scene":
         charge = {GPU: gpus}
         start = NOON - timedelta(minutes=age)
-        gang = Candidate(uid=GangUid(uid), queue=QueueName(queue), priority=priority, reserved_at=start, charge=charge)
+        gang = Candidate(
+            uid=GangUid(uid),
+            queue=QueueName(queue),
+            priority=priority,
+            reserved_at=start,
+            queued_since=start,
+            charge=charge,
+        )
         self.gangs.append(gang)
         amounts = self.builder.usage.setdefault(gang.queue, {})
         amounts[GPU] = amounts.get(GPU, 0) + gpus
         return self
 
-    def answer(self, gpus: int, preemption: Preemption = BOTH, bounds: Bounds | None = None) -> Victims | NoVictims:
+    def answer(
+        self, gpus: int, preemption: Preemption = BOTH, bounds: Bounds | None = None, *, was_reclaimed: bool = False
+    ) -> Victims | NoVictims:
         """Return the answer where quota decides."""
         queue_usage = QueueUsage(self.builder.tree, self.builder.usage)
-        incoming = Incoming(queue=QueueName("a"), priority=10, charge={GPU: gpus}, preemption=preemption)
+        incoming = Incoming(
+            queue=QueueName("a"),
+            queued_since=NOON,
+            priority=10,
+            charge={GPU: gpus},
+            preemption=preemption,
+            was_reclaimed=was_reclaimed,
+        )
 
         def fits(gone: frozenset[GangUid]) -> bool:
             trial = queue_usage.copy()
@@ -55,8 +71,16 @@ NOBODY = NoVictims(proved=True)
 LOWER = Preemption(within_queue=WithinQueue.LOWER_PRIORITY, reclaim=Reclaim.LOWER_PRIORITY)
 
 
-def two_queues(a: int = 4, b: int = 4) -> Scene:
-    return Scene(a_tree().queue("root").queue("a", a, parent="root").queue("b", b, parent="root"))
+NEWER = Preemption(within_queue=WithinQueue.LOWER_OR_NEWER_EQUAL_PRIORITY)
+
+
+def borrowing(most: int | None = None) -> Preemption:
+    rule = BorrowWithinCohort(policy=BorrowPolicy.LOWER_PRIORITY, max_priority_threshold=most)
+    return Preemption(reclaim=Reclaim.ANY, borrow_within_cohort=rule)
+
+
+def two_queues(a: int = 4, b: int = 4, root: int = 0) -> Scene:
+    return Scene(a_tree().queue("root", root).queue("a", a, parent="root").queue("b", b, parent="root"))
 
 
 def three_queues(a: int, b: int, c: int) -> Scene:
@@ -265,6 +289,28 @@ CASES: dict[str, tuple[Scene, int, Preemption, Victims | NoVictims]] = {
         BOTH,
         NOBODY,
     ),
+    "a gang of the same priority that was queued later goes where the queue says so": (
+        two_queues(b=0).gang("x", "a", 2, priority=10, age=9).gang("y", "a", 2, priority=10, age=-9),
+        2,
+        NEWER,
+        victims("y"),
+    ),
+    "but none that was queued before": (two_queues(b=0).gang("x", "a", 4, priority=10), 2, NEWER, NOBODY),
+    "gangs of lower priority go to borrow where the queue says so": (
+        two_queues(a=0, b=0, root=4).gang("x", "b", 4, priority=9),
+        2,
+        borrowing(),
+        victims("x"),
+    ),
+    "but none that is borrowed only in part": (
+        two_queues(a=0, b=2, root=2).gang("x", "b", 4, priority=9),
+        2,
+        borrowing(),
+        NOBODY,
+    ),
+    "up to a threshold": (two_queues(a=0, b=0, root=4).gang("x", "b", 4, priority=6), 2, borrowing(5), NOBODY),
+    "and to reclaim beyond it": (two_queues(a=2, b=0).gang("x", "b", 2, priority=99), 2, borrowing(5), victims("x")),
+    "but not what is within its own quota": (two_queues(a=0, b=4).gang("x", "b", 4), 2, borrowing(), NOBODY),
     "nobody goes for what can never fit": (two_queues().gang("x", "b", 8), 9, BOTH, NOBODY),
     "nobody goes where there is room": (two_queues().gang("x", "a", 2), 2, BOTH, victims()),
 }
@@ -277,10 +323,18 @@ def test_preemption_chooses_the_expected_victims(
     assert scene.answer(gpus, preemption) == answer
 
 
+@pytest.mark.parametrize(("gpus", "answer"), [(5, NOBODY), (4, victims("x"))])
+def test_a_gang_that_was_reclaimed_evicts_no_own_gang_to_borrow_more(gpus: int, answer: Victims | NoVictims) -> None:
+    scene = two_queues(b=0, root=2).gang("x", "a", 4).gang("y", "b", 1, priority=99)
+
+    assert scene.answer(gpus, OWN) == victims("x")
+    assert scene.answer(gpus, OWN, was_reclaimed=True) == answer
+
+
 def test_where_only_devices_are_missing_the_caller_decides() -> None:
     scene = two_queues(a=4, b=0).gang("x", "b", 1).gang("y", "b", 1)
     queue_usage = QueueUsage(scene.builder.tree, scene.builder.usage)
-    incoming = Incoming(queue=QueueName("a"), priority=0, charge={GPU: 1}, preemption=BOTH)
+    incoming = Incoming(queue=QueueName("a"), queued_since=NOON, priority=0, charge={GPU: 1}, preemption=BOTH)
 
     assert queue_usage.charge_fits(incoming.queue, incoming.charge) is None
     answer = quota_preemption.choose(queue_usage, incoming, scene.gangs, lambda gone: GangUid("y") in gone)
@@ -290,7 +344,7 @@ def test_where_only_devices_are_missing_the_caller_decides() -> None:
 def test_a_gang_that_costs_nothing_takes_nothing_back() -> None:
     scene = two_queues(b=0).gang("x", "b", 1).gang("y", "a", 1)
     queue_usage = QueueUsage(scene.builder.tree, scene.builder.usage)
-    incoming = Incoming(queue=QueueName("a"), priority=1, charge={GPU: 0}, preemption=BOTH)
+    incoming = Incoming(queue=QueueName("a"), queued_since=NOON, priority=1, charge={GPU: 0}, preemption=BOTH)
 
     answer = quota_preemption.choose(queue_usage, incoming, scene.gangs, bool)
     assert answer == victims("y")
@@ -302,7 +356,7 @@ def test_a_meter_that_is_not_short_protects_no_gang_from_preemption() -> None:
     scene = Scene(builder).gang("x", "b", 4)
     gang = replace(scene.gangs[0], charge={GPU: 4, memory: 7})
     queue_usage = QueueUsage(builder.tree, {**builder.usage, gang.queue: dict(gang.charge)})
-    incoming = Incoming(queue=QueueName("a"), priority=0, charge={GPU: 4}, preemption=BOTH)
+    incoming = Incoming(queue=QueueName("a"), queued_since=NOON, priority=0, charge={GPU: 4}, preemption=BOTH)
 
     assert quota_preemption.choose(queue_usage, incoming, [gang], bool) == victims("x")
     assert queue_usage.own(gang.queue, memory) == 7
@@ -332,7 +386,7 @@ def test_preemption_evicts_no_needless_victim_wherever_the_search_bound_ends() -
     scene = two_teams().gang("x", "a", 2).gang("y", "c", 2).gang("z", "b", 1, priority=9)
     scene.builder.usage[QueueName("c")][GPU] += 2
     queue_usage = QueueUsage(scene.builder.tree, scene.builder.usage)
-    incoming = Incoming(queue=QueueName("a"), priority=10, charge={GPU: 1}, preemption=BOTH)
+    incoming = Incoming(queue=QueueName("a"), queued_since=NOON, priority=10, charge={GPU: 1}, preemption=BOTH)
 
     def answers(sets: int) -> Victims | NoVictims:
         return quota_preemption.choose(queue_usage, incoming, scene.gangs, lambda gone: "y" in gone, Bounds(sets=sets))
@@ -348,7 +402,7 @@ def test_without_any_question_nothing_is_known() -> None:
 def test_a_gang_that_uses_more_than_its_queue_is_a_mistake() -> None:
     scene = two_queues(b=0).gang("x", "b", 4)
     queue_usage = QueueUsage(scene.builder.tree, {QueueName("b"): {GPU: 3}})
-    incoming = Incoming(queue=QueueName("a"), priority=0, charge={GPU: 4}, preemption=BOTH)
+    incoming = Incoming(queue=QueueName("a"), queued_since=NOON, priority=0, charge={GPU: 4}, preemption=BOTH)
 
     with pytest.raises(ValueError, match="queue b uses 3 gpu, it cannot give back 4"):
         quota_preemption.choose(queue_usage, incoming, scene.gangs, bool)

@@ -67,6 +67,23 @@ def deadline_job(**spec: Any) -> dict[str, Any]:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": kept}
 
 
+def a_pod(*used: dict[str, str]) -> dict[str, Any]:
+    """A pod that uses claims in its only container; it declares gpus, of the template."""
+    spec = {
+        "resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": "one"}],
+        "containers": [{"name": "main", "image": "train", "resources": {"claims": list(used)}}],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "train", "namespace": "vision"}, "spec": spec}
+
+
+def namespace_of(labels: dict[str, str]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "vision", "labels": labels}}
+
+
+def stored(obj: dict[str, Any]) -> dict[str, Any]:
+    return {**obj, "metadata": {**obj["metadata"], "uid": "u-1"}}
+
+
 def training_job() -> dict[str, Any]:
     spec = {"runPolicy": {"activeDeadlineSeconds": 60}, "pytorchReplicaSpecs": {"Worker": {"template": POD}}}
     metadata = {"name": "train", "namespace": "vision"}
@@ -97,6 +114,42 @@ FOUND: dict[str, tuple[Sequence[Any], list[tuple[str, str, str]]]] = {
     "a deadline of a training job": (
         [own("Queue", "q", namespaceSelector={}), training_job()],
         [("warning", "DeadlineWhileHeld", "spec.runPolicy.activeDeadlineSeconds")],
+    ),
+    "a claim that a container uses and its pod does not declare": (
+        [template(), a_pod({"name": "gpu"})],
+        [("error", "Refused", "spec.containers[0].resources.claims[0]")],
+    ),
+    "a request that the claim of a container does not have": (
+        [template(), a_pod({"name": "gpus", "request": "other"})],
+        [("warning", "UnknownRequest", "spec.containers[0].resources.claims[0].request")],
+    ),
+    "a request that the claim of a container has": ([template(), a_pod({"name": "gpus", "request": "gpu"})], []),
+    "a request of a claim that is not in the input": ([a_pod({"name": "gpus", "request": "other"})], []),
+    "admin access in a namespace without the label": (
+        [template(adminAccess=True), namespace_of({"team": "vision"})],
+        [("error", "Refused", f"{AT}.adminAccess")],
+    ),
+    "admin access in a namespace with the label": (
+        [template(adminAccess=True), namespace_of({"resource.kubernetes.io/admin-access": "true"})],
+        [],
+    ),
+    "admin access that an API server has let in": (
+        [stored(template(adminAccess=True)), namespace_of({})],
+        [],
+    ),
+    "a class whose selector fails on a device is told, and not each template of it": (
+        [
+            {
+                **CLASS,
+                "spec": {"selectors": [{"cel": {"expression": "device.attributes['gpu.example.com'].model == 'a'"}}]},
+            },
+            hardware(),
+            template(),
+        ],
+        [
+            ("warning", "UnguardedLookup", "spec.selectors[0].cel.expression"),
+            ("error", "FailsOnDevice", "spec.selectors"),
+        ],
     ),
     "a version as text": (
         [CLASS, template("device.attributes['gpu.example.com'].version == '1.2.3'")],
@@ -262,3 +315,19 @@ async def test_holding_the_workload_is_recommended_for_a_job_with_a_deadline() -
 
     assert "have queue q hold workloads as a whole (holdAt: Workload)" in remark.message
     assert "write the deadline on the pods" in remark.message
+
+
+async def test_admin_access_in_a_namespace_that_is_not_described_is_noted_only() -> None:
+    linted = await lint.lint([template(adminAccess=True)])
+
+    (note,) = linted.notes
+    assert linted.remarks == ()
+    assert "admin access is taken for allowed in namespace vision" in note
+
+
+async def test_a_request_that_no_claim_has_is_found_in_pod_templates_too() -> None:
+    job = deadline_job(activeDeadlineSeconds=None, template={"spec": a_pod({"name": "gpus", "request": "x"})["spec"]})
+
+    assert told(await lint.lint([template(), job])) == [
+        ("warning", "UnknownRequest", "spec.template.spec.containers[0].resources.claims[0].request")
+    ]

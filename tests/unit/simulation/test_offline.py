@@ -416,6 +416,19 @@ def test_taint_rules_are_part_of_the_cluster(version: str) -> None:
     ]
 
 
+def test_a_class_that_does_not_exist_is_told_before_the_quota_that_it_exceeds() -> None:
+    queue, meter, device_class = teams(quota=8)
+    meter["spec"]["sources"][0]["deviceClasses"].append("gpx")
+    template, train = job("a", gpus=8)
+    template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "gpx"
+
+    outcome = simulate([queue, meter, device_class], node("one", 8), job("first", gpus=8), [template, train])
+
+    assert of(outcome, "first").reason is None
+    assert of(outcome, "a").reason == HoldReason.NO_FEASIBLE_PLACEMENT
+    assert of(outcome, "a").message.endswith("device class gpx, which does not exist; did you mean gpu?")
+
+
 def test_a_taint_rule_keeps_gangs_off_devices() -> None:
     rule = refused.rule({"pool": "one"})
 

@@ -101,9 +101,9 @@ def test_of_a_jobset_in_order_the_first_pods_are_simulated_and_a_note_says_so() 
 
     assert [pod.meta.name for pod in cluster_state.snapshot.pods.values()] == ["train-driver-0"]
     assert (
-        "JobSet default/train makes some pods only when others run; only the first ones are simulated"
-        in cluster_state.notes
-    )
+        "JobSet default/train makes some pods only when others run; only the first ones are simulated, and of the"
+        " others whether they fit an empty cluster"
+    ) in cluster_state.notes
 
 
 def test_an_unreadable_pod_template_is_a_problem_of_its_object() -> None:
@@ -157,3 +157,136 @@ def test_the_pods_of_a_ray_job_but_its_submitter_are_one_gang() -> None:
     gang = of(outcome, "ray")
     assert len(outcome.gangs) == 1
     assert (gang.verdict, gang.charges) == ("Admitted", {"gpus": 3})
+
+
+# Later waves.
+
+
+def staged(*, workers: int, order: Json, gpus: int = 1) -> Objects:
+    """A JobSet whose driver comes first, and then so many workers."""
+    (obj,) = jobset(spec=order)
+    obj["spec"]["replicatedJobs"][1]["replicas"] = workers
+    return [*devices(gpus), obj]
+
+
+IN_ORDER = {"startupPolicy": {"startupPolicyOrder": "InOrder"}}
+
+
+def test_later_pods_of_a_jobset_that_never_fit_are_told_of_its_gang() -> None:
+    fits, never = (of(simulate(teams(), node("one", 4), staged(workers=n, order=IN_ORDER)), "train") for n in (4, 5))
+
+    assert (fits.verdict, fits.later) == ("Admitted", ())
+    assert (never.verdict, len(never.plan)) == ("Admitted", 1)
+    assert len(never.later) == 1
+    assert never.later[0].startswith(
+        "may start, but its workers never fit: NoFeasiblePlacement: pod train-workers-4 needs"
+    )
+
+
+def test_later_pods_are_looked_at_beside_nothing_else() -> None:
+    """They may start when the others have ended; so what is in use now says nothing about them."""
+    outcome = simulate(teams(), node("one", 4), job("other", gpus=3), staged(workers=4, order=IN_ORDER))
+
+    assert fates(outcome) == {"other": "Admitted", "train": "Admitted"}
+    assert of(outcome, "train").later == ()
+
+
+def test_pods_that_depend_on_an_initializer_and_exceed_the_quota_are_told() -> None:
+    objects_ = staged(workers=3, order={})
+    objects_[1]["spec"]["replicatedJobs"][1]["dependsOn"] = [{"name": "driver", "status": "Complete"}]
+
+    (later,) = of(simulate(teams(quota=2), node("one", 4), objects_), "train").later
+
+    assert later.startswith("may start, but its workers never fit: QuotaExceeded: queue team has 2 gpus left")
+
+
+def test_a_launcher_that_waits_for_its_workers_is_looked_at() -> None:
+    roles = {
+        "Launcher": {"replicas": 1, "template": template("large")},
+        "Worker": {"replicas": 2, "template": template()},
+    }
+    spec = {"launcherCreationPolicy": "WaitForWorkersReady", "mpiReplicaSpecs": roles}
+    mpi = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": {"name": "ring"}, "spec": spec}
+
+    gang = of(simulate(teams(), node("one", 4), [mpi, *devices(), job("large", gpus=5)[0]]), "ring")
+
+    assert len(gang.plan) == 2
+    assert [why.partition(":")[0] for why in gang.later] == ["may start, but its launcher never fit"]
+
+
+def test_a_jobset_whose_pods_come_together_has_no_later_ones() -> None:
+    assert of(simulate(teams(), node("one", 4), devices(), jobset()), "train").later == ()
+
+
+# Claims of PodGroups.
+
+
+def ring(*, claim: str = "fabric", **group: Any) -> Objects:
+    """A PodGroup with a claim of its own, and two pods with a claim each beside one that they call `claim`."""
+    entry = {"name": "fabric", "resourceClaimTemplateName": "ring"}
+    own = {"name": "own", "resourceClaimTemplateName": "ring"}
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "resourceClaims": [entry]}
+    version = "scheduling.k8s.io/v1beta1"
+    pods = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"ring-{number}"},
+            "spec": {
+                "containers": [{"name": "main"}],
+                "resourceClaims": [own, {**entry, "name": claim}],
+                "schedulingGroup": {"podGroupName": "ring"},
+            },
+        }
+        for number in range(2)
+    ]
+    return [
+        job("ring")[0],
+        {"apiVersion": version, "kind": "PodGroup", "metadata": {"name": "ring"}, "spec": spec, **group},
+        *pods,
+    ]
+
+
+def test_a_claim_of_a_pod_group_is_made_once_for_all_of_its_pods() -> None:
+    cluster_state = expand(teams(), node("one", 4), ring())
+    outcome = simulate(teams(), node("one", 4), ring())
+
+    assert sorted(cluster_state.snapshot.claims) == ["default/ring-0-own", "default/ring-1-own", "default/ring-fabric"]
+    (gang,) = outcome.gangs
+    assert (gang.verdict, dict(gang.charges)) == ("Admitted", {"gpus": 3})
+    assert any("PodGroup ring: its claims are made once" in note for note in cluster_state.notes)
+    owner = cluster_state.snapshot.claims["default/ring-fabric"].meta.controller
+    assert owner is not None
+    assert (owner.api_version, owner.kind, owner.name) == ("scheduling.k8s.io/v1beta1", "PodGroup", "ring")
+
+
+def test_a_claim_that_the_pod_group_calls_otherwise_is_the_pods_own() -> None:
+    cluster_state = expand(teams(), node("one", 4), ring(claim="other"))
+
+    assert "default/ring-fabric" not in cluster_state.snapshot.claims
+    assert not any("made once" in note for note in cluster_state.notes)
+
+
+def test_a_claim_that_was_made_for_a_pod_group_is_used_by_pods_whose_status_does_not_name_it() -> None:
+    made = {"resourceClaimStatuses": [{"name": "fabric", "resourceClaimName": "made"}]}
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "made"},
+        "spec": {"devices": {"requests": [request]}},
+    }
+
+    snapshot = expand(teams(), node("one", 4), ring(status=made), [claim]).snapshot
+
+    assert sorted(snapshot.claims) == ["default/made", "default/ring-0-own", "default/ring-1-own"]
+    assert [pod.generated_claims["fabric"] for pod in snapshot.pods.values()] == ["made", "made"]
+
+
+def test_a_claim_of_a_pod_group_that_names_nothing_is_a_problem() -> None:
+    objects = ring()
+    del objects[1]["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
+
+    ((_, error),) = expand(teams(), objects).problems
+
+    assert [problem.field for problem in error.problems] == ["spec.resourceClaims[0]"]

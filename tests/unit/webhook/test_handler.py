@@ -92,7 +92,7 @@ def test_a_label_is_not_changed_by_way_of_the_status() -> None:
 
 
 @pytest.mark.parametrize("answer", [mutate, validate])
-@pytest.mark.parametrize("subresource", ["binding", "ephemeralcontainers", "resize", "eviction"])
+@pytest.mark.parametrize("subresource", ["binding", "ephemeralcontainers", "eviction"])
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
 def test_subresources_are_let_through(answer: Any, subresource: str, operation: str) -> None:
     review = creation({"kind": "Binding"}, subresource=subresource)

@@ -176,6 +176,22 @@ def _ports(spec: Reader) -> Iterable[HostPort]:
                 )
 
 
+def node_features(spec: Reader) -> tuple[str, ...]:
+    """Return the features that a node has to declare for a pod, sorted.
+
+    As the features of `k8s.io/component-helpers/nodedeclaredfeatures` (v0.37.1) infer them for scheduling.
+    """
+    containers = [*spec.children("containers"), *spec.children("initContainers")]
+    rules = (rule for container in containers for rule in container.children("restartPolicyRules"))
+    mounts = (mount for container in containers for mount in container.children("volumeMounts"))
+    needed = {
+        "RestartAllContainersOnContainerExits": any(rule.text("action") == "RestartAllContainers" for rule in rules),
+        "UserNamespacesHostNetworkSupport": spec.flag("hostNetwork") and not spec.flag("hostUsers", default=True),
+        "VolumeBindMountOptions": any(mount.texts("bindMountOptions") for mount in mounts),
+    }
+    return tuple(name for name, is_needed in needed.items() if is_needed)
+
+
 def _volumes(spec: Reader) -> Iterable[str]:
     for volume in spec.children("volumes"):
         claim = volume.child("persistentVolumeClaim").text("claimName")

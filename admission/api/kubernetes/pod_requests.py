@@ -1,0 +1,167 @@
+"""What a pod requests of its node: as kube-scheduler counts it, and what the kubelet has given it so far.
+
+They differ only while a pod is resized in place: kube-scheduler counts the larger of what is wanted and what is given,
+until it is given. Mirrors PodRequests with UseStatusResources of `k8s.io/component-helpers/resource` (v0.37.1).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from admission.api.kubernetes import nodes
+from admission.api.kubernetes.nodes import Resources
+from admission.api.values import quantities
+from admission.api.values.decoding import Reader
+
+ContainerRequests = Callable[[Reader], Resources]
+
+
+class PodRequests(NamedTuple):
+    """counted: as kube-scheduler counts them. taken: what the kubelet has given; None where it is the same."""
+
+    counted: Resources
+    taken: Resources | None = None
+
+
+RESIZABLE = ("cpu", "memory")
+"""All that can be resized in place (`pkg/apis/core/validation`, validateContainerResize)."""
+
+
+def decode(spec: Reader, status: Reader) -> PodRequests:
+    """Decode what a pod requests, and what it has been given."""
+    wanted = decode_spec(spec)
+    if not _is_resized(spec, status):
+        return PodRequests(wanted)
+    given = _Given(status)
+    allocated, actuated = given.allocated_of_pod, given.actuated_of_pod
+    if not (allocated and actuated):
+        allocated, actuated = _aggregate(spec, given.allocated), _aggregate(spec, given.actuated)
+    level = _of_level(spec, _aggregate(spec, of_container))
+    given_level = _maximum(given.actuated_of_pod, given.allocated_of_pod) if level and given.has_pod_level else level
+    taken = _with_pod_level(_maximum(allocated, actuated), given_level, spec)
+    taken = {**wanted, **{name: taken[name] for name in RESIZABLE if name in taken}}
+    counted = taken if given.is_infeasible else _maximum(wanted, taken)
+    return PodRequests(counted, None if taken == counted else taken)
+
+
+def decode_spec(spec: Reader) -> dict[str, int]:
+    """Decode what a pod's spec requests.
+
+    Containers and sidecars (init containers that restart always) run together; any other init container runs alone
+    beside the sidecars before it. Pod-level requests and overhead are added on top of, or instead of, that. More than
+    64 bits hold, as no node can have, is a problem.
+    """
+    containers = _aggregate(spec, of_container)
+    total = _with_pod_level(containers, _of_level(spec, containers), spec)
+    for resource, amount in total.items():
+        if amount > quantities.INT64:
+            spec.problem("containers", f"request more {resource} than any node can have; write a smaller amount")
+    return total
+
+
+def of_container(container: Reader) -> dict[str, int]:
+    """Return requests; a limit without a request counts as the request, as the API server defaults it."""
+    resources = container.child("resources")
+    return nodes.decode_resources(resources, "limits") | nodes.decode_resources(resources, "requests")
+
+
+def _is_resized(spec: Reader, status: Reader) -> bool:
+    """Return whether the status says anything else of resources than the spec; of most pods it does not.
+
+    Both are compared as they are written: the API server and the kubelet write equal quantities alike.
+    """
+    wanted = {one.get("name"): _requests_in(one) for one in _objects(spec, "containers", "initContainers")}
+    for one in _objects(status, "containerStatuses", "initContainerStatuses"):
+        given = one.get("allocatedResources"), _requests_in(one)
+        if any(each is not None and each != wanted.get(one.get("name")) for each in given):
+            return True
+    return "resources" in status and status.child("resources").raw("requests") != spec.child("resources").raw(
+        "requests"
+    )
+
+
+def _objects(part: Reader, *names: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the JSON of containers, or of their statuses; what is no object is a problem that others report."""
+    for name in names:
+        listed = part.raw(name)
+        yield from (one for one in (listed if isinstance(listed, list) else ()) if isinstance(one, Mapping))
+
+
+def _requests_in(container: Mapping[str, Any]) -> Any:
+    resources = container.get("resources")
+    return resources.get("requests") if isinstance(resources, Mapping) else None
+
+
+class _Given:
+    """What the kubelet has given, by the pod's status: allocated when it accepts a resize, actuated when it is done."""
+
+    def __init__(self, status: Reader) -> None:
+        named = (*status.children("containerStatuses"), *status.children("initContainerStatuses"))
+        self._of_containers = {one.text("name"): one for one in named}
+        self.is_infeasible = any(
+            one.text("type") == "PodResizePending" and one.text("reason") == "Infeasible"
+            for one in status.children("conditions")
+        )
+        level = status.child("resources")
+        self.has_pod_level = "resources" in status
+        self.allocated_of_pod = nodes.decode_resources(status, "allocatedResources")
+        self.actuated_of_pod = nodes.decode_resources(level, "requests")
+
+    def allocated(self, container: Reader) -> Resources:
+        status = self._of_containers.get(container.text("name"))
+        if status is not None and "allocatedResources" in status:
+            return nodes.decode_resources(status, "allocatedResources")
+        return {} if self.is_infeasible else of_container(container)
+
+    def actuated(self, container: Reader) -> Resources:
+        status = self._of_containers.get(container.text("name"))
+        if status is not None and "requests" in status.child("resources"):
+            return nodes.decode_resources(status.child("resources"), "requests")
+        return self.allocated(container)
+
+
+def _of_level(spec: Reader, containers: Resources) -> Resources:
+    """Return the pod-level requests, as the API server completes them (`DefaultPodLevelResources`, v1.37).
+
+    containers: what containers request by their specs, which comes before a pod-level limit.
+    """
+    if "resources" not in spec:
+        return {}
+    limits, requests = (nodes.decode_resources(spec.child("resources"), name) for name in ("limits", "requests"))
+    if not limits and not requests:
+        return {}
+    return {
+        **{name: amount for name, amount in limits.items() if name not in containers},
+        **{name: amount for name, amount in containers.items() if name in RESIZABLE},
+        **requests,
+    }
+
+
+def _with_pod_level(total: Resources, level: Resources, spec: Reader) -> dict[str, int]:
+    """Return what containers request with pod-level requests in place of them, and the pod's own parts."""
+    return _sum(({**total, **level}, nodes.decode_resources(spec, "overhead"), {"pods": 1}))
+
+
+def _aggregate(spec: Reader, of: ContainerRequests) -> dict[str, int]:
+    running = _sum(of(container) for container in spec.children("containers"))
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in spec.children("initContainers"):
+        requests = of(container)
+        if container.text("restartPolicy") == "Always":
+            sidecars = _sum((sidecars, requests))
+            requests = {}
+        peak = _maximum(peak, _sum((sidecars, requests)))
+    return _maximum(_sum((running, sidecars)), peak)
+
+
+def _sum(parts: Iterable[Resources]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for part in parts:
+        for resource, amount in part.items():
+            total[resource] = total.get(resource, 0) + amount
+    return total
+
+
+def _maximum(*parts: Resources) -> dict[str, int]:
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {name: max(part.get(name, 0) for part in parts) for name in names}

@@ -1,0 +1,88 @@
+"""The claims that `pkg/controller/resourceclaim` (v1.37.1) makes from templates, for gated pods too.
+
+A pod's own claim is made for the pod. One that the pod's PodGroup has, too, by the same name and template, is made once
+for the group, with the gate DRAWorkloadResourceClaims; all of its pods use it
+(`k8s.io/dynamic-resource-allocation/resourceclaim`, BindTo).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from admission.api.kubernetes.claims import Claim, ClaimTemplate
+from admission.api.kubernetes.meta import Meta, Owner
+from admission.api.kubernetes.pods import Pod, PodClaim
+from admission.api.snapshot import Snapshot
+from admission.simulation import in_memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupClaims:
+    """The claims of one PodGroup. made: from status, the group's own name of a claim -> the claim that was made."""
+
+    meta: Meta
+    api_version: str
+    claims: tuple[PodClaim, ...]
+    made: Mapping[str, str]
+
+
+def with_claims(snapshot: Snapshot, groups: Mapping[str, GroupClaims]) -> Snapshot:
+    """Create the claims that the pods lack. groups: by key, the PodGroups of Kubernetes that have claims."""
+    known_claims = dict(snapshot.claims)
+    completed = {}
+    for uid, pod in snapshot.pods.items():
+        generated = dict(pod.generated_claims)
+        group = groups.get(f"{pod.meta.namespace}/{pod.group}")
+        for claim in pod.claims:
+            template = snapshot.templates.get(f"{pod.meta.namespace}/{claim.template}")
+            if pod.finished or claim.template is None or claim.name in generated:
+                continue
+            if group is not None and claim in group.claims and claim.name in group.made:
+                generated[claim.name] = group.made[claim.name]
+            elif template is not None:
+                owner = pod if group is None or claim not in group.claims else group
+                created = _claim_of(owner, claim.name, template)
+                known_claims.setdefault(created.meta.key, created)
+                generated[claim.name] = created.meta.name
+        completed[uid] = replace(pod, generated_claims=generated)
+    for pod in completed.values():
+        known_claims |= _with_consumer(pod, known_claims)
+    return replace(snapshot, pods=completed, claims=known_claims)
+
+
+def notes(before: Snapshot, after: Snapshot) -> list[str]:
+    """Return what to know of claims that were created for PodGroups. before: the snapshot without them."""
+    owners = [claim.meta.controller for key, claim in after.claims.items() if key not in before.claims]
+    groups = sorted({owner.name for owner in owners if owner is not None and owner.kind == "PodGroup"})
+    return [
+        f"PodGroup {name}: its claims are made once for all of its pods, which takes the gate"
+        " DRAWorkloadResourceClaims, off by default; without it each pod gets claims of its own"
+        for name in groups
+    ]
+
+
+def _with_consumer(pod: Pod, known_claims: Mapping[str, Claim]) -> dict[str, Claim]:
+    """Return a bound pod's allocated claims with the pod among their consumers, which the input may leave out."""
+    if not pod.node or pod.finished:
+        return {}
+    claims = (known_claims.get(f"{pod.meta.namespace}/{pod.claim_name(claim)}") for claim in pod.claims)
+    return {
+        claim.meta.key: replace(claim, reserved_for=(*claim.reserved_for, pod.meta.uid))
+        for claim in claims
+        if claim is not None and claim.allocation is not None and pod.meta.uid not in claim.reserved_for
+    }
+
+
+def _claim_of(owner: Pod | GroupClaims, name: str, template: ClaimTemplate) -> Claim:
+    meta = owner.meta
+    version, kind, key = ("v1", "Pod", "pod-claim-name")
+    if isinstance(owner, GroupClaims):
+        version, kind, key = (owner.api_version, "PodGroup", "podgroup-claim-name")
+    claim_meta = Meta(
+        name=f"{meta.name}-{name}",
+        namespace=meta.namespace,
+        uid=in_memory.uid_of("ResourceClaim", f"{meta.uid}/{name}"),
+        annotations={f"resource.kubernetes.io/{key}": name},
+        owners=(Owner(api_version=version, kind=kind, name=meta.name, uid=meta.uid, controller=True),),
+        created=meta.created,
+    )
+    return Claim(meta=claim_meta, spec=template.spec)

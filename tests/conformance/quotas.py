@@ -1,0 +1,146 @@
+"""Cases of quota: which gangs are admitted and which are evicted, decided as `muster simulate` decides.
+
+The cases follow the rules of Kueue, by its documentation and tests; `rule` says the one that a case is about, `options`
+what of Kueue's objects it shows. Devices are plenty, so that quota alone decides. Gangs that run have the longer wait,
+unless they are `late`; those that wait are in the order of their wait.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from admission.api.values.names import QUEUE
+from admission.simulation import expand, offline
+from admission.simulation.offline import Outcome, Verdict
+
+ROOT = Path(__file__).parents[2]
+FILE = Path(__file__).parent / "data" / "quota.jsonl"
+NODE = "one"
+START = datetime(2026, 1, 1, tzinfo=UTC)
+EVICTED = {"Preempted", "Reclaimed"}
+
+Record = Mapping[str, Any]
+Object = dict[str, Any]
+
+
+def records() -> list[Record]:
+    return [json.loads(line) for line in FILE.read_text().splitlines()]
+
+
+def documented_options() -> Iterator[tuple[str, str]]:
+    """Yield the options of Kueue's objects that docs/tasks/kueue.md names, and what it says of them."""
+    kind = ""
+    for line in (ROOT / "docs" / "tasks" / "kueue.md").read_text().partition("## Option by option")[2].splitlines():
+        if line.startswith("### "):
+            kind = line.removeprefix("### ")
+        elif line.startswith("| `"):
+            _, option, verdict = line.split("|", 2)
+            yield f"{kind}.{option.strip().strip('`')}", verdict.strip()
+
+
+def difference(record: Record) -> str | None:
+    """Return how the simulation differs from what is expected; None where they agree."""
+    outcome = _simulated(record)
+    ran = {gang["name"] for gang in record["running"]}
+    # A lone pod's gang is of its name and a hash.
+    names = [(gang.name.partition("-")[0], gang) for gang in outcome.gangs]
+    admitted = [name for name, gang in names if gang.verdict is Verdict.ADMITTED and name not in ran]
+    evicted = sorted(name for name, gang in names if gang.reason in EVICTED)
+    expected = (record["admitted"], record["evicted"])
+    return None if (admitted, evicted) == expected else f"expected {expected}\n       got {(admitted, evicted)}"
+
+
+def _simulated(record: Record) -> Outcome:
+    expanded = expand.expand([*_cluster(record), *_gangs(record)])
+    if expanded.problems:
+        raise ValueError(f"{record['id']}: {expanded.problems}")
+    return asyncio.run(offline.simulate(expanded))
+
+
+def _meters(record: Record) -> list[str]:
+    return sorted({meter for gang in (*record["running"], *record["waiting"]) for meter in gang["charge"]})
+
+
+def _cluster(record: Record) -> Iterator[Object]:
+    yield _object("v1", "Namespace", "all")
+    yield _object("v1", "Node", NODE)
+    named = {quota["meter"] for queue in record["queues"] for quota in queue.get("quotas", ())}
+    for meter in sorted({*named, *_meters(record)}):
+        driver = f"{meter}.example.com"
+        yield _object("resource.k8s.io/v1", "DeviceClass", meter, {"selectors": [_cel(f"device.driver == '{driver}'")]})
+        sources = [{"deviceClasses": [meter], "count": {}}]
+        yield _object("muster.dev/v1alpha1", "Meter", meter, {"sources": sources})
+        pool = {"name": NODE, "generation": 1, "resourceSliceCount": 1}
+        devices = [{"name": f"{meter}-{number}"} for number in range(_most(record, meter))]
+        spec = {"driver": driver, "nodeName": NODE, "pool": pool, "devices": devices}
+        yield _object("resource.k8s.io/v1", "ResourceSlice", meter, spec)
+    for queue in record["queues"]:
+        spec = {key: value for key, value in queue.items() if key != "name"}
+        yield _object("muster.dev/v1alpha1", "Queue", queue["name"], {"namespaceSelector": {}, **spec})
+
+
+def _most(record: Record, meter: str) -> int:
+    """Return how many devices all gangs need at once."""
+    return sum(gang["charge"].get(meter, 0) for gang in (*record["running"], *record["waiting"]))
+
+
+def _gangs(record: Record) -> Iterator[Object]:
+    taken = dict.fromkeys(_meters(record), 0)
+    for number, gang in enumerate((*record["running"], *record["waiting"])):
+        runs = number < len(record["running"])
+        created = START + timedelta(minutes=number) + (timedelta(days=1) if gang.get("late") else timedelta())
+        claims = []
+        for meter, amount in gang["charge"].items():
+            name = f"{gang['name']}-{meter}"
+            request = {"name": "d", "exactly": {"deviceClassName": meter, "count": amount}}
+            claim = _object(
+                "resource.k8s.io/v1", "ResourceClaim", name, {"devices": {"requests": [request]}}, namespace="all"
+            )
+            claim["metadata"]["uid"] = name
+            if runs:
+                claim["status"] = _allocated(meter, range(taken[meter], taken[meter] + amount), gang["name"])
+                taken[meter] += amount
+            claims.append({"name": meter, "resourceClaimName": name})
+            yield claim
+        yield _pod(gang, claims, created, runs=runs)
+
+
+def _pod(gang: Record, claims: list[Object], created: datetime, *, runs: bool) -> Object:
+    spec: Object = {
+        "containers": [{"name": "main"}],
+        "resourceClaims": claims,
+        "restartPolicy": "Never",
+        "priority": gang.get("priority", 0),
+    }
+    pod = _object("v1", "Pod", gang["name"], spec, namespace="all")
+    pod["metadata"] |= {
+        "uid": gang["name"],
+        "creationTimestamp": created.isoformat(),
+        "labels": {QUEUE: gang["queue"]},
+    }
+    if runs:
+        spec["nodeName"] = NODE
+        pod["status"] = {"phase": "Running"}
+    return pod
+
+
+def _allocated(meter: str, numbers: range, pod: str) -> Object:
+    results = [
+        {"request": "d", "driver": f"{meter}.example.com", "pool": NODE, "device": f"{meter}-{number}"}
+        for number in numbers
+    ]
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [NODE]}]}
+    allocation = {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [term]}}
+    return {"allocation": allocation, "reservedFor": [{"resource": "pods", "name": pod, "uid": pod}]}
+
+
+def _cel(expression: str) -> Object:
+    return {"cel": {"expression": expression}}
+
+
+def _object(version: str, kind: str, name: str, spec: Object | None = None, **metadata: str) -> Object:
+    found: Object = {"apiVersion": version, "kind": kind, "metadata": {"name": name, **metadata}}
+    return found if spec is None else {**found, "spec": spec}

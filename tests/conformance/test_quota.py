@@ -1,0 +1,50 @@
+"""Cases of quota, borrowing, preemption, reclaim, fair sharing and order: none may differ."""
+
+import json
+
+import pytest
+
+from tests.conformance import quotas
+
+pytestmark = pytest.mark.conformance
+
+RECORDS = {record["id"]: record for record in quotas.records()}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_quota_is_decided_as_the_rules_say(name: str) -> None:
+    record = RECORDS[name]
+
+    assert quotas.difference(record) is None, record["rule"]
+
+
+def test_every_case_has_an_id_and_a_rule_of_its_own() -> None:
+    lines = quotas.FILE.read_text().splitlines()
+
+    assert (
+        len(RECORDS)
+        == len(lines)
+        == len({record["rule"] + json.dumps(record["queues"]) for record in RECORDS.values()})
+    )
+    assert {record["family"] for record in RECORDS.values()} == {
+        *("quota", "borrowing", "cohorts", "preemption", "reclaim", "fair-sharing", "order")
+    }
+
+
+def test_a_case_with_a_wrong_answer_differs() -> None:
+    record = dict(RECORDS["reclaim/partly"], evicted=[])
+
+    assert "expected (['w'], [])" in str(quotas.difference(record))
+
+
+def test_what_kueue_decides_alike_by_the_documentation_has_cases() -> None:
+    """docs/tasks/kueue.md says of each option of Kueue's objects whether it is the same, and what is has a case."""
+    rows = dict(quotas.documented_options())
+    shown = {option for record in RECORDS.values() for option in record["options"]}
+
+    assert [
+        row for row, verdict in rows.items() if not verdict.startswith(("the same", "differs: ", "nothing: "))
+    ] == []
+    assert {row for row, verdict in rows.items() if verdict.startswith("the same")} - shown == set()
+    assert shown - rows.keys() == set()
+    assert len(rows) > 40

@@ -1,0 +1,101 @@
+"""Plans that kube-scheduler does not carry out, on a real control plane: why is told, and the next plan is another."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.controlplane import ControlPlane, workloads
+from tests.controlplane.namespaces import Namespace
+from tests.controlplane.observing import eventually
+from tests.e2e.labs import Lab, plain
+from tests.e2e.musters import Muster
+
+FENCED, OPEN = "refused-fenced.test", "refused-open.test"
+PLACEMENTS = {"Allocate": FENCED, "Pin": OPEN}
+OUTSIDE = "/api/v1/namespaces/default/pods"
+"""Of a namespace without a queue: where pods have one, they may name no node."""
+PORT = {"containerPort": 9000, "hostPort": 31999}
+
+
+@pytest.fixture(scope="module")
+def muster(control_plane: ControlPlane) -> Iterator[Muster]:
+    muster = Muster(control_plane, fence=[FENCED]).start()
+    yield muster
+    muster.end()
+    muster.configure()
+    muster.start()
+    fences = ("get", "devicetaintrules", "--output=name")
+    eventually(lambda: "muster-fence-" not in control_plane.kubectl(*fences), what="the fence is gone")
+    muster.clean()
+
+
+@pytest.fixture(params=PLACEMENTS)
+def lab(
+    control_plane: ControlPlane, muster: Muster, namespace: Namespace, request: pytest.FixtureRequest
+) -> Iterator[Lab]:
+    """Two nodes with a device each; gangs have ten seconds to start, and are tried again after six."""
+    lab = Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=PLACEMENTS[request.param])
+    lab.device_class()
+    lab.meter("gpus", count={})
+    for node in ("one", "two"):
+        lab.node(node, plain(1))
+    lab.found(startTimeout="10s", requeue={"base": "6s", "max": "6s"})
+    yield lab
+    lab.clear()
+
+
+@contextmanager
+def without_scheduler(control_plane: ControlPlane) -> Iterator[None]:
+    """Have kube-scheduler stand still for less than its lease lasts."""
+    pid = control_plane.pid("kube-scheduler")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def planned_node(lab: Lab, name: str) -> str | None:
+    """Return the node of the gang's only pod, as soon as it is let in."""
+    if not lab.team.pods(name) or lab.team.gated(name):
+        return None
+    plan: list[Any] = (lab.team.gang(name) or {}).get("status", {}).get("plan", [])
+    return str(plan[0]["node"]) if plan else None
+
+
+def test_a_gang_whose_pod_kube_scheduler_refuses_on_its_node_starts_on_another(lab: Lab) -> None:
+    """A port of the node is taken by a pod that nobody scheduled, after the gang was planned there."""
+    request = {"name": "gpu", "exactly": {"deviceClassName": lab.driver, "count": 1}}
+    blocking = workloads.pod(f"blocking-{lab.namespace.name}")
+    blocking["spec"]["containers"][0]["ports"] = [PORT]
+    uses = {"claims": [{"name": "gpu"}]}
+    container = {"name": "main", "image": "registry.k8s.io/pause:3.10", "ports": [PORT], "resources": uses}
+
+    lab.submit("warm", pods=1, request=request)
+    lab.wait_running("warm", 1)
+    lab.end("warm")
+
+    with without_scheduler(lab.control_plane):
+        lab.submit("served", pods=1, request=request, containers=[container])
+        first = eventually(lambda: planned_node(lab, "served"), what="it is let in")
+        blocking["spec"]["nodeName"] = first
+        lab.client.create(OUTSIDE, blocking)
+    refused = eventually(
+        lambda: hold if "refusedOn" in (hold := lab.team.hold("served")).get("details", {}) else None,
+        what="it is taken back",
+    )
+    lab.team.wait_running("served", 1)
+
+    assert "kube-scheduler refused pod served-" in refused["message"]
+    assert f" on node {first} (" in refused["message"]
+    assert "didn't have free ports" in refused["message"]
+    assert refused["details"]["refusedOn"] == [first]
+    (second,) = lab.pinned_to("served")
+    assert second != first
+    assert any("didn't have free ports" in row["reason"] for row in lab.entries("served", "evict"))
+    lab.end("served")
+    lab.client.delete(f"{OUTSIDE}/{blocking['metadata']['name']}?gracePeriodSeconds=0")

@@ -1,0 +1,95 @@
+"""Which object a refusal names first: driver, class, selectors, capacity, or a claim that ties a gang to nodes."""
+
+from typing import Any
+
+import pytest
+
+from admission.dra.planner.no_plan import NoPlan
+from admission.dra.requests.gang_request import Plan
+from tests.unit.dra.clusters import CLASS, a_claim, a_cluster, a_pod, a_request, refused
+
+H100 = "device.attributes['gpu.example.com'].model == 'h100'"
+IS_A100 = "device.attributes['gpu.example.com'].?model.orValue('') == 'a100'"
+A100 = {"attributes": {"model": {"string": "a100"}}}
+SHARABLE = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "80Gi"}}}
+POLICY = {"requestPolicy": {"default": "10Gi", "validValues": ["10Gi", "20Gi"]}}
+ASKED = "pod p needs 1 device of class gpu on one node (request gpu of claim p-0)"
+
+
+def asking(**capacity: str) -> Any:
+    return a_pod("p", a_request(capacity={"requests": capacity}))
+
+
+NAMED = {
+    "the driver, where there is no slice": (
+        a_cluster().node("a", gpus=0).plan(a_pod("p", 1)),
+        (
+            "no ResourceSlice gives any node a device (is the driver of the class installed? are there nodes with its"
+            " devices?)"
+        ),
+    ),
+    "the driver, where there are devices of others alone": (
+        a_cluster().device_class(CLASS, "device.driver == 'tpu.example.com'").node("a", gpus=2).plan(a_pod("p", 1)),
+        (
+            "no node has a device of the class; there are 2 of gpu.example.com, which the selectors of the class do not"
+            " select (is its driver installed? are there nodes with its devices?)"
+        ),
+    ),
+    "the nodes, where others have devices of the class": (
+        a_cluster().node("a", gpus=0).node("b", gpus=1, unschedulable=True).plan(a_pod("p", 1)),
+        "no device of the class is on the only node where the pod may go; b has some",
+    ),
+    "the selectors": (
+        a_cluster().node("a", gpus=[A100]).node("b", gpus=[A100] * 2).plan(a_pod("p", a_request("gpu", 1, H100))),
+        "none of the 3 devices of the class on the 2 nodes where the pod may go satisfies the selectors of the request",
+    ),
+    "the capacity that is too small": (
+        a_cluster().node("a", gpus=[SHARABLE]).plan(asking(memory="100Gi")),
+        (
+            "the only device that the selectors choose has not 100Gi of capacity memory; the most is 80Gi"
+            " (gpu.example.com/a/gpu-0)"
+        ),
+    ),
+    "the capacity that is not there": (
+        a_cluster().node("a", gpus=2).plan(asking(memory="1")),
+        "none of the 2 devices that the selectors choose has the capacity memory, of which 1 is asked for",
+    ),
+    "the capacity whose policy refuses the amount": (
+        a_cluster()
+        .node("a", gpus=[{**SHARABLE, "capacity": {"memory": {"value": "80Gi", **POLICY}}}])
+        .plan(asking(memory="30Gi")),
+        (
+            "the only device that the selectors choose has not the capacity: 32212254720 of capacity memory is not what"
+            " its request policy allows, gpu.example.com/a/gpu-0 for one"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("answer", "sentence"), NAMED.values(), ids=NAMED)
+def test_what_is_at_fault_is_named(answer: Plan | NoPlan, sentence: str) -> None:
+    assert refused(answer).message == f"{ASKED}; {sentence}"
+
+
+def test_a_shared_claim_is_named_before_what_the_nodes_lack_to_which_it_ties_the_gang() -> None:
+    """Other nodes have free GPUs, which are of no use to the gang."""
+    channel = a_claim("channel", a_request("channel", 1, IS_A100))
+    cluster = a_cluster().node("a", gpus=[A100, {}]).node("b", gpus=2).node("c", gpus=2)
+
+    answer = refused(cluster.plan(*(a_pod(f"p-{number}", channel, 1) for number in range(2))))
+
+    assert answer.message == (
+        "pod p-1, which its shared claim channel ties to a (1 of the 3 where it might go), needs 1 device of class gpu"
+        " on one node (request gpu of claim p-1-1); the most that any of these has free is 0 (a, of 2 that match),"
+        " after p-0 took 2 on a"
+    )
+
+
+def test_devices_of_several_classes_are_not_added() -> None:
+    cluster = a_cluster().device_class("nic", IS_A100)
+    cluster.node("a", gpus=[A100, A100, {}])
+    claim = a_request("nic", 1, deviceClassName="nic")
+
+    answer = refused(cluster.plan(a_pod("p-0", claim, 1), a_pod("p-1", claim, 2)))
+
+    assert answer.message.endswith(", after p-1 took 2 of class gpu and 1 of class nic on a")
