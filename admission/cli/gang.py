@@ -85,6 +85,7 @@ def as_json(report: GangReport) -> dict[str, Any]:
         "details": dict(hold.details) if hold else {},
         "placement": report.placement or None,
         "placementReason": report.placement_reason,
+        "notSimulated": list(report.not_simulated),
         "topology": terminal.topology(report.topology),
         "plan": terminal.plan(report.plan),
         "charges": terminal.amounts(report.charges),

@@ -44,11 +44,12 @@ class BulkWriter:
         """Write every pod; return those to be tried again."""
         return await self._lanes([[(pod, write)] for pod in pods])
 
-    async def open_gates(self, pairs: Iterable[tuple[Pod, NodeName]]) -> None:
-        """Open gates, in order on each node and several nodes at a time. The next cycle retries failed ones.
+    async def open_gates(self, gangs: Iterable[Sequence[tuple[Pod, NodeName]]]) -> None:
+        """Open gates of gangs, in order on each node and several nodes at a time. The next cycle retries failed ones.
 
-        On one node the order matters: kube-scheduler allocates to the pod that it sees first. For a pod without a node
-        kube-scheduler chooses the node.
+        On one node the order matters: kube-scheduler allocates to the pod that it sees first. Where a pod of a gang has
+        to be with another one, or is counted with others, all gates of the gang are opened in order. For a pod without
+        a node kube-scheduler chooses the node.
         """
 
         def opener(node: NodeName) -> Write:
@@ -59,10 +60,12 @@ class BulkWriter:
 
             return open_gate
 
-        lanes: dict[NodeName, list[tuple[Pod, Write]]] = {}
-        for pod, node in pairs:
-            if pod.meta.uid not in self.in_flight.opened:
-                lanes.setdefault(node, []).append((pod, opener(node)))
+        lanes: dict[NodeName | int, list[tuple[Pod, Write]]] = {}
+        for number, pairs in enumerate(gangs):
+            in_order = any(pod.rules.depend_on_order for pod, _ in pairs)
+            for pod, node in pairs:
+                if pod.meta.uid not in self.in_flight.opened:
+                    lanes.setdefault(number if in_order else node, []).append((pod, opener(node)))
         await self._lanes(list(lanes.values()))
 
     async def _lanes(self, lanes: Sequence[Sequence[tuple[Pod, Write]]]) -> list[Pod]:

@@ -118,6 +118,8 @@ def _plan(pods: Sequence[PodDemand], question: _Question) -> Plan | NoPlan:
         return _Planning(gang, question, known, steps).answer()
 
     def relaxed_search(gang: Gang, steps: int) -> Plan | NoPlan:
+        # What holds for the whole gang need not hold for a part of it, as affinity to pods of another part.
+        gang = replace(gang, rules=gang.rules.relaxed if gang.rules is not None else None)
         return _Planning(gang, relaxed, relaxed_signatures, steps).answer()
 
     searches = Searches(full=full, relaxed=relaxed_search, device_signatures=(known, relaxed_signatures))
@@ -132,7 +134,8 @@ def _counted(gang: Gang, question: _Question, known: DeviceSignatures) -> Plan |
     if question.mute:
         if counted.is_short:
             return NoPlan(kind=Kind.INFEASIBLE, message=NO_PLAN, capacity_bound=counted.capacity_bound)
-        gang = counted.with_candidates_only()
+        # Nodes with equal devices may be in different domains of a rule.
+        gang = counted.with_candidates_only() if gang.coupled is None else gang
     answer = _Planning(gang, question, known, question.steps).answer()
     return replace(answer, capacity_bound=counted.capacity_bound) if isinstance(answer, NoPlan) else answer
 
@@ -397,4 +400,4 @@ class _Planning:
 
 def _is_apart(gang: Gang, state: SearchState) -> bool:
     """Return whether the use of one node changes nothing on others, as `BinPacker` requires."""
-    return not gang.shared and all(layout.fixed for layout in state.layouts)
+    return not gang.shared and gang.coupled is None and all(layout.fixed for layout in state.layouts)

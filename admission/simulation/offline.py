@@ -58,6 +58,7 @@ class GangOutcome:
     message: str = ""
     details: Mapping[str, Detail] = field(default_factory=dict)
     placement: str = ""
+    not_simulated: tuple[str, ...] = ()
     topology: TopologyReport | None = None
     order: int | None = None
     plan: tuple[PlannedPod, ...] = ()
@@ -232,6 +233,7 @@ class _Run:
             if hold
             else {},
             placement=report.placement,
+            not_simulated=report.not_simulated,
             topology=report.topology,
             order=order,
             plan=report.plan,

@@ -32,6 +32,7 @@ from admission.scheduling.backfill.reservations import Estimate
 from admission.scheduling.checks.chain import Decision, Grant
 from admission.scheduling.placement.mode import Chosen
 from admission.scheduling.placement.protection import NOTHING, Protections
+from admission.status import not_simulated
 from admission.workloads import gang_key, topology
 from admission.workloads.gangs import Group
 
@@ -122,6 +123,7 @@ def gang(group: Group, inputs: StatusInputs) -> GangReport:
         placement=placed.mode,
         placement_reason=placed.reason,
         placement_references=placed.references,
+        not_simulated=not_simulated.of_pods(group.pods),
         topology=topology.report(group, inputs.snapshot.nodes),
         evictions=backoff.evictions if backoff else 0,
         evicted=inputs.evicted.get(group.uid),

@@ -13,11 +13,11 @@ from admission.api.kubernetes.jobs import Job, PodTemplate, Suspendable
 from admission.api.kubernetes.meta import Meta, Owner
 from admission.api.kubernetes.owners import Parent
 from admission.api.snapshot import Snapshot
-from admission.api.values import names
+from admission.api.values import names, scheduling_rules
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import Held, Uid
 from admission.workloads import owner_chain
-from admission.workloads.kinds import catalog, registry
+from admission.workloads.kinds import catalog, jobset, registry
 from admission.workloads.kinds.registry import WorkloadKind
 
 SCHEDULES = ("CronJob", "RayCronJob")
@@ -212,8 +212,12 @@ def pod_body(
     data = reader.child("metadata")
     index = {"batch.kubernetes.io/job-completion-index": str(number)} if indexed else {}
     parts = template.parts_of(number)
+    if template.exclusive:
+        key = jobset.job_key(namespace, f"{template.name}-{parts[jobset.JOB_INDEX]}")
+        parts = {**parts, jobset.JOB_KEY: key}
     labels, annotations = data.pairs("labels"), data.pairs("annotations")
     reader.child("spec")
+    spec = dict(reader.raw("spec") or {})
     reader.finish(owner.kind, f"{namespace}/{owner.name}")
     reference = {
         "apiVersion": owner.api_version,
@@ -234,5 +238,15 @@ def pod_body(
             "annotations": {**annotations, **index},
             "ownerReferences": [reference],
         },
-        "spec": dict(reader.raw("spec") or {}),
+        "spec": _exclusive(spec, template.exclusive, parts[jobset.JOB_KEY]) if template.exclusive else spec,
     }
+
+
+def _exclusive(spec: Json, topology: str, key: str) -> dict[str, Any]:
+    """Return a pod's spec with the affinity that JobSet's webhook adds."""
+    affinity = dict(Reader(spec).object("affinity"))
+    for name, more in jobset.exclusive_affinity(topology, key).items():
+        given = Reader(affinity).child(name)
+        terms = [*given.objects(scheduling_rules.REQUIRED), *more[scheduling_rules.REQUIRED]]
+        affinity[name] = {**Reader(affinity).object(name), scheduling_rules.REQUIRED: terms}
+    return {**spec, "affinity": affinity}

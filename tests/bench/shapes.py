@@ -1,18 +1,21 @@
 """Clusters and gangs for the benchmarks of the planner, of a few shapes."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from admission.api.kubernetes import claims, devices, nodes, pods
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.snapshot import Snapshot
+from admission.api.values.scheduling_rules import REQUIRED
 from admission.dra.requests.gang_request import PodDemand
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
+from admission.workloads.kinds import jobset
 
 DRIVER = "gpu.example.com"
+HOST, RACK = "kubernetes.io/hostname", "example.com/rack"
 
 Json = dict[str, Any]
 
@@ -155,3 +158,30 @@ def device_ids(cluster: ClusterState) -> list[DeviceId]:
         for pool in node_inventory.pools
         for listed in pool.listed_devices
     ]
+
+
+def in_racks(cluster: ClusterState, size: int) -> ClusterState:
+    """Return a cluster whose nodes are labelled by name, and by racks of so many nodes each."""
+    given = {
+        name: replace(node, meta=replace(node.meta, labels={HOST: name, RACK: f"rack-{at // size}"}))
+        for at, (name, node) in enumerate(cluster.nodes.items())
+    }
+    return replace(cluster, nodes=given)
+
+
+def ruled(demand: PodDemand, labels: dict[str, str], *, apart: Sequence[tuple[str, dict[str, str]]]) -> PodDemand:
+    """Return a pod with labels and required anti-affinity. apart: labels of nodes, each with labels of pods."""
+    terms = [{"topologyKey": key, "labelSelector": {"matchLabels": matched}} for key, matched in apart]
+    return _with_affinity(demand, labels, {"podAntiAffinity": {REQUIRED: terms}})
+
+
+def exclusive(demand: PodDemand, job: str) -> PodDemand:
+    """Return the first pod of a Job that wants a rack of its own."""
+    key = jobset.job_key(demand.pod.meta.namespace, job)
+    return _with_affinity(demand, {jobset.JOB_KEY: key}, jobset.exclusive_affinity(RACK, key))
+
+
+def _with_affinity(demand: PodDemand, labels: dict[str, str], affinity: Json) -> PodDemand:
+    meta = demand.pod.meta
+    named = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid, "labels": labels}
+    return replace(demand, pod=pods.decode({"metadata": named, "spec": {"affinity": affinity}}))

@@ -20,7 +20,8 @@ class PodTemplate:
 
     path: of the template in the object. body: the template as JSON. pods: the number of pods that the controller makes
     from it without waiting for others to run. name: of its pods, without their number. labels: added by the controller.
-    part_labels: labels that number the parts of the template's pods, each with the pods per part.
+    part_labels: labels that number the parts of the template's pods, each with the pods per part. exclusive: the label
+    of nodes in whose domains each part is alone, among all parts that are (JobSet's `exclusive-topology`).
     """
 
     path: tuple[str | int, ...]
@@ -29,6 +30,7 @@ class PodTemplate:
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
     part_labels: Mapping[str, int] = field(default_factory=dict)
+    exclusive: str = ""
 
     def parts_of(self, number: int) -> dict[str, str]:
         """Return the labels that number a pod's parts, by the pod's number."""

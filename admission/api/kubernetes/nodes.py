@@ -17,12 +17,13 @@ Resources = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node. allocatable: None when the node does not report it, which means no limit."""
+    """A node. allocatable: None when the node does not report it, which means no limit. features: those it declares."""
 
     meta: Meta
     allocatable: Resources | None = None
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
+    features: frozenset[str] = frozenset()
 
     @property
     def name(self) -> NodeName:
@@ -46,6 +47,7 @@ def decode(obj: Json) -> Node:
         allocatable=decode_resources(status, "allocatable") if "allocatable" in status else None,
         taints=tuple(map(selectors.decode_taint, spec.children("taints"))),
         unschedulable=spec.flag("unschedulable"),
+        features=frozenset(status.texts("declaredFeatures")),
     )
     reader.finish("Node", result.meta.key)
     return result

@@ -35,7 +35,7 @@ def decode(spec: Reader, status: Reader) -> PodRequests:
     allocated, actuated = given.allocated_of_pod, given.actuated_of_pod
     if not (allocated and actuated):
         allocated, actuated = _aggregate(spec, given.allocated), _aggregate(spec, given.actuated)
-    level = _of_level(spec)
+    level = _of_level(spec, _aggregate(spec, of_container))
     given_level = _maximum(given.actuated_of_pod, given.allocated_of_pod) if level and given.has_pod_level else level
     taken = _with_pod_level(_maximum(allocated, actuated), given_level, spec)
     taken = {**wanted, **{name: taken[name] for name in RESIZABLE if name in taken}}
@@ -50,7 +50,8 @@ def decode_spec(spec: Reader) -> dict[str, int]:
     beside the sidecars before it. Pod-level requests and overhead are added on top of, or instead of, that. More than
     64 bits hold, as no node can have, is a problem.
     """
-    total = _with_pod_level(_aggregate(spec, of_container), _of_level(spec), spec)
+    containers = _aggregate(spec, of_container)
+    total = _with_pod_level(containers, _of_level(spec, containers), spec)
     for resource, amount in total.items():
         if amount > quantities.INT64:
             spec.problem("containers", f"request more {resource} than any node can have; write a smaller amount")
@@ -118,8 +119,21 @@ class _Given:
         return self.allocated(container)
 
 
-def _of_level(spec: Reader) -> Resources:
-    return nodes.decode_resources(spec.child("resources"), "requests") if "resources" in spec else {}
+def _of_level(spec: Reader, containers: Resources) -> Resources:
+    """Return the pod-level requests, as the API server completes them (`DefaultPodLevelResources`, v1.37).
+
+    containers: what containers request by their specs, which comes before a pod-level limit.
+    """
+    if "resources" not in spec:
+        return {}
+    limits, requests = (nodes.decode_resources(spec.child("resources"), name) for name in ("limits", "requests"))
+    if not limits and not requests:
+        return {}
+    return {
+        **{name: amount for name, amount in limits.items() if name not in containers},
+        **{name: amount for name, amount in containers.items() if name in RESIZABLE},
+        **requests,
+    }
 
 
 def _with_pod_level(total: Resources, level: Resources, spec: Reader) -> dict[str, int]:

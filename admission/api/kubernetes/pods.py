@@ -8,9 +8,10 @@ from enum import StrEnum
 from admission.api.kubernetes import active_deadline, meta, pod_requests
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.nodes import Resources
-from admission.api.values import names, selectors
+from admission.api.values import names, scheduling_rules, selectors
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import NodeName
+from admission.api.values.scheduling_rules import NO_RULES, SchedulingRules
 from admission.api.values.selectors import NodeSelector, Toleration
 
 FINISHED = frozenset({"Succeeded", "Failed"})
@@ -70,6 +71,10 @@ class Pod:
     node_selector: Mapping[str, str] = field(default_factory=dict)
     affinity: NodeSelector | None = None
     tolerations: tuple[Toleration, ...] = ()
+    features: tuple[str, ...] = ()
+    """What its node has to declare in `status.declaredFeatures`."""
+    rules: SchedulingRules = NO_RULES
+    """What it demands of the pods beside it."""
     priority: int = 0
     deadline: timedelta | None = None
     """The time after its start when the kubelet ends it (`activeDeadlineSeconds`); None: never."""
@@ -113,12 +118,12 @@ class Pod:
 def decode(obj: Json) -> Pod:
     """Decode a Pod."""
     reader = Reader(obj)
-    spec, status = reader.child("spec"), reader.child("status")
+    spec, status, own = reader.child("spec"), reader.child("status"), meta.decode(reader)
     node_affinity = spec.child("affinity").child("nodeAffinity")
     requested = pod_requests.decode(spec, status)
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     result = Pod(
-        meta=meta.decode(reader),
+        meta=own,
         node=NodeName(spec.text("nodeName")),
         gates=tuple(gate.required("name") for gate in spec.children("schedulingGates")),
         phase=status.text("phase", "Pending"),
@@ -139,6 +144,8 @@ def decode(obj: Json) -> Pod:
         node_selector=spec.pairs("nodeSelector"),
         affinity=selectors.decode_nodes(node_affinity.child(required)) if required in node_affinity else None,
         tolerations=tuple(map(selectors.decode_toleration, spec.children("tolerations"))),
+        features=scheduling_rules.node_features(spec),
+        rules=scheduling_rules.decode(spec, namespace=own.namespace, labels=own.labels),
         priority=spec.integer("priority"),
         deadline=active_deadline.read(spec),
         started=status.time("startTime"),

@@ -177,6 +177,8 @@ class GangReport:
     start_estimate: datetime | None = None
     start_reason: str = ""
     """The reason for the estimate, or why there is none."""
+    not_simulated: tuple[str, ...] = ()
+    """What kube-scheduler asks of its pods that was not judged."""
     placement_references: References = ()
     start_references: References = ()
     evictions: int = 0

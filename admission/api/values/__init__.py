@@ -9,6 +9,7 @@ __all__ = [
     "quantities",
     "reasons",
     "references",
+    "scheduling_rules",
     "selectors",
     "strict_json",
     "time_zones",

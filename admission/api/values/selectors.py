@@ -3,11 +3,18 @@
 Sources: `k8s.io/apimachinery/pkg/labels`, `k8s.io/component-helpers/scheduling/corev1` (v0.37.1).
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from admission.api.values import formats
 from admission.api.values.decoding import Reader
+
+_DECIMAL = re.compile("0|-?[1-9][0-9]{0,18}")
+"""A whole number, as tolerations compare them: without zeros before it."""
+
+_INTEGER = re.compile("[+-]?[0-9]{1,64}")
+"""A whole number, as label expressions compare them. A label has 63 characters at most."""
 
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 """The operators of a label selector."""
@@ -41,9 +48,8 @@ class Requirement:
     def _compares(self, value: str | None) -> bool:
         if value is None or len(self.values) != 1:
             return False
-        try:
-            left, right = int(value), int(self.values[0])
-        except ValueError:
+        left, right = _int64(value), _int64(self.values[0])
+        if left is None or right is None:
             return False
         return left > right if self.operator == "Gt" else left < right
 
@@ -118,7 +124,27 @@ class Toleration:
             return False
         if self.key and self.key != taint.key:
             return False
+        if self.operator in ("Gt", "Lt"):
+            # Alpha and off in 1.36 and 1.37: while it is off, the API server takes no pod with these operators.
+            return self._compares(taint.value)
         return self.operator == "Exists" or (self.operator in ("", "Equal") and self.value == taint.value)
+
+    def _compares(self, value: str) -> bool:
+        """Return whether the taint's value is greater, or less, than that of the toleration; both must be numbers."""
+        if not all(_DECIMAL.fullmatch(text) for text in (value, self.value)):
+            return False
+        theirs, own = _int64(value), _int64(self.value)
+        if theirs is None or own is None:
+            return False
+        return theirs > own if self.operator == "Gt" else theirs < own
+
+
+def _int64(text: str) -> int | None:
+    """Return a number as Go's strconv.ParseInt reads it; Python's `int` also takes `1_0` and spaces."""
+    if not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
 
 
 def first_untolerated(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) -> Taint | None:

@@ -223,6 +223,11 @@ def _warnings(outcome: Outcome) -> list[str]:
         if condition.status != "True" or condition.reason in REPORTED_REASONS
     ]
     notes = [f"{name}: {condition.message}" for name, condition in notable]
+    notes += [
+        f"gang {gang.namespace}/{gang.name}: not judged: {text}"
+        for gang in outcome.gangs
+        for text in gang.not_simulated
+    ]
     if any(queue.budgets for queue in outcome.queues):
         notes.append("budgets: the input has no history, so nothing counts as spent before the simulation")
     return notes
@@ -238,6 +243,7 @@ def _gang(gang: GangOutcome) -> dict[str, Any]:
         "message": gang.message,
         "details": dict(gang.details),
         "placement": gang.placement or None,
+        "notSimulated": list(gang.not_simulated),
         "topology": terminal.topology(gang.topology),
         "order": gang.order,
         "plan": terminal.plan(gang.plan),

@@ -95,6 +95,8 @@ def show(gang: GangReport, *, now: datetime) -> None:
     if gang.topology is not None:
         for line in _topology_lines(gang.topology):
             terminal.say(line)
+    for text in gang.not_simulated:
+        terminal.say(f"Muster does not judge {text}.")
     if gang.hold is not None:
         terminal.say(f"{gang.hold.reason}: {gang.hold.message}.")
         terminal.table("The numbers behind it", ("what", "value"), _numbers(gang.hold.details))

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import chain, islice
+from typing import Any
 
 from admission import ports
 from admission.accounting.books import Book
@@ -21,8 +22,8 @@ from admission.api.kubernetes.meta import Meta, Owner
 from admission.api.kubernetes.pods import Pod, PodClaim
 from admission.api.muster.ledger_entries import Placement
 from admission.api.snapshot import Snapshot
-from admission.api.values import json_patch, names
-from admission.api.values.decoding import Json
+from admission.api.values import json_patch, names, scheduling_rules
+from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import GangUid, Uid
 from admission.api.values.reasons import Denial, Hold, HoldReason
 from admission.errors import MalformedObjectError, RetryError
@@ -320,6 +321,8 @@ def _make_pods(workload: Workload, snapshot: Snapshot, known: ReviewCaches) -> d
             return first_pod
         for number in range(template.pods):
             pod = _numbered_pod(first_pod, template, number, names.expected_pod(workload.meta.uid, len(found)))
+            if template.exclusive or (template.part_labels and pod.rules.concern_pods):
+                pod = _with_own_rules(pod, _body(workload, template, number))
             found[pod.meta.uid] = pod
     return found
 
@@ -327,14 +330,7 @@ def _make_pods(workload: Workload, snapshot: Snapshot, known: ReviewCaches) -> d
 def _first_pod(workload: Workload, template: PodTemplate, snapshot: Snapshot, known: ReviewCaches) -> Pod | Denial:
     """Return a pod of a template as the webhook would complete it, or why it would not be admitted."""
     of_job = workload.kind is suspendable.JOB
-    obj = suspendable.pod_body(
-        template,
-        0,
-        owner=workload.kind.owner(workload.meta),
-        namespace=workload.meta.namespace,
-        uid=names.expected_pod(workload.meta.uid, 0),
-        created=workload.meta.created.isoformat(),
-    )
+    obj = _body(workload, template, 0)
     user = workload.meta.annotations.get(names.USER)
     if user and not of_job:
         obj["metadata"]["annotations"] |= {names.USER: user}
@@ -344,6 +340,24 @@ def _first_pod(workload: Workload, template: PodTemplate, snapshot: Snapshot, kn
     obj = json_patch.apply(obj, verdict.patch)
     pod = owner_chain.with_priority(pods.decode(obj), obj, snapshot.priorities)
     return pod if pod.gated else replace(pod, gates=(*pod.gates, names.GATE))
+
+
+def _body(workload: Workload, template: PodTemplate, number: int) -> dict[str, Any]:
+    return suspendable.pod_body(
+        template,
+        number,
+        owner=workload.kind.owner(workload.meta),
+        namespace=workload.meta.namespace,
+        uid=names.expected_pod(workload.meta.uid, 0),
+        created=workload.meta.created.isoformat(),
+    )
+
+
+def _with_own_rules(pod: Pod, body: Json) -> Pod:
+    """Return a pod with the rules of its own number, which may name its part."""
+    labels = {**pod.meta.labels, **Reader(body).child("metadata").pairs("labels")}
+    rules = scheduling_rules.decode(Reader(body).child("spec"), namespace=pod.meta.namespace, labels=labels)
+    return replace(pod, meta=replace(pod.meta, labels=labels), rules=rules)
 
 
 def _review(obj: Json, username: str) -> Review:

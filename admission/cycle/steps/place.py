@@ -141,7 +141,7 @@ class GangPlacement:
         await self._allocate(inputs, [work for work in works if work.missing and work.hold is None])
         for work in works:
             await self._resolve(inputs, work)
-        await self.writer.open_gates([pair for work in works if work.hold is None for pair in work.start.gates])
+        await self.writer.open_gates([work.start.gates for work in works if work.hold is None])
         holds |= {work.group.uid: work.hold for work in works if work.hold is not None}
         self.log.placement_holds |= holds
         return holds

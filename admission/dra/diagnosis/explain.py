@@ -6,14 +6,15 @@ derived from the state of a greedy search where it got stuck.
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.values import selectors
+from admission.api.values.names import NodeName
 from admission.api.values.reasons import Detail
 from admission.api.values.references import References
 from admission.dra.allocator.results import DeadEnd, Failure
-from admission.dra.diagnosis import no_devices, node_resources, used_up
+from admission.dra.diagnosis import no_devices, node_resources, rule_refusals, used_up
 from admission.dra.diagnosis.used_up import Shortage
 from admission.dra.equivalence.device_signature import Answer, DeviceSignatures, Layout
 from admission.dra.inventory import pools
@@ -22,9 +23,7 @@ from admission.dra.planner.first_fit import FirstFitSearch
 from admission.dra.planner.pod_groups import ClaimToAllocate, Gang, Placed, PodKind
 from admission.dra.requests.requests import Option, ParsedClaim, ParsedRequest, RequestAlternatives
 from admission.dra.state.cluster_state import ClusterState
-
-MOST_NAMED = 3
-"""How many nodes, pods or claims a message names before it counts the rest."""
+from admission.filters.refusal import Refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +70,44 @@ def explain_dead_end(
     context = _DeadEndContext(gang, cluster, device_signatures, greedy, kind, member, wanted)
     if not kind.nodes:
         return _no_node_passes(context)
+    found = _explained(context)
+    refusals = rule_refusals.left_out(gang, kind, cluster)
+    if not refusals:
+        return found
+    rules: list[str] = [*rule_refusals.titles(refusals.values())]
+    details = {**found.details, "rules": [*_texts(found.details.get("rules")), *rules]}
+    return replace(found, message=f"{found.message}; {rule_refusals.text(refusals)}", details=details)
+
+
+def _texts(value: Detail | None) -> list[str]:
+    return [str(one) for one in value] if isinstance(value, Sequence) and not isinstance(value, str) else []
+
+
+def _explained(context: _DeadEndContext) -> Explanation:
+    """Explain why none of the nodes where the pod may go takes it now."""
     nodes = _open_nodes(context)
     if not nodes:
         return _shared_claims_elsewhere(context)
     with_resources = [node for node in nodes if _lacking(context, node) is None]
     if not with_resources:
         return _insufficient_resources(context, nodes)
-    return _insufficient_devices(context, with_resources)
+    state = context.greedy.state
+    refusals = {at: refusal for at in with_resources if (refusal := state.refuses(context.kind, at)) is not None}
+    left = [at for at in with_resources if at not in refusals]
+    if refusals and (not left or any(context.greedy.dead_end_at(context.kind, at) is None for at in refusals)):
+        return _kept_off_by_rules(context, {state.names[at]: refusal for at, refusal in refusals.items()}, left)
+    return _insufficient_devices(context, left)
+
+
+def _kept_off_by_rules(
+    context: _DeadEndContext, refusals: Mapping[NodeName, Refusal], others: Sequence[int]
+) -> Explanation:
+    """Explain that a rule between pods keeps the pod off the nodes that would have devices for it."""
+    rest = f"; {len(others)} more have too few devices for it" if others else ""
+    return Explanation(
+        f"no node takes pod {context.pod}: {rule_refusals.text(refusals)}{rest}{_after(context)}",
+        {"pod": context.pod, "rules": rule_refusals.titles(refusals.values()), "nodes": len(refusals)},
+    )
 
 
 def _open_nodes(context: _DeadEndContext) -> list[int]:
@@ -112,7 +142,8 @@ def _tied(context: _DeadEndContext) -> str:
         return ""
     names = [state.names[at] for at in sorted(left)]
     counted = f"{len(names)} of the {len(nodes)} where it might go"
-    return f"its shared {_claims(found)} {'ties' if len(found) == 1 else 'tie'} to {_list_text(names)} ({counted})"
+    nodes_text = rule_refusals.names_text(names)
+    return f"its shared {_claims(found)} {'ties' if len(found) == 1 else 'tie'} to {nodes_text} ({counted})"
 
 
 def _no_node_passes(context: _DeadEndContext) -> Explanation:
@@ -125,9 +156,17 @@ def _no_node_passes(context: _DeadEndContext) -> Explanation:
         refused = node_filters.refuses(demand, node, context.cluster)
         if refused is not None:
             reasons.setdefault(refused.why, []).append(name)
-    why = "; ".join(f"{_list_text(nodes)} {reason}" for reason, nodes in reasons.items())
+    refusals = rule_refusals.left_out(context.gang, context.kind, context.cluster)
+    for title, names in rule_refusals.by_rule(refusals).items():
+        reasons[f"may not take it by {title}"] = [*names]
+    why = "; ".join(f"{rule_refusals.names_text(nodes)} {reason}" for reason, nodes in reasons.items())
     return Explanation(
-        f"no node takes pod {context.pod}: {why}", {"pod": context.pod, "nodes": len(context.cluster.nodes)}
+        f"no node takes pod {context.pod}: {why}",
+        {
+            "pod": context.pod,
+            "nodes": len(context.cluster.nodes),
+            **({"rules": rule_refusals.titles(refusals.values())} if refusals else {}),
+        },
     )
 
 
@@ -410,8 +449,8 @@ def _after(context: _DeadEndContext) -> str:
         by_node.setdefault(placed.node, []).append(placed)
     if not by_node:
         return ""
-    parts = [_used_by(context, node, placed) for node, placed in list(by_node.items())[:MOST_NAMED]]
-    rest = len(by_node) - MOST_NAMED
+    parts = [_used_by(context, node, placed) for node, placed in list(by_node.items())[: rule_refusals.MOST_NAMED]]
+    rest = len(by_node) - rule_refusals.MOST_NAMED
     return ", after " + ", ".join(parts) + (f" and others on {rest} more nodes" if rest > 0 else "")
 
 
@@ -420,14 +459,14 @@ def _used_by(context: _DeadEndContext, node: int, placed: Sequence[Placed]) -> s
     classes = Counter(
         device.option.parsed.device_class for one in placed for _, given in one.claims for device in given
     )
-    node_name = context.greedy.state.names[node]
+    node_name, names_text = context.greedy.state.names[node], rule_refusals.names_text(names)
     if not classes:
-        return f"{_list_text(names)} went to {node_name}"
+        return f"{names_text} went to {node_name}"
     # Devices of several classes, such as GPUs and NICs, have no sum.
     taken = " and ".join(f"{count} of class {name}" for name, count in sorted(classes.items()))
     if len(classes) < 2:
         taken = str(classes.total())
-    return f"{_list_text(names)} took {taken} on {node_name}"
+    return f"{names_text} took {taken} on {node_name}"
 
 
 def explain_incomplete(
@@ -449,11 +488,4 @@ def explain_incomplete(
 
 
 def _claims(names: Sequence[str]) -> str:
-    return f"{'claim' if len(names) == 1 else 'claims'} {_list_text(names)}"
-
-
-def _list_text(names: Sequence[str]) -> str:
-    """Return names as a list in words; those beyond the first few are counted."""
-    if len(names) > MOST_NAMED:
-        return f"{', '.join(names[:MOST_NAMED])} and {len(names) - MOST_NAMED} more"
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    return f"{'claim' if len(names) == 1 else 'claims'} {rule_refusals.names_text(names)}"

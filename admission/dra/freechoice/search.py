@@ -38,10 +38,10 @@ class FreeChoiceSearch(FirstFitSearch):
     ) -> None:
         super().__init__(gang, cluster, device_signatures, budget, affordable, greedy=False)
         self._orders = DeviceOrders(self.state.units)
-        self._solutions: dict[tuple[tuple[ParsedClaim, ...], NodeState], CachedIterator[Match]] = {}
+        self._solutions: dict[tuple[tuple[ParsedClaim, ...], Hashable], CachedIterator[Match]] = {}
         # With devices chosen freely any order of a plan's pods is possible; only the pod that brings a shared claim
         # has to come first.
-        self._commuting = not gang.shared
+        self._commuting = not gang.shared and not self._depends_on_order
 
     def _ways(self, kind: int, open_: tuple[int, ...], first: Match, signature: NodeState) -> Iterable[Match]:  # noqa: ARG002
         return self._solved(tuple(self._gang.kinds[kind].parsed_requests[at] for at in open_), signature)
@@ -51,9 +51,11 @@ class FreeChoiceSearch(FirstFitSearch):
 
     def _solved(self, claims: tuple[ParsedClaim, ...], signature: NodeState) -> CachedIterator[Match]:
         """Return the devices that these claims of one pod may get on such a node, one solution of each sort."""
-        key = (claims, signature)
+        node = self.state.first(signature)
+        # Nodes that differ in their domains alone, or in what is left of resources, have the same solutions.
+        is_apart = self.state.layouts[node].fixed
+        key = (claims, signature.contents if is_apart else signature)
         if key not in self._solutions:
-            node = self.state.first(signature)
             listed_devices = self.state.layouts[node].listed_devices
             marks = [_mark(listed_devices[at]) for at in self.state.visible_devices(node)]
             order = self._orders.marked(signature.contents, marks)

@@ -109,18 +109,20 @@ class FirstFitSearch:
         # With one kind of pod and nothing shared, how many pods a node takes does not depend on other nodes: a point
         # without options has filled every node, and every other order would end there as well.
         fixed = all(layout.fixed for layout in self.state.layouts)
-        self._plain = len(gang.kinds) == 1 and not gang.shared and fixed
+        rules = gang.coupled
+        self._depends_on_order = rules is not None and rules.depend_on_order
+        self._plain = len(gang.kinds) == 1 and not gang.shared and fixed and (rules is None or rules.are_plain)
         self._countable = not any(self._bounds.counts(node_state).unknown for node_state in self.state.groups)
         self._devices = sum(
             self._bounds.counts(node_state).own * len(nodes) for node_state, nodes in self.state.groups.items()
         )
         self._need_of_each = [self._bounds.needed(kind) for kind in gang.kinds]
-        self._commuting = fixed and not gang.shared and self._commutes()
+        self._commuting = fixed and not gang.shared and not self._depends_on_order and self._commutes()
         self.state.on_change = self._changed
 
     def run(self) -> Outcome:
         """Search. Raises StepsEndedError."""
-        if self._is_dead() or (not self._greedy and self._bounds.are_drained()):
+        if self._is_dead() or (not self._greedy and (self._bounds.are_drained() or self._bounds.are_crowded())):
             return self.outcome
         # The stack has the untried options of every point on the way here; `has_backtracked`: whether it ever stepped
         # back.
@@ -226,7 +228,9 @@ class FirstFitSearch:
         for node_state in self.state.groups:
             if needed <= node_state.usable:
                 found = self._fit(kind, open_, node_state)
-                if isinstance(found, Match):
+                if isinstance(found, Match) and self._is_refused(kind, node_state):
+                    final = final and not self._depends_on_order
+                elif isinstance(found, Match):
                     ranked.append((node_state.free, self.state.first(node_state), found, node_state))
                 elif isinstance(found, DeadEnd):
                     final = final and found.firm
@@ -235,6 +239,12 @@ class FirstFitSearch:
                     self.outcome.refusals.setdefault(found, (kind, _claim_of(found, open_)))
         ranked.sort(key=itemgetter(0, 1))
         return ranked, final and not ranked
+
+    def _is_refused(self, kind: int, node_state: NodeState) -> bool:
+        """Return whether a rule between pods keeps a pod of the kind off such a node now."""
+        if self.state.rules is None:
+            return False
+        return self.state.refuses(self._gang.kinds[kind], self.state.first(node_state)) is not None
 
     def _fit(self, kind: int, open_: tuple[int, ...], node_state: NodeState) -> Match | DeadEnd | Refusal | None:
         """Return what a pod of the kind gets on such a node; None if filters or resources keep it off."""

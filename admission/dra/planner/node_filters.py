@@ -1,8 +1,8 @@
 """The node filters of kube-scheduler, devices aside: which nodes a pod may go to.
 
-Simulated: NodeUnschedulable, TaintToleration, NodeAffinity (node selector and required affinity), NodeResourcesFit, and
-the node selectors of claims that are allocated already. Not simulated, as the documentation says: inter-pod affinity,
-topology spread, volumes and host ports.
+Simulated: NodeUnschedulable, TaintToleration, NodeAffinity (node selector and required affinity), NodeDeclaredFeatures,
+NodeResourcesFit, and the node selectors of claims that are allocated already. What looks at other pods is in
+`admission.filters`. Not simulated, as the documentation says: volumes.
 """
 
 from collections.abc import Mapping
@@ -28,6 +28,7 @@ class Filter(StrEnum):
     TAINT = "taint"
     NODE_SELECTOR = "node selector"
     AFFINITY = "affinity"
+    FEATURES = "declared features"
     CLAIM = "claim"
     PLUGIN = "device plugin"
 
@@ -50,7 +51,7 @@ def passed(demand: PodDemand, cluster: ClusterState) -> frozenset[NodeName]:
     bound = any(claim.allocation is not None or key_of(claim) in cluster.pinned for claim in demand.claims)
     if bound or demand.extended or demand.plugged:
         return frozenset(name for name, node in nodes if refuses(demand, node, cluster) is None)
-    key = (tuple(sorted(pod.node_selector.items())), pod.affinity, pod.tolerations)
+    key = (tuple(sorted(pod.node_selector.items())), pod.affinity, pod.tolerations, pod.features)
     if key not in cluster.passing:
         cluster.passing[key] = frozenset(name for name, node in nodes if _refuses_pod(pod, node) is None)
     return cluster.passing[key]
@@ -67,6 +68,9 @@ def _refuses_pod(pod: Pod, node: Node) -> Refused | None:
             return Refused(Filter.NODE_SELECTOR, f"does not have label {key}={value}")
     if pod.affinity is not None and not pod.affinity.matches(node.name, labels):
         return Refused(Filter.AFFINITY, "does not match the pod's required node affinity")
+    for feature in pod.features:
+        if feature not in node.features:
+            return Refused(Filter.FEATURES, f"does not declare feature {feature}")
     return None
 
 

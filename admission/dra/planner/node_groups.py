@@ -21,6 +21,8 @@ from admission.dra.requests import requests
 from admission.dra.requests.device_use import DeviceUse
 from admission.dra.requests.requests import Mode
 from admission.dra.state.cluster_state import ClusterState
+from admission.filters.gang_rules import Place, RulesSearch
+from admission.filters.refusal import Refusal
 
 Undo = Callable[[], None]
 
@@ -31,13 +33,14 @@ class NodeState:
 
     kinds: of pods that may go to the node. left: amount of every resource or, if all pods are of one size, the number
     of pods that fit; None for no limit. node_sig: its devices. usable: shared claims that are allocated and may be used
-    there.
+    there. place: what coupled rules between pods tell it apart by; None if there are none.
     """
 
     kinds: frozenset[int]
     left: tuple[int, ...] | None
     node_sig: NodeSignature
     usable: frozenset[int]
+    place: Place | None = None
 
     @property
     def free(self) -> int:
@@ -79,6 +82,7 @@ class SearchState:
             self._resources
         )
         self._kinds = self._kinds_of_nodes()
+        self.rules = RulesSearch(gang.coupled, self.names) if gang.coupled is not None else None
         self._left: list[dict[str, int] | None] = [self._initial_left(cluster.left.get(name)) for name in self.names]
         self._non_local_devices = {
             listed.id
@@ -116,6 +120,10 @@ class SearchState:
     def visible_devices(self, node: int) -> list[int]:
         """Return the places in the node's layout of the devices in its signature, in order."""
         return self._signatures_by_node.shown(self.names[node], self._usage)
+
+    def refuses(self, kind: PodKind, node: int) -> Refusal | None:
+        """Return the rule between pods that keeps a pod off a node now, beside those in `kind.nodes`."""
+        return self.rules.refuses(kind.rules, self.names[node]) if self.rules is not None else None
 
     def free_devices(self, node: int) -> list[int]:
         """Return the places of the node's devices that no claim has exclusively, in order."""
@@ -160,6 +168,8 @@ class SearchState:
         before = {at: self._node_sigs[at] for at in touched}
         self._usage.add(given)
         self._add(node, kind, -1)
+        if self.rules is not None:
+            self.rules.assume(kind.rules, self.names[node])
         for at in touched:
             self._node_sigs[at] = self._signatures_by_node.node_sig(self.names[at], self._usage, self._cluster)
         self._refresh(touched)
@@ -167,6 +177,8 @@ class SearchState:
         def undo() -> None:
             self._usage.remove(given)
             self._add(node, kind, 1)
+            if self.rules is not None:
+                self.rules.take_back(kind.rules, self.names[node])
             for at, node_sig in before.items():
                 self._node_sigs[at] = node_sig
             self._refresh(touched)
@@ -211,7 +223,14 @@ class SearchState:
         """Return the node's signature; equal ones are one object."""
         left = self._left[node]
         usable = self._usable(node) if self.allocated else _NONE
-        key = (self._kinds[node], None if left is None else self._counters_left(left), self._node_sigs[node], usable)
+        place = self.rules.place(self.names[node]) if self.rules is not None else None
+        key = (
+            self._kinds[node],
+            None if left is None else self._counters_left(left),
+            self._node_sigs[node],
+            usable,
+            place,
+        )
         known = self._interned.get(key)
         if known is None:
             known = self._interned[key] = NodeState(*key)

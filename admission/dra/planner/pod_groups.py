@@ -18,6 +18,8 @@ from admission.dra.requests import extended_resources, requests
 from admission.dra.requests.gang_request import PodDemand, Shortfall
 from admission.dra.requests.requests import Fatal, Option, ParsedClaim, ParsedRequest, Refusal
 from admission.dra.state.cluster_state import ClusterState, key_of
+from admission.filters import gang_rules
+from admission.filters.gang_rules import GangRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,8 @@ class PodKind:
     """Pods that are interchangeable.
 
     wanted: per member, the claims to allocate, in the pod's order. wants: resources per pod. nodes: those whose filters
-    pass the pods. likeness: all that they request, equal for kinds that differ only in their subgroup.
+    pass the pods. rules: their number in the gang's rules. likeness: all that they request, equal for kinds that differ
+    only in their subgroup.
     """
 
     members: tuple[PodDemand, ...]
@@ -42,6 +45,7 @@ class PodKind:
     wants: Mapping[str, int]
     nodes: frozenset[NodeName]
     likeness: Hashable
+    rules: int = 0
 
     @property
     def subgroup(self) -> str:
@@ -65,10 +69,14 @@ class PodKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gang:
-    """The kinds of a gang, those that are hardest to place first, and how many shared claims are to be allocated."""
+    """The kinds of a gang, those that are hardest to place first, and how many shared claims are to be allocated.
+
+    rules: those between pods; None if none applies.
+    """
 
     kinds: tuple[PodKind, ...]
     shared: int
+    rules: GangRules | None = None
 
     @property
     def claims(self) -> tuple[ParsedClaim, ...]:
@@ -78,6 +86,11 @@ class Gang:
     def size(self) -> int:
         """Return how many pods are to be placed."""
         return sum(len(kind.members) for kind in self.kinds)
+
+    @property
+    def coupled(self) -> GangRules | None:
+        """Return the rules if they change with the gang's own pods, so that a search has to heed them."""
+        return self.rules if self.rules is not None and self.rules.effects else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +104,8 @@ class Refused:
 def compile_gang(demands: Sequence[PodDemand], cluster: ClusterState) -> Gang | Refused:
     """Group pods into kinds; return a Refused for the first pod that cannot be searched for."""
     numbers, numbers_of_users = _shared(demands, cluster), _users(demands, cluster)
-    grouped: dict[tuple[str, Hashable], list[tuple[PodDemand, tuple[ClaimToAllocate, ...]]]] = {}
+    rules, rules_of = _rules(demands, cluster)
+    grouped: dict[tuple[str, Hashable, int], list[tuple[PodDemand, tuple[ClaimToAllocate, ...]]]] = {}
     parsed_requests: dict[Hashable, ParsedClaim | Refusal] = {}
     for demand in sorted(demands, key=lambda demand: natural(demand.pod.meta.name)):
         if refusal := _refusal(demand, numbers_of_users, cluster):
@@ -102,11 +116,30 @@ def compile_gang(demands: Sequence[PodDemand], cluster: ClusterState) -> Gang | 
             if not isinstance(found, ParsedClaim):
                 return Refused(demand.pod.meta.name, found)
             wanted.append(ClaimToAllocate(claim, found, numbers.get(key_of(claim))))
-        equal = demand.subgroup, _likeness(demand, wanted, cluster)
+        equal = demand.subgroup, _likeness(demand, wanted, cluster), rules_of.get(id(demand), 0)
         grouped.setdefault(equal, []).append((demand, tuple(wanted)))
-    kinds = [_kind(members, likeness, cluster) for (_, likeness), members in grouped.items()]
+    kinds = [
+        _kind(members, likeness if rules is None else (likeness, number), cluster, number, rules)
+        for (_, likeness, number), members in grouped.items()
+    ]
     kinds.sort(key=lambda kind: (len(kind.nodes), -kind.devices))
-    return Gang(kinds=tuple(kinds), shared=len(numbers))
+    return Gang(kinds=tuple(kinds), shared=len(numbers), rules=rules)
+
+
+def _rules(demands: Sequence[PodDemand], cluster: ClusterState) -> tuple[GangRules | None, dict[int, int]]:
+    """Return the rules between pods, and their number for each demand, by its identity; None if none applies."""
+    pods = [demand.pod for demand in demands]
+    has_rules = any(pod.rules.concern_pods for pod in pods)
+    # Whoever has no rules and is no object of any has none where fewer pods are, so these need not be found.
+    if not has_rules and not gang_rules.are_objects(pods, cluster.placed):
+        return None, {}
+    placed = cluster.placed.left
+    numbers, firsts = gang_rules.numbers(pods, placed)
+    counts = Counter(numbers)
+    found = gang_rules.compiled(firsts, [counts[number] for number in range(len(firsts))], placed, cluster.nodes)
+    if found is None:
+        return None, {}
+    return found, {id(demand): number for demand, number in zip(demands, numbers, strict=True)}
 
 
 def _users(demands: Iterable[PodDemand], cluster: ClusterState) -> dict[Uid, int]:
@@ -171,21 +204,30 @@ def _likeness(demand: PodDemand, wanted: Iterable[ClaimToAllocate], cluster: Clu
         tuple(sorted(pod.node_selector.items())),
         pod.affinity,
         pod.tolerations,
+        pod.features,
         demand.extended,
         bound,
     )
 
 
 def _kind(
-    members: Sequence[tuple[PodDemand, tuple[ClaimToAllocate, ...]]], likeness: Hashable, cluster: ClusterState
+    members: Sequence[tuple[PodDemand, tuple[ClaimToAllocate, ...]]],
+    likeness: Hashable,
+    cluster: ClusterState,
+    number: int,
+    rules: GangRules | None,
 ) -> PodKind:
     first = members[0][0]
+    nodes = node_filters.passed(first, cluster)
+    if rules is not None and rules.states[number]:
+        nodes = frozenset(name for name in nodes if rules.excludes(number, cluster.nodes[name]) is None)
     return PodKind(
         members=tuple(demand for demand, _ in members),
         wanted=tuple(wanted for _, wanted in members),
         wants=node_filters.wants(first),
-        nodes=node_filters.passed(first, cluster),
+        nodes=nodes,
         likeness=likeness,
+        rules=number,
     )
 
 

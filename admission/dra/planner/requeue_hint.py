@@ -2,7 +2,8 @@
 
 A gang that was proved to have no plan has one after a change only if that plan puts a pod on a node that changed. The
 first of its pods on such a node then gets its devices beside those in use already. So if no pod of the gang would get
-devices alone on any changed node, there is still no plan. The hint errs on one side only, towards planning again.
+devices alone on any changed node, there is still no plan. The hint errs on one side only, towards planning again, as it
+does for gangs to which rules between pods apply: there other nodes may take them too.
 """
 
 from collections.abc import Collection, Sequence
@@ -18,6 +19,7 @@ from admission.dra.inventory.selectors import Selectors
 from admission.dra.requests.gang_request import PodDemand
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
+from admission.filters import gang_rules
 
 MOST_NODES = 64
 """Changed nodes that are searched one by one; a gang is planned again if more have changed."""
@@ -31,6 +33,7 @@ def changed(before: ClusterState, cluster: ClusterState) -> frozenset[NodeName] 
     if (
         before.profile != cluster.profile
         or before.classes is not cluster.classes
+        or before.placed.namespaces is not cluster.placed.namespaces
         or before.is_what_if
         or cluster.is_what_if
     ):
@@ -48,6 +51,9 @@ def may_help(
 ) -> bool:
     """Return whether one of a gang's pods may get devices on one of the nodes that changed. nodes: None for all."""
     if nodes is None or len(nodes) > MOST_NODES:
+        return True
+    if nodes and gang_rules.are_named([one.pod for one in pods]):
+        # A pod that comes or goes on one node may let a pod of the gang go to another one.
         return True
     shared = _shared(pods)
     claims_by_key: dict[tuple[str, ...], tuple[Claim, ...]] = {}

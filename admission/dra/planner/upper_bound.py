@@ -112,12 +112,33 @@ class UpperBounds:
                 needed[name] = needed.get(name, 0) + amount * len(kind.members)
         return any(amount > left.get(name, 0) for name, amount in needed.items())
 
+    def are_crowded(self) -> bool:
+        """Return whether rules want more domains of a label for pods apart from each other than take one of them."""
+        rules = self._gang.coupled
+        if rules is None:
+            return False
+        kinds: dict[int, list[int]] = {}
+        for at, kind in enumerate(self._gang.kinds):
+            kinds.setdefault(kind.rules, []).append(at)
+        for key, group in rules.apart_from_each_other(kinds):
+            pods = [at for number in group for at in kinds[number]]
+            open_groups = [state for state in self._state.groups if any(self.of_node(at, state) for at in pods)]
+            nodes = (node for state in open_groups for node in self._state.groups[state])
+            domains = {rules.nodes[self._state.names[node]].meta.labels.get(key) for node in nodes}
+            # A node without the label is in no domain, so that it takes any number of them.
+            if None not in domains and len(domains) < sum(len(self._gang.kinds[at].members) for at in pods):
+                return True
+        return False
+
     def _counted_bound(self, kind: int, node_state: NodeState) -> int:
         if kind not in node_state.kinds:
             return 0
         described = self._gang.kinds[kind]
         bounds = self._state.bounds(described, node_state)
         most = len(described.members) if bounds is None else min(bounds, len(described.members))
+        rules = self._gang.coupled
+        if rules is not None and node_state.place is not None and rules.takes_one(described.rules, node_state.place):
+            most = min(most, 1)
         needs = self._own_needs[kind]
         counts = self.counts(node_state)
         if counts.unknown & needs.keys():

@@ -29,7 +29,8 @@ from admission.dra.requests.gang_request import Plan
 from admission.dra.state import incremental
 from admission.dra.state.change_log import ChangeLog
 from admission.dra.state.incremental import IncrementalUsage, UsageTotals
-from admission.incremental import are_same
+from admission.dra.state.sources import Sources
+from admission.filters.placed_pods import PlacedPod, PlacedPods
 
 K = TypeVar("K")
 Nodes = frozenset[NodeName]
@@ -37,7 +38,10 @@ Left = Mapping[NodeName, Mapping[str, int] | None]
 """What is left of each node's allocatable resources; None for a node that has no limits."""
 
 
-READ = ("profile", "nodes", "classes", "taken", "shares", "left", "pinned", "users", "conflicted", "node_inventories")
+READ = (
+    *("profile", "nodes", "classes", "taken", "shares", "left", "pinned", "users", "conflicted", "node_inventories"),
+    "placed",
+)
 """The fields of a ClusterState that the allocator's answers depend on."""
 
 
@@ -70,6 +74,7 @@ class ClusterState:
     of devices that several claims may use. pinned: by `key_of`, planned claims not yet seen allocated, with the nodes
     of their waiting pods. users: by claim UID, the pods of the gang that use it. conflicted: planned claims whose
     devices went to other claims. pending: by node, in the order of opened gates, pods whose planned claims are pending.
+    placed: the pods on nodes, bound or granted, for the rules between pods.
     is_what_if: whether this is a single what-if state, which no other follows. series: name of a series of what-if
     states; empty for the observed one. slices, tainted, sources: inputs of the rest, for the next state; None while use
     that depends on slices is planned but not seen. kept: results per claim and node. token: identity of this state.
@@ -83,6 +88,7 @@ class ClusterState:
     taken: Mapping[DeviceId, Holder] = field(default_factory=dict)
     shares: Mapping[DeviceId, tuple[Shared, ...]] = field(default_factory=dict)
     left: Left = field(default_factory=dict)
+    placed: PlacedPods = field(default_factory=PlacedPods)
     pinned: Mapping[Uid, frozenset[NodeName]] = field(default_factory=dict)
     users: Mapping[Uid, frozenset[Uid]] = field(default_factory=dict)
     conflicted: tuple[Conflicted, ...] = ()
@@ -91,7 +97,7 @@ class ClusterState:
     series: str = ""
     slices: Slices | None = None
     tainted: TaintedSlices | None = None
-    sources: "Sources | None" = None
+    sources: Sources | None = None
     kept: IncrementalUsage = field(default_factory=IncrementalUsage, repr=False)
     token: object = field(default_factory=object, init=False)
     journal: ChangeLog = field(default_factory=ChangeLog, init=False)
@@ -110,27 +116,6 @@ class ClusterState:
             found = frozenset((d.driver, d.pool) for d in used if slices is not None and slices.device(d) is None)
             object.__setattr__(self, "_vanished", found)
         return found
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Sources:
-    """The inputs from which the use of devices and nodes was counted."""
-
-    nodes: Mapping[NodeName, Node]
-    pods: Mapping[Uid, Pod]
-    claims: Mapping[str, Claim]
-    classes: Mapping[str, DeviceClass]
-    placements: tuple[Placement, ...]
-
-    def same(self, other: "Sources") -> bool:
-        """Return whether these are the same objects."""
-        return (
-            self.nodes is other.nodes
-            and self.pods is other.pods
-            and self.claims is other.claims
-            and self.classes is other.classes
-            and are_same(self.placements, other.placements)
-        )
 
 
 def build(
@@ -152,7 +137,7 @@ def build(
     tainted = device_taints.apply_rules(
         snapshot.slices, snapshot.taint_rules, profile.release, before.tainted if before is not None else None
     )
-    sources = Sources(snapshot.nodes, snapshot.pods, snapshot.claims, snapshot.classes, placements)
+    sources = Sources(snapshot.nodes, snapshot.pods, snapshot.claims, snapshot.classes, snapshot.namespaces, placements)
     in_use = before is not None and before.sources is not None and before.sources.same(sources)
     if before is not None and in_use and before.tainted is tainted:
         return before
@@ -178,6 +163,7 @@ def build(
         taken=MappingProxyType(use.taken),
         shares={device: tuple(shares) for device, shares in use.shares.items()},
         left=counted.left,
+        placed=counted.placed,
         pinned=pinned,
         users=counted.users,
         conflicted=conflicted,
@@ -241,6 +227,7 @@ def granted(
     claims = claims or {}
     use = _Use.from_cluster(cluster)
     left, pinned, users = dict(cluster.left), dict(cluster.pinned), dict(cluster.users)
+    placed = cluster.placed.added((place.node, place.uid, PlacedPod.of(pods[place.uid])) for place in plan.pods)
     for place in plan.pods:
         for claim in place.claims:
             key = claim.uid or Uid(claim.claim)
@@ -251,7 +238,7 @@ def granted(
             users[uid] = users.get(uid, _NO_PODS) | {place.uid}
             if uid in pinned:
                 pinned[uid] |= {place.node}
-    after = replace(use.on(cluster), left=left, pinned=pinned, users=users)
+    after = replace(use.on(cluster), left=left, placed=placed, pinned=pinned, users=users)
     return follow(cluster, after, nodes_of(cluster, use.added).union(place.node for place in plan.pods))
 
 
@@ -267,9 +254,13 @@ def with_usage(
     use: tuple[Mapping[DeviceId, Holder], Mapping[DeviceId, tuple[Shared, ...]]],
     left: Left,
     where: Nodes,
+    placed: PlacedPods | None = None,
 ) -> ClusterState:
-    """Return the state with exactly these devices in use, taken and shared. where: all nodes where that differs."""
-    after = replace(cluster, taken=use[0], shares=use[1], left=left)
+    """Return the state with exactly these devices in use, taken and shared. where: all nodes where that differs.
+
+    placed: the pods on nodes, if they differ.
+    """
+    after = replace(cluster, taken=use[0], shares=use[1], left=left, placed=placed or cluster.placed)
     after.passing.update(cluster.passing)
     return follow(cluster, after, where)
 
@@ -357,7 +348,15 @@ def _differing(before: ClusterState, cluster: ClusterState) -> frozenset[NodeNam
     if cluster.shares or before.shares:
         both = cluster.shares.keys() | before.shares.keys()
         devices |= {device for device in both if cluster.shares.get(device) != before.shares.get(device)}
-    return _reindexed_nodes(before, cluster) | nodes_of(cluster, devices) | _changed(before.left, cluster.left)
+    moved = _changed(before.left, cluster.left) | _with_other_pods(before, cluster, cluster.nodes)
+    return _reindexed_nodes(before, cluster) | nodes_of(cluster, devices) | moved
+
+
+def _with_other_pods(before: ClusterState, cluster: ClusterState, nodes: Iterable[NodeName]) -> set[NodeName]:
+    """Return those of some nodes whose pods differ."""
+    if before.placed.by_node is cluster.placed.by_node:
+        return set()
+    return {name for name in nodes if before.placed.on(name) != cluster.placed.on(name)}
 
 
 def _following(
@@ -382,6 +381,7 @@ def _moved(
     if cluster.shares or before.shares:
         differing |= {one for one in devices if before.shares.get(one) != cluster.shares.get(one)}
     left = {name for name in nodes if name in cluster.left and before.left.get(name) != cluster.left[name]}
+    left |= _with_other_pods(before, cluster, nodes)
     return _reindexed_nodes(before, cluster) | nodes_of(cluster, differing) | left
 
 

@@ -23,6 +23,7 @@ from admission.api.values.names import GangUid, NodeName, Uid
 from admission.dra.compatibility import Features
 from admission.dra.requests import device_use
 from admission.dra.requests.device_use import DeviceUse, Holder, Shared
+from admission.filters.placed_pods import PlacedPod, PlacedPods
 from admission.incremental import Derived, Inverted
 
 
@@ -40,14 +41,16 @@ class UsageTotals(NamedTuple):
     """The inputs of a cluster state. They are immutable; what did not change is the same object as before.
 
     taken and shares: devices of allocated claims. left: what is left of each node's allocatable resources beside bound,
-    unfinished pods, and granted pods that are not bound yet. users: by claim UID, the placed pods that use the claim.
-    unseen: the placements with a claim not yet observed as allocated. devices and nodes: those whose usage may differ
-    from the count before; None for all. follows: the token of the cluster state built from the count before, if any.
+    unfinished pods, and granted pods that are not bound yet. placed: these pods. users: by claim UID, the placed pods
+    that use the claim. unseen: the placements with a claim not yet observed as allocated. devices and nodes: those
+    whose usage may differ from the count before; None for all. follows: the token of the cluster state built from the
+    count before, if any.
     """
 
     taken: Mapping[DeviceId, Holder]
     shares: Mapping[DeviceId, Sequence[Shared]]
     left: Mapping[NodeName, _Left]
+    placed: PlacedPods
     users: Mapping[Uid, frozenset[Uid]]
     unseen: Sequence[Placement]
     devices: Collection[DeviceId] | None
@@ -191,7 +194,7 @@ class _Devices:
 
 
 class _NodeCapacities:
-    """The resources that pods leave on nodes."""
+    """The pods on nodes, and the resources that they leave there."""
 
     def __init__(self) -> None:
         self._nodes: Mapping[NodeName, Node] = {}
@@ -203,6 +206,8 @@ class _NodeCapacities:
         self._there: dict[NodeName, dict[Uid, int]] = {}
         """By node, how often each pod counts there."""
         self._left: Mapping[NodeName, _Left] = {}
+        self.placed = PlacedPods()
+        """The pods on nodes, as of the last `refresh`."""
         self.moved: set[NodeName] = set()
         """The nodes whose resources left may have changed."""
 
@@ -218,7 +223,19 @@ class _NodeCapacities:
         if dirty:
             again = {name: self._room(nodes[name]) for name in nodes if name in dirty}
             self._left = {name: again[name] if name in again else self._left[name] for name in nodes}
+            self.placed = self.placed.changed(
+                {name: there for name in dirty if (there := self._pods_on(name)) != self.placed.on(name)}
+            )
         return self._left
+
+    def _pods_on(self, node: NodeName) -> dict[Uid, PlacedPod]:
+        """Return the pods of a node; one that has not changed is the same object as before."""
+        before, found = self.placed.on(node), dict[Uid, PlacedPod]()
+        for uid in self._there.get(node, ()):
+            pod = PlacedPod.of(self._pods[uid])
+            known = before.get(uid)
+            found[uid] = known if known == pod else pod
+        return found
 
     def _update_seats(self, changes: _Changes) -> Iterator[Uid]:
         for placement in changes.before:
@@ -307,10 +324,12 @@ class IncrementalUsage:
         concerned = self._seen.refresh(changes, renewed, by_uid)
         taken, shares = self._devices.refresh(snapshot.claims, {*keys, *concerned}, self._seen.payers)
         left = self._bounds.refresh(snapshot.nodes, snapshot.pods, changes)
+        self._bounds.placed = self._bounds.placed.within(snapshot.namespaces)
         return UsageTotals(
             taken=taken,
             shares=shares,
             left=left,
+            placed=self._bounds.placed,
             users=self._users.update(by_gang),
             unseen=self._seen.unseen(by_gang, by_uid),
             devices=self._devices.moved,

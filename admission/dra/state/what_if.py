@@ -16,6 +16,7 @@ from admission.dra.inventory.pools import NodeInventory, PoolId
 from admission.dra.requests.device_use import DeviceUse, Holder, Shared
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
+from admission.filters.placed_pods import PlacedPod
 from admission.incremental import Memo
 
 Room = Mapping[NodeName, Mapping[str, int] | None]
@@ -28,12 +29,13 @@ _Sums = dict[NodeName, Mapping[str, int]]
 class Interval:
     """A gang that runs now: its devices are those of which it is the holder. requests: of each of its pods.
 
-    devices: all of them, if the caller knows them; None to read them from the cluster state.
+    devices: all of them, if the caller knows them; None to read them from the cluster state. pods: its pods.
     """
 
     gang: str
     requests: tuple[tuple[NodeName, Resources], ...] = ()
     devices: tuple[DeviceId, ...] | None = None
+    pods: frozenset[Uid] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -104,6 +106,7 @@ class WhatIfSeries:
             taken=WhatIfUsage(now.taken, names, _taken((*arrived, *kept))),
             shares=_shares(now, names, (*arrived, *kept)),
             left=WhatIfResources(now.left, sums, _bounds(kept)),
+            placed=now.placed.without_later(one.pods for one in removed),
             conflicted=tuple(one for one in now.conflicted if one.holder.gang not in names),
             pending={node: tuple(one for one in pods if one.gang not in names) for node, pods in now.pending.items()},
         )
@@ -301,23 +304,28 @@ class Belongings:
     """What becomes free when a gang is removed.
 
     claims: `namespace/name` of those whose devices become free. uids: of the same, by `key_of`. pods: those that use
-    claims. room: the requests of each pod, on its node.
+    claims. room: the requests of each pod, on its node. placed: all pods that leave their nodes.
     """
 
     claims: frozenset[str] = frozenset()
     uids: frozenset[Uid] = frozenset()
     pods: frozenset[Uid] = frozenset()
     room: tuple[tuple[NodeName, Resources], ...] = ()
+    placed: frozenset[Uid] = frozenset()
 
 
 def empty(cluster: ClusterState, *, keep: Collection[DeviceId] = ()) -> ClusterState:
-    """Return the cluster state with nothing in use but the devices to keep."""
+    """Return the cluster state with nothing in use but the devices to keep.
+
+    Pods count as there only for others that have to be with them.
+    """
     return replace(
         cluster,
         is_what_if=True,
         taken={device: holder for device, holder in cluster.taken.items() if device in keep},
         shares={device: shares for device, shares in cluster.shares.items() if device in keep},
         left={name: node.allocatable for name, node in cluster.nodes.items()},
+        placed=cluster.placed.as_wanted_only(),
     )
 
 
@@ -346,6 +354,7 @@ def without_gangs(cluster: ClusterState, removed: Iterable[Belongings]) -> Clust
             if (kept := tuple(one for one in shares if one.holder.claim not in claims))
         },
         left=left,
+        placed=cluster.placed.without(frozenset[Uid]().union(*(one.placed for one in parts))),
     )
 
 
@@ -353,8 +362,10 @@ def with_usage(
     cluster: ClusterState,
     room: Iterable[tuple[NodeName, Resources]],
     given: Iterable[tuple[Holder, Iterable[DeviceUse]]],
+    pods: Iterable[tuple[NodeName, Uid, PlacedPod]] = (),
 ) -> ClusterState:
-    """Return the cluster state with more in use. room: requests on nodes. given: devices, by holder."""
+    """Return the cluster state with more in use. room: requests on nodes. given: devices, by holder. pods: on nodes."""
+    placed = cluster.placed.added(pods)
     left = dict(cluster.left)
     for node, requests in room:
         before = left.get(node)
@@ -375,7 +386,7 @@ def with_usage(
         for name, node_inventory in cluster.node_inventories.items()
         if not pools.isdisjoint(node_inventory.relevant)
     )
-    return cluster_state.with_usage(cluster, (taken, shares), left, where)
+    return cluster_state.with_usage(cluster, (taken, shares), left, where, placed)
 
 
 def _without_users(cluster: ClusterState, uids: frozenset[Uid], pods: frozenset[Uid]) -> ClusterState:

@@ -63,7 +63,9 @@ def _named(ends: Iterable[tuple[Placement, ExpectedEnd]], users: Users) -> Mappi
         other = found.get(placement.gang)
         if other is not None:
             requests = (*other.interval.requests, *expected_end.interval.requests)
-            found[placement.gang] = replace(other, interval=Interval(gang=placement.gang, requests=requests), end=None)
+            pods = other.interval.pods | expected_end.interval.pods
+            interval = Interval(gang=placement.gang, requests=requests, pods=pods)
+            found[placement.gang] = replace(other, interval=interval, end=None)
         elif expected_end.end is not None and _is_shared(placement, users):
             found[placement.gang] = replace(expected_end, end=None)
         else:
@@ -72,7 +74,9 @@ def _named(ends: Iterable[tuple[Placement, ExpectedEnd]], users: Users) -> Mappi
 
 
 def _expected_end(placement: Placement, group: Group | None, queue: Queue | None, now: datetime) -> ExpectedEnd:
-    interval = Interval(gang=placement.gang, requests=tuple(_requests(placement, group)))
+    interval = Interval(
+        gang=placement.gang, requests=tuple(_requests(placement, group)), pods=frozenset(placement.seats)
+    )
     charge = device_meters.added(holding.charge for holding in placement.holdings.values())
     if group is None or not group.pods:
         # All of its pods have ended, and its claims are about to be deallocated.

@@ -293,7 +293,8 @@ class Backfill:
                 self._cancel(one)
         self._never_fits.note_arrival(group.uid, end)
         devices = tuple(use.device for uses in plan.uses.values() for use in uses)
-        interval = Interval(gang=group.key, requests=requests, devices=devices)
+        pods = frozenset(place.uid for place in plan.pods)
+        interval = Interval(gang=group.key, requests=requests, devices=devices, pods=pods)
         self.present.add(ExpectedEnd(interval=interval, queue=group.queue, charge=plan.charge, end=end))
 
     def end(self, gang: str) -> None:

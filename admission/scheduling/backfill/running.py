@@ -186,4 +186,5 @@ def _is_sooner(now: ExpectedEnd, before: ExpectedEnd) -> bool:
 def _merge(one: Interval, other: Interval) -> Interval:
     """Return the interval of a gang whose pods started in two parts."""
     devices = (*one.devices, *other.devices) if one.devices is not None and other.devices is not None else None
-    return Interval(gang=one.gang, requests=(*one.requests, *other.requests), devices=devices)
+    requests = (*one.requests, *other.requests)
+    return Interval(gang=one.gang, requests=requests, devices=devices, pods=one.pods | other.pods)

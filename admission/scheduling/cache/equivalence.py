@@ -20,6 +20,7 @@ from admission.api.values.reasons import Detail, Hold
 from admission.dra.planner import pod_groups
 from admission.dra.requests.gang_request import Plan, PodDemand, Topology
 from admission.dra.state.cluster_state import ClusterState
+from admission.filters import gang_rules
 
 POD, CLAIM = "\ue000", "\ue001"
 """The first characters of numbered names, followed by digits: of Unicode's private use, so in no Kubernetes name."""
@@ -34,6 +35,8 @@ class GangEquivalence:
     key: Hashable
     pods: tuple[PodDemand, ...]
     claims: tuple[Claim, ...]
+    labels: tuple[Mapping[str, str], ...]
+    """The labels of the pods that rules between pods read."""
 
     @property
     def question(self) -> tuple[PodDemand, ...]:
@@ -43,7 +46,7 @@ class GangEquivalence:
         }
         return tuple(
             PodDemand(
-                pod=replace(one.pod, meta=_meta(one.pod.meta, POD, at)),
+                pod=replace(one.pod, meta=replace(_meta(one.pod.meta, POD, at), labels=self.labels[at])),
                 claims=tuple(claims[claim.meta.uid] for claim in one.claims),
                 subgroup=one.subgroup,
             )
@@ -126,11 +129,18 @@ def build(
     specs: dict[str, int] = {}
     texts = [*map(claim_key, named)]
     asked = tuple(specs.setdefault(text, len(specs)) for text in texts)
+    named_pods = gang_rules.named([one.pod for one in ordered], cluster.placed)
     pods = tuple(
-        (pod_key(one.pod), one.subgroup, tuple(numbers[claim.meta.uid] for claim in one.claims)) for one in ordered
+        (pod_key(one.pod), rules, one.subgroup, tuple(numbers[claim.meta.uid] for claim in one.claims))
+        for one, (rules, _) in zip(ordered, named_pods, strict=True)
     )
     namespaces = tuple(sorted({one.pod.meta.namespace for one in demands}))
-    return GangEquivalence(key=(wanted, topology, namespaces, asked, tuple(specs), pods), pods=ordered, claims=named)
+    return GangEquivalence(
+        key=(wanted, topology, namespaces, asked, tuple(specs), pods),
+        pods=ordered,
+        claims=named,
+        labels=tuple(labels for _, labels in named_pods),
+    )
 
 
 def _is_fresh(claim: Claim, cluster: ClusterState) -> bool:
@@ -158,10 +168,12 @@ def claim_key(claim: Claim) -> str:
 
 
 def pod_key(pod: Pod) -> Hashable:
-    """Return all that the planner reads of a pod without resources that classes offer, beside its claims."""
+    """Return all that the planner reads of a pod without resources that classes offer, beside its claims and labels."""
     return (
         tuple(sorted(pod.requests.items())),
         tuple(sorted(pod.node_selector.items())),
         pod.affinity,
         pod.tolerations,
+        pod.features,
+        replace(pod.rules, volumes=()) if pod.rules.concern_pods else None,
     )

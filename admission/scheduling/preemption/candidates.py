@@ -108,6 +108,7 @@ def _candidate(
             uids=frozenset(free).union(claim.meta.uid for claim in claims.values() if claim is not None),
             pods=frozenset(placement.seats),
             room=tuple(_used_room(placement, inputs)),
+            placed=frozenset(placement.seats),
         ),
     )
 
@@ -122,15 +123,14 @@ def _used_room(placement: Placement, inputs: CandidateInputs) -> Iterator[tuple[
 
 def _room_of_deleted(inputs: CandidateInputs) -> Iterator[PreemptionCandidate]:
     """Yield one candidate with the requests of all pods that are being deleted, also those outside Muster."""
-    bounds = tuple(
-        (pod.node, pod.requests)
-        for pod in inputs.observed.snapshot.pods.values()
-        if pod.node and not pod.finished and inputs.is_going(pod)
-    )
-    if bounds:
-        now = inputs.now
+    deleted = [
+        pod for pod in inputs.observed.snapshot.pods.values() if pod.node and not pod.finished and inputs.is_going(pod)
+    ]
+    if deleted:
+        bounds = tuple((pod.node, pod.requests) for pod in deleted)
+        placed, now = frozenset(pod.meta.uid for pod in deleted), inputs.now
         nobody = Candidate(uid=_NO_GANG, queue=_NO_QUEUE, priority=0, reserved_at=now, queued_since=now, charge={})
-        yield PreemptionCandidate(key="", candidate=nobody, belongings=Belongings(room=bounds))
+        yield PreemptionCandidate(key="", candidate=nobody, belongings=Belongings(room=bounds, placed=placed))
 
 
 def _charge(charges: Iterable[Charge]) -> Charge:

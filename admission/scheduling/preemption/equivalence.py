@@ -73,10 +73,13 @@ def content(group: Group, queue: Queue, needed: Charge, snapshot: Snapshot) -> H
     """
     topology = workloads_topology.request(group)
     demands = workloads_topology.with_subgroups(demand.demands(group, snapshot), topology)
+    # Which labels the rules of other pods read is not known here.
+    has_rules = any(one.pod.rules.concern_pods for one in demands)
     numbers = {uid: at for at, uid in enumerate(dict.fromkeys(c.meta.uid for one in demands for c in one.claims))}
     pods = tuple(
         (
             equivalence.pod_key(one.pod),
+            tuple(sorted(one.pod.meta.labels.items())) if has_rules else (),
             one.pod.containers,
             one.subgroup,
             catalog.is_leader(one.pod),

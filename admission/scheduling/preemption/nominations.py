@@ -24,6 +24,7 @@ from admission.dra.requests.device_use import Holder
 from admission.dra.state import cluster_state, what_if
 from admission.dra.state.cluster_state import ClusterState
 from admission.dra.state.what_if import Belongings, Interval
+from admission.filters.placed_pods import PlacedPod
 from admission.incremental import Memo
 from admission.quota.headroom import QueueUsage, Usage
 from admission.quota.preemption_rules import Candidate
@@ -90,6 +91,7 @@ class Nomination:
             belongings=Belongings(
                 claims=frozenset(claim.claim for place in plan.pods for claim in place.claims),
                 room=tuple((place.node, pods[place.uid].requests) for place in plan.pods),
+                placed=frozenset(place.uid for place in plan.pods),
             ),
         )
 
@@ -99,7 +101,12 @@ class Nomination:
         requests = reservations.requests(self.group, plan)
         devices = tuple(use.device for uses in plan.uses.values() for use in uses)
         return ExpectedEnd(
-            interval=Interval(gang=self.group.key, requests=requests, devices=devices),
+            interval=Interval(
+                gang=self.group.key,
+                requests=requests,
+                devices=devices,
+                pods=frozenset(place.uid for place in plan.pods),
+            ),
             queue=self.group.queue,
             charge=plan.charge,
             end=runtime.end(self.since, runtime.declared_runtime(self.group, queue)),
@@ -224,7 +231,9 @@ def with_nomination(cluster: ClusterState, group: Group, grant: Grant) -> Cluste
     plan, pods = grant.plan, {pod.meta.uid: pod for pod in group.waiting}
     room = [(place.node, pods[place.uid].requests) for place in plan.pods]
     claims = ((claim.claim, plan.uses.get(claim.uid or Uid(claim.claim), ())) for p in plan.pods for claim in p.claims)
-    return what_if.with_usage(cluster, room, ((Holder(claim=claim, gang=group.key), taken) for claim, taken in claims))
+    held = ((Holder(claim=claim, gang=group.key), taken) for claim, taken in claims)
+    placed = ((place.node, place.uid, PlacedPod.of(pods[place.uid])) for place in plan.pods)
+    return what_if.with_usage(cluster, room, held, placed)
 
 
 def granted(cluster: ClusterState, group: Group, grant: Grant) -> ClusterState:

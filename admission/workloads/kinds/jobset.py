@@ -9,17 +9,22 @@ A restart of the whole JobSet creates all Jobs again, under the next `restart-at
 (`pkg/controllers/jobset_controller.go`, reconcileReplicatedJobs and constructJob, v0.12).
 """
 
+import hashlib
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from admission.api.kubernetes import active_deadline
 from admission.api.kubernetes.jobs import Job, PodTemplate
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.owners import Parent, Part
 from admission.api.kubernetes.pods import Pod
-from admission.api.values import names
+from admission.api.values import names, scheduling_rules
 from admission.api.values.decoding import Reader
 from admission.workloads.kinds.registry import Link, Member, Shape, WorkloadKind, parallel_pods, wave, waves
+
+JOB_KEY = "jobset.sigs.k8s.io/job-key"
+"""The label with the hash of a pod's Job, by which pods of one Job know each other."""
 
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 JOB_INDEX = "jobset.sigs.k8s.io/job-index"
@@ -49,7 +54,7 @@ def _parts(reader: Reader, meta: Meta) -> Iterator[tuple[str, Hashable, Part]]:
     in_order = spec.child("startupPolicy").text("startupPolicyOrder") == "InOrder"
     for number, job in enumerate(spec.children("replicatedJobs")):
         name, waits_for = job.required("name"), number if in_order else _waits_for(job)
-        first_pods, parallelism = _first_pods(job, meta), parallel_pods(_spec(job))
+        (first_pods, _), parallelism = _first_pods(job, meta), parallel_pods(_spec(job))
         jobs, ended = job.integer("replicas", 1), succeeded.get(name, 0)
         yield name, waits_for, Part(jobs=jobs, pods=first_pods, done=ended)
         if first_pods < parallelism:
@@ -60,13 +65,37 @@ def _parts(reader: Reader, meta: Meta) -> Iterator[tuple[str, Hashable, Part]]:
             )
 
 
-def _first_pods(job: Reader, meta: Meta) -> int:
-    """Return how many pods of a Job are created before any of it is scheduled."""
+def _first_pods(job: Reader, meta: Meta) -> tuple[int, str]:
+    """Return how many pods of a Job are created before any of it is scheduled, and the label of its exclusive domain.
+
+    Without a label it is not exclusive, or by labels that nodes were given beforehand.
+    """
     job_annotations = job.child("template").child("metadata").pairs("annotations")
-    exclusive = [annotations for annotations in (meta.annotations, job_annotations) if EXCLUSIVE in annotations]
+    exclusive = [annotations for annotations in (job_annotations, meta.annotations) if EXCLUSIVE in annotations]
     by_leader = exclusive and not any(NODE_SELECTOR in annotations for annotations in exclusive)
     parallelism = parallel_pods(_spec(job))
-    return min(parallelism, 1) if by_leader else parallelism
+    return (min(parallelism, 1), exclusive[0][EXCLUSIVE]) if by_leader else (parallelism, "")
+
+
+def exclusive_affinity(topology: str, key: str) -> dict[str, Any]:
+    """Return the affinity that JobSet's webhook gives to the first pod of an exclusive Job (setExclusiveAffinities).
+
+    topology: the label of nodes. key: the value of JOB_KEY for the Job.
+    """
+    own, others = ({"key": JOB_KEY, "operator": operator, "values": [key]} for operator in ("In", "NotIn"))
+    any_job = {"key": JOB_KEY, "operator": "Exists"}
+
+    def term(*expressions: dict[str, Any]) -> dict[str, Any]:
+        selector = {"matchExpressions": list(expressions)}
+        required = {"topologyKey": topology, "namespaceSelector": {}, "labelSelector": selector}
+        return {scheduling_rules.REQUIRED: [required]}
+
+    return {"podAffinity": term(own), "podAntiAffinity": term(any_job, others)}
+
+
+def job_key(namespace: str, job: str) -> str:
+    """Return the value of JOB_KEY for a Job (jobHashKey)."""
+    return hashlib.sha1(f"{namespace}/{job}".encode(), usedforsecurity=False).hexdigest()
 
 
 def _succeeded_jobs(reader: Reader) -> dict[str, int]:
@@ -98,7 +127,7 @@ def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
     ]
     first = next((roles.get(job.text("name")) for _, job, _ in unfinished), None)
     for number, job, jobs in unfinished:
-        name, first_pods = job.text("name"), _first_pods(job, meta)
+        name, (first_pods, topology) = job.text("name"), _first_pods(job, meta)
         if roles.get(name) == first:
             yield PodTemplate(
                 path=("spec", "replicatedJobs", number, "template", "spec", "template"),
@@ -107,6 +136,7 @@ def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
                 name=f"{meta.name}-{name}",
                 labels={REPLICATED_JOB: name, RESTARTS: str(restarts)},
                 part_labels={JOB_INDEX: max(first_pods, 1)},
+                exclusive=topology,
             )
 
 

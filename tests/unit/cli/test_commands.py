@@ -123,7 +123,7 @@ def test_the_json_of_simulate_has_the_documented_fields(run: Run, hardware: str)
     assert list(answer) == ["gangs", "queues", "claims"]
     assert list(gang) == [
         *("namespace", "name", "queue", "decision", "reason", "message", "details"),
-        *("placement", "topology", "order", "plan", "charges", "later"),
+        *("placement", "notSimulated", "topology", "order", "plan", "charges", "later"),
     ]
     assert gang["charges"] == {"demo-claims": "4", "demo-gpus": "16"}
     assert gang["plan"][0] == {

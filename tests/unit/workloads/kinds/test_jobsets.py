@@ -1,10 +1,15 @@
 """The pods of a JobSet: all at once, one ReplicatedJob after the other, and again after a restart."""
 
+import hashlib
 from typing import Any
 
 import pytest
 
+from admission.api.kubernetes import pods as api_pods
+from admission.api.kubernetes.meta import Owner
+from admission.api.values.names import Uid
 from admission.workloads import suspendable
+from admission.workloads.kinds import jobset as jobset_kind
 from tests import standins
 from tests.standins import Manifest
 from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, an_object
@@ -234,3 +239,28 @@ def test_the_next_expected_pods_of_a_jobset_that_starts_in_order(
     )
 
     assert [(one.name, one.pods) for one in templates] == planned
+
+
+def test_the_first_pods_of_exclusive_jobs_get_the_affinity_that_the_webhook_of_jobset_writes() -> None:
+    """As `setExclusiveAffinities` does: with the pods of their own Job, and none of another one."""
+    jobset = an_object(GROUP, "JobSet", "train", replicatedJobs=[entry("a", 2, 3)])
+    jobset["metadata"]["annotations"] = EXCLUSIVE
+    (template,) = suspendable.BY_KEY["JobSet.jobset.x-k8s.io"].templates(jobset)
+    owner = Owner(api_version="v1", kind="JobSet", name="train", uid=Uid("u"), controller=True)
+    made = [
+        api_pods.decode(
+            suspendable.pod_body(
+                template, at, owner=owner, namespace="team", uid=Uid(f"p-{at}"), created="2026-11-21T12:00:00Z"
+            )
+        )
+        for at in range(2)
+    ]
+
+    keys = [pod.meta.labels[jobset_kind.JOB_KEY] for pod in made]
+    assert keys == [hashlib.sha1(f"team/train-a-{at}".encode()).hexdigest() for at in range(2)]  # noqa: S324
+    for pod, own, other in zip(made, keys, reversed(keys), strict=True):
+        (wanted,), (unwanted,) = pod.rules.affinity, pod.rules.anti_affinity
+        assert wanted.topology_key == unwanted.topology_key == "rack"
+        assert [wanted.matches("other", {jobset_kind.JOB_KEY: key}, {}) for key in (own, other)] == [True, False]
+        assert [unwanted.matches("other", {jobset_kind.JOB_KEY: key}, {}) for key in (own, other)] == [False, True]
+        assert not unwanted.matches("team", {}, {})

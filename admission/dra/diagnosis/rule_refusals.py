@@ -1,0 +1,50 @@
+"""Which rules between pods keep a pod off nodes, in words."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from admission.api.values.names import NodeName
+from admission.dra.planner import node_filters
+from admission.dra.planner.pod_groups import Gang, PodKind
+from admission.dra.state.cluster_state import ClusterState
+from admission.filters.refusal import Refusal
+
+MOST_NAMED = 3
+"""How many nodes, pods or claims a message names before it counts the rest."""
+
+
+def names_text(names: Sequence[str]) -> str:
+    """Return names as a list in words; those beyond the first few are counted."""
+    if len(names) > MOST_NAMED:
+        return f"{', '.join(names[:MOST_NAMED])} and {len(names) - MOST_NAMED} more"
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def left_out(gang: Gang, kind: PodKind, cluster: ClusterState) -> dict[NodeName, Refusal]:
+    """Return the nodes that a rule keeps a pod off from the beginning, which pass all filters of nodes."""
+    if gang.rules is None or not gang.rules.states[kind.rules]:
+        return {}
+    passed = sorted(node_filters.passed(kind.members[0], cluster) - kind.nodes)
+    refusals = ((name, gang.rules.excludes(kind.rules, cluster.nodes[name])) for name in passed)
+    return {name: refusal for name, refusal in refusals if refusal is not None}
+
+
+def by_rule(refusals: Mapping[NodeName, Refusal]) -> dict[str, list[NodeName]]:
+    """Return the nodes that each rule keeps a pod off."""
+    found: dict[str, list[NodeName]] = {}
+    for name, refusal in refusals.items():
+        found.setdefault(refusal.title, []).append(name)
+    return found
+
+
+def text(refusals: Mapping[NodeName, Refusal]) -> str:
+    """Return the rules with the nodes that they keep a pod off; of a single node with the reason."""
+    parts: list[str] = []
+    for title, nodes in by_rule(refusals).items():
+        why = f", since {refusals[nodes[0]].why}" if len(nodes) == 1 else ""
+        parts.append(f"{title} keeps it off {names_text(nodes)}{why}")
+    return "; ".join(parts)
+
+
+def titles(refusals: Iterable[Refusal]) -> list[str]:
+    """Return the rules, each once."""
+    return list(dict.fromkeys(refusal.title for refusal in refusals))

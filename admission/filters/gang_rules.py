@@ -1,0 +1,263 @@
+"""The rules between the pods of one gang, and between them and the pods that are there.
+
+Pods to which and of which the same rules apply have one number. The rules of a number whose pods no pod of the gang
+affects only exclude nodes, once and for all. The others are *coupled*: a search has to ask anew after every pod that it
+assumes on a node. `RulesSearch` is the state of one search.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from admission.api.kubernetes.nodes import Node
+from admission.api.kubernetes.pods import Pod
+from admission.api.values.names import NodeName
+from admission.filters import placed_pods
+from admission.filters.placed_pods import PlacedPods
+from admission.filters.pod_rules import Effect, PodRules
+from admission.filters.refusal import Nodes, Refusal
+
+HOSTNAME = "kubernetes.io/hostname"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GangRules:
+    """The rules of a gang. states: by number, before any pod of the gang is placed. counts: by number, its pods.
+
+    effects: by number, what a pod of each number means to it. coupled: the numbers whose rules change with the gang's
+    pods. keys: the labels whose domains matter to them.
+    """
+
+    nodes: Nodes
+    states: tuple[PodRules, ...]
+    counts: tuple[int, ...]
+    effects: Mapping[int, Mapping[int, Effect]] = field(default_factory=dict)
+    keys: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keys", tuple(self._keys()))
+
+    @property
+    def coupled(self) -> frozenset[int]:
+        """Return the numbers whose rules change with the gang's pods."""
+        return frozenset(self.effects)
+
+    @property
+    def depend_on_order(self) -> bool:
+        """Return whether a plan may be valid in one order of its pods and not in another."""
+        return any(self.states[number].pod.rules.depend_on_order for number in self.effects)
+
+    @property
+    def are_plain(self) -> bool:
+        """Return whether pods of one number only exclude each other from domains of one label at most.
+
+        Then how many of them find a place does not depend on where the first ones go.
+        """
+        return not self.depend_on_order and len(self.effects) == 1 and len(self.keys) <= 1
+
+    @property
+    def relaxed(self) -> "GangRules | None":
+        """Return the rules that hold for each part of the gang if they hold for the whole of it.
+
+        Affinity to pods of another part, and the counts of a spread, do not.
+        """
+        kept = {
+            number: effects
+            for number, effects in self.effects.items()
+            if not self.states[number].pod.rules.depend_on_order
+        }
+        return replace(self, effects=kept) if kept else None
+
+    def _keys(self) -> dict[str, None]:
+        found: dict[str, None] = {}
+        for number, effects in self.effects.items():
+            rules = self.states[number].pod.rules
+            found |= dict.fromkeys(term.topology_key for term in (*rules.affinity, *rules.anti_affinity))
+            found |= dict.fromkeys(one.topology_key for one in rules.spread)
+            found |= dict.fromkeys(key for _, _, affinity in effects.values() for key in affinity.objects)
+        return found
+
+    def excludes(self, number: int, node: Node) -> Refusal | None:
+        """Return why pods of a number may not go to a node, wherever other pods of the gang go."""
+        state = self.states[number]
+        return state.bars(node) if number in self.effects else state.refuses(node)
+
+    def are_apart(self, number: int, other: int) -> frozenset[str]:
+        """Return the labels of whose domains none takes a pod of each number; for one number, two of its pods.
+
+        An empty label is the node's own name.
+        """
+        effect = self.effects.get(number, {}).get(other)
+        if effect is None:
+            return frozenset()
+        ports, _, affinity = effect
+        return frozenset((*affinity.unwanted, *affinity.objects, *([""] if ports else [])))
+
+    def takes_one(self, number: int, place: "Place") -> bool:
+        """Return whether a node takes one pod of a number at most."""
+        apart = self.are_apart(number, number)
+        return "" in apart or any(
+            key in apart and domain is not None for key, domain in zip(self.keys, place[0], strict=True)
+        )
+
+    def apart_from_each_other(self, numbers: Iterable[int]) -> Iterator[tuple[str, list[int]]]:
+        """Yield labels, each with numbers of pods of which no two may be in one domain."""
+        numbers = [*numbers]
+        for key in self.keys:
+            group: list[int] = []
+            for number in numbers:
+                if all(key in self.are_apart(number, other) for other in (*group, number)) or (
+                    self.is_single(number) and all(key in self.are_apart(number, other) for other in group)
+                ):
+                    group.append(number)
+            yield key, group
+
+    def is_single(self, number: int) -> bool:
+        """Return whether the gang has one pod of a number."""
+        return self.counts[number] == 1
+
+
+def key_labels(pods: Iterable[Pod], placed: PlacedPods) -> frozenset[str]:
+    """Return the labels of pods that any rule of these pods or of placed ones reads."""
+    return placed.read_labels.union(_read_labels(pods)) if placed.with_anti_affinity else frozenset(_read_labels(pods))
+
+
+def _read_labels(pods: Iterable[Pod]) -> Iterator[str]:
+    for rules in {id(pod.rules): pod.rules for pod in pods}.values():
+        for selector in (
+            *(term.selector for term in (*rules.affinity, *rules.anti_affinity)),
+            *(one.selector for one in rules.spread),
+        ):
+            yield from placed_pods.selector_keys(selector)
+
+
+def named(pods: Sequence[Pod], placed: PlacedPods) -> list[tuple[Hashable, Mapping[str, str]]]:
+    """Return what rules between pods read of each pod, and its labels among that.
+
+    Nothing where no rule is about any of them: then no label matters to the gang.
+    """
+    if not any(pod.rules.concern_pods for pod in pods) and not are_objects(pods, placed):
+        return [((), {})] * len(pods)
+    labels = key_labels(pods, placed)
+    prints = [fingerprint(pod, labels) for pod in pods]
+    return [
+        (one, {key: value for key, value in pod.meta.labels.items() if key in labels})
+        for one, pod in zip(prints, pods, strict=True)
+    ]
+
+
+def are_named(pods: Iterable[Pod]) -> bool:
+    """Return whether rules between pods may apply to pods whose labels are only those of `named`."""
+    return any(pod.rules.concern_pods or pod.meta.labels for pod in pods)
+
+
+def are_objects(pods: Iterable[Pod], placed: PlacedPods) -> bool:
+    """Return whether the anti-affinity of a pod that is there is about any of these pods."""
+    return any(placed.terms_about(pod) for pod in pods)
+
+
+def numbers(pods: Sequence[Pod], placed: PlacedPods) -> tuple[list[int], list[Pod]]:
+    """Number pods by the rules that apply to them and of which they are objects; return a pod of each number too."""
+    labels = key_labels(pods, placed)
+    known: dict[Hashable, int] = {}
+    firsts: list[Pod] = []
+    found: list[int] = []
+    for pod in pods:
+        number = known.setdefault(fingerprint(pod, labels), len(known))
+        if number == len(firsts):
+            firsts.append(pod)
+        found.append(number)
+    return found, firsts
+
+
+def fingerprint(pod: Pod, labels: frozenset[str]) -> Hashable:
+    """Return all that rules about other pods read of a pod. labels: `key_labels`."""
+    rules = pod.rules
+    where = (tuple(sorted(pod.node_selector.items())), pod.affinity, pod.tolerations) if rules.spread else None
+    own = pod.meta.labels
+    # Volumes are no such rule, and their names often differ from pod to pod.
+    return (
+        pod.meta.namespace,
+        (rules.affinity, rules.anti_affinity, rules.spread, rules.ports),
+        tuple((key, own[key]) for key in sorted(labels) if key in own),
+        where,
+    )
+
+
+def compiled(pods: Sequence[Pod], counts: Sequence[int], placed: PlacedPods, nodes: Nodes) -> GangRules | None:
+    """Return the rules of a gang; None if none applies. pods: one of each number; counts: how many there are of it."""
+    states = tuple(PodRules(pod, placed, nodes, pinned=True) for pod in pods)
+    if not any(states) and not any(pod.rules.concern_pods for pod in pods):
+        return None
+    effects: dict[int, dict[int, Effect]] = {}
+    for number, state in enumerate(states):
+        found = {
+            other: effect
+            for other, pod in enumerate(pods)
+            if (other != number or counts[number] > 1) and (effect := state.effect(pod)) is not None
+        }
+        if found:
+            effects[number] = found
+    return GangRules(nodes=nodes, states=states, counts=tuple(counts), effects=effects)
+
+
+Place = tuple[tuple[str | int | None, ...], Hashable, tuple[tuple[int, int], ...]]
+"""What rules know of a node: its domains, what is there without the gang, and the gang's pods on it by number."""
+
+
+class RulesSearch:
+    """The coupled rules of a gang in one search. Only `assume` and `take_back` change it."""
+
+    def __init__(self, rules: GangRules, names: Sequence[NodeName]) -> None:
+        """names: the nodes that the search uses."""
+        self.rules = rules
+        self._states = {number: rules.states[number].copy() for number in rules.effects}
+        self._nodes = rules.nodes
+        self._keys = rules.keys
+        self._here: dict[NodeName, Counter[int]] = {}
+        self._affects: dict[int, list[tuple[PodRules, Effect]]] = {}
+        for number, effects in rules.effects.items():
+            for other, effect in effects.items():
+                self._affects.setdefault(other, []).append((self._states[number], effect))
+        viewed = [state for state in self._states.values() if state.tells_apart]
+        several = [Counter(self._nodes[name].meta.labels.get(key) for name in names) for key in self._keys]
+        shared = [{value for value, times in counts.items() if value and times > 1} for counts in several]
+        self._beginning = {name: self._without_gang(self._nodes[name], shared, viewed) for name in names}
+
+    def refuses(self, number: int, node: NodeName) -> Refusal | None:
+        """Return why a pod of a number may not go to a node now."""
+        state = self._states.get(number)
+        return state.refuses(self._nodes[node]) if state is not None else None
+
+    def assume(self, number: int, node: NodeName) -> None:
+        """Place a pod on a node."""
+        self._add(number, node, 1)
+
+    def take_back(self, number: int, node: NodeName) -> None:
+        """Take a pod back from a node."""
+        self._add(number, node, -1)
+
+    def _add(self, number: int, node: NodeName, times: int) -> None:
+        affected = self._affects.get(number)
+        if affected is None:
+            return
+        for state, effect in affected:
+            state.add(effect, self._nodes[node], times)
+        here = self._here.setdefault(node, Counter())
+        here[number] += times
+        if not here[number]:
+            del here[number]
+
+    def place(self, name: NodeName) -> Place:
+        """Return a key that is equal for nodes that no rule tells apart: of one domain, or alone in equal ones."""
+        return (*self._beginning[name], tuple(sorted(self._here.get(name, {}).items())))
+
+    def _without_gang(
+        self, node: Node, shared: Sequence[Collection[str]], viewed: Sequence[PodRules]
+    ) -> tuple[tuple[str | int | None, ...], Hashable]:
+        """Return the part of a node's key that the gang's pods do not change."""
+        labels, domains = node.meta.labels, list[str | int | None]()
+        for key, values in zip(self._keys, shared, strict=True):
+            value = labels.get(key)
+            domains.append(value if value in values else None if value is None else 1)
+        return tuple(domains), tuple(state.view(node) for state in viewed)

@@ -1,0 +1,248 @@
+"""The pods that are on nodes, as the filters of kube-scheduler see them: what they are, where, and what they forbid.
+
+A pod counts where it is bound, and where it is about to be bound. What the filters ask often is indexed: nodes with
+pods that have anti-affinity, and nodes with host ports in use.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from admission.api.kubernetes.nodes import Namespace
+from admission.api.kubernetes.pods import Pod
+from admission.api.values.names import NodeName, Uid
+from admission.api.values.scheduling_rules import AffinityTerm, HostPort, SchedulingRules
+from admission.api.values.selectors import LabelSelector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedPod:
+    """A pod on a node: the part of it that filters read. deleted: whether its deletion has begun."""
+
+    namespace: str
+    labels: Mapping[str, str]
+    rules: SchedulingRules
+    deleted: bool = False
+
+    @classmethod
+    def of(cls, pod: Pod) -> Self:
+        """Return this part of a pod."""
+        return cls(
+            namespace=pod.meta.namespace,
+            labels=pod.meta.labels,
+            rules=pod.rules,
+            deleted=pod.meta.deleted is not None,
+        )
+
+
+PodsOfNode = Mapping[Uid, PlacedPod]
+
+_NOBODY: PodsOfNode = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlacedPods:
+    """All pods on nodes, and the labels of namespaces. Immutable; `known` keeps answers about these very pods.
+
+    by_node: only nodes with pods. with_anti_affinity, with_ports: the nodes with a pod that has such a rule.
+    wanted_only: whether these pods only count where a pod has to be with them, as if they kept no pod off. leaving:
+    pods that do not count; they are taken out when somebody asks for `left`, since most gangs do not.
+    """
+
+    by_node: Mapping[NodeName, PodsOfNode] = field(default_factory=dict)
+    namespaces: Mapping[str, Namespace] = field(default_factory=dict)
+    with_anti_affinity: frozenset[NodeName] = frozenset()
+    with_ports: frozenset[NodeName] = frozenset()
+    wanted_only: bool = False
+    leaving: tuple[frozenset[Uid], ...] = ()
+    known: dict[Hashable, Mapping[NodeName, int]] = field(default_factory=dict, init=False, repr=False)
+    _terms: dict[AffinityTerm, Counter[NodeName]] | None = field(default=None, init=False, repr=False)
+    _labels: frozenset[str] | None = field(default=None, init=False, repr=False)
+    _about: dict[Hashable, tuple[AffinityTerm, ...]] = field(default_factory=dict, init=False, repr=False)
+    _left: "PlacedPods | None" = field(default=None, init=False, repr=False)
+
+    @classmethod
+    def build(cls, by_node: Mapping[NodeName, PodsOfNode], namespaces: Mapping[str, Namespace]) -> Self:
+        """Return the pods with their indexes, all counted anew."""
+        return cls(
+            by_node=by_node,
+            namespaces=namespaces,
+            with_anti_affinity=frozenset(name for name, pods in by_node.items() if has_anti_affinity(pods)),
+            with_ports=frozenset(name for name, pods in by_node.items() if has_ports(pods)),
+        )
+
+    def within(self, namespaces: Mapping[str, Namespace]) -> "PlacedPods":
+        """Return these pods with the namespaces as they are now."""
+        if namespaces is self.namespaces or namespaces == self.namespaces:
+            return self
+        return replace(self, namespaces=namespaces)
+
+    def changed(self, pods: Mapping[NodeName, PodsOfNode]) -> "PlacedPods":
+        """Return the pods with those of some nodes replaced. pods: by node; a node without any has none from now on."""
+        if not pods:
+            return self
+        by_node = {**self.by_node, **pods}
+        for name, there in pods.items():
+            if not there:
+                del by_node[name]
+        anti = {name for name, there in pods.items() if has_anti_affinity(there)}
+        ports = {name for name, there in pods.items() if has_ports(there)}
+        return replace(
+            self,
+            by_node=by_node,
+            with_anti_affinity=_replaced(self.with_anti_affinity, pods, anti),
+            with_ports=_replaced(self.with_ports, pods, ports),
+        )
+
+    def added(self, pods: Iterable[tuple[NodeName, Uid, PlacedPod]]) -> "PlacedPods":
+        """Return these pods and more."""
+        more: dict[NodeName, dict[Uid, PlacedPod]] = {}
+        for node, uid, pod in pods:
+            more.setdefault(node, dict(self.on(node)))[uid] = pod
+        return self.changed(more)
+
+    def without(self, uids: frozenset[Uid]) -> "PlacedPods":
+        """Return these pods without some of them."""
+        if not uids:
+            return self
+        return self.changed(
+            {
+                node: {uid: pod for uid, pod in there.items() if uid not in uids}
+                for node, there in self.by_node.items()
+                if not uids.isdisjoint(there)
+            }
+        )
+
+    def without_later(self, leaving: Iterable[frozenset[Uid]]) -> "PlacedPods":
+        """Return these pods, of which some do not count, at no cost until somebody asks for those that are left."""
+        return replace(self, leaving=(*self.leaving, *leaving))
+
+    @property
+    def left(self) -> "PlacedPods":
+        """Return the pods that count."""
+        if not self.leaving:
+            return self
+        found = self._left
+        if found is None:
+            found = replace(self, leaving=()).without(frozenset[Uid]().union(*self.leaving))
+            object.__setattr__(self, "_left", found)
+        return found
+
+    def as_wanted_only(self) -> "PlacedPods":
+        """Return these pods as if they kept no pod off any node."""
+        return PlacedPods(by_node=self.by_node, namespaces=self.namespaces, wanted_only=True)
+
+    def on(self, node: NodeName) -> PodsOfNode:
+        """Return the pods of a node."""
+        return self.by_node.get(node, _NOBODY)
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str]:
+        """Return the labels of a namespace; of one that is not known, that which the API server gives to each."""
+        known = self.namespaces.get(namespace)
+        return known.labels if known is not None else {"kubernetes.io/metadata.name": namespace}
+
+    def has_term_of(self, term: AffinityTerm, pod: Pod | PlacedPod) -> bool:
+        """Return whether a term is about a pod."""
+        namespace, labels = (
+            (pod.meta.namespace, pod.meta.labels) if isinstance(pod, Pod) else (pod.namespace, pod.labels)
+        )
+        return term.matches(namespace, labels, self.namespace_labels(namespace))
+
+    @property
+    def anti_affinity_terms(self) -> Mapping[AffinityTerm, Mapping[NodeName, int]]:
+        """Return the required anti-affinity terms of these pods, each with the nodes of the pods that have it."""
+        found = self._terms
+        if found is None:
+            found = {}
+            for node in self.with_anti_affinity:
+                for pod in self.by_node[node].values():
+                    for term in pod.rules.anti_affinity:
+                        found.setdefault(term, Counter())[node] += 1
+            object.__setattr__(self, "_terms", found)
+        return found
+
+    @property
+    def read_labels(self) -> frozenset[str]:
+        """Return the labels of pods that these terms read."""
+        found = self._labels
+        if found is None:
+            found = frozenset(key for term in self.anti_affinity_terms for key in selector_keys(term.selector))
+            object.__setattr__(self, "_labels", found)
+        return found
+
+    def terms_about(self, pod: Pod) -> tuple[AffinityTerm, ...]:
+        """Return those of these terms that are about a pod; found once for pods of a namespace with the same labels."""
+        if not self.with_anti_affinity:
+            return ()
+        labels = pod.meta.labels
+        key = (pod.meta.namespace, tuple((name, labels[name]) for name in sorted(self.read_labels) if name in labels))
+        known = self._about.get(key)
+        if known is None:
+            known = tuple(term for term in self.anti_affinity_terms if self.has_term_of(term, pod))
+            self._about[key] = known
+        return known
+
+    def matching(self, terms: tuple[AffinityTerm, ...]) -> Mapping[NodeName, int]:
+        """Return how many pods of each node all of these terms are about; counted once."""
+        if terms not in self.known:
+            self.known[terms] = self._count(
+                lambda pod: all(self.has_term_of(term, pod) for term in terms), _namespaces(terms)
+            )
+        return self.known[terms]
+
+    def selected(self, namespace: str, selector: LabelSelector | None) -> Mapping[NodeName, int]:
+        """Return how many pods of a namespace a selector matches on each node, without those that are being deleted.
+
+        As `countPodsMatchSelector` of PodTopologySpread: a selector that is empty, and so matches every pod, counts
+        none.
+        """
+        if selector is None or not selector.requirements or self.wanted_only:
+            return {}
+        key = (namespace, selector)
+        if key not in self.known:
+            self.known[key] = self._count(
+                lambda pod: not pod.deleted and selector.matches(pod.labels), frozenset({namespace})
+            )
+        return self.known[key]
+
+    def _count(self, matches: Callable[[PlacedPod], bool], namespaces: frozenset[str] | None) -> Counter[NodeName]:
+        found: Counter[NodeName] = Counter()
+        for node, pods in self.by_node.items():
+            for pod in pods.values():
+                if (namespaces is None or pod.namespace in namespaces) and matches(pod):
+                    found[node] += 1
+        return found
+
+    def ports(self, node: NodeName) -> list[HostPort]:
+        """Return the host ports in use on a node."""
+        return [port for pod in self.on(node).values() for port in pod.rules.ports] if node in self.with_ports else []
+
+
+def selector_keys(selector: LabelSelector | None) -> Iterable[str]:
+    """Return the labels that a selector reads."""
+    return (one.key for one in selector.requirements) if selector is not None else ()
+
+
+def has_anti_affinity(pods: PodsOfNode) -> bool:
+    """Return whether one of these pods has required anti-affinity."""
+    return any(pod.rules.anti_affinity for pod in pods.values())
+
+
+def has_ports(pods: PodsOfNode) -> bool:
+    """Return whether one of these pods has a host port."""
+    return any(pod.rules.ports for pod in pods.values())
+
+
+def _replaced(before: frozenset[NodeName], moved: Iterable[NodeName], now: Iterable[NodeName]) -> frozenset[NodeName]:
+    """Return a set of nodes with those of `moved` in it that are in `now`; the same object if nothing differs."""
+    after = before.difference(moved).union(now)
+    return before if after == before else after
+
+
+def _namespaces(terms: Iterable[AffinityTerm]) -> frozenset[str] | None:
+    """Return the namespaces that all pods of the terms are in; None if labels select them."""
+    terms = tuple(terms)
+    if any(term.namespace_selector is not None for term in terms):
+        return None
+    return frozenset.intersection(*(term.namespaces for term in terms)) if terms else None

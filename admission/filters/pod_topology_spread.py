@@ -1,0 +1,162 @@
+"""PodTopologySpread: the constraints with `DoNotSchedule` of a pod.
+
+As `pkg/scheduler/framework/plugins/podtopologyspread/filtering.go` (v1.37). kube-scheduler's default constraints are
+`ScheduleAnyway` and filter nothing.
+"""
+
+from collections import Counter
+from typing import Self
+
+from admission.api.kubernetes.nodes import Node
+from admission.api.kubernetes.pods import Pod
+from admission.api.values.names import NodeName
+from admission.api.values.scheduling_rules import SpreadConstraint
+from admission.api.values.selectors import first_untolerated
+from admission.filters.placed_pods import PlacedPods
+from admission.filters.refusal import Nodes, Refusal, Rule
+
+Effect = tuple[int, ...]
+"""The constraints of a pod that count another pod, by number."""
+
+
+class PodTopologySpread:
+    """The filter's state for one pod. pinned: whether the pod will be bound to one node by its node affinity.
+
+    Of a pinned pod kube-scheduler counts only that node wherever a constraint honors node affinity, so that there is
+    one domain, and with minDomains the pods on that node alone must not be too many.
+    """
+
+    __slots__ = ("_counted", "_counts", "_domains", "_on_node", "_own", "_pinned", "_placed", "_pod")
+
+    def __init__(self, pod: Pod, placed: PlacedPods, nodes: Nodes, *, pinned: bool = False) -> None:
+        self._pod = pod
+        self._placed = placed
+        constraints = pod.rules.spread
+        self._pinned = pinned
+        self._own = [one.selector is not None and one.selector.matches(pod.meta.labels) for one in constraints]
+        self._counts: list[Counter[str]] = [Counter() for _ in constraints]
+        """Per constraint the pods by domain; domains without any are in it."""
+        self._domains: list[Counter[int]] = [Counter() for _ in constraints]
+        """Per constraint how many domains have so many pods."""
+        self._on_node: list[Counter[NodeName]] = [Counter() for _ in constraints]
+        """Per constraint the pods by node, where one node alone is judged."""
+        self._counted: dict[NodeName, tuple[bool, ...]] = {}
+        if constraints:
+            self._fill(nodes)
+
+    def _fill(self, nodes: Nodes) -> None:
+        pod = self._pod
+        for at, constraint in enumerate(pod.rules.spread):
+            matching, counts = self._placed.selected(pod.meta.namespace, constraint.selector), self._counts[at]
+            if self._is_alone(constraint):
+                self._on_node[at].update(matching)
+            for name, node in nodes.items():
+                if self._eligible(node)[at]:
+                    counts[node.meta.labels[constraint.topology_key]] += matching.get(name, 0)
+            self._domains[at] = Counter(counts.values())
+
+    def __bool__(self) -> bool:
+        """Return whether the filter may refuse any node."""
+        return bool(self._pod.rules.spread)
+
+    def copy(self) -> Self:
+        found = object.__new__(type(self))
+        found._pod, found._placed, found._pinned = self._pod, self._placed, self._pinned
+        found._own, found._counted = self._own, self._counted
+        found._counts = [Counter(one) for one in self._counts]
+        found._domains = [Counter(one) for one in self._domains]
+        found._on_node = [Counter(one) for one in self._on_node]
+        return found
+
+    def effect(self, other: Pod) -> Effect:
+        """Return the constraints that count another pod of the gang."""
+        if other.meta.namespace != self._pod.meta.namespace or other.meta.deleted is not None:
+            return ()
+        return tuple(
+            at
+            for at, one in enumerate(self._pod.rules.spread)
+            if one.selector is not None and one.selector.requirements and one.selector.matches(other.meta.labels)
+        )
+
+    def add(self, effect: Effect, node: Node, times: int) -> None:
+        """Count a pod with this effect on a node; times: -1 to take it back."""
+        eligible = self._eligible(node)
+        for at in effect:
+            if self._is_alone(self._pod.rules.spread[at]):
+                self._on_node[at][node.name] += times
+            if eligible[at]:
+                value = node.meta.labels[self._pod.rules.spread[at].topology_key]
+                before, domains = self._counts[at][value], self._domains[at]
+                domains[before] -= 1
+                if not domains[before]:
+                    del domains[before]
+                self._counts[at][value] = before + times
+                domains[before + times] += 1
+
+    def refuses(self, node: Node) -> Refusal | None:
+        """Return why the pod may not go to a node now."""
+        for at, constraint in enumerate(self._pod.rules.spread):
+            key, value = constraint.topology_key, node.meta.labels.get(constraint.topology_key)
+            if value is None:
+                return Refusal(Rule.SPREAD_LABEL, key)
+            # A domain that no eligible node is in has no pods; a look-up must not add it.
+            here = self._counts[at].get(value, 0) + self._own[at]
+            least = self._least(at, constraint)
+            if here - least > constraint.max_skew:
+                text = f"{key} {value} would have {here} such pods, {least} is the least of a domain"
+                return Refusal(Rule.SPREAD, key, value, text)
+            if self._is_alone(constraint) and self._on_node[at][node.name] + self._own[at] > constraint.max_skew:
+                why = f"node {node.name} alone would have more than {constraint.max_skew} such pods"
+                return Refusal(Rule.SPREAD, key, value, f"{why}, and minDomains is {constraint.min_domains}")
+        return None
+
+    def bars(self, node: Node) -> Refusal | None:
+        """Return why the pod may not go to a node, however many pods come."""
+        for constraint in self._pod.rules.spread:
+            if constraint.topology_key not in node.meta.labels:
+                return Refusal(Rule.SPREAD_LABEL, constraint.topology_key)
+        return None
+
+    def view(self, node: Node) -> tuple[tuple[bool, int, int], ...]:
+        """Return what tells nodes apart that are the only ones of their domains."""
+        eligible = self._eligible(node)
+        return tuple(
+            (
+                eligible[at],
+                self._counts[at].get(node.meta.labels.get(one.topology_key, ""), 0),
+                self._on_node[at][node.name],
+            )
+            for at, one in enumerate(self._pod.rules.spread)
+        )
+
+    def _least(self, at: int, constraint: SpreadConstraint) -> int:
+        domains = self._domains[at]
+        if len(self._counts[at]) < constraint.min_domains:
+            return 0
+        return min(domains, default=_NO_DOMAIN)
+
+    def _is_alone(self, constraint: SpreadConstraint) -> bool:
+        return self._pinned and constraint.honors_affinity and constraint.min_domains > 1
+
+    def _eligible(self, node: Node) -> tuple[bool, ...]:
+        """Return for each constraint whether it counts the pods of a node."""
+        known = self._counted.get(node.name)
+        if known is None:
+            constraints, labels = self._pod.rules.spread, node.meta.labels
+            has_all = all(one.topology_key in labels for one in constraints)
+            known = tuple(has_all and self._includes(one, node) for one in constraints)
+            self._counted[node.name] = known
+        return known
+
+    def _includes(self, constraint: SpreadConstraint, node: Node) -> bool:
+        pod, labels = self._pod, node.meta.labels
+        if constraint.honors_affinity:
+            if any(labels.get(key) != value for key, value in pod.node_selector.items()):
+                return False
+            if pod.affinity is not None and not pod.affinity.matches(node.name, labels):
+                return False
+        return not constraint.honors_taints or first_untolerated(node.taints, pod.tolerations) is None
+
+
+_NO_DOMAIN = 2**31 - 1
+"""What kube-scheduler takes for the least where there is no domain."""

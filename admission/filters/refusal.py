@@ -1,0 +1,55 @@
+"""What a filter answers: the rule that keeps a pod off a node, the label that it is about, and why, for people."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from admission.api.kubernetes.nodes import Node
+from admission.api.values.names import NodeName
+
+Nodes = Mapping[NodeName, Node]
+
+
+class Rule(StrEnum):
+    """What keeps a pod off a node because of other pods, by the field of a pod's spec."""
+
+    POD_AFFINITY = "podAffinity"
+    POD_ANTI_AFFINITY = "podAntiAffinity"
+    ANTI_AFFINITY_OF_OTHERS = "podAntiAffinity of other pods"
+    SPREAD = "topologySpreadConstraints"
+    SPREAD_LABEL = "topologySpreadConstraints for a label"
+    PORTS = "hostPort"
+
+
+class Refusal(NamedTuple):
+    """Why a pod may not go to a node. key: the node label of the rule; empty for host ports. value: of the node.
+
+    text: the reason, where it has more than these. Reasons are put into words only where they are read: a search meets
+    very many.
+    """
+
+    rule: Rule
+    key: str
+    value: str | None = None
+    text: str = ""
+
+    @property
+    def title(self) -> str:
+        """Return the rule in words, without the node."""
+        return f"{self.rule.value} on {self.key}" if self.key else self.rule.value
+
+    @property
+    def why(self) -> str:
+        """Return the reason, for people."""
+        if self.text:
+            return self.text
+        if self.value is None:
+            return f"it has no label {self.key}"
+        domain = f"{self.key} {self.value}"
+        match self.rule:
+            case Rule.POD_AFFINITY:
+                return f"no pod that it has to be with is in {domain}"
+            case Rule.POD_ANTI_AFFINITY:
+                return f"pods that it may not be with are in {domain}"
+            case _:
+                return f"pods in {domain} may not be with one like it"

@@ -1,0 +1,118 @@
+"""Gangs whose pods have rules about each other, on a real control plane: what is planned is what is bound."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.controlplane import ControlPlane
+from tests.controlplane.namespaces import Namespace
+from tests.controlplane.observing import eventually
+from tests.e2e.labs import Lab, plain
+from tests.e2e.musters import Muster
+
+HOST, RACK = "kubernetes.io/hostname", "topology.example.com/rack"
+FENCED, OPEN = "rules-fenced.test", "rules-open.test"
+PLACEMENTS = {"Allocate": FENCED, "Pin": OPEN}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+@pytest.fixture(scope="module")
+def muster(control_plane: ControlPlane) -> Iterator[Muster]:
+    muster = Muster(control_plane, fence=[FENCED]).start()
+    yield muster
+    muster.end()
+    muster.configure()
+    muster.start()
+    eventually(
+        lambda: "muster-fence-" not in control_plane.kubectl("get", "devicetaintrules", "--output=name"),
+        what="the fence is gone",
+    )
+    muster.clean()
+
+
+@pytest.fixture(params=PLACEMENTS)
+def lab(
+    control_plane: ControlPlane, muster: Muster, namespace: Namespace, request: pytest.FixtureRequest
+) -> Iterator[Lab]:
+    """Two nodes in rack r1 and one in r2, with two devices each."""
+    lab = Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=PLACEMENTS[request.param])
+    lab.device_class()
+    lab.meter("gpus", count={})
+    for node, rack in (("one", "r1"), ("two", "r1"), ("three", "r2")):
+        name = lab.node(node, plain(2))
+        lab.client.merge_patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": {RACK: rack, HOST: name}}})
+    lab.found()
+    yield lab
+    lab.clear()
+
+
+def submit(lab: Lab, name: str, pods: int, *, devices: int = 1, **spec: Any) -> None:
+    request = {"name": "gpu", "exactly": {"deviceClassName": lab.driver, "count": devices}}
+    lab.submit(name, pods=pods, request=request, **spec)
+
+
+def term(key: str, job: str) -> dict[str, Any]:
+    return {"topologyKey": key, "labelSelector": {"matchLabels": {"batch.kubernetes.io/job-name": job}}}
+
+
+def apart(*terms: dict[str, Any]) -> dict[str, Any]:
+    return {"podAntiAffinity": {REQUIRED: list(terms)}}
+
+
+def racks_of(lab: Lab, name: str) -> list[str]:
+    nodes = [lab.client.get(f"/api/v1/nodes/{node}") for node in lab.pinned_to(name)]
+    return sorted(node["metadata"]["labels"][RACK] for node in nodes)
+
+
+def test_pods_with_anti_affinity_run_on_a_node_each_or_are_told_the_rule(lab: Lab) -> None:
+    submit(lab, "apart", 3, affinity=apart(term(HOST, "apart")))
+    lab.wait_running("apart", 3)
+
+    submit(lab, "many", 4, affinity=apart(term(HOST, "many")))
+    hold = lab.team.wait_held("many", "NoFeasiblePlacement")
+
+    assert len(set(lab.pinned_to("apart"))) == 3
+    assert f"podAntiAffinity on {HOST} keeps it off" in hold["message"]
+
+
+def test_a_gang_waits_for_a_pod_that_may_not_be_in_its_rack(lab: Lab) -> None:
+    submit(lab, "guard", 1, affinity=apart(term(RACK, "pair")), nodeSelector={RACK: "r1"})
+    lab.wait_running("guard", 1)
+
+    submit(lab, "pair", 2, devices=2)
+    hold = lab.team.wait_held("pair", "DevicesBusy")
+    lab.team.finish("guard")
+    lab.wait_running("pair", 2)
+
+    assert f"podAntiAffinity of other pods on {RACK}" in hold["message"]
+
+
+def test_pods_that_are_spread_over_racks_are_bound_where_they_are_planned(lab: Lab) -> None:
+    """With minDomains kube-scheduler counts the node alone that a pod is pinned to."""
+    constraint = {**term(RACK, "spread"), "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "minDomains": 2}
+    submit(lab, "spread", 3, topologySpreadConstraints=[constraint])
+    lab.wait_running("spread", 3)
+
+    assert racks_of(lab, "spread") == ["r1", "r1", "r2"]
+    assert len(set(lab.pinned_to("spread"))) == 3
+
+
+def test_pods_that_want_to_be_together_are_bound_in_one_rack(lab: Lab) -> None:
+    submit(lab, "together", 3, affinity={"podAffinity": {REQUIRED: [term(RACK, "together")]}})
+    lab.wait_running("together", 3)
+
+    assert racks_of(lab, "together") == ["r1", "r1", "r1"]
+
+
+def test_a_host_port_is_taken_once_on_a_node(lab: Lab) -> None:
+    container = {
+        "name": "main",
+        "image": "registry.example.com/main:1",
+        "ports": [{"containerPort": 8080, "hostPort": 8080}],
+        "resources": {"claims": [{"name": "gpu"}]},
+    }
+    submit(lab, "ports", 3, containers=[container])
+    lab.wait_running("ports", 3)
+
+    assert len(set(lab.pinned_to("ports"))) == 3

@@ -1,0 +1,69 @@
+"""In which order gates are opened: node by node, and pod by pod where pods of the gang depend on each other."""
+
+import asyncio
+from typing import cast
+
+from admission import ports
+from admission.api.kubernetes import pods
+from admission.api.kubernetes.pods import Pod
+from admission.api.snapshot import Snapshot
+from admission.api.values.names import NodeName
+from admission.cycle.bulk_writes import BulkWriter
+from admission.cycle.state.in_flight import InFlight
+from admission.cycle.state.term import CycleSettings
+from admission.simulation import in_memory
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+TOGETHER = {
+    "podAffinity": {REQUIRED: [{"topologyKey": "rack", "labelSelector": {"matchLabels": {"app": "x"}}}]},
+}
+
+
+class _Gates:
+    """Opens gates, the first one of each node slowly."""
+
+    def __init__(self) -> None:
+        self.opened: list[str] = []
+
+    async def open_gate(self, pod: Pod, node: NodeName | None) -> None:
+        if pod.meta.name == "first":
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        self.opened.append(f"{pod.meta.name} on {node}")
+
+
+def a_pod(name: str, **spec: object) -> Pod:
+    meta = {"name": name, "namespace": "team", "uid": name, "labels": {"app": "x"}}
+    return pods.decode({"metadata": meta, "spec": {"containers": [], **spec}})
+
+
+async def opened(*gang: tuple[Pod, str]) -> list[str]:
+    gates = _Gates()
+    writer = BulkWriter(
+        settings=CycleSettings(),
+        pods=cast("ports.Pods", gates),
+        reports=in_memory.Cluster(Snapshot()),
+        traces=ports.NoTraces(),
+        in_flight=InFlight(),
+    )
+    await writer.open_gates([[(pod, NodeName(node)) for pod, node in gang]])
+    return gates.opened
+
+
+async def test_gates_on_different_nodes_do_not_wait_for_each_other() -> None:
+    assert await opened((a_pod("first"), "a"), (a_pod("second"), "b"), (a_pod("third"), "a")) == [
+        "second on b",
+        "first on a",
+        "third on a",
+    ]
+
+
+async def test_gates_of_a_gang_whose_pods_need_each_other_are_opened_one_after_the_other() -> None:
+    """kube-scheduler would let the second one go anywhere if it saw it first."""
+    second = a_pod("second", affinity=TOGETHER)
+
+    assert await opened((a_pod("first"), "a"), (second, "b"), (a_pod("third"), "a")) == [
+        "first on a",
+        "second on b",
+        "third on a",
+    ]
