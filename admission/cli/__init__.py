@@ -32,6 +32,7 @@ COMMANDS = {
     "queue": "admission.cli.queue.list_command",
     "fence": "admission.cli.fence",
     "install": "admission.cli.install",
+    "init": "admission.cli.init.command",
     "doctor": "admission.cli.doctor.command",
     "ledger": "admission.cli.ledger.command",
 }
