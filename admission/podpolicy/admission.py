@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from admission.api import suggestions
 from admission.api.kubernetes import devices
 from admission.api.kubernetes.admission_review import ALLOWED, Verdict
 from admission.api.kubernetes.claims import MAX_RESULTS, ClaimSpec
@@ -432,10 +433,12 @@ def _unmetered(device_class: str, source: str, request: str, queue: Queue, snaps
     if device_class and snapshot.classes and device_class not in snapshot.classes:
         why = devices.absent_class(device_class, snapshot.classes)
         return Denial(DenyReason.UNMETERED_CLASS, f"{asked}, {why} (no Meter counts it either)", details)
+    metered = {name for meter in snapshot.meters.values() for name in meter.classes}
+    counted = f" (counted: {suggestions.listed(device_class, metered)})" if metered else ""
     return Denial(
         DenyReason.UNMETERED_CLASS,
-        f"{asked}, which no Meter counts, and queue {queue.name} refuses what is not counted; add the class to a"
-        " Meter's sources, use another class, or set unmeteredClasses: Allow on the queue",
+        f"{asked}, which no Meter counts{counted}, and queue {queue.name} refuses what is not counted; add the class to"
+        " a Meter's sources, use another class, or set unmeteredClasses: Allow on the queue",
         details,
     )
 
@@ -472,11 +475,22 @@ def _spec(claim: PodClaim, source: str, namespace: str, snapshot: Snapshot) -> K
 
 
 def _warnings(inputs: Inputs, rules: Rules) -> Iterator[str]:
+    namespace = inputs.new_pod.namespace
     for source in inputs.missing:
-        yield f"muster: {source} is not there in namespace {inputs.new_pod.namespace}; the pod waits until it exists"
+        existing = _existing(source, namespace, inputs.snapshot)
+        there = f" (there are: {existing})" if existing else ""
+        yield f"muster: {source} is not there in namespace {namespace}{there}; the pod waits until it exists"
     scheduler = inputs.new_pod.scheduler
     if scheduler and scheduler not in rules.schedulers:
         yield (
             f"muster: schedulerName {scheduler}: the gate holds the pod, but the plan follows kube-scheduler's rules;"
             " if this scheduler places the pod elsewhere, its gang is evicted when the queue's startTimeout is over"
         )
+
+
+def _existing(source: str, namespace: str, snapshot: Snapshot) -> str:
+    """Return the templates or claims of a namespace by name, those like the missing one first."""
+    kind, _, name = source.partition(" ")
+    table = snapshot.templates if kind == "ResourceClaimTemplate" else snapshot.claims
+    inside = (key.removeprefix(f"{namespace}/") for key in table if key.startswith(f"{namespace}/"))
+    return suggestions.listed(name, inside)

@@ -22,6 +22,18 @@ DENIED: dict[str, tuple[World, dict[str, Any], DenyReason, tuple[str, ...]]] = {
         DenyReason.UNKNOWN_QUEUE,
         ("there is no queue taem-a", "nearest by name: team-a", "kubectl get queues.muster.dev"),
     ),
+    "an unknown queue with a name like none has those listed that are open to the namespace": (
+        a_cluster().queue("archive"),
+        held("xyz"),
+        DenyReason.UNKNOWN_QUEUE,
+        ("there is no queue xyz; open to namespace ml: archive, team-a;",),
+    ),
+    "a class that no Meter counts has those listed that are counted": (
+        a_cluster().template("t", exactly("card", "fpga.example.com")),
+        held(templates=("t",)),
+        DenyReason.UNMETERED_CLASS,
+        ("fpga.example.com, which no Meter counts (counted: gpu.example.com)",),
+    ),
     "queues that the namespace may not enter are not suggested": (
         World().queue("team-b", team="b"),
         held("team-c"),
@@ -38,7 +50,7 @@ DENIED: dict[str, tuple[World, dict[str, Any], DenyReason, tuple[str, ...]]] = {
         a_cluster(),
         held("team-b"),
         DenyReason.QUEUE_NOT_OPEN,
-        ("team=b", "kubernetes.io/metadata.name=ml, team=a"),
+        ("team=b", "kubernetes.io/metadata.name=ml, team=a", "; open to it: team-a"),
     ),
     "a parent sends on to its children": (
         World().queue("research", team=None).queue("team-a", parent="research"),
@@ -308,6 +320,11 @@ ALLOWED: dict[str, tuple[World, dict[str, Any], tuple[str, ...]]] = {
             "ResourceClaimTemplate late is not there in namespace ml; the pod waits until it exists",
             "ResourceClaim later is not there",
         ),
+    ),
+    "a misspelt template has those of the namespace listed": (
+        a_cluster().template("eight-gpus", exactly("gpu", GPU)).template("one-gpu", exactly("gpu", GPU)),
+        held(templates=("one-gpus",)),
+        ("ResourceClaimTemplate one-gpus is not there in namespace ml (there are: one-gpu, eight-gpus)",),
     ),
     "another scheduler": (a_cluster(), held(schedulerName="volcano"), ("schedulerName volcano",)),
     "another scheduler outside queues": (a_cluster(), a_pod(schedulerName="volcano"), ()),
