@@ -33,6 +33,7 @@ COMMANDS = {
     "fence": "admission.cli.fence",
     "install": "admission.cli.install",
     "init": "admission.cli.init.command",
+    "uninstall": "admission.cli.uninstall.command",
     "doctor": "admission.cli.doctor.command",
     "ledger": "admission.cli.ledger.command",
 }
