@@ -3,6 +3,7 @@
 __all__ = [
     "admission",
     "annotations",
+    "outside_queues",
     "pod_view",
     "queue_limits",
     "queue_selection",

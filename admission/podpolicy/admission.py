@@ -31,7 +31,7 @@ from admission.api.values.reasons import Denial, DenyReason, Detail
 from admission.api.values.work_budget import Work, WorkBudget
 from admission.dra.metering import holdings
 from admission.dra.requests import extended_resources
-from admission.podpolicy import annotations, queue_selection
+from admission.podpolicy import annotations, outside_queues, queue_selection
 from admission.podpolicy.pod_view import JobView, PodView
 from admission.podpolicy.queue_selection import Defaults
 from admission.workloads.kinds import foreign_queues
@@ -207,7 +207,7 @@ def judge_creation(
     if selection.denial is not None:
         return Verdict(denial=selection.denial)
     if selection.queue is None:
-        return _without_queue(new_pod, selection.warning)
+        return _without_queue(new_pod, selection.warning, snapshot)
     claims, missing = _look_up(new_pod, snapshot)
     inputs = Inputs(
         new_pod=new_pod,
@@ -239,14 +239,33 @@ def _gate(new_pod: PodView) -> Iterator[json_patch.Operation]:
         yield json_patch.add("/spec/schedulingGates/-", {"name": names.GATE})
 
 
-def _without_queue(new_pod: PodView, warning: str) -> Verdict:
-    warnings = [warning] if warning else []
+def _without_queue(new_pod: PodView, warning: str, snapshot: Snapshot) -> Verdict:
+    warnings, annotations_ = [warning] if warning else [], {}
+    if new_pod.claims or new_pod.containers:
+        asked = _asked(new_pod, snapshot)
+        denial = outside_queues.denial(asked, new_pod.namespace, snapshot)
+        if denial is not None:
+            return Verdict(denial=denial)
+        metered = asked.metered(snapshot.meters.values())
+        if metered:
+            warnings += outside_queues.warnings(asked, new_pod.namespace, snapshot)
+            annotations_ = {outside_queues.NOTE: ", ".join(metered)}
     if new_pod.gated:
         warnings.append(
             f"muster: the pod has scheduling gate {names.GATE} but enters no queue, so nothing will ever open it;"
             f" name a queue in label {names.QUEUE} or leave the gate out"
         )
-    return Verdict(warnings=warnings) if warnings else ALLOWED
+    return Verdict(warnings=warnings, annotations=annotations_) if warnings else ALLOWED
+
+
+def _asked(new_pod: PodView, snapshot: Snapshot) -> outside_queues.Asked:
+    claims, missing = _look_up(new_pod, snapshot)
+    extended = extended_resources.spec_of(new_pod.containers, snapshot.classes)
+    return outside_queues.Asked(
+        classes=outside_queues.classes_of([*(claim.spec for claim in claims), *([extended] if extended else [])]),
+        plugins=frozenset(holdings.by_plugins(new_pod.requests)),
+        has_unknown=bool(missing),
+    )
 
 
 def _scheduler_is_not_bypassed(inputs: Inputs) -> Denial | None:
