@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from admission.api import suggestions
 from admission.api.kubernetes.claims import ClaimSpec
 from admission.api.kubernetes.nodes import Namespace
+from admission.api.kubernetes.pods import Container
 from admission.api.muster.meters import Meter
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.reasons import Denial, DenyReason
+from admission.dra.requests import extended_resources
 from admission.errors import RetryError
-from admission.podpolicy import queue_selection
+from admission.podpolicy import known_claims, queue_selection
+from admission.podpolicy.pod_view import PodView
 
 NOTE = "outside-queues"
 """Key of the audit annotation of such a pod; its value names what it takes."""
@@ -38,8 +41,26 @@ class Asked:
     def metered(self, meters: Mapping[str, Meter] | Iterable[Meter]) -> list[str]:
         """Return the classes and resources among them that a Meter counts, in order of names."""
         known = list(meters.values() if isinstance(meters, Mapping) else meters)
-        counted = {name for meter in known for name in (*meter.classes, *meter.extended_resources)}
+        counted = {name for meter in known for name in (*meter.classes, *(rate.name for rate in meter.resources))}
         return sorted(counted & (self.classes | self.plugins))
+
+
+def asked(new_pod: PodView, snapshot: Snapshot) -> Asked:
+    """Return what a new pod asks for."""
+    claims, missing = known_claims.look_up(new_pod, snapshot)
+    extended = extended_resources.spec_of(new_pod.containers, snapshot.classes)
+    return Asked(
+        classes=classes_of([*(claim.spec for claim in claims), *([extended] if extended else [])]),
+        plugins=plugins_of(new_pod.containers),
+        has_unknown=bool(missing),
+    )
+
+
+def plugins_of(containers: Iterable[Container]) -> frozenset[str]:
+    """Return the extended resources that containers request: not CPU and the like, which are no devices."""
+    return frozenset(
+        name for container in containers for name, amount in container.requests if amount > 0 and "/" in name
+    )
 
 
 def classes_of(specs: Iterable[ClaimSpec]) -> frozenset[str]:

@@ -5,7 +5,6 @@ from admission.api.kubernetes.claims import ClaimSpec
 from admission.api.kubernetes.pods import Pod, PodClaim
 from admission.api.muster import meters
 from admission.cli.cluster_options import Cluster
-from admission.dra.metering import holdings
 from admission.errors import MusterError
 from admission.kube.cache import watched_resources
 from admission.podpolicy import outside_queues
@@ -17,7 +16,7 @@ MOST_CLAIMS = 32
 
 async def metered(pod: Pod, cluster: Cluster) -> list[str]:
     """Return the device classes and resources of a pod that Meters count; none where the user may not read them."""
-    plugins = frozenset(holdings.by_plugins(pod.requests))
+    plugins = outside_queues.plugins_of(pod.containers)
     if not pod.claims and not plugins:
         return []
     try:
