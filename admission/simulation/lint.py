@@ -32,6 +32,7 @@ from admission.dra.inventory.selectors import Selectors
 from admission.errors import MalformedObjectError, RetryError
 from admission.objectpolicy import claim_policies, gangs, meters, queues, used_requests, workloads
 from admission.objectpolicy.findings import ObjectFinding
+from admission.podpolicy import outside_queues
 from admission.quota.tree import Inactive
 from admission.review.caches import ReviewCaches
 from admission.simulation import expand, offline, validation
@@ -68,6 +69,7 @@ class Code(StrEnum):
     DOUBTFUL = "Doubtful"
     NOT_IN_ORDER = "NotInOrder"
     DEADLINE_WHILE_HELD = "DeadlineWhileHeld"
+    OUTSIDE_QUEUES = "OutsideQueues"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,6 +341,8 @@ class _Linter:
     # What the controller and the webhook would say.
 
     def _refusals(self) -> Iterator[Remark]:
+        for index, metered in self._cluster_state.outside.items():
+            yield _warning(index, Code.OUTSIDE_QUEUES, "spec", outside_queues.describe([metered]))
         workloads = self._cluster_state.refused_workloads
         for index, workload in workloads.items():
             message = f"is refused: {workload.denial.reason}: {workload.denial.message}"

@@ -38,14 +38,15 @@ FILES = {
 }
 """Files of deploy/manifests, and the templates that each has."""
 
-OPTIONS = ("namespace.create=true", "serviceMonitor.enabled=true", "alerts.enabled=true")
-"""What is asked for in deploy/manifests besides an image."""
+OPTIONS = ("namespace.create=true", "serviceMonitor.enabled=true", "alerts.enabled=true", "uninstall.enabled=false")
+"""What is asked for in deploy/manifests besides an image; hooks are Helm's alone."""
 
 DASHBOARD = "webDashboard.enabled=true"
 COVERAGE = "settings.coverage=true"
 """Manifests have no values, so their roles suffice for all settings."""
 
 TLS = "webDashboard.tls.secret=pages-tls"
+UNINSTALL = "muster-uninstall"
 ROLES = ["webhook", "controller", "dashboard"]
 
 HEADER = """\
@@ -401,7 +402,7 @@ def test_each_role_has_an_account_of_its_own_and_roles_that_name_it_alone(helm: 
 
     accounts = {role: pod(objects, role)["serviceAccountName"] for role in ROLES}
     assert accounts == {"webhook": "muster-webhook", "controller": "muster", "dashboard": "muster-dashboard"}
-    assert {name for kind, name in objects if kind == "ServiceAccount"} == set(accounts.values())
+    assert {name for kind, name in objects if kind == "ServiceAccount"} == {*accounts.values(), UNINSTALL}
     for (kind, name), found in objects.items():
         if kind.endswith("RoleBinding"):
             assert found["roleRef"]["name"] == name
@@ -460,6 +461,23 @@ def test_the_controller_writes_the_secret_of_the_webhooks_paths_and_the_webhook_
 
     assert secret_rules(objects, "muster-webhook") == [(["muster-webhook"], ["get"])]
     assert secret_rules(objects, "muster") == [([], ["create"]), (["muster-webhook"], ["get", "update"])]
+
+
+def test_the_job_before_uninstalling_runs_as_an_account_that_exists_for_it_alone(helm: Helm) -> None:
+    objects = rendered(helm, "settings.webhook.linger=3")
+
+    hooks = {key: found["metadata"]["annotations"] for key, found in objects.items() if key[1] == UNINSTALL}
+    assert {one["helm.sh/hook"] for one in hooks.values()} == {"pre-delete"}
+    assert {key[0] for key, one in hooks.items() if one.get("helm.sh/hook-weight") == "-1"} == {
+        *("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+    }
+    template = objects["Job", UNINSTALL]["spec"]["template"]
+    [container] = template["spec"]["containers"]
+    assert container["args"] == ["uninstall", "--yes", "--namespace", NAMESPACE]
+    assert template["spec"]["serviceAccountName"] == UNINSTALL
+    selected = objects["NetworkPolicy", "muster-controller"]["spec"]["podSelector"]["matchLabels"]
+    assert not selected.items() <= template["metadata"]["labels"].items(), "a policy would cut it off"
+    assert not any(name == UNINSTALL for _, name in rendered(helm, "uninstall.enabled=false"))
 
 
 def test_the_webhook_reads_what_it_watches_and_no_more(helm: Helm) -> None:
@@ -558,7 +576,7 @@ def test_accounts_carry_the_annotations_that_a_cloud_knows_them_by(helm: Helm) -
     found = {
         name: account["metadata"]["annotations"]
         for (kind, name), account in objects.items()
-        if kind == "ServiceAccount"
+        if kind == "ServiceAccount" and name != UNINSTALL
     }
     assert found == {name: {"iam": name} for name in own}
 
@@ -739,7 +757,7 @@ def test_selectors_tell_the_roles_apart(helm: Helm) -> None:
 
 
 def test_what_install_prints_is_what_the_chart_says_with_the_same_options(helm: Helm) -> None:
-    image = ("image.repository=registry.example.org/muster", "image.tag=v1", DASHBOARD)
+    image = ("image.repository=registry.example.org/muster", "image.tag=v1", "uninstall.enabled=false", DASHBOARD)
     options = [word for value in (*image, "namespace.create=true", "ledger.secret=books") for word in _option(value)]
     chart, covered = (
         helm("template", "muster", str(CHART), "--namespace", "batch", *options, *more)

@@ -34,6 +34,10 @@ SUBGROUP_TOPOLOGY_PREFERRED = "muster.dev/subgroup-topology-preferred"
 USER = "muster.dev/user"
 """Annotation of a pod in a queue, and of a Job's pod template: the API server's name of the workload's creator."""
 
+REQUIRE_QUEUE = "muster.dev/require-queue"
+REQUIRED = "true"
+"""Label of a namespace, and its value, where pods that ask for devices and enter no queue are refused."""
+
 TRACE = "muster.dev/traceparent"
 """Annotation of a pod in a queue, if tracing is on: the trace that it continues (W3C Trace Context)."""
 

@@ -90,6 +90,19 @@ def training_job() -> dict[str, Any]:
     return {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": metadata, "spec": spec}
 
 
+def outsiders() -> list[dict[str, Any]]:
+    """Return a Job that takes a device, and names no queue."""
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+    spec: Any = POD["spec"]
+    pod = {"spec": {**spec, "resourceClaims": claims}}
+    return [template(), deadline_job(activeDeadlineSeconds=None, template=pod)]
+
+
+def demanding(name: str) -> dict[str, Any]:
+    metadata = {"name": name, "labels": {"muster.dev/require-queue": "true"}}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+
+
 def told(linted: Linted) -> list[tuple[str, str, str]]:
     return [(remark.severity, remark.code, remark.field) for remark in linted.remarks]
 
@@ -108,6 +121,15 @@ FOUND: dict[str, tuple[Sequence[Any], list[tuple[str, str, str]]]] = {
     "a deadline of a Job that is held as a whole": (
         [own("Queue", "q", namespaceSelector={}, holdAt="Workload"), deadline_job()],
         [],
+    ),
+    "devices that a Meter counts, of a Job that enters no queue": (
+        [CLASS, own("Meter", "gpus", sources=[{"deviceClasses": ["gpu.example.com"], "count": {}}]), *outsiders()],
+        [("warning", "OutsideQueues", "spec")],
+    ),
+    "devices that no Meter counts, of a Job that enters no queue": ([CLASS, *outsiders()], []),
+    "devices of a Job that enters no queue where its namespace demands one": (
+        [CLASS, demanding("vision"), *outsiders()],
+        [("error", "Denied", "spec")],
     ),
     "a deadline of a Job that enters no queue": ([deadline_job(template={"spec": POD["spec"]})], []),
     "no deadline of a Job": ([own("Queue", "q", namespaceSelector={}), deadline_job(activeDeadlineSeconds=None)], []),
