@@ -1,4 +1,4 @@
-"""Random manifests with mistakes, compared with what the API servers of 1.36 and 1.37 said of them."""
+"""Random manifests with mistakes, compared with what API servers said of them: of 1.37, so far."""
 
 from typing import Any
 
