@@ -107,7 +107,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """What a check may read: the pod, the queue that it enters, and its claims.
+    """What a check may read: the pod, the queue that it enters, its claims, and what it requests that is counted.
 
     missing: names of claims not known yet.
     """
@@ -117,6 +117,7 @@ class Inputs:
     snapshot: Snapshot
     claims: tuple[KnownClaim, ...] = ()
     missing: tuple[str, ...] = ()
+    requested: Resources = field(default_factory=dict)
     limits: Limits = NO_LIMITS
     passed: PassedClaims = field(default_factory=dict)
     username: str = ""
@@ -206,6 +207,7 @@ def judge_creation(
         snapshot=snapshot,
         claims=claims,
         missing=missing,
+        requested=_counted(new_pod, limits),
         limits=limits,
         passed={} if passed is None else passed,
         username=username,
@@ -330,7 +332,7 @@ def _claims_are_admissible(inputs: Inputs) -> Denial | None:
         return _first_denial(inputs)
     key: tuple[str | int, ...] = (inputs.queue.name,)
     key += tuple([id(claim.spec) * (-1 if claim.allocated else 1) for claim in inputs.claims])
-    key += tuple([part for pair in _counted(inputs).items() for part in pair])
+    key += tuple([part for pair in inputs.requested.items() for part in pair])
     if key in inputs.passed:
         return None
     denial = _first_denial(inputs)
@@ -390,23 +392,22 @@ def unmetered(claim: KnownClaim, queue: Queue, snapshot: Snapshot) -> Denial | N
 
 def _fits_queue_limits(inputs: Inputs) -> Denial | None:
     new_pod, classes = inputs.new_pod, inputs.snapshot.classes
-    resources = _counted(inputs)
     if not new_pod.containers:
-        return inputs.limits(inputs.queue, inputs.claims, Requested(resources=resources))
+        return inputs.limits(inputs.queue, inputs.claims, Requested(resources=inputs.requested))
     requested = Requested(
-        resources=resources,
+        resources=inputs.requested,
         offered=extended_resources.resources_of(new_pod.containers, classes),
         claim=extended_resources.spec_of(new_pod.containers, classes),
     )
     return inputs.limits(inputs.queue, inputs.claims, requested)
 
 
-def _counted(inputs: Inputs) -> Resources:
+def _counted(new_pod: PodView, limits: Limits) -> Resources:
     """Return what the pod requests of nodes and some meter counts; most often nothing is counted."""
-    if not inputs.limits.counted:
+    if not limits.counted:
         return {}
-    requests = holdings.of_node(inputs.new_pod.requests())
-    return {name: amount for name, amount in sorted(requests.items()) if name in inputs.limits.counted}
+    requests = holdings.of_node(new_pod.requests())
+    return {name: amount for name, amount in sorted(requests.items()) if name in limits.counted}
 
 
 Check = Callable[[Inputs], Denial | None]

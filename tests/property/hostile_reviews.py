@@ -26,7 +26,8 @@ CLASS = "gpu.example.com"
 
 def a_snapshot() -> Snapshot:
     """Return a cluster with a queue that holds workloads, and a policy that gives, converts and forbids."""
-    world = World().queue("team-a", quotas=[{"meter": "gpus", "nominal": 8}]).queue("team-b", team="b")
+    quotas = [{"meter": "gpus", "nominal": 8}, {"meter": "cores", "nominal": "1000000"}]
+    world = World().queue("team-a", quotas=quotas).queue("team-b", team="b").rated("cores", {"name": "cpu"})
     world.queue("research", team=None).queue("any", default=True, holdAt="Workload")
     made = world.template("t", exactly("gpu", CLASS)).build()
     policy = {
@@ -57,11 +58,11 @@ def doors(view: MemoryView, caches: ReviewCaches) -> dict[str, Judge]:
     }
 
 
-def body(
-    group: str, resource: str, obj: Any, *, old: Any = None, version: str = "v1", operation: str = "CREATE"
-) -> bytes:
-    """Return the bytes of a review by alice in namespace `ml`."""
+def body(group: str, resource: str, obj: Any, *, old: Any = None, operation: str = "CREATE", **more: str) -> bytes:
+    """Return the bytes of a review by alice in namespace `ml`. more: version, subResource."""
+    version = more.pop("version", "v1")
     request = {
+        **more,
         "uid": "u-1",
         "kind": {"group": group, "version": version, "kind": obj.get("kind", "") if isinstance(obj, dict) else ""},
         "resource": {"group": group, "version": version, "resource": resource},
@@ -175,6 +176,10 @@ def _raw(template: bytes, text: str) -> bytes:
     return template.replace(b'"#here#"', text.encode())
 
 
+def _of_cpu(cpu: str, at: int) -> Json:
+    return {"name": f"c{at}", "resources": {"requests": {"cpu": cpu}}}
+
+
 HERE = "#here#"
 POD = pod(annotations={"here": "x"}, extra=HERE)
 CLAIM = body("resource.k8s.io", "resourceclaims", claim_of([exactly("g", CLASS)], extra=HERE))
@@ -186,6 +191,18 @@ PODS: dict[str, Make] = {
     "containers with nothing to convert": lambda size: _resources(size, lambda _: {"limits": {RESOURCE: 0}}),
     "converted init containers": lambda size: _pod(
         size, "initContainers", lambda at: {"name": f"c{at}", "resources": {"limits": {RESOURCE: at % 9}}}
+    ),
+    "containers that request CPU": lambda size: _resources(size, lambda at: {"requests": {"cpu": f"{at}m"}}),
+    "init containers that request CPU": lambda size: _pod(
+        size, "initContainers", lambda at: {"name": f"c{at}", "resources": {"limits": {"cpu": at % 9}}}
+    ),
+    "a resize of many containers": lambda size: body(
+        "",
+        "pods",
+        cases.held(gates=[], containers=_filled(size // 2, partial(_of_cpu, "2"))),
+        old=cases.held(gates=[], containers=_filled(size // 2, partial(_of_cpu, "1"))),
+        operation="UPDATE",
+        subResource="resize",
     ),
     "containers with claims of their own": lambda size: _resources(size, lambda at: {"claims": [{"name": f"c{at}"}]}),
     "many resources of one container": lambda size: pod(
