@@ -187,9 +187,13 @@ class _Search:
         if self._rules.missing:
             orders.append(sorted(orders[0], key=self._relief, reverse=True))
         levels = sorted({level for level in self._levels if level is not None})
+        tried: set[tuple[int | None, tuple[int, ...]]] = set()
         for level, whole, order in product([*levels, None], (True, False), orders):
-            ranks = [rank for rank in order if self._is_within(rank, level)]
-            found = self._minimal_set(self._loans(ranks, whole=whole), level) if whole or level is not None else None
+            ranks = self._loans([rank for rank in order if self._is_within(rank, level)], whole=whole)
+            if (level, tuple(ranks)) in tried:
+                continue
+            tried.add((level, tuple(ranks)))
+            found = self._minimal_set(ranks, level)
             if found is not None and self._helps(found):
                 yield self._found(self._without_redundant(found))
 

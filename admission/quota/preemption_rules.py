@@ -200,12 +200,11 @@ class Rules:
 
     def allow(self, victims: Sequence[Candidate]) -> bool:
         """Return whether these may be evicted together and the incoming gang then fits its quota."""
-        if not self.takes_loans(victims):
-            return False
         if self.reclaims(victims):
-            return True
-        level = min(self.levels(victims), default=None)
-        return self.takes_only_loans(victims) and self.takes_back(victims, level)
+            return self.takes_loans(victims)
+        if not any(map(self._may_borrow_from, victims)):
+            return False
+        return self.takes_back(victims, min(self.levels(victims), default=None)) and self.takes_only_loans(victims)
 
     def reclaims(self, victims: Sequence[Candidate]) -> bool:
         """Return whether, without the victims, the incoming gang fits its quota and only reclaims its own."""

@@ -167,6 +167,7 @@ def test_defaults_are_filled_in(cluster: ControlPlane, namespace: Namespace) -> 
     assert stored["spec"] == {
         "default": False,
         "holdAt": "Pod",
+        "lending": "WhenIdle",
         "placement": "Auto",
         "preemption": {"reclaim": "Never", "withinQueue": "Never"},
         "queueingStrategy": "BestEffortFIFO",
@@ -205,6 +206,11 @@ TAKEN = {
     ),
     "fair sharing of half a weight": a_queue(fairSharing={"weight": "0.5", "halfLife": "168h"}),
     "fair sharing that says nothing": a_queue(fairSharing={}),
+    "preemption to borrow": a_queue(
+        preemption={"reclaim": "Any", "borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": -5}}
+    ),
+    "preemption to borrow that says nothing": a_queue(preemption={"borrowWithinCohort": {}}),
+    "priorities of its own": a_queue(priorityClasses=[{"name": "urgent", "value": 2147483647}]),
     "a day's and a month's budget": a_queue(
         budgets=[{"meter": "gpus", "hours": 24, "period": "Day"}, {"meter": "gpus", "hours": 99, "period": "Month"}]
     ),
@@ -272,6 +278,14 @@ REFUSED = {
             ]
         ),
         "two budgets of a meter have the same span, scope and onExhausted",
+    ),
+    "preemption to borrow without reclaiming": (
+        a_queue(preemption={"borrowWithinCohort": {"policy": "LowerPriority"}}),
+        "borrowWithinCohort needs a reclaim other than Never",
+    ),
+    "a priority class without a value": (
+        a_queue(priorityClasses=[{"name": "urgent"}]),
+        "spec.priorityClasses[0].value",
     ),
     "a negative weight": (a_queue(fairSharing={"weight": "-1"}), "spec.fairSharing.weight"),
     "a half-life of nothing": (a_queue(fairSharing={"halfLife": "0s"}), "must be longer than 0s, for example 90s"),

@@ -111,13 +111,19 @@ def test_a_gang_of_higher_priority_evicts_a_lower_one_whole_which_queues_again(
     client.delete(queue)
 
 
+def tree_of(namespace: Namespace) -> str:
+    """The root of the lender's and the borrower's queue; of another test's, deletion may take a while."""
+    return f"lending-{namespace.name}"
+
+
 @pytest.fixture
-def lender(control_plane: ControlPlane, muster: Muster, other: Namespace) -> Iterator[Team]:
+def lender(control_plane: ControlPlane, muster: Muster, namespace: Namespace, other: Namespace) -> Iterator[Team]:
     """A team of three GPUs, all of them lent to whoever is in the same tree while it needs none."""
     client = control_plane.client()
-    root = f"{GROUP}/queues/lending"
-    client.apply(root, {"apiVersion": API_VERSION, "kind": "Queue", "metadata": {"name": "lending"}, "spec": {}})
-    team = found_team(control_plane, other, gpus=3, parent="lending", preemption={"reclaim": "Any"})
+    name = tree_of(namespace)
+    root = f"{GROUP}/queues/{name}"
+    client.apply(root, {"apiVersion": API_VERSION, "kind": "Queue", "metadata": {"name": name}, "spec": {}})
+    team = found_team(control_plane, other, gpus=3, parent=name, preemption={"reclaim": "Any"})
     yield team
     client.delete(f"{GROUP}/queues/{team.queue}")
     client.delete(root)
@@ -126,7 +132,7 @@ def lender(control_plane: ControlPlane, muster: Muster, other: Namespace) -> Ite
 def test_what_a_queue_has_lent_comes_back_from_one_whole_gang_that_keeps_its_place(
     control_plane: ControlPlane, muster: Muster, namespace: Namespace, lender: Team
 ) -> None:
-    borrower = found_team(control_plane, namespace, gpus=1, parent="lending")
+    borrower = found_team(control_plane, namespace, gpus=1, parent=tree_of(namespace))
     borrower.submit("own", pods=1)
     borrower.wait_running("own", 1)
     borrower.submit("loan", pods=3)
@@ -173,6 +179,29 @@ def test_what_a_queue_has_lent_comes_back_from_one_whole_gang_that_keeps_its_pla
     lender.finish("claimed")
     borrower.wait_running("loan", 3)
     borrower.wait_held("later", "QuotaExceeded")
+    assert "are right" in muster.ledger("verify")
+    control_plane.client().delete(f"{GROUP}/queues/{borrower.queue}")
+
+
+def test_a_gang_that_has_its_queues_own_and_a_loan_at_once_is_taken_back_and_takes_nothing_back_itself(
+    control_plane: ControlPlane, muster: Muster, namespace: Namespace, lender: Team
+) -> None:
+    borrower = found_team(control_plane, namespace, gpus=1, parent=tree_of(namespace), preemption={"reclaim": "Any"})
+    borrower.submit("large", pods=4)
+    borrower.wait_running("large", 4)
+
+    lender.submit("claimed", pods=3)
+
+    lender.wait_running("claimed", 3)
+    eventually(lambda: len(borrower.gated("large")) == 4, what="its victim waits again, whole")
+    hold = borrower.wait_held("large", "QuotaExceeded")
+    assert hold["details"]["left"] == "1"
+    assert status(borrower, "large")["evicted"]["reason"] == "Reclaimed"
+    eventually(lambda: (borrower.used("gpus"), lender.used("gpus")) == ((0, 0), (0, 3)), what="the owner has its own")
+    assert not muster.entries(f"{lender.namespace.name}/claimed", "evict")
+
+    lender.finish("claimed")
+    borrower.wait_running("large", 4)
     assert "are right" in muster.ledger("verify")
     control_plane.client().delete(f"{GROUP}/queues/{borrower.queue}")
 
