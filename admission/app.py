@@ -19,7 +19,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from admission import controller_app, registration_app, resources
+from admission import controller_app, resources, webhook_identity
 from admission.cel.syntax import parser
 from admission.cycle import profile
 from admission.errors import FixError, RetryError
@@ -39,7 +39,7 @@ from admission.telemetry import logs
 from admission.telemetry.collectors import Watched
 from admission.telemetry.metrics import Metrics
 from admission.telemetry.tracing import Traces, exporting
-from admission.webhook import handler, server, workers
+from admission.webhook import handler, listener, server, workers
 from admission.webhook.tls import rotation as tls_rotation
 from admission.webhook.tls.certificate import Certificate
 from admission.webhook.worker_ipc import Task, WorkerChannel
@@ -194,7 +194,7 @@ async def _dashboard(parts: Parts) -> None:
 
 
 async def _registration(parts: Parts) -> None:
-    """Keep the webhook's authorities and configurations."""
+    """Keep the webhook's authorities, paths and configurations."""
     has_webhook = "webhook" in parts.settings.roles
     await parts.registrar.keep(parts.review_state.open.wait if has_webhook else parts.store.wait_synced)
 
@@ -202,20 +202,22 @@ async def _registration(parts: Parts) -> None:
 async def _webhook(parts: Parts) -> None:
     """Answer the API server."""
     settings = parts.settings.webhook
-    source = registration_app.certificates(parts.settings, parts.connection)
+    source = webhook_identity.certificates(parts.settings, parts.connection)
     if parts.link is not None:
         # One that could not answer yet would be sent its part of the reviews all the same.
         await parts.review_state.open.wait()
     elif settings.workers > 1 and settings.port:
-        await server.ensure_free(settings.host, settings.port)
+        await listener.ensure_free(server.address(_listening(parts)))
     async with workers.started(settings.workers, WORKER) as pool:
         certificate = await _first_certificate(parts, source)
+        paths = await webhook_identity.paths(parts.settings, parts.connection)
         async with (
-            server.serving(_listening(parts), _handlers(parts, pool), certificate) as running,
+            server.serving(_listening(parts), _handlers(parts, pool), certificate, paths.known) as running,
             asyncio.TaskGroup() as tasks,
         ):
             log.info("the webhook listens", host=settings.host, port=running.port)
             parts.registrar.listens(running.port)
+            tasks.create_task(paths.keep(), name="keep the known paths fresh")
             rotating = tls_rotation.keep(
                 source, certificate, use=partial(_show, running), failure="the webhook's certificate is not renewed"
             )
@@ -235,7 +237,7 @@ async def _show(running: server.Server, certificate: Certificate) -> None:
 async def _first_certificate(parts: Parts, source: tls_rotation.Source[Certificate]) -> Certificate:
     """Wait for a certificate; probes are answered meanwhile, since a controller may take long to start."""
     if "controller" in parts.settings.roles:
-        await parts.registrar.authorities_kept.wait()
+        await parts.registrar.secret_kept.wait()
     with suppress(RetryError):
         return await source.current()
     waiting = server.Handlers(waiting_for=lambda: ["its certificate"], metrics=parts.metrics.render)
@@ -263,6 +265,7 @@ def _handlers(parts: Parts, pool: WorkerPool) -> server.Handlers:
         waiting_for=waiting_for,
         metrics=metrics_page,
         observe=metrics.record_review,
+        refuse=metrics.record_refusal,
         trace=parts.traces.review if parts.traces is not None else None,
         shared_page=parts.link.page_request if parts.link is not None else None,
     )
@@ -275,7 +278,9 @@ def _listening(parts: Parts) -> server.Settings:
         port=settings.port,
         plain_host=metrics_settings.host,
         plain_port=metrics_settings.port,
+        connections=settings.connections,
         reviews=settings.reviews,
+        body_bytes=settings.body_bytes,
         linger=timedelta(seconds=settings.linger),
         shared=settings.workers > 1 or parts.link is not None,
     )
@@ -293,7 +298,7 @@ def _worker_callbacks(parts: Parts, running: server.Server) -> WorkerCallbacks:
             settings,
             roles=("webhook",),
             install_crds=False,
-            webhook=replace(settings.webhook, port=running.port, workers=1, register=False),
+            webhook=replace(settings.webhook, port=running.port, workers=1),
             metrics=replace(settings.metrics, port=None),
             ledger=Ledger(),
             heads=Heads(),

@@ -1,35 +1,33 @@
 """The wiring of the webhook's registration: a page of the composition root.
 
-A process with the role `controller` keeps the authorities of the webhook's certificate and the webhook configurations,
-so a webhook that runs apart, which others can reach, writes nothing. Every controller does, leading or not: a leader
-needs the ledger, and new queues have to be closed while its database is away. All of them write the same; one that
-begins to lead writes again, so that after an upgrade the last word is not an older release's.
+A process with the role `controller` keeps the authorities of the webhook's certificate, the secret segment of its paths
+and the webhook configurations, so a webhook that runs apart, which others can reach, writes nothing. Every controller
+does, leading or not: a leader needs the ledger, and new queues have to be closed while its database is away. All of
+them write the same; one that begins to lead writes again, so that after an upgrade the last word is not an older
+release's.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
-from functools import partial
-from pathlib import Path
+from typing import TypeVar
 
 import structlog
 
+from admission import webhook_identity
 from admission.errors import FixError, MusterError
 from admission.kube.cache.store import Store
 from admission.kube.client.connection import Connection
-from admission.kube.secret_store import SecretStore
 from admission.kube.webhook_config import dry_run_probe, registration
 from admission.kube.webhook_config.client_config import ClientConfig, WebhookState
 from admission.settings import Settings
-from admission.webhook.tls import ca_rotation, rotation
-from admission.webhook.tls.certificate import Certificate
+from admission.webhook.tls import rotation
 
 log = structlog.get_logger(__name__)
 
-AGAIN_SECONDS = 2.0
-"""Seconds before authorities that could not be read or made are tried again."""
+Value = TypeVar("Value")
 
-_now = partial(datetime.now, UTC)
+AGAIN_SECONDS = 2.0
+"""Seconds before authorities or paths that could not be read or made are tried again."""
 
 
 class Registrar:
@@ -39,8 +37,8 @@ class Registrar:
     """
 
     def __init__(self, settings: Settings, connection: Connection, store: Store, *, user: str) -> None:
-        self.authorities_kept = asyncio.Event()
-        """Set once the authorities of the webhook's certificate are there."""
+        self.secret_kept = asyncio.Event()
+        """Set once there are the authorities of the webhook's certificate, and the segments of its paths."""
         self._settings = settings
         self._connection = connection
         self._store = store
@@ -68,7 +66,8 @@ class Registrar:
         self._port = port
         self._listening.set()
         if self._state is not None:
-            self._state.move(self._client(self._state.client.authority))
+            client = self._state.client
+            self._state.move(self._client(client.authority, client.segment))
 
     def rewrite(self) -> None:
         """Have the configurations written again."""
@@ -76,25 +75,36 @@ class Registrar:
             self._state.request_rewrite()
 
     async def keep(self, ready: Callable[[], Awaitable[object]]) -> None:
-        """Keep authorities and configurations until cancelled. ready: waits until configurations may be written."""
-        source = authorities(self._settings, self._connection)
-        bundle: bytes | None = None
-        if source is not None:
-            bundle = await _first(source)
-        self.authorities_kept.set()
-        if self._settings.webhook.register and self._has_webhook:
+        """Keep authorities, paths and configurations until cancelled.
+
+        ready: waits until configurations may be written.
+        """
+        register = self._settings.webhook.register
+        source = webhook_identity.authorities(self._settings, self._connection)
+        # The paths first: a webhook begins when it finds the authorities.
+        registered = webhook_identity.registered_segment(self._settings, self._connection) if register else None
+        segment = await _first(registered) if registered is not None else ""
+        bundle = await _first(source) if source is not None else None
+        self.secret_kept.set()
+        if register and self._has_webhook:
             await self._listening.wait()
-        self._state = state = WebhookState(self._client(bundle))
+        self._state = state = WebhookState(self._client(bundle, segment))
 
         async def trust(authority: bytes) -> None:
             state.trust(authority)
+
+        async def call_by(segment: str) -> None:
+            state.call_by(segment)
 
         async with asyncio.TaskGroup() as tasks:
             if source is not None and bundle is not None:
                 failure = "the webhook's authorities are not renewed"
                 rotating = rotation.keep(source, bundle, use=trust, failure=failure)
                 tasks.create_task(rotating, name="keep the webhook's authorities")
-            if self._settings.webhook.register:
+            if registered is not None:
+                failure = "the webhook's paths are not renewed"
+                rotating = rotation.keep(registered, segment, use=call_by, failure=failure)
+                tasks.create_task(rotating, name="keep the webhook's paths")
                 await ready()
                 await self._register(state)
             await asyncio.Event().wait()
@@ -107,7 +117,7 @@ class Registrar:
             tasks.create_task(proving, name="prove the webhook")
             await registration.keep(self._connection, self._store, state, namespace=namespace, controller=self._user)
 
-    def _client(self, bundle: bytes | None) -> ClientConfig:
+    def _client(self, bundle: bytes | None, segment: str) -> ClientConfig:
         """Return how the API server reaches the webhook."""
         webhook = self._settings.webhook
         return ClientConfig(
@@ -115,6 +125,7 @@ class Registrar:
             inject=webhook.inject or "",
             url=None if webhook.service else webhook.url or f"https://{webhook.host}:{self._port}",
             service=webhook.service,
+            segment=segment,
         )
 
     @property
@@ -123,41 +134,11 @@ class Registrar:
         return "webhook" in self._settings.roles
 
 
-async def _first(source: rotation.Source[bytes]) -> bytes:
-    """Return the authorities once they are there. Whatever is wrong with them, the controller goes on meanwhile."""
+async def _first(source: rotation.Source[Value]) -> Value:
+    """Return what a source has, once it is there. Whatever is wrong with it, the controller goes on meanwhile."""
     while True:
         try:
             return await source.current()
         except MusterError as error:
-            log.warning("the webhook has no authorities, and is not registered", error=str(error))
+            log.warning("the webhook has no authorities or no paths, and is not registered", error=str(error))
         await asyncio.sleep(AGAIN_SECONDS)
-
-
-def certificates(settings: Settings, connection: Connection) -> rotation.Source[Certificate]:
-    """Return where the webhook's certificates come from: files, or authorities of our own in a Secret."""
-    webhook = settings.webhook
-    if webhook.certificate and webhook.key:
-        authority = Path(webhook.authority) if webhook.authority else None
-        return rotation.CertificateFiles(Path(webhook.certificate), Path(webhook.key), authority)
-    return rotation.OwnCertificates(_secret(settings, connection), webhook.all_names, _lifetimes(settings), _now)
-
-
-def authorities(settings: Settings, connection: Connection) -> rotation.Source[bytes] | None:
-    """Return where the authorities come from that the API server has to trust; None if others tell it."""
-    webhook = settings.webhook
-    if webhook.authority:
-        return rotation.AuthorityFile(Path(webhook.authority))
-    if webhook.certificate:
-        return None
-    return rotation.OwnAuthorities(_secret(settings, connection), _lifetimes(settings), _now)
-
-
-def _secret(settings: Settings, connection: Connection) -> SecretStore:
-    return SecretStore(connection, namespace=settings.lease.namespace, name=settings.webhook.secret)
-
-
-def _lifetimes(settings: Settings) -> ca_rotation.Lifetimes:
-    webhook = settings.webhook
-    return ca_rotation.Lifetimes(
-        authority=timedelta(days=webhook.authority_days), leaf=timedelta(hours=webhook.leaf_hours)
-    )

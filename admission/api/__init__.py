@@ -5,4 +5,4 @@ Modules define frozen values with a `decode`, which turns an API object (a parse
 parts of objects that Muster copies or patches as JSON.
 """
 
-__all__ = ["kubernetes", "muster", "snapshot", "traces", "validation", "values"]
+__all__ = ["kubernetes", "muster", "snapshot", "suggestions", "traces", "validation", "values"]

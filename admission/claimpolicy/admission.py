@@ -26,7 +26,7 @@ from admission.claimpolicy.match import MatchedPolicies, Policies
 from admission.device_cel.selector_findings import SelectorFindings
 from admission.errors import MalformedObjectError
 from admission.podpolicy import admission, queue_selection
-from admission.podpolicy.admission import KnownClaim
+from admission.podpolicy.known_claims import KnownClaim
 from admission.podpolicy.pod_view import PodView
 from admission.podpolicy.queue_limits import Limits
 from admission.podpolicy.queue_selection import Defaults, QueueSelection

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from admission.api.kubernetes.devices import DeviceClass
 from admission.device_cel.lint import LintRule, LintWarning
 from admission.device_cel.selector_findings import SelectorFindings
-from admission.podpolicy.admission import KnownClaim
+from admission.podpolicy.known_claims import KnownClaim
 
 
 def warnings(claim: KnownClaim, classes: Mapping[str, DeviceClass], selectors: SelectorFindings) -> tuple[str, ...]:

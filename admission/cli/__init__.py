@@ -32,6 +32,8 @@ COMMANDS = {
     "queue": "admission.cli.queue.list_command",
     "fence": "admission.cli.fence",
     "install": "admission.cli.install",
+    "init": "admission.cli.init.command",
+    "uninstall": "admission.cli.uninstall.command",
     "doctor": "admission.cli.doctor.command",
     "ledger": "admission.cli.ledger.command",
 }

@@ -7,6 +7,7 @@ its other fields may be changed.
 
 from collections.abc import Iterator
 
+from admission.api import suggestions
 from admission.api.kubernetes.meta import Meta
 from admission.api.muster.queues import Queue, Quota
 from admission.api.snapshot import Snapshot
@@ -100,7 +101,9 @@ def _meters(queue: Queue, snapshot: Snapshot) -> Iterator[ObjectFinding]:
         if unread is not None:
             yield _warning(field, f"Meter {meter} cannot be read ({unread}); no gang starts before")
         elif meter not in snapshot.meters:
-            yield _warning(field, f"there is no Meter {meter}; no gang starts before it is created")
+            existing = suggestions.listed(meter, snapshot.meters)
+            there = f" (there are: {existing})" if existing else ""
+            yield _warning(field, f"there is no Meter {meter}{there}; no gang starts before it is created")
 
 
 def _limits(queue: Queue, tree: Tree) -> Iterator[ObjectFinding]:

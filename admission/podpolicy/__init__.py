@@ -3,6 +3,8 @@
 __all__ = [
     "admission",
     "annotations",
+    "known_claims",
+    "outside_queues",
     "pod_view",
     "queue_limits",
     "queue_selection",

@@ -17,11 +17,11 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from admission.api import suggestions
 from admission.api.kubernetes import devices
 from admission.api.kubernetes.admission_review import ALLOWED, Verdict
 from admission.api.kubernetes.claims import MAX_RESULTS, ClaimSpec
 from admission.api.kubernetes.nodes import Resources
-from admission.api.kubernetes.pods import PodClaim
 from admission.api.muster.queues import Queue, UnmeteredClasses
 from admission.api.snapshot import Snapshot
 from admission.api.values import json_patch, names
@@ -30,7 +30,8 @@ from admission.api.values.reasons import Denial, DenyReason, Detail
 from admission.api.values.work_budget import Work, WorkBudget
 from admission.dra.metering import holdings
 from admission.dra.requests import extended_resources
-from admission.podpolicy import annotations, queue_selection
+from admission.podpolicy import annotations, known_claims, outside_queues, queue_selection
+from admission.podpolicy.known_claims import KnownClaim
 from admission.podpolicy.pod_view import JobView, PodView
 from admission.podpolicy.queue_selection import Defaults
 from admission.workloads.kinds import foreign_queues
@@ -39,15 +40,6 @@ JOB_CONTROLLERS = frozenset({"system:serviceaccount:kube-system:job-controller",
 """The user names that make the pods of Jobs: the Job controller's own account, or that of kube-controller-manager."""
 
 TRY_AGAIN = "create the pod again; if this persists, another webhook takes away what Muster's mutating webhook adds"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownClaim:
-    """One of the pod's claims whose spec is known. source: its name in messages, `ResourceClaimTemplate gpu`."""
-
-    source: str
-    spec: ClaimSpec
-    allocated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,8 +198,8 @@ def judge_creation(
     if selection.denial is not None:
         return Verdict(denial=selection.denial)
     if selection.queue is None:
-        return _without_queue(new_pod, selection.warning)
-    claims, missing = _look_up(new_pod, snapshot)
+        return _without_queue(new_pod, selection.warning, snapshot)
+    claims, missing = known_claims.look_up(new_pod, snapshot)
     inputs = Inputs(
         new_pod=new_pod,
         queue=selection.queue,
@@ -228,7 +220,9 @@ def judge_creation(
 def charge_claims(new_pod: PodView, snapshot: Snapshot, work: WorkBudget) -> None:
     """Charge what the claims of a pod ask for, if they are many. Raises TooMuchWorkError."""
     if len(new_pod.claims) > FEW_CLAIMS:
-        work.charge(Work.KNOWN_REQUEST, sum(len(claim.spec.requests) for claim in _look_up(new_pod, snapshot)[0]))
+        work.charge(
+            Work.KNOWN_REQUEST, sum(len(claim.spec.requests) for claim in known_claims.look_up(new_pod, snapshot)[0])
+        )
 
 
 def _gate(new_pod: PodView) -> Iterator[json_patch.Operation]:
@@ -238,14 +232,23 @@ def _gate(new_pod: PodView) -> Iterator[json_patch.Operation]:
         yield json_patch.add("/spec/schedulingGates/-", {"name": names.GATE})
 
 
-def _without_queue(new_pod: PodView, warning: str) -> Verdict:
-    warnings = [warning] if warning else []
+def _without_queue(new_pod: PodView, warning: str, snapshot: Snapshot) -> Verdict:
+    warnings, annotations_ = [warning] if warning else [], {}
+    if new_pod.claims or new_pod.containers:
+        asked = outside_queues.asked(new_pod, snapshot)
+        denial = outside_queues.denial(asked, new_pod.namespace, snapshot)
+        if denial is not None:
+            return Verdict(denial=denial)
+        metered = asked.metered(snapshot.meters.values())
+        if metered:
+            warnings += outside_queues.warnings(asked, new_pod.namespace, snapshot)
+            annotations_ = {outside_queues.NOTE: ", ".join(metered)}
     if new_pod.gated:
         warnings.append(
             f"muster: the pod has scheduling gate {names.GATE} but enters no queue, so nothing will ever open it;"
             f" name a queue in label {names.QUEUE} or leave the gate out"
         )
-    return Verdict(warnings=warnings) if warnings else ALLOWED
+    return Verdict(warnings=warnings, annotations=annotations_) if warnings else ALLOWED
 
 
 def _scheduler_is_not_bypassed(inputs: Inputs) -> Denial | None:
@@ -432,48 +435,22 @@ def _unmetered(device_class: str, source: str, request: str, queue: Queue, snaps
     if device_class and snapshot.classes and device_class not in snapshot.classes:
         why = devices.absent_class(device_class, snapshot.classes)
         return Denial(DenyReason.UNMETERED_CLASS, f"{asked}, {why} (no Meter counts it either)", details)
+    metered = {name for meter in snapshot.meters.values() for name in meter.classes}
+    counted = f" (counted: {suggestions.listed(device_class, metered)})" if metered else ""
     return Denial(
         DenyReason.UNMETERED_CLASS,
-        f"{asked}, which no Meter counts, and queue {queue.name} refuses what is not counted; add the class to a"
-        " Meter's sources, use another class, or set unmeteredClasses: Allow on the queue",
+        f"{asked}, which no Meter counts{counted}, and queue {queue.name} refuses what is not counted; add the class to"
+        " a Meter's sources, use another class, or set unmeteredClasses: Allow on the queue",
         details,
     )
 
 
-def _look_up(new_pod: PodView, snapshot: Snapshot) -> tuple[tuple[KnownClaim, ...], tuple[str, ...]]:
-    """Return the pod's claims whose specs are known, and the names of the templates and claims that are not."""
-    known: list[KnownClaim] = []
-    missing: list[str] = []
-    for claim in new_pod.claims:
-        source = _source(claim)
-        spec = _spec(claim, source, new_pod.namespace, snapshot)
-        if spec is not None:
-            known.append(spec)
-        elif source:
-            missing.append(source)
-    return tuple(known), tuple(missing)
-
-
-def _source(claim: PodClaim) -> str:
-    """Return a pod's claim for messages; "" if it names neither claim nor template, which the API server refuses."""
-    if claim.template:
-        return f"ResourceClaimTemplate {claim.template}"
-    return f"ResourceClaim {claim.claim}" if claim.claim else ""
-
-
-def _spec(claim: PodClaim, source: str, namespace: str, snapshot: Snapshot) -> KnownClaim | None:
-    if claim.template:
-        template = snapshot.templates.get(f"{namespace}/{claim.template}")
-        return None if template is None else KnownClaim(source=source, spec=template.spec)
-    found = snapshot.claims.get(f"{namespace}/{claim.claim}")
-    if found is None:
-        return None
-    return KnownClaim(source=source, spec=found.spec, allocated=found.allocation is not None)
-
-
 def _warnings(inputs: Inputs, rules: Rules) -> Iterator[str]:
+    namespace = inputs.new_pod.namespace
     for source in inputs.missing:
-        yield f"muster: {source} is not there in namespace {inputs.new_pod.namespace}; the pod waits until it exists"
+        existing = known_claims.existing(source, namespace, inputs.snapshot)
+        there = f" (there are: {existing})" if existing else ""
+        yield f"muster: {source} is not there in namespace {namespace}{there}; the pod waits until it exists"
     scheduler = inputs.new_pod.scheduler
     if scheduler and scheduler not in rules.schedulers:
         yield (

@@ -17,7 +17,8 @@ from admission.api.values.names import MeterName, QueueName
 from admission.api.values.reasons import Denial, DenyReason
 from admission.dra.metering import device_meters, holdings
 from admission.dra.metering.device_meters import Meters
-from admission.podpolicy.admission import NOTHING_REQUESTED, KnownClaim, Requested
+from admission.podpolicy.admission import NOTHING_REQUESTED, Requested
+from admission.podpolicy.known_claims import KnownClaim
 from admission.quota.headroom import QueueUsage
 from admission.quota.tree import Tree
 

@@ -3,10 +3,10 @@
 Queues without a namespaceSelector are parents: they pool what their children lend, and pods cannot enter them.
 """
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from admission.api import suggestions
 from admission.api.kubernetes.nodes import Namespace
 from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot
@@ -18,12 +18,6 @@ from admission.errors import RetryError
 from admission.podpolicy.pod_view import PodView
 from admission.workloads.kinds import foreign_queues, labels
 from admission.workloads.kinds.foreign_queues import NamedQueue
-
-MOST_NAMED = 10
-"""The most aliases in a message."""
-
-LONGEST_NAME = 253
-"""Characters of an object's name. Templates in custom resources, and annotations, can hold far longer ones."""
 
 HOW_TO_LIST = "`kubectl get queues.muster.dev` lists them"
 
@@ -167,8 +161,9 @@ def _aliased(named_queue: NamedQueue, by_alias: Mapping[str, tuple[Queue, ...]],
         )
         denial = Denial(DenyReason.UNKNOWN_QUEUE, message, {"queue": name, "queues": names_})
         return QueueSelection(denial=denial, named=named_queue)
-    nearest = _nearest(named_queue.name, by_alias)
-    hint = f"nearest: {', '.join(nearest)}" if nearest else f"known are {', '.join(sorted(by_alias)[:MOST_NAMED])}"
+    nearest = suggestions.nearest(named_queue.name, by_alias)
+    known = suggestions.listed(named_queue.name, by_alias)
+    hint = f"nearest: {', '.join(nearest)}" if nearest else f"known are {known}"
     message = (
         f"{named_queue.where} names queue {name}, and no queue that is open to namespace {namespace} is called so in"
         f" its spec.aliases ({hint}); add it there, or name the queue in label {names.QUEUE}"
@@ -188,6 +183,9 @@ def _named(
     denial = refuse_namespace(queue, namespace, snapshot)
     if denial is None:
         return QueueSelection(queue=queue, named=named_queue)
+    if queue.namespaces is not None and (others := _open_to(namespace, snapshot)):
+        message = f"{denial.message}; open to it: {suggestions.listed(name, others)}"
+        denial = replace(denial, message=message)
     return QueueSelection(denial=denial, named=named_queue)
 
 
@@ -230,25 +228,20 @@ def _unknown(name: QueueName, namespace: str, snapshot: Snapshot) -> Denial:
             f"queue {name} exists but cannot be read: {malformed}",
             {"queue": name, "flaws": list(map(str, malformed.problems))},
         )
-    nearest, shown = _nearest(name, _open_to(namespace, snapshot)), labels.shortened(name)
+    nearest, shown = suggestions.nearest(name, _open_to(namespace, snapshot)), labels.shortened(name)
     return Denial(
         DenyReason.UNKNOWN_QUEUE,
-        f"there is no queue {shown}; {_suggestion(nearest, namespace, snapshot)}",
+        f"there is no queue {shown}; {_suggestion(name, nearest, namespace, snapshot)}",
         {"queue": shown, "nearest": nearest},
     )
 
 
-def _nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Return the names that are most like one. A name that is too long for any queue is like none."""
-    return difflib.get_close_matches(name, known, n=3) if len(name) <= LONGEST_NAME else []
-
-
-def _suggestion(nearest: list[str], namespace: str, snapshot: Snapshot) -> str:
-    if nearest:
-        return f"nearest by name: {', '.join(nearest)}; {HOW_TO_LIST}"
-    if not _open_to(namespace, snapshot):
+def _suggestion(name: str, nearest: list[str], namespace: str, snapshot: Snapshot) -> str:
+    known = _open_to(namespace, snapshot)
+    if not known:
         return f"no queue at all is open to namespace {namespace}; {HOW_TO_LIST}"
-    return HOW_TO_LIST
+    what = f"nearest by name: {', '.join(nearest)}; " if nearest else ""
+    return f"{what}open to namespace {namespace}: {suggestions.listed(name, known)}; {HOW_TO_LIST}"
 
 
 def _parent_denial(name: QueueName, namespace: str, snapshot: Snapshot) -> Denial:

@@ -15,7 +15,7 @@ from admission.api.muster.gangs import Charge
 from admission.api.muster.queues import BorrowPolicy, Quota, Reclaim
 from admission.api.values.names import MeterName, QueueName
 from admission.quota import borrowing, usage_matrix
-from admission.quota.shortage import MOST_NAMED, Loan, Reclaiming, Shortage
+from admission.quota.shortage import MOST_NAMED, Loan, LoanReclaim, Shortage
 from admission.quota.tree import Tree
 from admission.quota.usage_matrix import ROOT, Column, Pool
 
@@ -233,29 +233,29 @@ class QueueUsage:
             is_own = is_own or column.usage[number] + needed <= column.subtree[number]
             amount = self._lent(number, meter)
             if amount:
-                return self._loan_of(number, meter, amount, self._reclaiming(queue, is_own=is_own))
+                return self._loan_of(number, meter, amount, self._loan_reclaim(queue, is_own=is_own))
             number = parent
         return None
 
-    def _reclaiming(self, queue: QueueName, *, is_own: bool) -> Reclaiming:
+    def _loan_reclaim(self, queue: QueueName, *, is_own: bool) -> LoanReclaim:
         preemption = self.tree.queues[queue].preemption
         match preemption.reclaim:
             case Reclaim.NEVER:
-                return Reclaiming.NEVER
+                return LoanReclaim.NEVER
             case _ if not is_own and preemption.borrow_within_cohort.policy is BorrowPolicy.NEVER:
-                return Reclaiming.WOULD_BORROW
+                return LoanReclaim.WOULD_BORROW
             case _ if not is_own:
-                return Reclaiming.LOWER_PRIORITY
+                return LoanReclaim.LOWER_PRIORITY
             case Reclaim.LOWER_PRIORITY:
-                return Reclaiming.LOWER_PRIORITY
+                return LoanReclaim.LOWER_PRIORITY
             case Reclaim.ANY:
-                return Reclaiming.ANY
+                return LoanReclaim.ANY
 
     def _nominal(self, number: int, meter: MeterName) -> int:
         quota = self._column(meter).quotas.get(number)
         return quota.nominal if quota else 0
 
-    def _loan_of(self, number: int, meter: MeterName, amount: int, reclaiming: Reclaiming) -> Loan:
+    def _loan_of(self, number: int, meter: MeterName, amount: int, reclaim: LoanReclaim) -> Loan:
         names = self.tree.order
         pool = self._pool(self._parents[number], meter)
         others = [borrower for borrower in pool.borrowers if borrower != number]
@@ -265,7 +265,7 @@ class QueueUsage:
             quota=self._plain_column(meter).subtree[number],
             borrowers=tuple(names[borrower] for borrower in others[:MOST_NAMED]),
             others=max(0, len(others) - MOST_NAMED),
-            reclaiming=reclaiming,
+            reclaim=reclaim,
         )
 
     def _lent(self, number: int, meter: MeterName) -> int:

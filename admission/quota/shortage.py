@@ -12,7 +12,7 @@ MOST_NAMED = 3
 """The most borrowers or keepers that the message of a shortage names."""
 
 
-class Reclaiming(StrEnum):
+class LoanReclaim(StrEnum):
     """Whether a loan is taken back for the gang that is short, by what its queue says and would use."""
 
     NEVER = "Never"
@@ -36,28 +36,28 @@ class Loan:
     amount: int
     quota: int
     borrowers: tuple[QueueName, ...]
-    reclaiming: Reclaiming
+    reclaim: LoanReclaim
     others: int = 0
 
     @property
     def message(self) -> str:
         """Return what is lent to which queues, and whether it is taken back."""
         names = ", ".join(self.borrowers) + (f" and {self.others} more" if self.others else "")
-        return f"{self.amount} of the {self.quota} of queue {self.lender} are lent to {names}; {self._reclaiming}"
+        return f"{self.amount} of the {self.quota} of queue {self.lender} are lent to {names}; {self._reclaim_message}"
 
     @property
-    def _reclaiming(self) -> str:
-        match self.reclaiming:
-            case Reclaiming.NEVER:
+    def _reclaim_message(self) -> str:
+        match self.reclaim:
+            case LoanReclaim.NEVER:
                 return "nobody is evicted for the gang, as its queue says no preemption.reclaim"
-            case Reclaiming.WOULD_BORROW:
+            case LoanReclaim.WOULD_BORROW:
                 return "nobody is evicted for the gang, as its queue would borrow, too"
-            case Reclaiming.LOWER_PRIORITY:
+            case LoanReclaim.LOWER_PRIORITY:
                 return "gangs of lower priority are evicted for the gang only where it could then start"
-            case Reclaiming.ANY:
+            case LoanReclaim.ANY:
                 return "gangs that borrow are evicted for the gang only where it could then start"
             case _:
-                assert_never(self.reclaiming)
+                assert_never(self.reclaim)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +128,6 @@ class Shortage:
                 "lender": self.loan.lender,
                 "lent": str(self.loan.amount),
                 "borrowers": list[str](self.loan.borrowers),
-                "reclaim": self.loan.reclaiming,
+                "reclaim": self.loan.reclaim,
             }
         return found

@@ -101,7 +101,7 @@ def mutate(review: Review, view: View, *, caches: ReviewCaches) -> Verdict:
 
 def _decode_pod(review: Review) -> PodView:
     """Read a new pod. The fast codec has checked the types of its fields already."""
-    if review.sent:
+    if review.whole is not None:
         return pod_view.read(cast("PodHead", review.obj), review.namespace, review.work)
     return pod_view.decode(review.obj, review.namespace, review.work)
 

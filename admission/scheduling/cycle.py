@@ -21,7 +21,7 @@ from admission.scheduling.cache import equivalence
 from admission.scheduling.cache.plan_cache import Basis, PlanCache
 from admission.scheduling.cache.queue_cache import Premise
 from admission.scheduling.cache.verdict_cache import PROOF, RESERVED, Verdict, VerdictCache
-from admission.scheduling.checks import budget, chain, completeness, demand, elastic, faults, lending
+from admission.scheduling.checks import budget, chain, completeness, demand, elastic, faults, lender_quota
 from admission.scheduling.checks.chain import Decision, Grant, Inputs, Rules
 from admission.scheduling.checks.faults import During
 from admission.scheduling.placement import mode
@@ -197,7 +197,7 @@ def _keep_again(groups: tuple[Group, ...], state: _State, keeping: Mapping[Queue
         if group is None or queue is None or _is_reserved(group, state):
             continue
         needed = _needed(group, state.rules)
-        if lending.keep_again(group, queue, needed, state.queue_usage):
+        if lender_quota.keep_again(group, queue, needed, state.queue_usage):
             found.append((group, needed))
     for group, needed in found:
         state.queue_usage.keep(group.queue, needed)
@@ -221,9 +221,9 @@ def _keep(finding: Verdict, inputs: Inputs | None, state: _State) -> None:
 def _keeps(finding: Verdict, inputs: Inputs, state: _State) -> bool:
     group = finding.group
     return (
-        lending.is_short(finding.outcome)
+        lender_quota.is_short(finding.outcome)
         and not group.runs
-        and lending.may_keep(inputs.queue, finding.needed)
+        and lender_quota.may_keep(inputs.queue, finding.needed)
         and not _is_reserved(group, state)
     )
 

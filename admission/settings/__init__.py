@@ -61,12 +61,18 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """`namespace/name` of a Certificate of cert-manager, whose authority cert-manager writes as the caBundle."""
     reviews: Annotated[int, msgspec.Meta(ge=1)] = 256
     """Reviews that each worker reads or answers at a time; the API server is told to ask again for more (429)."""
+    body_bytes: Annotated[int, msgspec.Meta(ge=16_777_216)] = 67_108_864
+    """Bytes that the bodies of these reviews hold together; the API server is told to ask again for more (429)."""
+    connections: Annotated[int, msgspec.Meta(ge=16)] = 512
+    """Connections that each worker keeps open at a time, of up to 0.3 MiB each; a new one takes the place of one that
+    never was the API server's, the oldest first (docs/webhook.md)."""
     workers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
     """Processes that answer reviews on the one port; each watches the cluster by itself and needs the memory for it."""
     linger: Seconds = 3.0
     """Seconds for which a stopping server still takes new connections, until the Service no longer sends any."""
     register: bool = True
-    """Whether the controller writes the webhook configurations; off when Helm or others do."""
+    """Whether the controller writes the webhook configurations; off when Helm or others do, which know no secret part
+    of the paths (docs/webhook.md)."""
 
     @property
     def all_names(self) -> list[str]:

@@ -22,6 +22,7 @@ from admission.api.values.reasons import Denial
 from admission.cycle import profile as cycle_profile
 from admission.dra.compatibility import SchedulerProfile
 from admission.errors import MalformedObjectError
+from admission.podpolicy import outside_queues
 from admission.podpolicy.admission import Rules
 from admission.review import provided_templates, reviewer
 from admission.review.caches import ReviewCaches
@@ -58,7 +59,8 @@ class Expanded:
     their own creation, by their place in the input. invented: UIDs that are not in the input. notes: objects left out,
     and warnings of the webhook. problems: malformed objects, with their place in the list. effects: actions of
     ClaimPolicies and the webhook on claims and templates. later: by workload, its later waves (`LaterWave`), each alone
-    in a cluster where nothing is in use.
+    in a cluster where nothing is in use. outside: by place in the input, the metered classes that pods take without
+    entering a queue.
     """
 
     snapshot: Snapshot
@@ -71,6 +73,7 @@ class Expanded:
     problems: tuple[tuple[int, MalformedObjectError], ...] = ()
     effects: tuple[Effect, ...] = ()
     later: tuple[tuple[LaterWave, "Expanded"], ...] = ()
+    outside: Mapping[int, str] = field(default_factory=dict)
 
 
 MOST_LATER_WAVES = 32
@@ -122,6 +125,7 @@ def expand(
         ),
         problems=tuple(store.problems),
         effects=(*effects, *dict.fromkeys(webhook.effects)),
+        outside=webhook.outside,
         later=tuple(
             (wave, _alone(wave, store, without_pods, profile))
             for wave in islice(simulation_pods.later_waves(store, without_pods), MOST_LATER_WAVES)
@@ -162,6 +166,7 @@ class _Webhook:
         self.refusals: dict[GangUid, Refusal] = {}
         self.warnings: list[str] = []
         self.effects: list[Effect] = []
+        self.outside: dict[int, str] = {}
         self._refused = refused
         self._snapshot = snapshot
         self._view = ports.FrozenView(snapshot)
@@ -185,6 +190,8 @@ class _Webhook:
             verdict = reviewer.validate(_review(pod.body), self._view, rules=RULES, caches=self._caches)
         self.warnings += [f"{source}: {text.removeprefix('muster: ')}" for text in verdict.warnings]
         self.effects += claim_defaults.audit_effects(source, verdict.annotations)
+        if outside_queues.NOTE in verdict.annotations:
+            self.outside[pod.index] = verdict.annotations[outside_queues.NOTE]
         if verdict.denial is not None:
             self._keep(self._refusal(pod, verdict.denial))
         return verdict.denial is None

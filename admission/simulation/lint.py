@@ -32,6 +32,7 @@ from admission.dra.inventory.selectors import Selectors
 from admission.errors import MalformedObjectError, RetryError
 from admission.objectpolicy import claim_policies, gangs, meters, queues, used_requests, workloads
 from admission.objectpolicy.findings import ObjectFinding
+from admission.podpolicy import outside_queues
 from admission.quota.tree import Inactive
 from admission.review.caches import ReviewCaches
 from admission.simulation import expand, offline, validation
@@ -68,6 +69,7 @@ class Code(StrEnum):
     DOUBTFUL = "Doubtful"
     NOT_IN_ORDER = "NotInOrder"
     DEADLINE_WHILE_HELD = "DeadlineWhileHeld"
+    OUTSIDE_QUEUES = "OutsideQueues"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +98,7 @@ async def lint(
     """Return the problems of the objects, each of which must have an apiVersion and a kind."""
     cluster_state = expand.expand(objects, namespace=namespace, profile=profile)
     linter = _Linter(objects, cluster_state, namespace, profile)
-    remarks = [*_refused(cluster_state), *linter.remarks(), *await linter.conditions()]
+    remarks = [*_refused(cluster_state), *linter.remarks(), *await linter.conditions(), *await linter.later()]
     ordered = sorted(dict.fromkeys(remarks), key=lambda remark: remark.index)
     return Linted(remarks=tuple(ordered), notes=cluster_state.notes)
 
@@ -339,6 +341,8 @@ class _Linter:
     # What the controller and the webhook would say.
 
     def _refusals(self) -> Iterator[Remark]:
+        for index, metered in self._cluster_state.outside.items():
+            yield _warning(index, Code.OUTSIDE_QUEUES, "spec", outside_queues.describe([metered]))
         workloads = self._cluster_state.refused_workloads
         for index, workload in workloads.items():
             message = f"is refused: {workload.denial.reason}: {workload.denial.message}"
@@ -370,6 +374,16 @@ class _Linter:
                     for one in bad
                 ]
         return found
+
+    async def later(self) -> list[Remark]:
+        """Return the workloads whose first pods may start, and others never; none without nodes and devices."""
+        if not (self._snapshot.nodes and self._snapshot.slices):
+            return []
+        return [
+            _error(wave.index, Code.NEVER_FITS, "spec", why)
+            for wave, alone in self._cluster_state.later
+            for why in await offline.never_fits(wave, alone)
+        ]
 
 
 _NAMESPACED = frozenset({"Pod", "Job", "ResourceClaim", "ResourceClaimTemplate", "Gang"})

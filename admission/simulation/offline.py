@@ -32,6 +32,8 @@ from admission.workloads import gangs
 
 ACTOR = "muster simulate"
 EPOCH = 1
+STEPS = 50_000
+"""The bound of a search, for each gang and question."""
 STEP = timedelta(seconds=1)
 """The time between two cycles."""
 
@@ -78,11 +80,11 @@ class Outcome:
         return frozenset(gang.verdict for gang in self.gangs)
 
 
-async def simulate(cluster_state: Expanded, *, until_empty: bool = False, steps: int = 50_000) -> Outcome:
+async def simulate(cluster_state: Expanded, *, until_empty: bool = False, steps: int = STEPS) -> Outcome:
     """Run cycles until nothing more is admitted; with `until_empty`, until nothing waits or ends any more."""
     later: dict[str, tuple[str, ...]] = {}
     for wave, alone in cluster_state.later:
-        later[wave.uid] = (*later.get(wave.uid, ()), *await _never_fits(wave, alone, steps))
+        later[wave.uid] = (*later.get(wave.uid, ()), *await never_fits(wave, alone, steps))
     run = _Run(cluster_state, steps, later)
     await run.begin()
     while True:
@@ -95,7 +97,7 @@ NEVER = frozenset({HoldReason.NO_FEASIBLE_PLACEMENT, HoldReason.QUOTA_EXCEEDED, 
 """Reasons for which a gang is not admitted to an empty cluster, ever."""
 
 
-async def _never_fits(wave: LaterWave, alone: Expanded, steps: int) -> list[str]:
+async def never_fits(wave: LaterWave, alone: Expanded, steps: int = STEPS) -> list[str]:
     """Return why the pods of a later wave would not fit an empty cluster; nothing if they would, or nobody knows."""
     outcome = await simulate(alone, steps=steps)
     refused = [gang for gang in outcome.gangs if gang.verdict is not Verdict.ADMITTED and gang.reason in NEVER]

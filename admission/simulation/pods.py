@@ -77,10 +77,12 @@ def _from_parent(kind: Holdable, parent: Parent, store: Store) -> Iterator[Candi
 class LaterWave:
     """The part of a workload whose pods its controller makes when others run. roles: of these pods.
 
-    uid: of the workload. body: the workload with these roles alone, whose pods are then the first.
+    uid and index: of the workload, and its place in the input. body: the workload with these roles alone, whose pods
+    are then the first.
     """
 
     uid: str
+    index: int
     roles: tuple[str, ...]
     body: Json
 
@@ -99,7 +101,8 @@ def later_waves(store: Store, snapshot: Snapshot) -> Iterator[LaterWave]:
                 roles = tuple(role for role in parent.roles if wave and parent.roles[role] == wave)
                 alone = _with_roles(body, frozenset(roles))
                 if alone is not None:
-                    yield LaterWave(uid=parent.meta.uid, roles=roles, body=alone)
+                    index = store.places[kind.key, parent.meta.key]
+                    yield LaterWave(uid=parent.meta.uid, index=index, roles=roles, body=alone)
 
 
 def _with_roles(body: Json, roles: frozenset[str]) -> Json | None:

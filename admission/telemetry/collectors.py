@@ -72,6 +72,36 @@ class Reviews(Collector):
         yield family
 
 
+class Refusals(Collector):
+    """What was refused before it was judged, by worker and reason. Other workers' values are their latest reports."""
+
+    def __init__(self, worker: int) -> None:
+        self._worker = worker
+        self._counts: dict[str, int] = {}
+        self._reported: dict[int, Mapping[str, int]] = {}
+
+    def observe(self, reason: str) -> None:
+        """Count one refusal."""
+        self._counts[reason] = self._counts.get(reason, 0) + 1
+
+    def tallies(self) -> dict[str, int]:
+        """Return the refusals of this process."""
+        return self._counts
+
+    def add_report(self, worker: int, tallies: Mapping[str, int]) -> None:
+        """Set the refusals of another worker since its start."""
+        self._reported[worker] = tallies
+
+    def collect(self) -> Iterator[Family]:
+        """Yield the counter."""
+        metric = metric_catalog.REFUSED
+        family = CounterMetricFamily(metric.name, metric.help, labels=metric.label_names)
+        for worker, counts in sorted({**self._reported, self._worker: self._counts}.items()):
+            for reason, count in sorted(counts.items()):
+                family.add_metric((str(worker), reason), count)
+        yield family
+
+
 @dataclass(slots=True)
 class LastCycle:
     """The state after the leader's last cycle."""

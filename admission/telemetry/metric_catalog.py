@@ -85,6 +85,16 @@ WORKERS = Metric(
     exported_by=ExportedBy.WEBHOOK,
     help="Processes that are ready to answer reviews.",
 )
+REFUSED = Metric(
+    name="muster_webhook_refused",
+    type=MetricType.COUNTER,
+    exported_by=ExportedBy.WEBHOOK,
+    help="Connections and requests that were refused before anything was judged.",
+    labels=(
+        ("worker", "the process that refused, from 1"),
+        ("reason", "[which bound](webhook.md#under-load)"),
+    ),
+)
 WORKERS_LOST = Metric(
     name="muster_webhook_workers_lost",
     type=MetricType.COUNTER,
@@ -295,7 +305,7 @@ RESIDENT = Metric(
 )
 
 ALL = (
-    *(REVIEWS, WORKERS, WORKERS_LOST, EXPIRY),
+    *(REVIEWS, REFUSED, WORKERS, WORKERS_LOST, EXPIRY),
     *(READY, LEADING, EPOCH, CYCLES, ADMITTED, WAITS, DECISIONS, HELD, DEFECTS),
     *(GANGS, AMOUNT, BUDGET),
     *(BEHIND, UNPOSTED, LAG, PROTECTED, POLICIES),

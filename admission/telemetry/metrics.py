@@ -16,7 +16,7 @@ from admission.api.muster.status_reports import ConditionReport
 from admission.cycle.state.result import CycleResult
 from admission.scheduling.checks.faults import During
 from admission.telemetry import metric_catalog
-from admission.telemetry.collectors import LastCycle, Leader, Process, Reviews, Tally, Watched, Watches
+from admission.telemetry.collectors import LastCycle, Leader, Process, Refusals, Reviews, Tally, Watched, Watches
 
 
 class Metrics:
@@ -25,8 +25,9 @@ class Metrics:
     def __init__(self, *, worker: int = 1, watched: Callable[[], Iterable[Watched]] = tuple) -> None:
         self.registry = CollectorRegistry()
         self._reviews = Reviews(worker)
+        self._refusals = Refusals(worker)
         self._leader = Leader()
-        for collector in (self._reviews, self._leader, Watches(watched), Process()):
+        for collector in (self._reviews, self._refusals, self._leader, Watches(watched), Process()):
             self.registry.register(collector)
         self._workers = self._gauge(metric_catalog.WORKERS)
         self._lost = self._counter(metric_catalog.WORKERS_LOST)
@@ -49,13 +50,18 @@ class Metrics:
         """Count one review. All labels come from small fixed sets."""
         self._reviews.observe(endpoint, outcome, seconds, reason)
 
-    def tallies(self) -> list[Tally]:
-        """Return the reviews of this process, for the process that exports those of all workers."""
-        return self._reviews.tallies()
+    def record_refusal(self, reason: str) -> None:
+        """Count a connection or request that was refused before it was judged."""
+        self._refusals.observe(reason)
 
-    def add_report(self, worker: int, tallies: list[Tally]) -> None:
-        """Set the reviews of another worker."""
+    def tallies(self) -> tuple[list[Tally], dict[str, int]]:
+        """Return the reviews and refusals of this process, for the process that exports those of all workers."""
+        return self._reviews.tallies(), self._refusals.tallies()
+
+    def add_report(self, worker: int, tallies: list[Tally], refusals: Mapping[str, int]) -> None:
+        """Set the reviews and refusals of another worker."""
         self._reviews.add_report(worker, tallies)
+        self._refusals.add_report(worker, refusals)
 
     def set_ready_workers(self, ready: int) -> None:
         """Set the number of ready workers."""

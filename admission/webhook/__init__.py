@@ -1,3 +1,3 @@
 """Serves admission reviews over HTTPS, by several worker processes if configured."""
 
-__all__ = ["handler", "server", "tls", "worker_ipc", "workers"]
+__all__ = ["handler", "known_paths", "listener", "path_rotation", "server", "tls", "worker_ipc", "workers"]

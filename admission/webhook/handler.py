@@ -102,11 +102,10 @@ def is_large(body: bytes) -> bool:
 def answer(body: bytes, judge: Judge) -> Answer:
     """Answer one AdmissionReview."""
     try:
-        strict_json.check_size(body)
-        review = codec.read(body)
-        decoded = strict_json.decode(body) if review is None else None
+        decoded = strict_json.decode(body)
     except JsonError as error:
         return Answer(400, status(400, f"the body is not JSON as Kubernetes writes it: {error}"), Outcome.MALFORMED)
+    review = codec.read(decoded)
     if review is None:
         try:
             review = admission_review.decode(decoded)

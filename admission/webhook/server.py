@@ -5,45 +5,52 @@ read memory, so they run on the loop; no state is kept between requests.
 """
 
 import asyncio
-import errno
-import os
 import secrets
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    suppress,
+)
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from time import perf_counter
+from typing import cast
 
 import structlog
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
-from admission.errors import FixError, RetryError
-from admission.webhook import handler as webhook_handler
+from admission.errors import MusterError, RetryError
+from admission.webhook import body_reader, handler as webhook_handler, listener
+from admission.webhook.body_budget import BodyBudget
+from admission.webhook.body_reader import MAX_BODY, Refused
+from admission.webhook.connections import Connection, Deadlines
 from admission.webhook.handler import Answer, Judge, Outcome, Turns
+from admission.webhook.known_paths import KnownPaths
+from admission.webhook.listener import Address, Listener
+from admission.webhook.refusals import Refusal, Refuse
 from admission.webhook.tls import certificate as tls_certificate
 from admission.webhook.tls.certificate import Certificate
 from admission.webhook.worker_ipc import Page
 
 log = structlog.get_logger(__name__)
 
-MAX_BODY = 8 * 1024 * 1024
-"""Bytes. The API server stores objects of at most 1.5 MiB (etcd's limit); a review carries two of them."""
-
 RETRY_AFTER = {"Retry-After": "1"}
 """With this header the API server retries after a 429 or a 5xx, up to ten times within the webhook's timeout. Without
 it, one such answer is a failure (client-go, rest/with_retry.go, v0.37). It must be whole seconds."""
 
-BACKLOG = 1_024
-"""Connections that may wait to be accepted."""
+PROBE_CONNECTIONS = 128
+"""Connections that may be open at a time to the port of probes and metrics."""
 
 READYZ, METRICS = "/readyz", "/metrics"
 LEAF, AUTHORITY = "leaf", "authority"
 
 Observe = Callable[[str, Outcome, float, str], None]
 Trace = Callable[[str, str, Judge], AbstractContextManager[Judge]]
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,15 +68,21 @@ class Settings:
     """How long a stopping server still accepts connections, unready, until the Service sends no more."""
     drain: timedelta = timedelta(seconds=10)
     """How long requests in progress may take after that. The API server gives up after at most 30 s."""
-    read_timeout: timedelta = timedelta(seconds=10)
+    read_timeout: timedelta = timedelta(seconds=5)
     """How long a client may take to send its body."""
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    """How long it may take over the rest."""
+    connections: int = 512
+    """The most connections that are open at a time to `port`."""
     reviews: int = 256
-    """The most reviews in progress; others are answered 429. Each may hold a body of `MAX_BODY` in memory."""
+    """The most reviews in progress; others are answered 429."""
+    body_bytes: int = 64 * 1024 * 1024
+    """The most bytes that the bodies of reviews in progress hold together; others are answered 429."""
     shared: bool = False
     """Whether other processes of Muster listen on `port` too, and share its connections (SO_REUSEPORT)."""
 
 
-def _ignore(_endpoint: str, _outcome: Outcome, _seconds: float, _reason: str) -> None:
+def _ignore(*_: object) -> None:
     """Observe nothing."""
 
 
@@ -90,6 +103,8 @@ class Handlers:
     and the expiry of its certificate's `LEAF` and `AUTHORITY`, if known."""
     observe: Observe = _ignore
     """Called after every review: endpoint (mutate, validate, hold), outcome, seconds, and the reason of a denial."""
+    refuse: Refuse = _ignore
+    """Called for every connection or request that is refused before anything is judged."""
     trace: Trace | None = None
     """Traces reviews: given the endpoint, the header `traceparent` and the judge, yields the judge to call. None: no
     traces."""
@@ -110,6 +125,12 @@ class Server:
         self.in_flight = 0
         """Reviews that are being read or answered."""
         self.turns = Turns(asyncio.get_running_loop().time)
+        self.bodies = BodyBudget(
+            most_bytes=settings.body_bytes,
+            most_bodies=settings.reviews,
+            largest=MAX_BODY,
+            clock=asyncio.get_running_loop().time,
+        )
         self._idle = asyncio.Event()
         self._expiries = _expiries(certificate) if certificate is not None else {}
         self._context = tls_certificate.server_context()
@@ -170,32 +191,37 @@ def _expiries(certificate: Certificate) -> dict[str, datetime]:
     return {LEAF: certificate.expires} | ({AUTHORITY: authority} if authority is not None else {})
 
 
-SERVER = web.AppKey("server", Server)
-
-
 @asynccontextmanager
-async def serving(settings: Settings, handlers: Handlers, certificate: Certificate) -> AsyncIterator[Server]:
+async def serving(
+    settings: Settings, handlers: Handlers, certificate: Certificate, paths: KnownPaths | None = None
+) -> AsyncIterator[Server]:
     """Serve until the block is left; then turn unready, linger, and finish the requests in progress.
 
-    Raises FixError if it cannot listen where the settings say. It also lingers when its task is cancelled, since that
-    is how the process is stopped.
+    paths: None: plain paths are known, and no others. Raises FixError if it cannot listen where the settings say. It
+    also lingers when its task is cancelled, since that is how the process is stopped.
     """
     server = Server(handlers, settings, certificate)
     context = await server.renew(certificate)
-    runners = [_runner(_reviews(server))]
-    if settings.plain_port is not None:
-        runners.append(_runner(_probes(server)))
     try:
-        await _listen_all(server, runners, context)
-        log.info("webhook serves", port=server.port, plain_port=server.plain_port)
-        try:
-            yield server
-        finally:
-            server.draining = True
-            await asyncio.sleep(settings.linger.total_seconds())
+        async with AsyncExitStack() as opened:
+            reviews = await opened.enter_async_context(_listening(server, paths or KnownPaths(), context))
+            server.port, listeners = reviews.port, [reviews]
+            if settings.plain_port is not None:
+                probes = await opened.enter_async_context(_listening_for_probes(server))
+                server.plain_port = probes.port
+                listeners.append(probes)
+            log.info("webhook serves", port=server.port, plain_port=server.plain_port)
+            try:
+                yield server
+            finally:
+                server.draining = True
+                await asyncio.sleep(settings.linger.total_seconds())
+                # Closing a connection drops whatever arrives on it, even the rest of a body, so it comes last.
+                for one in listeners:
+                    one.stop()
+                await server.drained()
     finally:
         server.draining = True
-        await _stop(server, runners)
 
 
 @asynccontextmanager
@@ -207,159 +233,130 @@ async def serving_probes(settings: Settings, handlers: Handlers) -> AsyncIterato
     if settings.plain_port is None:
         yield
         return
-    runner = _runner(_probes(Server(handlers, settings)))
-    address = settings.plain_host, settings.plain_port
-    try:
-        await runner.setup()
-        port = await _listen(web.TCPSite(runner, *address), runner, at=address, setting="metrics")
-        log.info("probes and metrics are served", port=port)
+    async with _listening_for_probes(Server(handlers, settings)) as running:
+        log.info("probes and metrics are served", port=running.port)
         yield
-    finally:
-        await runner.cleanup()
 
 
-async def ensure_free(host: str, port: int) -> None:
-    """Raise FixError if the address is in use: processes that share a port would get no error from the system."""
-    try:
-        probe = await asyncio.get_running_loop().create_server(asyncio.Protocol, host, port, start_serving=False)
-    except OSError as error:
-        raise FixError(_listen_error(host, port, error, "webhook")) from error
-    probe.close()
+def address(settings: Settings) -> Address:
+    """Return where reviews are answered."""
+    return Address(host=settings.host, port=settings.port, setting="webhook", shared=settings.shared)
 
 
-async def _listen_all(server: Server, runners: Sequence[web.AppRunner], context: ssl.SSLContext) -> None:
-    settings = server.settings
-    for runner in runners:
-        await runner.setup()
-    address = settings.host, settings.port
-    reviews = web.TCPSite(
-        runners[0], *address, ssl_context=context, backlog=BACKLOG, reuse_port=settings.shared or None
-    )
-    server.port = await _listen(reviews, runners[0], at=address, setting="webhook")
-    if settings.plain_port is not None:
-        address = settings.plain_host, settings.plain_port
-        server.plain_port = await _listen(web.TCPSite(runners[1], *address), runners[1], at=address, setting="metrics")
-
-
-async def _stop(server: Server, runners: Sequence[web.AppRunner]) -> None:
-    """Stop listening, then wait for the requests in progress, then close connections.
-
-    aiohttp's cleanup drops whatever arrives on a connection, even the rest of a half-read body, so it must come last.
-    """
-    try:
-        for site in [site for runner in runners for site in runner.sites]:
-            await site.stop()
-        await server.drained()
-    finally:
-        for runner in runners:
-            await runner.cleanup()
-
-
-def _runner(app: web.Application) -> web.AppRunner:
-    return web.AppRunner(app, access_log=None, shutdown_timeout=1)
-
-
-async def _listen(site: web.TCPSite, runner: web.AppRunner, *, at: tuple[str, int], setting: str) -> int:
-    """Listen, and return the port. Raises FixError if that is not possible there."""
-    try:
-        await site.start()
-    except OSError as error:
-        raise FixError(_listen_error(*at, error, setting)) from error
-    return int(runner.addresses[0][1])
-
-
-def _listen_error(host: str, port: int, error: OSError, setting: str) -> str:
-    """Return why the server cannot listen at this address, and the remedy."""
-    match error.errno:
-        case errno.EADDRINUSE:
-            fix = f"another program listens there; stop it, or choose another {setting}.port"
-        case errno.EACCES:
-            fix = f"this user may not; choose a {setting}.port of 1024 or more"
-        case _:
-            fix = f"set {setting}.host to an address of this machine"
-    # asyncio's message repeats address and port, so the system's is preferred; a host name that does not resolve has
-    # none.
-    reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
-    return f"cannot listen on {host} port {port}: {reason}; {fix}"
-
-
-def _reviews(server: Server) -> web.Application:
-    app = web.Application(client_max_size=MAX_BODY)
-    app[SERVER] = server
-    handlers = server.handlers
+def _listening(server: Server, paths: KnownPaths, context: ssl.SSLContext) -> AbstractAsyncContextManager[Listener]:
+    settings, handlers = server.settings, server.handlers
     judges = {
         "mutate": handlers.mutate,
         "validate": handlers.validate,
         "hold": handlers.hold,
         "prove": handlers.prove,
     }
-    for name, judge in judges.items():
-        if judge is not None:
-            _route(app, "POST", f"/{name}", _endpoint(name, server, judge))
-    _add_probes(app)
-    if server.settings.plain_port is None:
-        _route(app, "GET", METRICS, _page)
-    app.router.add_route("*", "/{path:.*}", _not_found)
-    return app
+    endpoints = {name: _endpoint(name, server, judge) for name, judge in judges.items() if judge is not None}
+    pages = _pages(server, metrics=settings.plain_port is None)
+    return listener.listening(
+        address(settings),
+        web.Server(_with_status(_routed(endpoints, pages, paths, handlers.refuse))),
+        most=settings.connections,
+        deadlines=settings.deadlines,
+        refuse=handlers.refuse,
+        context=context,
+    )
 
 
-def _probes(server: Server) -> web.Application:
-    app = web.Application()
-    app[SERVER] = server
-    _add_probes(app)
-    _route(app, "GET", METRICS, _page)
-    app.router.add_route("*", "/{path:.*}", _not_found)
-    return app
+def _listening_for_probes(server: Server) -> AbstractAsyncContextManager[Listener]:
+    settings, refuse = server.settings, server.handlers.refuse
+    return listener.listening(
+        Address(host=settings.plain_host, port=settings.plain_port or 0, setting="metrics"),
+        web.Server(_with_status(_routed({}, _pages(server, metrics=True), KnownPaths(), refuse))),
+        most=PROBE_CONNECTIONS,
+        deadlines=settings.deadlines,
+        refuse=refuse,
+    )
 
 
-def _add_probes(app: web.Application) -> None:
-    _route(app, "GET", "/healthz", _healthz)
-    _route(app, "GET", READYZ, _page)
+def _pages(server: Server, *, metrics: bool) -> Mapping[str, Handler]:
+    async def page(request: web.BaseRequest) -> web.Response:
+        found = await server.page_of_all(request.path)
+        return web.Response(status=found.code, text=found.text, headers={"Content-Type": found.content_type})
+
+    return {"/healthz": _healthz, READYZ: page} | ({METRICS: page} if metrics else {})
 
 
-def _route(app: web.Application, method: str, path: str, handler: Handler) -> None:
-    """Route a method of a path to a handler, and refuse all other methods."""
+def _routed(
+    endpoints: Mapping[str, Handler], pages: Mapping[str, Handler], paths: KnownPaths, refuse: Refuse
+) -> Handler:
+    """Return the handler of all requests: aiohttp's router knows no paths that change."""
 
-    async def refuse(_request: web.Request) -> web.Response:
-        body = webhook_handler.status(405, f"{path} takes {method}")
-        return web.Response(status=405, body=body, content_type="application/json", headers={"Allow": method})
+    async def route(request: web.BaseRequest) -> web.StreamResponse:
+        connection = cast("Connection", request.protocol)
+        connection.begin()
+        try:
+            path = request.path
+            page = pages.get(path)
+            if page is not None:
+                return await page(request) if request.method == "GET" else _wrong_method(path, "GET")
+            name, is_plain = paths.endpoint(path)
+            endpoint = endpoints.get(name)
+            if endpoint is None or (is_plain and not await paths.knows_plain()):
+                refuse(Refusal.PATH)
+                connection.dismiss()
+                return _not_found()
+            connection.prove()
+            return await endpoint(request) if request.method == "POST" else _wrong_method(f"/{name}", "POST")
+        finally:
+            connection.end()
 
-    app.router.add_route(method, path, _with_status(handler))
-    app.router.add_route("*", path, refuse)
+    return route
 
 
-async def _not_found(_request: web.Request) -> web.Response:
-    body = webhook_handler.status(404, "there is nothing at this path")
-    return web.Response(status=404, body=body, content_type="application/json")
+def _wrong_method(path: str, method: str) -> web.Response:
+    return _refused(405, f"{path} takes {method}", {"Allow": method})
+
+
+def _not_found() -> web.Response:
+    return _refused(404, "there is nothing at this path")
+
+
+def _refused(code: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    """Answer with a Status, and close the connection: the rest of the body is not read."""
+    body = webhook_handler.status(code, message)
+    response = web.Response(status=code, body=body, content_type="application/json", headers=headers)
+    response.force_close()
+    return response
 
 
 def _endpoint(name: str, server: Server, judge: Judge) -> Handler:
-    observe, trace = server.handlers.observe, server.handlers.trace
+    handlers = server.handlers
+    observe, trace = handlers.observe, handlers.trace
     read_timeout = server.settings.read_timeout.total_seconds()
 
-    max_reviews = server.settings.reviews
+    async def judged(content: bytes, request: web.BaseRequest) -> Answer:
+        large = webhook_handler.is_large(content)
+        if large:
+            await server.turns.wait()
+        began_at = perf_counter()
+        if trace is None:
+            answer = _answer(content, judge)
+        else:
+            with trace(name, request.headers.get("traceparent", ""), judge) as traced:
+                answer = _answer(content, traced)
+        if large:
+            server.turns.end(perf_counter() - began_at)
+        return answer
 
-    async def review(request: web.Request) -> web.Response:
-        if server.in_flight >= max_reviews:
-            observe(name, Outcome.SHED, 0.0, "")
-            return _busy(max_reviews)
+    async def review(request: web.BaseRequest) -> web.StreamResponse:
         server.in_flight += 1
         try:
             started_at = perf_counter()
-            body = await _body(request, read_timeout)
-            large = webhook_handler.is_large(body)
-            if large:
-                await server.turns.wait()
-            judged_at = perf_counter()
-            if trace is None:
-                answer = _answer(body, judge)
-            else:
-                with trace(name, request.headers.get("traceparent", ""), judge) as traced:
-                    answer = _answer(body, traced)
-            ended_at = perf_counter()
-            if large:
-                server.turns.end(ended_at - judged_at)
-            observe(name, answer.outcome, ended_at - started_at, answer.reason)
+            received = await body_reader.receive(request, server.bodies, seconds=read_timeout)
+            if isinstance(received, Refused):
+                return _refused_body(name, received, server)
+            content, body = received
+            try:
+                answer = await judged(content, request)
+            finally:
+                server.bodies.release(body)
+            observe(name, answer.outcome, perf_counter() - started_at, answer.reason)
             response = web.Response(status=answer.code, body=answer.body, content_type="application/json")
             if answer.outcome is Outcome.UNREADY:
                 response.headers.update(RETRY_AFTER)
@@ -372,12 +369,13 @@ def _endpoint(name: str, server: Server, judge: Judge) -> Handler:
     return review
 
 
-def _busy(max_reviews: int) -> web.Response:
-    """Answer 429, so that the API server retries. The rest of the body is not read, so the connection is closed."""
-    body = webhook_handler.status(429, f"{max_reviews} reviews are under way, which is all that is let in; come again")
-    response = web.Response(status=429, body=body, content_type="application/json", headers=RETRY_AFTER)
-    response.force_close()
-    return response
+def _refused_body(name: str, refused: Refused, server: Server) -> web.Response:
+    if refused.refusal is not None:
+        server.handlers.refuse(refused.refusal)
+    if refused.code == 429:
+        server.handlers.observe(name, Outcome.SHED, 0.0, "")
+        return _refused(429, refused.message, RETRY_AFTER)
+    return _refused(refused.code, refused.message)
 
 
 def _answer(body: bytes, judge: Judge) -> Answer:
@@ -387,38 +385,21 @@ def _answer(body: bytes, judge: Judge) -> Answer:
         return Answer(500, _failure(error), Outcome.FAILED)
 
 
-async def _body(request: web.Request, read_timeout: float) -> bytes:
-    if request.content_type != "application/json":
-        raise web.HTTPUnsupportedMediaType(reason="the content type must be application/json")
-    try:
-        if request.content.is_eof():
-            return await request.read()
-        if (request.content_length or 0) > MAX_BODY:
-            raise web.HTTPRequestEntityTooLarge(max_size=MAX_BODY, actual_size=request.content_length or 0)
-        async with asyncio.timeout(read_timeout):
-            return await request.read()
-    except TimeoutError:
-        raise web.HTTPRequestTimeout(reason=f"the body was not there within {read_timeout:g} s") from None
-    except (web.RequestPayloadError, HttpProcessingError) as error:
-        raise web.HTTPBadRequest(reason="the body is not what its headers say") from error
-
-
 def _with_status(handler: Handler) -> Handler:
     """Answer every failure with a Status, never with a stack trace.
 
     This is not an aiohttp middleware, which would cost every review more, since it wraps the handler again each time.
     """
 
-    async def answer(request: web.Request) -> web.StreamResponse:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
         try:
             return await handler(request)
-        except web.HTTPException as error:
-            body = webhook_handler.status(error.status, error.reason)
-            return web.Response(status=error.status, body=body, content_type="application/json")
         except ConnectionError:
             # The client has gone, such as an API server that was killed. aiohttp would log the exception as a fault of
             # the server.
             return web.Response(status=400)
+        except MusterError as error:
+            return _refused(503, str(error), RETRY_AFTER)
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not reach the caller
             return web.Response(status=500, body=_failure(error), content_type="application/json")
 
@@ -432,10 +413,5 @@ def _failure(error: Exception) -> bytes:
     return webhook_handler.status(500, f"internal error {error_id}; the log of Muster has it under this id")
 
 
-async def _healthz(_request: web.Request) -> web.Response:
+async def _healthz(_request: web.BaseRequest) -> web.Response:
     return web.Response(text="ok\n")
-
-
-async def _page(request: web.Request) -> web.Response:
-    page = await request.app[SERVER].page_of_all(request.path)
-    return web.Response(status=page.code, text=page.text, headers={"Content-Type": page.content_type})

@@ -44,10 +44,14 @@ class Page(msgspec.Struct, frozen=True, tag=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A worker's state. waiting: what it lacks to be ready; tallies: its reviews since its start."""
+    """A worker's state. waiting: what it lacks to be ready; tallies: its reviews since its start.
+
+    refusals: what it refused before it was judged, by reason.
+    """
 
     waiting: list[str]
     tallies: list[Tally]
+    refusals: dict[str, int] = {}
 
 
 class PageRequest(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -124,11 +128,14 @@ class WorkerChannel:
             if not pending.done():
                 pending.set_result(message)
 
-    async def report(self, waiting: Callable[[], Sequence[str]], tallies: Callable[[], list[Tally]]) -> None:
+    async def report(
+        self, waiting: Callable[[], Sequence[str]], tallies: Callable[[], tuple[list[Tally], dict[str, int]]]
+    ) -> None:
         """Send reports until cancelled. If the first process has ended, `listen` returns; here it is no error."""
         while True:
             try:
-                await self._channel.send(Report(waiting=list(waiting()), tallies=tallies()))
+                reviews, refusals = tallies()
+                await self._channel.send(Report(waiting=list(waiting()), tallies=reviews, refusals=refusals))
             except OSError:
                 return
             await asyncio.sleep(REPORT_SECONDS)

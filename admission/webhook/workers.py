@@ -51,7 +51,7 @@ class WorkerCallbacks:
 
     task: Callable[[int], Task]
     page: Callable[[str], Page]
-    on_report: Callable[[int, list[Tally]], None]
+    on_report: Callable[[int, list[Tally], dict[str, int]], None]
     on_exit: Callable[[], None]
 
 
@@ -162,7 +162,7 @@ class WorkerPool:
                 match message:
                     case Report():
                         self._receive(number, message)
-                        callbacks.on_report(number, message.tallies)
+                        callbacks.on_report(number, message.tallies, message.refusals)
                     case PageRequest():
                         await channel.send(callbacks.page(message.path))
                     case _:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.ledger_entries import Placement
+from admission.api.muster.queues import PriorityClass, Queue
 from admission.api.snapshot import Snapshot, changed
 from admission.api.values.names import GangUid, Uid
 from admission.workloads import gang_key, gangs
@@ -106,8 +107,15 @@ class GangCache:
             if pod is not None:
                 changed_gangs |= self._add_pod(pod, snapshot)
         changed_gangs |= set(changed(self._placements, placements)) & self._members.keys()
+        changed_gangs |= self._gangs_of_changed_classes(snapshot)
         changed_gangs |= {self._gangs[uid] for uid in leaving ^ self._leaving if uid in self._gangs}
         return changed_gangs
+
+    def _gangs_of_changed_classes(self, snapshot: Snapshot) -> set[GangUid]:
+        """Return the gangs of queues whose priority classes have changed."""
+        before, after = self._snapshot.queues, snapshot.queues
+        queues = {name for name in changed(before, after) if _classes(before.get(name)) != _classes(after.get(name))}
+        return {uid for uid, group in self._groups.items() if group.queue in queues} if queues else set()
 
     def _pods_with_changed_owners(self, pods: Iterable[Uid], snapshot: Snapshot) -> Iterator[Uid]:
         """Yield the pods whose gang or its size may differ because an object above them changed.
@@ -193,3 +201,7 @@ class GangCache:
         gangs_of_record.discard(uid)
         if not gangs_of_record:
             del self._by_record[key]
+
+
+def _classes(queue: Queue | None) -> tuple[PriorityClass, ...]:
+    return () if queue is None else queue.priority_classes

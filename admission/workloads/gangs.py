@@ -11,11 +11,13 @@ from datetime import datetime, timedelta
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import Gang
 from admission.api.muster.ledger_entries import Placement
+from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
 from admission.api.values.names import GangUid, QueueName, Uid
 from admission.workloads import gang_key, succeeded
 from admission.workloads.gang_key import UNKNOWN_SIZE, Identity
-from admission.workloads.kinds import catalog, registry
+from admission.workloads.kinds import catalog, labels, registry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +182,7 @@ def _group(members: _Members, placement: Placement | None, snapshot: Snapshot) -
     group = Group(
         identity=members.identity,
         queue=QueueName(pods[0].queue),
-        priority=max(pod.priority for pod in pods),
+        priority=_priority(pods, snapshot.queues.get(QueueName(pods[0].queue))),
         first_queued=since,
         queued_since=since,
         pods=alive,
@@ -194,6 +196,14 @@ def _group(members: _Members, placement: Placement | None, snapshot: Snapshot) -
         return group
     # If it kept its first place, a running elastic gang would precede all later gangs with whatever pods it adds.
     return replace(group, queued_since=min(pod.meta.created for pod in group.waiting))
+
+
+def _priority(pods: Iterable[Pod], queue: Queue | None) -> int:
+    """Return the highest priority of the pods: of the class of the queue that a pod names, or else its own."""
+    classes = {one.name: one.value for one in queue.priority_classes} if queue is not None else {}
+    if not classes:
+        return max(pod.priority for pod in pods)
+    return max(classes.get(labels.setting(pod, names.PRIORITY_CLASS), pod.priority) for pod in pods)
 
 
 def _runs(pod: Pod) -> bool:

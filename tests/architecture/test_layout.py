@@ -59,8 +59,8 @@ PRIVATE_WORDS = set(
 )
 """What the code called things before its names were the field's."""
 
-TERMS_OF_THE_FIELD = {"lending_limit", "promised"}
-"""Names with such a word that Kueue, or a status of Muster, has."""
+TERMS_OF_THE_FIELD = {"lending", "lending_limit", "promised"}
+"""Names with such a word that Kueue, or a spec or status of Muster, has."""
 
 DEFINITION = re.compile(
     r"(?:def|class) (\w+)[(:\[]|(?:\)|import \w+) as (\w+)|for (\w+)(?:, \w+)* in "

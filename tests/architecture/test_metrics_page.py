@@ -59,6 +59,7 @@ def full() -> Metrics:
     """Return metrics with a value for every one of them."""
     metrics = Metrics(watched=lambda: [Watched("pods", 1, 2, 1, 0.5)])
     metrics.record_review("validate", "denied", 0.1, "NeverFits")
+    metrics.record_refusal("path")
     metrics.set_term(7)
     use = BudgetUse(meter=MeterName("gpus"), limit=10, period="Day", scope="Cluster", on_exhausted="Hold")
     queue = QueueReport(

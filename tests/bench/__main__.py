@@ -18,6 +18,7 @@ from tests.bench import (
     creating,
     cycle,
     dashboard,
+    flood,
     holding,
     hostile,
     ledger,
@@ -53,6 +54,11 @@ def _webhook(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
 def _memory(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
     result = webhook.measure_memory(reviews=given.reviews, loop=given.loop)
     return result, webhook.memory_table(result)
+
+
+def _flood(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
+    result = flood.measure(seconds=given.flooded)
+    return result, flood.table(result)
 
 
 def _creating(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
@@ -113,6 +119,7 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], tuple[dict[str, Any], Shown
     "webhook": _webhook,
     "memory": _memory,
     "hostile": _hostile,
+    "flood": _flood,
     "start": _pure(starting, "passes"),
     "creating": _creating,
     "admission": _admission,
@@ -157,6 +164,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--reviews", type=int, default=60_000, help="memory: reviews to answer; a million takes minutes"
     )
+    parser.add_argument("--flooded", type=float, default=30, help="flood: seconds of each kind")
     parser.add_argument("--creating", type=float, default=10, help="creating: seconds of a round")
     parser.add_argument("--pace", type=float, default=1.0, help="creating: pods a second of each of 50 clients")
     parser.add_argument("--nodes", type=int, default=25, help="admission: nodes with eight GPUs")

@@ -3,7 +3,8 @@
 10,000 gangs of four pods wait in 100 queues, and gangs that run have all of the 40,000 devices of 5,000 nodes. Goal
 (issue 6): a cycle before which one device changed takes ≤ 100 ms of processor time. It is measured for changes of
 several sorts, since each makes other work: a device that nobody can use, a claim that was allocated, and a new gang.
-Processor time of one process, the least of all rounds: the machine is shared.
+The same is measured once more where those that wait have no claims and request cores, all of which are taken: it is
+not to take longer. Processor time of one process, the least of all rounds: the machine is shared.
 """
 
 import asyncio
@@ -50,7 +51,8 @@ Json = dict[str, Any]
 
 def measure(*, rounds: int) -> dict[str, Any]:
     """Return processor milliseconds of a cycle after each sort of change and of the first one, and what is met."""
-    return asyncio.run(_measure(rounds))
+    found = asyncio.run(_measure(rounds, has_claims=True))
+    return found | {"without_claims": asyncio.run(_measure(rounds, has_claims=False))}
 
 
 def table(result: dict[str, Any]) -> Table:
@@ -59,17 +61,19 @@ def table(result: dict[str, Any]) -> Table:
     shown = Table(title=title)
     for column in ("before it", "least", "median", "goal", ""):
         shown.add_column(column, justify="right")
-    for name, times in result["ms"].items():
-        least, median = min(times), statistics.median(times)
-        met = "met" if least <= GOAL_MS else "missed"
-        shown.add_row(name, f"{least:.0f}", f"{median:.0f}", f"{GOAL_MS:.0f}", met)
-    shown.add_section()
-    shown.add_row("a leader has just begun", f"{result['first_ms']:.0f}", "", "", "")
+    for part, suffix in ((result, ""), (result["without_claims"], ", without claims")):
+        for name, times in part["ms"].items():
+            least, median = min(times), statistics.median(times)
+            met = "met" if least <= GOAL_MS else "missed"
+            shown.add_row(f"{name}{suffix}", f"{least:.0f}", f"{median:.0f}", f"{GOAL_MS:.0f}", met)
+        shown.add_section()
+        shown.add_row(f"a leader has just begun{suffix}", f"{part['first_ms']:.0f}", "", "", "")
+        shown.add_section()
     return shown
 
 
-async def _measure(rounds: int) -> dict[str, Any]:
-    scene = Scene()
+async def _measure(rounds: int, *, has_claims: bool) -> dict[str, Any]:
+    scene = Scene(has_claims=has_claims)
     first = await scene.cycle()
     await scene.cycle()
     gc.collect()
@@ -94,11 +98,11 @@ async def _measure(rounds: int) -> dict[str, Any]:
 
 
 class Scene:
-    """A large cluster, the books of what runs in it, and a leader."""
+    """A large cluster, the books of what runs in it, and a leader. has_claims: of those that wait."""
 
-    def __init__(self) -> None:
-        snapshot, book = _made()
-        self.cluster = _Town(snapshot)
+    def __init__(self, *, has_claims: bool = True) -> None:
+        snapshot, book = _made(has_claims=has_claims)
+        self.cluster = _Town(snapshot, has_claims=has_claims)
         ports = Ports(
             view=self.cluster,
             pods=self.cluster,
@@ -188,8 +192,9 @@ def _shown(objects: dict[K, V]) -> Mapping[K, V]:
 class _Town(in_memory.Cluster):
     """The cluster, and what happens in it between cycles."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, *, has_claims: bool = True) -> None:
         super().__init__(snapshot)
+        self._waiting = _waiting if has_claims else _without_claims
         self._pods, self._claims = _Objects(snapshot.pods), _Objects(snapshot.claims)
         self._jobs, self._gangs = _Objects(snapshot.jobs), _Objects(snapshot.gangs)
 
@@ -214,7 +219,7 @@ class _Town(in_memory.Cluster):
         self._claims[key] = replace(known, meta=replace(known.meta, resource_version=str(self._version)))
 
     def arrive(self, number: int) -> None:
-        job, members, wanted = _waiting(number)
+        job, members, wanted = self._waiting(number)
         self._jobs[job.meta.uid] = job
         for pod in members:
             self._pods[pod.meta.uid] = pod
@@ -222,7 +227,7 @@ class _Town(in_memory.Cluster):
             self._claims[claim.meta.key] = claim
 
     def leave(self, number: int) -> None:
-        job, members, wanted = _waiting(number)
+        job, members, wanted = self._waiting(number)
         del self._jobs[job.meta.uid]
         for pod in members:
             del self._pods[pod.meta.uid]
@@ -233,17 +238,19 @@ class _Town(in_memory.Cluster):
 # What it is made of.
 
 
-def _made() -> tuple[Snapshot, Book]:
-    waiting = [_waiting(at) for at in range(GANGS)]
+def _made(*, has_claims: bool = True) -> tuple[Snapshot, Book]:
+    waiting = [(_waiting if has_claims else _without_claims)(at) for at in range(GANGS)]
     running = [_running(at) for at in range(NODES // RUNNING)]
     slices = [devices.decode_slice(_slice(at)) for at in range(NODES)]
     named = [queues.decode(_queue(at)) for at in range(QUEUES)]
     klass = {"metadata": {"name": CLASS}, "spec": {"selectors": [_cel(f"device.driver == '{DRIVER}'")]}}
-    meter = {"metadata": {"name": GPUS}, "spec": {"sources": [{"deviceClasses": [CLASS], "count": {}}]}}
+    counted = {"sources": [{"deviceClasses": [CLASS], "count": {}}]}
+    requested: Json = {} if has_claims else {"resources": [{"name": "cpu"}]}
+    meter = {"metadata": {"name": GPUS}, "spec": {**counted, **requested}}
     members = [pod for _, pods_, _ in (*waiting, *running) for pod in pods_]
     wanted = [claim for _, _, claims_ in (*waiting, *running) for claim in claims_]
     snapshot = Snapshot(
-        nodes={node.name: node for node in map(nodes.decode, map(_node, range(NODES)))},
+        nodes={node.name: node for node in map(nodes.decode, (_node(at, has_claims) for at in range(NODES)))},
         slices={piece.meta.key: piece for piece in slices},
         classes={CLASS: devices.decode_class(klass)},
         meters={GPUS: meters.decode(meter)},
@@ -270,6 +277,14 @@ def _waiting(number: int) -> tuple[jobs.Job, list[Pod], list[Claim]]:
         members.append(pods.decode(pod))
         wanted.append(claims.decode(_claim(f"{name}-{at}", count)))
     return job, members, wanted
+
+
+def _without_claims(number: int) -> tuple[jobs.Job, list[Pod], list[Claim]]:
+    """Return the same Job with pods that request cores in place of GPUs."""
+    job, members, wanted = _waiting(number)
+    cores = sum(request.count for request in wanted[0].spec.requests[0].alternatives)
+    requests = {"cpu": 1000 * cores, "pods": 1}
+    return job, [replace(pod, claims=(), generated_claims={}, requests=requests) for pod in members], []
 
 
 def _running(number: int) -> tuple[list[Entry], list[Pod], list[Claim]]:
@@ -314,9 +329,10 @@ def _running(number: int) -> tuple[list[Entry], list[Pod], list[Claim]]:
     return [reserved, *([settled] if settled is not None else [])], members, given
 
 
-def _node(number: int) -> Json:
+def _node(number: int, has_free_cores: bool) -> Json:
+    """Return a node; without free cores, the pod that runs there has its only one."""
     name = f"node-{number:05}"
-    allocatable = {"cpu": "64", "memory": "256Gi", "pods": "110"}
+    allocatable = {"cpu": "64" if has_free_cores else "1", "memory": "256Gi", "pods": "110"}
     return {"metadata": {"name": name, "labels": {names.HOSTNAME: name}}, "status": {"allocatable": allocatable}}
 
 

@@ -21,7 +21,7 @@ from admission.api.kubernetes import admission_review
 from admission.podpolicy.admission import Rules
 from admission.review import reviewer
 from admission.telemetry.metrics import Metrics
-from admission.webhook import handler, server
+from admission.webhook import body_reader, handler, server
 from admission.webhook.handler import Judge
 from admission.webhook.tls import certificate as tls_certificate
 from tests.bench import cluster
@@ -78,7 +78,7 @@ async def allowing(certificate: tls_certificate.Certificate, port: int) -> Async
 async def _bare(
     handlers: dict[str, Handler], certificate: tls_certificate.Certificate, port: int
 ) -> AsyncIterator[int]:
-    app = web.Application(client_max_size=server.MAX_BODY)
+    app = web.Application(client_max_size=body_reader.MAX_BODY)
     for path, answer in handlers.items():
         app.router.add_post(f"/{path}", answer)
     context = tls_certificate.server_context()

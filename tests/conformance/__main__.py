@@ -1,4 +1,4 @@
-"""Hold recorded answers of Kubernetes against ours: `python -m tests.conformance allocator|cel|gang|quota FILE…`.
+"""Hold recorded answers against ours: `python -m tests.conformance allocator|cel|filters|gang|quota FILE…`.
 
 Files are in the corpus' format, a record of JSON a line, `.jsonl` or `.jsonl.gz`. Prints each record that differs, by
 its id, and closes with `N agree, M differ`, of gangs also how many were `feasible` and `infeasible`; the exit code is 0
@@ -15,6 +15,7 @@ from typing import Any
 
 from admission.dra.compatibility import Release
 from tests.conformance import allocators, cels, gangs, quotas
+from tests.conformance.filters import comparison
 
 Difference = Callable[[dict[str, Any], str], str | None]
 """From a record and a release: what was expected and what was got, or None where they agree."""
@@ -22,6 +23,7 @@ Difference = Callable[[dict[str, Any], str], str | None]
 SUBJECTS: Mapping[str, Difference] = {
     "allocator": allocators.difference,
     "cel": cels.difference,
+    "filters": comparison.difference,
     "quota": lambda record, _: quotas.difference(record),
 }
 GANG = "gang"

@@ -53,11 +53,11 @@ def answer(world: Mapping[str, Any], placed: Sequence[str] | None = None) -> Jso
         nodes={node.name: node for node in map(nodes.decode, world.get("nodes") or ())},
         namespaces={one.meta.name: one for one in map(nodes.decode_namespace, world.get("namespaces") or ())},
         classes={one.meta.name: one for one in map(devices.decode_class, world.get("deviceClasses") or ())},
-        pods={pod.meta.uid: pod for pod in map(_pod, world.get("pods") or ())},
+        pods={pod.meta.uid: pod for pod in map(pod_of, world.get("pods") or ())},
     )
     cluster, found = cluster_state.build(snapshot, ()), []
     for number, one in enumerate(world.get("gang") or ()):
-        pod = _pod(one["pod"])
+        pod = pod_of(one["pod"])
         judged = judge(pod, cluster)
         node = one.get("node") or next(iter(judged["fits"]), "")
         judged["node"] = placed[number] if placed is not None else node if node in judged["fits"] else ""
@@ -120,6 +120,6 @@ def _named_nodes(pod: Pod) -> frozenset[str] | None:
     return frozenset(found) if pod.affinity is not None and pod.affinity.terms else None
 
 
-def _pod(manifest: Json) -> Pod:
+def pod_of(manifest: Json) -> Pod:
     pod = pods.decode(manifest)
     return pod if pod.meta.uid else replace(pod, meta=replace(pod.meta, uid=Uid(pod.meta.key)))

@@ -2,17 +2,18 @@
 
 The cases follow the rules of Kueue, by its documentation and tests; `rule` says the one that a case is about, `options`
 what of Kueue's objects it shows. Devices are plenty, so that quota alone decides. Gangs that run have the longer wait,
-unless they are `late`; those that wait are in the order of their wait.
+unless they are `late`; those that wait are in the order of their wait. Each case is decided twice: where pods have
+claims, and where they request the same amounts of nodes instead, CPU among them.
 """
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from admission.api.values.names import QUEUE
+from admission.api.values.names import PRIORITY_CLASS, QUEUE
 from admission.simulation import expand, offline
 from admission.simulation.offline import Outcome, Verdict
 
@@ -41,9 +42,12 @@ def documented_options() -> Iterator[tuple[str, str]]:
             yield f"{kind}.{option.strip().strip('`')}", verdict.strip()
 
 
-def difference(record: Record) -> str | None:
-    """Return how the simulation differs from what is expected; None where they agree."""
-    outcome = _simulated(record)
+def difference(record: Record, *, has_claims: bool = True) -> str | None:
+    """Return how the simulation differs from what is expected; None where they agree.
+
+    has_claims: whether pods have claims for what is charged; if not, they request it of nodes.
+    """
+    outcome = _simulated(record, has_claims=has_claims)
     ran = {gang["name"] for gang in record["running"]}
     # A lone pod's gang is of its name and a hash.
     names = [(gang.name.partition("-")[0], gang) for gang in outcome.gangs]
@@ -53,8 +57,9 @@ def difference(record: Record) -> str | None:
     return None if (admitted, evicted) == expected else f"expected {expected}\n       got {(admitted, evicted)}"
 
 
-def _simulated(record: Record) -> Outcome:
-    expanded = expand.expand([*_cluster(record), *_gangs(record)])
+def _simulated(record: Record, *, has_claims: bool) -> Outcome:
+    made = [*_cluster(record), *_gangs(record)]
+    expanded = expand.expand(made if has_claims else [*_requested_of_nodes(made, record)])
     if expanded.problems:
         raise ValueError(f"{record['id']}: {expanded.problems}")
     return asyncio.run(offline.simulate(expanded))
@@ -119,12 +124,31 @@ def _pod(gang: Record, claims: list[Object], created: datetime, *, runs: bool) -
     pod["metadata"] |= {
         "uid": gang["name"],
         "creationTimestamp": created.isoformat(),
-        "labels": {QUEUE: gang["queue"]},
+        "labels": {QUEUE: gang["queue"], **({PRIORITY_CLASS: gang["class"]} if "class" in gang else {})},
     }
     if runs:
         spec["nodeName"] = NODE
         pod["status"] = {"phase": "Running"}
     return pod
+
+
+def _requested_of_nodes(objects: Iterable[Object], record: Record) -> Iterator[Object]:
+    """Yield the same objects with pods that request resources of nodes in place of claims, and meters of these."""
+    charges = {gang["name"]: gang["charge"] for gang in (*record["running"], *record["waiting"])}
+    for one in objects:
+        name = one["metadata"]["name"]
+        if one["kind"] == "Meter":
+            yield {**one, "spec": {"resources": [{"name": _resource(name)}]}}
+        elif one["kind"] == "Pod":
+            requests = {_resource(meter): str(amount) for meter, amount in charges[name].items()}
+            containers = [{"name": "main", "resources": {"requests": requests}}]
+            yield {**one, "spec": {**one["spec"], "containers": containers, "resourceClaims": []}}
+        elif one["kind"] not in {"ResourceClaim", "ResourceSlice", "DeviceClass"}:
+            yield one
+
+
+def _resource(meter: str) -> str:
+    return "cpu" if meter == "gpu" else f"example.com/{meter}"
 
 
 def _allocated(meter: str, numbers: range, pod: str) -> Object:

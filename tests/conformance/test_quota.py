@@ -18,6 +18,13 @@ def test_quota_is_decided_as_the_rules_say(name: str) -> None:
     assert quotas.difference(record) is None, record["rule"]
 
 
+@pytest.mark.parametrize("name", RECORDS)
+def test_quota_is_decided_alike_where_pods_have_no_claims_and_request_the_same_of_nodes(name: str) -> None:
+    record = RECORDS[name]
+
+    assert quotas.difference(record, has_claims=False) is None, record["rule"]
+
+
 def test_every_case_has_an_id_and_a_rule_of_its_own() -> None:
     lines = quotas.FILE.read_text().splitlines()
 

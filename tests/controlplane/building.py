@@ -1,6 +1,6 @@
 """Builds the programs of a control plane, and helm, from the Go modules beside this file, once per machine.
 
-A build takes minutes and its input is three files, so its result is kept outside the work tree under a name made of
+A build takes minutes and its input is a few files, so its result is kept outside the work tree under a name made of
 their digest: a clone, a second work tree and a CI cache share it, and a changed version never meets an old binary.
 """
 
@@ -21,7 +21,7 @@ from tests.controlplane.progress import Progress
 HERE = Path(__file__).parent
 VERSIONS = ("1.37", "1.36")
 DEFAULT_VERSION = VERSIONS[0]
-PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "allocate")
+PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "allocate", "filters")
 KWOK = "sigs.k8s.io/kwok/cmd/kwok"
 HELM = "helm.sh/helm/v4/cmd/helm"
 
@@ -95,9 +95,8 @@ def _cached(module: Path, *, package: str, name: str, ldflags: str) -> Path:
 def _digest(module: Path) -> str:
     """Hash everything of ours that a build depends on."""
     digest = hashlib.sha256()
-    for name in ("go.sum", "go.mod", "main.go"):
-        path = module / name
-        digest.update(path.read_bytes() if path.exists() else b"")
+    for path in (module / "go.sum", module / "go.mod", *sorted(module.glob("*.go"))):
+        digest.update(path.read_bytes())
     return digest.hexdigest()
 
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from admission.dra.compatibility import Release
 from tests.conformance import corpus, kubernetes
 from tests.controlplane import building
-from tests.controlplane.allocators import Oracle, OracleEnded
+from tests.controlplane.allocators import Oracle
+from tests.controlplane.oracles import OracleEnded
 from tests.property import clusters
 
 NO_PART_OF_AN_ANSWER = {"error", "invocations", "onlyConfig", "onlyQuantityText"}

@@ -41,7 +41,7 @@ WRITES: dict[str, tuple[str, str, str]] = {
     "be asked no more": ("DELETE", "validatingwebhookconfigurations/muster", REGISTRATION),
     "lead": ("PATCH", "leases/muster-controller", f"/apis/coordination.k8s.io/v1/namespaces/{rights.NAMESPACE}"),
     "make a Lease": ("POST", "leases", f"/apis/coordination.k8s.io/v1/namespaces/{rights.NAMESPACE}"),
-    "replace its authorities": ("PUT", "secrets/muster-webhook", SYSTEM),
+    "replace its authorities and paths": ("PUT", "secrets/muster-webhook", SYSTEM),
     "make a Secret": ("POST", "secrets", SYSTEM),
     "have a token of the controller": ("POST", "serviceaccounts/muster/token", SYSTEM),
     "lift a fence": ("DELETE", "devicetaintrules/muster-fence-gpu.example.com", "/apis/resource.k8s.io/v1"),
@@ -52,6 +52,7 @@ READS: dict[str, str] = {
     "the books' Secret": f"{SYSTEM}/secrets/muster-ledger",
     "Secrets": f"{SYSTEM}/secrets",
     "its settings": f"{SYSTEM}/configmaps/muster",
+    "other webhooks": f"{REGISTRATION}/mutatingwebhookconfigurations",
     "nodes": "/api/v1/nodes",
     "devices": "/apis/resource.k8s.io/v1/resourceslices",
 }
@@ -88,6 +89,8 @@ def test_the_webhooks_account_reads_what_it_judges_by(webhook: Client) -> None:
         codes = {code(webhook, "GET", path) for path in kind.paths}
         assert codes <= {0, 404}, kind
         assert 0 in codes or kind.optional or kind.group == names.GROUP, kind
+    for named in (f"{REGISTRATION}/mutatingwebhookconfigurations/muster", f"{SYSTEM}/secrets/muster-webhook"):
+        assert code(webhook, "GET", named) in (0, 404), "by which paths it is called"
 
 
 @pytest.mark.parametrize("account", ASKED)

@@ -6,6 +6,9 @@ writes an authority into whatever carries its annotation.
 """
 
 import base64
+import json
+import re
+import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -13,6 +16,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from cryptography import x509
@@ -30,6 +34,7 @@ pytestmark = pytest.mark.e2e
 
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 CONFIGURATION = f"{REGISTRATION}/mutatingwebhookconfigurations/muster"
+WEBHOOK_PAGE = Path(__file__).parents[2] / "docs" / "webhook.md"
 AUTHORITY_SECONDS, LEAF_SECONDS = 60.0, 8.0
 FLEET = fleet.demo_fleet([4])
 QUICK = {"authority_days": AUTHORITY_SECONDS / 86_400, "leaf_hours": LEAF_SECONDS / 3_600}
@@ -57,6 +62,12 @@ def trusted(control_plane: ControlPlane) -> list[x509.Certificate]:
     return x509.load_pem_x509_certificates(base64.b64decode(webhook["clientConfig"]["caBundle"]))
 
 
+def segments(control_plane: ControlPlane) -> set[str]:
+    """Return the first parts of the paths that are registered."""
+    found = control_plane.client().get(CONFIGURATION)["webhooks"]
+    return {urlsplit(webhook["clientConfig"]["url"]).path.rpartition("/")[0] for webhook in found}
+
+
 def create_and_delete(team: Team, number: int) -> Any:
     client = team.control_plane.client()
     made = client.create(team.namespace.pods, workloads.pod(f"pod-{number}"))
@@ -75,15 +86,23 @@ def test_authorities_and_leaves_are_replaced_while_pods_are_created(
     team = found_team(control_plane, namespace, gpus=4)
     [first] = trusted(control_plane)
 
+    named = segments(control_plane)
+    assert len(named) == 1
+    assert "" not in named
+
     number, most = 0, 1
     deadline = time.monotonic() + 1.25 * AUTHORITY_SECONDS
     while time.monotonic() < deadline:
         made = create_and_delete(team, number)
         assert [gate["name"] for gate in made["spec"]["schedulingGates"]] == ["muster.dev/admission"]
         most = max(most, len(trusted(control_plane)))
+        named |= segments(control_plane)
         number += 1
         time.sleep(0.2)
 
+    assert len(named) > 1, "paths are replaced as authorities are"
+    assert "" not in named
+    assert all(segment not in muster.log for segment in named)
     assert most == 2
     assert first not in trusted(control_plane)
     assert muster.log.count("shows a new certificate") >= AUTHORITY_SECONDS / LEAF_SECONDS
@@ -104,6 +123,32 @@ def test_what_is_closed_stays_closed_while_muster_is_away_and_when_it_comes_back
     assert "to be proved" not in muster.log
     assert policies(control_plane) == before
     eventually(lambda: create_and_delete(team, 0), what="pods are judged again")
+
+
+def test_plain_paths_are_answered_while_a_muster_of_before_has_registered_them(
+    control_plane: ControlPlane, muster: Muster, namespace: Namespace
+) -> None:
+    """As when the release is rolled back; docs/webhook.md says how to write them before."""
+    muster.start()
+    team, client = found_team(control_plane, namespace, gpus=4), control_plane.client()
+    create_and_delete(team, 0)
+    [segment] = segments(control_plane)
+    [plain] = re.findall(r"sed -E '([^']+)'", WEBHOOK_PAGE.read_text())
+    stored = [json.dumps(client.get(path)) for path in (CONFIGURATION, CONFIGURATION.replace("mutating", "validating"))]
+    written = subprocess.run(["sed", "-E", plain], input="\n".join(stored), capture_output=True, text=True, check=True)
+
+    for line in written.stdout.splitlines():
+        control_plane.kubectl("replace", "-f", "-", input=line)
+
+    assert segment not in written.stdout
+    assert segments(control_plane) == {""}
+    number = 1
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:  # until every cache of the API server has it
+        made = create_and_delete(team, number)
+        assert [gate["name"] for gate in made["spec"]["schedulingGates"]] == ["muster.dev/admission"]
+        number += 1
+    assert segments(control_plane) == {""}
 
 
 INJECT = "cert-manager.io/inject-ca-from"
@@ -187,7 +232,7 @@ def test_what_cert_manager_makes_and_injects_is_shown_and_followed(
             made = create_and_delete(team, number)
 
         assert [gate["name"] for gate in made["spec"]["schedulingGates"]] == ["muster.dev/admission"]
-        assert client.find(SECRET) is None
+        assert set(client.get(SECRET)["data"]) == {"paths"}
         assert "cannot" not in muster.log
     finally:
         muster.clean()

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import aiohttp
 import yaml
 
+from admission.webhook import path_segments
 from admission.webhook.tls import ca_rotation
 from admission.webhook.tls.ca_rotation import Lifetimes
 from tests import tomls
@@ -27,6 +29,7 @@ from tests.unit.kube.fake_api import FakeApi
 COMMAND = str(Path(sys.executable).with_name("muster"))
 USER = "system:serviceaccount:muster-system:muster"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 STARTS = 30
 """How many processes may ask who they are."""
 
@@ -53,10 +56,14 @@ class Muster:
     def words(self) -> str:
         return tail(self.log, 1000)
 
+    def entries(self) -> dict[str, bytes]:
+        """Return what the Secret has."""
+        secret = self.api.objects["/api/v1/secrets"]["muster-system/muster-webhook"]
+        return {key: base64.b64decode(value) for key, value in secret["data"].items()}
+
     def trusted(self) -> ssl.SSLContext:
         """Trust what the API server is to trust: the authorities in the Secret."""
-        secret = self.api.objects["/api/v1/secrets"]["muster-system/muster-webhook"]
-        return ssl.create_default_context(cadata=base64.b64decode(secret["data"]["ca.crt"]).decode())
+        return ssl.create_default_context(cadata=self.entries()["ca.crt"].decode())
 
     async def get(self, path: str, *, shared: bool = False) -> tuple[int, str]:
         """Look at a page over plain HTTP; shared: over TLS, at whichever process the system chooses."""
@@ -65,12 +72,22 @@ class Muster:
         async with aiohttp.ClientSession(connector=connector) as session, session.get(address + path) as response:
             return response.status, await response.text()
 
-    async def review(self, body: dict[str, Any]) -> int:
-        """Have a pod judged over a connection of its own; return the HTTP status."""
+    def path(self, endpoint: str) -> str:
+        """Return the path at which the API server is to call an endpoint."""
+        hooks = self.api.objects[MUTATING].get("muster", {}).get("webhooks", ())
+        paths = [urlsplit(hook["clientConfig"]["url"]).path for hook in hooks]
+        return next((path for path in paths if path.endswith(f"/{endpoint}")), f"/{endpoint}")
+
+    async def registered(self) -> bool:
+        """Whether the webhook configurations are written."""
+        return "muster" in self.api.objects[MUTATING]
+
+    async def review(self, body: dict[str, Any], path: str | None = None) -> int:
+        """Have a pod judged over a connection of its own; return the HTTP status. path: None: the registered one."""
         connector = aiohttp.TCPConnector(ssl=self.trusted())
         async with (
             aiohttp.ClientSession(connector=connector) as session,
-            session.post(f"https://127.0.0.1:{self.port}/mutate", json=body) as response,
+            session.post(f"https://127.0.0.1:{self.port}{path or self.path('mutate')}", json=body) as response,
         ):
             await response.read()
             return response.status
@@ -98,18 +115,21 @@ async def muster(
     ledger: Mapping[str, str] | None = None,
     user: str | None = None,
     authorities: bool = True,
+    registered: dict[str, Any] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Muster]:
     """Start it, and end it hard if it still runs.
 
-    user: whom the settings name as the controller. authorities: whether a controller has made them before. settings:
-    those of its webhook.
+    user: whom the settings name as the controller. authorities: whether a controller has made them before. registered:
+    the MutatingWebhookConfiguration that an earlier one has left. settings: those of its webhook.
     """
     api = FakeApi()
     await api.start()
     for crd in ("claimpolicies", "gangs", "meters", "queues"):
         established = {"conditions": [{"type": "Established", "status": "True"}]}
         api.put(CRDS, {"metadata": {"name": f"{crd}.muster.dev"}, "status": established})
+    if registered is not None:
+        api.put(MUTATING, registered)
     api.objects[""]["version"] = {"major": "1", "minor": "37"}
     api.objects["/api/v1/namespaces"]["muster-system"] = {"metadata": {"name": "muster-system"}}
     if authorities:
@@ -137,10 +157,19 @@ async def muster(
 
 
 def make_authorities(api: FakeApi) -> None:
-    """Write the Secret that a controller writes first of all."""
-    made = ca_rotation.rotate((), Lifetimes(), now=datetime.now(UTC))
-    data = {name: base64.b64encode(text).decode() for name, text in ca_rotation.encode(made).items()}
-    api.put("/api/v1/secrets", {"metadata": {"name": "muster-webhook", "namespace": "muster-system"}, "data": data})
+    """Write the Secret that a controller writes first of all, with authorities and a segment for the paths."""
+    now = datetime.now(UTC)
+    made = {
+        **ca_rotation.encode(ca_rotation.rotate((), Lifetimes(), now=now)),
+        **path_segments.encode(path_segments.rotate((), Lifetimes(), now=now)),
+    }
+    api.put("/api/v1/secrets", secret(made))
+
+
+def secret(entries: Mapping[str, bytes]) -> dict[str, Any]:
+    """Return the webhook's Secret with these entries."""
+    data = {name: base64.b64encode(text).decode() for name, text in entries.items()}
+    return {"metadata": {"name": "muster-webhook", "namespace": "muster-system"}, "data": data}
 
 
 def _written(folder: Path, api: FakeApi, plain_port: int, webhook: dict[str, Any], others: dict[str, Any]) -> Path:

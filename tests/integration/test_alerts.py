@@ -36,6 +36,7 @@ READY, UP = 'muster_ready{job="muster-webhook",pod="%s"}', 'up{job="muster-webho
 REJECTED = 'apiserver_admission_webhook_rejection_count{name="%s",error_type="%s"}'
 EXPIRY = 'muster_webhook_certificate_expiry_timestamp_seconds{pod="a",part="%s"}'
 REVIEWS = 'muster_review_seconds_count{outcome="%s",door="mutate"}'
+REFUSED = 'muster_webhook_refused_total{worker="1",reason="%s"}'
 BUCKET = 'muster_review_seconds_bucket{door="mutate",le="%s"}'
 CYCLES = 'muster_cycle_seconds_bucket{le="%s"}'
 LEADING, CYCLED = 'muster_leading{pod="%s"}', 'muster_cycle_seconds_count{pod="%s"}'
@@ -121,6 +122,14 @@ CASES = {
     "reviews are judged": Case(
         alert="MusterReviewsFail", series={REVIEWS % "denied": "0+6x20", REVIEWS % "patched": "0+60x20"}, at=10
     ),
+    "strangers keep coming": Case(
+        alert="MusterWebhookFlooded",
+        series={REFUSED % "path": "0+600x30", REFUSED % "head": "0+6x30"},
+        at=20,
+        says="10.0 connections or requests a second are refused (path).",
+        labels={"reason": "path"},
+    ),
+    "strangers come now and then": Case(alert="MusterWebhookFlooded", series={REFUSED % "path": "0+6x30"}, at=20),
     "reviews are slow": Case(
         alert="MusterReviewsSlow",
         series={BUCKET % "0.25": "0x30", BUCKET % "1.0": "0+60x30", BUCKET % "+Inf": "0+60x30"},

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +38,15 @@ FILES = {
 }
 """Files of deploy/manifests, and the templates that each has."""
 
-OPTIONS = ("namespace.create=true", "serviceMonitor.enabled=true", "alerts.enabled=true")
-"""What is asked for in deploy/manifests besides an image."""
+OPTIONS = ("namespace.create=true", "serviceMonitor.enabled=true", "alerts.enabled=true", "uninstall.enabled=false")
+"""What is asked for in deploy/manifests besides an image; hooks are Helm's alone."""
 
 DASHBOARD = "webDashboard.enabled=true"
 COVERAGE = "settings.coverage=true"
 """Manifests have no values, so their roles suffice for all settings."""
 
 TLS = "webDashboard.tls.secret=pages-tls"
+UNINSTALL = "muster-uninstall"
 ROLES = ["webhook", "controller", "dashboard"]
 
 HEADER = """\
@@ -179,6 +180,14 @@ REFUSED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "a size that is none": ((IMAGE, "ledger.sqlite.size=large"), ("size",)),
     "no ledger": ((IMAGE, "ledger.secret="), ("secret",)),
     "a port that is none": ((IMAGE, "networkPolicy.databasePort=70000"), ("databasePort",)),
+    "an address that is none": ((IMAGE, 'networkPolicy.apiServer=["10.0.0.300"]'), ("networkPolicy", "apiServer")),
+    "a range that is none": ((IMAGE, 'networkPolicy.apiServer=["10.0.0.0/33"]'), ("networkPolicy", "apiServer")),
+    "a name in the place of an address": ((IMAGE, 'networkPolicy.apiServer=["api.example.com"]'), ("apiServer",)),
+    "a peer that misspells its block": (
+        (IMAGE, 'networkPolicy.apiServer=[{"ipblock": {"cidr": "10.0.0.0/28"}}]'),
+        ("networkPolicy", "apiServer"),
+    ),
+    "a peer that is nobody": ((IMAGE, "networkPolicy.apiServer=[{}]"), ("networkPolicy", "apiServer")),
     "sessions that hold on one pod of several": ((IMAGE, DASHBOARD, "webDashboard.replicas=2"), ("sessions.secret",)),
     "client certificates without TLS": ((IMAGE, DASHBOARD, "webDashboard.tls.authority=ca"), ("tls.secret",)),
     "an Ingress that reaches nothing": (
@@ -393,7 +402,7 @@ def test_each_role_has_an_account_of_its_own_and_roles_that_name_it_alone(helm: 
 
     accounts = {role: pod(objects, role)["serviceAccountName"] for role in ROLES}
     assert accounts == {"webhook": "muster-webhook", "controller": "muster", "dashboard": "muster-dashboard"}
-    assert {name for kind, name in objects if kind == "ServiceAccount"} == set(accounts.values())
+    assert {name for kind, name in objects if kind == "ServiceAccount"} == {*accounts.values(), UNINSTALL}
     for (kind, name), found in objects.items():
         if kind.endswith("RoleBinding"):
             assert found["roleRef"]["name"] == name
@@ -435,16 +444,40 @@ def test_no_role_has_a_wildcard_or_reads_a_secret_or_config_map_that_it_does_not
                 assert rule.get("resourceNames") or rule["verbs"] == ["create"], "names do not restrict `create`"
 
 
-def test_the_webhook_needs_no_secret_where_cert_manager_makes_its_certificate(helm: Helm) -> None:
-    objects = rendered(helm, "webhook.certManager.enabled=true", "settings.heads.enabled=false")
+CERT_MANAGER, NO_HEADS = "webhook.certManager.enabled=true", "settings.heads.enabled=false"
 
-    assert not any(
-        "secrets" in rule["resources"]
-        for (kind, _), found in objects.items()
-        if kind in ("ClusterRole", "Role")
-        for rule in found["rules"]
-    )
-    assert ("Role", "muster-webhook") not in objects
+
+def secret_rules(objects: Mapping[tuple[str, str], Any], account: str) -> list[tuple[list[str], list[str]]]:
+    """Return the names and verbs of an account's rules about Secrets; no names: all of them."""
+    rules = objects.get(("Role", account), {}).get("rules", ())
+    return [(rule.get("resourceNames", []), rule["verbs"]) for rule in rules if "secrets" in rule["resources"]]
+
+
+@pytest.mark.parametrize("settings", [(), (CERT_MANAGER,)])
+def test_the_controller_writes_the_secret_of_the_webhooks_paths_and_the_webhook_reads_it(
+    helm: Helm, settings: tuple[str, ...]
+) -> None:
+    objects = rendered(helm, NO_HEADS, *settings)
+
+    assert secret_rules(objects, "muster-webhook") == [(["muster-webhook"], ["get"])]
+    assert secret_rules(objects, "muster") == [([], ["create"]), (["muster-webhook"], ["get", "update"])]
+
+
+def test_the_job_before_uninstalling_runs_as_an_account_that_exists_for_it_alone(helm: Helm) -> None:
+    objects = rendered(helm, "settings.webhook.linger=3")
+
+    hooks = {key: found["metadata"]["annotations"] for key, found in objects.items() if key[1] == UNINSTALL}
+    assert {one["helm.sh/hook"] for one in hooks.values()} == {"pre-delete"}
+    assert {key[0] for key, one in hooks.items() if one.get("helm.sh/hook-weight") == "-1"} == {
+        *("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+    }
+    template = objects["Job", UNINSTALL]["spec"]["template"]
+    [container] = template["spec"]["containers"]
+    assert container["args"] == ["uninstall", "--yes", "--namespace", NAMESPACE]
+    assert template["spec"]["serviceAccountName"] == UNINSTALL
+    selected = objects["NetworkPolicy", "muster-controller"]["spec"]["podSelector"]["matchLabels"]
+    assert not selected.items() <= template["metadata"]["labels"].items(), "a policy would cut it off"
+    assert not any(name == UNINSTALL for _, name in rendered(helm, "uninstall.enabled=false"))
 
 
 def test_the_webhook_reads_what_it_watches_and_no_more(helm: Helm) -> None:
@@ -458,6 +491,10 @@ def test_the_webhook_reads_what_it_watches_and_no_more(helm: Helm) -> None:
         if rule["verbs"] == READ
     }
     assert granted == {(kind.group, kind.plural) for kind in watched_resources.ADMISSION}
+    others = [rule for rule in rules if rule["verbs"] == ["get"]]
+    assert [(rule["resources"], rule["resourceNames"]) for rule in others] == [
+        (["mutatingwebhookconfigurations", "validatingwebhookconfigurations"], ["muster"])
+    ], "by which paths the API server calls it"
 
 
 @pytest.mark.parametrize("role", ["webhook", "controller"])
@@ -539,7 +576,7 @@ def test_accounts_carry_the_annotations_that_a_cloud_knows_them_by(helm: Helm) -
     found = {
         name: account["metadata"]["annotations"]
         for (kind, name), account in objects.items()
-        if kind == "ServiceAccount"
+        if kind == "ServiceAccount" and name != UNINSTALL
     }
     assert found == {name: {"iam": name} for name in own}
 
@@ -660,6 +697,17 @@ def test_the_network_is_closed_but_for_what_is_named(helm: Helm) -> None:
     assert not any(kind == "NetworkPolicy" for kind, _ in rendered(helm, "networkPolicy.enabled=false"))
 
 
+def test_the_webhook_is_reached_from_the_addresses_that_are_named_alone(helm: Helm) -> None:
+    addresses = '["10.0.0.0/28", "10.0.1.7", "fd00::/64", "fd00::7", {"ipBlock": {"cidr": "10.2.0.0/16"}}]'
+
+    objects = rendered(helm, f"networkPolicy.apiServer={addresses}")
+
+    asked, *_ = objects["NetworkPolicy", "muster-webhook"]["spec"]["ingress"]
+    assert asked["ports"] == [{"protocol": "TCP", "port": "webhook"}]
+    cidrs = ("10.0.0.0/28", "10.0.1.7/32", "fd00::/64", "fd00::7/128", "10.2.0.0/16")
+    assert asked["from"] == [{"ipBlock": {"cidr": cidr}} for cidr in cidrs]
+
+
 def test_as_it_comes_anybody_may_ask_the_webhook_and_monitoring_alone_reads_metrics(helm: Helm) -> None:
     objects = rendered(helm)
 
@@ -709,7 +757,7 @@ def test_selectors_tell_the_roles_apart(helm: Helm) -> None:
 
 
 def test_what_install_prints_is_what_the_chart_says_with_the_same_options(helm: Helm) -> None:
-    image = ("image.repository=registry.example.org/muster", "image.tag=v1", DASHBOARD)
+    image = ("image.repository=registry.example.org/muster", "image.tag=v1", "uninstall.enabled=false", DASHBOARD)
     options = [word for value in (*image, "namespace.create=true", "ledger.secret=books") for word in _option(value)]
     chart, covered = (
         helm("template", "muster", str(CHART), "--namespace", "batch", *options, *more)

@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from admission.webhook import path_segments
+from admission.webhook.tls.ca_rotation import Lifetimes
 from tests.bench import cluster
 from tests.integration import serving
 from tests.integration.serving import eventually
@@ -47,7 +50,9 @@ async def test_a_webhook_alone_waits_for_a_controller_and_writes_nothing(tmp_pat
         serving.make_authorities(muster.api)
 
         await eventually(muster.is_ready, what="the webhook is ready")
-        assert await muster.review(cluster.reviews("mutate")[0]) == 200
+        [segment] = path_segments.read(muster.entries())
+        assert await muster.review(cluster.reviews("mutate")[0], f"/{segment.text}/mutate") == 200
+        assert await muster.review(cluster.reviews("mutate")[0], "/mutate") == 404
         review = ("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews")
         writes = {(one.method, one.path) for one in muster.api.asked if one.method != "GET"}
         assert writes == {review}
@@ -68,6 +73,43 @@ async def test_a_controller_alone_makes_the_authorities_and_registers_the_webhoo
         hooks = configurations["muster"]["webhooks"]
         assert {hook["clientConfig"]["caBundle"] for hook in hooks} == {trusted}
         assert {hook["clientConfig"]["service"]["name"] for hook in hooks} == {"muster-webhook"}
+        [segment] = path_segments.read(muster.entries())
+        assert all(hook["clientConfig"]["service"]["path"].startswith(f"/{segment.text}/") for hook in hooks)
+
+
+async def test_a_webhook_answers_plain_paths_until_the_controller_has_registered_others(tmp_path: Path) -> None:
+    """As in an upgrade, and while a rollback is under way: the controller of before registers plain paths."""
+    review = cluster.reviews("mutate")[0]
+    hooks = [{"name": "x", "clientConfig": {"service": {"namespace": "m", "name": "m", "path": "/mutate"}}}]
+    plain = {"metadata": {"name": "muster"}, "webhooks": hooks}
+
+    async with serving.muster(tmp_path, registered=plain, register=True) as muster:
+        await eventually(muster.is_ready, what="the webhook is ready")
+        [segment] = path_segments.read(muster.entries())
+        assert await muster.review(review, "/mutate") == 200
+        assert await muster.review(review, f"/{segment.text}/mutate") == 200
+        assert {(one.method, one.path) for one in muster.api.asked if "registration" in one.path} == {
+            ("GET", f"{REGISTRATIONS}/muster"),
+            ("GET", f"{REGISTRATIONS.replace('mutating', 'validating')}/muster"),
+        }, "it reads what is named, and no list"
+
+
+async def test_a_webhook_learns_of_a_new_segment_before_the_controller_registers_it(tmp_path: Path) -> None:
+    review = cluster.reviews("mutate")[0]
+    async with serving.muster(tmp_path, register=True) as muster:
+        await eventually(muster.is_ready, what="the webhook is ready")
+        stored = path_segments.read(muster.entries())
+        segments = (*stored, *path_segments.rotate((), Lifetimes(), now=datetime.now(UTC)))
+        entries = {**muster.entries(), **path_segments.encode(segments)}
+        muster.api.put("/api/v1/secrets", serving.secret(entries))
+
+        path = f"/{segments[1].text}/mutate"
+        await eventually(lambda: _answers(muster, path), what="the new one is known")
+        assert await muster.review(review, f"/{segments[0].text}/mutate") == 200
+
+
+async def _answers(muster: serving.Muster, path: str) -> bool:
+    return await muster.review(cluster.reviews("mutate")[0], path) == 200
 
 
 async def test_the_registration_does_not_wait_for_the_ledger(tmp_path: Path) -> None:
@@ -85,7 +127,7 @@ async def test_a_controller_whose_secret_is_broken_admits_all_the_same(tmp_path:
         secret = {"metadata": {"name": "muster-webhook", "namespace": "muster-system"}, "data": {"ca.crt": "eA=="}}
         muster.api.put("/api/v1/secrets", secret)
         await eventually(muster.is_ready, what="the controller is ready", within=200)
-        assert "the webhook has no authorities, and is not registered" in muster.words
+        assert "the webhook has no authorities or no paths, and is not registered" in muster.words
         assert REGISTRATIONS not in muster.api.objects or not muster.api.objects[REGISTRATIONS]
 
         muster.api.delete("/api/v1/secrets", "muster-system/muster-webhook")

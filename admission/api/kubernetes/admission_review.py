@@ -7,12 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from admission.api.kubernetes.meta import controller_in
-from admission.api.values import strict_json
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.json_patch import Patch
 from admission.api.values.reasons import Denial, DenyReason
 from admission.api.values.work_budget import WorkBudget
-from admission.errors import JsonError, MalformedObjectError, Problem, TooMuchWorkError
+from admission.errors import MalformedObjectError, TooMuchWorkError
 
 API_VERSION = "admission.k8s.io/v1"
 
@@ -24,8 +23,8 @@ LONGEST_MESSAGE = 8 * 1024
 class Review:
     """One request. obj and old are the objects as JSON, since a patch refers to the JSON as it was sent.
 
-    username, user_uid, groups, extra: userInfo, the authenticated user. sent: the whole request, if obj has only those
-    fields of the object that most reviews need.
+    username, user_uid, groups, extra: userInfo, the authenticated user. whole: the whole object, if obj has only those
+    fields of it that most reviews need.
     """
 
     uid: str
@@ -44,7 +43,7 @@ class Review:
     dry_run: bool = False
     obj: Json | None = None
     old: Json | None = None
-    sent: bytes = field(default=b"", repr=False, compare=False)
+    whole: Json | None = field(default=None, repr=False, compare=False)
     trace: str = ""
     """The trace that a pod entering a queue continues, as W3C's `traceparent`; empty without tracing."""
     work: WorkBudget = field(default_factory=WorkBudget, repr=False, compare=False)
@@ -59,17 +58,8 @@ class Review:
         return controller_in(self.obj) if self.resource == "pods" else ""
 
     def full_object(self) -> Json:
-        """Return the whole object, decoding the request again if obj is only a part of it.
-
-        Raises MalformedObjectError for what a decoder that skips fields has let pass.
-        """
-        if not self.sent:
-            return self.obj or {}
-        try:
-            found: Json = strict_json.decode(self.sent)["request"]["object"]
-        except JsonError as error:
-            raise MalformedObjectError("AdmissionReview", self.uid, (Problem(".", str(error)),)) from error
-        return found
+        """Return the whole object."""
+        return self.whole or self.obj or {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
+from admission.api import suggestions
 from admission.api.kubernetes import meta
 from admission.api.kubernetes.meta import Meta
 from admission.api.values import quantities, selectors
@@ -185,10 +186,12 @@ def decode_class(obj: Json) -> DeviceClass:
 
 def absent_class(name: str, classes: Iterable[str]) -> str:
     """Return that a class does not exist, with the nearest that do, to follow its name. classes: those that exist."""
-    nearest = difflib.get_close_matches(name, classes, n=2) if len(name) <= LONGEST_LOOKED_UP else []
+    known = list(classes)
+    nearest = difflib.get_close_matches(name, known, n=2) if len(name) <= LONGEST_LOOKED_UP else []
     if nearest:
         return f"which does not exist; did you mean {' or '.join(nearest)}?"
-    return "which does not exist; create it, or name another one"
+    there = f" (there are: {suggestions.listed(name, known)})" if known else ""
+    return f"which does not exist; create it, or name another one{there}"
 
 
 def cel_selectors(reader: Reader) -> tuple[str, ...]:

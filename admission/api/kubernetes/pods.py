@@ -163,7 +163,9 @@ def _unschedulable(status: Reader) -> str:
     for condition in status.children("conditions"):
         if condition.text("type") == "PodScheduled" and condition.text("reason") == "Unschedulable":
             message = condition.text("message").partition(" preemption: ")[0]
-            return message if len(message) <= MOST_OF_MESSAGE else f"{message[: MOST_OF_MESSAGE - 1]}…"
+            message = message if len(message) <= MOST_OF_MESSAGE else f"{message[: MOST_OF_MESSAGE - 1]}…"
+            # Whoever may write the status of pods has words in logs and on terminals of others with this.
+            return "".join(letter if letter.isprintable() else " " for letter in message)
     return ""
 
 

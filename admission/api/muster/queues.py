@@ -143,6 +143,14 @@ class FairSharing:
     half_life: timedelta = timedelta(0)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorityClass:
+    """A priority for the queue's order and for preemption, which kube-scheduler does not read."""
+
+    name: str
+    value: int
+
+
 class BorrowPolicy(StrEnum):
     """Which gangs of borrowing queues may be evicted for a gang with which its own queue borrows, too."""
 
@@ -195,6 +203,7 @@ class Queue:
     fair_sharing: FairSharing | None = None
     preemption: Preemption = Preemption()
     lending: Lending = Lending.WHEN_IDLE
+    priority_classes: tuple[PriorityClass, ...] = ()
     start_timeout: timedelta = timedelta(minutes=5)
     requeue: Requeue = Requeue()
     max_runtime: timedelta | None = None
@@ -231,6 +240,7 @@ def decode(obj: Json) -> Queue:
         fair_sharing=_fair_sharing(spec.child("fairSharing")) if "fairSharing" in spec else None,
         preemption=_preemption(spec.child("preemption")),
         lending=_choice(spec, "lending", Lending.WHEN_IDLE),
+        priority_classes=_priority_classes(spec),
         start_timeout=spec.parsed("startTimeout", durations.parse, timedelta(minutes=5)),
         requeue=_requeue(spec.child("requeue")),
         max_runtime=longest,
@@ -334,6 +344,16 @@ def _fair_sharing(reader: Reader) -> FairSharing:
         weight=reader.parsed("weight", quantities.parse_weight, Fraction(1)),
         half_life=reader.parsed("halfLife", durations.parse_positive, timedelta(0)),
     )
+
+
+def _priority_classes(spec: Reader) -> tuple[PriorityClass, ...]:
+    found: dict[str, PriorityClass] = {}
+    for reader in spec.children("priorityClasses"):
+        one = PriorityClass(name=reader.required("name"), value=reader.integer("value"))
+        if one.name in found:
+            reader.problem("name", f"{one.name} is named twice; keep one entry per class")
+        found[one.name] = one
+    return tuple(found.values())
 
 
 def _preemption(reader: Reader) -> Preemption:

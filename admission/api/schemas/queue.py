@@ -140,6 +140,21 @@ def _order_fields() -> dict[str, Schema]:
         ),
         "fairSharing": _fair_sharing(),
         "preemption": _preemption(),
+        "priorityClasses": fields.sequence(
+            """Priorities for the order of gangs and for preemption alone. A pod names one in its label or annotation
+            muster.dev/priority-class; it counts in place of the pod's own priority, by which kube-scheduler preempts as
+            well.""",
+            fields.record(
+                "A priority class of this queue.",
+                {
+                    "name": fields.text("What pods name. Example: urgent.", minLength=1, maxLength=63),
+                    "value": fields.integer("The priority: higher goes first. Example: 100.", minimum=-(2**31)),
+                },
+                required=("name", "value"),
+            ),
+            most=64,
+            keys=("name",),
+        ),
         "lending": fields.choice(
             """When other queues may borrow what this one does not use of its nominal quota. WhenIdle: not while a gang
             of this queue waits for quota, as far as the gang needs it, unless preemption.reclaim is Any, which takes it

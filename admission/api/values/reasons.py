@@ -72,6 +72,7 @@ class DenyReason(StrEnum):
     UNKNOWN_QUEUE = "UnknownQueue"
     QUEUE_NOT_OPEN = "QueueNotOpen"
     QUEUE_CONFLICT = "QueueConflict"
+    QUEUE_REQUIRED = "QueueRequired"
     NEVER_FITS = "NeverFits"
     OVER_QUOTA = "OverQuota"
     UNMETERED_CLASS = "UnmeteredClass"

@@ -100,6 +100,11 @@ class Taint:
     def blocks(self) -> bool:
         return self.effect in ("NoSchedule", "NoExecute")
 
+    @property
+    def text(self) -> str:
+        """Return it as kubectl writes it: `key=value:NoSchedule`."""
+        return f"{self.key}{'=' * bool(self.value)}{self.value}:{self.effect}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toleration:

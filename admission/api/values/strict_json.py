@@ -27,7 +27,7 @@ _ESCAPED_QUOTE = rb"\u0022"
 
 def decode(text: bytes) -> Any:
     """Return the value of a JSON text. Raises JsonError."""
-    check_size(text)
+    _check_size(text)
     try:
         value, encoded = _read_long(text) if len(text) > UNCOUNTED_BYTES else _read(text)
     except RecursionError:
@@ -58,7 +58,7 @@ def _read_long(text: bytes) -> tuple[Any, bytes]:
             gc.enable()
 
 
-def check_size(text: bytes) -> None:
+def _check_size(text: bytes) -> None:
     """Raise JsonError for a text that is no UTF-8, or may have too many values."""
     if not text.isascii():
         try:

@@ -15,10 +15,11 @@ from admission.api.values.reasons import Denial, Detail
 from admission.cli import apps, cluster_options, completion, gang, referents, terminal
 from admission.cli.cluster_options import Cluster, ContextOption, KubeconfigOption
 from admission.cli.terminal import Format
-from admission.cli.why import advice, gang_lookup
+from admission.cli.why import advice, device_use, gang_lookup
 from admission.cli.why.gang_lookup import PodGang
 from admission.errors import FixError
 from admission.kube.cache import watched_resources
+from admission.podpolicy import outside_queues
 
 app = apps.single()
 
@@ -61,7 +62,8 @@ def why(
     async def fetch(cluster: Cluster) -> GangReport | str:
         found = await _find(cluster, name_namespace or namespace, plain_name)
         if isinstance(found, Pod):
-            return outside(await gang_lookup.find(found, cluster))
+            held = await device_use.metered(found, cluster)
+            return outside(await gang_lookup.find(found, cluster), held)
         return await referents.in_gang(found, cluster)
 
     found = cluster_options.query(fetch, kubeconfig=kubeconfig, context=context)
@@ -75,9 +77,11 @@ def why(
     raise typer.Exit(HELD if found.phase in (Phase.PENDING, Phase.EVICTED) else ADMITTED)
 
 
-def outside(found: PodGang) -> str:
-    """Return why Muster does not hold a pod."""
+def outside(found: PodGang, held: Sequence[str] = ()) -> str:
+    """Return why Muster does not hold a pod. held: the metered classes and resources that it takes."""
     text = f"pod {found.pod.meta.key} is in no queue: Muster does not hold it"
+    if held:
+        text += f"; {outside_queues.describe(held)}"
     if found.named is None:
         return text
     owner, label = found.named

@@ -9,7 +9,7 @@ Expected pods with a slot stay until real pods take it over (`workloads.pod_repl
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from admission import ports
@@ -288,10 +288,12 @@ def _with_pods(snapshot: Snapshot, book: Book) -> set[Uid]:
 
 
 def _is_used(placement: Placement, snapshot: Snapshot) -> bool:
-    """Return whether pods that have not ended use the claims of a gang."""
+    """Return whether pods that have not ended use the claims of a gang, or take anything of nodes for it."""
     known = (snapshot.claims.get(holding.claim) for holding in placement.holdings.values())
-    users = (snapshot.pods.get(Uid(uid)) for claim in known if claim is not None for uid in claim.reserved_for)
-    return any(pod is not None and not pod.finished for pod in users)
+    users = (Uid(uid) for claim in known if claim is not None for uid in claim.reserved_for)
+    takers = (owner for uid in placement.holdings if (owner := names.pod_of_resources_claim(uid)) is not None)
+    found = (snapshot.pods.get(uid) for uid in chain(users, takers))
+    return any(pod is not None and not pod.finished for pod in found)
 
 
 def _content(snapshot: Snapshot) -> tuple[object, ...]:

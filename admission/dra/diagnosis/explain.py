@@ -9,11 +9,12 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from admission.api.kubernetes.devices import DeviceId
+from admission.api.values import selectors
 from admission.api.values.names import NodeName
 from admission.api.values.reasons import Detail
 from admission.api.values.references import References
 from admission.dra.allocator.results import DeadEnd, Failure
-from admission.dra.diagnosis import no_devices, rule_refusals, used_up
+from admission.dra.diagnosis import no_devices, node_resources, rule_refusals, used_up
 from admission.dra.diagnosis.used_up import Shortage
 from admission.dra.equivalence.device_signature import Answer, DeviceSignatures, Layout
 from admission.dra.inventory import pools
@@ -183,18 +184,11 @@ def _lacking(context: _DeadEndContext, node: int) -> str | None:
 
 
 def _insufficient_resources(context: _DeadEndContext, nodes: Sequence[int]) -> Explanation:
-    """Explain that the nodes have too little of a resource."""
-    resource = _lacking(context, nodes[0]) or ""
-    needed = context.kind.wants[resource]
+    """Explain that the nodes have too little of their resources."""
     state = context.greedy.state
-    most, best = max(((state.left(node) or {}).get(resource, 0), -node) for node in nodes)
-    unit = "m" if resource == "cpu" else ""
-    name = state.names[-best]
-    return Explanation(
-        f"{_subject(context)} needs {needed}{unit} {resource}; the most that is left on a node where it may go is"
-        f" {most}{unit} ({name}){_after(context)}",
-        {"pod": context.pod, "resource": resource, "needed": needed, "left": most, "node": name},
-    )
+    left = [(state.names[node], state.left(node) or {}) for node in nodes]
+    found = node_resources.shortage(context.kind.wants, left, context.cluster)
+    return Explanation(f"{_subject(context)} {found.text}{_after(context)}", {"pod": context.pod, **found.details})
 
 
 def _insufficient_devices(context: _DeadEndContext, nodes: Sequence[int]) -> Explanation:
@@ -310,12 +304,25 @@ def _too_few(  # noqa: PLR0917 - what the sentence says
 def _nothing(context: _DeadEndContext, parsed: ParsedRequest, counts: Mapping[int, _Counts]) -> str:
     tainted = sum(count.tainted for count in counts.values())
     if tainted:
-        return f"all {tainted} that match have a taint that the request does not tolerate"
+        one = _a_taint(context, parsed, counts)
+        return f"all {tainted} that match have a taint that the request does not tolerate{one}"
     failed = next((count.failed for count in counts.values() if count.failed), "")
     if failed:
         return f"no device satisfies the selectors: {failed}"
     names = [context.greedy.state.names[node] for node in counts]
     return no_devices.reason(parsed, names, context.cluster, context.device_signatures)
+
+
+def _a_taint(context: _DeadEndContext, parsed: ParsedRequest, nodes: Iterable[int]) -> str:
+    """Name one of the tainted devices and its taint; empty if it is a counter that bars them."""
+    state, number = context.greedy.state, context.device_signatures.parsed_requests[parsed]
+    for node in nodes:
+        layout = state.layouts[node]
+        for listed, at in zip(layout.listed_devices, layout.numbers, strict=True):
+            if context.device_signatures.known[at].answers[number] is Answer.TAINTED:
+                taint = selectors.first_untolerated(listed.device.taints, parsed.tolerations)
+                return f": {listed.id} has {taint.text} for one" if taint is not None else ""
+    return ""
 
 
 def _contradictory(context: _DeadEndContext) -> str:
@@ -452,11 +459,14 @@ def _used_by(context: _DeadEndContext, node: int, placed: Sequence[Placed]) -> s
     classes = Counter(
         device.option.parsed.device_class for one in placed for _, given in one.claims for device in given
     )
+    node_name, names_text = context.greedy.state.names[node], rule_refusals.names_text(names)
+    if not classes:
+        return f"{names_text} went to {node_name}"
     # Devices of several classes, such as GPUs and NICs, have no sum.
     taken = " and ".join(f"{count} of class {name}" for name, count in sorted(classes.items()))
     if len(classes) < 2:
         taken = str(classes.total())
-    return f"{rule_refusals.names_text(names)} took {taken} on {context.greedy.state.names[node]}"
+    return f"{names_text} took {taken} on {node_name}"
 
 
 def explain_incomplete(

@@ -61,7 +61,7 @@ def _refuses_pod(pod: Pod, node: Node) -> Refused | None:
     if node.unschedulable and first_untolerated((UNSCHEDULABLE,), pod.tolerations) is not None:
         return Refused(Filter.UNSCHEDULABLE, "is unschedulable")
     if node.taints and (taint := first_untolerated(node.taints, pod.tolerations)) is not None:
-        return Refused(Filter.TAINT, f"has taint {taint.key}{'=' * bool(taint.value)}{taint.value}:{taint.effect}")
+        return Refused(Filter.TAINT, f"has taint {taint.text}")
     labels = node.meta.labels
     for key, value in pod.node_selector.items():
         if labels.get(key) != value:

@@ -7,7 +7,7 @@ cluster.
 import asyncio
 import base64
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from admission.errors import FixError
@@ -18,16 +18,19 @@ class ClientConfig:
     """The webhook's address, a base URL or a Service `namespace/name[:port]`, and the authorities trusted for it.
 
     authority: PEM of the certificate authorities; None: another program writes them, such as cert-manager. inject: the
-    `namespace/name` of the Certificate from which cert-manager does.
+    `namespace/name` of the Certificate from which cert-manager does. segment: the secret first part of the paths, by
+    which the webhook knows the API server; "" for plain paths.
     """
 
     authority: bytes | None
     inject: str = ""
     url: str | None = None
     service: str | None = None
+    segment: str = field(default="", repr=False)
 
     def config(self, path: str) -> dict[str, Any]:
         """Return the clientConfig for one of the webhook's paths."""
+        path = f"/{self.segment}{path}" if self.segment else path
         bundle = {} if self.authority is None else {"caBundle": base64.b64encode(self.authority).decode()}
         if self.service:
             return bundle | {"service": _service(self.service) | {"path": path}}
@@ -57,6 +60,12 @@ class WebhookState:
         """Have the API server reach the webhook elsewhere."""
         self.client = client
         self.wake()
+
+    def call_by(self, segment: str) -> None:
+        """Have the API server call the webhook by paths with this segment."""
+        if segment != self.client.segment:
+            self.client = replace(self.client, segment=segment)
+            self.wake()
 
     def prove(self) -> None:
         """Record that the API server reaches the webhook."""

@@ -13,6 +13,7 @@ from admission.api.values import names
 from admission.errors import MusterError
 from admission.kube.client import backoff, paths
 from admission.kube.client.connection import Connection, Request
+from admission.kube.webhook_config import registered_paths
 from admission.kube.webhook_config.client_config import WebhookState
 
 log = structlog.get_logger(__name__)
@@ -64,6 +65,6 @@ async def probe(connection: Connection, namespace: str) -> str:
     try:
         answer = await connection.send(Request(method="POST", path=path, params={"dryRun": "All"}, body=body))
     except MusterError as error:
-        return str(error)
+        return registered_paths.masked(str(error))
     annotations = (answer.get("metadata") or {}).get("annotations") or {}
     return "" if annotations.get(names.PROOF) == names.SEEN else "a dry run came back without what the webhook adds"

@@ -1,9 +1,10 @@
-"""Match conditions of the webhooks, as CEL: which objects the API server sends to Muster; for `registration`."""
+"""Match conditions of the webhooks, mostly as CEL: which objects the API server sends to Muster; for `registration`."""
 
 import json
 from collections.abc import Iterable
 
 from admission.api.values import names
+from admission.api.values.selectors import LabelSelector, Requirement
 from admission.claimpolicy.admission import CLAIM_CONTROLLERS, POD_CLAIM, SCHEDULER
 from admission.podpolicy import update
 from admission.podpolicy.pod_view import MIRROR
@@ -72,6 +73,18 @@ NEW_SETTINGS = "request.operation != 'UPDATE' || object.spec != oldObject.spec"
 WITH_CLAIMS = "object.spec.?resourceClaims.orValue([]).size() > 0"
 """CEL: a pod that uses claims."""
 
+_CONTAINERS = "(object.spec.containers + object.spec.?initContainers.orValue([]))"
+
+MAY_TAKE_DEVICES = (
+    f"{WITH_CLAIMS} || {_CONTAINERS}.exists(c, c.?resources.?requests.orValue({{}}).exists(r, r.contains('/')))"
+)
+"""CEL: a pod that uses claims, or requests an extended resource; the API server adds requests to its limits before."""
+
+MAY_TAKE_DEVICES_CONDITION = {"name": "may-take-devices", "expression": MAY_TAKE_DEVICES}
+
+DEMANDING = LabelSelector(requirements=(Requirement(key=names.REQUIRE_QUEUE, operator="In", values=(names.REQUIRED,)),))
+"""The namespaces that demand a queue of pods with devices. They are closed to these while Muster is down."""
+
 NOT_ALLOCATED_AT_ONCE = {
     "name": "not-of-kube-scheduler",
     "expression": f"request.userInfo.username != '{SCHEDULER}'",
@@ -91,11 +104,10 @@ def asks_for_devices(resources: Iterable[str]) -> str:
     """Return CEL that is true for pods with the claims annotation, or an extended resource that becomes a claim."""
     has_annotation = _has("annotations", names.CLAIMS)
     known = json.dumps(list(resources))
-    containers = "(object.spec.containers + object.spec.?initContainers.orValue([]))"
     requested = " || ".join(
         f"{known}.exists(r, r in c.?resources.?{field}.orValue({{}}))" for field in ("limits", "requests")
     )
-    return f"{has_annotation} || {containers}.exists(c, {requested})" if known != "[]" else has_annotation
+    return f"{has_annotation} || {_CONTAINERS}.exists(c, {requested})" if known != "[]" else has_annotation
 
 
 def not_by(user: str) -> str:

@@ -342,6 +342,9 @@ def validating(registration: Registration) -> dict[str, Any]:
     configuration["webhooks"] += _claim_webhooks(registration, "/validate", queued, authored)
     with_claims = {"name": "with-claims", "expression": match_conditions.WITH_CLAIMS}
     configuration["webhooks"] += _other_pod_webhooks(registration, "/validate", registration.reading_pods, with_claims)
+    conditions = [match_conditions.NO_MIRROR_CONDITION, match_conditions.MAY_TAKE_DEVICES_CONDITION]
+    demanding = [match_conditions.DEMANDING]
+    configuration["webhooks"] += _other_pod_webhooks(registration, "/validate", demanding, *conditions, name="required")
     configuration["webhooks"] += _queue_webhooks(registration, "/validate")
     configuration["webhooks"] += _template_webhooks(registration)
     configuration["webhooks"] += _workload_webhooks(registration, "/validate")
@@ -350,9 +353,16 @@ def validating(registration: Registration) -> dict[str, Any]:
 
 
 def _other_pod_webhooks(
-    registration: Registration, path: str, selectors: Iterable[LabelSelector], *conditions: Mapping[str, str]
+    registration: Registration,
+    path: str,
+    selectors: Iterable[LabelSelector],
+    *conditions: Mapping[str, str],
+    name: str = "",
 ) -> Iterator[dict[str, Any]]:
-    """Yield the webhooks for new pods that meet conditions in some namespaces, except where a queue covers all pods."""
+    """Yield the webhooks for new pods that meet conditions in some namespaces, except where a queue covers all pods.
+
+    name: of the only one, else `selected-DIGEST`.
+    """
     queued = _distinct(registration.selectors)
     complement, covered = _complement(queued), set(map(digest, queued))
     if complement is None:
@@ -361,7 +371,7 @@ def _other_pod_webhooks(
     for selector in _distinct(selectors):
         if digest(selector) not in covered:
             combined = LabelSelector(requirements=(*selector.requirements, *complement.requirements))
-            identity = _scope(f"selected-{digest(selector)}", combined, registration.namespace)
+            identity = _scope(name or f"selected-{digest(selector)}", combined, registration.namespace)
             yield {**_common(registration, path), **identity, **entry}
 
 

@@ -1,3 +1,13 @@
 """The chain of checks that decides about one gang."""
 
-__all__ = ["budget", "chain", "completeness", "demand", "elastic", "faults", "replacement_slots", "runtime"]
+__all__ = [
+    "budget",
+    "chain",
+    "completeness",
+    "demand",
+    "elastic",
+    "faults",
+    "lender_quota",
+    "replacement_slots",
+    "runtime",
+]

@@ -301,7 +301,7 @@ def gang_is_complete(inputs: Inputs) -> Hold | None:
 
 def pods_agree(inputs: Inputs) -> Denial | None:
     """Refuse a gang whose pods name different queues, sizes or topologies: one queue pays for all of it."""
-    return completeness.denial(inputs.group)
+    return completeness.denial(inputs.group, inputs.queue)
 
 
 def earlier_life_is_over(inputs: Inputs) -> Hold | None:

@@ -43,13 +43,27 @@ def hold(group: Group, snapshot: Snapshot, start_timeout: timedelta) -> Hold | N
     return Hold(HoldReason.GANG_INCOMPLETE, message, details)
 
 
-def denial(group: Group) -> Denial | None:
-    """Refuse a gang whose pods name different queues, sizes or topologies."""
+def denial(group: Group, queue: Queue) -> Denial | None:
+    """Refuse a gang whose pods name different queues, sizes or topologies, or a priority class that there is not."""
     queues = sorted({pod.queue for pod in group.pods})
     if len(queues) > 1:
         message = f"its pods name the queues {', '.join(queues)}; give all of them the same label {names.QUEUE}"
         return Denial(DenyReason.POLICY_VIOLATION, message, {"queues": queues})
-    return _name(group) or _groupings(group) or _sizes(group) or topology.denial(group)
+    return _name(group) or _groupings(group) or _sizes(group) or topology.denial(group) or _priority_class(group, queue)
+
+
+def _priority_class(group: Group, queue: Queue) -> Denial | None:
+    known = [one.name for one in queue.priority_classes]
+    for pod in group.pods:
+        named = labels.setting(pod, names.PRIORITY_CLASS)
+        if named and named not in known:
+            there = f"it has {', '.join(known)}" if known else "it has none (spec.priorityClasses)"
+            message = (
+                f"pod {pod.meta.key} names the priority class {named} in {names.PRIORITY_CLASS}, which there is not in"
+                f" queue {queue.name}; {there}"
+            )
+            return Denial(DenyReason.POLICY_VIOLATION, message, {"queue": queue.name, "priorityClass": named})
+    return None
 
 
 def _name(group: Group) -> Denial | None:

@@ -13,6 +13,7 @@ from admission.api.kubernetes.nodes import Resources
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import Charge
 from admission.api.muster.ledger_entries import Placement, Seat
+from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.dra.state.what_if import Belongings
 from admission.lifecycle.transitions import ObservedAllocations
@@ -47,8 +48,9 @@ class CandidateInputs:
         pods = self.observed.snapshot.pods
         if not placement.seats:
             claims = (self.observed.claims.get(uid) for uid in placement.holdings)
-            users = (pods.get(Uid(uid)) for claim in claims if claim is not None for uid in claim.reserved_for)
-            return not any(self._is_stalled(pod) for pod in users if pod is not None)
+            users = {uid for claim in claims if claim is not None for uid in claim.reserved_for}
+            users |= {owner for uid in placement.holdings if (owner := names.pod_of_resources_claim(uid)) is not None}
+            return not any(self._is_stalled(pods[uid]) for uid in map(Uid, users) if uid in pods)
         return all(self._is_over(seat, pods.get(seat.pod_uid)) for seat in placement.seats.values())
 
     def _is_over(self, seat: Seat, pod: Pod | None) -> bool:

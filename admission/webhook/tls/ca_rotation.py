@@ -96,6 +96,11 @@ def encode(authorities: Authorities) -> dict[str, bytes]:
     return {CERTIFICATES: bundle(authorities), KEYS: b"".join(authority.key for authority in authorities)}
 
 
+def is_stored(data: Mapping[str, bytes]) -> bool:
+    """Whether a Secret has a list, readable or not; it may have other entries alone."""
+    return CERTIFICATES in data or KEYS in data
+
+
 def read(data: Mapping[str, bytes]) -> Authorities:
     """Read the entries of a Secret. Raises FixError if they are not a list as `encode` makes it."""
     keys = _KEY.findall(data.get(KEYS, b""))

@@ -39,17 +39,21 @@ FILES_SECONDS = 10.0
 """The time between two reads of the files. Kubernetes updates those of a mounted Secret within about a minute."""
 
 
+Entries = Mapping[str, bytes]
+"""Entries of a Secret."""
+
+
 class SecretReader(Protocol):
     """The storage that all processes share: entries, and the version at which they were read."""
 
-    async def read(self) -> tuple[Mapping[str, bytes], str] | None:
+    async def read(self) -> tuple[Entries, str] | None:
         """Return the entries and their version; None if there are none yet."""
 
 
 class SecretStore(SecretReader, Protocol):
     """The same, as the controller has it."""
 
-    async def write(self, entries: Mapping[str, bytes], version: str | None) -> None:
+    async def write(self, entries: Entries, version: str | None) -> None:
         """Replace the entries of a version, or create them.
 
         Raises ConflictError if another client changed them first.
@@ -88,7 +92,8 @@ class OwnCertificates:
         stored = await self._secret.read()
         now = self._clock()
         # If the list was deleted, the last known one is used until a controller has written it again.
-        known = self._authorities if stored is None else ca_rotation.read(stored[0])
+        is_stored = stored is not None and ca_rotation.is_stored(stored[0])
+        known = ca_rotation.read(stored[0]) if stored is not None and is_stored else self._authorities
         self._authorities = authorities = ca_rotation.valid(known, now=now)
         if not authorities:
             raise RetryError("a controller has yet to make the authorities of the webhook's certificate")
@@ -115,28 +120,42 @@ class OwnAuthorities:
         return ca_rotation.bundle(self._authorities)
 
     async def _rotate(self) -> Authorities:
-        for attempt in range(1, TRIES + 1):
-            stored = await self._secret_store.read()
+        before: Authorities = ()
+        rotated: Authorities = ()
+
+        def renewed(entries: Entries) -> Entries:
+            nonlocal before, rotated
             # If the list was deleted, it is written again from memory, so that its authorities stay trusted.
-            authorities, version = (
-                (self._authorities, None) if stored is None else (ca_rotation.read(stored[0]), stored[1])
-            )
-            rotated = ca_rotation.rotate(authorities, self._lifetimes, now=self._clock())
-            if stored is not None and rotated == authorities:
-                return authorities
-            try:
-                await self._secret_store.write(ca_rotation.encode(rotated), version)
-            except ConflictError:
-                if attempt == TRIES:
-                    raise
-            else:
-                log.info(
-                    "the webhook's authorities are written",
-                    authorities=len(rotated),
-                    new=rotated[-1:] != authorities[-1:],
-                )
-                return rotated
-        raise AssertionError("the last try returns or raises")
+            is_stored = ca_rotation.is_stored(entries)
+            before = ca_rotation.read(entries) if is_stored else self._authorities
+            rotated = ca_rotation.rotate(before, self._lifetimes, now=self._clock())
+            return {} if is_stored and rotated == before else ca_rotation.encode(rotated)
+
+        if await update(self._secret_store, renewed):
+            log.info("the webhook's authorities are written", authorities=len(rotated), new=rotated[-1:] != before[-1:])
+        return rotated
+
+
+async def update(secret_store: SecretStore, renewed: Callable[[Entries], Entries]) -> bool:
+    """Replace some entries of the Secret, which is made if there is none; return whether that was necessary.
+
+    renewed: returns them, given the present entries; called again if another process writes meanwhile. Other entries
+    stay as they are. Raises ConflictError if others do so all the time.
+    """
+    for attempt in range(1, TRIES + 1):
+        stored = await secret_store.read()
+        entries, version = stored if stored is not None else ({}, None)
+        wanted = {**entries, **renewed(entries)}
+        if wanted == entries:
+            return False
+        try:
+            await secret_store.write(wanted, version)
+        except ConflictError:
+            if attempt == TRIES:
+                raise
+        else:
+            return True
+    raise AssertionError("the last try returns or raises")
 
 
 class CertificateFiles:

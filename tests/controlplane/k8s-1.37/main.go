@@ -1,7 +1,8 @@
 // The programs of a Kubernetes control plane, and etcd, in one binary: the
 // first argument names the program. One binary instead of five is linked once
 // and shares its packages on disk, which halves the build of a test run.
-// "allocate" is ours: it asks kube-scheduler's device allocator alone.
+// "allocate" and "filters" are ours: they ask kube-scheduler's device allocator,
+// and what its filters say of a node, alone.
 package main
 
 import (
@@ -57,10 +58,9 @@ func main() {
 			util.CheckErr(err)
 		}
 	case "allocate":
-		if err := allocate(os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
+		exit(allocate(os.Stdin, os.Stdout))
+	case "filters":
+		exit(filters(os.Stdin, os.Stdout))
 	default:
 		newCommand, known := programs[name]
 		if !known {
@@ -70,8 +70,15 @@ func main() {
 	}
 }
 
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
 func usage() {
-	fmt.Fprintln(os.Stderr, "usage: controlplane etcd|kube-apiserver|kube-scheduler|kube-controller-manager|kubectl|allocate [flags]")
+	fmt.Fprintln(os.Stderr, "usage: controlplane etcd|kube-apiserver|kube-scheduler|kube-controller-manager|kubectl|allocate|filters [flags]")
 	os.Exit(2)
 }
 

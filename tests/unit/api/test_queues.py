@@ -18,6 +18,7 @@ from admission.api.muster.queues import (
     OnExhausted,
     Period,
     Preemption,
+    PriorityClass,
     Queue,
     Reclaim,
     Scope,
@@ -88,6 +89,7 @@ def test_fair_sharing_preemption_and_runtimes_are_read() -> None:
                 "borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": -5},
             },
             lending="Always",
+            priorityClasses=[{"name": "urgent", "value": 100}],
             maxRuntime="72h",
             defaultRuntime="4h",
         )
@@ -100,6 +102,7 @@ def test_fair_sharing_preemption_and_runtimes_are_read() -> None:
         borrow_within_cohort=BorrowWithinCohort(policy=BorrowPolicy.LOWER_PRIORITY, max_priority_threshold=-5),
     )
     assert queue.lending is Lending.ALWAYS
+    assert queue.priority_classes == (PriorityClass(name="urgent", value=100),)
     assert (queue.max_runtime, queue.default_runtime) == (timedelta(hours=72), timedelta(hours=4))
 
 
@@ -167,6 +170,11 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         a_queue(preemption={"borrowWithinCohort": {"policy": "LowerPriority"}}),
         "spec.preemption.borrowWithinCohort",
         "needs a reclaim other than Never",
+    ),
+    "a priority class twice": (
+        a_queue(priorityClasses=[{"name": "urgent", "value": value} for value in (1, 2)]),
+        "spec.priorityClasses[1].name",
+        "named twice",
     ),
     "preemption of everybody": (
         a_queue(preemption={"withinQueue": "Any"}),

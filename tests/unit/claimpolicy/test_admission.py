@@ -125,9 +125,9 @@ def test_a_claim_for_an_unmetered_device_class_is_refused_where_there_is_a_queue
     assert denied(validate(a_claim(exactly(device_class="odd")), cluster=cluster)) == (
         DenyReason.UNMETERED_CLASS,
         (
-            "ResourceClaim c asks in request gpu for device class odd, which no Meter counts, and queue team-a refuses"
-            " what is not counted; add the class to a Meter's sources, use another class, or set unmeteredClasses:"
-            " Allow on the queue"
+            "ResourceClaim c asks in request gpu for device class odd, which no Meter counts (counted:"
+            " gpu.example.com), and queue team-a refuses what is not counted; add the class to a Meter's sources, use"
+            " another class, or set unmeteredClasses: Allow on the queue"
         ),
     )
     assert validate(a_claim(exactly(device_class="odd")), cluster=World().queue("team-a")) == ALLOWED

@@ -1,6 +1,5 @@
 """Reviews of pods with claims by annotation and with extended resources: what is stored, and what is judged."""
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -60,7 +59,7 @@ def _review(pod: dict[str, Any]) -> Any:
         "object": pod,
     }
     body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    review = codec.read(json.dumps(body).encode())
+    review = codec.read(body)
     assert review is not None
     return review
 

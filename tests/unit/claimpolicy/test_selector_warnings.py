@@ -5,7 +5,7 @@ import pytest
 from admission.api.kubernetes import claims, devices
 from admission.claimpolicy import selector_warnings
 from admission.device_cel.selector_findings import SelectorFindings
-from admission.podpolicy.admission import KnownClaim
+from admission.podpolicy.known_claims import KnownClaim
 from tests.unit.claimpolicy.policies import a_claim, alternatives, exactly
 
 MODEL = "device.attributes['gpu.example.com'].model == 'H100'"

@@ -7,7 +7,7 @@ import pytest
 from admission.api.muster import queues
 from admission.api.values.names import MeterName
 from admission.api.values.reasons import HoldReason
-from admission.scheduling.checks import lending
+from admission.scheduling.checks import lender_quota
 from tests.builders import ClusterBuilder, a_cluster
 from tests.unit.cycle.fences import report
 from tests.unit.cycle.jobs import Jobs, Play
@@ -75,7 +75,7 @@ def test_a_queue_keeps_its_own_quota(spec: dict[str, Any], needed: dict[MeterNam
     quotas = {"quotas": [{"meter": GPU, "nominal": 2}]}
     queue = queues.decode({"metadata": {"name": "lender"}, "spec": {**quotas, **spec}})
 
-    assert lending.may_keep(queue, needed) is kept
+    assert lender_quota.may_keep(queue, needed) is kept
 
 
 async def test_a_lender_that_says_always_is_passed_again_and_again() -> None:

@@ -15,6 +15,7 @@ from admission.api.muster.queues import PlacementMode
 from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, QueueName, Uid
 from admission.api.values.reasons import HoldReason
+from admission.cycle.state import pending_pods
 from admission.dra.metering import device_meters
 from admission.lifecycle import reconciliation, transitions
 from admission.lifecycle.reconciliation import Author, DifferenceKind
@@ -165,6 +166,8 @@ async def test_a_gang_without_claims_waits_for_room_on_nodes_but_under_placement
     hold = gang(await run(a_leader(cluster, ledger)), "train").hold
     assert hold is not None
     assert hold.reason == HoldReason.NO_FEASIBLE_PLACEMENT
+    assert "needs 3000m cpu; the most that is left on a node where it may go is 1000m" in hold.message
+    assert "after train-0 went to a" in hold.message
     assert cluster.opened == []
 
     cluster, ledger = scene("Count")
@@ -336,3 +339,17 @@ def test_a_trace_of_jobs_without_claims_is_played_on_the_same_quota() -> None:
     ]
 
     assert starts(play(place, *rows)) == {"first": 0, "head": 10, "short": 2, "long": 20}, "the head is not delayed"
+
+
+@pytest.mark.parametrize(("phase", "uses"), [("Running", True), ("Failed", False), ("", False)])
+async def test_a_workload_is_not_planned_again_while_pods_of_an_earlier_life_take_cores(phase: str, uses: bool) -> None:
+    cluster, ledger = Cluster(Team(4).node("a").asking("train", cpu="2")), Ledger()
+    leader = a_leader(cluster, ledger)
+    await run(leader)
+    cluster.schedule(ledger.book)
+    await run(leader)
+    (placement,) = ledger.book.placements.values()
+    snapshot = cluster.snapshot()
+    pods = {uid: replace(pod, phase=phase) for uid, pod in snapshot.pods.items() if phase}
+
+    assert pending_pods._is_used(replace(placement, seats={}), replace(snapshot, pods=pods)) is uses

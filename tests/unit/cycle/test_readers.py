@@ -71,6 +71,7 @@ DECISIONS: dict[str, dict[str, str]] = {
         "UnknownQueue": OWN,
         "QueueNotOpen": OWN,
         "QueueConflict": OWN,
+        "QueueRequired": OWN,
         "NeverFits": OWN,
         "OverQuota": OWN,
         "UnmeteredClass": OWN,

@@ -179,6 +179,7 @@ ON_ONE = "pod p needs 1 device of class gpu on one node (request gpu of claim p-
 TRAIN = "pod train-1 needs 3 devices of class gpu on one node (request gpu of claim train-1-0)"
 PAIR = a_claim("c", a_request("gpu", 2), constraints=[{"matchAttribute": ROOT}])
 ON_PAIR = "pod p needs 2 of class gpu (request gpu of claim c) on one node"
+TAINTED = "gpu.example.com/a/gpu-0 has gpu=yes:NoSchedule for one"
 ONLY = "the only device of the class on the only node where the pod may go"
 UNSELECTED = f"{ONLY} does not satisfy the selectors of the request"
 APART = "request gpu gets 1 on a, since a constraint keeps them apart"
@@ -194,7 +195,7 @@ SENTENCES = {
     ),
     "all are tainted": (
         a_cluster().node("a", gpus=[model("a100", taints=TAINT)]).plan(a_pod("p", 1)),
-        f"{ON_ONE}; all 1 that match have a taint that the request does not tolerate",
+        f"{ON_ONE}; all 1 that match have a taint that the request does not tolerate: {TAINTED}",
     ),
     "a constraint keeps them apart": (
         a_cluster().node("a", gpus=[on_root("x"), on_root("y")]).plan(a_pod("p", PAIR)),

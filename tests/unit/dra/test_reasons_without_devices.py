@@ -6,7 +6,7 @@ import pytest
 
 from admission.dra.planner.no_plan import NoPlan
 from admission.dra.requests.gang_request import Plan
-from tests.unit.dra.clusters import CLASS, a_claim, a_cluster, a_pod, a_request, refused
+from tests.unit.dra.clusters import CLASS, ClusterBuilder, a_claim, a_cluster, a_pod, a_request, refused
 
 H100 = "device.attributes['gpu.example.com'].model == 'h100'"
 IS_A100 = "device.attributes['gpu.example.com'].?model.orValue('') == 'a100'"
@@ -69,6 +69,42 @@ NAMED = {
 @pytest.mark.parametrize(("answer", "sentence"), NAMED.values(), ids=NAMED)
 def test_what_is_at_fault_is_named(answer: Plan | NoPlan, sentence: str) -> None:
     assert refused(answer).message == f"{ASKED}; {sentence}"
+
+
+APART = "and no node where it may go has all of it left"
+LACKING = {
+    "one that no node has enough of": (
+        a_cluster()
+        .node("a", allocatable={"cpu": "8", "memory": "1Gi"})
+        .node("b", allocatable={"cpu": "1", "memory": "2Gi"}),
+        "needs 4Gi memory; the most that is left on a node where it may go is 2Gi (b)",
+    ),
+    "one on each, where each has enough of the others": (
+        a_cluster()
+        .node("a", allocatable={"cpu": "8", "memory": "1Gi"})
+        .node("b", allocatable={"cpu": "1", "memory": "8Gi"}),
+        f"needs 2000m cpu, 4Gi memory on one node, {APART}: b has too little cpu; a has too little memory",
+    ),
+}
+
+
+@pytest.mark.parametrize(("cluster", "sentence"), LACKING.values(), ids=LACKING)
+def test_the_resource_that_nodes_lack_is_named(cluster: ClusterBuilder, sentence: str) -> None:
+    answer = refused(cluster.plan(a_pod("p", requests={"cpu": "2", "memory": "4Gi"})))
+
+    assert answer.message == f"pod p {sentence}"
+
+
+def test_an_extended_resource_that_nothing_offers_is_told_so() -> None:
+    asked = a_pod("p", requests={"x.io/y": "2"})
+
+    nowhere = refused(a_cluster().node("a", allocatable={"cpu": "1"}).plan(asked))
+    too_few = refused(a_cluster().node("a", allocatable={"x.io/y": "1"}).plan(asked))
+
+    assert nowhere.message.endswith(
+        "is 0 (a): no node has it in status.allocatable, and no DeviceClass has it as extendedResourceName"
+    )
+    assert too_few.message.endswith("the most that is left on a node where it may go is 1 (a)")
 
 
 def test_a_shared_claim_is_named_before_what_the_nodes_lack_to_which_it_ties_the_gang() -> None:

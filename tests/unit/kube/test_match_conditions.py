@@ -38,6 +38,10 @@ def holds(text: str, new: dict[str, Any], old: dict[str, Any] | None = None, sub
     return answer
 
 
+def requesting(*resources: str) -> dict[str, Any]:
+    return {"name": "main", "resources": {"requests": dict.fromkeys(resources, "1")}}
+
+
 def owned(*owners: dict[str, Any], **rest: Any) -> dict[str, Any]:
     pod = held(**rest)
     pod["metadata"]["ownerReferences"] = list(owners)
@@ -167,3 +171,22 @@ def test_a_workload_that_a_controller_makes_is_sent_only_if_it_names_a_queue_its
     assert holds(match_conditions.UNOWNED, a_workload())
     assert not holds(match_conditions.UNOWNED, {"metadata": {"ownerReferences": [JOB]}})
     assert holds(match_conditions.UNOWNED, {"metadata": {"ownerReferences": [{**JOB, "controller": False}]}})
+
+
+TAKES = {
+    "a claim": (a_pod(claims=("c",)), True),
+    "an extended resource": (a_pod(containers=[requesting("example.com/gpu")]), True),
+    "an extended resource of an init container": (
+        a_pod(initContainers=[requesting("deviceclass.resource.kubernetes.io/gpu")]),
+        True,
+    ),
+    "cores and huge pages": (a_pod(containers=[requesting("cpu", "hugepages-2Mi")]), False),
+    "nothing": (a_pod(), False),
+}
+
+
+@pytest.mark.parametrize(("pod", "takes"), TAKES.values(), ids=TAKES)
+def test_pods_that_may_take_devices_are_those_with_claims_or_extended_resources(
+    pod: dict[str, Any], takes: bool
+) -> None:
+    assert holds(match_conditions.MAY_TAKE_DEVICES, pod) is takes

@@ -113,7 +113,15 @@ CALLS: dict[str, tuple[str, str]] = {
 
 WEBHOOK_CALLS: dict[str, tuple[str, str]] = {
     "it asks who it is": ("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews"),
-    "its authorities are read": ("GET", f"{SECRETS}/muster-webhook"),
+    "its authorities and its paths are read": ("GET", f"{SECRETS}/muster-webhook"),
+    "plain paths are looked for among the mutating webhooks": (
+        "GET",
+        f"{REGISTRATION}/mutatingwebhookconfigurations/muster",
+    ),
+    "plain paths are looked for among the validating webhooks": (
+        "GET",
+        f"{REGISTRATION}/validatingwebhookconfigurations/muster",
+    ),
 }
 
 

@@ -26,6 +26,7 @@ SPEECH = LabelSelector(requirements=(Requirement(key="team", operator="Exists"),
 
 
 OWN = "written.objects.muster.dev"
+REQUIRED = "required.pods.muster.dev"
 
 
 def a_registration(*selectors: LabelSelector, client: ClientConfig = CLIENT) -> Registration:
@@ -43,7 +44,7 @@ def test_queued_namespaces_are_closed_while_muster_is_down_and_others_open(encod
     webhooks = {name: webhook for name, webhook in webhooks.items() if name.endswith(".pods.muster.dev")}
     queued = webhooks.pop(f"queued-{webhook_config_registration.digest(VISION)}.pods.muster.dev")
     labelled = webhooks.pop("labelled.pods.muster.dev")
-    assert not webhooks
+    assert set(webhooks) <= {REQUIRED}
     spared = {
         "key": "kubernetes.io/metadata.name",
         "operator": "NotIn",
@@ -119,7 +120,7 @@ def test_a_user_whose_name_would_end_the_text_of_a_condition_does_not() -> None:
 
 def test_both_webhook_configurations_have_the_expected_settings() -> None:
     [_, mutating, _] = webhook_config_registration.mutating(a_registration())["webhooks"]
-    [validating, _, _] = webhook_config_registration.validating(a_registration())["webhooks"]
+    [validating, *_] = webhook_config_registration.validating(a_registration())["webhooks"]
 
     for webhook in (mutating, validating):
         assert webhook["sideEffects"] == "None"
@@ -182,7 +183,7 @@ def test_equal_namespace_selectors_share_a_webhook_entry() -> None:
     one = LabelSelector(requirements=(*VISION.requirements, *SPEECH.requirements))
     other = LabelSelector(requirements=(*SPEECH.requirements, *VISION.requirements))
 
-    assert len(webhook_config_registration.validating(a_registration(one, other))["webhooks"]) == 7
+    assert len(webhook_config_registration.validating(a_registration(one, other))["webhooks"]) == 8
     assert len(webhook_config_registration.mutating(a_registration(one, other))["webhooks"]) == 6
     both = replace(a_registration(one), policies=(other,), reading_pods=(other,), rewriting=(other,))
     for configuration in (webhook_config_registration.validating(both), webhook_config_registration.mutating(both)):
@@ -221,6 +222,20 @@ def test_workloads_are_reviewed_only_in_namespaces_of_queues_that_hold_workloads
         assert {("batch", "jobs"), ("jobset.x-k8s.io", "jobsets"), ("kubeflow.org", "mpijobs")} <= asked
         assert all(rule["operations"] == ["CREATE", "UPDATE"] for rule in one["rules"])
         assert [said["name"] for said in one["matchConditions"]] == ["not-by-muster", "resumed", "free"]
+
+
+def test_where_a_namespace_demands_a_queue_pods_that_may_take_devices_are_reviewed_and_no_others() -> None:
+    webhooks = by_name(webhook_config_registration.validating(a_registration(VISION)))
+    required = webhooks[REQUIRED]
+
+    demanding = {"key": "muster.dev/require-queue", "operator": "In", "values": ["true"]}
+    elsewhere = {"key": "team", "operator": "NotIn", "values": ["vision"]}
+    assert required["namespaceSelector"]["matchExpressions"][:2] == [demanding, elsewhere]
+    assert required["failurePolicy"] == "Fail"
+    assert [(rule["resources"], rule["operations"]) for rule in required["rules"]] == [(["pods"], ["CREATE"])]
+    assert [said["name"] for said in required["matchConditions"]] == ["no-mirror", "may-take-devices"]
+    assert REQUIRED not in by_name(webhook_config_registration.mutating(a_registration(VISION)))
+    assert REQUIRED not in by_name(webhook_config_registration.validating(a_registration(LabelSelector()))), "all are"
 
 
 def test_workloads_that_name_a_queue_are_closed_like_pods_and_others_stay_open() -> None:
@@ -397,7 +412,8 @@ def _of_others(api: FakeApi) -> list[dict[str, Any]]:
     webhooks: list[dict[str, Any]]
     *webhooks, own = api.last("PATCH", VALIDATING).body["webhooks"]
     assert own["name"] == OWN
-    return [webhook for webhook in webhooks if not webhook["name"].endswith(".podtemplates.muster.dev")]
+    others = (".podtemplates.muster.dev", REQUIRED)
+    return [webhook for webhook in webhooks if not webhook["name"].endswith(others)]
 
 
 async def entries(api: FakeApi, wanted: int) -> set[str]:

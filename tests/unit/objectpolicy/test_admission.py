@@ -152,8 +152,8 @@ def test_a_meter_may_come_later() -> None:
     verdict = created("queues", an_object("q", **spec))
 
     assert [warning.split(";")[0] for warning in verdict.warnings] == [
-        "muster: spec.quotas[1].meter: there is no Meter none",
-        "muster: spec.budgets[0].meter: there is no Meter neither",
+        "muster: spec.quotas[1].meter: there is no Meter none (there are: gpus)",
+        "muster: spec.budgets[0].meter: there is no Meter neither (there are: gpus)",
     ]
 
 

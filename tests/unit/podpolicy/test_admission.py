@@ -8,12 +8,23 @@ import pytest
 from admission.api.muster import gangs
 from admission.api.values import names
 from admission.api.values.reasons import Denial, DenyReason
-from admission.podpolicy import admission, pod_view
+from admission.errors import RetryError
+from admission.podpolicy import admission, outside_queues, pod_view
 from admission.review.caches import ReviewCaches
 from tests.unit.scheduling import plan_inputs
 from tests.unit.webhook.cases import GATES, RULES, World, a_cluster, a_pod, either, every, exactly, held
 
 GPU = "gpu.example.com"
+
+
+def watching(device_class: str) -> dict[str, Any]:
+    """Return a request with admin access, as monitoring has it."""
+    request = exactly("gpu", device_class)
+    return {**request, "exactly": {**request["exactly"], "adminAccess": True}}
+
+
+OUTSIDE = "the pod enters no queue and takes devices that Meters count"
+DEMANDING = {"muster.dev/require-queue": "true"}
 
 DENIED: dict[str, tuple[World, dict[str, Any], DenyReason, tuple[str, ...]]] = {
     "an unknown queue is named, with its nearest": (
@@ -21,6 +32,18 @@ DENIED: dict[str, tuple[World, dict[str, Any], DenyReason, tuple[str, ...]]] = {
         held("taem-a"),
         DenyReason.UNKNOWN_QUEUE,
         ("there is no queue taem-a", "nearest by name: team-a", "kubectl get queues.muster.dev"),
+    ),
+    "an unknown queue with a name like none has those listed that are open to the namespace": (
+        a_cluster().queue("archive"),
+        held("xyz"),
+        DenyReason.UNKNOWN_QUEUE,
+        ("there is no queue xyz; open to namespace ml: archive, team-a;",),
+    ),
+    "a class that no Meter counts has those listed that are counted": (
+        a_cluster().template("t", exactly("card", "fpga.example.com")),
+        held(templates=("t",)),
+        DenyReason.UNMETERED_CLASS,
+        ("fpga.example.com, which no Meter counts (counted: gpu.example.com)",),
     ),
     "queues that the namespace may not enter are not suggested": (
         World().queue("team-b", team="b"),
@@ -38,7 +61,25 @@ DENIED: dict[str, tuple[World, dict[str, Any], DenyReason, tuple[str, ...]]] = {
         a_cluster(),
         held("team-b"),
         DenyReason.QUEUE_NOT_OPEN,
-        ("team=b", "kubernetes.io/metadata.name=ml, team=a"),
+        ("team=b", "kubernetes.io/metadata.name=ml, team=a", "; open to it: team-a"),
+    ),
+    "a pod with a claim and no queue, where its namespace demands one": (
+        a_cluster().namespace("ml", team="a", **DEMANDING).claim("c", exactly("gpu", GPU)),
+        a_pod(claims=("c",)),
+        DenyReason.QUEUE_REQUIRED,
+        ("which namespace ml demands by its label muster.dev/require-queue", "in label muster.dev/queue", "team-a"),
+    ),
+    "a pod with a claim that is still to come, where its namespace demands a queue": (
+        World().namespace("ml", **DEMANDING),
+        a_pod(claims=("later",)),
+        DenyReason.QUEUE_REQUIRED,
+        ("no queue is open to namespace ml",),
+    ),
+    "a pod with an extended resource that devices serve, where its namespace demands a queue": (
+        World().namespace("ml", **DEMANDING).offered(GPU, "example.com/gpu"),
+        a_pod(containers=[{"name": "main", "resources": {"requests": {"example.com/gpu": "1"}}}]),
+        DenyReason.QUEUE_REQUIRED,
+        ("the pod asks for devices and enters no queue",),
     ),
     "a parent sends on to its children": (
         World().queue("research", team=None).queue("team-a", parent="research"),
@@ -309,8 +350,43 @@ ALLOWED: dict[str, tuple[World, dict[str, Any], tuple[str, ...]]] = {
             "ResourceClaim later is not there",
         ),
     ),
+    "a misspelt template has those of the namespace listed": (
+        a_cluster().template("eight-gpus", exactly("gpu", GPU)).template("one-gpu", exactly("gpu", GPU)),
+        held(templates=("one-gpus",)),
+        ("ResourceClaimTemplate one-gpus is not there in namespace ml (there are: one-gpu, eight-gpus)",),
+    ),
     "another scheduler": (a_cluster(), held(schedulerName="volcano"), ("schedulerName volcano",)),
     "another scheduler outside queues": (a_cluster(), a_pod(schedulerName="volcano"), ()),
+    "a claim of a metered class outside queues": (
+        a_cluster().template("t", exactly("gpu", GPU)),
+        a_pod(templates=("t",)),
+        (f"{OUTSIDE} ({GPU}): they are on nobody's quota and in no ledger; name a queue in label muster.dev/queue",),
+    ),
+    "a claim of a class outside queues that no Meter counts": (
+        a_cluster().template("t", exactly("card", "fpga.example.com")),
+        a_pod(templates=("t",)),
+        (),
+    ),
+    "a look at devices outside queues, which takes none": (
+        a_cluster().namespace("ml", team="a", **DEMANDING).template("t", watching(GPU)),
+        a_pod(templates=("t",)),
+        (),
+    ),
+    "a resource of a device plugin outside queues that a Meter lists": (
+        a_cluster().listed("plugged", "example.com/card"),
+        a_pod(containers=[{"name": "main", "resources": {"requests": {"example.com/card": "1"}}}]),
+        (f"{OUTSIDE} (example.com/card)",),
+    ),
+    "no device where the namespace demands a queue of those": (
+        a_cluster().namespace("ml", team="a", **DEMANDING),
+        a_pod(),
+        (),
+    ),
+    "another value of the label demands nothing": (
+        World().namespace("ml", **{"muster.dev/require-queue": "false"}),
+        a_pod(claims=("later",)),
+        (),
+    ),
     "several defaults": (
         World().queue("b", default=True).queue("a", default=True),
         a_pod(),
@@ -318,6 +394,20 @@ ALLOWED: dict[str, tuple[World, dict[str, Any], tuple[str, ...]]] = {
     ),
     "a gate without a queue": (a_cluster(), a_pod(gates=GATES), ("nothing will ever open it",)),
 }
+
+
+def test_a_namespace_that_is_not_seen_yet_may_demand_a_queue() -> None:
+    """Its webhook is closed, so the answer is to try again, not to let the pod in."""
+    asked = outside_queues.Asked(classes=frozenset({GPU}))
+
+    with pytest.raises(RetryError, match="namespace new has not been seen yet"):
+        outside_queues.denial(asked, "new", World().build())
+
+
+def test_the_audit_log_notes_a_pod_that_takes_devices_outside_queues() -> None:
+    verdict = plan_inputs.judge(a_cluster().template("t", exactly("gpu", GPU)), a_pod(templates=("t",)))
+
+    assert verdict.annotations == {"outside-queues": GPU}
 
 
 @pytest.mark.parametrize(("cluster_state", "pod", "warnings"), ALLOWED.values(), ids=ALLOWED)

@@ -7,7 +7,7 @@ from admission.api.values.decoding import Reader
 from admission.api.values.names import QueueName
 from admission.api.values.reasons import Denial, DenyReason
 from admission.podpolicy import admission, pod_view
-from admission.podpolicy.admission import KnownClaim
+from admission.podpolicy.known_claims import KnownClaim
 from admission.podpolicy.queue_limits import Limits
 from admission.review.caches import ReviewCaches
 from tests.unit.webhook.cases import RULES, World, either, exactly, held

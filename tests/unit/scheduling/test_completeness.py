@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from admission.api.muster import gangs
+from admission.api.muster import gangs, queues
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.scheduling.checks import completeness
@@ -18,6 +18,8 @@ COUNT = "kueue.x-k8s.io/pod-group-total-count"
 
 
 TIMEOUT = timedelta(minutes=5)
+CLASSES = [{"name": "urgent", "value": 100}, {"name": "idle", "value": -1}]
+QUEUE = queues.decode({"metadata": {"name": "q"}, "spec": {"priorityClasses": CLASSES}})
 
 
 def a_jobset(herd: Herd, *, pods: int) -> list[Manifest]:
@@ -92,7 +94,7 @@ def test_a_gang_size_one_above_the_limit_is_reported_as_too_large() -> None:
 
 
 def refused(group: Group) -> str:
-    found = completeness.denial(group)
+    found = completeness.denial(group, QUEUE)
     return found.message if found is not None else ""
 
 
@@ -160,3 +162,19 @@ def test_pods_of_a_group_of_another_system_without_a_size_are_not_refused() -> N
     herd.put(a_pod("a", labels={KUEUE: "pair"}))
 
     assert refused(herd.gang) == ""
+
+
+def test_a_pod_that_names_a_priority_class_that_its_queue_does_not_have_is_refused() -> None:
+    herd = Herd()
+    herd.put(a_pod("a", labels={names.PRIORITY_CLASS: "urgent"}))
+    assert refused(herd.gang) == ""
+
+    herd = Herd()
+    herd.put(a_pod("a", labels={names.PRIORITY_CLASS: "urgnt"}))
+    assert refused(herd.gang) == (
+        "pod team/a names the priority class urgnt in muster.dev/priority-class, which there is not in queue q;"
+        " it has urgent, idle"
+    )
+    found = completeness.denial(herd.gang, replace(QUEUE, priority_classes=()))
+    assert found is not None
+    assert found.message.endswith("it has none (spec.priorityClasses)")

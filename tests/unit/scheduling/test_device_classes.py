@@ -28,7 +28,9 @@ def test_a_class_with_nothing_near_is_to_be_created() -> None:
     hold = device_classes.missing((a_pod("a", a_request(deviceClassName="fpga.example.com")),), KNOWN)
 
     assert hold is not None
-    assert hold.message.endswith("fpga.example.com, which does not exist; create it, or name another one")
+    assert hold.message.endswith(
+        "fpga.example.com, which does not exist; create it, or name another one (there are: gpu, gpu.large)"
+    )
 
 
 def test_a_class_of_a_claim_that_has_its_devices_may_be_gone() -> None:

@@ -12,7 +12,10 @@ from admission.api.muster.queues import PlacementMode
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import NodeName, Uid
 from admission.api.values.selectors import Toleration
-from admission.dra.requests.gang_request import PodDemand
+from admission.dra import gang_planner
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.metering.device_meters import compile_meters
+from admission.dra.requests.gang_request import Plan, PodDemand
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
 from admission.scheduling.cache import equivalence
@@ -20,6 +23,7 @@ from admission.scheduling.cache.equivalence import GangEquivalence
 from admission.scheduling.checks import demand
 from admission.workloads import gangs
 from tests.builders import a_cluster
+from tests.unit.dra.clusters import a_meter
 
 
 def two(**job: Any) -> Snapshot:
@@ -115,3 +119,27 @@ def test_a_cached_plan_is_returned_with_the_names_of_the_equivalent_gang() -> No
     assert second is not None
     assert [pod.pod.meta.name for pod in first.pods] == ["x-0", "x-1"]
     assert [pod.pod.meta.name for pod in second.pods] == ["y-0", "y-1"]
+
+
+def test_the_plan_of_pods_without_claims_is_returned_with_what_each_pod_takes_of_its_node() -> None:
+    builder = a_cluster().node("a").queue("q").job("x", queue="q", pods=2, gpus=0).job("y", queue="q", pods=2, gpus=0)
+    one, other = demands(builder.snapshot())
+    first, second = built(one), built(other)
+    assert first is not None
+    assert second is not None
+    rates = [a_meter("cores", resources=[{"name": "cpu"}])]
+    state = cluster_state.build(builder.snapshot(), ())
+
+    plan = gang_planner.plan(
+        first.question, state, meters=compile_meters(rates), selectors=Selectors(state.profile.cel), steps=100
+    )
+
+    assert isinstance(plan, Plan)
+    assert first.key == second.key
+    for gang, name in ((first, "x"), (second, "y")):
+        own = gang.plan(plan)
+        assert [(held.claim_uid, held.claim) for held in own.holdings] == [
+            (f"pod-{name}-{at}/device-plugin", f"team/{name}-{at}") for at in range(2)
+        ]
+        assert [(planned.uid, planned.node) for planned in own.pods] == [(f"pod-{name}-{at}", "a") for at in range(2)]
+        assert own.charge == {"cores": 2}

@@ -7,6 +7,7 @@ from datetime import timedelta
 from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.api.muster.ledger_entries import Holding, Placement, Seat
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.dra.metering.device_meters import Meters
 from admission.dra.state import cluster_state, what_if
@@ -122,3 +123,17 @@ def test_an_evicted_gang_counts_as_leaving_before_the_view_shows_the_eviction() 
     assert staying == {}
     assert set(going) == {"team/x", "team/y", ""}
     assert going["team/y"].charge == {GPUS: 1}
+
+
+def test_an_evicted_gang_whose_pod_keeps_its_cores_on_a_lost_node_does_not_count_as_leaving() -> None:
+    held = Holding(
+        claim_uid=names.resources_claim(Uid("pod-x-0")), claim="team/x-0", devices=(), charge={GPUS: 1}, settled=True
+    )
+    placement = replace(placed("x", "gpu-0"), seats={}, holdings={held.claim_uid: held})
+    snapshot, _ = two()
+
+    for ago, leaves in ((timedelta(), True), (candidates.STALLED + timedelta(seconds=1), False)):
+        pod = pod_of(snapshot, "x-0")
+        dying = with_pods(snapshot, replace(pod, meta=replace(pod.meta, deleted=NOON - ago)))
+        _, going = of(dying, seen(dying, [placement]))
+        assert ("team/x" in going) == leaves

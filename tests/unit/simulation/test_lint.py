@@ -54,7 +54,7 @@ def policy(*rules: dict[str, Any], **spec: Any) -> dict[str, Any]:
     return own("ClaimPolicy", "house", rules=[{"message": "not so", **rule} for rule in rules], **spec)
 
 
-POD = {
+POD: dict[str, Any] = {
     "metadata": {"labels": {QUEUE: "q"}},
     "spec": {"containers": [{"name": "main", "image": "train"}], "restartPolicy": "Never"},
 }
@@ -90,6 +90,19 @@ def training_job() -> dict[str, Any]:
     return {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": metadata, "spec": spec}
 
 
+def outsiders() -> list[dict[str, Any]]:
+    """Return a Job that takes a device, and names no queue."""
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+    spec: Any = POD["spec"]
+    pod = {"spec": {**spec, "resourceClaims": claims}}
+    return [template(), deadline_job(activeDeadlineSeconds=None, template=pod)]
+
+
+def demanding(name: str) -> dict[str, Any]:
+    metadata = {"name": name, "labels": {"muster.dev/require-queue": "true"}}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+
+
 def told(linted: Linted) -> list[tuple[str, str, str]]:
     return [(remark.severity, remark.code, remark.field) for remark in linted.remarks]
 
@@ -108,6 +121,15 @@ FOUND: dict[str, tuple[Sequence[Any], list[tuple[str, str, str]]]] = {
     "a deadline of a Job that is held as a whole": (
         [own("Queue", "q", namespaceSelector={}, holdAt="Workload"), deadline_job()],
         [],
+    ),
+    "devices that a Meter counts, of a Job that enters no queue": (
+        [CLASS, own("Meter", "gpus", sources=[{"deviceClasses": ["gpu.example.com"], "count": {}}]), *outsiders()],
+        [("warning", "OutsideQueues", "spec")],
+    ),
+    "devices that no Meter counts, of a Job that enters no queue": ([CLASS, *outsiders()], []),
+    "devices of a Job that enters no queue where its namespace demands one": (
+        [CLASS, demanding("vision"), *outsiders()],
+        [("error", "Denied", "spec")],
     ),
     "a deadline of a Job that enters no queue": ([deadline_job(template={"spec": POD["spec"]})], []),
     "no deadline of a Job": ([own("Queue", "q", namespaceSelector={}), deadline_job(activeDeadlineSeconds=None)], []),
@@ -331,3 +353,29 @@ async def test_a_request_that_no_claim_has_is_found_in_pod_templates_too() -> No
     assert told(await lint.lint([template(), job])) == [
         ("warning", "UnknownRequest", "spec.template.spec.containers[0].resources.claims[0].request")
     ]
+
+
+def staged_jobset(workers: int) -> dict[str, Any]:
+    """A JobSet whose workers come after its driver; each pod takes a GPU."""
+    claims = [{"name": "gpus", "resourceClaimTemplateName": "one"}]
+    pod = {**POD, "spec": {**POD["spec"], "resourceClaims": claims}}
+    jobs = [
+        {"name": name, "replicas": count, "template": {"spec": {"template": pod}}}
+        for name, count in (("driver", 1), ("workers", workers))
+    ]
+    spec = {"startupPolicy": {"startupPolicyOrder": "InOrder"}, "replicatedJobs": jobs}
+    metadata = {"name": "train", "namespace": "vision"}
+    return {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata, "spec": spec}
+
+
+async def test_later_pods_that_never_fit_are_an_error_of_their_workload() -> None:
+    queue = own("Queue", "q", namespaceSelector={}, unmeteredClasses="Allow")
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}}
+    found = {
+        number: told(await lint.lint([CLASS, hardware(), node, template(), queue, staged_jobset(number)]))
+        for number in (4, 5)
+    }
+
+    assert found == {4: [], 5: [("error", "NeverFits", "spec")]}
+    without_nodes = await lint.lint([CLASS, hardware(), template(), queue, staged_jobset(5)])
+    assert told(without_nodes) == []

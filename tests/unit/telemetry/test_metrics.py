@@ -45,7 +45,11 @@ def test_the_reviews_of_all_workers_are_shown_side_by_side() -> None:
     for _ in range(3):
         other.record_review("mutate", "patched", 0.5)
 
-    metrics.add_report(2, other.tallies())
+    metrics.record_refusal("path")
+    for _ in range(2):
+        other.record_refusal("path")
+
+    metrics.add_report(2, *other.tallies())
     metrics.set_ready_workers(2)
     metrics.count_lost_worker()
 
@@ -56,6 +60,8 @@ def test_the_reviews_of_all_workers_are_shown_side_by_side() -> None:
     assert counted == [1, 3]
     total = value(metrics, "muster_review_seconds_sum", worker="2", door="mutate", outcome="patched", reason="")
     assert total == pytest.approx(1.5)
+    refused = [value(metrics, "muster_webhook_refused_total", worker=one, reason="path") for one in ("1", "2")]
+    assert refused == [1, 2]
     assert (value(metrics, "muster_webhook_workers"), value(metrics, "muster_webhook_workers_lost_total")) == (2, 1)
 
 

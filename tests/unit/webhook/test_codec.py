@@ -25,12 +25,12 @@ def arrival_of(review: Review) -> pod_view.PodView:
 @pytest.mark.parametrize("endpoint", ["mutate", "validate"])
 def test_ordinary_reviews_take_the_fast_path_of_the_codec(endpoint: str) -> None:
     for sent in cluster.reviews(endpoint)[:4]:
-        found, wanted = codec.read(json.dumps(sent).encode()), admission_review.decode(sent)
+        found, wanted = codec.read(sent), admission_review.decode(sent)
 
         assert found is not None
         assert arrival_of(found) == arrival_of(wanted)
         assert found.full_object() == wanted.full_object()
-        for field in set(Review.__dataclass_fields__) - {"obj", "sent", "work"}:
+        for field in set(Review.__dataclass_fields__) - {"obj", "whole", "work"}:
             assert getattr(found, field) == getattr(wanted, field)
 
 
@@ -87,7 +87,7 @@ def test_the_fast_path_reads_a_review_as_the_thorough_decoder_does(place: Any, v
     else:
         target[last] = value
 
-    found = codec.read(json.dumps(sent).encode())
+    found = codec.read(sent)
 
     if found is not None:
         try:
@@ -96,14 +96,12 @@ def test_the_fast_path_reads_a_review_as_the_thorough_decoder_does(place: Any, v
             raise AssertionError(f"the thorough way refuses it: {error}") from error
         assert arrival_of(found) == arrival_of(wanted)
         assert found.full_object() == wanted.full_object()
-        for field in set(Review.__dataclass_fields__) - {"obj", "sent", "work"}:
+        for field in set(Review.__dataclass_fields__) - {"obj", "whole", "work"}:
             assert getattr(found, field) == getattr(wanted, field)
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"{", b"null", b"[]", b"[" * 100_000, b'{"kind":' * 100_000, b"\xff", b'"\\ud800"', b"1" * 10_000]
-)
-def test_an_unusual_review_is_left_to_the_thorough_decoder(body: bytes) -> None:
+@pytest.mark.parametrize("body", [None, [], {}, "x", 1, [[]], {"kind": {}}])
+def test_an_unusual_review_is_left_to_the_thorough_decoder(body: Any) -> None:
     assert codec.read(body) is None
 
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -19,9 +20,12 @@ from admission.api.values import names
 from admission.errors import FixError, RetryError
 from admission.review import reviewer
 from admission.review.caches import ReviewCaches
-from admission.webhook import server
+from admission.webhook import listener, server
+from admission.webhook.body_reader import MAX_BODY
 from admission.webhook.handler import Outcome
-from admission.webhook.server import MAX_BODY, Handlers, Server, Settings
+from admission.webhook.known_paths import KnownPaths
+from admission.webhook.refusals import Refusal
+from admission.webhook.server import Handlers, Server, Settings
 from admission.webhook.tls import certificate
 from tests.controlplane.processes import FreePorts
 from tests.unit.webhook.cases import RULES, MemoryView, a_cluster, a_pod, held
@@ -51,6 +55,15 @@ class Client:
         async with self.session.post(self._url(path), data=data, headers=headers, **rest) as response:
             return response.status, json.loads(await response.read())
 
+    @asynccontextmanager
+    async def raw(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        """Connect, and leave what is sent and read to the test."""
+        opened = await asyncio.open_connection("127.0.0.1", self.server.port, ssl=trusting(CERTIFICATE))
+        try:
+            yield opened
+        finally:
+            opened[1].transport.abort()
+
     async def get(self, path: str, *, plain: bool = False) -> tuple[int, str]:
         async with self.session.get(self._url(path, plain=plain)) as response:
             return response.status, await response.text()
@@ -79,7 +92,9 @@ def validate(review: Review) -> Verdict:
 
 
 @asynccontextmanager
-async def serving(settings: Settings = QUICK, **handlers: Any) -> AsyncIterator[Client]:
+async def serving(
+    settings: Settings = QUICK, *, paths: KnownPaths | None = None, **handlers: Any
+) -> AsyncIterator[Client]:
     observed: list[tuple[str, Outcome]] = []
     given: dict[str, Any] = {
         "mutate": mutate,
@@ -87,7 +102,7 @@ async def serving(settings: Settings = QUICK, **handlers: Any) -> AsyncIterator[
         "observe": lambda endpoint, outcome, _seconds, _reason: observed.append((endpoint, outcome)),
         **handlers,
     }
-    async with server.serving(settings, Handlers(**given), CERTIFICATE) as running:
+    async with server.serving(settings, Handlers(**given), CERTIFICATE, paths) as running:
         connector = aiohttp.TCPConnector(ssl=trusting(CERTIFICATE))
         async with aiohttp.ClientSession(connector=connector) as session:
             yield Client(running, session, observed)
@@ -271,18 +286,43 @@ async def test_a_body_that_grows_too_large_is_cut_off(client: Client) -> None:
     assert (status, answer["reason"]) == (413, "RequestEntityTooLarge")
 
 
-async def test_a_compressed_body_is_measured_unpacked(client: Client) -> None:
+@pytest.mark.parametrize("encoding", ["deflate", "gzip", "br", "zstd", "identity, gzip", "GZIP"])
+async def test_a_compressed_body_is_refused_and_not_unpacked(encoding: str) -> None:
     bomb = zlib.compress(b" " * (MAX_BODY * 4))
+    refused: list[Refusal] = []
 
-    status, _ = await client.post("/mutate", bomb, headers={"Content-Encoding": "deflate"})
+    async with serving(refuse=refused.append) as client:
+        status, answer = await client.post("/mutate", bomb, headers={"Content-Encoding": encoding})
 
-    assert status == 413
+    assert (status, answer["reason"]) == (415, "UnsupportedMediaType")
+    assert "must not be compressed" in answer["message"]
+    assert refused == [Refusal.ENCODING]
 
 
-async def test_a_body_that_is_not_what_its_headers_say_is_a_bad_request(client: Client) -> None:
-    status, answer = await client.post("/mutate", b"not gzip at all", headers={"Content-Encoding": "gzip"})
+HEAD = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 
-    assert (status, answer["kind"]) == (400, "Status")
+NO_HTTP = {
+    "no HTTP": b"\x16\x03\x01 hello\r\n\r\n",
+    "chunks that are none": HEAD + b"Transfer-Encoding: chunked\r\n\r\nno number\r\n",
+    "two lengths": HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n{",
+    "a header that is too long": HEAD + b"X: " + b"x" * 5_000 + b"\r\n\r\n",
+    "a request line that is too long": b"POST /" + b"x" * 3_000 + b" HTTP/1.1\r\n\r\n",
+    "more headers than anybody needs": HEAD + b"X: x\r\n" * 40 + b"\r\n",
+}
+
+
+@pytest.mark.parametrize("sent", NO_HTTP.values(), ids=NO_HTTP)
+async def test_what_is_no_http_is_refused_and_closed_without_a_line_in_the_log(
+    sent: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused: list[Refusal] = []
+    async with serving(refuse=refused.append) as client, client.raw() as (reader, writer):
+        writer.write(sent)
+
+        assert (await reader.read()).split(b" ")[1] == b"400"
+
+    assert refused == [Refusal.MALFORMED]
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for_long() -> None:
@@ -408,20 +448,21 @@ async def test_a_probe_server_serves_probes_and_no_reviews() -> None:
 
 
 async def test_no_probes_are_served_where_no_port_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    listened: list[Any] = []
+    opened: list[Any] = []
 
-    async def listen(site: Any, *_: Any, **__: Any) -> int:
-        listened.append(site)
-        return 1
+    @asynccontextmanager
+    async def listening(address: Any, *_: Any, **__: Any) -> AsyncIterator[Any]:
+        opened.append(address)
+        yield SimpleNamespace(port=1)
 
-    monkeypatch.setattr(server, "_listen", listen)
+    monkeypatch.setattr(listener, "listening", listening)
     async with server.serving_probes(Settings(), Handlers()):
         pass
-    assert listened == []
+    assert opened == []
 
     async with server.serving_probes(Settings(plain_port=0), Handlers()):
         pass
-    assert len(listened) == 1
+    assert len(opened) == 1
 
 
 async def test_metrics_may_have_an_address_of_their_own() -> None:

@@ -31,7 +31,8 @@ import json, os, signal, socket, sys, time
 line = socket.socket(fileno=0)
 read = line.makefile("r")
 def say(**message): line.sendall((json.dumps(message) + "\\n").encode())
-def report(*waiting): say(type="Report", waiting=list(waiting), tallies=[["mutate", "patched", "", [1], 0.5]])
+tallies, refusals = [["mutate", "patched", "", [1], 0.5]], {"path": 3}
+def report(*waiting): say(type="Report", waiting=list(waiting), tallies=tallies, refusals=refusals)
 task = json.loads(read.readline())
 """
 
@@ -72,15 +73,15 @@ async def test_a_worker_reports_again_and_again(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(worker_ipc, "REPORT_SECONDS", 0.001)
     waiting = ["pods"]
     async with connected() as (line, link), asyncio.TaskGroup() as tasks:
-        reporting = tasks.create_task(link.report(lambda: waiting, lambda: [TALLY]))
+        reporting = tasks.create_task(link.report(lambda: waiting, lambda: ([TALLY], {"head": 2})))
         seen: list[Message | None] = [await line.receive()]
         waiting.clear()
         while (report := await line.receive()) in seen:
             pass
         reporting.cancel()
 
-    assert seen == [Report(waiting=["pods"], tallies=[TALLY])]
-    assert report == Report(waiting=[], tallies=[TALLY])
+    assert seen == [Report(waiting=["pods"], tallies=[TALLY], refusals={"head": 2})]
+    assert report == Report(waiting=[], tallies=[TALLY], refusals={"head": 2})
 
 
 async def test_pages_are_answered_to_a_worker_in_the_order_of_its_requests() -> None:
@@ -138,14 +139,14 @@ class Boss:
     """The first process: what it was told, and how its workers are started."""
 
     pool: WorkerPool
-    reports: list[tuple[int, list[Tally]]] = field(default_factory=list)
+    reports: list[tuple[int, list[Tally], dict[str, int]]] = field(default_factory=list)
     exits: int = 0
 
     def callbacks(self) -> WorkerCallbacks:
         return WorkerCallbacks(
             task=lambda number: Task(number=number, settings=msgspec.Raw(b"{}")),
             page=lambda path: Page(200, f"this is {path}"),
-            on_report=lambda number, tallies: self.reports.append((number, tallies)),
+            on_report=lambda *report: self.reports.append(report),
             on_exit=self._count_exit,
         )
 
@@ -192,7 +193,7 @@ async def test_reports_of_workers_are_passed_on() -> None:
     async with started(READS_ON) as boss:
         await until(lambda: boss.reports)
 
-        assert boss.reports == [(2, [("mutate", "patched", "", [1], 0.5)])]
+        assert boss.reports == [(2, [("mutate", "patched", "", [1], 0.5)], {"path": 3})]
 
 
 async def test_a_worker_receives_the_pages_of_its_requests() -> None:

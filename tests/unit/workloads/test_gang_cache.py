@@ -2,18 +2,21 @@
 
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
 
+from admission.api.kubernetes.meta import Meta
 from admission.api.muster.ledger_entries import Placement, Seat
+from admission.api.muster.queues import PriorityClass, Queue
 from admission.api.values import names
 from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.workloads import gangs as workloads_gangs
 from admission.workloads.gang_cache import GangCache, QueuePosition
 from admission.workloads.gangs import Group
 from tests import standins
-from tests.builders import NOON
+from tests.builders import NOON, a_cluster
 from tests.standins import Manifest
 from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, a_pod, an_object
 
@@ -125,6 +128,24 @@ def test_a_gang_of_which_nothing_changed_is_the_same_object() -> None:
     herd.put(a_pod("other"))
 
     assert any(group is before for group in census.groups(herd.snapshot, {}))
+
+
+def test_a_gang_has_the_priority_of_its_class_as_its_queue_says_now() -> None:
+    base = a_cluster().pod("a", labels={names.PRIORITY_CLASS: "urgent"}).pod("b").snapshot()
+    census = GangCache()
+
+    def priorities(*classes: PriorityClass) -> dict[str, int]:
+        queue = Queue(meta=Meta(name="q"), priority_classes=classes)
+        snapshot = replace(base, queues={QueueName("q"): queue})
+        found = census.groups(snapshot, {})
+        assert {one.uid: one.priority for one in workloads_gangs.groups(snapshot, {})} == {
+            one.uid: one.priority for one in found
+        }
+        return {group.pods[0].meta.name: group.priority for group in found}
+
+    assert priorities() == {"a": 0, "b": 0}
+    assert priorities(PriorityClass(name="urgent", value=7)) == {"a": 7, "b": 0}
+    assert priorities(PriorityClass(name="urgent", value=-9)) == {"a": -9, "b": 0}
 
 
 def test_the_gang_cache_forgets_deleted_gangs() -> None:

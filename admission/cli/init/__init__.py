@@ -1,0 +1,1 @@
+"""`muster init`: the objects for the first gang of a cluster, made from what the cluster has."""

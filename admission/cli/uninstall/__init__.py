@@ -1,0 +1,1 @@
+"""`muster uninstall`: the removal of all by which Muster acts on others."""

@@ -1,0 +1,154 @@
+"""The removal of Muster's objects, in an order in which no namespace is ever closed by a Muster that is gone.
+
+Controllers write the webhook configurations again and again, so they end first, while the webhooks go on answering.
+Then the configurations go, then fences, finalizers and Muster's own objects. Every step is harmless when repeated.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+
+from admission.api.kubernetes.meta import Meta
+from admission.api.values import names
+from admission.api.values.decoding import Json
+from admission.cli.uninstall.survey import Survey
+from admission.errors import ClusterUnavailableError, FixError, GoneError
+from admission.kube import crd_installer, fence_controller
+from admission.kube.client import paths
+from admission.kube.client.connection import Connection, PatchKind
+from admission.kube.webhook_config import registration
+from admission.kube.writers.queue_finalizer import QueueFinalizerWriter
+from admission.settings import Settings
+
+CONTROLLER = "muster-controller"
+CONTROLLER_PODS = "app.kubernetes.io/name=muster,app.kubernetes.io/component=controller"
+"""The chart's Deployment of controllers, and what its pods are told apart by."""
+
+END_SECONDS = 120.0
+"""How long to wait until controllers have ended, or CRDs are gone."""
+
+POLL_SECONDS = 0.5
+
+CRDS = tuple(f"{plural}.{names.GROUP}" for plural in ("gangs", "queues", "meters", "claimpolicies"))
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """One removal. say: told of each removed object."""
+
+    connection: Connection
+    settings: Settings
+    say: Callable[[str], None]
+
+    async def run(self, found: Survey, *, purge: bool) -> None:
+        """Remove everything by which Muster acts on others; with purge, also its CRDs and the signed heads.
+
+        Raises FixError while a controller elsewhere leads: nothing is removed then.
+        """
+        await self._end_controllers()
+        await self._nobody_leads()
+        await registration.unregister(self.connection)
+        self.say("removed the webhook configurations: no namespace is closed any more")
+        for name in await fence_controller.lift(self.connection):
+            self.say(f"removed {name}")
+        await self._release(found.kept_queues)
+        heads = self.settings.heads
+        own = [self._own("secrets", self.settings.webhook.secret), self._lease]
+        if purge:
+            own += [self._own("secrets", heads.secret), self._own("configmaps", heads.config_map)]
+        for path in own:
+            await self._delete(path)
+        if purge:
+            await self._remove_crds()
+
+    @property
+    def _namespace(self) -> str:
+        return self.settings.lease.namespace
+
+    def _own(self, plural: str, name: str) -> str:
+        return paths.join(paths.within("/api/v1", self._namespace, plural), name)
+
+    @property
+    def _lease(self) -> str:
+        leases = paths.within("/apis/coordination.k8s.io/v1", self._namespace, "leases")
+        return paths.join(leases, self.settings.lease.name)
+
+    # Controllers.
+
+    async def _end_controllers(self) -> None:
+        """Scale the chart's controllers to none, and wait until their pods have ended."""
+        deployments = paths.within("/apis/apps/v1", self._namespace, "deployments")
+        scale = paths.join(deployments, CONTROLLER, "scale")
+        try:
+            await self.connection.patch(scale, {"spec": {"replicas": 0}}, PatchKind.MERGE)
+        except GoneError:
+            return  # nobody deployed any, or Helm has deleted it
+        # A pod that is being deleted is no replica any more, and may still write.
+        pods = paths.within("/api/v1", self._namespace, "pods")
+        async for _ in _tries(f"the pods of Deployment {self._namespace}/{CONTROLLER} have not ended"):
+            if not (await self.connection.get(pods, {"labelSelector": CONTROLLER_PODS})).get("items"):
+                break
+        self.say(f"ended the controllers of Deployment {self._namespace}/{CONTROLLER}")
+
+    async def _nobody_leads(self) -> None:
+        """Raise FixError if the lease is held and renewed: a controller would write the configurations again."""
+        before = await self._lease_record()
+        if before is None:
+            return
+        spec = before["spec"]
+        await asyncio.sleep(float(spec.get("leaseDurationSeconds") or 0))
+        now = await self._lease_record()
+        if now is not None and now["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]:
+            raise FixError(
+                f"a controller leads still: {now['spec'].get('holderIdentity')} renews Lease"
+                f" {self._namespace}/{self.settings.lease.name}; end it, and run this again (nothing is removed yet)"
+            )
+
+    async def _lease_record(self) -> Json | None:
+        """Return the lease if somebody holds it."""
+        try:
+            found = await self.connection.get(self._lease)
+        except GoneError:
+            return None
+        return found if (found.get("spec") or {}).get("holderIdentity") else None
+
+    # What they leave behind.
+
+    async def _release(self, queues: Sequence[Meta]) -> None:
+        """Take the finalizer off the queues, which nobody would do any more when they are deleted."""
+        writer = QueueFinalizerWriter(self.connection)
+        for queue in queues:
+            await writer.release(queue)
+            self.say(f"removed the finalizer of Queue {queue.name}")
+
+    async def _delete(self, path: str) -> None:
+        try:
+            await self.connection.delete(path)
+        except GoneError:
+            return
+        plural, name = path.split("/")[-2:]
+        self.say(f"removed {plural.removesuffix('s')} {name}")
+
+    async def _remove_crds(self) -> None:
+        for name in CRDS:
+            await self._delete(paths.join(crd_installer.COLLECTION, name))
+        async for _ in _tries("not all CRDs are gone: an object of theirs has a finalizer of somebody else's"):
+            if not [name for name in CRDS if await self._exists(paths.join(crd_installer.COLLECTION, name))]:
+                break
+
+    async def _exists(self, path: str) -> bool:
+        try:
+            await self.connection.get(path)
+        except GoneError:
+            return False
+        return True
+
+
+async def _tries(what: str) -> AsyncIterator[None]:
+    """Yield again and again. Raises ClusterUnavailableError after END_SECONDS, with what was waited for."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + END_SECONDS
+    while loop.time() < deadline:
+        yield
+        await asyncio.sleep(POLL_SECONDS)
+    raise ClusterUnavailableError(f"after {END_SECONDS:.0f} s, {what}; run this again")

@@ -1,0 +1,87 @@
+"""What the API server knows the webhook by: where its certificates and its paths come from.
+
+A controller keeps the authorities and the segments of the paths in one Secret; a webhook reads them there.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+from admission.kube.client.connection import Connection
+from admission.kube.secret_store import SecretStore
+from admission.kube.webhook_config import registered_paths
+from admission.settings import Settings
+from admission.webhook.known_paths import KnownPaths
+from admission.webhook.path_rotation import RegisteredSegment, SharedSegments
+from admission.webhook.tls import ca_rotation, rotation
+from admission.webhook.tls.certificate import Certificate
+
+_now = partial(datetime.now, UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paths:
+    """The paths that a webhook knows.
+
+    segments: where they come from, and what was read there; None where others write the webhook configurations, so that
+    nobody knows a segment.
+    """
+
+    known: KnownPaths
+    segments: tuple[SharedSegments, tuple[str, ...]] | None = None
+
+    async def keep(self) -> None:
+        """Know every change of the segments, until cancelled."""
+
+        async def know(segments: tuple[str, ...]) -> None:
+            self.known.replace(segments)
+
+        if self.segments is not None:
+            await rotation.keep(*self.segments, use=know, failure="the webhook's paths are not read again")
+
+
+async def paths(settings: Settings, connection: Connection) -> Paths:
+    """Return what a webhook knows, as of now. Raises FixError if the Secret cannot be read."""
+    if not settings.webhook.register:
+        return Paths(known=KnownPaths())
+    source = SharedSegments(_secret(settings, connection), _lifetimes(settings))
+    segments = await source.current()
+    known = KnownPaths(segments, is_plain_registered=partial(registered_paths.is_plain_named, connection))
+    return Paths(known=known, segments=(source, segments))
+
+
+def registered_segment(settings: Settings, connection: Connection) -> RegisteredSegment:
+    """Return where the segment comes from by which a controller registers the webhook."""
+    named = partial(registered_paths.named, connection)
+    return RegisteredSegment(_secret(settings, connection), _lifetimes(settings), _now, named=named)
+
+
+def certificates(settings: Settings, connection: Connection) -> rotation.Source[Certificate]:
+    """Return where the webhook's certificates come from: files, or authorities of our own in a Secret."""
+    webhook = settings.webhook
+    if webhook.certificate and webhook.key:
+        authority = Path(webhook.authority) if webhook.authority else None
+        return rotation.CertificateFiles(Path(webhook.certificate), Path(webhook.key), authority)
+    return rotation.OwnCertificates(_secret(settings, connection), webhook.all_names, _lifetimes(settings), _now)
+
+
+def authorities(settings: Settings, connection: Connection) -> rotation.Source[bytes] | None:
+    """Return where the authorities come from that the API server has to trust; None if others tell it."""
+    webhook = settings.webhook
+    if webhook.authority:
+        return rotation.AuthorityFile(Path(webhook.authority))
+    if webhook.certificate:
+        return None
+    return rotation.OwnAuthorities(_secret(settings, connection), _lifetimes(settings), _now)
+
+
+def _secret(settings: Settings, connection: Connection) -> SecretStore:
+    return SecretStore(connection, namespace=settings.lease.namespace, name=settings.webhook.secret)
+
+
+def _lifetimes(settings: Settings) -> ca_rotation.Lifetimes:
+    webhook = settings.webhook
+    return ca_rotation.Lifetimes(
+        authority=timedelta(days=webhook.authority_days), leaf=timedelta(hours=webhook.leaf_hours)
+    )

@@ -1,0 +1,118 @@
+"""Plans carried out by kube-scheduler's own filters: what Muster lets in starts, and what could start has a plan.
+
+    python -m tests.conformance.filters.plans 0 500      # the worlds of these seeds, on every release
+
+A plan is good if each pod, bound to its node as Muster binds it and in the plan's order, passes all filters there. A
+gang without a plan is tried in some ways: its pods one by one, each on any node that takes it. Prints each seed with a
+flaw, and closes with what was planned and what was not. Needs Go once, to build Kubernetes.
+"""
+
+import argparse
+import sys
+from collections import Counter
+from copy import deepcopy
+from typing import Any
+
+from admission.api.kubernetes import nodes
+from admission.api.snapshot import Snapshot
+from admission.api.values.names import NodeName
+from admission.dra import gang_planner
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.planner.no_plan import Kind, NoPlan
+from admission.dra.requests.gang_request import Plan, PodDemand
+from admission.dra.state import cluster_state
+from admission.kube.writers import pod_patch
+from tests.conformance import filter_judge
+from tests.conformance.filters import worlds
+from tests.conformance.filters.draws import Draw
+from tests.controlplane.filters import Oracle
+
+Json = dict[str, Any]
+
+STEPS = 50_000
+TRIES = 4
+"""The ways in which a gang without a plan is tried."""
+
+
+def planned(world: Json) -> Plan | NoPlan:
+    """Return Muster's plan for a world's gang, or why there is none."""
+    snapshot = Snapshot(
+        nodes={node.name: node for node in map(nodes.decode, world["nodes"])},
+        namespaces={one.meta.name: one for one in map(nodes.decode_namespace, world.get("namespaces", ()))},
+        pods={pod.meta.uid: pod for pod in map(filter_judge.pod_of, world["pods"])},
+    )
+    cluster = cluster_state.build(snapshot, ())
+    demands = [PodDemand(pod=filter_judge.pod_of(one["pod"])) for one in world["gang"]]
+    return gang_planner.plan(demands, cluster, selectors=Selectors(cluster.profile.cel), steps=STEPS)
+
+
+def flaw(world: Json, answer: Plan | NoPlan, oracle: Oracle, draw: Draw) -> str | None:
+    """Return what is wrong with a plan, or which one was not found; None where nothing is."""
+    if isinstance(answer, Plan):
+        return _refused(world, [(each.pod.partition("/")[2], each.node) for each in answer.pods], oracle)
+    if answer.kind is Kind.STEPS_ENDED:
+        return None
+    for _ in range(TRIES):
+        way = _way(world, oracle, draw)
+        if way is not None and _refused(world, way, oracle) is None:
+            return f"no plan ({answer.kind}: {answer.message}), but {way} starts"
+    return None
+
+
+def _way(world: Json, oracle: Oracle, draw: Draw) -> list[tuple[str, str]] | None:
+    """Return where pods go one by one, in some order, each to any node that takes it; None if one has no node."""
+    way: list[tuple[str, str]] = []
+    gang: list[Json] = []
+    for one in draw.shuffled(world["gang"]):
+        answer = oracle.ask({**world, "gang": [*gang, {"pod": one["pod"]}]})
+        fits = answer["pods"][-1]["fits"]
+        if not fits:
+            return None
+        way.append((one["pod"]["metadata"]["name"], draw.pick(fits)))
+        gang.append({"pod": one["pod"], "node": way[-1][1]})
+    return way
+
+
+def _refused(world: Json, placement: list[tuple[str, str]], oracle: Oracle) -> str | None:
+    """Return which pod is refused if pods are bound to these nodes in this order; None if all start."""
+    manifests = {one["pod"]["metadata"]["name"]: one["pod"] for one in world["gang"]}
+    gang = [{"pod": _bound(manifests[name], node), "node": node} for name, node in placement]
+    asked = oracle.ask({**world, "gang": gang})
+    if "error" in asked:
+        return str(asked["error"])
+    for (name, node), pod in zip(placement, asked["pods"], strict=True):
+        if pod["node"] != node:
+            return f"{placement}: pod {name} on {node}: {pod['refused'].get(node, pod.get('error'))}"
+    return None
+
+
+def _bound(manifest: Json, node: str) -> Json:
+    """Return a pod as it is when Muster has opened its gate."""
+    pod = deepcopy(manifest)
+    patch = pod_patch.opened(filter_judge.pod_of(manifest), NodeName(node))
+    affinity = pod["spec"].setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    affinity |= patch["spec"]["affinity"]["nodeAffinity"]
+    return pod
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance.filters.plans")
+    parser.add_argument("first", type=int)
+    parser.add_argument("end", type=int)
+    asked = parser.parse_args(arguments)
+    counts = Counter[str]()
+    for version in worlds.VERSIONS:
+        with Oracle.of(version) as oracle:
+            for seed in range(asked.first, asked.end):
+                world = worlds.seeded(seed, family=worlds.PLANNED, version=version)
+                answer = planned(world)
+                counts["plan" if isinstance(answer, Plan) else str(answer.kind)] += 1
+                if (found := flaw(world, answer, oracle, Draw(seed))) is not None:
+                    counts["flaw"] += 1
+                    print(f"{version} seed {seed}: {found}")
+    print(", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())))
+    return min(counts["flaw"], 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

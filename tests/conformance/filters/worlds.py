@@ -1,0 +1,65 @@
+"""Random worlds for kube-scheduler's filters, in the format of tests/controlplane/README.md: one for each seed.
+
+Each family is about one plugin, drawn so that this plugin refuses often and seldom everywhere; a mixed world has rules
+of several families.
+"""
+
+from collections.abc import Callable, Mapping
+
+from tests.conformance.filters import affinity, devices, disks, node_rules, resources, volumes, world
+from tests.conformance.filters.draws import Draw
+from tests.conformance.filters.world import Json, World
+
+FAMILIES: Mapping[str, Callable[[Draw, World], None]] = {
+    "DynamicResources": devices.dynamic_resources,
+    "InterPodAffinity": affinity.inter_pod_affinity,
+    "NodeAffinity": node_rules.node_affinity,
+    "NodeDeclaredFeatures": node_rules.node_declared_features,
+    "NodeName": node_rules.node_name,
+    "NodePorts": node_rules.node_ports,
+    "NodeResourcesFit": resources.node_resources_fit,
+    "NodeUnschedulable": node_rules.node_unschedulable,
+    "NodeVolumeLimits": disks.node_volume_limits,
+    "PodTopologySpread": affinity.pod_topology_spread,
+    "TaintToleration": node_rules.taint_toleration,
+    "VolumeBinding": volumes.volume_binding,
+    "VolumeRestrictions": disks.volume_restrictions,
+    "VolumeZone": disks.volume_zone,
+}
+"""By the plugin that they are about."""
+
+MIXED = "mixed"
+PLANNED = "planned"
+"""A world mixed of what Muster simulates, for plans."""
+SIMULATED = (
+    "InterPodAffinity",
+    "NodeAffinity",
+    "NodePorts",
+    "NodeResourcesFit",
+    "NodeUnschedulable",
+    "PodTopologySpread",
+    "TaintToleration",
+)
+VERSIONS = ("1.37", "1.36")
+
+APART = ("NodeName",)
+"""Families that leave too little to the others."""
+
+
+def seeded(seed: int, *, family: str | None = None, version: str | None = None) -> Json:
+    """Return the world of this seed: of any family, or of one; of any version, or of one."""
+    draw = Draw(seed)
+    # Drawn in any case: a seed means one world, whoever asks for it.
+    drawn_version, drawn_family = draw.pick(VERSIONS), draw.pick((*FAMILIES, *[MIXED] * 5))
+    found = world.base(draw, version or drawn_version)
+    for name in _families(draw, family or drawn_family):
+        FAMILIES[name](draw, found)
+    return found.json(draw)
+
+
+def _families(draw: Draw, family: str) -> list[str]:
+    if family == PLANNED:
+        return draw.some(SIMULATED, least=1, most=2)
+    if family != MIXED:
+        return [family]
+    return draw.some([name for name in FAMILIES if name not in APART], least=2, most=3)

@@ -1,0 +1,115 @@
+"""From an empty cluster to a first gang by `muster init`, what demands a queue, and Muster taken away again.
+
+On a control plane of its own, since all that Muster has put there is removed.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.controlplane import ApiError, ControlPlane, fleet
+from tests.controlplane.observing import eventually
+from tests.e2e import musters, readers
+from tests.e2e.musters import Muster
+
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+SECONDS_TO_FIRST_GANG = 60.0
+"""Of `muster init --apply`, its waiting included."""
+
+
+@pytest.fixture(scope="module")
+def control_plane(kubernetes: str, options: dict[str, Any]) -> Iterator[ControlPlane]:
+    """A cluster with two nodes of four GPUs each, and nothing of Muster's."""
+    with ControlPlane(kubernetes, **options) as started:
+        known = [one for one in yaml.safe_load_all(readers.HARDWARE.read_text()) if one["kind"] != "Node"]
+        nodes = [fleet.node(name, allocatable={"cpu": "96", "memory": "1Ti"}) for name in ("node-a", "node-b")]
+        fleet.install(started.client(), [*nodes, *known])
+        yield started
+
+
+@pytest.fixture(scope="module")
+def muster(control_plane: ControlPlane) -> Iterator[Muster]:
+    muster = Muster(control_plane).start()
+    yield muster
+    muster.clean()
+
+
+def test_init_makes_a_gang_that_runs_in_one_command(control_plane: ControlPlane, muster: Muster) -> None:
+    began = time.monotonic()
+
+    said = muster.command("init", "--team", "vision", "--apply")
+
+    assert time.monotonic() - began < SECONDS_TO_FIRST_GANG
+    assert "Job vision/first-gang would start now" in said
+    assert "Queue vision created" in said
+    assert "is Running on node-" in said, said
+    pods = control_plane.client().items("/api/v1/namespaces/vision/pods")
+    assert [pod["status"]["phase"] for pod in pods] == ["Running", "Running"]
+
+
+def test_init_again_leaves_all_as_it_is_and_another_team_gets_a_queue_beside_it(muster: Muster) -> None:
+    again, other = muster.command("init", "--team", "vision"), muster.command("init", "--team", "speech", "--apply")
+
+    assert "kind:" not in again
+    assert "Queue speech created" in other
+    assert "is Running on node-" in other, other
+
+
+def pod_with_a_claim() -> dict[str, Any]:
+    container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "gpu"}]}}
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "late"}]
+    spec = {"containers": [container], "resourceClaims": claims, "restartPolicy": "Never"}
+    return {"metadata": {"generateName": "outside-"}, "spec": spec}
+
+
+def test_a_namespace_of_no_queue_refuses_pods_with_claims_once_it_demands_a_queue(
+    control_plane: ControlPlane, muster: Muster
+) -> None:
+    client = control_plane.client()
+    client.create("/api/v1/namespaces", {"metadata": {"name": "elsewhere"}})
+    pods = "/api/v1/namespaces/elsewhere/pods"
+    client.create(pods, pod_with_a_claim())
+
+    client.merge_patch("/api/v1/namespaces/elsewhere", {"metadata": {"labels": {"muster.dev/require-queue": "true"}}})
+
+    def refusal() -> str:
+        try:
+            client.create(f"{pods}?dryRun=All", pod_with_a_claim())
+        except ApiError as error:
+            return error.message if "QueueRequired" in error.message else ""
+        return ""
+
+    said = eventually(refusal, what="a pod with a claim is refused")
+    assert "no queue is open to namespace elsewhere" in said
+    plain = pod_with_a_claim()
+    plain["spec"] = {"containers": [{"name": "main", "image": "none"}]}
+    client.create(pods, plain)
+
+
+def test_uninstalling_waits_for_controllers_and_then_leaves_nothing(
+    control_plane: ControlPlane, muster: Muster
+) -> None:
+    client = control_plane.client()
+
+    assert "a controller leads still" in muster.command("uninstall", "--yes")
+    assert client.find(f"{CONFIGURATIONS}/validatingwebhookconfigurations/muster") is not None
+    muster.end()
+    before = muster.command("uninstall")
+    said = muster.command("uninstall", "--yes", "--purge")
+
+    assert "vision/first-gang-" in before
+    assert "nothing is removed" in before
+    assert "removed the finalizer of Queue vision" in said, said
+    for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+        assert client.find(f"{CONFIGURATIONS}/{kind}/muster") is None
+    assert not [crd["metadata"]["name"] for crd in client.items(CRDS) if "muster.dev" in crd["metadata"]["name"]]
+    for path in (musters.SECRET, musters.HEADS, musters.HEADS_KEY):
+        assert client.find(path) is None
+    assert client.find("/apis/coordination.k8s.io/v1/namespaces/muster-system/leases/muster-controller") is None
+    client.create("/api/v1/namespaces/vision/pods", pod_with_a_claim())
+    phases = {pod["status"]["phase"] for pod in client.items("/api/v1/namespaces/vision/pods")}
+    assert phases >= {"Running"}, "what runs goes on"

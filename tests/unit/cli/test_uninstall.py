@@ -1,0 +1,205 @@
+"""`muster uninstall`: what it says before, and in which order it removes what."""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Self
+
+import pytest
+
+from admission.api.values import names
+from admission.api.values.decoding import Json
+from admission.cli import cluster_options
+from admission.cli.uninstall import removal
+from admission.errors import GoneError
+from tests.unit.cli.conftest import Muster
+
+SYSTEM = "muster-system"
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/muster-controller"
+DEPLOYMENT = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/muster-controller"
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
+RULES = "/apis/resource.k8s.io/v1/devicetaintrules"
+QUEUES = "/apis/muster.dev/v1alpha1/queues"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+POLICY: Json = {"metadata": {"name": "muster-fence", "uid": "p"}}
+FENCE: Json = {
+    "metadata": {"name": "muster-fence-gpu.example.com", "uid": "f"},
+    "spec": {
+        "deviceSelector": {"driver": "gpu.example.com"},
+        "taint": {"key": "muster.dev/fence", "effect": "NoSchedule"},
+    },
+}
+
+
+def a_queue(name: str, *finalizers: str) -> Json:
+    meta = {"name": name, "uid": name, "resourceVersion": "1", "finalizers": [*finalizers]}
+    return {"metadata": meta, "spec": {"quotas": []}}
+
+
+def a_gang(name: str, phase: str) -> Json:
+    meta = {"name": name, "namespace": "vision", "uid": name}
+    return {"metadata": meta, "spec": {"queue": "q", "size": 1}, "status": {"phase": phase}}
+
+
+class FakeCluster:
+    """Objects by path, with a Deployment whose pods end as soon as it is scaled; what is done to it, in order."""
+
+    server = "https://cluster"
+
+    def __init__(self, objects: Mapping[str, Json], *, renewing: bool = False) -> None:
+        self.objects = dict(objects)
+        self.done: list[str] = []
+        self._renewing = renewing
+        self._looks = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def pages(self, path: str, **_: object) -> AsyncIterator[Json]:
+        if path.startswith("/apis/muster.dev") and f"{CRDS}/queues.muster.dev" not in self.objects:
+            raise GoneError(path)
+        yield {"items": [one for key, one in self.objects.items() if key.startswith(f"{path}/")]}
+
+    async def get(self, path: str, params: Mapping[str, Any] | None = None, **_: object) -> Json:
+        if params and "labelSelector" in params:
+            assert params == {"labelSelector": removal.CONTROLLER_PODS}
+            return {"items": [] if f"scaled {DEPLOYMENT}" in self.done else [{}]}
+        if path == LEASE and path in self.objects:
+            self._looks += self._renewing
+            spec = {"holderIdentity": "somebody", "leaseDurationSeconds": 0}
+            return {"metadata": {"resourceVersion": str(self._looks)}, "spec": spec}
+        if path in self.objects:
+            return self.objects[path]
+        if path.count("/") <= 4:
+            return {"items": [one for key, one in self.objects.items() if key.startswith(f"{path}/")]}
+        raise GoneError(path)
+
+    async def patch(self, path: str, body: Json, *_: object) -> Json:
+        if path == f"{DEPLOYMENT}/scale":
+            if DEPLOYMENT not in self.objects:
+                raise GoneError(path)
+            assert body == {"spec": {"replicas": 0}}
+            self.done.append(f"scaled {DEPLOYMENT}")
+        else:
+            assert body["metadata"]["finalizers"] == ["other.example.com/finalizer"]
+            self.done.append(f"patched {path}")
+        return {}
+
+    async def delete(self, path: str, *_: object) -> Json:
+        if self.objects.pop(path, None) is None:
+            raise GoneError(path)
+        self.done.append(f"deleted {path}")
+        return {}
+
+
+@pytest.fixture
+def objects() -> dict[str, Json]:
+    """Return a cluster with everything that Muster makes."""
+    own = f"/api/v1/namespaces/{SYSTEM}"
+    return {
+        DEPLOYMENT: {},
+        LEASE: {},
+        f"{CONFIGURATIONS}/mutatingwebhookconfigurations/muster": {},
+        f"{CONFIGURATIONS}/validatingwebhookconfigurations/muster": {},
+        f"{CONFIGURATIONS}/validatingadmissionpolicies/muster-fence": POLICY,
+        f"{CONFIGURATIONS}/validatingadmissionpolicybindings/muster-fence": POLICY,
+        f"{RULES}/muster-fence-gpu.example.com": FENCE,
+        f"{QUEUES}/kept": a_queue("kept", "other.example.com/finalizer", names.IN_USE),
+        f"{QUEUES}/free": a_queue("free"),
+        "/apis/muster.dev/v1alpha1/gangs/vision-runs": a_gang("runs", "Running"),
+        "/apis/muster.dev/v1alpha1/gangs/vision-waits": a_gang("waits", "Pending"),
+        f"{own}/secrets/muster-webhook": {},
+        f"{own}/secrets/muster-heads-key": {},
+        f"{own}/configmaps/muster-heads": {},
+        **{f"{CRDS}/{plural}.muster.dev": {} for plural in ("queues", "meters", "claimpolicies", "gangs")},
+    }
+
+
+def uninstall(
+    muster: Muster, monkeypatch: pytest.MonkeyPatch, cluster: FakeCluster, *words: str
+) -> tuple[int, str, str]:
+    monkeypatch.setattr(cluster_options, "Connection", lambda *_, **__: cluster)
+    monkeypatch.setattr(removal, "POLL_SECONDS", 0.0)
+    return muster("uninstall", *words)
+
+
+def test_without_yes_it_says_what_runs_and_removes_nothing(
+    muster: Muster, monkeypatch: pytest.MonkeyPatch, objects: dict[str, Json]
+) -> None:
+    cluster = FakeCluster(objects)
+
+    code, said, notes = uninstall(muster, monkeypatch, cluster)
+
+    assert (code, cluster.done) == (3, [])
+    assert (
+        "1 gang let in: the pods run on and keep their devices, and nobody counts them any more (vision/runs)" in said
+    )
+    assert "1 gang waiting: the pods stay behind the scheduling gate muster.dev/admission" in said
+    assert "fences of gpu.example.com" in said
+    assert "say --yes" in notes
+
+
+def test_controllers_end_before_the_configurations_go_and_what_they_would_write_again(
+    muster: Muster, monkeypatch: pytest.MonkeyPatch, objects: dict[str, Json]
+) -> None:
+    cluster = FakeCluster(objects)
+
+    code, _, notes = uninstall(muster, monkeypatch, cluster, "--yes")
+
+    assert code == 0, notes
+    assert cluster.done == [
+        f"scaled {DEPLOYMENT}",
+        f"deleted {CONFIGURATIONS}/mutatingwebhookconfigurations/muster",
+        f"deleted {CONFIGURATIONS}/validatingwebhookconfigurations/muster",
+        f"deleted {RULES}/muster-fence-gpu.example.com",
+        f"deleted {CONFIGURATIONS}/validatingadmissionpolicybindings/muster-fence",
+        f"deleted {CONFIGURATIONS}/validatingadmissionpolicies/muster-fence",
+        f"patched {QUEUES}/kept",
+        f"deleted /api/v1/namespaces/{SYSTEM}/secrets/muster-webhook",
+        f"deleted {LEASE}",
+    ]
+    assert f"{CRDS}/queues.muster.dev" in cluster.objects
+
+
+def test_purge_leaves_nothing_but_the_deployment_which_is_the_charts(
+    muster: Muster, monkeypatch: pytest.MonkeyPatch, objects: dict[str, Json]
+) -> None:
+    cluster = FakeCluster(objects)
+
+    code, _, notes = uninstall(muster, monkeypatch, cluster, "--yes", "--purge")
+
+    assert code == 0, notes
+    assert {path for path in cluster.objects if "muster.dev/v1alpha1" not in path} == {DEPLOYMENT}
+
+
+def test_while_a_controller_elsewhere_leads_nothing_is_removed(
+    muster: Muster, monkeypatch: pytest.MonkeyPatch, objects: dict[str, Json]
+) -> None:
+    del objects[DEPLOYMENT]
+    cluster = FakeCluster(objects, renewing=True)
+
+    code, _, said = uninstall(muster, monkeypatch, cluster, "--yes")
+
+    assert (code, cluster.done) == (2, [])
+    assert "a controller leads still: somebody renews Lease muster-system/muster-controller" in said
+
+
+def test_in_a_cluster_without_muster_it_is_done_at_once(muster: Muster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = FakeCluster({})
+
+    code, said, notes = uninstall(muster, monkeypatch, cluster, "--yes", "--purge")
+
+    assert (code, cluster.done) == (0, []), notes
+    assert "no gang runs or waits" in said
+
+
+def test_controllers_that_do_not_end_leave_the_configurations_in_place(
+    muster: Muster, monkeypatch: pytest.MonkeyPatch, objects: dict[str, Json]
+) -> None:
+    monkeypatch.setattr(removal, "END_SECONDS", 0.0)
+    cluster = FakeCluster(objects)
+
+    code, _, said = uninstall(muster, monkeypatch, cluster, "--yes")
+
+    assert (code, cluster.done) == (1, [f"scaled {DEPLOYMENT}"])
+    assert "have not ended; run this again" in said
