@@ -37,9 +37,10 @@ def decode(spec: Reader, status: Reader) -> PodRequests:
         allocated, actuated = _aggregate(spec, given.allocated), _aggregate(spec, given.actuated)
     level = _of_level(spec, _aggregate(spec, of_container))
     given_level = _maximum(given.actuated_of_pod, given.allocated_of_pod) if level and given.has_pod_level else level
-    taken = _with_pod_level(_maximum(allocated, actuated), given_level, spec)
-    taken = {**wanted, **{name: taken[name] for name in RESIZABLE if name in taken}}
-    counted = taken if given.is_infeasible else _maximum(wanted, taken)
+    of_status = _with_pod_level(_maximum(allocated, actuated), given_level, spec)
+    taken = {**wanted, **{name: of_status[name] for name in RESIZABLE if name in of_status}}
+    # While a resize is refused, kube-scheduler counts nothing of a resource that no status names.
+    counted = of_status if given.is_infeasible else _maximum(wanted, of_status)
     return PodRequests(counted, None if taken == counted else taken)
 
 
