@@ -40,6 +40,8 @@ OTHERS_RIGHTS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 LEASES = "/apis/coordination.k8s.io/v1/leases"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+PODS = "/api/v1/pods"
+CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 QUEUES = "/apis/muster.dev/v1alpha1/queues"
 METERS = "/apis/muster.dev/v1alpha1/meters"
 POLICIES = "/apis/muster.dev/v1alpha1/claimpolicies"
@@ -166,6 +168,27 @@ def condition(collection: str, kind: str) -> Callable[[FakeApi], None]:
     return put
 
 
+def holding(
+    *, queue: str = "", device_class: str = "gpu.example.com", admin: bool = False
+) -> Callable[[FakeApi], None]:
+    """Return a pod whose claim has two devices, and a Meter of gpu.example.com."""
+    request = {"name": "gpu", "exactly": {"deviceClassName": device_class, "count": 2, "adminAccess": admin}}
+    results = [
+        {"request": "gpu", "driver": "d", "pool": "p", "device": f"gpu-{at}", "adminAccess": admin} for at in range(2)
+    ]
+    status = {"allocation": {"devices": {"results": results}}, "reservedFor": [{"name": "loose", "uid": "u"}]}
+
+    def put(api: FakeApi) -> None:
+        named = {"namespace": "ml", "labels": {"muster.dev/queue": queue} if queue else {}}
+        source = {"deviceClasses": ["gpu.example.com"], "count": {}}
+        api.put(METERS, {"metadata": {"name": "gpus"}, "spec": {"sources": [source]}})
+        api.put(PODS, {"metadata": {**named, "name": "loose", "uid": "u"}, "spec": {"nodeName": "a"}})
+        claim = {"metadata": {"name": "c", "namespace": "ml"}, "spec": {"devices": {"requests": [request]}}}
+        api.put(CLAIMS, {**claim, "status": status})
+
+    return put
+
+
 ENDED = certificate.authority(now=LONG_AGO, validity=timedelta(days=1)).certificate
 LASTING = certificate.authority(now=datetime.now(UTC), validity=timedelta(days=90)).certificate
 NOW = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.000000Z}"
@@ -235,6 +258,14 @@ SEEN: dict[str, tuple[str, Callable[[FakeApi], None], dict[str, Any], Verdict, s
     "coverage": ("devices", devices(GPU), {"coverage": True}, Verdict.OK, "(coverage)"),
     "no queues": ("queues", NOTHING, {}, Verdict.WARNING, "there is no queue"),
     "a queue that is not active": ("queues", condition(QUEUES, "Active"), {}, Verdict.WARNING, "one: it is upside"),
+    "devices of a pod in no queue": (
+        *("outside queues", holding(), {}, Verdict.WARNING),
+        "2 devices of class gpu.example.com are held by pods in no queue, on nobody's quota: ml/loose",
+    ),
+    "devices of a pod in a queue": ("outside queues", holding(queue="q"), {}, Verdict.OK, "no pod outside queues"),
+    "devices that no Meter counts": ("outside queues", holding(device_class="nic"), {}, Verdict.OK, "no pod outside"),
+    "admin access outside queues": ("outside queues", holding(admin=True), {}, Verdict.OK, "no pod outside queues"),
+    "no Meter": ("outside queues", NOTHING, {}, Verdict.OK, "no Meter counts a device class"),
     "no policies": ("policies", NOTHING, {}, Verdict.OK, "all of 0 ClaimPolicies is applied"),
     "a flawed policy": ("policies", condition(POLICIES, "Ready"), {}, Verdict.FAILED, "ClaimPolicy one: it is upside"),
     "a meter that is not ready": ("queues", condition(METERS, "Ready"), {}, Verdict.WARNING, "Meter one: it is upside"),
