@@ -293,7 +293,7 @@ async def outside(inputs: CheckInputs) -> list[Finding]:
         return [findings.passed("outside queues", "no Meter counts a device class")]
     used = map(claims.decode, await cluster.list_objects(watched_resources.CLAIMS))
     running = {pod.meta.uid: pod for pod in map(pods.decode, await cluster.list_objects(watched_resources.PODS))}
-    found = [*outside_queues.held(used, {str(uid): pod for uid, pod in running.items()}, counted)]
+    found = [*outside_queues.held(used, running, counted)]
     fix = "name a queue in their label muster.dev/queue, or label the namespace muster.dev/require-queue=true"
     by_class: dict[str, list[HeldOutside]] = {}
     for one in found:
