@@ -22,6 +22,7 @@ from admission.heads import head_document, key_history
 from admission.heads.head_document import KeptHeads
 from admission.kube.client.connection import Connection
 from admission.kube.client.credentials import ClusterSelection
+from admission.kube.webhook_config import match_conditions
 from admission.ledger.db import migrations
 from admission.settings import Settings
 from admission.settings.schema import replaced
@@ -322,6 +323,21 @@ async def test_an_administrator_asks_about_musters_account(api: FakeApi, examine
     asked = api.last("POST", OTHERS_RIGHTS).body["spec"]
     assert asked["user"] == ACCOUNT
     assert "system:serviceaccounts:muster-system" in asked["groups"]
+
+
+async def test_where_muster_runs_as_somebody_else_that_user_is_asked_about(
+    api: FakeApi, examined: Callable[..., Any]
+) -> None:
+    """As `muster serve` does on a machine outside the cluster, under the user of a kubeconfig."""
+    allow(api, OTHERS_RIGHTS, user="admin", wanted=1000)
+    condition = {"name": "not-by-muster", "expression": match_conditions.not_by('ops "east"')}
+    collection = f"{REGISTRATION}/validatingwebhookconfigurations"
+    api.put(collection, {"metadata": {"name": "muster"}, "webhooks": [{"matchConditions": [condition]}]})
+
+    [found] = await examined("rights")
+
+    assert found.message.startswith('ops "east" may do all')
+    assert api.last("POST", OTHERS_RIGHTS).body["spec"]["user"] == 'ops "east"'
 
 
 WEBHOOK = "system:serviceaccount:muster-system:muster-webhook"
