@@ -198,5 +198,6 @@ def _report(leader: Leader, log: CycleLog) -> CycleReport:
         cache=leader.scheduling,
         statuses=leader.statuses,
         outcomes=leader.outcomes,
+        outside=leader.outside,
         log=log,
     )

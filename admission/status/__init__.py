@@ -1,3 +1,3 @@
-"""Builds the statuses of gangs, queues or meters from one snapshot."""
+"""Builds what is reported of gangs, queues, meters or devices from one snapshot."""
 
-__all__ = ["gang", "gang_cache", "queue"]
+__all__ = ["gang", "gang_cache", "outside_queues", "queue"]

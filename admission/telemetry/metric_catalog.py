@@ -249,6 +249,13 @@ PROTECTED = Metric(
     help="1 while kube-scheduler leaves a driver's devices to Muster as the settings ask, 0 while gangs are pinned.",
     labels=(("driver", "its name; `*`: all that the setting `fence` does not name"),),
 )
+OUTSIDE = Metric(
+    name="muster_devices_outside_queues",
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.LEADER,
+    help="Devices of a class that a Meter counts, held by pods outside every queue; no series where none is.",
+    labels=(("class", "the DeviceClass that was asked for"),),
+)
 POLICIES = Metric(
     name="muster_claim_policy_ready",
     type=MetricType.GAUGE,
@@ -308,7 +315,7 @@ ALL = (
     *(REVIEWS, REFUSED, WORKERS, WORKERS_LOST, EXPIRY),
     *(READY, LEADING, EPOCH, CYCLES, ADMITTED, WAITS, DECISIONS, HELD, DEFECTS),
     *(GANGS, AMOUNT, BUDGET),
-    *(BEHIND, UNPOSTED, LAG, PROTECTED, POLICIES),
+    *(BEHIND, UNPOSTED, LAG, PROTECTED, OUTSIDE, POLICIES),
     *(HEAD_TIME, HEAD_FAILURES, HEAD_NOT_PASSED, FOREIGN),
     *(STALENESS, OBJECTS, EVENTS, LISTS),
     *(BUILD, PROCESSOR, RESIDENT),

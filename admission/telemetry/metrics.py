@@ -98,6 +98,7 @@ class Metrics:
                 unposted=result.unposted,
                 lag=result.lag.total_seconds(),
                 protected=result.protected,
+                outside=result.outside,
                 policies=_ready_policies(result.conditions),
             )
 

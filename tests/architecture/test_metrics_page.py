@@ -77,6 +77,7 @@ def full() -> Metrics:
             queues=(queue,),
             conditions=(policy,),
             protected=protected,
+            outside={"gpu.example.com": 1},
             granted=(GangUid("u"),),
             decisions=(admitted,),
             defects=defects,

@@ -259,6 +259,18 @@ CASES = {
         series={'muster_devices_protected{driver="gpu.example.com"}': "0x4 1x20"},
         at=15,
     ),
+    "pods outside queues hold devices": Case(
+        alert="MusterDevicesOutsideQueues",
+        series={'muster_devices_outside_queues{class="gpu.example.com"}': "3x30"},
+        at=20,
+        says="3 of class gpu.example.com are on nobody's quota and in no ledger.",
+        labels={"class": "gpu.example.com"},
+    ),
+    "a pod outside queues that soon ends": Case(
+        alert="MusterDevicesOutsideQueues",
+        series={'muster_devices_outside_queues{class="gpu.example.com"}': "3x10 0x20"},
+        at=20,
+    ),
     "a ClaimPolicy has a flaw": Case(
         alert="MusterClaimPolicyInvalid",
         series={

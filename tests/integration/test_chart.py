@@ -157,6 +157,13 @@ def test_helm_lint_finds_no_problem(helm: Helm) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_helm_lint_passes_on_the_defaults(helm: Helm) -> None:
+    """Only to render the chart needs an image, which is told then."""
+    done = helm("lint", str(CHART))
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_package_has_the_crds_and_nothing_hidden(helm: Helm, tmp_path: Path) -> None:
     done = helm("package", str(CHART), "--destination", str(tmp_path))
 

@@ -2,21 +2,23 @@
 
 import base64
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cryptography import x509
 
+from admission.api.kubernetes import claims, pods
 from admission.api.kubernetes.meta import ConditionStatus
-from admission.api.muster import status_views
+from admission.api.muster import meters, status_views
 from admission.api.values.decoding import Json
 from admission.cli import referents
 from admission.cli.cluster_options import Cluster
 from admission.cli.doctor import findings, permissions
 from admission.cli.doctor.findings import Finding
 from admission.dra import compatibility
+from admission.dra.metering import device_meters
 from admission.errors import GoneError
 from admission.heads import head_document, key_history
 from admission.heads.head_document import KeptHeads
@@ -27,6 +29,8 @@ from admission.kube.client.connection import Connection
 from admission.kube.config_map_store import ConfigMapStore
 from admission.kube.webhook_config import dry_run_probe
 from admission.settings import Settings
+from admission.status import outside_queues
+from admission.status.outside_queues import HeldOutside
 
 OLDEST = (1, 34)
 """The first Kubernetes with resource.k8s.io/v1."""
@@ -42,6 +46,9 @@ MAX_SKEW = timedelta(seconds=3)
 
 OLDEST_HEAD = timedelta(minutes=45)
 """A leader signs the end of the books every quarter of an hour, whatever happens."""
+
+MOST_NAMED = 5
+"""The most pods that are named."""
 
 OVERDUE_FRACTION = 6
 """An authority with less than this fraction of its life left is overdue: Muster replaces it at a third."""
@@ -278,6 +285,33 @@ def _meter(obj: Json) -> Iterator[Finding]:
             yield findings.warning("queues", f"Meter {name}: {condition.get('message')}", "mend its spec, as it says")
 
 
+async def outside(inputs: CheckInputs) -> list[Finding]:
+    """Check whether pods outside every queue hold devices that a Meter counts."""
+    cluster = inputs.cluster
+    counted = device_meters.classes_known(map(meters.decode, await cluster.list_objects(watched_resources.METERS)))
+    if not counted:
+        return [findings.passed("outside queues", "no Meter counts a device class")]
+    used = map(claims.decode, await cluster.list_objects(watched_resources.CLAIMS))
+    running = {pod.meta.uid: pod for pod in map(pods.decode, await cluster.list_objects(watched_resources.PODS))}
+    found = [*outside_queues.held(used, running, counted)]
+    fix = "name a queue in their label muster.dev/queue, or label the namespace muster.dev/require-queue=true"
+    by_class: dict[str, list[HeldOutside]] = {}
+    for one in found:
+        by_class.setdefault(one.device_class, []).append(one)
+    return [
+        findings.warning("outside queues", _outside(name, some), fix) for name, some in sorted(by_class.items())
+    ] or [findings.passed("outside queues", "no pod outside queues holds a device that a Meter counts")]
+
+
+def _outside(device_class: str, found: Sequence[HeldOutside]) -> str:
+    holders = list(dict.fromkeys(one.pod for one in found))
+    more = f" and {len(holders) - MOST_NAMED} more" if len(holders) > MOST_NAMED else ""
+    return (
+        f"{sum(one.devices for one in found)} devices of class {device_class} are held by pods in no queue, on nobody's"
+        f" quota: {', '.join(holders[:MOST_NAMED])}{more}"
+    )
+
+
 async def policies(inputs: CheckInputs) -> list[Finding]:
     """Check the conditions of claim policies: an invalid rule refuses everything, or nothing."""
     found = await inputs.cluster.list_objects(watched_resources.POLICIES)
@@ -333,6 +367,7 @@ CHECKS = {
     "heads": heads,
     "devices": drivers,
     "queues": queues,
+    "outside queues": outside,
     "policies": policies,
 }
 """The name of a check → the check, in order."""

@@ -14,13 +14,16 @@ import yaml
 from admission import resources
 from admission.cli.doctor import findings
 from admission.cli.doctor.findings import Finding
+from admission.errors import ForbiddenError, GoneError
 from admission.kube.client.connection import Connection
+from admission.kube.webhook_config import match_conditions
 from admission.settings import Settings
 
 CHECK = "rights"
 MOST_NAMED = 5
 
 _API = "authorization.k8s.io/v1"
+_REGISTERED = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/muster"
 _ACCOUNT = "system:serviceaccount:"
 _ROLES = {"controller": "muster", "webhook": "muster-webhook", "dashboard": "muster-dashboard"}
 """The shipped account of each role, and the name of its ClusterRole and Role."""
@@ -65,11 +68,13 @@ class Right:
 async def check_rights(connection: Connection, settings: Settings, account: str) -> list[Finding]:
     """Review every right of the roles in the settings, and what a webhook that runs apart may do beyond them.
 
-    account: the user that has all of them; "" for the account that asks, else for the chart's of each role.
+    account: the user that has all of them; "" for the account that asks, else for that of the running controller, else
+    for the chart's of each role.
     """
     current_user = await connection.who_am_i()
+    running = "" if account or settings.controller.user else await _running_controller(connection)
     found = []
-    for user, roles in _accounts(settings, account, current_user).items():
+    for user, roles in _accounts(settings, account, current_user, running).items():
         reviewer = _Reviewer(connection, user, current_user)
         required = sorted({right for role in roles for right in rights(settings, role)})
         found.append(_verdict(user, required, await reviewer.refused(required)))
@@ -80,14 +85,25 @@ async def check_rights(connection: Connection, settings: Settings, account: str)
     return found
 
 
-def _accounts(settings: Settings, account: str, current_user: str) -> dict[str, tuple[str, ...]]:
+async def _running_controller(connection: Connection) -> str:
+    """Return the user of the controller that registered the webhook; "" if that is not known."""
+    try:
+        found = await connection.get(_REGISTERED)
+    except (ForbiddenError, GoneError):
+        return ""
+    conditions = (said for webhook in found.get("webhooks") or () for said in webhook.get("matchConditions") or ())
+    users = (match_conditions.user_of(str(said.get("expression"))) for said in conditions)
+    return next(filter(None, users), "")
+
+
+def _accounts(settings: Settings, account: str, current_user: str, running: str) -> dict[str, tuple[str, ...]]:
     """Return the roles of each user whose rights are reviewed."""
     roles = tuple(sorted(set(settings.roles)))
     if account or current_user.startswith(_ACCOUNT):
         return {account or current_user: roles}
     chart = f"{_ACCOUNT}{settings.lease.namespace}:"
     if settings.controller.user is None:
-        return {f"{chart}muster": roles}
+        return {running or f"{chart}muster": roles}
     own = {"controller": settings.controller.user}
     return {own.get(role, f"{chart}{_ROLES[role]}"): (role,) for role in roles}
 

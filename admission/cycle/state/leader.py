@@ -31,6 +31,7 @@ from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.backfill.running import RunningGangs
 from admission.scheduling.preemption.nominations import Nominations
 from admission.scheduling.preemption.victim_searches import VictimSearches
+from admission.status.outside_queues import OutsideQueues
 from admission.workloads.gang_cache import GangCache
 
 
@@ -89,6 +90,8 @@ class Leader:
     searches: VictimSearches = field(default_factory=VictimSearches)
     policies: ReviewCaches = field(default_factory=ReviewCaches)
     """ClaimPolicies, compiled."""
+    outside: OutsideQueues = field(default_factory=OutsideQueues)
+    """The devices that pods outside queues hold."""
 
     @classmethod
     def build(

@@ -37,7 +37,7 @@ class CycleResult:
     time. unposted: entries that wait for the ledger's database. lag: the age of the oldest of them. protected: by
     driver that the settings name (`protection_conditions.EVERY` for all others), whether kube-scheduler leaves its
     devices to Muster. decisions: the new outcomes. defects: unexpected exceptions, by gang; other gangs are not
-    affected.
+    affected. outside: by metered class, the devices that pods outside every queue hold.
     """
 
     gangs: tuple[GangReport, ...] = ()
@@ -52,3 +52,4 @@ class CycleResult:
     protected: Mapping[str, bool] = field(default_factory=dict)
     decisions: tuple[Outcome, ...] = ()
     defects: tuple[Defect, ...] = ()
+    outside: Mapping[str, int] = field(default_factory=dict)

@@ -34,6 +34,7 @@ from admission.scheduling.cycle import CycleDecisions
 from admission.scheduling.placement import protection_conditions
 from admission.scheduling.preemption.victim_searches import VictimSearches
 from admission.status import gang
+from admission.status.outside_queues import OutsideQueues
 
 T = TypeVar("T")
 
@@ -65,6 +66,7 @@ class CycleReport:
     cache: SchedulingCache
     statuses: StatusState
     outcomes: OutcomeLog
+    outside: OutsideQueues
     log: CycleLog
 
     async def report(self, inputs: CycleInputs, decided: CycleDecisions) -> CycleResult:
@@ -72,6 +74,7 @@ class CycleReport:
         changed = self.statuses.keep_decisions(inputs, decided.updated)
         # Off the event loop: with a thousand queues it takes most of a second.
         gangs, queues, conditions = await self.executor.run(self.make, inputs, changed)
+        outside = await self.executor.run(self.outside.update, inputs.snapshot, inputs.meters.known)
         granted = [d.group.uid for d in decided.updated if isinstance(d.outcome, Grant)]
         statuses, is_confirmed, placements = self.statuses, self.term.is_confirmed, self.mirror.book.placements
         sure = gangs if is_confirmed else [one for one in gangs if one.uid not in placements]
@@ -99,6 +102,7 @@ class CycleReport:
             unposted=len(unposted),
             lag=max(timedelta(0), inputs.now - unposted[0].at) if unposted else timedelta(0),
             defects=tuple(self.log.defects),
+            outside=outside,
         )
 
     def make(self, inputs: CycleInputs, decided: Collection[GangUid]) -> Statuses:

@@ -115,6 +115,16 @@ def not_by(user: str) -> str:
     return f"request.operation != 'UPDATE' || request.userInfo.username != {quoted(user)}"
 
 
+def user_of(expression: str) -> str:
+    """Return the user of a condition of `not_by`; "" for any other text."""
+    start, marker, name = expression.partition(" || request.userInfo.username != ")
+    try:
+        user = json.loads(name) if marker and start == "request.operation != 'UPDATE'" else ""
+    except ValueError:
+        return ""
+    return user if isinstance(user, str) else ""
+
+
 def quoted(text: str) -> str:
     """Return a text as a CEL string literal."""
     return json.dumps(text, ensure_ascii=False)

@@ -170,7 +170,7 @@ tolerations: {{- toYaml . | nindent 0 }}
 
 {{- define "muster.image" -}}
 {{- with .Values.image -}}
-{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{ required "image.repository: name the image, as registry.example.com/muster; none is published yet, docs/install.md has how to build it" .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
 {{- end }}
 {{- end }}
 

@@ -22,6 +22,7 @@ from admission.heads import head_document, key_history
 from admission.heads.head_document import KeptHeads
 from admission.kube.client.connection import Connection
 from admission.kube.client.credentials import ClusterSelection
+from admission.kube.webhook_config import match_conditions
 from admission.ledger.db import migrations
 from admission.settings import Settings
 from admission.settings.schema import replaced
@@ -40,6 +41,8 @@ OTHERS_RIGHTS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 LEASES = "/apis/coordination.k8s.io/v1/leases"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+PODS = "/api/v1/pods"
+CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 QUEUES = "/apis/muster.dev/v1alpha1/queues"
 METERS = "/apis/muster.dev/v1alpha1/meters"
 POLICIES = "/apis/muster.dev/v1alpha1/claimpolicies"
@@ -166,6 +169,27 @@ def condition(collection: str, kind: str) -> Callable[[FakeApi], None]:
     return put
 
 
+def holding(
+    *, queue: str = "", device_class: str = "gpu.example.com", admin: bool = False
+) -> Callable[[FakeApi], None]:
+    """Return a pod whose claim has two devices, and a Meter of gpu.example.com."""
+    request = {"name": "gpu", "exactly": {"deviceClassName": device_class, "count": 2, "adminAccess": admin}}
+    results = [
+        {"request": "gpu", "driver": "d", "pool": "p", "device": f"gpu-{at}", "adminAccess": admin} for at in range(2)
+    ]
+    status = {"allocation": {"devices": {"results": results}}, "reservedFor": [{"name": "loose", "uid": "u"}]}
+
+    def put(api: FakeApi) -> None:
+        named = {"namespace": "ml", "labels": {"muster.dev/queue": queue} if queue else {}}
+        source = {"deviceClasses": ["gpu.example.com"], "count": {}}
+        api.put(METERS, {"metadata": {"name": "gpus"}, "spec": {"sources": [source]}})
+        api.put(PODS, {"metadata": {**named, "name": "loose", "uid": "u"}, "spec": {"nodeName": "a"}})
+        claim = {"metadata": {"name": "c", "namespace": "ml"}, "spec": {"devices": {"requests": [request]}}}
+        api.put(CLAIMS, {**claim, "status": status})
+
+    return put
+
+
 ENDED = certificate.authority(now=LONG_AGO, validity=timedelta(days=1)).certificate
 LASTING = certificate.authority(now=datetime.now(UTC), validity=timedelta(days=90)).certificate
 NOW = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.000000Z}"
@@ -235,6 +259,14 @@ SEEN: dict[str, tuple[str, Callable[[FakeApi], None], dict[str, Any], Verdict, s
     "coverage": ("devices", devices(GPU), {"coverage": True}, Verdict.OK, "(coverage)"),
     "no queues": ("queues", NOTHING, {}, Verdict.WARNING, "there is no queue"),
     "a queue that is not active": ("queues", condition(QUEUES, "Active"), {}, Verdict.WARNING, "one: it is upside"),
+    "devices of a pod in no queue": (
+        *("outside queues", holding(), {}, Verdict.WARNING),
+        "2 devices of class gpu.example.com are held by pods in no queue, on nobody's quota: ml/loose",
+    ),
+    "devices of a pod in a queue": ("outside queues", holding(queue="q"), {}, Verdict.OK, "no pod outside queues"),
+    "devices that no Meter counts": ("outside queues", holding(device_class="nic"), {}, Verdict.OK, "no pod outside"),
+    "admin access outside queues": ("outside queues", holding(admin=True), {}, Verdict.OK, "no pod outside queues"),
+    "no Meter": ("outside queues", NOTHING, {}, Verdict.OK, "no Meter counts a device class"),
     "no policies": ("policies", NOTHING, {}, Verdict.OK, "all of 0 ClaimPolicies is applied"),
     "a flawed policy": ("policies", condition(POLICIES, "Ready"), {}, Verdict.FAILED, "ClaimPolicy one: it is upside"),
     "a meter that is not ready": ("queues", condition(METERS, "Ready"), {}, Verdict.WARNING, "Meter one: it is upside"),
@@ -291,6 +323,21 @@ async def test_an_administrator_asks_about_musters_account(api: FakeApi, examine
     asked = api.last("POST", OTHERS_RIGHTS).body["spec"]
     assert asked["user"] == ACCOUNT
     assert "system:serviceaccounts:muster-system" in asked["groups"]
+
+
+async def test_where_muster_runs_as_somebody_else_that_user_is_asked_about(
+    api: FakeApi, examined: Callable[..., Any]
+) -> None:
+    """As `muster serve` does on a machine outside the cluster, under the user of a kubeconfig."""
+    allow(api, OTHERS_RIGHTS, user="admin", wanted=1000)
+    condition = {"name": "not-by-muster", "expression": match_conditions.not_by('ops "east"')}
+    collection = f"{REGISTRATION}/validatingwebhookconfigurations"
+    api.put(collection, {"metadata": {"name": "muster"}, "webhooks": [{"matchConditions": [condition]}]})
+
+    [found] = await examined("rights")
+
+    assert found.message.startswith('ops "east" may do all')
+    assert api.last("POST", OTHERS_RIGHTS).body["spec"]["user"] == 'ops "east"'
 
 
 WEBHOOK = "system:serviceaccount:muster-system:muster-webhook"

@@ -190,3 +190,13 @@ def test_pods_that_may_take_devices_are_those_with_claims_or_extended_resources(
     pod: dict[str, Any], takes: bool
 ) -> None:
     assert holds(match_conditions.MAY_TAKE_DEVICES, pod) is takes
+
+
+@pytest.mark.parametrize("user", ["system:serviceaccount:muster-system:muster", 'a "quoted" one', "Zoë"])
+def test_the_user_of_a_condition_is_read_back(user: str) -> None:
+    assert match_conditions.user_of(match_conditions.not_by(user)) == user
+
+
+@pytest.mark.parametrize("text", ["", match_conditions.MATTERS, match_conditions.not_by("x") + " || true"])
+def test_other_conditions_name_no_user(text: str) -> None:
+    assert match_conditions.user_of(text) == ""

@@ -90,6 +90,18 @@ def test_the_protected_drivers_are_a_gauge_while_the_process_leads() -> None:
     assert value(metrics, name, driver="gpu.example.com") is None
 
 
+def test_devices_outside_queues_are_a_gauge_by_class_while_the_process_leads() -> None:
+    metrics = leader()
+    name = "muster_devices_outside_queues"
+
+    metrics.record_cycle(CycleResult(outside={"gpu.example.com": 3}), 0.1)
+    shown = value(metrics, name, **{"class": "gpu.example.com"})
+    metrics.record_cycle(CycleResult(), 0.1)
+
+    assert shown == 3
+    assert value(metrics, name, **{"class": "gpu.example.com"}) is None
+
+
 def test_a_claim_policy_with_a_flaw_is_a_zero_while_the_process_leads() -> None:
     metrics = leader()
     name = "muster_claim_policy_ready"

@@ -1,0 +1,100 @@
+"""Devices held outside queues: counted once, and the same whether snapshots come one by one or all at once."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, strategies
+
+from admission.api.kubernetes import claims, pods
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.pods import Pod
+from admission.api.snapshot import Snapshot
+from admission.api.values.names import Uid
+from admission.status.outside_queues import OutsideQueues
+
+GPU = "gpu.example.com"
+COUNTED = frozenset({GPU})
+
+
+def a_pod(name: str, *, queue: str = "", claim: str = "c") -> Pod:
+    labels = {"muster.dev/queue": queue} if queue else {}
+    spec = {"containers": [], "resourceClaims": [{"name": "gpus", "resourceClaimName": claim}]}
+    return pods.decode({"metadata": {"name": name, "namespace": "ml", "uid": name, "labels": labels}, "spec": spec})
+
+
+def a_claim(name: str, *users: str, devices: int = 2, allocated: bool = True) -> Claim:
+    request = {"name": "gpu", "exactly": {"deviceClassName": GPU, "count": devices}}
+    results = [{"request": "gpu", "driver": "d", "pool": "p", "device": f"{name}-{at}"} for at in range(devices)]
+    status = {
+        "reservedFor": [{"name": user, "uid": user} for user in users],
+        **({"allocation": {"devices": {"results": results}}} if allocated else {}),
+    }
+    body = {"metadata": {"name": name, "namespace": "ml"}, "spec": {"devices": {"requests": [request]}}}
+    return claims.decode({**body, "status": status})
+
+
+def a_snapshot(*objects: Pod | Claim) -> Snapshot:
+    return Snapshot(
+        pods={one.meta.uid: one for one in objects if isinstance(one, Pod)},
+        claims={one.meta.key: one for one in objects if isinstance(one, Claim)},
+    )
+
+
+HELD = {
+    "a pod in no queue": (a_snapshot(a_pod("p"), a_claim("c", "p")), {GPU: 2}),
+    "a pod in a queue": (a_snapshot(a_pod("p", queue="q"), a_claim("c", "p")), {}),
+    "a claim that a pod in a queue shares": (
+        a_snapshot(a_pod("p"), a_pod("other", queue="q"), a_claim("c", "p", "other")),
+        {},
+    ),
+    "a claim that two pods in no queue share counts once": (
+        a_snapshot(a_pod("p"), a_pod("other"), a_claim("c", "p", "other")),
+        {GPU: 2},
+    ),
+    "a claim that waits": (a_snapshot(a_pod("p"), a_claim("c", "p", allocated=False)), {}),
+    "a claim whose pods are not seen yet": (a_snapshot(a_claim("c", "p")), {}),
+}
+
+
+@pytest.mark.parametrize(("snapshot", "by_class"), HELD.values(), ids=HELD)
+def test_devices_of_pods_in_no_queue_are_counted(snapshot: Snapshot, by_class: dict[str, int]) -> None:
+    assert OutsideQueues().update(snapshot, COUNTED) == by_class
+
+
+def test_classes_that_no_meter_counts_are_left_out_until_one_does() -> None:
+    outside, snapshot = OutsideQueues(), HELD["a pod in no queue"][0]
+
+    assert outside.update(snapshot, frozenset()) == {}
+    assert outside.update(snapshot, COUNTED) == {GPU: 2}
+    assert outside.update(snapshot, frozenset()) == {}
+
+
+STATES = strategies.lists(
+    strategies.builds(
+        lambda queued, used, devices: a_snapshot(
+            *(a_pod(name, queue="q" if name in queued else "", claim=f"c-{name}") for name in "ab" if name in used),
+            *(a_claim(f"c-{name}", name, devices=devices) for name in used),
+        ),
+        strategies.sets(strategies.sampled_from("ab")),
+        strategies.sets(strategies.sampled_from("abc")),
+        strategies.integers(1, 3),
+    ),
+    max_size=6,
+)
+
+
+@given(STATES)
+def test_updates_one_by_one_give_what_a_look_at_the_last_snapshot_gives(snapshots: list[Snapshot]) -> None:
+    outside = OutsideQueues()
+
+    found = [outside.update(snapshot, COUNTED) for snapshot in snapshots]
+
+    assert found == [OutsideQueues().update(snapshot, COUNTED) for snapshot in snapshots]
+
+
+def test_a_pod_that_is_seen_after_its_claim_is_counted_then() -> None:
+    outside, pod, claim = OutsideQueues(), a_pod("p"), a_claim("c", "p")
+    first = a_snapshot(claim)
+
+    assert outside.update(first, COUNTED) == {}
+    assert outside.update(replace(first, pods={Uid("p"): pod}), COUNTED) == {GPU: 2}
