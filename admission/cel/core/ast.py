@@ -220,7 +220,9 @@ def names(root: Node) -> frozenset[str]:
             case _:
                 outside = _children_in_scope(node)
                 pending.extend((part, bound) for part in outside)
-                inside = [part for part in children(node) if not any(part is other for other in outside)]
+                # A chain of && has many terms, so no part is looked for among the others.
+                known = set(map(id, outside))
+                inside = [part for part in children(node) if id(part) not in known]
                 pending.extend((part, bound | _bound_names(node)) for part in inside)
     return frozenset(found)
 
