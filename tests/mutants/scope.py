@@ -34,6 +34,7 @@ _LEDGER = (
     "exports",
     "faults",
     "histories",
+    "migrations",
     "reconcile",
     "reports",
     "shares",
