@@ -48,6 +48,7 @@ TRUE = {
     "a tolerant version is completed": 'semver("v01.2", true) == semver("1.2.0")',
     "IPv4 addresses in IPv6 are refused": '!isIP("::ffff:1.2.3.4") && isIP("::1.2.3.4")',
     "bits behind a prefix stay": 'cidr("10.0.0.5/8") != cidr("10.0.0.0/8")',
+    "a block contains itself": 'cidr("10.0.0.0/8").containsCIDR("10.0.0.0/8")',
     "shared address space is global": 'ip("100.64.0.1").isGlobalUnicast()',
     "has does not look into an optional that a map holds": '!has({"a": optional.of({"b": 1})}.a.b)',
     "has looks into an optional chain": 'has({"a": {"b": 1}}.?a.b)',
