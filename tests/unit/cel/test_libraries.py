@@ -54,6 +54,10 @@ TRUE = {
     "has looks into an optional chain": 'has({"a": {"b": 1}}.?a.b)',
     "the first extreme stays among what has no order": "[0.0 / 0.0, 1.0].max() != 1.0",
     "label prefixes may end in a dash": '!format.dns1123LabelPrefix().validate("abc-").hasValue()',
+    "a label may have 63 characters": (
+        f'!format.dns1123Label().validate("{6 * TEN}aaa").hasValue()'
+        f' && format.dns1123Label().validate("{6 * TEN}aaaa").hasValue()'
+    ),
     "every flaw is told": (
         'format.dns1123Label().validate("-" + "a"'
         '.replace("a", "aaaaaaaa").replace("a", "aaaaaaaaa")).value().size() == 2'

@@ -54,3 +54,14 @@ def test_a_status_that_names_another_gang_gets_its_uid_once_the_object_of_that_g
         cache.refresh(groups, (), inputs(known, **told), [])
         (report,) = [one for one in cache.gangs if one.start_references]
         assert [one.uid for one in report.start_references[0].referents] == [uid]
+
+
+def test_only_new_and_changed_statuses_of_gangs_without_pods_are_reported_again() -> None:
+    one, other = (Gang(meta=Meta(name=name, namespace="team"), queue=QueueName("q"), size=1) for name in ("a", "b"))
+    cache = GangStatusCache()
+    cache.refresh((), (), inputs(Snapshot(gangs={"team/a": one})), [])
+
+    again = cache.refresh((), (), inputs(Snapshot(gangs={"team/a": one, "team/b": other})), [])
+
+    assert [report.key for report in again] == ["team/b"]
+    assert [report.key for report in cache.gangs] == ["team/a", "team/b"]
