@@ -3,7 +3,7 @@
 Nothing is written here; `cycle.cycle` commits.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -94,7 +94,7 @@ def decide_all(
         # Others are held for what is kept no more.
         state = _State(rules, cluster, QueueUsage(rules.tree, usage), backfill)
         _keep_again(groups, state, {queue: verdicts.keeping[queue] for queue in state.keeping})
-        held = _all_held(groups, state)
+        held = _all_held(groups, state, held)
     if held is None:
         # Verdicts beside grants are not kept as a whole: a grant may fail when it is committed.
         verdicts.queue_cache.clear()
@@ -248,8 +248,10 @@ def _needed(group: Group, rules: Rules) -> Charge:
     return faults.guard(During.PLANNING, group.key, bound, []) or {}
 
 
-def _all_held(groups: tuple[Group, ...], state: _State) -> list[Decision] | None:
+def _all_held(groups: tuple[Group, ...], state: _State, before: Iterable[Decision] = ()) -> list[Decision] | None:
     """Return the decisions for all gangs of changed queues if all are held; None if any gang may start.
+
+    before: decisions of this cycle about queues that may not have changed since.
 
     While no gang is granted, every gang is decided on the same cluster state and usage, so the order between queues
     does not matter.
@@ -292,7 +294,8 @@ def _all_held(groups: tuple[Group, ...], state: _State) -> list[Decision] | None
     if state.backfill is not None:
         for finding, inputs in noted:
             state.backfill.note(finding, inputs)
-    return decisions
+    decided = {decision.group.uid for decision in decisions}
+    return [*(decision for decision in before if decision.group.uid not in decided), *decisions]
 
 
 Examined = tuple[Verdict, Inputs | None]

@@ -21,7 +21,8 @@ from tests.controlplane.progress import Progress
 HERE = Path(__file__).parent
 VERSIONS = ("1.37", "1.36")
 DEFAULT_VERSION = VERSIONS[0]
-PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "allocate", "filters")
+ORACLES = ("allocate", "filters", "selectors")
+PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", *ORACLES)
 KWOK = "sigs.k8s.io/kwok/cmd/kwok"
 HELM = "helm.sh/helm/v4/cmd/helm"
 

@@ -5,15 +5,18 @@ commands with its settings, and lead to its port. More processes would need a Se
 """
 
 import base64
+import subprocess
 import sys
+import threading
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.controlplane import ControlPlane, kubelets
+from tests.controlplane import ControlPlane, kubelets, workloads
 from tests.controlplane.kubelets import Loan
 from tests.controlplane.processes import FreePorts
 from tests.e2e import musters, rights
@@ -28,7 +31,11 @@ METRICS, PAGES = 9090, 8080
 
 DASHBOARD = f"{SYSTEM}/serviceaccounts/muster-dashboard"
 
+HOOK = "uninstall"
+"""The component of the pods of the chart's Job, whose command is run to its end."""
+
 SECONDS_TO_START = 240.0
+SECONDS_BETWEEN_LOOKS = 0.5
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,17 +68,10 @@ class Containers:
 
     def catch_up(self) -> None:
         """End processes whose pods are gone, start those that shall run and wait until they do, and show their logs."""
-        pods = [pod["metadata"] for pod in self._client.items(f"{SYSTEM}/pods")]
-        pods = [pod for pod in pods if "deletionTimestamp" not in pod]
-        names = {
-            role: sorted(pod["name"] for pod in pods if pod.get("labels", {}).get(COMPONENT) == role) for role in ROLES
-        }
+        names = {role: self._pods_of(role) for role in ROLES}
         started = []
+        self._end_all_but(names)
         for role, ours in names.items():
-            if role in self._running and self._running[role].pod not in ours:
-                container = self._running.pop(role)
-                container.muster.end()
-                self._ended.append(container.muster)
             if ours and role not in self._running:
                 started.append(self._start(role, ours[0]))
         # Controller and webhook wait for each other.
@@ -80,6 +80,58 @@ class Containers:
         for role, ours in names.items():
             if ours:
                 self._lend(role, ours)
+
+    def _pods_of(self, component: str) -> list[str]:
+        pods = self._client.items(f"{SYSTEM}/pods?labelSelector={COMPONENT}={component}")
+        return sorted(pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"])
+
+    def _end_all_but(self, names: Mapping[str, list[str]]) -> None:
+        """End the processes of roles whose pods are not among these."""
+        for role in [role for role, one in self._running.items() if one.pod not in names[role]]:
+            container = self._running.pop(role)
+            container.muster.end()
+            self._ended.append(container.muster)
+
+    @contextmanager
+    def hook_runs(self) -> Iterator[None]:
+        """Meanwhile run the command of the chart's Job where its pod is, and end processes whose pods are gone."""
+        is_over, failures, done = threading.Event(), list[str](), set[str]()
+
+        def end_those_without_pods() -> None:
+            while not is_over.wait(SECONDS_BETWEEN_LOOKS):
+                self._end_all_but({role: self._pods_of(role) for role in ROLES})
+
+        def run_those_of_the_hook() -> None:
+            while not is_over.wait(SECONDS_BETWEEN_LOOKS):
+                for pod in {*self._pods_of(HOOK)} - done:
+                    done.add(pod)
+                    failures.extend(self._run_to_its_end(pod))
+
+        # The command waits for controllers to end, so somebody has to look after them while it runs.
+        threads = [threading.Thread(target=loop) for loop in (end_those_without_pods, run_those_of_the_hook)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            for thread in threads:
+                thread.join()
+        assert not failures, failures
+
+    def _run_to_its_end(self, pod: str) -> Iterator[str]:
+        """Run a pod's command under the pod's account. Yields what it says if it fails, and has the pod done if not."""
+        spec = self._client.get(f"{SYSTEM}/pods/{pod}")["spec"]
+        account = f"{SYSTEM}/serviceaccounts/{spec['serviceAccountName']}"
+        kubeconfig = rights.kubeconfig(self._control_plane, self._folder / f"{pod}-kubeconfig", account=account)
+        words = [musters.COMMAND, *spec["containers"][0]["args"]]
+        environment = {"KUBECONFIG": str(kubeconfig), "PATH": "/usr/bin:/bin", "HOME": str(self._folder)}
+        ran = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
+        if ran.returncode:
+            yield ran.stdout + ran.stderr
+        else:
+            annotation = {"metadata": {"annotations": {workloads.FINISH: "true"}}}
+            self._client.merge_patch(f"{SYSTEM}/pods/{pod}", annotation)
 
     def _start(self, role: str, pod: str) -> Muster:
         with FreePorts() as free:

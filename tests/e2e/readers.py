@@ -7,7 +7,7 @@ with the settings of the chart's ConfigMap and under the chart's account: module
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 import yaml
@@ -54,7 +54,8 @@ class Reader:
         return {**urls, "PGHOST": "127.0.0.1", "PGPORT": str(server.port), "PGUSER": ROLE}
 
     def does(self, block: Block) -> None:
-        self._terminal.run(block)
+        with self.containers.hook_runs() if "helm uninstall" in block.text else nullcontext():
+            self._terminal.run(block)
         self.containers.catch_up()
 
     @property

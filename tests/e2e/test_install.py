@@ -178,7 +178,7 @@ def test_the_doctor_finds_nothing_to_mend_until_something_is_wrong(
     }, "as docs/commands.md says of the controller's pod"
 
     code, found = webhook.doctor(by_itself=True)
-    assert code == 0, found
+    assert code == 0, {name: ones for name, ones in found.items() if ones[0][0] in ("failed", "warning")}
     assert found["rights"][0][0] == "ok", found
     assert len(found["rights"]) == 1, "the webhook may do nothing that only a controller does"
 

@@ -127,10 +127,14 @@ def plain_place(
         share = Shares(QueueUsage(tree, after), after, rules).share(name)
         used = sum(model.own(one) for one in tree.order if name in tree.path(one))
         part = used / capacity(tree, name) / (2 if rules.half_lives.get(name) else 1)
-        return over > 0, share, part if math.isinf(share) else 0.0
+        return over > 0 and gang.gpus > 0, share, part if math.isinf(share) else 0.0
     weight = rules.weights[name]
     part = over / model.potential(tree.parents[name]) if over else 0.0
-    return over > 0, (part / float(weight) if weight else math.inf) if over else 0.0, 0.0 if weight else part
+    return (
+        over > 0 and gang.gpus > 0,
+        (part / float(weight) if weight else math.inf) if over else 0.0,
+        0.0 if weight else part,
+    )
 
 
 def capacity(tree: Tree, name: QueueName) -> int:

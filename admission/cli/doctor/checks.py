@@ -19,7 +19,7 @@ from admission.cli.doctor import findings, permissions
 from admission.cli.doctor.findings import Finding
 from admission.dra import compatibility
 from admission.dra.metering import device_meters
-from admission.errors import GoneError
+from admission.errors import ForbiddenError, GoneError
 from admission.heads import head_document, key_history
 from admission.heads.head_document import KeptHeads
 from admission.kube import fence_controller
@@ -129,7 +129,11 @@ async def webhooks(inputs: CheckInputs) -> list[Finding]:
             fix = "start a Muster with the role controller; its log says why it does not register the webhook"
             return [findings.failed("webhook", f"there is no {plural} muster: no pod is held", fix)]
         found += _trust(plural, body)
-    trouble = await dry_run_probe.probe(inputs.connection, inputs.settings.lease.namespace)
+    try:
+        trouble = await dry_run_probe.probe(inputs.connection, inputs.settings.lease.namespace)
+    except ForbiddenError as error:
+        untried = f"whether the API server reaches it is not tried: {error}"
+        return [*found, findings.skipped("webhook", untried, findings.ASK_ADMINISTRATOR)]
     if trouble:
         fix = "mend what is named; see docs/webhook.md: Service, NetworkPolicy (networkPolicy.apiServer), certificates"
         return [*found, findings.failed("webhook", f"the API server does not reach it: {trouble}", fix)]

@@ -26,9 +26,6 @@ app = apps.single()
 
 CHECKS_FAILED = 3
 
-ASK_ADMINISTRATOR = "ask as an administrator, from a machine with such a kubeconfig"
-"""The remedy if Muster's own account may not read something that Muster itself does not need."""
-
 TIME_LIMIT = timedelta(minutes=2)
 """The time limit of all checks together."""
 
@@ -96,7 +93,9 @@ async def _cluster(place: ClusterSelection, settings: Settings, account: str) ->
                 try:
                     found += await check(inputs)
                 except ForbiddenError as error:
-                    found.append(findings.skipped(name, f"whoever asks may not look: {error}", ASK_ADMINISTRATOR))
+                    found.append(
+                        findings.skipped(name, f"whoever asks may not look: {error}", findings.ASK_ADMINISTRATOR)
+                    )
                 except RetryError as error:
                     if not found:
                         raise

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+ASK_ADMINISTRATOR = "ask as an administrator, from a machine with such a kubeconfig"
+"""The remedy if Muster's own account may not look at something that Muster itself does not need."""
+
 
 class Verdict(StrEnum):
     """The result of a check. Only a failure needs a fix; a warning may be intended."""

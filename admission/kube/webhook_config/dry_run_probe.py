@@ -10,7 +10,7 @@ import asyncio
 import structlog
 
 from admission.api.values import names
-from admission.errors import MusterError
+from admission.errors import ForbiddenError, MusterError
 from admission.kube.client import backoff, paths
 from admission.kube.client.connection import Connection, Request
 from admission.kube.webhook_config import registered_paths
@@ -41,7 +41,7 @@ async def keep(connection: Connection, state: WebhookState, *, namespace: str) -
     await state.written.wait()
     failed = 0
     while True:
-        trouble = await probe(connection, namespace)
+        trouble = await _trouble(connection, namespace)
         if trouble and failed == FAILURES_UNTIL_WARNING:
             log.warning("the API server does not reach the webhook", trouble=trouble, closed=state.proved)
         if trouble and failed >= FAILURES_UNTIL_WARNING:
@@ -54,8 +54,20 @@ async def keep(connection: Connection, state: WebhookState, *, namespace: str) -
         await asyncio.sleep(backoff.backoff(failed, base=0.2, longest=AGAIN_SECONDS) if failed else CHECK_SECONDS)
 
 
+async def _trouble(connection: Connection, namespace: str) -> str:
+    """Return why the API server is not known to reach the webhook, if only for want of a right; empty when it does."""
+    try:
+        return await probe(connection, namespace)
+    except ForbiddenError as error:
+        return registered_paths.masked(str(error))
+
+
 async def probe(connection: Connection, namespace: str) -> str:
-    """Return why the API server is not known to reach the webhook; empty when it does."""
+    """Return why the API server is not known to reach the webhook; empty when it does.
+
+    Raises:
+        ForbiddenError: who asks may not create Leases, or a webhook refuses them; nothing is known.
+    """
     body = {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -64,6 +76,8 @@ async def probe(connection: Connection, namespace: str) -> str:
     path = paths.within("/apis/coordination.k8s.io/v1", namespace, "leases")
     try:
         answer = await connection.send(Request(method="POST", path=path, params={"dryRun": "All"}, body=body))
+    except ForbiddenError:
+        raise
     except MusterError as error:
         return registered_paths.masked(str(error))
     annotations = (answer.get("metadata") or {}).get("annotations") or {}

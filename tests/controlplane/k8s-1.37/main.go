@@ -61,6 +61,8 @@ func main() {
 		exit(allocate(os.Stdin, os.Stdout))
 	case "filters":
 		exit(filters(os.Stdin, os.Stdout))
+	case "selectors":
+		exit(selectors(os.Stdin, os.Stdout))
 	default:
 		newCommand, known := programs[name]
 		if !known {
@@ -78,7 +80,7 @@ func exit(err error) {
 }
 
 func usage() {
-	fmt.Fprintln(os.Stderr, "usage: controlplane etcd|kube-apiserver|kube-scheduler|kube-controller-manager|kubectl|allocate|filters [flags]")
+	fmt.Fprintln(os.Stderr, "usage: controlplane etcd|kube-apiserver|kube-scheduler|kube-controller-manager|kubectl|allocate|filters|selectors [flags]")
 	os.Exit(2)
 }
 

@@ -1,0 +1,40 @@
+"""What of a gang's pods is not judged is said by name."""
+
+from typing import Any
+
+from admission.api.kubernetes import pods
+from admission.status import not_simulated
+
+
+def a_pod(name: str, *volumes: dict[str, Any], phase: str = "Pending") -> pods.Pod:
+    return pods.decode({"metadata": {"name": name}, "spec": {"volumes": list(volumes)}, "status": {"phase": phase}})
+
+
+def claim(name: str) -> dict[str, Any]:
+    return {"name": "v", "persistentVolumeClaim": {"claimName": name}}
+
+
+def test_volumes_that_bind_pods_to_nodes_are_named_with_their_filters() -> None:
+    found = not_simulated.of_pods([a_pod("p-0", claim("data"), {"name": "tmp", "emptyDir": {}}), a_pod("p-1")])
+
+    assert found == (
+        "persistent volume claim data of pod p-0 (VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits)",
+    )
+
+
+def test_an_ephemeral_volume_is_named_too_and_a_shared_claim_once() -> None:
+    own = {"name": "own", "ephemeral": {"volumeClaimTemplate": {}}}
+    found = not_simulated.of_pods([a_pod("p-0", claim("data"), own), a_pod("p-1", claim("data"))])
+
+    assert [text.partition(" (")[0] for text in found] == [
+        "persistent volume claim data of pod p-0",
+        "ephemeral volume own of pod p-0",
+    ]
+
+
+def test_many_volumes_are_counted_and_those_of_finished_pods_are_not() -> None:
+    gang = [a_pod(f"p-{at}", claim(f"data-{at}")) for at in range(10)]
+    found = not_simulated.of_pods([*gang, a_pod("done", claim("old"), phase="Succeeded")])
+
+    assert len(found) == not_simulated.MOST + 1
+    assert found[-1].startswith("2 more volumes")
