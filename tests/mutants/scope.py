@@ -34,11 +34,14 @@ _LEDGER = (
     "exports",
     "faults",
     "histories",
+    "kept_heads",
+    "migrations",
     "reconcile",
     "reports",
     "shares",
     "statement",
     "urls",
+    "usage",
     "verify",
     "writers",
 )
@@ -48,6 +51,7 @@ TESTS = (
     "tests/conformance",
     "tests/integration/test_ledger.py",
     *(f"tests/integration/test_ledger_{name}.py" for name in _LEDGER),
+    "tests/integration/test_dashboard_books.py",
 )
 """Tests that need neither a cluster nor a server of databases; of the ledger's those on SQLite (`WITHOUT`).
 

@@ -3,6 +3,10 @@
 import pytest
 
 from tests.unit.device_cel import sample_device
+from tests.unit.device_cel.sample_device import D
+
+TEN = 10 * "a"
+LEAST = "-9223372036854775808"
 
 TRUE = {
     "a URL without a scheme has a host all the same": 'url("//host/p").getHost() == "host"',
@@ -25,6 +29,10 @@ TRUE = {
     "an offset beyond the end finds nothing": '"abc".indexOf("c", 5) == -1',
     "an empty separator splits characters": '"abc".split("", 2) == ["a", "bc"]',
     "replacing counts": '"aaa".replace("a", "b", 2) == "bba"',
+    "a text that was replaced counts no more": (
+        f'"{TEN}".replace("a", "{100 * TEN}").replace("a", "{6 * TEN}").replace("a", "b").size() == 600000'
+    ),
+    "the least integer has no rest": f"{LEAST} % 1 == 0",
     "doubles are written as Go writes them": 'string(123456789.0) == "1.23456789e+08" && string(0.0001) == "0.0001"',
     "doubles are read as Go reads them": 'double(dyn("0x1.8p1")) == 3.0 && double(dyn("1_0")) == 10.0',
     "a double in a written list is its exact int": "!(dyn(9223372036854775807) in [9223372036854775808.0])",
@@ -40,11 +48,16 @@ TRUE = {
     "a tolerant version is completed": 'semver("v01.2", true) == semver("1.2.0")',
     "IPv4 addresses in IPv6 are refused": '!isIP("::ffff:1.2.3.4") && isIP("::1.2.3.4")',
     "bits behind a prefix stay": 'cidr("10.0.0.5/8") != cidr("10.0.0.0/8")',
+    "a block contains itself": 'cidr("10.0.0.0/8").containsCIDR("10.0.0.0/8")',
     "shared address space is global": 'ip("100.64.0.1").isGlobalUnicast()',
     "has does not look into an optional that a map holds": '!has({"a": optional.of({"b": 1})}.a.b)',
     "has looks into an optional chain": 'has({"a": {"b": 1}}.?a.b)',
     "the first extreme stays among what has no order": "[0.0 / 0.0, 1.0].max() != 1.0",
     "label prefixes may end in a dash": '!format.dns1123LabelPrefix().validate("abc-").hasValue()',
+    "a label may have 63 characters": (
+        f'!format.dns1123Label().validate("{6 * TEN}aaa").hasValue()'
+        f' && format.dns1123Label().validate("{6 * TEN}aaaa").hasValue()'
+    ),
     "every flaw is told": (
         'format.dns1123Label().validate("-" + "a"'
         '.replace("a", "aaaaaaaa").replace("a", "aaaaaaaaa")).value().size() == 2'
@@ -55,3 +68,21 @@ TRUE = {
 @pytest.mark.parametrize("text", TRUE.values(), ids=TRUE)
 def test_a_library_function_gives_the_documented_result(text: str) -> None:
     assert sample_device.evaluate(text) is True
+
+
+ERRORS = {
+    "a short version has nothing before a release": (
+        'semver("1.2-rc", true) == semver("1.2.0")',
+        "Short version cannot contain PreRelease/Build meta data",
+    ),
+    "a short version has no build": (
+        'semver("1.2+b", true) == semver("1.2.0")',
+        "Short version cannot contain PreRelease/Build meta data",
+    ),
+    "the least integer is not divided by -1": (f"{D}.index > 0 && {LEAST} % -1 == 0", "integer overflow"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), ERRORS.values(), ids=ERRORS)
+def test_what_a_function_cannot_answer_is_an_error_that_says_why(text: str, message: str) -> None:
+    assert sample_device.evaluate(text) == message

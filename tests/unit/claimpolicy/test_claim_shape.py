@@ -27,7 +27,7 @@ def test_the_largest_claim_of_the_api_is_taken() -> None:
         {"name": f"a{at}", "deviceClassName": "gpu", "selectors": SELECTORS * 32, "tolerations": [{}] * 16}
         for at in range(8)
     ]
-    requests = [alternatives(*options, name=f"r{at}") for at in range(32)]
+    requests = [alternatives(*options, name=f"{at}".rjust(253, "r")) for at in range(32)]
 
     assert claim_shape.check(a_claim(*requests), "ResourceClaim", "c", template=False) == 256
     assert claim_shape.check(a_template(*requests), "ResourceClaimTemplate", "c", template=True) == 256

@@ -147,6 +147,15 @@ def test_a_device_class_behind_an_alias_gets_the_defaults_of_alias_and_class() -
     }
 
 
+def test_an_alias_of_an_alias_stands_for_the_last_class() -> None:
+    policy = defaults(
+        {"deviceClasses": ["gpu"], "deviceClassName": "h100"},
+        {"deviceClasses": ["h100"], "deviceClassName": "h100.example.com"},
+    )
+
+    assert asked(a_claim(exactly()), policy) == {"deviceClassName": "h100.example.com"}
+
+
 def test_aliases_that_lead_in_a_circle_stand_for_nothing() -> None:
     policy = defaults(
         {"deviceClasses": ["a"], "deviceClassName": "b"}, {"deviceClasses": ["b"], "deviceClassName": "a"}

@@ -15,8 +15,11 @@ from admission.api.values.names import QueueName
 from admission.claimpolicy import templates
 from admission.claimpolicy.conversion_recipe import Recipe
 from admission.claimpolicy.match import Policies
+from admission.claimpolicy.pods import pending_templates
 from admission.claimpolicy.templates import DesiredTemplate, Plan
 from admission.errors import MalformedObjectError, Problem
+from admission.podpolicy import pod_view
+from admission.review import provided_templates
 
 GPU = "nvidia.com/gpu"
 SPEC = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com", "count": 8}}]}}
@@ -238,3 +241,18 @@ def test_a_policy_name_too_long_for_the_template_label_is_shortened() -> None:
     assert len(templates.label(long)) <= templates.LONGEST_LABEL
     assert templates.label(long) != templates.label(long + "y")
     assert planned(a_cluster(policy, a_namespace("a"), stored(wanted(policy)))) == Plan()
+
+
+def test_a_pod_is_judged_by_the_templates_that_are_going_to_be_written_for_it_and_otherwise_by_those_there() -> None:
+    policy, stands = a_policy(**CONVERTS), foreign("a", RECIPE.template)
+    gone = Recipe(policy="gone", resource=GPU, counts=(1,))
+
+    def seen(snapshot: Snapshot, *wanted: str) -> dict[str, ClaimTemplate]:
+        listed = [{"name": f"c{at}", "resourceClaimTemplateName": name} for at, name in enumerate(wanted)]
+        meta = {"name": "x", "annotations": {names.CONVERTED: f"{gone},{RECIPE}"}}
+        pod = pod_view.decode({"metadata": meta, "spec": {"containers": [], "resourceClaims": listed}}, "a")
+        return dict(pending_templates.with_pending(pod, provided_templates.claim_context(snapshot)).templates)
+
+    new = seen(a_cluster(policy, a_namespace("a")), RECIPE.template, gone.template)
+    assert {key: len(one.spec.requests) for key, one in new.items()} == {f"a/{RECIPE.template}": 2}
+    assert seen(a_cluster(policy, a_namespace("a"), stands), RECIPE.template, "other") == {stands.meta.key: stands}

@@ -1,16 +1,18 @@
 """The clock is wrong and is set right: the time of the books stands still meanwhile, and back-offs do not."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
+from admission.api.muster import meters
 from admission.api.muster.ledger_entries import Kind
 from admission.cycle import cycle
 from admission.cycle.state.leader import Leader
 from admission.cycle.steps import report as cycle_report
 from admission.errors import LedgerUnavailableError
 from admission.simulation import in_memory
-from tests.builders import NOON
+from tests.builders import CLASS, NOON, a_cluster
 from tests.unit.cycle.fences import MINUTE, SECOND, Cluster, a_leader, kinds, report
 from tests.unit.cycle.test_edges import a_hopeless_gang
 
@@ -72,3 +74,21 @@ async def test_a_database_that_is_away_is_asked_again_by_the_clock_and_not_by_th
     result = await cycle.run(leader, NOON)
 
     assert result.next_try == NOON + cycle_report.DATABASE_RETRY
+
+
+async def test_a_cycle_is_due_at_once_while_some_devices_are_not_priced_yet() -> None:
+    """Of each cycle's time only so much is given to that."""
+    builder = a_cluster()
+    for at in range(12):
+        builder.node(f"n{at}", gpus=128)
+    cluster = Cluster(builder)
+    price = {"cel": f"device.attributes['{CLASS}'].nosuch"}
+    source = {"deviceClasses": [CLASS], "expression": price}
+    dear = meters.decode({"metadata": {"name": "dear", "generation": 1}, "spec": {"sources": [source]}})
+    cluster._rest = replace(cluster._rest, meters={**cluster._rest.meters, dear.name: dear})
+    leader = a_leader(cluster, in_memory.Ledger())
+
+    first, second = [(await cycle.run(leader, NOON + at * SECOND)).next_try for at in range(2)]
+
+    assert first == NOON
+    assert second != NOON + SECOND

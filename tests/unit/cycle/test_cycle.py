@@ -205,6 +205,21 @@ async def test_a_missing_template_is_named() -> None:
     assert "ResourceClaimTemplate team/x1 does not exist" in hold.message
 
 
+async def test_a_gang_starts_once_the_claim_that_it_waited_for_is_there() -> None:
+    cluster, ledger = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q")), Ledger()
+    leader = a_leader(cluster, ledger)
+    late = cluster._claims.pop("team/train-0-gpus")
+    for _ in range(3):
+        hold = gang(await run(leader), "train").hold
+        assert hold is not None
+        assert hold.reason == HoldReason.WAITING_FOR_CLAIMS
+
+    cluster._claims |= {late.meta.key: late}
+    await run(leader)
+
+    assert cluster.opened == [("train-0", "a")]
+
+
 STOPPED: dict[str, dict[str, Any]] = {
     "a stopped queue": {"stopPolicy": "Hold"},
     "a queue that is also drained": {"stopPolicy": "HoldAndDrain"},

@@ -1,5 +1,6 @@
 """Whole gangs are evicted for others that are held, and what that frees is kept for these."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -8,11 +9,12 @@ import pytest
 
 from admission.api.kubernetes.jobs import Job
 from admission.api.muster.gangs import Phase
-from admission.api.muster.ledger_entries import Kind
+from admission.api.muster.ledger_entries import Entry, Kind, Posted
 from admission.api.values import names
 from admission.api.values.reasons import HoldReason
-from admission.errors import ClusterUnavailableError
+from admission.errors import ClusterUnavailableError, LedgerUnavailableError
 from admission.scheduling.preemption import nominations, targets
+from admission.simulation import in_memory
 from tests import readers
 from tests.builders import NOON, ClusterBuilder, a_cluster
 from tests.unit.cycle.fences import report
@@ -592,3 +594,38 @@ async def test_the_start_estimate_of_the_head_moves_when_a_gang_ahead_takes_its_
     moved = report(result, "head").start_estimate
     assert moved is not None
     assert moved - start > timedelta(minutes=100)
+
+
+async def test_no_gang_is_evicted_while_the_database_is_down_and_each_is_once_it_answers_again() -> None:
+    """It fails when the cycle that has chosen them posts its grant."""
+
+    class Failing(in_memory.Ledger):
+        is_away = False
+
+        async def post_all(self, entries: Sequence[Entry], **options: Any) -> list[Posted]:
+            if self.is_away:
+                raise LedgerUnavailableError("away")
+            return await super().post_all(entries, **options)
+
+    builder = a_cluster()
+    for name in ("left", "right", "free"):
+        builder.node(name, gpus=4).queue(name, gpus=4, preemption=LOWER)
+    cluster, ledger = Jobs(builder), Failing()
+    play = Play(cluster, ledger)
+    for name in ("left", "right"):
+        cluster.submit(f"low-{name}", queue=name, pods=4)
+    await play.forget_changes(3)
+    assert cluster.running() == {"low-left", "low-right"}
+
+    ledger.is_away = True
+    for name in ("left", "right"):
+        cluster.submit(f"high-{name}", queue=name, pods=4, priority=10)
+    cluster.submit("starts", queue="free", pods=4)
+    await play.forget_changes()
+    assert play.leader.nominations.by_gang == {}
+    assert play.evicted == []
+
+    ledger.is_away = False
+    await play.forget_changes(5)
+    assert sorted(gang for gang, _, _ in play.evicted) == ["low-left", "low-right"]
+    assert cluster.running() == {"high-left", "high-right", "starts"}

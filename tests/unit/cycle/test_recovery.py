@@ -412,10 +412,15 @@ async def test_a_requeued_job_is_suspended_and_resumed_when_its_pods_are_gone() 
     cluster, ledger = Cluster(builder), Ledger()
     leader = a_leader(cluster, ledger)
     await run(leader)
+    ending = {uid: replace(pod, meta=replace(pod.meta, deleted=NOON + MINUTE)) for uid, pod in cluster._pods.items()}
 
+    await run(leader, NOON + MINUTE)
+    cluster._pods |= ending
     await run(leader, NOON + MINUTE)
     (job,) = cluster._jobs.values()
     assert job.suspended
+
+    cluster._pods.clear()
     await run(leader, NOON + MINUTE)
 
     (job,) = cluster._jobs.values()

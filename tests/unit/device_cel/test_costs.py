@@ -57,6 +57,16 @@ def test_the_runtime_cost_of_a_selector_is_that_of_cel_go(text: str, cost: int) 
     assert program.measure(sample_device.VALUE)[1] == cost
 
 
+def test_a_list_that_is_flattened_costs_its_length_for_every_level() -> None:
+    costs = []
+    for depth in (1, 3):
+        program = programs.compile_device(f"[[[1]], [[2]]].flatten({depth}).size() == 2", always_tracks_cost=True)
+        assert isinstance(program, programs.Program)
+        costs.append(program.measure(sample_device.VALUE)[1])
+
+    assert costs[1] - costs[0] == 2 * 2
+
+
 def test_an_evaluation_beyond_the_limit_is_not_absorbed() -> None:
     text = "lists.range(1000).all(x, lists.range(1000).all(y, true)) || true"
     program = sample_device.program(text)

@@ -18,10 +18,10 @@ from tests.unit.dra.clusters import DRIVER, a_cluster, a_request
 OPAQUE = {"opaque": {"driver": DRIVER, "parameters": {"a": 1}}}
 
 
-def config(release: Release, *requests: str) -> list[Any]:
-    """What the allocation of a claim with requests r and s says of a configuration for some of them."""
-    entry = {"requests": list(requests), **OPAQUE} if requests else OPAQUE
-    spec = {"devices": {"requests": [a_request("r"), a_request("s")], "config": [entry]}}
+def config(release: Release, *entries: str) -> list[Any]:
+    """For which requests the allocation of a claim with requests r and s lists configurations for some of them each."""
+    written = [{"requests": list(requests), **OPAQUE} if requests else OPAQUE for requests in entries]
+    spec = {"devices": {"requests": [a_request("r"), a_request("s")], "config": written}}
     claim = claims.decode({"metadata": {"name": "c", "namespace": "team", "uid": "c"}, "spec": spec})
     builder = a_cluster().node("a", gpus=2)
     cluster = cluster_state.build(builder.snapshot(), (), profile=compatibility.profile(release))
@@ -38,9 +38,14 @@ def test_a_configuration_for_one_request_is_listed_once(release: Release) -> Non
 
 @pytest.mark.parametrize("release", Release)
 def test_a_configuration_for_no_request_by_name_is_listed_without_names(release: Release) -> None:
-    assert config(release) == [None]
+    assert config(release, "") == [None]
+
+
+@pytest.mark.parametrize("release", Release)
+def test_a_configuration_after_one_without_names_is_listed_too(release: Release) -> None:
+    assert config(release, "", "s") == [None, ["s"]]
 
 
 def test_a_configuration_for_all_requests_is_repeated_by_1_36_and_loses_their_names_in_1_37() -> None:
-    assert config(Release.V1_36, "r", "s") == [["r", "s"], ["r", "s"]]
-    assert config(Release.V1_37, "r", "s") == [None]
+    assert config(Release.V1_36, "rs") == [["r", "s"], ["r", "s"]]
+    assert config(Release.V1_37, "rs") == [None]

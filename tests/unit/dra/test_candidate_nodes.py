@@ -1,6 +1,8 @@
 """Counting room before a search: it says that there is none only where there is none."""
 
 import gc
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -76,6 +78,16 @@ def test_a_capacity_bound_does_not_hold_where_pods_may_go_to_other_nodes() -> No
 
     assert capacity_bound.is_felt(nodes(closed=True).cluster())
     assert not capacity_bound.is_felt(nodes().cluster())
+
+
+@pytest.mark.parametrize("other", [{"is_what_if": True}, {"series": "s"}], ids=["a single one", "one of a series"])
+def test_a_capacity_bound_says_nothing_of_what_if_states(other: dict[str, Any]) -> None:
+    selectors, cluster = Selectors(), nodes(gpus=1).cluster()
+    capacity_bound = lack_of(plan(*two(), cluster=cluster, selectors=selectors)).capacity_bound
+    assert capacity_bound is not None
+
+    assert capacity_bound.is_felt(cluster)
+    assert not capacity_bound.is_felt(replace(cluster, **other))
 
 
 def test_nothing_is_said_once_what_was_counted_is_forgotten() -> None:

@@ -96,8 +96,8 @@ def partitions(count: int) -> ClusterBuilder:
     return builder.slice("sets", [], pool="a", count=2, nodeName="a", sharedCounters=sets)
 
 
-def of_profile(profile: str) -> Json:
-    return a_request("gpu", 1, f"device.attributes['{DRIVER}'].profile == '{profile}'")
+def of_profile(profile: str, count: int = 1) -> Json:
+    return a_request("gpu", count, f"device.attributes['{DRIVER}'].profile == '{profile}'")
 
 
 def wanting(profile: str, *names: str) -> list[PodDemand]:
@@ -259,3 +259,11 @@ def test_counters_that_are_too_few_for_all_together_need_no_search(choice: Choic
     pods = [*wanting("4g", *names), *wanting("3g", *(f"q-{name}" for name in names)), *wanting("1g", "r")]
 
     assert refused(plan(partitions(8), *pods, choice=choice, steps=50)).kind is Kind.INFEASIBLE
+
+
+@pytest.mark.parametrize("choice", list(Choice))
+def test_a_request_counts_with_all_its_devices_when_counters_are_summed(choice: Choice) -> None:
+    """As above, two devices to a pod."""
+    pods = [a_pod(f"p-{at}-{profile}", of_profile(profile, 2)) for at in range(4) for profile in ("4g", "3g")]
+
+    assert refused(plan(partitions(8), *pods, *wanting("1g", "r"), choice=choice, steps=50)).kind is Kind.INFEASIBLE

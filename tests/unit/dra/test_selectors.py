@@ -1,6 +1,7 @@
 """Columns: what texts say of a slice's devices, folded in order and remembered by the slice's version."""
 
 import dataclasses
+from fractions import Fraction
 
 import pytest
 
@@ -34,6 +35,12 @@ def a_slice(count: int = 4, *, uid: str = "", version: str = "") -> devices.Slic
         slice_count=1,
         devices=tuple(map(a_device, range(count))),
     )
+
+
+def of_memory(amount: str) -> devices.Slice:
+    """Return a slice of one device with a capacity, always of the same version."""
+    capacity = {"memory": devices.Capacity(value=Fraction(amount), text=amount)}
+    return dataclasses.replace(a_slice(uid="u", version="1"), devices=(devices.Device(name="x", capacity=capacity),))
 
 
 FOLDED: dict[str, tuple[tuple[str, ...], Column]] = {
@@ -99,6 +106,13 @@ def test_a_version_that_says_something_else_is_read_again() -> None:
 
     assert selectors.column((ODD,), a_slice(4, uid="u", version="1")) == Column(0b1010, 0)
     assert selectors.column((ODD,), a_slice(2, uid="u", version="1")) == Column(0b10, 0)
+
+
+def test_a_capacity_that_was_changed_under_the_same_version_is_read_again() -> None:
+    selectors, large = Selectors(), 'device.capacity["d.example.com"].memory.isGreaterThan(quantity("50"))'
+
+    assert selectors.column((large,), of_memory("40")) == Column(0b0, 0)
+    assert selectors.column((large,), of_memory("80")) == Column(0b1, 0)
 
 
 @pytest.mark.parametrize(

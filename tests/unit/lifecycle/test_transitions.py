@@ -222,9 +222,20 @@ def test_a_device_share_that_consumes_another_capacity_is_charged_again() -> Non
     assert dict(entry.holdings[0].classes) == {CLASS: 1}
 
 
-def of_memory(snapshot: Snapshot) -> dict[str, Slice]:
+def test_a_whole_device_whose_capacity_changes_while_it_is_held_keeps_its_charge() -> None:
+    memory = MeterName("memory")
+    source = Source(classes=(CLASS,), measure=Measure.CAPACITY, name="memory")
+    plain = with_allocation(a_snapshot(), "team/train-0-gpus", device(0))
+    plain = replace(plain, meters={memory: replace(a_meter("memory"), sources=(source,))})
+    placement = settled_as(replace(plain, slices=of_memory(plain)))
+
+    assert placement.holdings[Uid("claim-train-0-gpus")].charge[memory] == 40
+    assert adjust(placement, replace(plain, slices=of_memory(plain, 80))) is None
+
+
+def of_memory(snapshot: Snapshot, amount: int = 40) -> dict[str, Slice]:
     """Return the slices with a capacity on every device."""
-    capacity = {"memory": Capacity(value=Fraction(40), text="40")}
+    capacity = {"memory": Capacity(value=Fraction(amount), text=str(amount))}
     return {
         key: replace(one, devices=tuple(replace(device, capacity=capacity) for device in one.devices))
         for key, one in snapshot.slices.items()

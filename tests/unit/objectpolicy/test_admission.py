@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from admission.api.values.names import QueueName
 from admission.api.values.reasons import DenyReason
 from admission.errors import RetryError
 from admission.objectpolicy import in_use
+from admission.objectpolicy.findings import ObjectFinding
 from admission.review import reviewer
 from admission.review.caches import ReviewCaches
 from tests.unit.webhook.cases import RULES, MemoryView, World
@@ -457,3 +459,10 @@ def test_charges_are_added_up_by_queue() -> None:
         QueueName("q"): {"gpus": 5, "memory": 2**30},
         QueueName("r"): {},
     }
+
+
+def test_a_finding_says_what_to_write_where_that_is_known() -> None:
+    found = ObjectFinding(field="spec.a", message="is odd")
+
+    assert str(found) == "spec.a: is odd"
+    assert str(replace(found, instead="b")) == "spec.a: is odd; write: b"

@@ -105,6 +105,7 @@ def test_an_inactive_queue_has_takes_and_gives_nothing() -> None:
         short = queue_usage.charge_fits(queue, {})
         assert short is not None
         assert short.message == f"queue {queue} is not active"
+        assert not queue_usage.fits(queue, {})
         asked = (queue_usage.available, queue_usage.potential, queue_usage.usage, queue_usage.own, queue_usage.quota)
         assert [ask(queue, GPU) for ask in (*asked, queue_usage.borrowed, queue_usage.lent)] == [0] * 7
 

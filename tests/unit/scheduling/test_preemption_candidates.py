@@ -125,6 +125,19 @@ def test_an_evicted_gang_counts_as_leaving_before_the_view_shows_the_eviction() 
     assert going["team/y"].charge == {GPUS: 1}
 
 
+def test_an_evicted_gang_whose_claim_is_kept_by_a_pod_on_a_lost_node_does_not_count_as_leaving() -> None:
+    placement = replace(placed("x", "gpu-0"), seats={})
+    snapshot, _ = two()
+    claim = replace(snapshot.claims["team/x-0-gpus"], reserved_for=("pod-x-0", "pod-gone"))
+    snapshot = replace(snapshot, claims={**snapshot.claims, claim.meta.key: claim})
+
+    for ago, leaves in ((timedelta(), True), (candidates.STALLED + timedelta(seconds=1), False)):
+        pod = pod_of(snapshot, "x-0")
+        dying = with_pods(snapshot, replace(pod, meta=replace(pod.meta, deleted=NOON - ago)))
+        _, going = of(dying, seen(dying, [placement]))
+        assert ("team/x" in going) == leaves
+
+
 def test_an_evicted_gang_whose_pod_keeps_its_cores_on_a_lost_node_does_not_count_as_leaving() -> None:
     held = Holding(
         claim_uid=names.resources_claim(Uid("pod-x-0")), claim="team/x-0", devices=(), charge={GPUS: 1}, settled=True

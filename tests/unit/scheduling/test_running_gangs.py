@@ -1,5 +1,6 @@
 from datetime import UTC, datetime, timedelta
 
+from admission.api.values import references
 from admission.api.values.names import QueueName
 from admission.dra.state.what_if import Interval
 from admission.scheduling.backfill.reservations import ExpectedEnd
@@ -29,6 +30,17 @@ def test_gangs_without_an_expected_end_are_listed_as_they_start_and_end() -> Non
 
     present.remove("a")
     assert endless(present) == ["b", "d"]
+
+
+def test_of_many_gangs_without_an_expected_end_the_last_are_named_and_the_others_counted() -> None:
+    present = RunningGangs(NOON)
+    present.expect({f"g{at:02}": expected_end(f"g{at:02}", None) for at in range(references.LISTED + 6)}, NOON)
+
+    estimate = present.unknown()
+
+    assert estimate is not None
+    assert estimate.message == "nobody says how long 64 gangs and 6 more run"
+    assert [one.key for one in estimate.references[0].referents[: references.MOST_NAMED]] == ["g67", "g68", "g69"]
 
 
 def test_a_gang_whose_expected_end_becomes_known_is_no_longer_listed_as_endless() -> None:

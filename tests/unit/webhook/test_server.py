@@ -569,6 +569,24 @@ async def test_a_request_under_way_is_answered_before_the_server_stops() -> None
     assert not accepts(running.port)
 
 
+async def test_a_stopping_server_waits_for_the_last_review_in_progress_and_no_longer() -> None:
+    settings = Settings(host="127.0.0.1", port=0, drain=timedelta(minutes=1))
+    running = server.Server(Handlers(mutate=mutate, validate=validate), settings)
+    running.in_flight += 1
+    running.end_review()
+
+    running.in_flight += 1
+    running.draining = True
+    drained = asyncio.create_task(running.drained())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not drained.done()
+
+    running.end_review()
+    async with asyncio.timeout(5):
+        await drained
+
+
 async def test_a_request_that_never_ends_does_not_keep_the_server() -> None:
     async def endless() -> AsyncIterator[bytes]:
         yield b"{"

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from admission.api.kubernetes.claims import Claim, ClaimSpec
+from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.pods import PodClaim
 from admission.api.muster.ledger_entries import Entry, Placement, Seat
 from admission.api.snapshot import Snapshot
@@ -55,6 +57,17 @@ def test_no_slot_is_taken_over_before_all_pods_exist_or_where_no_slot_is_kept() 
     assert succession(planned=2, came=0) is None
     assert succession(planned=2, came=1) is None
     assert succession(planned=0, came=2) is None
+
+
+def test_no_slot_is_taken_over_before_the_claims_that_the_pods_name_exist() -> None:
+    group, snapshot = a_gang(planned=2, came=2)
+    naming = [replace(pod, claims=(PodClaim(name="gpu", claim="c"),)) for pod in group.pods]
+    group = replace(group, pods=tuple(naming))
+    claim = Claim(meta=Meta(name="c", namespace="team"), spec=ClaimSpec())
+
+    assert pod_replacement.replacement_entry(group, snapshot, at=NOON, actor="test") is None
+    there = replace(snapshot, claims={"team/c": claim})
+    assert isinstance(pod_replacement.replacement_entry(group, there, at=NOON, actor="test"), Entry)
 
 
 def test_nothing_follows_for_a_gang_without_a_place() -> None:
