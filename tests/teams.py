@@ -57,7 +57,10 @@ class Teams(Jobs):
 
     def __init__(self, builder: ClusterBuilder) -> None:
         super().__init__(builder, graceful=True)
-        spaces = {name: Namespace(meta=Meta(name=name), labels={}) for name in (OURS, THEIRS)}
+        spaces = {
+            name: Namespace(meta=Meta(name=name), labels={"kubernetes.io/metadata.name": name})
+            for name in (OURS, THEIRS)
+        }
         self._rest = replace(self._rest, namespaces={**self._rest.namespaces, **spaces})
         self.written: list[tuple[str, Json]] = []
         self.stored: dict[str, Json] = {}

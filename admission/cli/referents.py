@@ -10,11 +10,15 @@ from admission.api.muster import gang_references, queue_references
 from admission.api.muster.gangs import GangReport
 from admission.api.muster.status_reports import QueueReport
 from admission.api.values import references
+from admission.api.values.decoding import Json
 from admission.api.values.references import EVERYWHERE, Kind as ReferentKind, References
 from admission.cli.cluster_options import Cluster
-from admission.errors import MusterError
+from admission.errors import ForbiddenError, MusterError
 from admission.kube.cache import watched_resources
 from admission.kube.cache.watched_resources import Kind
+
+MOST_NAMESPACES = 100
+"""The most namespaces that are asked one by one, where the user may not list the objects of all."""
 
 _OTHERS = {
     ReferentKind.CLAIM: watched_resources.CLAIMS,
@@ -62,10 +66,21 @@ async def _listed(cluster: Cluster, kind: Kind, namespaces: Iterable[str]) -> di
     """Return `namespace/name` by UID of the objects of a kind; nothing of what the user may not list."""
     found: dict[str, str] = {}
     for namespace in namespaces:
-        try:
-            objects = await cluster.list_objects(kind, namespace)
-        except MusterError:
-            continue
-        for meta in (one["metadata"] for one in objects):
+        for meta in (one["metadata"] for one in await _objects(cluster, kind, namespace)):
             found[meta.get("uid", "")] = f"{meta.get('namespace', '')}/{meta['name']}"
     return found
+
+
+async def _objects(cluster: Cluster, kind: Kind, namespace: str) -> list[Json]:
+    """Return the objects of a kind that the user may list, of one namespace or, for "", of all."""
+    try:
+        return await cluster.list_objects(kind, namespace)
+    except ForbiddenError:
+        if namespace or kind == watched_resources.NAMESPACES:
+            return []
+    except MusterError:
+        return []
+    # Who may not list those of all namespaces may list those of some.
+    known = await _objects(cluster, watched_resources.NAMESPACES, "")
+    names = sorted(one["metadata"]["name"] for one in known)[:MOST_NAMESPACES]
+    return [obj for name in names for obj in await _objects(cluster, kind, name)]

@@ -19,6 +19,9 @@ from admission.podpolicy.pod_view import PodView
 from admission.workloads.kinds import foreign_queues, labels
 from admission.workloads.kinds.foreign_queues import NamedQueue
 
+NAME_LABEL = "kubernetes.io/metadata.name"
+"""The label of every namespace with its name, which the API server writes."""
+
 HOW_TO_LIST = "`kubectl get queues.muster.dev` lists them"
 
 
@@ -287,14 +290,18 @@ def _open_to(namespace: str, snapshot: Snapshot) -> list[str]:
 
 
 def describe(selector: LabelSelector) -> str:
-    """Return a selector in the form of kubectl's `-l`."""
+    """Return a selector in the form of kubectl's `-l`, with a number instead of names of namespaces.
+
+    It is read in a namespace that is none of those.
+    """
     return ",".join(map(_requirement, selector.requirements)) or "any labels"
 
 
 def _requirement(requirement: Requirement) -> str:
-    values = ",".join(requirement.values)
+    is_shown = requirement.key != NAME_LABEL
+    values = ",".join(requirement.values) if is_shown else f"{len(requirement.values)} not shown"
     match requirement.operator:
-        case "In" if len(requirement.values) == 1:
+        case "In" if len(requirement.values) == 1 and is_shown:
             return f"{requirement.key}={values}"
         case "In":
             return f"{requirement.key} in ({values})"

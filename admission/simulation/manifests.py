@@ -21,6 +21,7 @@ from admission.dra.compatibility import SchedulerProfile
 from admission.errors import MalformedObjectError, Problem
 from admission.simulation import in_memory, validation
 from admission.simulation.pod_claims import GroupClaims
+from admission.workloads import template_labels
 from admission.workloads.kinds import catalog, podgroup
 from admission.workloads.kinds.registry import WorkloadKind
 
@@ -104,6 +105,18 @@ class Store:
         self.values[key], self.places[key] = value, index
 
 
+def _unheeded(obj: Json, group: str, kind: str) -> str:
+    """Return what to say of a queue in the label of an object of a kind whose pod templates are not known."""
+    metadata = obj.get("metadata")
+    labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
+    if (group, kind) in template_labels.BY_GROUP or not isinstance(labels, Mapping) or names.QUEUE not in labels:
+        return ""
+    return (
+        f"; label {names.QUEUE} does not reach its pods, unless its controller passes labels on: name the queue in its"
+        " pod templates"
+    )
+
+
 def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profile: SchedulerProfile) -> Store:
     """Read all objects; each must have an apiVersion and a kind. now: if None, a minute after their latest time.
 
@@ -116,7 +129,8 @@ def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profi
         kind = _KINDS.get((group, name))
         problems = validation.of_any_kind(obj, profile)
         if kind is None:
-            store.notes.append(f"{name} {meta.name_in(obj)} ({obj['apiVersion']}) is left out: it is not simulated")
+            left_out = f"{name} {meta.name_in(obj)} ({obj['apiVersion']}) is left out: it is not simulated"
+            store.notes.append(left_out + _unheeded(obj, group, name))
             if problems:
                 store.problems.append((index, MalformedObjectError(name, meta.name_in(obj), problems)))
             continue

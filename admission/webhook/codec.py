@@ -5,11 +5,11 @@ Here all types are checked in one step, of those fields alone that are read. Any
 """
 
 import base64
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
-from admission.api.kubernetes.admission_review import API_VERSION, Review, Verdict
+from admission.api.kubernetes.admission_review import API_VERSION, MOST_EXTRA, MOST_GROUPS, Review, Verdict
 from admission.podpolicy.pod_view import PodHead
 
 
@@ -26,8 +26,8 @@ class _Resource(msgspec.Struct):
 class _User(msgspec.Struct):
     username: str = ""
     uid: str = ""
-    groups: tuple[str, ...] = ()
-    extra: dict[str, tuple[str, ...]] = {}
+    groups: Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_GROUPS)] = ()
+    extra: Annotated[dict[str, tuple[str, ...]], msgspec.Meta(max_length=MOST_EXTRA)] = {}
 
 
 class _Request(msgspec.Struct):

@@ -194,6 +194,14 @@ def _spark(spec: str) -> tuple[LabelPath, ...]:
     return tuple(LabelPath(base=(*spec.split("."), role), labels=("labels",)) for role in roles)
 
 
+def _workflow(spec: str) -> tuple[LabelPath, ...]:
+    base = tuple(spec.split("."))
+    return (
+        LabelPath(base=base, labels=("podMetadata", "labels")),
+        LabelPath(base=(*base, "templates", EACH), is_written=False),
+    )
+
+
 _REPLICAS = {
     "PyTorchJob": "pytorchReplicaSpecs",
     "TFJob": "tfReplicaSpecs",
@@ -261,10 +269,15 @@ ALL: tuple[LabelledKind, ...] = (
         group="argoproj.io",
         versions=("v1alpha1",),
         plural="workflows",
-        paths=(
-            LabelPath(base=("spec",), labels=("podMetadata", "labels")),
-            LabelPath(base=("spec", "templates", EACH), is_written=False),
-        ),
+        paths=_workflow("spec"),
+    ),
+    LabelledKind(
+        kind="CronWorkflow",
+        group="argoproj.io",
+        versions=("v1alpha1",),
+        plural="cronworkflows",
+        paths=_workflow("spec.workflowSpec"),
+        is_fixed=False,
     ),
     LabelledKind(
         kind="TrainJob",

@@ -517,9 +517,30 @@ WORKLOADS: dict[str, Make] = {
 }
 """Workloads, of which Jobs come to the mutating webhook, too."""
 
+
+def as_user(sent: bytes, **user: Any) -> bytes:
+    """Return a review as by a user with these fields."""
+    review = json.loads(sent)
+    review["request"]["userInfo"] |= user
+    return json.dumps(review, separators=(",", ":")).encode()
+
+
+def _extra(keys: int, values: int) -> Json:
+    return {f"k{at}": ["v"] * values for at in range(keys)}
+
+
+USERS: dict[str, Make] = {
+    "groups of who makes a claim": lambda size: as_user(CLAIM, groups=["g"] * min(size // 4, 10_000)),
+    "too many groups": lambda size: as_user(CLAIM, groups=["g"] * (size // 4)),
+    "extra of who makes a claim": lambda size: as_user(CLAIM, extra=_extra(min(size // 100, 1_000), 25)),
+    "too much extra": lambda size: as_user(CLAIM, extra=_extra(size // 16, 1)),
+    "too much extra of who makes a pod": lambda size: as_user(POD, extra=_extra(size // 16, 1)),
+}
+"""Claims and pods by users of whom much is known."""
+
 ALL: dict[str, Make] = {
     f"{what}: {name}": make
-    for what, makers in {"pod": PODS, "claim": CLAIMS, "own": OWN, "workload": WORKLOADS}.items()
+    for what, makers in {"pod": PODS, "claim": CLAIMS, "own": OWN, "workload": WORKLOADS, "user": USERS}.items()
     for name, make in makers.items()
 }
 

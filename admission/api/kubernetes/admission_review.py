@@ -18,6 +18,9 @@ API_VERSION = "admission.k8s.io/v1"
 LONGEST_MESSAGE = 8 * 1024
 """Characters of a denial's message that are sent and logged; the names in it may be as long as their author likes."""
 
+MOST_GROUPS, MOST_EXTRA = 10_000, 1_000
+"""The most groups of a user, and the most keys of `userInfo.extra`, that are read. People have fewer by far."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review:
@@ -95,7 +98,7 @@ def decode(body: Any) -> Review:
         subresource=request.text("subResource"),
         username=user.text("username"),
         user_uid=user.text("uid"),
-        groups=user.texts("groups"),
+        groups=_groups(user),
         extra=_extra(user),
         dry_run=request.flag("dryRun"),
         obj=_object(request, "object"),
@@ -137,9 +140,19 @@ def shortened(denial: Denial) -> Denial:
     return replace(denial, message=f"{denial.message[:LONGEST_MESSAGE]}…")
 
 
+def _groups(user: Reader) -> tuple[str, ...]:
+    groups = user.texts("groups")
+    if len(groups) > MOST_GROUPS:
+        user.problem("groups", f"are {len(groups):,}, and at most {MOST_GROUPS:,} are read")
+    return groups
+
+
 def _extra(user: Reader) -> dict[str, tuple[str, ...]]:
-    extra = user.child("extra")
-    return {name: extra.texts(name) for name in user.keys("extra")}
+    extra, keys = user.child("extra"), user.keys("extra")
+    if len(keys) > MOST_EXTRA:
+        user.problem("extra", f"has {len(keys):,} keys, and at most {MOST_EXTRA:,} are read")
+        return {}
+    return {name: extra.texts(name) for name in keys}
 
 
 def _object(request: Reader, name: str) -> Json | None:

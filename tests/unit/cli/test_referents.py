@@ -13,11 +13,14 @@ from admission.api.values.references import EVERYWHERE
 from admission.cli import gang, referents
 from admission.cli.cluster_options import Cluster
 from admission.cli.why import command
-from admission.errors import FixError
+from admission.errors import ForbiddenError
 from admission.kube.cache import watched_resources
 from admission.kube.cache.watched_resources import Kind
 from tests import teams
 from tests.teams import OURS, SECRETS, THEIRS, Scene
+
+NAMESPACES = "namespaces"
+"""Stands among what is readable for the right to list namespaces."""
 
 
 class Stored:
@@ -29,8 +32,12 @@ class Stored:
 
     async def list_objects(self, kind: Kind, namespace: str = "") -> list[Json]:
         self.listed.append((kind.name, namespace))
+        if kind == watched_resources.NAMESPACES:
+            if NAMESPACES not in self._readable:
+                raise ForbiddenError("you may not list namespaces")
+            return [{"metadata": {"name": name}} for name in (OURS, THEIRS)]
         if namespace not in self._readable and kind != watched_resources.QUEUES:
-            raise FixError(f"you may not list {kind.plural}")
+            raise ForbiddenError(f"you may not list {kind.plural}")
         cluster = self._scene.cluster
         if kind == watched_resources.GANGS:
             found: list[Json] = [*cluster.stored.values()]
@@ -91,6 +98,19 @@ def test_a_user_of_one_namespace_is_told_how_many_are_in_the_way(
     scene: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = told(of_scene(scene), {OURS}, capsys)
+
+    assert said
+    assert not [secret for secret in SECRETS[OURS] if secret in said]
+
+
+def test_a_user_of_two_namespaces_is_told_the_names_in_both(capsys: pytest.CaptureFixture[str]) -> None:
+    assert WHY["busy"] in told(of_scene("busy"), {OURS, THEIRS, NAMESPACES}, capsys)
+
+
+def test_who_knows_of_namespaces_is_told_no_names_in_those_that_he_may_not_read(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = told(of_scene("busy"), {OURS, NAMESPACES}, capsys)
 
     assert said
     assert not [secret for secret in SECRETS[OURS] if secret in said]

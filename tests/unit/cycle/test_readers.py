@@ -309,3 +309,20 @@ async def test_no_answer_at_the_door_names_another_namespace(scene: str, review:
     assert any(answer != ALLOWED for answer in answers) or scene != "busy"
     secrets = SECRETS[review.namespace]
     assert not [secret for answer in answers for secret in secrets if secret in repr(answer)]
+
+
+@pytest.mark.parametrize(("operator", "values"), [("In", [THEIRS]), ("NotIn", [OURS, THEIRS])])
+def test_who_is_shut_out_of_a_queue_is_not_told_the_names_of_its_namespaces(operator: str, values: list[str]) -> None:
+    """`muster init` proposes a queue for each namespace, by its name."""
+    named = {"key": "kubernetes.io/metadata.name", "operator": operator, "values": values}
+    cluster = Teams(teams.one_queue(namespaceSelector={"matchExpressions": [named]}))
+    review = a_pod("p", labels={names.QUEUE: "shared"})
+
+    verdict = reviewer.validate(
+        review, ports.FrozenView(cluster.snapshot()), rules=Rules(controller="muster"), caches=ReviewCaches()
+    )
+
+    assert verdict.denial is not None
+    assert verdict.denial.reason is DenyReason.QUEUE_NOT_OPEN
+    assert f"{operator.lower()} ({len(values)} not shown)" in verdict.denial.message
+    assert not [secret for secret in SECRETS[OURS] if secret in repr(verdict)]

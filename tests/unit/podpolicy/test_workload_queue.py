@@ -93,6 +93,7 @@ EVERY: dict[str, tuple[str, dict[str, Any]]] = {
     "ScheduledSparkApplication": ("sparkoperator.k8s.io/v1beta2", {"template": SPARK}),
     "Job of Volcano": ("batch.volcano.sh/v1alpha1", {"tasks": [{"name": "t", "template": template()}]}),
     "Workflow": ("argoproj.io/v1alpha1", {"templates": [{"name": "main"}]}),
+    "CronWorkflow": ("argoproj.io/v1alpha1", {"workflowSpec": {"templates": [{"name": "main"}]}}),
 }
 
 

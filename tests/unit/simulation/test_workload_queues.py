@@ -73,6 +73,13 @@ def test_a_workload_whose_pods_are_not_simulated_is_noted_when_it_is_refused() -
     )
 
 
+def test_the_label_of_a_kind_that_nobody_knows_is_not_passed_over_in_silence() -> None:
+    wrapper = webhook.workload("workload.codeflare.dev/v1beta2", "AppWrapper", {}, **{names.QUEUE: "team-a"})
+
+    [note] = [one for one in expand(QUEUES, [wrapper]).notes if one.startswith("AppWrapper ml/w ")]
+    assert f"label {names.QUEUE} does not reach its pods" in note
+
+
 async def test_lint_names_the_field_of_the_workload() -> None:
     wrong = [webhook.of_case("Deployment", "nope"), webhook.a_jobset("team-a", of_pods="other")]
     remarks = (await lint.lint([*QUEUES, *wrong])).remarks

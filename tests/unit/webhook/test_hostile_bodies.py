@@ -135,6 +135,29 @@ def test_what_would_freeze_the_webhook_is_refused_with_the_limit(door: str, make
     assert len(answer.body) < 1_000
 
 
+USERS: dict[str, tuple[dict[str, Any], str]] = {
+    "groups": ({"groups": ["g"] * 10_001}, "request.userInfo.groups: are 10,001, and at most 10,000 are read"),
+    "extra": (
+        {"extra": {f"k{at}": ["v"] for at in range(1_001)}},
+        "request.userInfo.extra: has 1,001 keys, and at most 1,000 are read",
+    ),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("sent", [POD, CHANGED, claim()], ids=["a new pod", "a changed pod", "a claim"])
+@pytest.mark.parametrize(("user", "problem"), USERS.values(), ids=USERS)
+def test_a_user_of_very_many_groups_or_keys_is_refused(
+    user: dict[str, Any], problem: str, sent: bytes, door: str
+) -> None:
+    """Reading 80,000 keys took up to 600 ms, since rules of policies read the user, too."""
+    answer = handler.answer(hostile_reviews.as_user(sent, **user), DOORS[door])
+
+    assert answer.code == 200
+    assert json.loads(answer.body)["response"]["allowed"] is False
+    assert problem in said(answer)
+
+
 # What is large and legitimate is answered as ever.
 
 
