@@ -236,6 +236,10 @@ REFUSED = {
     "a queue that is its own parent": (a_queue(parent="q"), "a queue cannot be its own parent"),
     "a queue with too long a name": (a_queue() | {"metadata": {"name": "q" * 64}}, "use at most 63 characters"),
     "a default queue of no namespaces": (a_queue(default=True), "default: true needs a namespaceSelector"),
+    "a value that no label can have": (
+        a_queue(namespaceSelector={"matchLabels": {"team": "b c"}}),
+        "spec.namespaceSelector.matchLabels.team: Invalid value",
+    ),
     "a selector without values": (
         a_queue(namespaceSelector={"matchExpressions": LABELS}),
         "In and NotIn need at least one entry in values",

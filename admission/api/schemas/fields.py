@@ -11,6 +11,7 @@ Schema = dict[str, Any]
 
 NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 QUALIFIED = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+LABEL_VALUE = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 IDENTIFIER = r"^[A-Za-z_][A-Za-z0-9_]*$"
 CAMEL_CASE = r"^[A-Z][A-Za-z0-9]*$"
 DURATION = r"^([0-9]{1,5}(\.[0-9]{1,3})?(h|m|s|ms)){1,4}$"

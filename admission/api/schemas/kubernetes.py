@@ -13,7 +13,7 @@ def label_selector(description: str) -> Schema:
     """Return a metav1.LabelSelector."""
     labels = fields.mapping(
         "Labels that must all be there with these values. Example: {team: vision}.",
-        fields.text("The value that the label must have.", maxLength=63),
+        fields.text("The value that the label must have.", maxLength=63, pattern=fields.LABEL_VALUE),
         most=64,
     )
     expressions = fields.sequence(
@@ -36,7 +36,7 @@ def _label_expression() -> Schema:
             ),
             "values": fields.sequence(
                 "What In and NotIn compare with. Empty for Exists and DoesNotExist.",
-                fields.text("A value of the label.", maxLength=63),
+                fields.text("A value of the label.", maxLength=63, pattern=fields.LABEL_VALUE),
                 most=64,
             ),
         },

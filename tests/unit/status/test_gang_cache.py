@@ -44,14 +44,14 @@ def test_the_object_of_an_evicted_gang_is_over_as_soon_as_its_time_has_come_thou
 
 def test_a_status_that_names_another_gang_gets_its_uid_once_the_object_of_that_gang_is_there() -> None:
     snapshot = a_cluster().job("train", queue="q").snapshot()
-    (group,) = groups = tuple(gangs.groups(snapshot, {}))
+    (group,) = gangs.groups(snapshot, {})
     held = Decision(group=group, outcome=Hold(HoldReason.DEVICES_BUSY, "waits"), position=1)
     told = {"decisions": {group.uid: held}, "estimates": {group.uid: reservations.pending(NOON, ["team/first"])}}
     first = Gang(meta=Meta(name="first", namespace="team", uid=Uid("u")), queue=QueueName("q"), size=1)
     cache = GangStatusCache()
 
     for known, uid in ((snapshot, ""), (replace(snapshot, gangs={"team/first": first}), "u")):
-        cache.refresh(groups, (), inputs(known, **told), [])
+        cache.refresh((group,), (), inputs(known, **told), [])
         (report,) = [one for one in cache.gangs if one.start_references]
         assert [one.uid for one in report.start_references[0].referents] == [uid]
 
