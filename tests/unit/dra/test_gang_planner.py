@@ -5,6 +5,8 @@ import pytest
 
 from admission.api.muster.gangs import Charge
 from admission.dra import gang_planner
+from admission.dra.allocator.results import StepsEndedError
+from admission.dra.freechoice.bin_packing import BinPacker
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters
 from admission.dra.planner.no_plan import Kind, NoPlan
@@ -85,6 +87,24 @@ def test_an_earlier_plan_changes_neither_a_later_plan_nor_its_steps() -> None:
     assert first == again == gang_planner.plan(gang, cluster, selectors=Selectors(), steps=STEPS)
     assert first.steps > len(gang)
     assert refused(gang_planner.plan(gang, cluster, selectors=selectors, steps=3)).kind is Kind.STEPS_ENDED
+
+
+def test_first_fit_goes_on_where_the_search_for_a_proof_against_it_runs_out_of_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searches = []
+
+    def run(self: BinPacker) -> Any:
+        searches.append(self)
+        raise StepsEndedError
+
+    monkeypatch.setattr(BinPacker, "run", run)
+    pods = [a_pod(f"p-{at}", count) for at, count in enumerate((2, 2, 3, 3))]
+
+    found = a_cluster().node("a", gpus=4).node("b", gpus=6).plan(*pods, steps=400)
+
+    assert len(searches) == 1
+    assert places(found) == {"p-0": "a", "p-1": "a", "p-2": "b", "p-3": "b"}
 
 
 def test_several_requests_and_claims_of_a_pod_share_its_node() -> None:

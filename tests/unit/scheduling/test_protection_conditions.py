@@ -1,11 +1,14 @@
 """What queues are told of the protection of their devices."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from admission.api.muster import queues
 from admission.api.muster.queues import Queue
+from admission.api.values import references
+from admission.api.values.references import Kind, Referent
 from admission.scheduling.placement import protection, protection_conditions
 from admission.scheduling.placement.protection import Means, Protection, Protections
 
@@ -52,6 +55,15 @@ def test_the_condition_says_whether(known: Protections, status: str, reason: str
     assert condition is not None
     assert (condition.type, condition.status, condition.reason) == ("DevicesProtected", status, reason)
     assert message in condition.message
+
+
+def test_the_condition_refers_to_what_opens_the_devices_where_the_queue_needs_protection() -> None:
+    claim = references.refer([Referent(kind=Kind.CLAIM, key="team/c")])
+    known = protections(replace(LOST, references=(claim,)))
+
+    found = protection_conditions.references(a_queue(), known)
+    assert [(one.detail, one.referents) for one in found] == [("DevicesProtected", claim.referents)]
+    assert protection_conditions.references(a_queue(placement="Pin"), known) == ()
 
 
 def test_a_queue_that_needs_no_protection_has_no_protection_condition() -> None:
