@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 import structlog
@@ -44,6 +44,8 @@ from admission.webhook.tls import rotation as tls_rotation
 from admission.webhook.tls.certificate import Certificate
 from admission.webhook.worker_ipc import Task, WorkerChannel
 from admission.webhook.workers import WorkerCallbacks, WorkerPool
+
+Value = TypeVar("Value")
 
 log = structlog.get_logger()
 
@@ -209,8 +211,9 @@ async def _webhook(parts: Parts) -> None:
     elif settings.workers > 1 and settings.port:
         await listener.ensure_free(server.address(_listening(parts)))
     async with workers.started(settings.workers, WORKER) as pool:
-        certificate = await _first_certificate(parts, source)
-        paths = await webhook_identity.paths(parts.settings, parts.connection)
+        certificate = await _first(parts, source.current, "its certificate")
+        # One that knows no path would answer 404 what the others judge.
+        paths = await _first(parts, partial(webhook_identity.paths, parts.settings, parts.connection), "its paths")
         async with (
             server.serving(_listening(parts), _handlers(parts, pool), certificate, paths.known) as running,
             asyncio.TaskGroup() as tasks,
@@ -234,15 +237,15 @@ async def _show(running: server.Server, certificate: Certificate) -> None:
     log.info("the webhook shows a new certificate", expires=certificate.expires.isoformat())
 
 
-async def _first_certificate(parts: Parts, source: tls_rotation.Source[Certificate]) -> Certificate:
-    """Wait for a certificate; probes are answered meanwhile, since a controller may take long to start."""
+async def _first(parts: Parts, current: Callable[[], Awaitable[Value]], what: str) -> Value:
+    """Wait for a certificate or for paths; probes are answered meanwhile, since a controller may take long to start."""
     if "controller" in parts.settings.roles:
         await parts.registrar.secret_kept.wait()
     with suppress(RetryError):
-        return await source.current()
-    waiting = server.Handlers(waiting_for=lambda: ["its certificate"], metrics=parts.metrics.render)
+        return await current()
+    waiting = server.Handlers(waiting_for=lambda: [what], metrics=parts.metrics.render)
     async with server.serving_probes(_listening(parts), waiting):
-        return await tls_rotation.first(source)
+        return await tls_rotation.first(current, what)
 
 
 def _handlers(parts: Parts, pool: WorkerPool) -> server.Handlers:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
+from admission.errors import RetryError
 from admission.kube.client.connection import Connection
 from admission.kube.secret_store import SecretStore
 from admission.kube.webhook_config import registered_paths
@@ -42,12 +43,19 @@ class Paths:
 
 
 async def paths(settings: Settings, connection: Connection) -> Paths:
-    """Return what a webhook knows, as of now. Raises FixError if the Secret cannot be read."""
+    """Return what a webhook knows, as of now.
+
+    Raises:
+        RetryError: no controller has made a segment yet, and no plain path is registered: nobody could call it.
+        FixError: the Secret cannot be read.
+    """
     if not settings.webhook.register:
         return Paths(known=KnownPaths())
     source = SharedSegments(_secret(settings, connection), _lifetimes(settings))
     segments = await source.current()
     known = KnownPaths(segments, is_plain_registered=partial(registered_paths.is_plain_named, connection))
+    if not segments and not await known.knows_plain():
+        raise RetryError("a controller has yet to make the webhook's paths")
     return Paths(known=known, segments=(source, segments))
 
 

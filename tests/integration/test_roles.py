@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from admission.webhook import path_segments
+from admission.webhook.tls import certificate
 from admission.webhook.tls.ca_rotation import Lifetimes
 from tests.bench import cluster
 from tests.integration import serving
@@ -56,6 +57,28 @@ async def test_a_webhook_alone_waits_for_a_controller_and_writes_nothing(tmp_pat
         review = ("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews")
         writes = {(one.method, one.path) for one in muster.api.asked if one.method != "GET"}
         assert writes == {review}
+
+
+async def test_a_webhook_whose_certificate_others_make_waits_until_a_controller_has_made_its_paths(
+    tmp_path: Path,
+) -> None:
+    """It is not ready before: it would answer 404 what another replica judges."""
+    given = certificate_files(tmp_path)
+
+    async with serving.muster(tmp_path, authorities=False, register=True, **given) as muster:
+        await eventually(lambda: _says(muster, "waiting: its paths\n"), what="it waits for its paths")
+        serving.make_authorities(muster.api)
+
+        await eventually(muster.is_ready, what="the webhook is ready")
+
+
+def certificate_files(folder: Path) -> dict[str, Any]:
+    """Make a certificate as somebody else would, and return the settings that name its files."""
+    made = certificate.self_made(["127.0.0.1"], now=datetime.now(UTC))
+    paths = {"certificate": folder / "tls.crt", "key": folder / "tls.key"}
+    paths["certificate"].write_bytes(made.certificate)
+    paths["key"].write_bytes(made.key)
+    return {name: str(path) for name, path in paths.items()}
 
 
 async def test_a_controller_alone_makes_the_authorities_and_registers_the_webhook(tmp_path: Path) -> None:

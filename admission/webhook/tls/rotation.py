@@ -195,17 +195,17 @@ class AuthorityFile:
         return await asyncio.to_thread(_read, self._authority, "authority")
 
 
-async def first(source: Source[Value]) -> Value:
-    """Return the first value of a source, once what it depends on is there."""
+async def first(current: Callable[[], Awaitable[Value]], what: str) -> Value:
+    """Return the first value of a source, once what it depends on is there. what: the value, in words for the log."""
     failed = 0
     while True:
         try:
-            return await source.current()
+            return await current()
         except RetryError as error:
             failed += 1
             # Warns only after 1, 2, 4, 8 … failures, so as not to fill the log.
             log_failure = log.warning if failed.bit_count() == 1 else log.debug
-            log_failure("the webhook waits for its certificate", error=str(error))
+            log_failure(f"the webhook waits for {what}", error=str(error))
         await asyncio.sleep(WAIT_SECONDS)
 
 

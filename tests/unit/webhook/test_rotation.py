@@ -74,11 +74,12 @@ async def test_the_first_value_is_waited_for_and_what_is_wrong_is_not(monkeypatc
     monkeypatch.setattr(rotation, "WAIT_SECONDS", 0.0)
 
     with capture_logs() as logs:
-        assert await rotation.first(Script([RetryError("not yet"), RetryError("not yet"), b"1"])) == b"1"
+        waited_for = Script([RetryError("not yet"), RetryError("not yet"), b"1"])
+        assert await rotation.first(waited_for.current, "its paths") == b"1"
         with pytest.raises(FixError, match="no base64"):
-            await rotation.first(Script([FixError("no base64"), b"1"]))
+            await rotation.first(Script([FixError("no base64"), b"1"]).current, "its paths")
 
-    assert {entry["error"] for entry in logs} == {"not yet"}
+    assert {(entry["event"], entry["error"]) for entry in logs} == {("the webhook waits for its paths", "not yet")}
 
 
 @pytest.fixture
