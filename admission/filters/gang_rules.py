@@ -74,7 +74,7 @@ class GangRules:
             rules = self.states[number].pod.rules
             found |= dict.fromkeys(term.topology_key for term in (*rules.affinity, *rules.anti_affinity))
             found |= dict.fromkeys(one.topology_key for one in rules.spread)
-            found |= dict.fromkeys(key for _, _, affinity in effects.values() for key in affinity.objects)
+            found |= dict.fromkeys(key for _, _, _, affinity in effects.values() for key in affinity.objects)
         return found
 
     def excludes(self, number: int, node: Node) -> Refusal | None:
@@ -90,8 +90,9 @@ class GangRules:
         effect = self.effects.get(number, {}).get(other)
         if effect is None:
             return frozenset()
-        ports, _, affinity = effect
-        return frozenset((*affinity.unwanted, *affinity.objects, *([""] if ports else [])))
+        ports, volumes, _, affinity = effect
+        on_node = ports or (volumes is not None and volumes.apart)
+        return frozenset((*affinity.unwanted, *affinity.objects, *([""] if on_node else [])))
 
     def takes_one(self, number: int, place: "Place") -> bool:
         """Return whether a node takes one pod of a number at most."""

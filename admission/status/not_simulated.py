@@ -15,7 +15,7 @@ def of_pods(pods: Iterable[Pod]) -> tuple[str, ...]:
     first: dict[str, str] = {}
     for pod in pods:
         for volume in pod.rules.volumes if not pod.finished else ():
-            first.setdefault(volume, pod.meta.name)
+            first.setdefault(volume.text, pod.meta.name)
     found = [f"{volume} of pod {pod} ({FILTERS})" for volume, pod in first.items()]
     rest = len(found) - MOST
     return (*found[:MOST], f"{rest} more volumes ({FILTERS})") if rest > 0 else tuple(found)

@@ -34,6 +34,7 @@ def changed(before: ClusterState, cluster: ClusterState) -> frozenset[NodeName] 
         before.profile != cluster.profile
         or before.classes is not cluster.classes
         or before.placed.namespaces is not cluster.placed.namespaces
+        or before.placed.storage is not cluster.placed.storage
         or before.is_what_if
         or cluster.is_what_if
     ):

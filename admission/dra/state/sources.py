@@ -8,6 +8,7 @@ from admission.api.kubernetes.devices import DeviceClass
 from admission.api.kubernetes.nodes import Namespace, Node
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.ledger_entries import Placement
+from admission.api.storage.storage import Storage
 from admission.api.values.names import NodeName, Uid
 from admission.incremental import are_same
 
@@ -22,6 +23,7 @@ class Sources:
     classes: Mapping[str, DeviceClass]
     namespaces: Mapping[str, Namespace]
     placements: tuple[Placement, ...]
+    storage: Storage | None = None
 
     def same(self, other: "Sources") -> bool:
         """Return whether these are the same objects."""
@@ -31,5 +33,6 @@ class Sources:
             and self.claims is other.claims
             and self.classes is other.classes
             and self.namespaces is other.namespaces
+            and self.storage is other.storage
             and are_same(self.placements, other.placements)
         )

@@ -1,0 +1,158 @@
+"""NodeVolumeLimits: how many volumes of a CSI driver a node attaches (`plugins/nodevolumelimits/csi.go`, v1.37)."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Self
+
+from admission.api.kubernetes.nodes import Node
+from admission.api.kubernetes.pods import Pod
+from admission.api.scheduling.pod_volumes import DRIVERS, NOT_MIGRATED, PodVolume
+from admission.api.storage.csi import CsiNode
+from admission.api.storage.storage import Storage
+from admission.api.values.names import NodeName
+from admission.filters.placed_pods import PlacedPods
+from admission.filters.refusal import Refusal, Rule
+
+CsiVolume = tuple[str, str]
+"""Driver and handle of a volume."""
+
+
+class NodeVolumeLimits:
+    """The filter's state for one pod. Its volumes count once on a node, however many pods use them."""
+
+    __slots__ = ("_added", "_here", "_placed", "_storage", "_volumes")
+
+    def __init__(self, pod: Pod, placed: PlacedPods, storage: Storage) -> None:
+        self._placed = placed
+        self._storage = storage
+        self._volumes = {
+            migrates: frozenset(csi_volumes(_named(pod), storage, migrates=migrates)) for migrates in (False, True)
+        }
+        """What it uses on a node, without CSINode and with it: only there in-tree disks are the driver's."""
+        self._here: dict[NodeName, frozenset[CsiVolume]] = {}
+        self._added: dict[NodeName, Counter[CsiVolume]] = {}
+        """The volumes of the gang's pods, by node."""
+
+    def __bool__(self) -> bool:
+        """Return whether the filter may refuse any node."""
+        return any(self._volumes.values())
+
+    def copy(self) -> Self:
+        found = object.__new__(type(self))
+        found._placed, found._storage, found._volumes, found._here = (
+            self._placed,
+            self._storage,
+            self._volumes,
+            self._here,
+        )
+        found._added = {node: Counter(volumes) for node, volumes in self._added.items()}
+        return found
+
+    def effect(self, other: Pod) -> tuple[CsiVolume, ...]:
+        """Return the volumes of another pod of the gang that count with those of this one."""
+        drivers = {driver for driver, _ in self._volumes[True]} & self._limited()
+        if not drivers:
+            return ()
+        return tuple(one for one in csi_volumes(_named(other), self._storage, migrates=True) if one[0] in drivers)
+
+    def add(self, effect: tuple[CsiVolume, ...], node: Node, times: int) -> None:
+        """Count a pod with this effect on a node; times: -1 to take it back."""
+        added = self._added.setdefault(node.name, Counter())
+        for one in effect:
+            added[one] += times
+            if not added[one]:
+                del added[one]
+
+    def refuses(self, node: Node) -> Refusal | None:
+        """Return why the pod may not go to a node now."""
+        csi_node = self._storage.nodes.get(node.name)
+        new = self._volumes[csi_node is not None]
+        for driver in sorted({driver for driver, _ in new}):
+            if self._lacks(driver, csi_node):
+                return Refusal(Rule.DRIVER, driver, text="it is not installed there")
+        limits = {name: limit for name, limit in csi_node.drivers.items() if limit is not None} if csi_node else {}
+        if not any(driver in limits for driver, _ in new):
+            return None
+        used = self._used(node.name).union(self._added.get(node.name, ()))
+        by_driver = Counter(driver for driver, _ in used | self._attached(node.name))
+        # As in kube-scheduler, one that is attached and that no pod uses counts twice if this pod uses it.
+        for driver, more in sorted(Counter(driver for driver, _ in new - used).items()):
+            if driver in limits and by_driver[driver] + more > limits[driver]:
+                return Refusal(Rule.LIMIT, driver, text=f"it attaches {limits[driver]} volumes there at most")
+        return None
+
+    def view(self, node: Node) -> tuple[int | None, ...]:
+        """Return what tells nodes apart: the limits of drivers, and the volumes there that count."""
+        drivers = sorted({driver for driver, _ in self._volumes[True]})
+        csi_node = self._storage.nodes.get(node.name)
+        by_driver = Counter(driver for driver, _ in self._used(node.name) | self._attached(node.name))
+        limits = csi_node.drivers if csi_node is not None else {}
+        return tuple(value for one in drivers for value in (limits.get(one), by_driver[one]))
+
+    def _limited(self) -> frozenset[str]:
+        """Return the drivers of the pod's volumes that some node limits."""
+        drivers = {driver for driver, _ in self._volumes[True]}
+        return frozenset(
+            driver
+            for driver in drivers
+            if any(node.drivers.get(driver) is not None for node in self._storage.nodes.values())
+        )
+
+    def _lacks(self, driver: str, csi_node: CsiNode | None) -> bool:
+        """Return whether a driver that has to be on the node of a pod is not; before 1.37 none has to be."""
+        known = self._storage.drivers.get(driver)
+        return known is not None and known.must_be_there and (csi_node is None or driver not in csi_node.drivers)
+
+    def _used(self, node: NodeName) -> frozenset[CsiVolume]:
+        """Return the volumes of the pods on a node, without the gang."""
+        known = self._here.get(node)
+        if known is None:
+            is_counted = node in self._placed.with_volumes and not self._placed.wanted_only
+            there = self._placed.on(node).values() if is_counted else ()
+            named = ((one, f"{pod.namespace}/{name}") for pod in there for one, name in pod.volumes)
+            known = self._here[node] = frozenset(csi_volumes(named, self._storage, migrates=True))
+        return known
+
+    def _attached(self, node: NodeName) -> frozenset[CsiVolume]:
+        """Return the volumes that are attached to a node."""
+        if self._placed.wanted_only:
+            return frozenset()
+        return frozenset(
+            (one.attacher, volume.handle)
+            for one in self._storage.attached.get(node, ())
+            if (volume := self._storage.volumes.get(one.volume)) is not None and volume.driver and one.attacher
+        )
+
+
+def csi_volumes(named: Iterable[tuple[PodVolume, str]], storage: Storage, *, migrates: bool) -> Iterator[CsiVolume]:
+    """Yield the volumes of a pod that count. named: its volumes, each with the key of its claim.
+
+    migrates: whether drivers serve in-tree disks on the node.
+    """
+    for volume, key in named:
+        if volume.disk is not None:
+            found = volume.disk.handle() if migrates else ("", "")
+        else:
+            found = _of_claim(key, storage, migrates=migrates)
+        if all(found):
+            yield found
+
+
+def _of_claim(key: str, storage: Storage, *, migrates: bool) -> CsiVolume:
+    claim = storage.claims.get(key)
+    if claim is None:
+        return "", ""
+    volume = storage.volumes.get(claim.volume)
+    if volume is not None:
+        return volume.csi_volume if volume.driver or migrates else ("", "")
+    of_class = storage.classes.get(claim.class_name or "")
+    plugin = of_class.provisioner if of_class is not None else ""
+    if plugin in NOT_MIGRATED or (plugin in DRIVERS and not migrates):
+        return "", ""
+    # No volume has such a handle: one that is still to be made is another than all others.
+    return DRIVERS.get(plugin, plugin), f"\0{key}"
+
+
+def _named(pod: Pod) -> Iterator[tuple[PodVolume, str]]:
+    for volume in pod.rules.volumes:
+        yield volume, f"{pod.meta.namespace}/{volume.claim_of(pod.meta.name)}"
