@@ -1,8 +1,8 @@
 """NodeVolumeLimits: how many volumes of a CSI driver a node attaches (`plugins/nodevolumelimits/csi.go`, v1.37)."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import Self
+from collections.abc import Hashable, Iterable, Iterator
+from typing import NamedTuple, Self
 
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
@@ -17,21 +17,36 @@ CsiVolume = tuple[str, str]
 """Driver and handle of a volume."""
 
 
+class Counted(NamedTuple):
+    """Volumes of a pod that count. own: of each driver how many nobody else uses. shared: the others."""
+
+    own: tuple[tuple[str, int], ...] = ()
+    shared: tuple[CsiVolume, ...] = ()
+
+
 class NodeVolumeLimits:
-    """The filter's state for one pod. Its volumes count once on a node, however many pods use them."""
+    """The filter's state for one pod. Its volumes count once on a node, however many pods use them.
 
-    __slots__ = ("_added", "_here", "_placed", "_storage", "_volumes")
+    shared: volumes that more than one pod uses; None: any may be.
+    """
 
-    def __init__(self, pod: Pod, placed: PlacedPods, storage: Storage) -> None:
+    __slots__ = ("_added", "_here", "_own", "_placed", "_shared", "_storage", "_volumes")
+
+    def __init__(
+        self, pod: Pod, placed: PlacedPods, storage: Storage, shared: frozenset[CsiVolume] | None = None
+    ) -> None:
         self._placed = placed
         self._storage = storage
+        self._shared = shared
         self._volumes = {
             migrates: frozenset(csi_volumes(_named(pod), storage, migrates=migrates)) for migrates in (False, True)
         }
         """What it uses on a node, without CSINode and with it: only there in-tree disks are the driver's."""
         self._here: dict[NodeName, frozenset[CsiVolume]] = {}
         self._added: dict[NodeName, Counter[CsiVolume]] = {}
-        """The volumes of the gang's pods, by node."""
+        """The volumes of the gang's pods that several use, by node."""
+        self._own: dict[NodeName, Counter[str]] = {}
+        """How many others of each driver they use, by node."""
 
     def __bool__(self) -> bool:
         """Return whether the filter may refuse any node."""
@@ -39,29 +54,44 @@ class NodeVolumeLimits:
 
     def copy(self) -> Self:
         found = object.__new__(type(self))
-        found._placed, found._storage, found._volumes, found._here = (
-            self._placed,
-            self._storage,
-            self._volumes,
-            self._here,
-        )
+        found._placed, found._storage, found._shared = self._placed, self._storage, self._shared
+        found._volumes, found._here = self._volumes, self._here
+        found._own = {node: Counter(drivers) for node, drivers in self._own.items()}
         found._added = {node: Counter(volumes) for node, volumes in self._added.items()}
         return found
 
-    def effect(self, other: Pod) -> tuple[CsiVolume, ...]:
-        """Return the volumes of another pod of the gang that count with those of this one."""
-        drivers = {driver for driver, _ in self._volumes[True]} & self._limited()
-        if not drivers:
-            return ()
-        return tuple(one for one in csi_volumes(_named(other), self._storage, migrates=True) if one[0] in drivers)
+    @property
+    def fingerprint(self) -> Hashable:
+        """Return all that the filter reads of the pod, but for the names of volumes that nobody else uses."""
+        drivers = self._limited()
+        return tuple(self._counted(self._volumes[migrates], drivers) for migrates in (False, True)), tuple(
+            sorted({driver for driver, _ in self._volumes[True] if self._storage.drivers.get(driver) is not None})
+        )
 
-    def add(self, effect: tuple[CsiVolume, ...], node: Node, times: int) -> None:
+    def effect(self, other: Pod) -> Counted | None:
+        """Return the volumes of another pod of the gang that count with those of this one; None if none does."""
+        drivers = self._limited()
+        if not drivers:
+            return None
+        found = self._counted(frozenset(csi_volumes(_named(other), self._storage, migrates=True)), drivers)
+        return found if any(found) else None
+
+    def add(self, effect: Counted, node: Node, times: int) -> None:
         """Count a pod with this effect on a node; times: -1 to take it back."""
-        added = self._added.setdefault(node.name, Counter())
-        for one in effect:
+        own, added = self._own.setdefault(node.name, Counter()), self._added.setdefault(node.name, Counter())
+        for driver, count in effect.own:
+            own[driver] += times * count
+        for one in effect.shared:
             added[one] += times
             if not added[one]:
                 del added[one]
+
+    def _counted(self, volumes: frozenset[CsiVolume], drivers: frozenset[str]) -> Counted:
+        """Return those of the volumes that are of these drivers."""
+        listed = sorted(one for one in volumes if one[0] in drivers)
+        shared = tuple(one for one in listed if self._shared is None or one in self._shared)
+        own = Counter(one[0] for one in listed if one not in shared)
+        return Counted(tuple(own.items()), shared)
 
     def refuses(self, node: Node) -> Refusal | None:
         """Return why the pod may not go to a node now."""
@@ -75,19 +105,22 @@ class NodeVolumeLimits:
             return None
         used = self._used(node.name).union(self._added.get(node.name, ()))
         by_driver = Counter(driver for driver, _ in used | self._attached(node.name))
+        by_driver.update(self._own.get(node.name, {}))
         # As in kube-scheduler, one that is attached and that no pod uses counts twice if this pod uses it.
         for driver, more in sorted(Counter(driver for driver, _ in new - used).items()):
             if driver in limits and by_driver[driver] + more > limits[driver]:
                 return Refusal(Rule.LIMIT, driver, text=f"it attaches {limits[driver]} volumes there at most")
         return None
 
-    def view(self, node: Node) -> tuple[int | None, ...]:
+    def view(self, node: Node) -> Hashable:
         """Return what tells nodes apart: the limits of drivers, and the volumes there that count."""
         drivers = sorted({driver for driver, _ in self._volumes[True]})
         csi_node = self._storage.nodes.get(node.name)
-        by_driver = Counter(driver for driver, _ in self._used(node.name) | self._attached(node.name))
+        used = self._used(node.name)
+        by_driver = Counter(driver for driver, _ in used | self._attached(node.name))
         limits = csi_node.drivers if csi_node is not None else {}
-        return tuple(value for one in drivers for value in (limits.get(one), by_driver[one]))
+        here = frozenset(one for one in used if self._shared is None or one in self._shared)
+        return csi_node is not None, tuple((limits.get(one), by_driver[one]) for one in drivers), here
 
     def _limited(self) -> frozenset[str]:
         """Return the drivers of the pod's volumes that some node limits."""
@@ -122,6 +155,27 @@ class NodeVolumeLimits:
             for one in self._storage.attached.get(node, ())
             if (volume := self._storage.volumes.get(one.volume)) is not None and volume.driver and one.attacher
         )
+
+
+def shared(pods: Iterable[Pod], placed: PlacedPods) -> frozenset[CsiVolume]:
+    """Return the volumes of a gang's pods that several of them use, or others too, or that are attached already."""
+    storage = placed.storage
+    if storage is None:
+        return frozenset()
+    times = Counter(one for pod in pods for one in set(csi_volumes(_named(pod), storage, migrates=True)))
+    named = (
+        (one, f"{pod.namespace}/{name}")
+        for node in placed.with_volumes
+        for pod in placed.on(node).values()
+        for one, name in pod.volumes
+    )
+    elsewhere = {one for one in csi_volumes(named, storage, migrates=True) if one in times}
+    attached = {
+        (one.attacher, volume.handle)
+        for one in storage.attachments.values()
+        if (volume := storage.volumes.get(one.volume)) is not None
+    }
+    return frozenset(one for one, count in times.items() if count > 1 or one in elsewhere or one in attached)
 
 
 def csi_volumes(named: Iterable[tuple[PodVolume, str]], storage: Storage, *, migrates: bool) -> Iterator[CsiVolume]:

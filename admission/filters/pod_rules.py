@@ -7,6 +7,7 @@ from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
 from admission.filters.inter_pod_affinity import Effect as AffinityEffect, InterPodAffinity
 from admission.filters.node_ports import NodePorts
+from admission.filters.node_volume_limits import CsiVolume
 from admission.filters.placed_pods import PlacedPods
 from admission.filters.pod_topology_spread import Effect as SpreadEffect, PodTopologySpread
 from admission.filters.refusal import Nodes, Refusal
@@ -19,15 +20,24 @@ Effect = tuple[bool, VolumeEffect | None, SpreadEffect, AffinityEffect]
 class PodRules:
     """The state of these filters for one pod, in the order in which kube-scheduler asks them.
 
-    pinned: whether the pod will be bound to one node by its node affinity.
+    pinned: whether the pod will be bound to one node by its node affinity. shared: `gang_rules.shared_volumes` of its
+    gang; None: any volume may be shared.
     """
 
     __slots__ = ("_affinity", "_ports", "_spread", "pod", "volumes")
 
-    def __init__(self, pod: Pod, placed: PlacedPods, nodes: Nodes, *, pinned: bool = False) -> None:
+    def __init__(
+        self,
+        pod: Pod,
+        placed: PlacedPods,
+        nodes: Nodes,
+        *,
+        pinned: bool = False,
+        shared: frozenset[CsiVolume] | None = None,
+    ) -> None:
         self.pod = pod
         self._ports = NodePorts(pod, placed, nodes)
-        self.volumes = VolumeRules.of(pod, placed, nodes)
+        self.volumes = VolumeRules.of(pod, placed, nodes, shared)
         self._spread = PodTopologySpread(pod, placed, nodes, pinned=pinned)
         self._affinity = InterPodAffinity(pod, placed, nodes)
 

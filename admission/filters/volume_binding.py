@@ -4,7 +4,7 @@ As `pkg/scheduler/framework/plugins/volumebinding/binder.go` and `FindMatchingVo
 `k8s.io/component-helpers/storage/volume` (v1.37).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from admission.api.kubernetes.nodes import Node
@@ -40,14 +40,12 @@ class Found:
 class VolumeBinding:
     """The filter for one pod."""
 
-    __slots__ = ("_claims", "_sorted", "_storage", "_volumes")
+    __slots__ = ("_claims", "_sorted", "_storage")
 
     def __init__(self, claims: PodClaims, storage: Storage) -> None:
         self._claims = claims
         self._storage = storage
         self._sorted = sorted(claims.waiting, key=lambda claim: claim.size or 0)
-        names = {claim.class_name for claim in claims.waiting}
-        self._volumes = [one for one in storage.volumes.values() if one.class_name in names] if names else []
 
     def __bool__(self) -> bool:
         """Return whether the filter may refuse any node."""
@@ -68,20 +66,20 @@ class VolumeBinding:
         for claim in self._sorted:
             if claim.selected_node not in (None, node.name):
                 text = f"its volume is made for node {claim.selected_node}"
-                return Found(Refusal(Rule.WAITING, claim.meta.name, text=text))
+                return Found(Refusal(Rule.SELECTED, claim.meta.name, text=text))
         chosen: dict[str, PersistentVolume] = {}
         made = [claim for claim in self._sorted if claim.selected_node is not None]
         taken: set[str] = set()
         for claim in self._sorted:
             if claim.selected_node is None:
-                volume = matching(claim, self._volumes, node.meta.labels, taken)
+                volume = matching(claim, self._storage.volumes_of(claim.class_name), node.meta.labels, taken)
                 if volume is None:
                     made.append(claim)
                 else:
                     taken.add(volume.meta.name)
                     chosen[claim.meta.key] = volume
         for claim in made:
-            refusal = self._refuses_making(claim, node)
+            refusal = self._refuses_provision(claim, node)
             if refusal is not None:
                 return Found(refusal)
         return Found(None, chosen, tuple(made))
@@ -111,13 +109,13 @@ class VolumeBinding:
             return volume.affinity
         return migrated(volume, IN_TREE[disk.kind].topology)
 
-    def _refuses_making(self, claim: VolumeClaim, node: Node) -> Refusal | None:
+    def _refuses_provision(self, claim: VolumeClaim, node: Node) -> Refusal | None:
         found = self._storage.classes[claim.class_name or ""]
         if found.provisioner in ("", NO_PROVISIONER):
-            return Refusal(Rule.WAITING, claim.meta.name, text="no volume that it could have is free there")
+            return Refusal(Rule.NO_VOLUME, claim.meta.name, text="no volume that it could have is free there")
         if not found.allows(node.meta.labels):
             text = f"storage class {found.meta.name} makes none there"
-            return Refusal(Rule.WAITING, claim.meta.name, text=text)
+            return Refusal(Rule.TOPOLOGIES, claim.meta.name, text=text)
         if claim.size is not None and not self._has_space(claim.size, found, node):
             size = quantities.render(claim.size)
             text = f"storage class {found.meta.name} has no {size} there"
@@ -138,18 +136,37 @@ class VolumeBinding:
         )
 
 
+def candidates(claim: VolumeClaim, storage: Storage) -> Iterator[PersistentVolume]:
+    """Yield the volumes that a claim that waits may get, on some node."""
+    for volume in storage.volumes_of(claim.class_name):
+        if volume.is_for(claim) or (volume.claim is None and volume.is_available):
+            yield volume
+
+
+def fingerprint(claims: PodClaims, storage: Storage) -> Hashable:
+    """Return all that is read of claims that wait, but for the names of those for which volumes are made."""
+    return tuple(
+        (
+            one.class_name,
+            one.size,
+            one.selected_node,
+            one.meta.key if any(True for _ in candidates(one, storage)) else None,
+        )
+        for one in claims.waiting
+    )
+
+
 def matching(
     claim: VolumeClaim, volumes: Iterable[PersistentVolume], labels: Mapping[str, str], taken: set[str]
 ) -> PersistentVolume | None:
-    """Return the volume that kube-scheduler takes for a claim on a node with these labels: the smallest that will do.
+    """Return which of the volumes of its class a claim gets on a node with these labels: the smallest that will do.
 
     A volume that is kept for the claim comes first; if the node cannot use that one, none will do.
     """
     smallest: PersistentVolume | None = None
     for volume in volumes:
         if (
-            volume.class_name != claim.class_name
-            or volume.meta.name in taken
+            volume.meta.name in taken
             or (volume.claim is not None and not volume.is_for(claim))
             or volume.capacity < (claim.size or 0)
             or volume.mode != claim.mode

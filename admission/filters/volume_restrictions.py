@@ -4,11 +4,12 @@ As `pkg/scheduler/framework/plugins/volumerestrictions` (v1.37).
 """
 
 from collections import Counter
+from collections.abc import Hashable
 from typing import Self
 
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
-from admission.api.scheduling.pod_volumes import Disk
+from admission.api.scheduling.pod_volumes import Disk, PodVolume
 from admission.api.scheduling.scheduling_rules import SchedulingRules
 from admission.api.storage.persistent_volumes import ONE_POD
 from admission.api.storage.storage import Storage
@@ -25,13 +26,7 @@ class VolumeRestrictions:
     def __init__(self, pod: Pod, placed: PlacedPods, storage: Storage, nodes: Nodes) -> None:
         self._namespace = pod.meta.namespace
         self._disks = tuple(one.disk for one in pod.rules.volumes if one.disk is not None and one.disk.is_exclusive)
-        self._sole = frozenset(
-            one.claim
-            for one in pod.rules.volumes
-            if one.claim
-            and (claim := storage.claims.get(f"{self._namespace}/{one.claim}")) is not None
-            and ONE_POD in claim.access_modes
-        )
+        self._sole = frozenset(one.claim for one in pod.rules.volumes if _is_sole(one, pod, storage))
         self._on_node: Counter[NodeName] = Counter()
         """How many pods of each node use one of its disks."""
         self._used = 0
@@ -73,6 +68,16 @@ class VolumeRestrictions:
 
     def _shares(self, namespace: str, rules: SchedulingRules) -> bool:
         return namespace == self._namespace and any(one.claim in self._sole for one in rules.volumes)
+
+
+def fingerprint(pod: Pod, storage: Storage) -> Hashable:
+    """Return all that the filter reads of a pod."""
+    return tuple(one.disk or (one.claim if _is_sole(one, pod, storage) else None) for one in pod.rules.volumes)
+
+
+def _is_sole(volume: PodVolume, pod: Pod, storage: Storage) -> bool:
+    claim = storage.claims.get(f"{pod.meta.namespace}/{volume.claim}") if volume.claim else None
+    return claim is not None and ONE_POD in claim.access_modes
 
 
 def _conflict(disks: tuple[Disk, ...], rules: SchedulingRules) -> bool:

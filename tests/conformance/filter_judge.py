@@ -47,7 +47,10 @@ RULES = {
     Rule.CLAIM: ("VolumeBinding", "pod has unbound immediate PersistentVolumeClaims"),
     Rule.VOLUME: ("VolumeBinding", "node(s) didn't match PersistentVolume's node affinity"),
     Rule.VOLUME_ZONE: ("VolumeZone", "node(s) had no available volume zone"),
-    Rule.WAITING: ("VolumeBinding", "node(s) didn't find available persistent volumes to bind"),
+    **dict.fromkeys(
+        (Rule.SELECTED, Rule.NO_VOLUME, Rule.TOPOLOGIES),
+        ("VolumeBinding", "node(s) didn't find available persistent volumes to bind"),
+    ),
     Rule.SPACE: ("VolumeBinding", "node(s) did not have enough free storage"),
     Rule.DISK: ("VolumeRestrictions", "node(s) had no available disk"),
     Rule.SOLE: (

@@ -7,7 +7,7 @@ from admission.api.storage.csi import CsiDriver, CsiNode, StorageCapacity, Volum
 from admission.api.storage.persistent_volumes import PersistentVolume, StorageClass, VolumeClaim
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
     """All storage objects, by name; claims and capacities by `namespace/name`.
 
@@ -22,7 +22,23 @@ class Storage:
     capacities: Mapping[str, StorageCapacity] = field(default_factory=dict)
     attachments: Mapping[str, VolumeAttachment] = field(default_factory=dict)
     is_whole: bool = True
-    _attached: Mapping[str, tuple[VolumeAttachment, ...]] | None = field(default=None, init=False, repr=False)
+    _by_class: Mapping[str, tuple[PersistentVolume, ...]] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
+    _attached: Mapping[str, tuple[VolumeAttachment, ...]] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
+
+    def volumes_of(self, class_name: str | None) -> tuple[PersistentVolume, ...]:
+        """Return the volumes of a class."""
+        found = self._by_class
+        if found is None:
+            by_class: dict[str, list[PersistentVolume]] = {}
+            for one in self.volumes.values():
+                by_class.setdefault(one.class_name, []).append(one)
+            found = {name: tuple(those) for name, those in by_class.items()}
+            object.__setattr__(self, "_by_class", found)
+        return found.get(class_name or "", ())
 
     @property
     def attached(self) -> Mapping[str, tuple[VolumeAttachment, ...]]:
