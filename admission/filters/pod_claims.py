@@ -10,6 +10,7 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.scheduling.pod_volumes import PodVolume
 from admission.api.storage.persistent_volumes import PersistentVolume, VolumeClaim
 from admission.api.storage.storage import Storage
+from admission.api.values import names
 from admission.filters.refusal import Refusal, Rule
 
 
@@ -46,7 +47,8 @@ def resolve(pod: Pod, storage: Storage) -> PodClaims:
     for volume, key in claims_of(pod):
         claim = storage.claims.get(key)
         problem = _problem(pod, volume, claim)
-        if claim is None and not storage.is_whole:
+        # Claims of pods that do not exist yet may be made with them.
+        if claim is None and (not storage.is_whole or names.is_expected(pod.meta.uid)):
             unjudged.append(volume.text)
         elif claim is None or problem:
             return PodClaims(refusal=Refusal(Rule.CLAIM, key.partition("/")[2], text=problem))

@@ -15,11 +15,11 @@ MOST = 8
 
 
 def of_pods(pods: Iterable[Pod], storage: Storage | None = None) -> tuple[str, ...]:
-    """Return a sentence for each thing that is not judged; none where every rule of the pods is.
+    """Return a sentence for each thing that is not judged; none where every rule of the pods that wait is.
 
     storage: None where it is not known, so that no volume is judged.
     """
-    waiting = [pod for pod in pods if pod.rules.volumes and not pod.finished]
+    waiting = [pod for pod in pods if pod.rules.volumes and not pod.node and not pod.finished]
     users = Counter(key for pod in waiting for _, key in pod_claims.claims_of(pod))
     first: dict[tuple[str, str], str] = {}
     for pod in waiting:

@@ -34,7 +34,6 @@ def changed(before: ClusterState, cluster: ClusterState) -> frozenset[NodeName] 
         before.profile != cluster.profile
         or before.classes is not cluster.classes
         or before.placed.namespaces is not cluster.placed.namespaces
-        or before.placed.storage is not cluster.placed.storage
         or before.is_what_if
         or cluster.is_what_if
     ):
@@ -71,6 +70,12 @@ def may_help(
         if not own or _may_have(node, least, cluster)
         for view in views
     )
+
+
+def may_help_volumes(before: ClusterState, cluster: ClusterState, pods: Sequence[PodDemand]) -> bool:
+    """Return whether storage has changed, and one of a gang's pods has volumes."""
+    is_other = before.placed.storage is not cluster.placed.storage
+    return is_other and any(one.pod.rules.volumes for one in pods)
 
 
 def _shared(pods: Sequence[PodDemand]) -> set[str]:
