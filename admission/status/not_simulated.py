@@ -15,11 +15,12 @@ MOST = 8
 
 
 def of_pods(pods: Iterable[Pod], storage: Storage | None = None) -> tuple[str, ...]:
-    """Return a sentence for each thing that is not judged; none where every rule of the pods that wait is.
+    """Return a sentence for each thing that is not judged; none where every rule of the pods is.
 
     storage: None where it is not known, so that no volume is judged.
     """
-    waiting = [pod for pod in pods if pod.rules.volumes and not pod.node and not pod.finished]
+    # Nothing is asked of bound pods any more, and live nobody reads storage for them.
+    waiting = [pod for pod in pods if pod.rules.volumes and not pod.finished and not (storage is None and pod.node)]
     users = Counter(key for pod in waiting for _, key in pod_claims.claims_of(pod))
     first: dict[tuple[str, str], str] = {}
     for pod in waiting:

@@ -370,7 +370,7 @@ async def test_storage_that_may_not_be_read_keeps_nothing_from_working(api: Fake
         # Nobody is woken by storage while no pod needs it.
         async with asyncio.timeout(5):
             while table.unavailable:
-                await asyncio.sleep(0.01)
+                await api.next_request()
         assert store.troubles() == {}
 
 

@@ -102,7 +102,7 @@ def test_the_zone_of_a_volume_is_heeded_too() -> None:
 def test_a_volume_is_made_where_its_class_and_the_space_allow_it() -> None:
     train = with_volumes(job("train"), uses("scratch"))
     places = [{"matchLabelExpressions": [{"key": ZONE, "values": ["z2"]}]}]
-    by_class = (*claim("scratch"), *storage_class("fast", allowedTopologies=places))
+    by_class = [*claim("scratch"), *storage_class("fast", allowedTopologies=places)]
     space = {
         "apiVersion": STORAGE,
         "kind": "CSIStorageCapacity",
