@@ -13,8 +13,8 @@ from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
 from admission.api.values.names import NodeName
 from admission.filters import node_volume_limits, placed_pods, volume_rules
-from admission.filters.node_volume_limits import CsiVolume
 from admission.filters.placed_pods import PlacedPods
+from admission.filters.pod_claims import CsiVolume
 from admission.filters.pod_rules import Effect, PodRules
 from admission.filters.refusal import Nodes, Refusal
 

@@ -6,15 +6,13 @@ from typing import NamedTuple, Self
 
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
-from admission.api.scheduling.pod_volumes import DRIVERS, NOT_MIGRATED, PodVolume
+from admission.api.scheduling.pod_volumes import PodVolume
 from admission.api.storage.csi import CsiNode
 from admission.api.storage.storage import Storage
 from admission.api.values.names import NodeName
 from admission.filters.placed_pods import PlacedPods
+from admission.filters.pod_claims import CsiVolume, csi_volumes
 from admission.filters.refusal import Refusal, Rule
-
-CsiVolume = tuple[str, str]
-"""Driver and handle of a volume."""
 
 
 class Counted(NamedTuple):
@@ -30,7 +28,7 @@ class NodeVolumeLimits:
     shared: volumes that more than one pod uses; None: any may be.
     """
 
-    __slots__ = ("_added", "_here", "_own", "_placed", "_shared", "_storage", "_volumes")
+    __slots__ = ("_added", "_own", "_placed", "_shared", "_storage", "_volumes")
 
     def __init__(
         self, pod: Pod, placed: PlacedPods, storage: Storage, shared: frozenset[CsiVolume] | None = None
@@ -42,7 +40,6 @@ class NodeVolumeLimits:
             migrates: frozenset(csi_volumes(_named(pod), storage, migrates=migrates)) for migrates in (False, True)
         }
         """What it uses on a node, without CSINode and with it: only there in-tree disks are the driver's."""
-        self._here: dict[NodeName, frozenset[CsiVolume]] = {}
         self._added: dict[NodeName, Counter[CsiVolume]] = {}
         """The volumes of the gang's pods that several use, by node."""
         self._own: dict[NodeName, Counter[str]] = {}
@@ -55,7 +52,7 @@ class NodeVolumeLimits:
     def copy(self) -> Self:
         found = object.__new__(type(self))
         found._placed, found._storage, found._shared = self._placed, self._storage, self._shared
-        found._volumes, found._here = self._volumes, self._here
+        found._volumes = self._volumes
         found._own = {node: Counter(drivers) for node, drivers in self._own.items()}
         found._added = {node: Counter(volumes) for node, volumes in self._added.items()}
         return found
@@ -124,12 +121,7 @@ class NodeVolumeLimits:
 
     def _limited(self) -> frozenset[str]:
         """Return the drivers of the pod's volumes that some node limits."""
-        drivers = {driver for driver, _ in self._volumes[True]}
-        return frozenset(
-            driver
-            for driver in drivers
-            if any(node.drivers.get(driver) is not None for node in self._storage.nodes.values())
-        )
+        return self._storage.limited.intersection(driver for driver, _ in self._volumes[True])
 
     def _lacks(self, driver: str, csi_node: CsiNode | None) -> bool:
         """Return whether a driver that has to be on the node of a pod is not; before 1.37 none has to be."""
@@ -138,13 +130,7 @@ class NodeVolumeLimits:
 
     def _used(self, node: NodeName) -> frozenset[CsiVolume]:
         """Return the volumes of the pods on a node, without the gang."""
-        known = self._here.get(node)
-        if known is None:
-            is_counted = node in self._placed.with_volumes and not self._placed.wanted_only
-            there = self._placed.on(node).values() if is_counted else ()
-            named = ((one, f"{pod.namespace}/{name}") for pod in there for one, name in pod.volumes)
-            known = self._here[node] = frozenset(csi_volumes(named, self._storage, migrates=True))
-        return known
+        return frozenset() if self._placed.wanted_only else self._placed.csi_volumes(node)
 
     def _attached(self, node: NodeName) -> frozenset[CsiVolume]:
         """Return the volumes that are attached to a node."""
@@ -163,48 +149,13 @@ def shared(pods: Iterable[Pod], placed: PlacedPods) -> frozenset[CsiVolume]:
     if storage is None:
         return frozenset()
     times = Counter(one for pod in pods for one in set(csi_volumes(_named(pod), storage, migrates=True)))
-    named = (
-        (one, f"{pod.namespace}/{name}")
-        for node in placed.with_volumes
-        for pod in placed.on(node).values()
-        for one, name in pod.volumes
-    )
-    elsewhere = {one for one in csi_volumes(named, storage, migrates=True) if one in times}
+    elsewhere = placed.all_csi_volumes
     attached = {
         (one.attacher, volume.handle)
         for one in storage.attachments.values()
         if (volume := storage.volumes.get(one.volume)) is not None
     }
     return frozenset(one for one, count in times.items() if count > 1 or one in elsewhere or one in attached)
-
-
-def csi_volumes(named: Iterable[tuple[PodVolume, str]], storage: Storage, *, migrates: bool) -> Iterator[CsiVolume]:
-    """Yield the volumes of a pod that count. named: its volumes, each with the key of its claim.
-
-    migrates: whether drivers serve in-tree disks on the node.
-    """
-    for volume, key in named:
-        if volume.disk is not None:
-            found = volume.disk.handle() if migrates else ("", "")
-        else:
-            found = _of_claim(key, storage, migrates=migrates)
-        if all(found):
-            yield found
-
-
-def _of_claim(key: str, storage: Storage, *, migrates: bool) -> CsiVolume:
-    claim = storage.claims.get(key)
-    if claim is None:
-        return "", ""
-    volume = storage.volumes.get(claim.volume)
-    if volume is not None:
-        return volume.csi_volume if volume.driver or migrates else ("", "")
-    of_class = storage.classes.get(claim.class_name or "")
-    plugin = of_class.provisioner if of_class is not None else ""
-    if plugin in NOT_MIGRATED or (plugin in DRIVERS and not migrates):
-        return "", ""
-    # No volume has such a handle: one that is still to be made is another than all others.
-    return DRIVERS.get(plugin, plugin), f"\0{key}"
 
 
 def _named(pod: Pod) -> Iterator[tuple[PodVolume, str]]:

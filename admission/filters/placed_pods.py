@@ -16,6 +16,8 @@ from admission.api.scheduling.scheduling_rules import AffinityTerm, HostPort, Sc
 from admission.api.storage.storage import Storage
 from admission.api.values.names import NodeName, Uid
 from admission.api.values.selectors import LabelSelector
+from admission.filters import pod_claims
+from admission.filters.pod_claims import CsiVolume
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,8 @@ class PlacedPods:
     _terms: dict[AffinityTerm, Counter[NodeName]] | None = field(default=None, init=False, repr=False)
     _labels: frozenset[str] | None = field(default=None, init=False, repr=False)
     _about: dict[Hashable, tuple[AffinityTerm, ...]] = field(default_factory=dict, init=False, repr=False)
+    _csi: dict[NodeName, frozenset[CsiVolume]] = field(default_factory=dict, init=False, repr=False)
+    _all_csi: frozenset[CsiVolume] | None = field(default=None, init=False, repr=False)
     _left: "PlacedPods | None" = field(default=None, init=False, repr=False)
 
     @classmethod
@@ -109,13 +113,16 @@ class PlacedPods:
         anti = {name for name, there in pods.items() if has_anti_affinity(there)}
         ports = {name for name, there in pods.items() if has_ports(there)}
         volumes = {name for name, there in pods.items() if has_volumes(there)}
-        return replace(
+        found = replace(
             self,
             by_node=by_node,
             with_anti_affinity=_replaced(self.with_anti_affinity, pods, anti),
             with_ports=_replaced(self.with_ports, pods, ports),
             with_volumes=_replaced(self.with_volumes, pods, volumes),
         )
+        # What was read of nodes that stay is kept.
+        found._csi.update((name, known) for name, known in self._csi.items() if name not in pods)  # noqa: SLF001
+        return found
 
     def added(self, pods: Iterable[tuple[NodeName, Uid, PlacedPod]]) -> "PlacedPods":
         """Return these pods and more."""
@@ -234,6 +241,26 @@ class PlacedPods:
             for pod in pods.values():
                 if (namespaces is None or pod.namespace in namespaces) and matches(pod):
                     found[node] += 1
+        return found
+
+    def csi_volumes(self, node: NodeName) -> frozenset[CsiVolume]:
+        """Return the volumes of the pods on a node that count there; none where nothing is known of them."""
+        storage = self.storage
+        if storage is None or node not in self.with_volumes:
+            return frozenset()
+        known = self._csi.get(node)
+        if known is None:
+            named = ((one, f"{pod.namespace}/{name}") for pod in self.on(node).values() for one, name in pod.volumes)
+            known = self._csi[node] = frozenset(pod_claims.csi_volumes(named, storage, migrates=True))
+        return known
+
+    @property
+    def all_csi_volumes(self) -> frozenset[CsiVolume]:
+        """Return those of all nodes."""
+        found = self._all_csi
+        if found is None:
+            found = frozenset[CsiVolume]().union(*map(self.csi_volumes, self.with_volumes))
+            object.__setattr__(self, "_all_csi", found)
         return found
 
     def ports(self, node: NodeName) -> list[HostPort]:

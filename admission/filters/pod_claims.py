@@ -3,11 +3,11 @@
 As PreFilter of VolumeBinding, VolumeZone and VolumeRestrictions (`pkg/scheduler/framework/plugins`, v1.37).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from admission.api.kubernetes.pods import Pod
-from admission.api.scheduling.pod_volumes import PodVolume
+from admission.api.scheduling.pod_volumes import DRIVERS, NOT_MIGRATED, PodVolume
 from admission.api.storage.persistent_volumes import PersistentVolume, VolumeClaim
 from admission.api.storage.storage import Storage
 from admission.api.values import names
@@ -28,7 +28,8 @@ class PodClaims:
     unjudged: tuple[str, ...] = ()
 
 
-NO_CLAIMS = PodClaims()
+CsiVolume = tuple[str, str]
+"""Driver and handle of a volume."""
 
 
 def claims_of(pod: Pod) -> Iterator[tuple[PodVolume, str]]:
@@ -87,3 +88,32 @@ def _problem(pod: Pod, volume: PodVolume, claim: VolumeClaim | None) -> str:
     if volume.is_ephemeral and (owner is None or owner.uid != pod.meta.uid):
         return "was not made for the pod, though it has the name of its ephemeral volume"
     return ""
+
+
+def csi_volumes(named: Iterable[tuple[PodVolume, str]], storage: Storage, *, migrates: bool) -> Iterator[CsiVolume]:
+    """Yield the volumes of a pod that count. named: its volumes, each with the key of its claim.
+
+    migrates: whether drivers serve in-tree disks on the node.
+    """
+    for volume, key in named:
+        if volume.disk is not None:
+            found = volume.disk.handle() if migrates else ("", "")
+        else:
+            found = _of_claim(key, storage, migrates=migrates)
+        if all(found):
+            yield found
+
+
+def _of_claim(key: str, storage: Storage, *, migrates: bool) -> CsiVolume:
+    claim = storage.claims.get(key)
+    if claim is None:
+        return "", ""
+    volume = storage.volumes.get(claim.volume)
+    if volume is not None:
+        return volume.csi_volume if volume.driver or migrates else ("", "")
+    of_class = storage.classes.get(claim.class_name or "")
+    plugin = of_class.provisioner if of_class is not None else ""
+    if plugin in NOT_MIGRATED or (plugin in DRIVERS and not migrates):
+        return "", ""
+    # No volume has such a handle: one that is still to be made is another than all others.
+    return DRIVERS.get(plugin, plugin), f"\0{key}"

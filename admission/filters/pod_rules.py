@@ -7,8 +7,8 @@ from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
 from admission.filters.inter_pod_affinity import Effect as AffinityEffect, InterPodAffinity
 from admission.filters.node_ports import NodePorts
-from admission.filters.node_volume_limits import CsiVolume
 from admission.filters.placed_pods import PlacedPods
+from admission.filters.pod_claims import CsiVolume
 from admission.filters.pod_topology_spread import Effect as SpreadEffect, PodTopologySpread
 from admission.filters.refusal import Nodes, Refusal
 from admission.filters.volume_rules import Effect as VolumeEffect, VolumeRules

@@ -4,7 +4,7 @@ As `pkg/scheduler/framework/plugins/volumebinding/binder.go` and `FindMatchingVo
 `k8s.io/component-helpers/storage/volume` (v1.37).
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from admission.api.kubernetes.nodes import Node
@@ -40,12 +40,13 @@ class Found:
 class VolumeBinding:
     """The filter for one pod."""
 
-    __slots__ = ("_claims", "_sorted", "_storage")
+    __slots__ = ("_candidates", "_claims", "_sorted", "_storage")
 
     def __init__(self, claims: PodClaims, storage: Storage) -> None:
         self._claims = claims
         self._storage = storage
         self._sorted = sorted(claims.waiting, key=lambda claim: claim.size or 0)
+        self._candidates = {claim.meta.key: candidates(claim, storage) for claim in claims.waiting}
 
     def __bool__(self) -> bool:
         """Return whether the filter may refuse any node."""
@@ -72,7 +73,7 @@ class VolumeBinding:
         taken: set[str] = set()
         for claim in self._sorted:
             if claim.selected_node is None:
-                volume = matching(claim, self._storage.volumes_of(claim.class_name), node.meta.labels, taken)
+                volume = matching(claim, self._candidates[claim.meta.key], node.meta.labels, taken)
                 if volume is None:
                     made.append(claim)
                 else:
@@ -136,11 +137,11 @@ class VolumeBinding:
         )
 
 
-def candidates(claim: VolumeClaim, storage: Storage) -> Iterator[PersistentVolume]:
-    """Yield the volumes that a claim that waits may get, on some node."""
-    for volume in storage.volumes_of(claim.class_name):
-        if volume.is_for(claim) or (volume.claim is None and volume.is_available):
-            yield volume
+def candidates(claim: VolumeClaim, storage: Storage) -> tuple[PersistentVolume, ...]:
+    """Return the volumes that a claim that waits may get on some node, those that are kept for it first."""
+    key, name = (claim.meta.namespace, claim.meta.name), claim.class_name or ""
+    kept = tuple(one for one in storage.kept.get(key, ()) if one.class_name == name and one.is_for(claim))
+    return (*kept, *storage.free.get(name, ()))
 
 
 def fingerprint(claims: PodClaims, storage: Storage) -> Hashable:
@@ -150,7 +151,7 @@ def fingerprint(claims: PodClaims, storage: Storage) -> Hashable:
             one.class_name,
             one.size,
             one.selected_node,
-            one.meta.key if any(True for _ in candidates(one, storage)) else None,
+            one.meta.key if candidates(one, storage) else None,
         )
         for one in claims.waiting
     )
@@ -159,7 +160,7 @@ def fingerprint(claims: PodClaims, storage: Storage) -> Hashable:
 def matching(
     claim: VolumeClaim, volumes: Iterable[PersistentVolume], labels: Mapping[str, str], taken: set[str]
 ) -> PersistentVolume | None:
-    """Return which of the volumes of its class a claim gets on a node with these labels: the smallest that will do.
+    """Return which of its candidates a claim gets on a node with these labels: the smallest that will do.
 
     A volume that is kept for the claim comes first; if the node cannot use that one, none will do.
     """
@@ -167,7 +168,6 @@ def matching(
     for volume in volumes:
         if (
             volume.meta.name in taken
-            or (volume.claim is not None and not volume.is_for(claim))
             or volume.capacity < (claim.size or 0)
             or volume.mode != claim.mode
             or volume.attributes_class != claim.attributes_class
@@ -179,7 +179,6 @@ def matching(
             return volume if is_usable else None
         if (
             is_usable
-            and volume.is_available
             and (claim.selector is None or claim.selector.matches(volume.meta.labels))
             and claim.access_modes <= volume.access_modes
             and (smallest is None or volume.capacity < smallest.capacity)

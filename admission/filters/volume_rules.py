@@ -7,8 +7,9 @@ from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
 from admission.api.storage.storage import Storage
 from admission.filters import pod_claims, volume_binding, volume_restrictions
-from admission.filters.node_volume_limits import Counted, CsiVolume, NodeVolumeLimits
+from admission.filters.node_volume_limits import Counted, NodeVolumeLimits
 from admission.filters.placed_pods import PlacedPods
+from admission.filters.pod_claims import CsiVolume
 from admission.filters.refusal import Nodes, Refusal
 from admission.filters.volume_binding import VolumeBinding
 from admission.filters.volume_restrictions import VolumeRestrictions

@@ -40,5 +40,5 @@ def _unjudged(pod: Pod, storage: Storage | None, users: Counter[str]) -> Iterato
     yield from ((volume, FILTERS) for volume in claims.unjudged)
     for claim in claims.waiting:
         # Which volume it gets, and so where its pod may go, depends on what other claims have got before.
-        if users[claim.meta.key] > 1 or any(True for _ in volume_binding.candidates(claim, storage)):
+        if users[claim.meta.key] > 1 or volume_binding.candidates(claim, storage):
             yield f"persistent volume claim {claim.meta.name}", CHOICE

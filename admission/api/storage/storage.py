@@ -1,10 +1,15 @@
 """All storage objects of a cluster together."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from admission.api.storage.csi import CsiDriver, CsiNode, StorageCapacity, VolumeAttachment
 from admission.api.storage.persistent_volumes import PersistentVolume, StorageClass, VolumeClaim
+from admission.api.values.names import NodeName
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,32 +27,60 @@ class Storage:
     capacities: Mapping[str, StorageCapacity] = field(default_factory=dict)
     attachments: Mapping[str, VolumeAttachment] = field(default_factory=dict)
     is_whole: bool = True
-    _by_class: Mapping[str, tuple[PersistentVolume, ...]] | None = field(
+    _free: Mapping[str, tuple[PersistentVolume, ...]] | None = field(
         default=None, init=False, repr=False, compare=False
     )
-    _attached: Mapping[str, tuple[VolumeAttachment, ...]] | None = field(
+    _kept: Mapping[tuple[str, str], tuple[PersistentVolume, ...]] | None = field(
         default=None, init=False, repr=False, compare=False
     )
-
-    def volumes_of(self, class_name: str | None) -> tuple[PersistentVolume, ...]:
-        """Return the volumes of a class."""
-        found = self._by_class
-        if found is None:
-            by_class: dict[str, list[PersistentVolume]] = {}
-            for one in self.volumes.values():
-                by_class.setdefault(one.class_name, []).append(one)
-            found = {name: tuple(those) for name, those in by_class.items()}
-            object.__setattr__(self, "_by_class", found)
-        return found.get(class_name or "", ())
+    _limited: frozenset[str] | None = field(default=None, init=False, repr=False, compare=False)
+    _attached: Mapping[NodeName, tuple[VolumeAttachment, ...]] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     @property
-    def attached(self) -> Mapping[str, tuple[VolumeAttachment, ...]]:
+    def free(self) -> Mapping[str, tuple[PersistentVolume, ...]]:
+        """Return the volumes that are nobody's, by class."""
+        found = self._free
+        if found is None:
+            free = (one for one in self.volumes.values() if one.claim is None and one.is_available)
+            found = _grouped((one.class_name, one) for one in free)
+            object.__setattr__(self, "_free", found)
+        return found
+
+    @property
+    def kept(self) -> Mapping[tuple[str, str], tuple[PersistentVolume, ...]]:
+        """Return the volumes that are bound to a claim or kept for it, by the claim's namespace and name."""
+        found = self._kept
+        if found is None:
+            found = _grouped(
+                ((one.claim.namespace, one.claim.name), one) for one in self.volumes.values() if one.claim is not None
+            )
+            object.__setattr__(self, "_kept", found)
+        return found
+
+    @property
+    def limited(self) -> frozenset[str]:
+        """Return the CSI drivers that some node limits."""
+        found = self._limited
+        if found is None:
+            limits = (pair for node in self.nodes.values() for pair in node.drivers.items())
+            found = frozenset(driver for driver, limit in limits if limit is not None)
+            object.__setattr__(self, "_limited", found)
+        return found
+
+    @property
+    def attached(self) -> Mapping[NodeName, tuple[VolumeAttachment, ...]]:
         """Return the attachments by node."""
         found = self._attached
         if found is None:
-            by_node: dict[str, list[VolumeAttachment]] = {}
-            for one in self.attachments.values():
-                by_node.setdefault(one.node, []).append(one)
-            found = {node: tuple(those) for node, those in by_node.items()}
+            found = _grouped((one.node, one) for one in self.attachments.values())
             object.__setattr__(self, "_attached", found)
         return found
+
+
+def _grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, tuple[V, ...]]:
+    found: dict[K, list[V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return {key: tuple(values) for key, values in found.items()}
