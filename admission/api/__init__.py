@@ -5,4 +5,14 @@ Modules define frozen values with a `decode`, which turns an API object (a parse
 parts of objects that Muster copies or patches as JSON.
 """
 
-__all__ = ["kubernetes", "muster", "snapshot", "suggestions", "traces", "validation", "values"]
+__all__ = [
+    "kubernetes",
+    "muster",
+    "scheduling",
+    "snapshot",
+    "storage",
+    "suggestions",
+    "traces",
+    "validation",
+    "values",
+]

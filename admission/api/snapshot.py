@@ -18,6 +18,7 @@ from admission.api.muster.claim_policies import ClaimPolicy
 from admission.api.muster.gangs import Gang
 from admission.api.muster.meters import Meter
 from admission.api.muster.queues import Queue
+from admission.api.storage.storage import Storage
 from admission.api.values.names import MeterName, NodeName, QueueName, Uid
 from admission.errors import MalformedObjectError
 
@@ -32,7 +33,8 @@ class Snapshot:
     parents: the workloads of pods besides batch Jobs: by kind, written `Kind.group`, then by UID, but PodGroups by
     `namespace/name`. unwatched: why a kind cannot be read, by kind.
     malformed: the errors of objects that cannot be decoded, by (kind, key); decisions ignore these objects, and reports
-    name them. unread_queues: the metadata of such queues, since they can be deleted all the same.
+    name them. unread_queues: the metadata of such queues, since they can be deleted all the same. storage: None where
+    nobody reads it.
     """
 
     nodes: Mapping[NodeName, Node] = field(default_factory=dict)
@@ -53,6 +55,7 @@ class Snapshot:
     priorities: Mapping[str, PriorityClass] = field(default_factory=dict)
     malformed: Mapping[tuple[str, str], MalformedObjectError] = field(default_factory=dict)
     unread_queues: Mapping[QueueName, Meta] = field(default_factory=dict)
+    storage: Storage | None = None
 
 
 class Version(dict[K, V]):

@@ -1,11 +1,17 @@
-"""The filters of kube-scheduler that look at other pods: which nodes a pod may go to beside those that are there."""
+"""The filters of kube-scheduler that read more than a node: which nodes a pod may go to by other pods, by volumes."""
 
 __all__ = [
     "gang_rules",
     "inter_pod_affinity",
     "node_ports",
+    "node_volume_limits",
     "placed_pods",
+    "pod_claims",
     "pod_rules",
     "pod_topology_spread",
     "refusal",
+    "volume_binding",
+    "volume_restrictions",
+    "volume_rules",
+    "volume_zone",
 ]

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
 from admission.api.values.names import NodeName
-from admission.filters import placed_pods
+from admission.filters import node_volume_limits, placed_pods, volume_rules
 from admission.filters.placed_pods import PlacedPods
+from admission.filters.pod_claims import CsiVolume
 from admission.filters.pod_rules import Effect, PodRules
 from admission.filters.refusal import Nodes, Refusal
 
@@ -74,7 +75,7 @@ class GangRules:
             rules = self.states[number].pod.rules
             found |= dict.fromkeys(term.topology_key for term in (*rules.affinity, *rules.anti_affinity))
             found |= dict.fromkeys(one.topology_key for one in rules.spread)
-            found |= dict.fromkeys(key for _, _, affinity in effects.values() for key in affinity.objects)
+            found |= dict.fromkeys(key for _, _, _, affinity in effects.values() for key in affinity.objects)
         return found
 
     def excludes(self, number: int, node: Node) -> Refusal | None:
@@ -90,8 +91,9 @@ class GangRules:
         effect = self.effects.get(number, {}).get(other)
         if effect is None:
             return frozenset()
-        ports, _, affinity = effect
-        return frozenset((*affinity.unwanted, *affinity.objects, *([""] if ports else [])))
+        ports, volumes, _, affinity = effect
+        on_node = ports or (volumes is not None and volumes.apart)
+        return frozenset((*affinity.unwanted, *affinity.objects, *([""] if on_node else [])))
 
     def takes_one(self, number: int, place: "Place") -> bool:
         """Return whether a node takes one pod of a number at most."""
@@ -136,7 +138,7 @@ def named(pods: Sequence[Pod], placed: PlacedPods) -> list[tuple[Hashable, Mappi
 
     Nothing where no rule is about any of them: then no label matters to the gang.
     """
-    if not any(pod.rules.concern_pods for pod in pods) and not are_objects(pods, placed):
+    if not may_apply(pods, placed):
         return [((), {})] * len(pods)
     labels = key_labels(pods, placed)
     prints = [fingerprint(pod, labels) for pod in pods]
@@ -148,7 +150,20 @@ def named(pods: Sequence[Pod], placed: PlacedPods) -> list[tuple[Hashable, Mappi
 
 def are_named(pods: Iterable[Pod]) -> bool:
     """Return whether rules between pods may apply to pods whose labels are only those of `named`."""
-    return any(pod.rules.concern_pods or pod.meta.labels for pod in pods)
+    return any(pod.rules.concern_pods or pod.meta.labels or pod.rules.volumes for pod in pods)
+
+
+def have_volumes(pods: Iterable[Pod], placed: PlacedPods) -> bool:
+    """Return whether one of these pods has volumes that are judged."""
+    return placed.storage is not None and any(pod.rules.volumes for pod in pods)
+
+
+def may_apply(pods: Sequence[Pod], placed: PlacedPods) -> bool:
+    """Return whether a rule may keep one of these pods off a node: its own, or the anti-affinity of one that is there.
+
+    Whoever has no rules and is no object of any has none where fewer pods are, so those that leave need not be found.
+    """
+    return any(pod.rules.concern_pods for pod in pods) or have_volumes(pods, placed) or are_objects(pods, placed)
 
 
 def are_objects(pods: Iterable[Pod], placed: PlacedPods) -> bool:
@@ -159,15 +174,22 @@ def are_objects(pods: Iterable[Pod], placed: PlacedPods) -> bool:
 def numbers(pods: Sequence[Pod], placed: PlacedPods) -> tuple[list[int], list[Pod]]:
     """Number pods by the rules that apply to them and of which they are objects; return a pod of each number too."""
     labels = key_labels(pods, placed)
+    shared = shared_volumes(pods, placed)
     known: dict[Hashable, int] = {}
     firsts: list[Pod] = []
     found: list[int] = []
     for pod in pods:
-        number = known.setdefault(fingerprint(pod, labels), len(known))
+        volumes = volume_rules.fingerprint(pod, placed, shared) if placed.storage is not None else None
+        number = known.setdefault((fingerprint(pod, labels), volumes), len(known))
         if number == len(firsts):
             firsts.append(pod)
         found.append(number)
     return found, firsts
+
+
+def shared_volumes(pods: Iterable[Pod], placed: PlacedPods) -> frozenset[CsiVolume]:
+    """Return the volumes of a gang that more than one pod uses, in the gang or beside it."""
+    return node_volume_limits.shared(pods, placed) if have_volumes(pods, placed) else frozenset()
 
 
 def fingerprint(pod: Pod, labels: frozenset[str]) -> Hashable:
@@ -175,7 +197,7 @@ def fingerprint(pod: Pod, labels: frozenset[str]) -> Hashable:
     rules = pod.rules
     where = (tuple(sorted(pod.node_selector.items())), pod.affinity, pod.tolerations) if rules.spread else None
     own = pod.meta.labels
-    # Volumes are no such rule, and their names often differ from pod to pod.
+    # Names of volumes differ from pod to pod, and mean something only with the storage.
     return (
         pod.meta.namespace,
         (rules.affinity, rules.anti_affinity, rules.spread, rules.ports),
@@ -184,9 +206,18 @@ def fingerprint(pod: Pod, labels: frozenset[str]) -> Hashable:
     )
 
 
-def compiled(pods: Sequence[Pod], counts: Sequence[int], placed: PlacedPods, nodes: Nodes) -> GangRules | None:
-    """Return the rules of a gang; None if none applies. pods: one of each number; counts: how many there are of it."""
-    states = tuple(PodRules(pod, placed, nodes, pinned=True) for pod in pods)
+def compiled(
+    pods: Sequence[Pod],
+    counts: Sequence[int],
+    placed: PlacedPods,
+    nodes: Nodes,
+    shared: frozenset[CsiVolume] = frozenset(),
+) -> GangRules | None:
+    """Return the rules of a gang; None if none applies. pods: one of each number; counts: how many there are of it.
+
+    shared: `shared_volumes` of all its pods.
+    """
+    states = tuple(PodRules(pod, placed, nodes, pinned=True, shared=shared) for pod in pods)
     if not any(states) and not any(pod.rules.concern_pods for pod in pods):
         return None
     effects: dict[int, dict[int, Effect]] = {}

@@ -5,8 +5,8 @@ from typing import Self
 
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
+from admission.api.scheduling.scheduling_rules import HostPort
 from admission.api.values.names import NodeName
-from admission.api.values.scheduling_rules import HostPort
 from admission.filters.placed_pods import PlacedPods
 from admission.filters.refusal import Nodes, Refusal, Rule
 

@@ -11,19 +11,27 @@ from typing import Self
 
 from admission.api.kubernetes.nodes import Namespace
 from admission.api.kubernetes.pods import Pod
+from admission.api.scheduling.pod_volumes import PodVolume
+from admission.api.scheduling.scheduling_rules import AffinityTerm, HostPort, SchedulingRules
+from admission.api.storage.storage import Storage
 from admission.api.values.names import NodeName, Uid
-from admission.api.values.scheduling_rules import AffinityTerm, HostPort, SchedulingRules
 from admission.api.values.selectors import LabelSelector
+from admission.filters import pod_claims
+from admission.filters.pod_claims import CsiVolume
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedPod:
-    """A pod on a node: the part of it that filters read. deleted: whether its deletion has begun."""
+    """A pod on a node: the part of it that filters read. deleted: whether its deletion has begun.
+
+    claims: the name of the claim of each of its volumes; empty text for a volume without one.
+    """
 
     namespace: str
     labels: Mapping[str, str]
     rules: SchedulingRules
     deleted: bool = False
+    claims: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, pod: Pod) -> Self:
@@ -33,7 +41,13 @@ class PlacedPod:
             labels=pod.meta.labels,
             rules=pod.rules,
             deleted=pod.meta.deleted is not None,
+            claims=tuple(volume.claim_of(pod.meta.name) for volume in pod.rules.volumes),
         )
+
+    @property
+    def volumes(self) -> Iterable[tuple[PodVolume, str]]:
+        """Return its volumes, each with the name of its claim."""
+        return zip(self.rules.volumes, self.claims, strict=True)
 
 
 PodsOfNode = Mapping[Uid, PlacedPod]
@@ -45,7 +59,8 @@ _NOBODY: PodsOfNode = {}
 class PlacedPods:
     """All pods on nodes, and the labels of namespaces. Immutable; `known` keeps answers about these very pods.
 
-    by_node: only nodes with pods. with_anti_affinity, with_ports: the nodes with a pod that has such a rule.
+    by_node: only nodes with pods. with_anti_affinity, with_ports, with_volumes: the nodes with a pod that has such.
+    storage: what volumes are; None if it is not known, and then no rule about volumes is judged.
     wanted_only: whether these pods only count where a pod has to be with them, as if they kept no pod off. leaving:
     pods that do not count; they are taken out when somebody asks for `left`, since most gangs do not.
     """
@@ -54,12 +69,16 @@ class PlacedPods:
     namespaces: Mapping[str, Namespace] = field(default_factory=dict)
     with_anti_affinity: frozenset[NodeName] = frozenset()
     with_ports: frozenset[NodeName] = frozenset()
+    with_volumes: frozenset[NodeName] = frozenset()
+    storage: Storage | None = None
     wanted_only: bool = False
     leaving: tuple[frozenset[Uid], ...] = ()
     known: dict[Hashable, Mapping[NodeName, int]] = field(default_factory=dict, init=False, repr=False)
     _terms: dict[AffinityTerm, Counter[NodeName]] | None = field(default=None, init=False, repr=False)
     _labels: frozenset[str] | None = field(default=None, init=False, repr=False)
     _about: dict[Hashable, tuple[AffinityTerm, ...]] = field(default_factory=dict, init=False, repr=False)
+    _csi: dict[NodeName, frozenset[CsiVolume]] = field(default_factory=dict, init=False, repr=False)
+    _all_csi: frozenset[CsiVolume] | None = field(default=None, init=False, repr=False)
     _left: "PlacedPods | None" = field(default=None, init=False, repr=False)
 
     @classmethod
@@ -70,6 +89,7 @@ class PlacedPods:
             namespaces=namespaces,
             with_anti_affinity=frozenset(name for name, pods in by_node.items() if has_anti_affinity(pods)),
             with_ports=frozenset(name for name, pods in by_node.items() if has_ports(pods)),
+            with_volumes=frozenset(name for name, pods in by_node.items() if has_volumes(pods)),
         )
 
     def within(self, namespaces: Mapping[str, Namespace]) -> "PlacedPods":
@@ -77,6 +97,10 @@ class PlacedPods:
         if namespaces is self.namespaces or namespaces == self.namespaces:
             return self
         return replace(self, namespaces=namespaces)
+
+    def stored(self, storage: Storage | None) -> "PlacedPods":
+        """Return these pods with the storage as it is now."""
+        return self if storage is self.storage else replace(self, storage=storage)
 
     def changed(self, pods: Mapping[NodeName, PodsOfNode]) -> "PlacedPods":
         """Return the pods with those of some nodes replaced. pods: by node; a node without any has none from now on."""
@@ -88,12 +112,17 @@ class PlacedPods:
                 del by_node[name]
         anti = {name for name, there in pods.items() if has_anti_affinity(there)}
         ports = {name for name, there in pods.items() if has_ports(there)}
-        return replace(
+        volumes = {name for name, there in pods.items() if has_volumes(there)}
+        found = replace(
             self,
             by_node=by_node,
             with_anti_affinity=_replaced(self.with_anti_affinity, pods, anti),
             with_ports=_replaced(self.with_ports, pods, ports),
+            with_volumes=_replaced(self.with_volumes, pods, volumes),
         )
+        # What was read of nodes that stay is kept.
+        found._csi.update((name, known) for name, known in self._csi.items() if name not in pods)  # noqa: SLF001
+        return found
 
     def added(self, pods: Iterable[tuple[NodeName, Uid, PlacedPod]]) -> "PlacedPods":
         """Return these pods and more."""
@@ -131,7 +160,7 @@ class PlacedPods:
 
     def as_wanted_only(self) -> "PlacedPods":
         """Return these pods as if they kept no pod off any node."""
-        return PlacedPods(by_node=self.by_node, namespaces=self.namespaces, wanted_only=True)
+        return PlacedPods(by_node=self.by_node, namespaces=self.namespaces, storage=self.storage, wanted_only=True)
 
     def on(self, node: NodeName) -> PodsOfNode:
         """Return the pods of a node."""
@@ -214,6 +243,26 @@ class PlacedPods:
                     found[node] += 1
         return found
 
+    def csi_volumes(self, node: NodeName) -> frozenset[CsiVolume]:
+        """Return the volumes of the pods on a node that count there; none where nothing is known of them."""
+        storage = self.storage
+        if storage is None or node not in self.with_volumes:
+            return frozenset()
+        known = self._csi.get(node)
+        if known is None:
+            named = ((one, f"{pod.namespace}/{name}") for pod in self.on(node).values() for one, name in pod.volumes)
+            known = self._csi[node] = frozenset(pod_claims.csi_volumes(named, storage, migrates=True))
+        return known
+
+    @property
+    def all_csi_volumes(self) -> frozenset[CsiVolume]:
+        """Return those of all nodes."""
+        found = self._all_csi
+        if found is None:
+            found = frozenset[CsiVolume]().union(*map(self.csi_volumes, self.with_volumes))
+            object.__setattr__(self, "_all_csi", found)
+        return found
+
     def ports(self, node: NodeName) -> list[HostPort]:
         """Return the host ports in use on a node."""
         return [port for pod in self.on(node).values() for port in pod.rules.ports] if node in self.with_ports else []
@@ -232,6 +281,11 @@ def has_anti_affinity(pods: PodsOfNode) -> bool:
 def has_ports(pods: PodsOfNode) -> bool:
     """Return whether one of these pods has a host port."""
     return any(pod.rules.ports for pod in pods.values())
+
+
+def has_volumes(pods: PodsOfNode) -> bool:
+    """Return whether one of these pods has a volume that rules read."""
+    return any(pod.rules.volumes for pod in pods.values())
 
 
 def _replaced(before: frozenset[NodeName], moved: Iterable[NodeName], now: Iterable[NodeName]) -> frozenset[NodeName]:

@@ -1,4 +1,4 @@
-"""The filters for one pod that look at other pods, together: NodePorts, PodTopologySpread and InterPodAffinity."""
+"""The filters for one pod that look at other pods and at volumes, together."""
 
 from collections.abc import Hashable
 from typing import Self
@@ -8,47 +8,63 @@ from admission.api.kubernetes.pods import Pod
 from admission.filters.inter_pod_affinity import Effect as AffinityEffect, InterPodAffinity
 from admission.filters.node_ports import NodePorts
 from admission.filters.placed_pods import PlacedPods
+from admission.filters.pod_claims import CsiVolume
 from admission.filters.pod_topology_spread import Effect as SpreadEffect, PodTopologySpread
 from admission.filters.refusal import Nodes, Refusal
+from admission.filters.volume_rules import Effect as VolumeEffect, VolumeRules
 
-Effect = tuple[bool, SpreadEffect, AffinityEffect]
+Effect = tuple[bool, VolumeEffect | None, SpreadEffect, AffinityEffect]
 """What another pod means to a pod, by filter."""
 
 
 class PodRules:
     """The state of these filters for one pod, in the order in which kube-scheduler asks them.
 
-    pinned: whether the pod will be bound to one node by its node affinity.
+    pinned: whether the pod will be bound to one node by its node affinity. shared: `gang_rules.shared_volumes` of its
+    gang; None: any volume may be shared.
     """
 
-    __slots__ = ("_affinity", "_ports", "_spread", "pod")
+    __slots__ = ("_affinity", "_ports", "_spread", "pod", "volumes")
 
-    def __init__(self, pod: Pod, placed: PlacedPods, nodes: Nodes, *, pinned: bool = False) -> None:
+    def __init__(
+        self,
+        pod: Pod,
+        placed: PlacedPods,
+        nodes: Nodes,
+        *,
+        pinned: bool = False,
+        shared: frozenset[CsiVolume] | None = None,
+    ) -> None:
         self.pod = pod
         self._ports = NodePorts(pod, placed, nodes)
+        self.volumes = VolumeRules.of(pod, placed, nodes, shared)
         self._spread = PodTopologySpread(pod, placed, nodes, pinned=pinned)
         self._affinity = InterPodAffinity(pod, placed, nodes)
 
     def __bool__(self) -> bool:
         """Return whether any node may be refused."""
-        return bool(self._ports) or bool(self._spread) or bool(self._affinity)
+        return bool(self._ports) or self.volumes is not None or bool(self._spread) or bool(self._affinity)
 
     def copy(self) -> Self:
         """Return a copy that changes by itself."""
         found = object.__new__(type(self))
         found.pod = self.pod
         found._ports, found._spread, found._affinity = self._ports.copy(), self._spread.copy(), self._affinity.copy()
+        found.volumes = self.volumes.copy() if self.volumes is not None else None
         return found
 
     def effect(self, other: Pod) -> Effect | None:
         """Return what another pod of the gang means to this one, wherever it is; None for nothing."""
-        found = (self._ports.effect(other), self._spread.effect(other), self._affinity.effect(other))
+        volumes = self.volumes.effect(other) if self.volumes is not None else None
+        found = (self._ports.effect(other), volumes, self._spread.effect(other), self._affinity.effect(other))
         return found if any(found) else None
 
     def add(self, effect: Effect, node: Node, times: int) -> None:
         """Count a pod with this effect on a node; times: -1 to take it back."""
-        ports, spread, affinity = effect
+        ports, volumes, spread, affinity = effect
         self._ports.add(ports, node, times)
+        if self.volumes is not None and volumes is not None:
+            self.volumes.add(volumes, node, times)
         if spread:
             self._spread.add(spread, node, times)
         if affinity:
@@ -58,6 +74,7 @@ class PodRules:
         """Return why the pod may not go to a node now; None if it may."""
         return (
             (self._ports.refuses(node) if self._ports else None)
+            or (self.volumes.refuses(node) if self.volumes is not None else None)
             or (self._spread.refuses(node) if self._spread else None)
             or self._affinity.refuses(node)
         )
@@ -66,15 +83,20 @@ class PodRules:
         """Return why the pod may not go to a node now nor when more pods are there; None if it might."""
         return (
             (self._ports.bars(node) if self._ports else None)
+            or (self.volumes.bars(node) if self.volumes is not None else None)
             or (self._spread.bars(node) if self._spread else None)
             or self._affinity.bars(node)
         )
 
     def view(self, node: Node) -> Hashable:
         """Return what tells nodes apart that are not barred and are the only ones of their domains."""
-        return (self._spread.view(node) if self._spread else None, self._affinity.view(node))
+        return (
+            self.volumes.view(node) if self.volumes is not None else None,
+            self._spread.view(node) if self._spread else None,
+            self._affinity.view(node),
+        )
 
     @property
     def tells_apart(self) -> bool:
         """Return whether `view` may differ between nodes."""
-        return bool(self._spread) or self._affinity.has_company
+        return bool(self._spread) or self._affinity.has_company or self.volumes is not None

@@ -9,8 +9,8 @@ from typing import Self
 
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
+from admission.api.scheduling.scheduling_rules import SpreadConstraint
 from admission.api.values.names import NodeName
-from admission.api.values.scheduling_rules import SpreadConstraint
 from admission.api.values.selectors import first_untolerated
 from admission.filters.placed_pods import PlacedPods
 from admission.filters.refusal import Nodes, Refusal, Rule

@@ -11,7 +11,7 @@ Nodes = Mapping[NodeName, Node]
 
 
 class Rule(StrEnum):
-    """What keeps a pod off a node because of other pods, by the field of a pod's spec."""
+    """What keeps a pod off a node because of other pods or of its volumes, by the field of a pod's spec."""
 
     POD_AFFINITY = "podAffinity"
     POD_ANTI_AFFINITY = "podAntiAffinity"
@@ -19,11 +19,30 @@ class Rule(StrEnum):
     SPREAD = "topologySpreadConstraints"
     SPREAD_LABEL = "topologySpreadConstraints for a label"
     PORTS = "hostPort"
+    CLAIM = "persistent volume claim"
+    VOLUME = "node affinity of the volume of persistent volume claim"
+    VOLUME_ZONE = "zone of the volume of persistent volume claim"
+    SELECTED = "node selected for persistent volume claim"
+    NO_VOLUME = "lack of a volume for persistent volume claim"
+    TOPOLOGIES = "allowed topologies of the class of persistent volume claim"
+    SPACE = "lack of storage for persistent volume claim"
+    DISK = "other use of disk"
+    SOLE = "other use of persistent volume claim"
+    LIMIT = "volume limit of CSI driver"
+    DRIVER = "lack of CSI driver"
+
+
+ABOUT_LABELS = frozenset(
+    {Rule.POD_AFFINITY, Rule.POD_ANTI_AFFINITY, Rule.ANTI_AFFINITY_OF_OTHERS, Rule.SPREAD, Rule.SPREAD_LABEL}
+)
+"""The rules whose key is a label of nodes."""
 
 
 class Refusal(NamedTuple):
-    """Why a pod may not go to a node. key: the node label of the rule; empty for host ports. value: of the node.
+    """Why a pod may not go to a node.
 
+    key: the node label of the rule, or the name of the claim, disk or driver that it is about; empty for host ports.
+    value: of the node.
     text: the reason, where it has more than these. Reasons are put into words only where they are read: a search meets
     very many.
     """
@@ -36,13 +55,16 @@ class Refusal(NamedTuple):
     @property
     def title(self) -> str:
         """Return the rule in words, without the node."""
-        return f"{self.rule.value} on {self.key}" if self.key else self.rule.value
+        if self.rule is Rule.CLAIM:
+            # It is so on every node, so the reason has to be read whatever their number.
+            return f"{self.rule.value} {self.key}, which {self.text},"
+        return f"{self.rule.value}{' on' * (self.rule in ABOUT_LABELS)} {self.key}".rstrip()
 
     @property
     def why(self) -> str:
         """Return the reason, for people."""
         if self.text:
-            return self.text
+            return self.text if self.rule is not Rule.CLAIM else f"it {self.text}"
         if self.value is None:
             return f"it has no label {self.key}"
         domain = f"{self.key} {self.value}"

@@ -109,6 +109,7 @@ def expand(
     decoded = [owner_chain.with_priority(pods.decode(pod.body), pod.body, classes) for pod in admitted]
     with_pods = provided_templates.with_provided(replace(without_pods, pods={pod.meta.uid: pod for pod in decoded}))
     complete = pod_claims.with_claims(with_pods, store.group_claims)
+    complete = pod_claims.with_ephemeral(complete, [pod.body for pod in admitted])
     return Expanded(
         snapshot=complete,
         now=store.now,
@@ -145,7 +146,9 @@ def _alone(wave: LaterWave, store: Store, snapshot: Snapshot, profile: Scheduler
     decoded = [owner_chain.with_priority(pods.decode(pod.body), pod.body, priorities) for pod in admitted]
     with_pods = provided_templates.with_provided(replace(empty, pods={pod.meta.uid: pod for pod in decoded}))
     return Expanded(
-        snapshot=pod_claims.with_claims(with_pods, store.group_claims),
+        snapshot=pod_claims.with_ephemeral(
+            pod_claims.with_claims(with_pods, store.group_claims), [pod.body for pod in admitted]
+        ),
         now=store.now,
         profile=profile,
         refusals=webhook.refusals,

@@ -15,6 +15,9 @@ from admission.api.kubernetes.nodes import Namespace
 from admission.api.kubernetes.owners import Parent
 from admission.api.muster import claim_policies, gangs, meters, queues
 from admission.api.snapshot import Snapshot
+from admission.api.storage import csi, persistent_volumes
+from admission.api.storage.persistent_volumes import StorageClass, VolumeClaim
+from admission.api.storage.storage import Storage
 from admission.api.values import names
 from admission.api.values.decoding import Json, Reader
 from admission.dra.compatibility import SchedulerProfile
@@ -47,6 +50,13 @@ _KINDS: Mapping[tuple[str, str], _Kind] = {
     ("", "Pod"): _Kind(_CORE, pods.decode, namespaced=True),
     ("batch", "Job"): _Kind(_CORE, jobs.decode, namespaced=True),
     ("scheduling.k8s.io", "PriorityClass"): _Kind(_CORE, priority_classes.decode),
+    ("", "PersistentVolume"): _Kind(_CORE, persistent_volumes.decode_volume),
+    ("", "PersistentVolumeClaim"): _Kind(_CORE, persistent_volumes.decode_claim, namespaced=True),
+    ("storage.k8s.io", "StorageClass"): _Kind(_CORE, persistent_volumes.decode_class),
+    ("storage.k8s.io", "CSINode"): _Kind(_CORE, csi.decode_csi_node),
+    ("storage.k8s.io", "CSIDriver"): _Kind(_CORE, csi.decode_csi_driver),
+    ("storage.k8s.io", "CSIStorageCapacity"): _Kind(_CORE, csi.decode_capacity, namespaced=True),
+    ("storage.k8s.io", "VolumeAttachment"): _Kind(_CORE, csi.decode_attachment),
     ("resource.k8s.io", "ResourceSlice"): _Kind(_DRA, devices.decode_slice),
     ("resource.k8s.io", "DeviceClass"): _Kind(_DRA, devices.decode_class),
     ("resource.k8s.io", "ResourceClaim"): _Kind(_CLAIMS, claims.decode, namespaced=True),
@@ -233,6 +243,24 @@ def snapshot(store: Store) -> Snapshot:
         gangs=store.of_kind("Gang"),
         policies=store.of_kind("ClaimPolicy"),
         priorities=store.of_kind("PriorityClass"),
+        storage=_storage(store),
+    )
+
+
+def _storage(store: Store) -> Storage:
+    """Return the storage. Claims that name no class have the default one, which the API server writes into them."""
+    classes: dict[str, StorageClass] = store.of_kind("StorageClass")
+    default = next((name for name, one in classes.items() if one.is_default), None)
+    found: dict[str, VolumeClaim] = store.of_kind("PersistentVolumeClaim")
+    return Storage(
+        volumes=store.of_kind("PersistentVolume"),
+        claims={key: replace(one, class_name=default) if one.class_name is None else one for key, one in found.items()},
+        classes=classes,
+        nodes=store.of_kind("CSINode"),
+        drivers=store.of_kind("CSIDriver"),
+        capacities=store.of_kind("CSIStorageCapacity"),
+        attachments=store.of_kind("VolumeAttachment"),
+        is_whole=False,
     )
 
 

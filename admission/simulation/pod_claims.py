@@ -5,13 +5,18 @@ for the group, with the gate DRAWorkloadResourceClaims; all of its pods use it
 (`k8s.io/dynamic-resource-allocation/resourceclaim`, BindTo).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from admission.api.kubernetes import meta
 from admission.api.kubernetes.claims import Claim, ClaimTemplate
 from admission.api.kubernetes.meta import Meta, Owner
 from admission.api.kubernetes.pods import Pod, PodClaim
 from admission.api.snapshot import Snapshot
+from admission.api.storage import persistent_volumes
+from admission.api.storage.persistent_volumes import VolumeClaim
+from admission.api.values.decoding import Json, Reader
+from admission.api.values.names import Uid
 from admission.simulation import in_memory
 
 
@@ -47,6 +52,33 @@ def with_claims(snapshot: Snapshot, groups: Mapping[str, GroupClaims]) -> Snapsh
     for pod in completed.values():
         known_claims |= _with_consumer(pod, known_claims)
     return replace(snapshot, pods=completed, claims=known_claims)
+
+
+def with_ephemeral(snapshot: Snapshot, bodies: Iterable[Json]) -> Snapshot:
+    """Create the persistent volume claims of ephemeral volumes that the pods lack. bodies: of the snapshot's pods."""
+    storage = snapshot.storage
+    if storage is None:
+        return snapshot
+    default = next((one.meta.name for one in storage.classes.values() if one.is_default), None)
+    made: dict[str, VolumeClaim] = {}
+    for body in bodies:
+        reader = Reader(body)
+        pod = meta.decode(reader)
+        for volume in reader.child("spec").children("volumes"):
+            if "ephemeral" in volume:
+                template = volume.child("ephemeral").object("volumeClaimTemplate")
+                name = {"name": f"{pod.name}-{volume.text('name')}", "namespace": pod.namespace}
+                claim = persistent_volumes.decode_claim({**template, "metadata": name})
+                owner = Owner(api_version="v1", kind="Pod", name=pod.name, uid=pod.uid, controller=True)
+                uid = Uid(in_memory.uid_of("PersistentVolumeClaim", claim.meta.key))
+                made[claim.meta.key] = replace(
+                    claim,
+                    meta=replace(claim.meta, uid=uid, owners=(owner,)),
+                    class_name=default if claim.class_name is None else claim.class_name,
+                )
+    if not made:
+        return snapshot
+    return replace(snapshot, storage=replace(storage, claims={**made, **storage.claims}))
 
 
 def notes(before: Snapshot, after: Snapshot) -> list[str]:

@@ -123,7 +123,7 @@ def gang(group: Group, inputs: StatusInputs) -> GangReport:
         placement=placed.mode,
         placement_reason=placed.reason,
         placement_references=placed.references,
-        not_simulated=not_simulated.of_pods(group.pods),
+        not_simulated=not_simulated.of_pods(group.pods, inputs.snapshot.storage),
         topology=topology.report(group, inputs.snapshot.nodes),
         evictions=backoff.evictions if backoff else 0,
         evicted=inputs.evicted.get(group.uid),

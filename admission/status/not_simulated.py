@@ -1,21 +1,44 @@
 """What kube-scheduler will ask of a gang's pods that Muster does not judge, by name."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from admission.api.kubernetes.pods import Pod
+from admission.api.storage.storage import Storage
+from admission.filters import pod_claims, volume_binding
 
 FILTERS = "VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits"
+CHOICE = "VolumeBinding, beside other claims that wait"
 
 MOST = 8
 """The most volumes that are named before the rest are counted."""
 
 
-def of_pods(pods: Iterable[Pod]) -> tuple[str, ...]:
-    """Return a sentence for each thing that is not judged; none where every rule of the pods is."""
-    first: dict[str, str] = {}
-    for pod in pods:
-        for volume in pod.rules.volumes if not pod.finished else ():
-            first.setdefault(volume, pod.meta.name)
-    found = [f"{volume} of pod {pod} ({FILTERS})" for volume, pod in first.items()]
+def of_pods(pods: Iterable[Pod], storage: Storage | None = None) -> tuple[str, ...]:
+    """Return a sentence for each thing that is not judged; none where every rule of the pods is.
+
+    storage: None where it is not known, so that no volume is judged.
+    """
+    # Nothing is asked of bound pods any more, and live nobody reads storage for them.
+    waiting = [pod for pod in pods if pod.rules.volumes and not pod.finished and not (storage is None and pod.node)]
+    users = Counter(key for pod in waiting for _, key in pod_claims.claims_of(pod))
+    first: dict[tuple[str, str], str] = {}
+    for pod in waiting:
+        for one in _unjudged(pod, storage, users):
+            first.setdefault(one, pod.meta.name)
+    found = [f"{volume} of pod {pod} ({filters})" for (volume, filters), pod in first.items()]
     rest = len(found) - MOST
     return (*found[:MOST], f"{rest} more volumes ({FILTERS})") if rest > 0 else tuple(found)
+
+
+def _unjudged(pod: Pod, storage: Storage | None, users: Counter[str]) -> Iterator[tuple[str, str]]:
+    """Yield the volumes of a pod that are not judged, each with the filters. users: of each claim, by its key."""
+    if storage is None:
+        yield from ((volume.text, FILTERS) for volume in pod.rules.volumes)
+        return
+    claims = pod_claims.resolve(pod, storage)
+    yield from ((volume, FILTERS) for volume in claims.unjudged)
+    for claim in claims.waiting:
+        # Which volume it gets, and so where its pod may go, depends on what other claims have got before.
+        if users[claim.meta.key] > 1 or volume_binding.candidates(claim, storage):
+            yield f"persistent volume claim {claim.meta.name}", CHOICE

@@ -12,8 +12,9 @@ from admission.api.kubernetes import active_deadline, jobs, meta
 from admission.api.kubernetes.jobs import Job, PodTemplate, Suspendable
 from admission.api.kubernetes.meta import Meta, Owner
 from admission.api.kubernetes.owners import Parent
+from admission.api.scheduling import scheduling_rules
 from admission.api.snapshot import Snapshot
-from admission.api.values import names, scheduling_rules
+from admission.api.values import names
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import Held, Uid
 from admission.workloads import owner_chain

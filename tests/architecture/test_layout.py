@@ -36,6 +36,7 @@ NOUNS = {
     "fencing",
     "running",
     "pending",
+    "binding",
     "opening",
 }
 """Words in -ing that are nouns of their field."""

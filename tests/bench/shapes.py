@@ -7,8 +7,8 @@ from typing import Any
 from admission.api.kubernetes import claims, devices, nodes, pods
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.devices import DeviceId
+from admission.api.scheduling.scheduling_rules import REQUIRED
 from admission.api.snapshot import Snapshot
-from admission.api.values.scheduling_rules import REQUIRED
 from admission.dra.requests.gang_request import PodDemand
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState

@@ -4,14 +4,17 @@ Worlds and answers are described in `tests/controlplane/README.md`. Each pod of 
 filters beside all that is there, and placed before the next one is judged. What is not judged refuses nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from admission.api.kubernetes import devices, nodes, pods
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
+from admission.api.storage import csi, persistent_volumes
+from admission.api.storage.persistent_volumes import ONE_POD
+from admission.api.storage.storage import Storage
 from admission.api.values.names import NodeName, Uid
 from admission.dra.planner import node_filters
 from admission.dra.planner.node_filters import Filter
@@ -22,6 +25,7 @@ from admission.filters.pod_rules import PodRules
 from admission.filters.refusal import Rule
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 NODE_FILTERS = {
     Filter.UNSCHEDULABLE: ("NodeUnschedulable", "node(s) were unschedulable"),
@@ -40,6 +44,21 @@ RULES = {
     Rule.POD_AFFINITY: ("InterPodAffinity", "node(s) didn't match pod affinity rules"),
     Rule.POD_ANTI_AFFINITY: ("InterPodAffinity", "node(s) didn't match pod anti-affinity rules"),
     Rule.ANTI_AFFINITY_OF_OTHERS: ("InterPodAffinity", "node(s) didn't satisfy existing pods anti-affinity rules"),
+    Rule.CLAIM: ("VolumeBinding", "pod has unbound immediate PersistentVolumeClaims"),
+    Rule.VOLUME: ("VolumeBinding", "node(s) didn't match PersistentVolume's node affinity"),
+    Rule.VOLUME_ZONE: ("VolumeZone", "node(s) had no available volume zone"),
+    **dict.fromkeys(
+        (Rule.SELECTED, Rule.NO_VOLUME, Rule.TOPOLOGIES),
+        ("VolumeBinding", "node(s) didn't find available persistent volumes to bind"),
+    ),
+    Rule.SPACE: ("VolumeBinding", "node(s) did not have enough free storage"),
+    Rule.DISK: ("VolumeRestrictions", "node(s) had no available disk"),
+    Rule.SOLE: (
+        "VolumeRestrictions",
+        f"node(s) unavailable due to PersistentVolumeClaim with {ONE_POD} access mode already in-use by another pod",
+    ),
+    Rule.LIMIT: ("NodeVolumeLimits", "node(s) exceed max volume count"),
+    Rule.DRIVER: ("NodeVolumeLimits", "CSI driver is not installed on the node"),
 }
 
 
@@ -54,6 +73,7 @@ def answer(world: Mapping[str, Any], placed: Sequence[str] | None = None) -> Jso
         namespaces={one.meta.name: one for one in map(nodes.decode_namespace, world.get("namespaces") or ())},
         classes={one.meta.name: one for one in map(devices.decode_class, world.get("deviceClasses") or ())},
         pods={pod.meta.uid: pod for pod in map(pod_of, world.get("pods") or ())},
+        storage=storage_of(world),
     )
     cluster, found = cluster_state.build(snapshot, ()), []
     for number, one in enumerate(world.get("gang") or ()):
@@ -63,8 +83,12 @@ def answer(world: Mapping[str, Any], placed: Sequence[str] | None = None) -> Jso
         judged["node"] = placed[number] if placed is not None else node if node in judged["fits"] else ""
         found.append(judged)
         if judged["node"]:
+            name = NodeName(judged["node"])
+            rules = PodRules(pod, cluster.placed, cluster.nodes)
             snapshot = replace(
-                snapshot, pods={**snapshot.pods, pod.meta.uid: replace(pod, node=NodeName(judged["node"]))}
+                snapshot,
+                pods={**snapshot.pods, pod.meta.uid: replace(pod, node=name)},
+                storage=rules.volumes.reserved(cluster.nodes[name]) if rules.volumes else snapshot.storage,
             )
             cluster = cluster_state.build(snapshot, (), before=cluster)
     return {"pods": found}
@@ -118,6 +142,26 @@ def _named_nodes(pod: Pod) -> frozenset[str] | None:
             return None
         found |= set.intersection(*lists)
     return frozenset(found) if pod.affinity is not None and pod.affinity.terms else None
+
+
+def storage_of(world: Mapping[str, Any]) -> Storage:
+    """Return the storage objects of a world. As for pods, the oracle gives a UID to those that have none."""
+
+    def decoded(kind: str, decode: Callable[[Json], T]) -> list[T]:
+        return [decode(one) for one in world.get(kind) or ()]
+
+    return Storage(
+        volumes={one.meta.name: one for one in decoded("pvs", persistent_volumes.decode_volume)},
+        claims={
+            one.meta.key: replace(one, meta=replace(one.meta, uid=one.meta.uid or Uid(one.meta.key)))
+            for one in decoded("pvcs", persistent_volumes.decode_claim)
+        },
+        classes={one.meta.name: one for one in decoded("storageClasses", persistent_volumes.decode_class)},
+        nodes={one.meta.name: one for one in decoded("csiNodes", csi.decode_csi_node)},
+        drivers={one.meta.name: one for one in decoded("csiDrivers", csi.decode_csi_driver)},
+        capacities={one.meta.key: one for one in decoded("csiStorageCapacities", csi.decode_capacity)},
+        attachments={one.meta.name: one for one in decoded("volumeAttachments", csi.decode_attachment)},
+    )
 
 
 def pod_of(manifest: Json) -> Pod:

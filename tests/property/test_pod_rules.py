@@ -11,8 +11,8 @@ from hypothesis import given, settings, strategies as st
 from admission.api.kubernetes import pods as api_pods
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
+from admission.api.scheduling.scheduling_rules import AffinityTerm, SpreadConstraint
 from admission.api.values.names import NodeName
-from admission.api.values.scheduling_rules import AffinityTerm, SpreadConstraint
 from admission.dra import gang_planner
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner.no_plan import Kind

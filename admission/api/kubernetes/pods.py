@@ -8,10 +8,11 @@ from enum import StrEnum
 from admission.api.kubernetes import active_deadline, meta, pod_requests
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.nodes import Resources
-from admission.api.values import names, scheduling_rules, selectors
+from admission.api.scheduling import scheduling_rules
+from admission.api.scheduling.scheduling_rules import NO_RULES, SchedulingRules
+from admission.api.values import names, selectors
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import NodeName
-from admission.api.values.scheduling_rules import NO_RULES, SchedulingRules
 from admission.api.values.selectors import NodeSelector, Toleration
 
 FINISHED = frozenset({"Succeeded", "Failed"})

@@ -9,7 +9,6 @@ __all__ = [
     "quantities",
     "reasons",
     "references",
-    "scheduling_rules",
     "selectors",
     "strict_json",
     "time_zones",

@@ -21,8 +21,9 @@ from admission.api.kubernetes.jobs import PodTemplate
 from admission.api.kubernetes.meta import Meta, Owner
 from admission.api.kubernetes.pods import Pod, PodClaim
 from admission.api.muster.ledger_entries import Placement
+from admission.api.scheduling import scheduling_rules
 from admission.api.snapshot import Snapshot
-from admission.api.values import json_patch, names, scheduling_rules
+from admission.api.values import json_patch, names
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import GangUid, Uid
 from admission.api.values.reasons import Denial, Hold, HoldReason

@@ -129,14 +129,18 @@ def compile_gang(demands: Sequence[PodDemand], cluster: ClusterState) -> Gang | 
 def _rules(demands: Sequence[PodDemand], cluster: ClusterState) -> tuple[GangRules | None, dict[int, int]]:
     """Return the rules between pods, and their number for each demand, by its identity; None if none applies."""
     pods = [demand.pod for demand in demands]
-    has_rules = any(pod.rules.concern_pods for pod in pods)
-    # Whoever has no rules and is no object of any has none where fewer pods are, so these need not be found.
-    if not has_rules and not gang_rules.are_objects(pods, cluster.placed):
+    if not gang_rules.may_apply(pods, cluster.placed):
         return None, {}
     placed = cluster.placed.left
     numbers, firsts = gang_rules.numbers(pods, placed)
     counts = Counter(numbers)
-    found = gang_rules.compiled(firsts, [counts[number] for number in range(len(firsts))], placed, cluster.nodes)
+    found = gang_rules.compiled(
+        firsts,
+        [counts[number] for number in range(len(firsts))],
+        placed,
+        cluster.nodes,
+        gang_rules.shared_volumes(pods, placed),
+    )
     if found is None:
         return None, {}
     return found, {id(demand): number for demand, number in zip(demands, numbers, strict=True)}

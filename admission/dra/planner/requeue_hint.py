@@ -72,6 +72,12 @@ def may_help(
     )
 
 
+def may_help_volumes(before: ClusterState, cluster: ClusterState, pods: Sequence[PodDemand]) -> bool:
+    """Return whether storage has changed, and one of a gang's pods has volumes."""
+    is_other = before.placed.storage is not cluster.placed.storage
+    return is_other and any(one.pod.rules.volumes for one in pods)
+
+
 def _shared(pods: Sequence[PodDemand]) -> set[str]:
     """Return the claims of several pods: another pod may bring them, so they are not required here."""
     seen: set[str] = set()

@@ -137,7 +137,7 @@ def build(
     tainted = device_taints.apply_rules(
         snapshot.slices, snapshot.taint_rules, profile.release, before.tainted if before is not None else None
     )
-    sources = Sources(snapshot.nodes, snapshot.pods, snapshot.claims, snapshot.classes, snapshot.namespaces, placements)
+    sources = Sources.of(snapshot, placements)
     in_use = before is not None and before.sources is not None and before.sources.same(sources)
     if before is not None and in_use and before.tainted is tainted:
         return before

@@ -324,7 +324,7 @@ class IncrementalUsage:
         concerned = self._seen.refresh(changes, renewed, by_uid)
         taken, shares = self._devices.refresh(snapshot.claims, {*keys, *concerned}, self._seen.payers)
         left = self._bounds.refresh(snapshot.nodes, snapshot.pods, changes)
-        self._bounds.placed = self._bounds.placed.within(snapshot.namespaces)
+        self._bounds.placed = self._bounds.placed.within(snapshot.namespaces).stored(snapshot.storage)
         return UsageTotals(
             taken=taken,
             shares=shares,

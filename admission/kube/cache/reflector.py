@@ -60,7 +60,7 @@ class WatchTiming:
     base: float = 0.5
     longest_pause: float = 10.0
     absent: float = 60.0
-    """Until a kind that is not served is tried again; the longest pause for a workload kind that may not be read."""
+    """Until a kind that is not served is tried again; the longest pause for a kind that may not be read."""
 
 
 async def watch(connection: Connection, store: Store, *, timing: WatchTiming | None = None) -> None:
@@ -111,7 +111,7 @@ class Watcher:
                 self._version = ""
                 self._fail(str(error))
                 self._refused += 1
-                if self._kind.workload_kind and (
+                if self._kind.may_be_forbidden and (
                     self._refused >= REFUSALS_UNTIL_LOST or not self._table.lists or self._table.unavailable
                 ):
                     self._treat_as_empty(str(error))
@@ -147,7 +147,7 @@ class Watcher:
         self._store.note_listed()
 
     def _treat_as_empty(self, why: str) -> None:
-        """Treat a workload kind that may not be read as empty; `unavailable` gives the reason to gangs of that kind."""
+        """Treat a kind that may not be read as empty; `unavailable` has the reason, for gangs of a workload kind."""
         self._table.record_answer()
         self._set_unavailable(why)
         self._table.keep_only(set())

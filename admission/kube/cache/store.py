@@ -11,8 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from admission.api.kubernetes.pods import Pod
 from admission.api.muster.claim_policies import ClaimPolicy
-from admission.api.snapshot import Snapshot
+from admission.api.snapshot import Snapshot, changed
+from admission.api.storage.storage import Storage
+from admission.api.values.names import Uid
 from admission.errors import ClusterUnavailableError
 from admission.kube.cache import watched_resources
 from admission.kube.cache.indexer import Table
@@ -29,6 +32,11 @@ class Store:
         self.tables: Mapping[Kind, Table] = {kind: Table(kind, self._changed) for kind in watched}
         self._subscriptions: list[Subscription] = []
         self._snapshot: Snapshot | None = None
+        self._storage_tables = {kind.storage: table for kind, table in self.tables.items() if kind.storage}
+        self._storage: Storage | None = None
+        self._pods: Mapping[Uid, Pod] = {}
+        self._claimants: set[Uid] = set()
+        """The pods that wait behind their gate and have volumes, as of the last snapshot."""
         self._synced = asyncio.Event()
 
     @property
@@ -57,8 +65,29 @@ class Store:
             malformed = {key: error for table in self.tables.values() for key, error in table.malformed().items()}
             queues = self.tables.get(watched_resources.QUEUES)
             fields["unread_queues"] = queues.unreadable() if queues else {}
+            fields["storage"] = self._frozen_storage(fields.get("pods", {}))
             self._snapshot = Snapshot(**fields, malformed=malformed)
         return self._snapshot
+
+    def _frozen_storage(self, pods: Mapping[Uid, Pod]) -> Storage | None:
+        """Return the storage objects, the same as before if none has changed; None while no waiting pod has volumes.
+
+        Nor where a kind may not be read: nobody judges by a part of them.
+        """
+        for uid in changed(self._pods, pods) if self._storage_tables else ():
+            pod = pods.get(uid)
+            if pod is not None and pod.rules.volumes and pod.gated and not pod.finished:
+                self._claimants.add(uid)
+            else:
+                self._claimants.discard(uid)
+        self._pods = pods
+        if not self._claimants or any(table.unavailable for table in self._storage_tables.values()):
+            self._storage = None
+            return None
+        parts: dict[str, Any] = {name: table.freeze() for name, table in self._storage_tables.items()}
+        if self._storage is None or any(getattr(self._storage, name) is not part for name, part in parts.items()):
+            self._storage = Storage(**parts)
+        return self._storage
 
     def uid_of(self, kind: Kind, key: str) -> str | None:
         """Return the UID of an object; None when it is not known. Does not freeze the table."""
@@ -101,6 +130,9 @@ class Store:
         self._changed(kind, "", content_changed=True)
 
     def _changed(self, kind: Kind, key: str, *, content_changed: bool) -> None:
+        if kind.storage and not self._claimants:
+            # Nobody reads it, so nobody is woken: storage changes often where nobody asks Muster for any.
+            return
         self._snapshot = None
         for subscription in self._subscriptions if content_changed else ():
             subscription.note(kind, key)

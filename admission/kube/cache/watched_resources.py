@@ -6,6 +6,7 @@ from typing import Any
 
 from admission.api.kubernetes import claims, device_taint_rules, devices, jobs, nodes, pods, priority_classes
 from admission.api.muster import claim_policies, gangs, meters, queues
+from admission.api.storage import csi, persistent_volumes
 from admission.api.values import names
 from admission.api.values.decoding import Json
 from admission.workloads.kinds import catalog
@@ -26,7 +27,9 @@ class Kind:
     the API server may not serve the kind, which is then empty. workload_kind: the key of a workload kind; without
     permission to read it, Muster works on and gives the reason in the holds of its gangs. ignores_version: whether the
     present value may stay in the table when only its resourceVersion has changed, since no write to the object needs
-    that version. all_fields: keep all fields of listed objects for `decode`, not only those that other decoders read.
+    that version. storage: the name of its mapping in `api.storage.storage.Storage`; without permission to read all of
+    these kinds, no volume is judged. all_fields: keep all fields of listed objects for `decode`, not only those that
+    other decoders read.
     """
 
     name: str
@@ -39,8 +42,14 @@ class Kind:
     older: tuple[str, ...] = ()
     optional: bool = False
     workload_kind: str = ""
+    storage: str = ""
     ignores_version: Callable[[Any], bool] = _never
     all_fields: bool = False
+
+    @property
+    def may_be_forbidden(self) -> bool:
+        """Return whether Muster works on without permission to read the kind."""
+        return bool(self.workload_kind or self.storage)
 
     @property
     def path(self) -> str:
@@ -96,6 +105,14 @@ def _parent(workload_kind: WorkloadKind) -> Kind:
     )
 
 
+def _storage(
+    name: str, plural: str, storage: str, decode: Callable[[Json], Any], *, group: str = "storage.k8s.io"
+) -> Kind:
+    return Kind(
+        name=name, group=group, version="v1", plural=plural, field="", decode=decode, storage=storage, all_fields=True
+    )
+
+
 def _own(name: str, plural: str, field: str, decode: Callable[[Json], Any]) -> Kind:
     return Kind(name=name, group=names.GROUP, version=names.VERSION, plural=plural, field=field, decode=decode)
 
@@ -130,6 +147,16 @@ PRIORITIES = Kind(
     decode=priority_classes.decode,
 )
 """Read for the future pods of workloads held as a whole; the API server has set the priority of existing pods."""
+STORAGE = (
+    _storage("PersistentVolume", "persistentvolumes", "volumes", persistent_volumes.decode_volume, group=""),
+    _storage("PersistentVolumeClaim", "persistentvolumeclaims", "claims", persistent_volumes.decode_claim, group=""),
+    _storage("StorageClass", "storageclasses", "classes", persistent_volumes.decode_class),
+    _storage("CSINode", "csinodes", "nodes", csi.decode_csi_node),
+    _storage("CSIDriver", "csidrivers", "drivers", csi.decode_csi_driver),
+    _storage("CSIStorageCapacity", "csistoragecapacities", "capacities", csi.decode_capacity),
+    _storage("VolumeAttachment", "volumeattachments", "attachments", csi.decode_attachment),
+)
+"""What the volumes of pods are. They are in snapshots only while a pod that has volumes waits behind its gate."""
 QUEUES = _own("Queue", "queues", "queues", queues.decode)
 METERS = _own("Meter", "meters", "meters", meters.decode)
 GANGS = _own("Gang", "gangs", "gangs", gangs.decode)
@@ -138,6 +165,7 @@ POLICIES = _own("ClaimPolicy", "claimpolicies", "policies", claim_policies.decod
 ALL = (
     *(PODS, NODES, NAMESPACES, CLAIMS, TEMPLATES, SLICES, CLASSES, TAINT_RULES, JOBS, PRIORITIES),
     *PARENTS,
+    *STORAGE,
     *(QUEUES, METERS, GANGS, POLICIES),
 )
 """The kinds that the controller watches."""

@@ -114,12 +114,12 @@ def build(
     """Return the question of a gang; None if it depends on particular objects.
 
     It does if a claim is allocated, planned or used already, or has no UID; if a pod requests extended resources that
-    classes offer; or if the gang has to be in one domain with pods that run already.
+    classes offer, or has volumes that are judged; or if the gang has to be in one domain with pods that run already.
     """
     if topology is not None and topology.colocated_with:
         return None
     claims = {claim.meta.uid: claim for one in demands for claim in one.claims}
-    if any(one.extended for one in demands):
+    if any(one.extended for one in demands) or gang_rules.have_volumes((one.pod for one in demands), cluster.placed):
         return None
     if not all(_is_fresh(claim, cluster) for claim in claims.values()):
         return None

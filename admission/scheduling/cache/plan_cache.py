@@ -134,7 +134,10 @@ class PlanCache:
         nodes = self._changed[tokens]
         # nodes is None if everything may differ, classes included; then the bound's question may differ as well.
         is_lacking = nodes is not None and found.capacity_bound is not None and found.capacity_bound.is_felt(cluster)
-        if not is_lacking and requeue_hint.may_help(found.pods, nodes, cluster, selectors=selectors):
+        if not is_lacking and (
+            requeue_hint.may_help_volumes(found.cluster, cluster, found.pods)
+            or requeue_hint.may_help(found.pods, nodes, cluster, selectors=selectors)
+        ):
             del self._proofs[key]
             return None
         found.cluster, found.stale = cluster, found.stale + bool(nodes)

@@ -75,11 +75,13 @@ def content(group: Group, queue: Queue, needed: Charge, snapshot: Snapshot) -> H
     demands = workloads_topology.with_subgroups(demand.demands(group, snapshot), topology)
     # Which labels the rules of other pods read is not known here.
     has_rules = any(one.pod.rules.concern_pods for one in demands)
+    has_volumes = snapshot.storage is not None and any(one.pod.rules.volumes for one in demands)
     numbers = {uid: at for at, uid in enumerate(dict.fromkeys(c.meta.uid for one in demands for c in one.claims))}
     pods = tuple(
         (
             equivalence.pod_key(one.pod),
             tuple(sorted(one.pod.meta.labels.items())) if has_rules else (),
+            (one.pod.meta.name, one.pod.rules.volumes) if has_volumes else (),
             one.pod.containers,
             one.subgroup,
             catalog.is_leader(one.pod),

@@ -58,7 +58,9 @@ class VictimSearches:
         Failed questions are searched again if the inputs, nodes or the use of devices have changed.
         """
         moved = self._cluster is not cluster and (
-            self._cluster is None or requeue_hint.changed(self._cluster, cluster) != frozenset()
+            self._cluster is None
+            or self._cluster.placed.storage is not cluster.placed.storage
+            or requeue_hint.changed(self._cluster, cluster) != frozenset()
         )
         same = are_same(made_from, self._made_from)
         if moved or not same:

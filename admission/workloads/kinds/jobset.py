@@ -19,7 +19,8 @@ from admission.api.kubernetes.jobs import Job, PodTemplate
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.owners import Parent, Part
 from admission.api.kubernetes.pods import Pod
-from admission.api.values import names, scheduling_rules
+from admission.api.scheduling import scheduling_rules
+from admission.api.values import names
 from admission.api.values.decoding import Reader
 from admission.workloads.kinds.registry import Link, Member, Shape, WorkloadKind, parallel_pods, wave, waves
 

@@ -3,8 +3,9 @@
     python -m tests.conformance.filters.plans 0 500      # the worlds of these seeds, on every release
 
 A plan is good if each pod, bound to its node as Muster binds it and in the plan's order, passes all filters there. A
-gang without a plan is tried in some ways: its pods one by one, each on any node that takes it. Prints each seed with a
-flaw, and closes with what was planned and what was not. Needs Go once, to build Kubernetes.
+gang without a plan is tried in some ways: its pods one by one, each on any node that takes it. A gang of which Muster
+says that something is not simulated may have any plan or none. Prints each seed with a flaw, and closes with what was
+planned and what was not. Needs Go once, to build Kubernetes.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.requests.gang_request import Plan, PodDemand
 from admission.dra.state import cluster_state
 from admission.kube.writers import pod_patch
+from admission.status import not_simulated
 from tests.conformance import filter_judge
 from tests.conformance.filters import worlds
 from tests.conformance.filters.draws import Draw
@@ -40,6 +42,7 @@ def planned(world: Json) -> Plan | NoPlan:
         nodes={node.name: node for node in map(nodes.decode, world["nodes"])},
         namespaces={one.meta.name: one for one in map(nodes.decode_namespace, world.get("namespaces", ()))},
         pods={pod.meta.uid: pod for pod in map(filter_judge.pod_of, world["pods"])},
+        storage=filter_judge.storage_of(world),
     )
     cluster = cluster_state.build(snapshot, ())
     demands = [PodDemand(pod=filter_judge.pod_of(one["pod"])) for one in world["gang"]]
@@ -48,6 +51,10 @@ def planned(world: Json) -> Plan | NoPlan:
 
 def flaw(world: Json, answer: Plan | NoPlan, oracle: Oracle, draw: Draw) -> str | None:
     """Return what is wrong with a plan, or which one was not found; None where nothing is."""
+    if not_simulated.of_pods(
+        (filter_judge.pod_of(one["pod"]) for one in world["gang"]), filter_judge.storage_of(world)
+    ):
+        return None
     if isinstance(answer, Plan):
         return _refused(world, [(each.pod.partition("/")[2], each.node) for each in answer.pods], oracle)
     if answer.kind is Kind.STEPS_ENDED:

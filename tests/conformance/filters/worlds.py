@@ -37,8 +37,12 @@ SIMULATED = (
     "NodePorts",
     "NodeResourcesFit",
     "NodeUnschedulable",
+    "NodeVolumeLimits",
     "PodTopologySpread",
     "TaintToleration",
+    "VolumeBinding",
+    "VolumeRestrictions",
+    "VolumeZone",
 )
 VERSIONS = ("1.37", "1.36")
 

@@ -268,7 +268,7 @@ async def test_every_kind_is_asked_for_at_its_place(api: FakeApi, connection: Co
         *("/apis/resource.k8s.io/v1/deviceclasses", "/apis/resource.k8s.io/v1/devicetaintrules"),
         "/apis/scheduling.k8s.io/v1/priorityclasses",
         *(f"/apis/muster.dev/v1alpha1/{kind}" for kind in ("queues", "meters", "gangs", "claimpolicies")),
-        *(kind.path for kind in watched_resources.PARENTS),
+        *(kind.path for kind in (*watched_resources.PARENTS, *watched_resources.STORAGE)),
     }
 
 
@@ -357,6 +357,20 @@ async def test_a_kind_of_workload_that_may_not_be_listed_is_reported_and_other_k
         # The role is granted.
         await until(store, lambda: set(store.snapshot().parents[JOBSETS.workload_kind]) == {"js-1"})
         assert store.snapshot().unwatched == {}
+        assert store.troubles() == {}
+
+
+async def test_storage_that_may_not_be_read_keeps_nothing_from_working(api: FakeApi, connection: Connection) -> None:
+    """As where an older role is left in place: volumes are then not judged."""
+    classes = next(kind for kind in watched_resources.STORAGE if kind.storage == "classes")
+    api.answer("GET", classes.path, 403, REFUSAL)
+    async with watched(connection, watched_resources.QUEUES, classes, timing=SOON) as store:
+        (table,) = (table for kind, table in store.tables.items() if kind is classes)
+        assert table.unavailable
+        # Nobody is woken by storage while no pod needs it.
+        async with asyncio.timeout(5):
+            while table.unavailable:
+                await api.next_request()
         assert store.troubles() == {}
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from admission.api.values import names
 from admission.api.values.names import QueueName, Uid
 from admission.errors import ClusterUnavailableError
 from admission.kube.cache import reflector, watched_resources
@@ -181,3 +182,58 @@ async def test_garbage_is_looked_for_seldom_only_until_the_cluster_is_read() -> 
         assert gc.get_threshold() == before
     finally:
         gc.unfreeze()
+
+
+CLAIMS = next(kind for kind in watched_resources.STORAGE if kind.storage == "claims")
+
+
+def a_claim(name: str, version: str = "1") -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "team", "uid": name, "resourceVersion": version}, "spec": {}}
+
+
+def with_a_volume(name: str, *, gate: bool = True, version: str = "1") -> dict[str, Any]:
+    obj = known(name, version)
+    obj["spec"] |= {
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+        "schedulingGates": [{"name": names.GATE}] if gate else [],
+    }
+    return obj
+
+
+async def test_storage_is_read_only_while_a_pod_with_volumes_waits_behind_its_gate() -> None:
+    pods, claims = watched_resources.PODS, CLAIMS
+    store = Store((pods, *watched_resources.STORAGE))
+    with store.subscribe() as changes:
+        listed(store, pods, with_a_volume("bound", gate=False))
+        for kind in watched_resources.STORAGE:
+            listed(store, kind, *([a_claim("data")] if kind is claims else ()))
+        assert store.snapshot().storage is None
+        await changes.next()
+        before = store.snapshot()
+        store.tables[claims].put(a_claim("other"))
+        assert store.snapshot() is before, "nobody reads it"
+
+        store.tables[pods].put(with_a_volume("waits"))
+        storage = store.snapshot().storage
+        assert storage is not None
+        assert (set(storage.claims), storage.is_whole) == ({"team/data", "team/other"}, True)
+        store.tables[pods].put(known("another"))
+        assert store.snapshot().storage is storage
+        await changes.next()
+        store.tables[claims].put(a_claim("third"))
+        assert claims in await changes.next()
+        assert store.snapshot().storage is not storage
+
+        store.tables[pods].put(with_a_volume("waits", gate=False, version="2"))
+        assert store.snapshot().storage is None
+
+
+def test_nobody_judges_by_a_part_of_the_storage() -> None:
+    store = Store((watched_resources.PODS, *watched_resources.STORAGE))
+    listed(store, watched_resources.PODS, with_a_volume("waits"))
+    assert store.snapshot().storage is not None
+
+    store.tables[CLAIMS].unavailable = "forbidden"
+    store.note_availability(CLAIMS)
+
+    assert store.snapshot().storage is None

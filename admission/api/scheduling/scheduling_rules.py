@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from admission.api.scheduling import pod_volumes
+from admission.api.scheduling.pod_volumes import PodVolume
 from admission.api.values import selectors
 from admission.api.values.decoding import Reader
 from admission.api.values.selectors import LabelSelector, Requirement
@@ -77,13 +79,13 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulingRules:
-    """The rules of one pod. volumes: the kinds and names of its volumes that bind it to nodes, which is not judged."""
+    """The rules of one pod. volumes: those that can keep it off nodes."""
 
     affinity: tuple[AffinityTerm, ...] = ()
     anti_affinity: tuple[AffinityTerm, ...] = ()
     spread: tuple[SpreadConstraint, ...] = ()
     ports: tuple[HostPort, ...] = ()
-    volumes: tuple[str, ...] = ()
+    volumes: tuple[PodVolume, ...] = ()
 
     @property
     def concern_pods(self) -> bool:
@@ -111,7 +113,7 @@ def decode(spec: Reader, *, namespace: str, labels: Mapping[str, str]) -> Schedu
             if constraint.text("whenUnsatisfiable", DO_NOT_SCHEDULE) == DO_NOT_SCHEDULE
         ),
         ports=tuple(dict.fromkeys(_ports(spec))),
-        volumes=tuple(_volumes(spec)),
+        volumes=tuple(pod_volumes.decode(spec)),
     )
     return NO_RULES if found == NO_RULES else _shared(found)
 
@@ -190,12 +192,3 @@ def node_features(spec: Reader) -> tuple[str, ...]:
         "VolumeBindMountOptions": any(mount.texts("bindMountOptions") for mount in mounts),
     }
     return tuple(name for name, is_needed in needed.items() if is_needed)
-
-
-def _volumes(spec: Reader) -> Iterable[str]:
-    for volume in spec.children("volumes"):
-        claim = volume.child("persistentVolumeClaim").text("claimName")
-        if claim:
-            yield f"persistent volume claim {claim}"
-        elif "ephemeral" in volume:
-            yield f"ephemeral volume {volume.text('name')}"

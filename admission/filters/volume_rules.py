@@ -1,0 +1,110 @@
+"""The filters for one pod that look at volumes, together, in the order in which kube-scheduler asks them."""
+
+from collections.abc import Hashable
+from typing import NamedTuple, Self
+
+from admission.api.kubernetes.nodes import Node
+from admission.api.kubernetes.pods import Pod
+from admission.api.storage.storage import Storage
+from admission.filters import pod_claims, volume_binding, volume_restrictions
+from admission.filters.node_volume_limits import Counted, NodeVolumeLimits
+from admission.filters.placed_pods import PlacedPods
+from admission.filters.pod_claims import CsiVolume
+from admission.filters.refusal import Nodes, Refusal
+from admission.filters.volume_binding import VolumeBinding
+from admission.filters.volume_restrictions import VolumeRestrictions
+from admission.filters.volume_zone import VolumeZone
+
+
+class Effect(NamedTuple):
+    """What another pod of the gang means to a pod: a disk or a claim that both use, and volumes that count."""
+
+    restrictions: tuple[bool, bool]
+    limits: Counted | None
+
+    @property
+    def apart(self) -> bool:
+        """Return whether both pods cannot be on one node."""
+        return any(self.restrictions)
+
+
+class VolumeRules:
+    """The state of these filters for one pod."""
+
+    __slots__ = ("_binding", "_limits", "_refusal", "_restrictions", "_zone")
+
+    def __init__(
+        self, pod: Pod, placed: PlacedPods, storage: Storage, nodes: Nodes, shared: frozenset[CsiVolume] | None
+    ) -> None:
+        claims = pod_claims.resolve(pod, storage)
+        self._refusal = claims.refusal
+        self._restrictions = VolumeRestrictions(pod, placed, storage, nodes)
+        self._limits = NodeVolumeLimits(pod, placed, storage, shared)
+        self._binding = VolumeBinding(claims, storage)
+        self._zone = VolumeZone(claims)
+
+    @classmethod
+    def of(cls, pod: Pod, placed: PlacedPods, nodes: Nodes, shared: frozenset[CsiVolume] | None = None) -> Self | None:
+        """Return the state for a pod; None if its volumes keep it off no node, or nothing is known of them."""
+        storage = placed.storage
+        if storage is None or not pod.rules.volumes:
+            return None
+        found = cls(pod, placed, storage, nodes, shared)
+        is_asked = found._refusal or found._restrictions or found._limits or found._binding or found._zone
+        return found if is_asked else None
+
+    def copy(self) -> Self:
+        """Return a copy that changes by itself."""
+        found = object.__new__(type(self))
+        found._refusal, found._binding, found._zone = self._refusal, self._binding, self._zone
+        found._restrictions, found._limits = self._restrictions.copy(), self._limits.copy()
+        return found
+
+    def effect(self, other: Pod) -> Effect | None:
+        """Return what another pod of the gang means to this one, wherever it is; None for nothing."""
+        found = Effect(self._restrictions.effect(other), self._limits.effect(other))
+        return found if any(found.restrictions) or found.limits is not None else None
+
+    def add(self, effect: Effect, node: Node, times: int) -> None:
+        """Count a pod with this effect on a node; times: -1 to take it back."""
+        self._restrictions.add(effect.restrictions, node, times)
+        if effect.limits is not None:
+            self._limits.add(effect.limits, node, times)
+
+    def refuses(self, node: Node) -> Refusal | None:
+        """Return why the pod may not go to a node now."""
+        return (
+            self._refusal
+            or self._restrictions.refuses(node)
+            or self._limits.refuses(node)
+            or self._binding.refuses(node)
+            or self._zone.refuses(node)
+        )
+
+    bars = refuses
+
+    def reserved(self, node: Node) -> Storage:
+        """Return the storage after kube-scheduler has put the pod on a node that takes it."""
+        return self._binding.reserved(node)
+
+    def view(self, node: Node) -> Hashable:
+        """Return what tells nodes apart beside those that are barred."""
+        return self._limits.view(node)
+
+
+def fingerprint(pod: Pod, placed: PlacedPods, shared: frozenset[CsiVolume]) -> Hashable:
+    """Return all that these filters read of a pod, but for the names of claims and volumes that are its own alone.
+
+    shared: `gang_rules.shared_volumes` of its gang.
+    """
+    storage = placed.storage
+    if storage is None or not pod.rules.volumes:
+        return None
+    claims = pod_claims.resolve(pod, storage)
+    return (
+        claims.refusal,
+        tuple((volume.affinity, tuple(volume.zones.items()), volume.disk) for _, volume in claims.bound),
+        volume_binding.fingerprint(claims, storage),
+        volume_restrictions.fingerprint(pod, storage),
+        NodeVolumeLimits(pod, placed, storage, shared).fingerprint,
+    )

@@ -1,0 +1,124 @@
+"""Where volumes let a pod go, case by case: what random worlds seldom have."""
+
+from typing import Any
+
+import pytest
+
+from admission.api.kubernetes import nodes, pods
+from admission.api.kubernetes.pods import Pod
+from admission.api.scheduling.pod_volumes import Disk
+from admission.api.storage import csi, persistent_volumes
+from admission.api.storage.persistent_volumes import BETA_REGION, BETA_ZONE, REGION, ZONE
+from admission.api.storage.storage import Storage
+from admission.api.values.names import NodeName
+from admission.filters.placed_pods import PlacedPod, PlacedPods
+from admission.filters.pod_rules import PodRules
+
+Json = dict[str, Any]
+PLUGIN, TOPOLOGY = "kubernetes.io/gce-pd", "topology.gke.io/zone"
+
+
+def a_pod(name: str, *volumes: Json) -> Pod:
+    named = [{"name": f"v{at}", **one} for at, one in enumerate(volumes)]
+    return pods.decode({"metadata": {"name": name, "namespace": "team", "uid": name}, "spec": {"volumes": named}})
+
+
+def claimed(name: str = "data") -> Json:
+    return {"persistentVolumeClaim": {"claimName": name}}
+
+
+def storage(volume: Json, *, labels: dict[str, str] | None = None, migrated: str = "", **rest: Any) -> Storage:
+    """Return a claim that is bound to a volume, and the CSINode of a node."""
+    meta = {"name": "data", "namespace": "team", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+    notes = {"storage.alpha.kubernetes.io/migrated-plugins": migrated}
+    return Storage(
+        claims={"team/data": persistent_volumes.decode_claim({"metadata": meta, "spec": {"volumeName": "pv"}})},
+        volumes={
+            "pv": persistent_volumes.decode_volume({"metadata": {"name": "pv", "labels": labels}, "spec": volume})
+        },
+        nodes={"n": csi.decode_csi_node({"metadata": {"name": "n", "annotations": notes}, "spec": {"drivers": []}})},
+        **rest,
+    )
+
+
+def only_in(**labels: str) -> Json:
+    term = [{"key": key, "operator": "In", "values": [value]} for key, value in labels.items()]
+    return {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": term}]}}}
+
+
+def why(pod: Pod, found: Storage, labels: dict[str, str], *there: Pod) -> str | None:
+    """Return what keeps a pod off the node n, which has these labels and pods."""
+    node = nodes.decode({"metadata": {"name": "n", "labels": labels}})
+    placed = PlacedPods(storage=found).added((NodeName("n"), one.meta.uid, PlacedPod.of(one)) for one in there)
+    refusal = PodRules(pod, placed, {node.name: node}).refuses(node)
+    return None if refusal is None else refusal.title
+
+
+@pytest.mark.parametrize(
+    ("affinity", "labels", "node", "fits"),
+    [
+        ({ZONE: "z"}, {}, {TOPOLOGY: "z"}, True),
+        ({ZONE: "z"}, {}, {ZONE: "z"}, False),
+        ({BETA_ZONE: "z", BETA_REGION: "r"}, {}, {TOPOLOGY: "z", REGION: "r"}, True),
+        ({BETA_ZONE: "z", BETA_REGION: "r"}, {}, {TOPOLOGY: "z", BETA_REGION: "r"}, False),
+        ({}, {ZONE: "y__z"}, {TOPOLOGY: "z", ZONE: "z"}, True),
+        ({}, {ZONE: "y__z"}, {ZONE: "z"}, False),
+        ({"rack": "k"}, {BETA_ZONE: "z"}, {TOPOLOGY: "z", "rack": "k", ZONE: "z"}, True),
+        ({"rack": "k"}, {BETA_ZONE: "z"}, {TOPOLOGY: "x", "rack": "k", ZONE: "z"}, False),
+    ],
+)
+def test_a_migrated_disk_is_where_the_driver_says_its_zones_are(
+    affinity: dict[str, str], labels: dict[str, str], node: dict[str, str], fits: bool
+) -> None:
+    """As kube-scheduler answers, asked by hand: the rules of `translateTopologyFromInTreeToCSI`."""
+    volume = {"gcePersistentDisk": {"pdName": "d"}, **(only_in(**affinity) if affinity else {})}
+
+    found = why(a_pod("p", claimed()), storage(volume, labels=labels, migrated=PLUGIN), node)
+
+    assert found == (None if fits else "node affinity of the volume of persistent volume claim data")
+
+
+@pytest.mark.parametrize(
+    ("disk", "zones", "handle"),
+    [
+        (Disk(kind="gcePersistentDisk", name="d"), "", "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d"),
+        (Disk(kind="gcePersistentDisk", name="d"), "r-a", "projects/UNSPECIFIED/zones/r-a/disks/d"),
+        (Disk(kind="gcePersistentDisk", name="d"), "r-a__r-b", "projects/UNSPECIFIED/regions/r/disks/d"),
+        (Disk(kind="gcePersistentDisk", name="d"), "r-a__s-b", ""),
+        (Disk(kind="awsElasticBlockStore", name="aws://z/vol-1"), "", "vol-1"),
+        (Disk(kind="awsElasticBlockStore", name="vol-1"), "", "vol-1"),
+        (Disk(kind="rbd", name="rbd/image"), "", ""),
+    ],
+)
+def test_an_in_tree_disk_has_the_handle_of_its_driver(disk: Disk, zones: str, handle: str) -> None:
+    assert disk.handle(zones)[1] == handle
+
+
+def test_a_volume_whose_claim_is_bound_to_none_is_told_wherever_the_pod_would_go() -> None:
+    found = storage({})
+    gone = Storage(claims=found.claims)
+
+    assert why(a_pod("p", claimed("other")), found, {}) == "persistent volume claim other, which does not exist,"
+    assert why(a_pod("p", claimed()), gone, {}) == (
+        "persistent volume claim data, which is bound to persistent volume pv, which does not exist,"
+    )
+
+
+def test_pods_that_only_read_a_disk_share_a_node() -> None:
+    reads, writes = ({"gcePersistentDisk": {"pdName": "d", "readOnly": only}} for only in (True, False))
+    found = Storage()
+
+    assert why(a_pod("p", reads), found, {}, a_pod("q", reads)) is None
+    assert why(a_pod("p", writes), found, {}, a_pod("q", reads)) == "other use of disk d"
+    assert why(a_pod("p", writes), found, {}, a_pod("q", {"gcePersistentDisk": {"pdName": "e"}})) is None
+
+
+def test_pods_that_are_only_wanted_keep_no_pod_off_by_their_volumes() -> None:
+    """As where it is asked what would be if nothing else were in use."""
+    writes = {"gcePersistentDisk": {"pdName": "d"}}
+    node = nodes.decode({"metadata": {"name": "n"}})
+    there = [(node.name, one.meta.uid, PlacedPod.of(one)) for one in (a_pod("q", writes),)]
+    placed = PlacedPods(storage=Storage()).added(there)
+
+    assert PodRules(a_pod("p", writes), placed, {node.name: node}).refuses(node) is not None
+    assert PodRules(a_pod("p", writes), placed.as_wanted_only(), {node.name: node}).refuses(node) is None

@@ -1,0 +1,196 @@
+"""`muster simulate` heeds the volumes of pods, as far as the manifests say what these are."""
+
+from typing import Any
+
+import pytest
+
+from admission.api.values.reasons import HoldReason
+from admission.simulation.offline import GangOutcome
+from tests.unit.simulation.test_offline import Objects, fates, job, node, of, simulate, teams
+
+ZONE = "topology.kubernetes.io/zone"
+HOST = "kubernetes.io/hostname"
+DRIVER = "csi.example.com"
+STORAGE = "storage.k8s.io/v1"
+
+
+def in_zone(zone: str, name: str, gpus: int = 2) -> Objects:
+    made, *rest = node(name, gpus)
+    return [{**made, "metadata": {"name": name, "labels": {ZONE: zone, HOST: name}}}, *rest]
+
+
+HARDWARE = [*in_zone("z1", "a"), *in_zone("z1", "b"), *in_zone("z2", "c")]
+
+
+def with_volumes(made: Objects, *volumes: dict[str, Any]) -> Objects:
+    template, run = made
+    run["spec"]["template"]["spec"]["volumes"] = [{"name": f"v{at}", **one} for at, one in enumerate(volumes)]
+    return [template, run]
+
+
+def uses(claim: str) -> dict[str, Any]:
+    return {"persistentVolumeClaim": {"claimName": claim}}
+
+
+def claim(name: str, *, class_name: str | None = "fast", mode: str = "ReadWriteMany", size: str = "1Gi") -> Objects:
+    spec: dict[str, Any] = {"accessModes": [mode], "resources": {"requests": {"storage": size}}}
+    if class_name is not None:
+        spec["storageClassName"] = class_name
+    return [{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}]
+
+
+def bound(name: str, *, mode: str = "ReadWriteMany", labels: dict[str, str] | None = None, **spec: Any) -> Objects:
+    """A claim with its volume."""
+    (made,) = claim(name, mode=mode)
+    made["metadata"]["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
+    made["spec"]["volumeName"] = f"pv-{name}"
+    return [made, *volume(f"pv-{name}", labels=labels, claimRef={"name": name, "namespace": "default"}, **spec)]
+
+
+def volume(name: str, *, labels: dict[str, str] | None = None, **spec: Any) -> Objects:
+    whole = {
+        "accessModes": ["ReadWriteMany"],
+        "capacity": {"storage": "5Gi"},
+        "storageClassName": "fast",
+        "csi": {"driver": DRIVER, "volumeHandle": name},
+        **spec,
+    }
+    metadata = {"name": name, "labels": labels or {}}
+    status = {"phase": "Available"}
+    return [{"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": whole, "status": status}]
+
+
+def only_on(key: str, value: str) -> dict[str, Any]:
+    term = {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
+    return {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}}
+
+
+def storage_class(name: str, *, provisioner: str = DRIVER, **more: Any) -> Objects:
+    made = {"apiVersion": STORAGE, "kind": "StorageClass", "metadata": {"name": name}, "provisioner": provisioner}
+    return [{**made, "volumeBindingMode": "WaitForFirstConsumer", **more}]
+
+
+def limit(name: str, count: int) -> Objects:
+    drivers = [{"name": DRIVER, "nodeID": name, "topologyKeys": [], "allocatable": {"count": count}}]
+    return [{"apiVersion": STORAGE, "kind": "CSINode", "metadata": {"name": name}, "spec": {"drivers": drivers}}]
+
+
+def nodes_of(gang: GangOutcome) -> list[str]:
+    return sorted(pod.node for pod in gang.plan)
+
+
+def test_pods_go_where_their_bound_volume_can_be_used() -> None:
+    train = with_volumes(job("train", pods=2), uses("data"))
+    there = of(simulate(teams(), HARDWARE, train, bound("data", **only_on(ZONE, "z2"))), "train")
+    nowhere = of(simulate(teams(), HARDWARE, train, bound("data", **only_on(ZONE, "z9"))), "train")
+
+    assert (nodes_of(there), there.not_simulated) == (["c", "c"], ())
+    assert nowhere.reason == HoldReason.NO_FEASIBLE_PLACEMENT
+    assert (
+        "a, b and c may not take it by node affinity of the volume of persistent volume claim data" in nowhere.message
+    )
+
+
+def test_the_zone_of_a_volume_is_heeded_too() -> None:
+    train = with_volumes(job("train", pods=3), uses("data"))
+    gang = of(simulate(teams(), HARDWARE, train, bound("data", labels={ZONE: "z2"})), "train")
+
+    assert gang.reason == HoldReason.NO_FEASIBLE_PLACEMENT
+    assert "zone of the volume of persistent volume claim data keeps it off a and b" in gang.message
+
+
+def test_a_volume_is_made_where_its_class_and_the_space_allow_it() -> None:
+    train = with_volumes(job("train"), uses("scratch"))
+    places = [{"matchLabelExpressions": [{"key": ZONE, "values": ["z2"]}]}]
+    by_class = [*claim("scratch"), *storage_class("fast", allowedTopologies=places)]
+    space = {
+        "apiVersion": STORAGE,
+        "kind": "CSIStorageCapacity",
+        "metadata": {"name": "b"},
+        "storageClassName": "fast",
+        "nodeTopology": {"matchLabels": {HOST: "b"}},
+        "capacity": "10Gi",
+    }
+    driver = {
+        "apiVersion": STORAGE,
+        "kind": "CSIDriver",
+        "metadata": {"name": DRIVER},
+        "spec": {"storageCapacity": True},
+    }
+    objects = (teams(), HARDWARE, train, storage_class("fast"), [driver, space])
+    small, large = claim("scratch", size="8Gi"), claim("scratch", size="20Gi")
+
+    assert nodes_of(of(simulate(teams(), HARDWARE, train, by_class), "train")) == ["c"]
+    assert nodes_of(of(simulate(*objects, small), "train")) == ["b"]
+    assert "lack of storage for persistent volume claim scratch" in of(simulate(*objects, large), "train").message
+
+
+def test_one_pod_at_a_time_uses_a_claim_for_one_pod() -> None:
+    alone, two = (with_volumes(job("train", pods=pods), uses("sole")) for pods in (1, 2))
+    sole = bound("sole", mode="ReadWriteOncePod")
+
+    assert fates(simulate(teams(), HARDWARE, alone, sole)) == {"train": "Admitted"}
+    gang = of(simulate(teams(), HARDWARE, two, sole), "train")
+    assert gang.reason == HoldReason.NO_FEASIBLE_PLACEMENT
+    assert "persistent volume claim sole" in gang.message
+
+
+@pytest.mark.parametrize(("pods", "fate"), [(3, "Admitted"), (4, HoldReason.NO_FEASIBLE_PLACEMENT)])
+def test_a_node_attaches_no_more_volumes_than_it_can(pods: int, fate: str) -> None:
+    """Every pod has an ephemeral volume, and each node attaches one."""
+    template = {"spec": {"storageClassName": "fast", "accessModes": ["ReadWriteOnce"]}}
+    train = with_volumes(job("train", pods=pods), {"ephemeral": {"volumeClaimTemplate": template}})
+    limits = [one for name in "abc" for one in limit(name, 1)]
+    result = simulate(teams(), HARDWARE, train, storage_class("fast"), limits)
+
+    assert fates(result) == {"train": fate}
+    assert nodes_of(of(result, "train")) == (["a", "b", "c"] if fate == "Admitted" else [])
+    assert of(result, "train").not_simulated == ()
+
+
+def test_a_volume_that_all_pods_share_is_attached_to_a_node_once() -> None:
+    train = with_volumes(job("train", pods=2), uses("data"))
+    limits = [*limit("a", 1), *limit("b", 0), *limit("c", 0)]
+
+    assert nodes_of(of(simulate(teams(), HARDWARE, train, bound("data"), limits), "train")) == ["a", "a"]
+
+
+def test_a_disk_that_one_pod_writes_is_on_a_node_once() -> None:
+    disk = {"gcePersistentDisk": {"pdName": "disk"}}
+    first, second = (with_volumes(job(name, pods=1), disk) for name in ("first", "second"))
+    result = simulate(teams(), HARDWARE, first, second)
+
+    assert sorted(nodes_of(of(result, "first")) + nodes_of(of(result, "second"))) == ["a", "b"]
+
+
+def test_which_of_several_volumes_a_claim_gets_is_named_as_not_simulated() -> None:
+    train = with_volumes(job("train"), uses("local"))
+    local = storage_class("fast", provisioner="kubernetes.io/no-provisioner")
+    gang = of(simulate(teams(), HARDWARE, train, local, claim("local"), volume("pv", **only_on(HOST, "c"))), "train")
+    without = of(simulate(teams(), HARDWARE, train, local, claim("local")), "train")
+
+    assert nodes_of(gang) == ["c"]
+    assert [text.partition(" of pod ")[0] for text in gang.not_simulated] == ["persistent volume claim local"]
+    assert "a, b and c may not take it by lack of a volume for persistent volume claim local" in without.message
+
+
+def test_what_the_manifests_do_not_tell_of_volumes_is_named_and_keeps_no_pod_off() -> None:
+    """A claim that is missing, one that is bound by the time the pod starts, and one whose volume is missing."""
+    train = with_volumes(job("train"), uses("missing"), uses("soon"), uses("data"))
+    now = storage_class("now", volumeBindingMode="Immediate")
+    gang = of(simulate(teams(), HARDWARE, train, claim("soon", class_name="now"), now, bound("data")[:1]), "train")
+
+    assert gang.plan
+    assert [text.partition(" of pod ")[0] for text in gang.not_simulated] == [
+        "persistent volume claim missing",
+        "persistent volume claim soon",
+        "persistent volume claim data",
+    ]
+
+
+def test_a_claim_without_a_class_has_the_default_one() -> None:
+    default = storage_class("std", allowedTopologies=[{"matchLabelExpressions": [{"key": ZONE, "values": ["z2"]}]}])
+    default[0]["metadata"]["annotations"] = {"storageclass.kubernetes.io/is-default-class": "true"}
+    train = with_volumes(job("train"), uses("data"))
+
+    assert nodes_of(of(simulate(teams(), HARDWARE, train, default, claim("data", class_name=None)), "train")) == ["c"]
