@@ -206,6 +206,10 @@ TAKEN = {
     ),
     "fair sharing of half a weight": a_queue(fairSharing={"weight": "0.5", "halfLife": "168h"}),
     "fair sharing that says nothing": a_queue(fairSharing={}),
+    "members by namespace": a_queue(fairSharing={"within": {"by": "Namespace"}}),
+    "members by a label": a_queue(
+        fairSharing={"within": {"by": "Label", "label": "team", "weights": [{"name": "red", "weight": "0.5"}]}}
+    ),
     "preemption to borrow": a_queue(
         preemption={"reclaim": "Any", "borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": -5}}
     ),
@@ -282,6 +286,10 @@ REFUSED = {
             ]
         ),
         "two budgets of a meter have the same span, scope and onExhausted",
+    ),
+    "members by a label that is not named": (
+        a_queue(fairSharing={"within": {"by": "Label"}}),
+        "label goes together with by: Label",
     ),
     "preemption to borrow without reclaiming": (
         a_queue(preemption={"borrowWithinCohort": {"policy": "LowerPriority"}}),
