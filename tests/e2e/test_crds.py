@@ -213,6 +213,7 @@ TAKEN = {
     "preemption to borrow": a_queue(
         preemption={"reclaim": "Any", "borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": -5}}
     ),
+    "preemption by shares": a_queue(preemption={"reclaim": "Any", "byShares": "LessThanInitialShare"}),
     "preemption to borrow that says nothing": a_queue(preemption={"borrowWithinCohort": {}}),
     "priorities of its own": a_queue(priorityClasses=[{"name": "urgent", "value": 2147483647}]),
     "a day's and a month's budget": a_queue(
@@ -294,6 +295,10 @@ REFUSED = {
     "preemption to borrow without reclaiming": (
         a_queue(preemption={"borrowWithinCohort": {"policy": "LowerPriority"}}),
         "borrowWithinCohort needs a reclaim other than Never",
+    ),
+    "preemption by shares without reclaiming": (
+        a_queue(preemption={"byShares": "LessThanInitialShare"}),
+        "byShares needs a reclaim other than Never",
     ),
     "a priority class without a value": (
         a_queue(priorityClasses=[{"name": "urgent"}]),

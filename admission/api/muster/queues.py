@@ -189,6 +189,19 @@ class BorrowWithinCohort:
     max_priority_threshold: int | None = None
 
 
+class ByShares(StrEnum):
+    """Which gangs of borrowing queues may be evicted by shares: of the one that borrows, with the gang that asks.
+
+    All shares are as they are once the gang has started; Kueue's `fairSharing.preemptionStrategies`.
+    """
+
+    NEVER = "Never"
+    FINAL_SHARE = "LessThanOrEqualToFinalShare"
+    """Where its share is at most that of the victim's queue."""
+    INITIAL_SHARE = "LessThanInitialShare"
+    """Also where it is less than what that share would be with the victim."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
     """Which gangs may be evicted, as a whole, to make room for a gang of this queue."""
@@ -196,6 +209,7 @@ class Preemption:
     within_queue: WithinQueue = WithinQueue.NEVER
     reclaim: Reclaim = Reclaim.NEVER
     borrow_within_cohort: BorrowWithinCohort = BorrowWithinCohort()
+    by_shares: ByShares = ByShares.NEVER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -396,7 +410,11 @@ def _priority_classes(spec: Reader) -> tuple[PriorityClass, ...]:
 
 
 def _preemption(reader: Reader) -> Preemption:
+    by_shares = _choice(reader, "byShares", ByShares.NEVER)
+    if by_shares is not ByShares.NEVER and reader.text("reclaim", Reclaim.NEVER) == Reclaim.NEVER:
+        reader.problem("byShares", "needs a reclaim other than Never; set it, or leave this out")
     return Preemption(
+        by_shares=by_shares,
         within_queue=_choice(reader, "withinQueue", WithinQueue.NEVER),
         reclaim=_choice(reader, "reclaim", Reclaim.NEVER),
         borrow_within_cohort=_borrow_within_cohort(reader),

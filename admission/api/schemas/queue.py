@@ -2,6 +2,7 @@
 
 from admission.api.muster.queues import (
     BorrowPolicy,
+    ByShares,
     HoldAt,
     Lending,
     MemberKind,
@@ -398,6 +399,14 @@ def _preemption() -> Schema:
                 *Reclaim,
                 default=Reclaim.NEVER,
             ),
+            "byShares": fields.choice(
+                """Which gangs of queues that borrow may be evicted for a gang with which this queue borrows less, by
+                the shares of fairSharing where the paths of both queues meet. Of those that reclaim allows.
+                LessThanOrEqualToFinalShare: where this side's share, with the gang, is at most theirs without the
+                victims. LessThanInitialShare: also where it is less than theirs with the victim. Default: Never.""",
+                *ByShares,
+                default=ByShares.NEVER,
+            ),
             "borrowWithinCohort": fields.record(
                 """Which gangs of queues that borrow may be evicted also for a gang with which this queue would borrow
                 itself. Of those that reclaim allows.""",
@@ -421,6 +430,11 @@ def _preemption() -> Schema:
                 self.reclaim != 'Never'""",
                 "borrowWithinCohort needs a reclaim other than Never: set it, or leave borrowWithinCohort out",
                 fieldPath=".borrowWithinCohort",
+            ),
+            fields.rule(
+                "!has(self.byShares) || self.byShares == 'Never' || self.reclaim != 'Never'",
+                "byShares needs a reclaim other than Never: set it, or leave byShares out",
+                fieldPath=".byShares",
             ),
         ),
     )

@@ -98,7 +98,7 @@ class Preemption:
                 continue
             for victim in one.victims:
                 cause = targets.cause(one.group, victim)
-                reason, preemptor = targets.reason(one.group, victim, borrows=one.borrows)
+                reason, preemptor = targets.reason(one.group, victim, borrows=one.borrows, by_shares=one.by_shares)
                 group = groups.get(victim.uid)
                 eviction = (
                     lifecycle_eviction.build(group, cause, reason, made_room_for=one.group.key, references=(preemptor,))

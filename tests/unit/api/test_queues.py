@@ -196,6 +196,11 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         "spec.preemption.borrowWithinCohort",
         "needs a reclaim other than Never",
     ),
+    "preemption by shares without reclaiming": (
+        a_queue(preemption={"byShares": "LessThanInitialShare"}),
+        "spec.preemption.byShares",
+        "needs a reclaim other than Never",
+    ),
     "a priority class twice": (
         a_queue(priorityClasses=[{"name": "urgent", "value": value} for value in (1, 2)]),
         "spec.priorityClasses[1].name",
