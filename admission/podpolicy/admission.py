@@ -14,7 +14,7 @@ evicted by the queue's startTimeout, which is what the warning says.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from admission.api import suggestions
@@ -326,6 +326,14 @@ def _gang_name_is_free(inputs: Inputs) -> Denial | None:
     return None
 
 
+def _priority_class_is_known(inputs: Inputs) -> Denial | None:
+    for where, name in inputs.new_pod.settings(names.PRIORITY_CLASS).items():
+        denial = queue_selection.refuse_priority_class(name, inputs.queue)
+        if denial is not None:
+            return replace(denial, message=f"{where} {denial.message}")
+    return None
+
+
 def _claims_are_admissible(inputs: Inputs) -> Denial | None:
     """Check the claims and what is requested beside; cached, since the pods of a Job share their templates."""
     if inputs.new_pod.containers:
@@ -421,6 +429,7 @@ CHECKS: tuple[Check, ...] = (
     _maker_is_named,
     _annotations_are_valid,
     _gang_name_is_free,
+    _priority_class_is_known,
     _claims_are_admissible,
 )
 """Checks of a new pod that enters a queue, in order; the first denial is the answer."""

@@ -202,6 +202,21 @@ def refuse_namespace(queue: Queue, namespace: str, snapshot: Snapshot) -> Denial
     return _not_open_denial(queue.name, queue.namespaces, namespace, known.labels)
 
 
+def refuse_priority_class(name: str, queue: Queue) -> Denial | None:
+    """Refuse a priority class that the queue does not have."""
+    known = [one.name for one in queue.priority_classes]
+    if name in known:
+        return None
+    listed = suggestions.listed(name, known)
+    there = f"it has {listed}" if listed else "it has none (spec.priorityClasses)"
+    shown = labels.shortened(name)
+    return Denial(
+        DenyReason.POLICY_VIOLATION,
+        f"{names.PRIORITY_CLASS} names {shown}, which is no priority class of queue {queue.name}; {there}",
+        {"queue": queue.name, "priorityClass": shown, "nearest": suggestions.nearest(name, known)},
+    )
+
+
 def _default(namespace: str, defaults: Defaults) -> QueueSelection:
     found = defaults.open_to(namespace)
     if len(found) == 1:

@@ -26,6 +26,11 @@ Present usage, reserved and used, makes the order follow each grant at once.
 Shares matter between the children of a parent, and between the roots, as soon as one of them declares `fairSharing`;
 those that do not have weight 1 then. They are by history as soon as one of them declares a half-life, the longest of
 which is that of those that declare no `fairSharing`.
+
+The members of one queue, namespaces or users, have shares of what they use of what the queue can have, as the
+LocalQueues of one ClusterQueue in Kueue's admission fair sharing:
+
+    share(member) = max over meters m of usage(member, m) / potential(queue, m) / weight(member).
 """
 
 import math
@@ -267,6 +272,30 @@ class Shares:
             for parent in above:
                 for meter, quota in self.tree.quotas[queue].items():
                     self._totals[parent][meter] += quota.nominal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberShares:
+    """What the members of a queue use, and are entitled to. potential: what the queue can have of each meter.
+
+    weights: of the members that have another one than 1.
+    """
+
+    used: Mapping[str, Charge]
+    potential: Mapping[MeterName, int]
+    weights: Mapping[str, Fraction]
+
+    def share(self, member: str, used: Charge) -> tuple[float, float]:
+        """Return the share of a member that uses so much and, if it is infinite, what it is without the weight."""
+        parts = (
+            amount / potential if (potential := self.potential.get(meter, 0)) else math.inf
+            for meter, amount in used.items()
+            if amount > 0
+        )
+        part, weight = max(parts, default=0.0), self.weights.get(member, Fraction(1))
+        if not part or (weight and part != math.inf):
+            return (part * weight.denominator / weight.numerator if part else 0.0), 0.0
+        return math.inf, part
 
 
 def _sibling_groups(tree: Tree) -> list[tuple[QueueName, ...]]:

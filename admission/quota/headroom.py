@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Self
 
 from admission.api.muster.gangs import Charge
-from admission.api.muster.queues import BorrowPolicy, Quota, Reclaim
+from admission.api.muster.queues import BorrowPolicy, ByShares, Quota, Reclaim
 from admission.api.values.names import MeterName, QueueName
 from admission.quota import borrowing, usage_matrix
 from admission.quota.shortage import MOST_NAMED, Loan, LoanReclaim, Shortage
@@ -242,6 +242,8 @@ class QueueUsage:
         match preemption.reclaim:
             case Reclaim.NEVER:
                 return LoanReclaim.NEVER
+            case _ if not is_own and preemption.by_shares is not ByShares.NEVER:
+                return LoanReclaim.BY_SHARES
             case _ if not is_own and preemption.borrow_within_cohort.policy is BorrowPolicy.NEVER:
                 return LoanReclaim.WOULD_BORROW
             case _ if not is_own:

@@ -33,7 +33,7 @@ from typing import NamedTuple
 from admission.api.values.names import GangUid, MeterName
 from admission.quota import victim_order
 from admission.quota.headroom import QueueUsage
-from admission.quota.preemption_rules import Candidate, Incoming, Rules
+from admission.quota.preemption_rules import BY_SHARES, Candidate, Incoming, Rules
 
 Fits = Callable[[frozenset[GangUid]], bool]
 
@@ -77,7 +77,7 @@ def choose(
     than the candidates in it.
     """
     rules = Rules(queue_usage, incoming)
-    ranked = sorted(filter(rules.is_eligible, candidates), key=lambda candidate: victim_order.rank(candidate, rules))
+    ranked = victim_order.in_order(candidates, rules)
     search = _Search(rules, ranked, _CachedFits(fits, ranked, bounds))
     best: _Found | None = None
     try:
@@ -187,8 +187,9 @@ class _Search:
         if self._rules.missing:
             orders.append(sorted(orders[0], key=self._relief, reverse=True))
         levels = sorted({level for level in self._levels if level is not None})
+        by_shares = [BY_SHARES] if self._rules.is_by_shares else []
         tried: set[tuple[int | None, tuple[int, ...]]] = set()
-        for level, whole, order in product([*levels, None], (True, False), orders):
+        for level, whole, order in product([*levels, None, *by_shares], (True, False), orders):
             ranks = self._loans([rank for rank in order if self._is_within(rank, level)], whole=whole)
             if (level, tuple(ranks)) in tried:
                 continue

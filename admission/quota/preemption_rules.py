@@ -14,7 +14,12 @@ The rules are those of Kueue's `pkg/scheduler/preemption` (2026: `classical/hier
 - and this only to reclaim own quota: without the victims and with the incoming gang, its queue, or one above it but
   below where the paths meet, uses no more than its own quota of every short meter;
 - or to borrow, gangs of lower priority, up to a threshold (borrowWithinCohort), of loans alone. In Kueue also gangs
-  that are borrowed in part: their queue then takes its own back, and both evict each other in turn for ever.
+  that are borrowed in part: their queue then takes its own back, and both evict each other in turn for ever;
+- or by shares (byShares), of loans alone: the share that the incoming gang's side then has, against that of each
+  victim's side, where their paths meet: of what is borrowed of what could be lent, by weight, as in `fair_share`. In
+  Kueue the shares are those when a victim is chosen; here they are those in the end, so that no victim goes for the
+  share that its side had with another one. A gang that was reclaimed evicts nobody by shares until it has run again,
+  so each of the gangs that there are evicts others by shares at most once.
 
 A meter is short if the gang needs more of it than its queue may take; if none is, and only devices are missing, all
 meters of its charge count. `preemption` searches the sets that these rules allow.
@@ -24,10 +29,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
+from heapq import heapify, heappop, heappush
 from typing import assert_never
 
 from admission.api.muster.gangs import Charge
-from admission.api.muster.queues import BorrowPolicy, Preemption, Reclaim, WithinQueue
+from admission.api.muster.queues import BorrowPolicy, ByShares, Preemption, Reclaim, WithinQueue
 from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.quota.headroom import QueueUsage
 
@@ -59,7 +65,11 @@ class Candidate:
     charge: Charge
 
 
+BY_SHARES = -1
+"""The level (`Rules.level`) at which all may go, whoever then borrows."""
+
 _Kind = tuple[QueueName, tuple[MeterName, ...]]
+_Share = tuple[bool, Fraction]
 _Unused = dict[tuple[QueueName, MeterName], tuple[int, int]]
 
 
@@ -76,7 +86,36 @@ class Rules:
         self.missing = {meter: amount - margins[meter] for meter, amount in needed.items() if amount > margins[meter]}
         """By short meter, the least to be given back: an amount given back frees at most that amount."""
         self._charge = {meter: amount for meter, amount in needed.items() if meter in self.missing or not self.missing}
+        self._meters = {*needed, *(meter for quotas in queue_usage.tree.quotas.values() for meter in quotas)}
         self._borrowed_before = {meter: queue_usage.borrowed(incoming.queue, meter) for meter in self._charge}
+
+    @property
+    def is_by_shares(self) -> bool:
+        """Return whether others may be evicted by shares."""
+        return self._incoming.preemption.by_shares is not ByShares.NEVER and not self._incoming.was_reclaimed
+
+    def by_shares(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """Return the candidates of other queues in the order in which each is of the side with the largest share.
+
+        candidates: the most preferred first, which is so among those of one side.
+        """
+        sides: dict[QueueName, list[Candidate]] = {}
+        for candidate in candidates:
+            both = self._sides(candidate.queue)
+            if both is not None and not self.is_own(candidate):
+                sides.setdefault(both[1], []).append(candidate)
+        heap = [(_reversed(self._share(side)), side) for side in sides]
+        heapify(heap)
+        found: list[Candidate] = []
+        while heap:
+            _, side = heappop(heap)
+            found.append(sides[side].pop(0))
+            self._queue_usage.give_back(found[-1].queue, found[-1].charge)
+            if sides[side]:
+                heappush(heap, (_reversed(self._share(side)), side))
+        for candidate in found:
+            self._queue_usage.charge(candidate.queue, candidate.charge)
+        return found
 
     def level(self, candidate: Candidate) -> int | None:
         """Return how many queues of the own path are below where the paths meet.
@@ -186,7 +225,7 @@ class Rules:
         try:
             if self.missing and self._queue_usage.charge_fits(queue, self._charge) is not None:
                 return False
-            if level is None and not (victims and self._incoming.was_reclaimed):
+            if level == BY_SHARES or (level is None and not (victims and self._incoming.was_reclaimed)):
                 return True
             self._queue_usage.charge(queue, self._charge)
             try:
@@ -202,6 +241,10 @@ class Rules:
         """Return whether these may be evicted together and the incoming gang then fits its quota."""
         if self.reclaims(victims):
             return self.takes_loans(victims)
+        return self.allow_by_priority(victims) or (self.is_by_shares and self._go_by_shares(victims))
+
+    def allow_by_priority(self, victims: Sequence[Candidate]) -> bool:
+        """Return whether these may be evicted together to borrow what gangs of lower priority borrow."""
         if not any(map(self._may_borrow_from, victims)):
             return False
         return self.takes_back(victims, min(self.levels(victims), default=None)) and self.takes_only_loans(victims)
@@ -210,6 +253,54 @@ class Rules:
         """Return whether, without the victims, the incoming gang fits its quota and only reclaims its own."""
         found = (self._common_ancestor(victim.queue) for victim in victims if not self.is_own(victim))
         return self.takes_back(victims, min((one.level for one in found if one is not None), default=None))
+
+    def _go_by_shares(self, victims: Sequence[Candidate]) -> bool:
+        """Return whether the incoming gang then fits its quota, and its share is small enough for each victim."""
+        others = [victim for victim in victims if not self.is_own(victim)]
+        if not others or not self.takes_back(victims, BY_SHARES) or not self.takes_only_loans(victims):
+            return False
+        queue_usage, incoming = self._queue_usage, self._incoming
+        for victim in victims:
+            queue_usage.give_back(victim.queue, victim.charge)
+        queue_usage.charge(incoming.queue, incoming.charge)
+        try:
+            return all(map(self._is_above, others))
+        finally:
+            queue_usage.give_back(incoming.queue, incoming.charge)
+            for victim in victims:
+                queue_usage.charge(victim.queue, victim.charge)
+
+    def _is_above(self, victim: Candidate) -> bool:
+        """Return whether the victim's side has a larger share than the incoming gang's. Both are as in the end."""
+        sides = self._sides(victim.queue)
+        if sides is None:
+            return False
+        own, final = map(self._share, sides)
+        self._queue_usage.charge(victim.queue, victim.charge)
+        initial = self._share(sides[1])
+        self._queue_usage.give_back(victim.queue, victim.charge)
+        is_final = self._incoming.preemption.by_shares is ByShares.FINAL_SHARE
+        return final < initial and (own <= final if is_final else own < initial)
+
+    def _sides(self, queue: QueueName) -> tuple[QueueName, QueueName] | None:
+        """Return the queues below where the paths meet, the incoming gang's first; None if one is above the other."""
+        ancestor = self._common_ancestor(queue)
+        if ancestor is None or not ancestor.level or not ancestor.below:
+            return None
+        return self._path[ancestor.level - 1], ancestor.below[-1]
+
+    def _share(self, side: QueueName) -> _Share:
+        """Return the share of what is borrowed, as `fair_share` has it; infinite ones last, then without weight."""
+        tree, queue_usage = self._queue_usage.tree, self._queue_usage
+        parent, sharing = tree.parents[side], tree.queues[side].fair_sharing
+        weight, part = sharing.weight if sharing is not None else Fraction(1), Fraction()
+        for meter in self._meters:
+            borrowed = queue_usage.borrowed(side, meter)
+            lendable = queue_usage.potential(parent, meter) if borrowed else 1
+            if not lendable:
+                return True, Fraction(borrowed)
+            part = max(part, Fraction(borrowed, lendable))
+        return (False, part / weight if part else part) if weight or not part else (True, part)
 
     def _may_go_within(self, candidate: Candidate) -> bool:
         incoming = self._incoming
@@ -339,6 +430,11 @@ class _CommonAncestor:
 
     level: int
     below: tuple[QueueName, ...]
+
+
+def _reversed(share: _Share) -> _Share:
+    """Return a key that is the smaller, the larger the share is."""
+    return not share[0], -share[1]
 
 
 def _common_ancestor(path: Sequence[QueueName], own: Sequence[QueueName]) -> _CommonAncestor | None:

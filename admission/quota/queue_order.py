@@ -1,8 +1,9 @@
 """The order in which pending gangs are considered.
 
-Inside a queue: higher priority first, then the longer wait. Between the children of one parent those come first that
-stay within their quota with their next gang, as in Kueue; then, where fair sharing is declared, the one with the
-smallest share with that gang; then the rank of the gangs, which alone decides between the roots.
+Inside a queue: higher priority first, then the longer wait; where its members have shares, the gang of the smallest
+share first (`member_places`). Between the children of one parent those come first that stay within their quota with
+their next gang, as in Kueue; then, where fair sharing is declared, the one with the smallest share with that gang;
+then the rank of the gangs, which alone decides between the roots.
 
 Whether a head that cannot start holds the gangs behind it (strict order) or not (best effort) is decided by the caller,
 per queue.
@@ -10,13 +11,14 @@ per queue.
 
 import heapq
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic, Protocol, TypeVar
 
 from admission.api.muster.gangs import Charge
-from admission.api.values.names import QueueName
-from admission.quota.fair_share import Place, Shares
+from admission.api.values.names import MeterName, QueueName
+from admission.quota.fair_share import MemberShares, Place, Shares
 
 
 class Waiting(Protocol):
@@ -42,9 +44,28 @@ def rank(waiting: Waiting) -> Rank:
     return (-waiting.priority, waiting.queued_since, waiting.key)
 
 
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The ranks of gangs in one cycle. places: by gang, the rank that it has instead of its own."""
+
+    places: Mapping[str, Rank] = field(default_factory=dict)
+
+    def rank(self, waiting: Waiting) -> Rank:
+        """Return the sort key: the gang's place, or else `rank`."""
+        return self.places.get(waiting.key) or rank(waiting)
+
+    def sorted(self, waiting: Iterable[W]) -> list[W]:
+        """Return all gangs in the order that holds inside a queue."""
+        return sorted(waiting, key=self.rank)
+
+
+BY_RANK = Order()
+"""Every gang has its own rank."""
+
+
 def in_order(waiting: Iterable[W]) -> list[W]:
-    """Return all gangs in the order that holds inside a queue."""
-    return sorted(waiting, key=rank)
+    """Return all gangs in the order that holds inside a queue without shares of members."""
+    return BY_RANK.sorted(waiting)
 
 
 def heads(waiting: Iterable[W], queue_of: Callable[[W], Q]) -> list[W]:
@@ -53,6 +74,28 @@ def heads(waiting: Iterable[W], queue_of: Callable[[W], Q]) -> list[W]:
     for gang in in_order(waiting):
         first.setdefault(queue_of(gang), gang)
     return list(first.values())
+
+
+def member_places(
+    waiting: Iterable[W], member_of: Callable[[W], str], charge_of: Callable[[W], Charge], shares: MemberShares
+) -> dict[str, Rank]:
+    """Return the ranks of the gangs of one queue, by key: those that they have by themselves, in the order of shares.
+
+    So the queue competes with others as before. What a member's gangs ahead of a gang would take counts as used, as if
+    each were let in, so members take turns. That does not change when these gangs start: a grant moves no other gang.
+    charge_of: of each gang, at least.
+    """
+    gangs = in_order(waiting)
+    used: dict[str, defaultdict[MeterName, int]] = {}
+    shared: list[tuple[tuple[float, float], int]] = []
+    for number, gang in enumerate(gangs):
+        member = member_of(gang)
+        if member not in used:
+            used[member] = defaultdict(int, shares.used.get(member, {}))
+        shared.append((shares.share(member, used[member]), number))
+        for meter, amount in charge_of(gang).items():
+            used[member][meter] += amount
+    return {gangs[number].key: rank(before) for before, (_, number) in zip(gangs, sorted(shared), strict=True)}
 
 
 class Tournament(Generic[W]):
@@ -73,14 +116,16 @@ class Tournament(Generic[W]):
         waiting: Iterable[W],
         queue_of: Callable[[W], QueueName],
         charge_of: Callable[[W], Charge],
+        order: Order = BY_RANK,
     ) -> None:
         """charge_of: of each gang, at least; called once it is the next of its queue."""
         self._shares = shares
+        self._rank = order.rank
         self._queue_of = queue_of
         self._charge_of = charge_of
         self._gangs: defaultdict[QueueName, list[W]] = defaultdict(list)
-        self._contests: defaultdict[QueueName | None, _Contest[W]] = defaultdict(_Contest)
-        for gang in sorted(waiting, key=rank, reverse=True):
+        self._contests: defaultdict[QueueName | None, _Contest[W]] = defaultdict(lambda: _Contest(order))
+        for gang in sorted(waiting, key=self._rank, reverse=True):
             self._gangs[queue_of(gang)].append(gang)
         tree = shares.tree
         above = {name: None for queue in self._gangs for name in tree.path(queue)}
@@ -104,7 +149,7 @@ class Tournament(Generic[W]):
         """Add one more gang."""
         queue = self._queue_of(gang)
         self._gangs[queue].append(gang)
-        self._gangs[queue].sort(key=rank, reverse=True)
+        self._gangs[queue].sort(key=self._rank, reverse=True)
         self._update(queue)
 
     def charge(self, queue: QueueName, charge: Charge) -> None:
@@ -137,15 +182,16 @@ class Tournament(Generic[W]):
         below = self._contests[queue].first() if queue in self._contests else None
         if own is None or below is None:
             return below or own
-        return min(own, below, key=rank)
+        return min(own, below, key=self._rank)
 
 
 class _Contest(Generic[W]):
     """The children of one parent that have pending gangs, by place and by the rank of their next gang."""
 
-    __slots__ = ("_entered", "_heap", "_places")
+    __slots__ = ("_entered", "_heap", "_places", "_rank")
 
-    def __init__(self) -> None:
+    def __init__(self, order: Order) -> None:
+        self._rank = order.rank
         self._heap: list[tuple[Place, Rank, int, QueueName, W]] = []
         self._places: dict[QueueName, int] = {}
         self._entered = 0
@@ -154,7 +200,7 @@ class _Contest(Generic[W]):
         """Enter a child with its next gang, in place of its earlier entry."""
         self._entered += 1
         self._places[child] = self._entered
-        heapq.heappush(self._heap, (place, rank(gang), self._entered, child, gang))
+        heapq.heappush(self._heap, (place, self._rank(gang), self._entered, child, gang))
 
     def leave(self, child: QueueName) -> None:
         self._places.pop(child, None)

@@ -19,6 +19,8 @@ class LoanReclaim(StrEnum):
     """Its queue's `preemption.reclaim` is Never."""
     WOULD_BORROW = "WouldBorrow"
     """With this gang its queue, and those above it up to the lender, would use more than their own quota."""
+    BY_SHARES = "ByShares"
+    """From queues with a larger share, if evicting their gangs lets it start."""
     LOWER_PRIORITY = "LowerPriority"
     """From gangs of lower priority, if evicting them lets it start."""
     ANY = "Any"
@@ -52,6 +54,8 @@ class Loan:
                 return "nobody is evicted for the gang, as its queue says no preemption.reclaim"
             case LoanReclaim.WOULD_BORROW:
                 return "nobody is evicted for the gang, as its queue would borrow, too"
+            case LoanReclaim.BY_SHARES:
+                return "gangs of queues with a larger share are evicted for the gang only where it could then start"
             case LoanReclaim.LOWER_PRIORITY:
                 return "gangs of lower priority are evicted for the gang only where it could then start"
             case LoanReclaim.ANY:

@@ -3,6 +3,8 @@
 Source: `pkg/scheduler/preemption/common/ordering.go` of Kueue (2026).
 """
 
+from collections.abc import Iterable
+
 from admission.api.values.names import GangUid
 from admission.quota.preemption_rules import Candidate, Rules
 
@@ -13,3 +15,11 @@ def rank(candidate: Candidate, rules: Rules) -> tuple[bool, int, float, GangUid]
     A gang of another queue is a candidate only while that queue borrows.
     """
     return (rules.is_own(candidate), candidate.priority, -candidate.reserved_at.timestamp(), candidate.uid)
+
+
+def in_order(candidates: Iterable[Candidate], rules: Rules) -> list[Candidate]:
+    """Return the candidates that may go, the most preferred first; by shares, those of the largest share first."""
+    ranked = sorted(filter(rules.is_eligible, candidates), key=lambda candidate: rank(candidate, rules))
+    first = rules.by_shares(ranked) if rules.is_by_shares else []
+    known = {candidate.uid for candidate in first}
+    return [*first, *(candidate for candidate in ranked if candidate.uid not in known)]

@@ -15,7 +15,7 @@ from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
 from admission.quota.fair_share import Shares
 from admission.quota.headroom import QueueUsage, Usage
-from admission.quota.queue_order import Tournament, in_order
+from admission.quota.queue_order import Tournament
 from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.cache import equivalence
 from admission.scheduling.cache.plan_cache import Basis, PlanCache
@@ -144,7 +144,7 @@ def _note_first(groups: tuple[Group, ...], state: _State) -> None:
     if backfill is None or not backfill.is_new:
         return
     first: dict[QueueName, Group] = {}
-    for group in in_order([group for group in groups if group.waiting]):
+    for group in state.rules.order.sorted([group for group in groups if group.waiting]):
         first.setdefault(group.queue, group)
     for group in first.values():
         finding, inputs = _examine(group, state)
@@ -159,7 +159,7 @@ def _grant_in_order(groups: tuple[Group, ...], usage: Usage, state: _State) -> C
     positions: dict[QueueName, int] = {}
     granted = 0
     shares = Shares(queue_usage, usage, rules.sharing, rules.history)
-    contest = Tournament(shares, waiting, lambda group: group.queue, partial(_needed, rules=rules))
+    contest = Tournament(shares, waiting, lambda group: group.queue, partial(needed, rules=rules), rules.order)
     for group in contest:
         positions[group.queue] = positions.get(group.queue, 0) + 1
         if granted >= rules.most_grants:
@@ -196,11 +196,11 @@ def _keep_again(groups: tuple[Group, ...], state: _State, keeping: Mapping[Queue
         group, queue = known.get(uid), state.rules.tree.queues.get(name)
         if group is None or queue is None or _is_reserved(group, state):
             continue
-        needed = _needed(group, state.rules)
-        if lender_quota.keep_again(group, queue, needed, state.queue_usage):
-            found.append((group, needed))
-    for group, needed in found:
-        state.queue_usage.keep(group.queue, needed)
+        charge = needed(group, state.rules)
+        if lender_quota.keep_again(group, queue, charge, state.queue_usage):
+            found.append((group, charge))
+    for group, charge in found:
+        state.queue_usage.keep(group.queue, charge)
         state.kept_before[group.queue] = group.uid
 
 
@@ -234,7 +234,7 @@ def _is_reserved(group: Group, state: _State) -> bool:
     return estimate is not None and estimate.at is not None
 
 
-def _needed(group: Group, rules: Rules) -> Charge:
+def needed(group: Group, rules: Rules) -> Charge:
     """Return a lower bound on a gang's charge, for its place in the order; nothing if it cannot be told."""
     known = rules.workspace.verdicts.needed(group)
     if known is not None:
@@ -269,9 +269,9 @@ def _all_held(groups: tuple[Group, ...], state: _State, before: Iterable[Decisio
     decisions: list[Decision] = []
     noted: list[Examined] = []
     seen: set[QueueName] = set()
-    for queue, waiting in verdicts.queue_cache.changed(groups, holds, {*rules.unready, *rules.backoffs}):
+    for queue, waiting in verdicts.queue_cache.changed(groups, holds, {*rules.unready, *rules.backoffs}, rules.order):
         verdicts.queue_cache.drop(queue)
-        ordered, examined = in_order(waiting), list[Examined]()
+        ordered, examined = rules.order.sorted(waiting), list[Examined]()
         for group in ordered:
             examined.append(_examine(group, state))
             if isinstance(examined[-1][0].outcome, Grant):
@@ -286,7 +286,7 @@ def _all_held(groups: tuple[Group, ...], state: _State, before: Iterable[Decisio
             for at, (group, finding) in enumerate(zip(ordered, findings, strict=True), 1)
         ]
         if all(map(verdicts.is_kept, findings)):
-            verdicts.queue_cache.keep(queue, waiting, verdicts.inputs(findings))
+            verdicts.queue_cache.keep(queue, waiting, verdicts.inputs(findings), rules.order)
         decisions += found
         noted += examined
     state.keeping |= {queue: uid for queue, uid in state.kept_before.items() if queue not in seen}

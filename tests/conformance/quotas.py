@@ -70,7 +70,8 @@ def _meters(record: Record) -> list[str]:
 
 
 def _cluster(record: Record) -> Iterator[Object]:
-    yield _object("v1", "Namespace", "all")
+    for namespace in sorted({_namespace(gang) for gang in (*record["running"], *record["waiting"])}):
+        yield _object("v1", "Namespace", namespace)
     yield _object("v1", "Node", NODE)
     named = {quota["meter"] for queue in record["queues"] for quota in queue.get("quotas", ())}
     for meter in sorted({*named, *_meters(record)}):
@@ -85,6 +86,10 @@ def _cluster(record: Record) -> Iterator[Object]:
     for queue in record["queues"]:
         spec = {key: value for key, value in queue.items() if key != "name"}
         yield _object("muster.dev/v1alpha1", "Queue", queue["name"], {"namespaceSelector": {}, **spec})
+
+
+def _namespace(gang: Record) -> str:
+    return str(gang.get("namespace", "all"))
 
 
 def _most(record: Record, meter: str) -> int:
@@ -102,7 +107,11 @@ def _gangs(record: Record) -> Iterator[Object]:
             name = f"{gang['name']}-{meter}"
             request = {"name": "d", "exactly": {"deviceClassName": meter, "count": amount}}
             claim = _object(
-                "resource.k8s.io/v1", "ResourceClaim", name, {"devices": {"requests": [request]}}, namespace="all"
+                "resource.k8s.io/v1",
+                "ResourceClaim",
+                name,
+                {"devices": {"requests": [request]}},
+                namespace=_namespace(gang),
             )
             claim["metadata"]["uid"] = name
             if runs:
@@ -120,7 +129,7 @@ def _pod(gang: Record, claims: list[Object], created: datetime, *, runs: bool) -
         "restartPolicy": "Never",
         "priority": gang.get("priority", 0),
     }
-    pod = _object("v1", "Pod", gang["name"], spec, namespace="all")
+    pod = _object("v1", "Pod", gang["name"], spec, namespace=_namespace(gang))
     pod["metadata"] |= {
         "uid": gang["name"],
         "creationTimestamp": created.isoformat(),

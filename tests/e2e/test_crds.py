@@ -206,9 +206,14 @@ TAKEN = {
     ),
     "fair sharing of half a weight": a_queue(fairSharing={"weight": "0.5", "halfLife": "168h"}),
     "fair sharing that says nothing": a_queue(fairSharing={}),
+    "members by namespace": a_queue(fairSharing={"within": {"by": "Namespace"}}),
+    "members by a label": a_queue(
+        fairSharing={"within": {"by": "Label", "label": "team", "weights": [{"name": "red", "weight": "0.5"}]}}
+    ),
     "preemption to borrow": a_queue(
         preemption={"reclaim": "Any", "borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": -5}}
     ),
+    "preemption by shares": a_queue(preemption={"reclaim": "Any", "byShares": "LessThanInitialShare"}),
     "preemption to borrow that says nothing": a_queue(preemption={"borrowWithinCohort": {}}),
     "priorities of its own": a_queue(priorityClasses=[{"name": "urgent", "value": 2147483647}]),
     "a day's and a month's budget": a_queue(
@@ -283,9 +288,17 @@ REFUSED = {
         ),
         "two budgets of a meter have the same span, scope and onExhausted",
     ),
+    "members by a label that is not named": (
+        a_queue(fairSharing={"within": {"by": "Label"}}),
+        "label goes together with by: Label",
+    ),
     "preemption to borrow without reclaiming": (
         a_queue(preemption={"borrowWithinCohort": {"policy": "LowerPriority"}}),
         "borrowWithinCohort needs a reclaim other than Never",
+    ),
+    "preemption by shares without reclaiming": (
+        a_queue(preemption={"byShares": "LessThanInitialShare"}),
+        "byShares needs a reclaim other than Never",
     ),
     "a priority class without a value": (
         a_queue(priorityClasses=[{"name": "urgent"}]),

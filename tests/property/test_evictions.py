@@ -25,9 +25,19 @@ NEWER = {"withinQueue": "LowerOrNewerEqualPriority", "reclaim": "Any", "borrowWi
 OPTIONS: dict[str, dict[str, Any]] = {
     "usual": {"preemption": PREEMPTION},
     "all that evicts": {"preemption": NEWER, "fairSharing": {"weight": "1"}},
+    "by shares": {
+        "preemption": {**NEWER, "byShares": "LessThanInitialShare"},
+        "fairSharing": {"weight": "1"},
+        "gpus": 1,
+    },
+    "by final shares": {
+        "preemption": {**PREEMPTION, "byShares": "LessThanOrEqualToFinalShare"},
+        "fairSharing": {"weight": "1", "within": {"by": "Namespace"}},
+        "gpus": 0,
+    },
     "what is kept": {"preemption": {**NEWER, "reclaim": "LowerPriority"}},
 }
-"""What the queues say."""
+"""What the queues say. gpus: the nominal quota of each; what is missing is their parent's."""
 MOST_JOBS = 9
 GPUS = 6
 QUIET = 60
@@ -37,10 +47,10 @@ QUIET = 60
 class Mortal(Jobs):
     """A cluster whose controller dies in the middle of evictions and of opening gates, now and then."""
 
-    def __init__(self, random: Random, strategy: QueueingStrategy, **spec: Any) -> None:
-        builder = a_cluster().node("a", gpus=4).node("b", gpus=2).queue("top", gpus=0)
+    def __init__(self, random: Random, strategy: QueueingStrategy, *, gpus: int = 3, **spec: Any) -> None:
+        builder = a_cluster().node("a", gpus=4).node("b", gpus=2).queue("top", gpus=GPUS - 2 * gpus)
         for name in QUEUES:
-            builder.queue(name, gpus=3, parent="top", queueingStrategy=strategy, **spec)
+            builder.queue(name, gpus=gpus, parent="top", queueingStrategy=strategy, **spec)
         super().__init__(builder, graceful=True)
         self.is_newer_evicted = "Newer" in spec["preemption"]["withinQueue"]
         self.random = random

@@ -135,12 +135,35 @@ class Budget:
     scope: Scope = Scope.CLUSTER
 
 
+class MemberKind(StrEnum):
+    """What makes two gangs of a queue belong to one member of it."""
+
+    NAMESPACE = "Namespace"
+    USER = "User"
+    """Who created the workload, as the webhook recorded it."""
+    LABEL = "Label"
+    """The value of a label of the namespace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Within:
+    """The shares of the members of one queue. label: for `MemberKind.LABEL`. weights: by member; 1 for all others."""
+
+    by: MemberKind
+    label: str = ""
+    weights: tuple[tuple[str, Fraction], ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FairSharing:
-    """A queue's fair-sharing settings. weight: 0 comes last. half_life: of past use; 0 if only present loans count."""
+    """A queue's fair-sharing settings. weight: 0 comes last. half_life: of past use; 0 if only present loans count.
+
+    within: how its own gangs are ranked by what their members use; None by priority and wait alone.
+    """
 
     weight: Fraction = Fraction(1)
     half_life: timedelta = timedelta(0)
+    within: Within | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +189,19 @@ class BorrowWithinCohort:
     max_priority_threshold: int | None = None
 
 
+class ByShares(StrEnum):
+    """Which gangs of borrowing queues may be evicted by shares: of the one that borrows, with the gang that asks.
+
+    All shares are as they are once the gang has started; Kueue's `fairSharing.preemptionStrategies`.
+    """
+
+    NEVER = "Never"
+    FINAL_SHARE = "LessThanOrEqualToFinalShare"
+    """Where its share is at most that of the victim's queue."""
+    INITIAL_SHARE = "LessThanInitialShare"
+    """Also where it is less than what that share would be with the victim."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
     """Which gangs may be evicted, as a whole, to make room for a gang of this queue."""
@@ -173,6 +209,7 @@ class Preemption:
     within_queue: WithinQueue = WithinQueue.NEVER
     reclaim: Reclaim = Reclaim.NEVER
     borrow_within_cohort: BorrowWithinCohort = BorrowWithinCohort()
+    by_shares: ByShares = ByShares.NEVER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,7 +380,23 @@ def _fair_sharing(reader: Reader) -> FairSharing:
     return FairSharing(
         weight=reader.parsed("weight", quantities.parse_weight, Fraction(1)),
         half_life=reader.parsed("halfLife", durations.parse_positive, timedelta(0)),
+        within=_within(reader.child("within")) if "within" in reader else None,
     )
+
+
+def _within(reader: Reader) -> Within:
+    if "by" not in reader:
+        reader.problem("by", f"is required: one of {', '.join(MemberKind)}")
+    by, label = _choice(reader, "by", MemberKind.NAMESPACE), reader.text("label")
+    if (by is MemberKind.LABEL) != bool(label):
+        reader.problem("label", f"goes together with by: {MemberKind.LABEL}; set both, or leave this out")
+    weights: dict[str, Fraction] = {}
+    for one in reader.children("weights"):
+        name = one.required("name")
+        if name in weights:
+            one.problem("name", f"{name} is named twice; keep one entry per member")
+        weights[name] = one.parsed("weight", quantities.parse_weight, Fraction(1))
+    return Within(by=by, label=label, weights=tuple(weights.items()))
 
 
 def _priority_classes(spec: Reader) -> tuple[PriorityClass, ...]:
@@ -357,7 +410,11 @@ def _priority_classes(spec: Reader) -> tuple[PriorityClass, ...]:
 
 
 def _preemption(reader: Reader) -> Preemption:
+    by_shares = _choice(reader, "byShares", ByShares.NEVER)
+    if by_shares is not ByShares.NEVER and reader.text("reclaim", Reclaim.NEVER) == Reclaim.NEVER:
+        reader.problem("byShares", "needs a reclaim other than Never; set it, or leave this out")
     return Preemption(
+        by_shares=by_shares,
         within_queue=_choice(reader, "withinQueue", WithinQueue.NEVER),
         reclaim=_choice(reader, "reclaim", Reclaim.NEVER),
         borrow_within_cohort=_borrow_within_cohort(reader),

@@ -2,8 +2,10 @@
 
 from admission.api.muster.queues import (
     BorrowPolicy,
+    ByShares,
     HoldAt,
     Lending,
+    MemberKind,
     OnExhausted,
     Period,
     PlacementMode,
@@ -14,7 +16,7 @@ from admission.api.muster.queues import (
     UnmeteredClasses,
     WithinQueue,
 )
-from admission.api.schemas import fields, kubernetes, references
+from admission.api.schemas import fields, kubernetes, queue_status
 from admission.api.schemas.fields import Schema
 from admission.api.values import time_zones
 
@@ -44,7 +46,7 @@ def schema() -> Schema:
     return fields.record(
         """A Queue is a team's entitlement to devices. Queues form a tree: a parent pools what its children do not use,
         and the children may borrow from the pool. Pods enter a leaf by the label muster.dev/queue.""",
-        {"spec": _spec(), "status": _status()},
+        {"spec": _spec(), "status": queue_status.status()},
         required=("spec",),
         rules=(
             fields.rule(
@@ -331,7 +333,51 @@ def _fair_sharing() -> Schema:
                 after which past use counts half. It holds for all queues under the parent as soon as one says it.
                 Absent: what is borrowed now counts. Example: 168h, a week."""
             ),
+            "within": _within(),
         },
+    )
+
+
+def _within() -> Schema:
+    return fields.record(
+        """How gangs of this very queue rank: those of the member first that uses the smallest part of what the queue
+        can have, of the meter of which that is most, by weight; then by priority and wait. What the member's gangs
+        ahead would take counts as well, so members take turns. Absent: by priority and wait alone.""",
+        {
+            "by": fields.choice(
+                """Whose gangs are one member's. Namespace: those of one namespace. User: those of one creator, as the
+                webhook records it. Label: those of namespaces with one value of a label.""",
+                *MemberKind,
+            ),
+            "label": fields.text("The label of namespaces, for by: Label. Example: team.", minLength=1, maxLength=317),
+            "weights": fields.sequence(
+                "Members of another weight than 1.",
+                fields.record(
+                    "The weight of a member.",
+                    {
+                        "name": fields.text(
+                            "The namespace, the user, or the value of the label. Example: vision.",
+                            minLength=1,
+                            maxLength=253,
+                        ),
+                        "weight": fields.decimal(
+                            """Twice the weight is entitled to twice the use; 0 comes after all others. Example: "2"."""
+                        ),
+                    },
+                    required=("name", "weight"),
+                ),
+                most=256,
+                keys=("name",),
+            ),
+        },
+        required=("by",),
+        rules=(
+            fields.rule(
+                f"(self.by == '{MemberKind.LABEL}') == has(self.label)",
+                f"label goes together with by: {MemberKind.LABEL}: set both, or leave it out",
+                fieldPath=".label",
+            ),
+        ),
     )
 
 
@@ -352,6 +398,14 @@ def _preemption() -> Schema:
                 LowerPriority: those of lower priority. Any: all of them. Default: Never.""",
                 *Reclaim,
                 default=Reclaim.NEVER,
+            ),
+            "byShares": fields.choice(
+                """Which gangs of queues that borrow may be evicted for a gang with which this queue borrows less, by
+                the shares of fairSharing where the paths of both queues meet. Of those that reclaim allows.
+                LessThanOrEqualToFinalShare: where this side's share, with the gang, is at most theirs without the
+                victims. LessThanInitialShare: also where it is less than theirs with the victim. Default: Never.""",
+                *ByShares,
+                default=ByShares.NEVER,
             ),
             "borrowWithinCohort": fields.record(
                 """Which gangs of queues that borrow may be evicted also for a gang with which this queue would borrow
@@ -377,6 +431,11 @@ def _preemption() -> Schema:
                 "borrowWithinCohort needs a reclaim other than Never: set it, or leave borrowWithinCohort out",
                 fieldPath=".borrowWithinCohort",
             ),
+            fields.rule(
+                "!has(self.byShares) || self.byShares == 'Never' || self.reclaim != 'Never'",
+                "byShares needs a reclaim other than Never: set it, or leave byShares out",
+                fieldPath=".byShares",
+            ),
         ),
     )
 
@@ -401,74 +460,3 @@ def _requeue() -> Schema:
             ),
         ),
     )
-
-
-def _status() -> Schema:
-    return fields.record(
-        "What the queue uses, as Muster last saw it. Written by Muster only.",
-        {
-            "observedGeneration": kubernetes.generation(),
-            "conditions": kubernetes.conditions(
-                "Active: gangs can be admitted; when False, the reason says whether the queue is stopped, its parent "
-                "is missing, or the tree has a cycle or is too deep. QuotaWithin: no more is used than the quotas "
-                "allow. MetersKnown: every meter that the queue names exists. BudgetLeft: something is left of every "
-                "budget. DevicesProtected: kube-scheduler is kept off the devices that Muster allocates."
-            ),
-            "meters": fields.sequence(
-                "Use against quota, one entry per meter.", _meter_use(), most=128, keys=("meter",)
-            ),
-            "budgets": fields.sequence("The budgets and what was spent of them.", _budget_use(), most=16),
-            "references": references.schema("conditions", detail="The type of the condition that has the phrase."),
-            "gangs": fields.record(
-                "How many gangs of this queue are in each phase; finished ones are not counted.",
-                {
-                    "pending": _gang_count("that wait"),
-                    "reserved": _gang_count("with a reservation in the ledger whose gates are not open yet"),
-                    "admitted": _gang_count("whose gates are open and whose pods do not all run yet"),
-                    "running": _gang_count("whose pods all run"),
-                    "evicted": _gang_count("that were taken back and still hold devices"),
-                },
-            ),
-        },
-    )
-
-
-def _meter_use() -> Schema:
-    return fields.record(
-        "Use of one meter by this queue and those below it, as quantities in the meter's base unit.",
-        {
-            "meter": fields.name("The Meter."),
-            "nominal": fields.amount_seen("The entitlement, as the quota says."),
-            "reserved": fields.amount_seen("Granted to gangs whose claims are not allocated yet."),
-            "used": fields.amount_seen("Allocated to gangs."),
-            "borrowed": fields.amount_seen("What reserved and used exceed nominal by."),
-            "lent": fields.amount_seen("The part of nominal that other queues use."),
-            "pending": fields.amount_seen("What the waiting gangs ask for, as far as it is known before planning."),
-        },
-        required=("meter",),
-    )
-
-
-def _budget_use() -> Schema:
-    return fields.record(
-        """One budget in its present period, in meter-hours: decimal, to four places, which tells any two numbers of
-        meter-seconds apart.""",
-        {
-            "meter": fields.name("The Meter."),
-            "hours": fields.hours_seen("The whole budget."),
-            "spent": fields.hours_seen("What was used since start."),
-            "promised": fields.hours_seen("What the gangs that were let in may still use before end."),
-            "elsewhere": fields.hours_seen("What other clusters have spent and promised of a Global budget."),
-            "left": fields.hours_seen("What hours has left over all of these; negative when it is overspent."),
-            "period": fields.text("The kind of period; absent for a fixed start and end.", maxLength=16),
-            "start": fields.time("When the present period began."),
-            "end": fields.time("When it ends."),
-            "scope": fields.text("Whose use it pays for, Cluster or Global.", maxLength=16),
-            "onExhausted": fields.text("What happens when it is exhausted, Hold or Warn.", maxLength=16),
-        },
-        required=("meter",),
-    )
-
-
-def _gang_count(phase: str) -> Schema:
-    return fields.integer(f"Gangs {phase}.", minimum=0)

@@ -20,6 +20,7 @@ from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
 from admission.incremental import Memo
 from admission.lifecycle.transitions import ObservedAllocations
+from admission.scheduling.cache.member_usage import MemberUsage
 from admission.scheduling.cache.plan_cache import PlanCache
 from admission.scheduling.cache.verdict_cache import VerdictCache
 
@@ -37,6 +38,7 @@ class SchedulingCache:
     _plans: PlanCache = field(init=False)
     _verdicts: VerdictCache = field(init=False)
     _health: MeterHealth = field(init=False)
+    _members: MemberUsage = field(default_factory=MemberUsage)
     _meters: Memo[None, Meters] = field(default_factory=lambda: Memo(by_value=True))
     _observed: ObservedAllocations | None = None
 
@@ -71,6 +73,11 @@ class SchedulingCache:
     def health(self) -> MeterHealth:
         """Return the meters' health on the devices that were evaluated so far."""
         return self._health
+
+    @property
+    def members(self) -> MemberUsage:
+        """Return what the members of queues use."""
+        return self._members
 
     def use_profile(self, profile: SchedulerProfile | None) -> None:
         """Predict another kube-scheduler from now on, and drop what depends on it; None changes nothing."""

@@ -22,8 +22,8 @@ from admission.cycle.state.term import Term
 from admission.cycle.steps.evict import GangEviction
 from admission.dra.state.cluster_state import ClusterState
 from admission.lifecycle import eviction as lifecycle_eviction
-from admission.quota import queue_order
 from admission.quota.headroom import QueueUsage, Usage
+from admission.quota.queue_order import Order
 from admission.scheduling import cycle
 from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.checks.chain import Decision, Grant, Rules
@@ -76,7 +76,10 @@ class Preemption:
             before = {*memory.by_gang}
             chosen = tuple(
                 self._targets(
-                    inputs, found, lambda: self._planned_state(inputs, rules, cluster, usage, decided=decided)
+                    inputs,
+                    found,
+                    rules.order,
+                    lambda: self._planned_state(inputs, rules, cluster, usage, decided=decided),
                 )
             )
             dropped += before - {*memory.by_gang}
@@ -95,7 +98,7 @@ class Preemption:
                 continue
             for victim in one.victims:
                 cause = targets.cause(one.group, victim)
-                reason, preemptor = targets.reason(one.group, victim, borrows=one.borrows)
+                reason, preemptor = targets.reason(one.group, victim, borrows=one.borrows, by_shares=one.by_shares)
                 group = groups.get(victim.uid)
                 eviction = (
                     lifecycle_eviction.build(group, cause, reason, made_room_for=one.group.key, references=(preemptor,))
@@ -164,7 +167,11 @@ class Preemption:
         return all(uid in ending for uid in nomination.victims if uid in self.mirror.book.placements)
 
     def _targets(
-        self, inputs: CycleInputs, found: dict[GangUid, Decision], make_state: Callable[[], "_PlannedState"]
+        self,
+        inputs: CycleInputs,
+        found: dict[GangUid, Decision],
+        order: Order,
+        make_state: Callable[[], "_PlannedState"],
     ) -> Iterator[PreemptionTargets]:
         """Yield the targets for held gangs, and nominate these gangs for their plans."""
         searches, cluster = self.searches, self.cache.cluster
@@ -177,7 +184,7 @@ class Preemption:
         )
         if cluster is None or not searches.begin(inputs.groups, cluster, *made_from):
             return
-        questions = self._questions(inputs, found)
+        questions = self._questions(inputs, found, order)
         chosen = searches.next([*questions], MOST_TRIES)
         state: _PlannedState | None = None
         for question, (decision, queue) in questions.items():
@@ -196,7 +203,9 @@ class Preemption:
                 yield from self._nominate_first(inputs, answer, state.scope.going)
             state.apply(answer)
 
-    def _questions(self, inputs: CycleInputs, found: dict[GangUid, Decision]) -> dict[Hashable, tuple[Decision, Queue]]:
+    def _questions(
+        self, inputs: CycleInputs, found: dict[GangUid, Decision], order: Order
+    ) -> dict[Hashable, tuple[Decision, Queue]]:
         """Return the held gangs that may preempt, by question, in order; of equivalent gangs the first."""
         queues = {name: queue for name, queue in inputs.snapshot.queues.items() if targets.may_preempt(queue)}
         waiting = {group.uid for group in inputs.groups if group.queue in queues and group.waiting}
@@ -210,7 +219,7 @@ class Preemption:
             and targets.may_help(decision.outcome)
             and not decision.group.started
         ]
-        held.sort(key=lambda decision: queue_order.rank(decision.group))
+        held.sort(key=lambda decision: order.rank(decision.group))
         kept = self.searches
         questions: dict[Hashable, tuple[Decision, Queue]] = {}
         for decision in held:
@@ -277,7 +286,7 @@ class Preemption:
             going=going,
         )
         state = _PlannedState(scope, [])
-        for group in sorted(waiting.values(), key=queue_order.rank):
+        for group in rules.order.sorted(waiting.values()):
             if not any(self._goes_for(inputs, one, group) for one in going):
                 continue
             queue = inputs.snapshot.queues.get(group.queue)

@@ -1,7 +1,8 @@
 """The scheduling step: which pending gangs start, as a pure function of the inputs, the book and the caches."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from admission.api.values.reasons import Hold, HoldReason
 from admission.cycle.state import scheduling_cache
@@ -64,9 +65,8 @@ class Scheduling:
         cluster = cache.predict_cluster(inputs, book, self.settings.steps)
         expected = self.nominations.with_nominated(self._find_ends(inputs, cluster), inputs.snapshot.queues)
         self.backfill.present.expect(expected, inputs.now)
-        return self.preemption.decide(
-            inputs, self._rules(inputs, balances, self.log.defects), cluster, scheduling_cache.usage(book)
-        )
+        rules = self._in_order(inputs, self._rules(inputs, balances, self.log.defects))
+        return self.preemption.decide(inputs, rules, cluster, scheduling_cache.usage(book))
 
     def preload(self, inputs: CycleInputs) -> None:
         """Fill the caches that do not depend on decisions, so that a first cycle is as fast as any other."""
@@ -79,8 +79,16 @@ class Scheduling:
         cluster = cache.predict_cluster(inputs, book, self.settings.steps)
         self._find_ends(inputs, cluster)
         if any(group.waiting for group in inputs.groups):
-            rules = self._rules(inputs, self.mirror.usage.balances(inputs, book), defects=[])
+            rules = self._in_order(inputs, self._rules(inputs, self.mirror.usage.balances(inputs, book), defects=[]))
             cycle.rehearse(inputs.groups, rules, cluster, scheduling_cache.usage(book))
+
+    def _in_order(self, inputs: CycleInputs, rules: Rules) -> Rules:
+        """Return the rules with the order of gangs by what the members of their queues use."""
+        cache, placements = self.cache, self.mirror.book.placements
+        waiting = cache.verdicts.queue_cache.waiting(inputs.groups)
+        needed = partial(cycle.needed, rules=rules)
+        order = cache.members.order(waiting, placements, inputs.snapshot.namespaces, inputs.tree, needed)
+        return replace(rules, order=order)
 
     def _find_ends(self, inputs: CycleInputs, cluster: ClusterState) -> Mapping[str, ExpectedEnd]:
         """Return the gangs that hold devices, with their expected ends."""

@@ -23,9 +23,8 @@ from admission.dra.inventory.selectors import Selectors
 from admission.dra.requests.gang_request import Plan
 from admission.dra.state.cluster_state import ClusterState
 from admission.dra.state.what_if import Arrival, Interval, WhatIfSeries
-from admission.quota import queue_order
 from admission.quota.headroom import QueueUsage
-from admission.quota.queue_order import Rank
+from admission.quota.queue_order import BY_RANK, Order, Rank
 from admission.scheduling.backfill import earliest_start, reservations
 from admission.scheduling.backfill.reservations import (
     Estimate,
@@ -70,10 +69,6 @@ class _Head:
     is_old: bool = False
     tried: int = NEVER
 
-    @property
-    def rank(self) -> Rank:
-        return queue_order.rank(self.group)
-
     def may_start_sooner(self, present: RunningGangs) -> bool:
         """Return whether the reservation has to be recomputed, since it may begin sooner."""
         if self.reservation is None or self.made is None:
@@ -81,9 +76,9 @@ class _Head:
         self.is_old |= present.is_sooner(self.made)
         return self.is_old and present.now - self.made >= SOONER
 
-    def is_behind(self, group: Group) -> bool:
+    def is_behind(self, group: Group, order: Order) -> bool:
         """Return whether a strict queue orders the head after another gang, so that it is no head while that waits."""
-        return self.queue.strategy is QueueingStrategy.STRICT_FIFO and queue_order.rank(group) < self.rank
+        return self.queue.strategy is QueueingStrategy.STRICT_FIFO and order.rank(group) < order.rank(self.group)
 
 
 @dataclass(slots=True)
@@ -96,6 +91,7 @@ class Backfill:
     is_new: bool = False
     """Whether this is the first cycle, in which the heads are not known yet."""
     _heads: dict[QueueName, _Head] = field(default_factory=dict)
+    _order: Order = BY_RANK
     _front: list[tuple[Rank, _Head]] | None = None
     """The heads that may have a reservation, in order; None until recomputed."""
     _made_from: tuple[Hashable, ...] = ()
@@ -124,6 +120,7 @@ class Backfill:
         """
         present, now = self.present, rules.now
         present.now = now
+        self._order, self._front = rules.order, None
         made_from = rules.profile, rules.workspace.verdicts.cleared
         self.is_new = not self._made_from
         if made_from != self._made_from:
@@ -210,7 +207,7 @@ class Backfill:
 
         Used where the reason of a hold does not matter. None if reservations have to be made or proved first.
         """
-        ahead = self._heads_ahead(queue_order.rank(inputs.group))
+        ahead = self._heads_ahead(self._order.rank(inputs.group))
         made = [head.reservation for head in ahead if head.tried != self.present.changes]
         if not ahead or not all(one is not None and one.is_proved and self.present.now < one.at for one in made):
             return None
@@ -229,6 +226,9 @@ class Backfill:
         bound: tuple[Reservation, ...] = held.bound
         heads = {id(head.reservation): head for head in self._heads.values()}
         if not all(id(one) in heads and self._is_kept(heads[id(one)], one, cluster, usage) for one in bound):
+            return False
+        rank = self._order.rank
+        if isinstance(held, Verdict) and any(rank(held.group) < rank(one.group) for one in bound):
             return False
         if held.proof is None or held.equivalent is None:
             return not UsageExcludingReserved(usage, bound).fits(queue, held.needed)
@@ -256,16 +256,16 @@ class Backfill:
         # A gang that runs is no head: its other pods join as they fit, and nothing is reserved for them.
         if inputs is None or not waits(finding) or group.runs:
             holds_up = inputs is not None and not group.runs and isinstance(finding.outcome, Hold)
-            if head is not None and (is_head or (holds_up and head.is_behind(group))):
+            if head is not None and (is_head or (holds_up and head.is_behind(group, self._order))):
                 self._drop(group.queue)
             return
-        if head is not None and not is_head and head.rank < queue_order.rank(group):
+        if head is not None and not is_head and self._order.rank(head.group) < self._order.rank(group):
             return
         if head is not None and is_head and reservations.are_equivalent(head.group, group):
             head.group = group
             return
         never_fits = self._never_fits.refresh(group, inputs, finding.needed)
-        if head is not None and (is_head or not never_fits or head.is_behind(group)):
+        if head is not None and (is_head or not never_fits or head.is_behind(group, self._order)):
             self._drop(group.queue)
         if not never_fits:
             self._heads[group.queue] = _Head(group=group, queue=inputs.queue)
@@ -323,7 +323,7 @@ class Backfill:
         None for a reservation that falls in that state anyway. absent: running gangs that are removed in that state.
         """
         end = runtime.end(start, runtime.declared_runtime(inputs.group, inputs.queue))
-        for head in self._heads_ahead(queue_order.rank(inputs.group)):
+        for head in self._heads_ahead(self._order.rank(inputs.group)):
             known = head.reservation
             if known is not None and self.present.now < known.at and _reaches(end, known):
                 yield self._renewed(head, known, inputs.cluster, inputs.queue_usage, absent)
@@ -368,13 +368,13 @@ class Backfill:
     def _heads_ahead(self, rank: Rank | None) -> list[_Head]:
         """Return the heads ahead of a rank, in order; of all ranks if None."""
         if self._front is None:
-            ranked = [(head.rank, head) for head in self._heads.values()]
+            ranked = [(self._order.rank(head.group), head) for head in self._heads.values()]
             self._front = sorted(ranked, key=lambda one: one[0])[:MOST]
         return [head for own, head in self._front if rank is None or own < rank]
 
     def _binding(self, inputs: Inputs) -> tuple[Reservation, ...]:
         """Return the reservations that bind a gang if it starts now; those not yet made are made."""
-        ahead = self._heads_ahead(queue_order.rank(inputs.group))
+        ahead = self._heads_ahead(self._order.rank(inputs.group))
         end = self._end(inputs.group, inputs.queue) if ahead else None
         found = [one for head in ahead if (one := self._reservation(head, inputs)) is not None]
         return tuple(one for one in found if _reaches(end, one))
@@ -439,7 +439,7 @@ class Backfill:
 
     def _others(self, head: _Head, at: datetime) -> list[Reservation]:
         """Return the reservations of the heads ahead of another that have not ended at a time."""
-        made = (one.reservation for one in self._heads_ahead(head.rank))
+        made = (one.reservation for one in self._heads_ahead(self._order.rank(head.group)))
         return [one for one in made if one is not None and (one.until is None or one.until > at)]
 
     def _reserve(self, head: _Head, inputs: Inputs) -> Reservation | None:

@@ -13,6 +13,7 @@ from admission.api.muster.gangs import Charge
 from admission.api.values.names import GangUid, QueueName
 from admission.api.values.reasons import Hold
 from admission.incremental import Memo, are_same
+from admission.quota.queue_order import Order, Rank
 from admission.scheduling.cache.equivalence import GangEquivalence
 from admission.scheduling.cache.plan_cache import InfeasibilityProof
 from admission.workloads.gangs import Group
@@ -40,6 +41,8 @@ class CachedQueue:
     """The pending gangs of one queue, all with verdicts that stand while these inputs do."""
 
     groups: tuple[Group, ...]
+    places: tuple[Rank | None, ...]
+    """Those that the gangs have by the shares of members."""
     inputs: tuple[Premise, ...]
     uids: frozenset[GangUid]
 
@@ -68,7 +71,7 @@ class QueueCache:
         return self._waiting.get(None, (groups,), lambda: _waiting(groups))
 
     def changed(
-        self, groups: tuple[Group, ...], holds: Holds, unsteady: Collection[GangUid]
+        self, groups: tuple[Group, ...], holds: Holds, unsteady: Collection[GangUid], order: Order
     ) -> Iterator[tuple[QueueName, tuple[Group, ...]]]:
         """Yield the queues whose gangs have to be decided again. unsteady: gangs whose verdicts are never kept."""
         found = self.waiting(groups)
@@ -76,14 +79,23 @@ class QueueCache:
             del self._queues[queue]
         for queue, waiting in found.items():
             cached = self._queues.get(queue)
-            is_same = cached is not None and are_same(cached.groups, waiting) and cached.uids.isdisjoint(unsteady)
+            is_same = (
+                cached is not None
+                and are_same(cached.groups, waiting)
+                and cached.places == _places(waiting, order)
+                and cached.uids.isdisjoint(unsteady)
+            )
             if cached is None or not is_same or not all(holds(queue, basis) for basis in cached.inputs):
                 yield queue, waiting
 
-    def keep(self, queue: QueueName, groups: tuple[Group, ...], inputs: Iterable[Premise]) -> None:
+    def keep(self, queue: QueueName, groups: tuple[Group, ...], inputs: Iterable[Premise], order: Order) -> None:
         """Keep a queue: the verdicts of all its gangs stand while the inputs do."""
         uids = frozenset(group.uid for group in groups)
-        self._queues[queue] = CachedQueue(groups=groups, inputs=tuple(inputs), uids=uids)
+        self._queues[queue] = CachedQueue(groups=groups, places=_places(groups, order), inputs=tuple(inputs), uids=uids)
+
+
+def _places(groups: Iterable[Group], order: Order) -> tuple[Rank | None, ...]:
+    return tuple(order.places.get(group.key) for group in groups) if order.places else ()
 
 
 def _waiting(groups: Iterable[Group]) -> dict[QueueName, tuple[Group, ...]]:

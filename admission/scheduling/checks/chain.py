@@ -26,6 +26,7 @@ from admission.lifecycle.requeue_backoff import Backoff
 from admission.quota import fair_share
 from admission.quota.budgets import Balances, BudgetShortage
 from admission.quota.headroom import QueueUsage
+from admission.quota.queue_order import BY_RANK, Order
 from admission.quota.shortage import Shortage
 from admission.quota.tree import Tree
 from admission.scheduling.cache import equivalence
@@ -89,6 +90,7 @@ class Rules:
     )
     history: fair_share.UsageHistory | None = None
     """The past usage of queues, for fair shares."""
+    order: Order = BY_RANK
     most_grants: int = 64
     """The most grants of a cycle; the gangs behind them are decided in the next one."""
     hold_beyond_limit: Hold | None = None

@@ -4,6 +4,7 @@ An incomplete gang waits for ever, since it cannot be known that it will never b
 missing and where its size is declared.
 """
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from admission.api.muster.queues import Queue
@@ -53,16 +54,12 @@ def denial(group: Group, queue: Queue) -> Denial | None:
 
 
 def _priority_class(group: Group, queue: Queue) -> Denial | None:
-    known = [one.name for one in queue.priority_classes]
+    """Refuse what the webhook refuses of a pod; its queue may have had the class then."""
     for pod in group.pods:
         named = labels.setting(pod, names.PRIORITY_CLASS)
-        if named and named not in known:
-            there = f"it has {', '.join(known)}" if known else "it has none (spec.priorityClasses)"
-            message = (
-                f"pod {pod.meta.key} names the priority class {named} in {names.PRIORITY_CLASS}, which there is not in"
-                f" queue {queue.name}; {there}"
-            )
-            return Denial(DenyReason.POLICY_VIOLATION, message, {"queue": queue.name, "priorityClass": named})
+        denial = queue_selection.refuse_priority_class(named, queue) if named else None
+        if denial is not None:
+            return replace(denial, message=f"pod {pod.meta.key}: {denial.message}")
     return None
 
 

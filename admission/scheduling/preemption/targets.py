@@ -83,13 +83,15 @@ class PreemptionScope:
 class PreemptionTargets:
     """The grant of a gang once the victims are gone; none are needed if the gangs that end anyway suffice.
 
-    borrows: whether its queue then borrows itself, so that nothing is taken back.
+    borrows: whether its queue then borrows itself, so that nothing is taken back. by_shares: whether
+    it does so by shares, and not by priority.
     """
 
     group: Group
     grant: Grant
     victims: tuple[PreemptionCandidate, ...]
     borrows: bool = False
+    by_shares: bool = False
 
 
 def may_preempt(queue: Queue) -> bool:
@@ -156,8 +158,15 @@ def choose(
         return None
     victims = frozenset(found.gangs)
     chosen = tuple(candidates[uid] for uid in found.gangs)
-    borrows = not rules.reclaims([one.candidate for one in chosen])
-    return PreemptionTargets(group=group, grant=grants[victims], victims=chosen, borrows=borrows)
+    evicted = [one.candidate for one in chosen]
+    borrows = not rules.reclaims(evicted)
+    return PreemptionTargets(
+        group=group,
+        grant=grants[victims],
+        victims=chosen,
+        borrows=borrows,
+        by_shares=borrows and not rules.allow_by_priority(evicted),
+    )
 
 
 def cause(group: Group, victim: PreemptionCandidate) -> EvictionReason:
@@ -165,10 +174,12 @@ def cause(group: Group, victim: PreemptionCandidate) -> EvictionReason:
     return EvictionReason.PREEMPTED if victim.queue == group.queue else EvictionReason.RECLAIMED
 
 
-def reason(group: Group, victim: PreemptionCandidate, *, borrows: bool = False) -> tuple[str, Reference]:
+def reason(
+    group: Group, victim: PreemptionCandidate, *, borrows: bool = False, by_shares: bool = False
+) -> tuple[str, Reference]:
     """Return the reason of a victim's eviction in words, with its reference to the gang that it makes room for.
 
-    borrows: whether the gang's queue then borrows itself.
+    borrows: whether the gang's queue then borrows itself. by_shares: as in `PreemptionTargets`.
     """
     referent = Referent(kind=Kind.GANG, key=group.key, queue=group.queue)
     reference = references.refer([referent], detail=MADE_ROOM_FOR)
@@ -177,6 +188,8 @@ def reason(group: Group, victim: PreemptionCandidate, *, borrows: bool = False) 
         what = f"above {victim.candidate.priority}" if is_above else "the same, and queued earlier"
         above = f"priority {group.priority}, {what}"
         return f"{reference.phrase} needs its place in the same queue ({above})", reference
+    if by_shares:
+        return f"{reference.phrase} is of a queue with a smaller share of what is lent than {victim.queue}", reference
     if borrows:
         above = f"priority {group.priority}, above {victim.candidate.priority}"
         return f"{reference.phrase} borrows what queue {victim.queue} has borrowed ({above})", reference

@@ -15,6 +15,7 @@ from admission.api.muster.queues import (
     Budget,
     FairSharing,
     Lending,
+    MemberKind,
     OnExhausted,
     Period,
     Preemption,
@@ -22,6 +23,7 @@ from admission.api.muster.queues import (
     Queue,
     Reclaim,
     Scope,
+    Within,
     WithinQueue,
 )
 from admission.api.values import quantities, time_zones
@@ -110,6 +112,13 @@ def test_an_empty_fair_sharing_takes_part_with_weight_1_and_present_use() -> Non
     assert read(a_queue(fairSharing={})).fair_sharing == FairSharing(weight=Fraction(1), half_life=timedelta(0))
 
 
+def test_members_are_read_with_their_weights() -> None:
+    spec = {"within": {"by": "Label", "label": "team", "weights": [{"name": "red", "weight": "0.5"}]}}
+    found = read(a_queue(fairSharing=spec)).fair_sharing
+
+    assert found == FairSharing(within=Within(by=MemberKind.LABEL, label="team", weights=(("red", Fraction(1, 2)),)))
+
+
 AMOUNTS = {
     "9223372036854775808": 2**63,
     "1e27": 10**27,
@@ -166,9 +175,30 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "a weight out of this world": (a_queue(fairSharing={"weight": "1e400"}), "spec.fairSharing.weight", "too large"),
     "a half-life of nothing": (a_queue(fairSharing={"halfLife": "0s"}), "spec.fairSharing.halfLife", "longer than 0s"),
     "a negative half-life": (a_queue(fairSharing={"halfLife": "-1h"}), "spec.fairSharing.halfLife", "not a duration"),
+    "members of nothing": (a_queue(fairSharing={"within": {}}), "spec.fairSharing.within.by", "is required"),
+    "members by a label that is not named": (
+        a_queue(fairSharing={"within": {"by": "Label"}}),
+        "spec.fairSharing.within.label",
+        "goes together with by: Label",
+    ),
+    "a label for members that are users": (
+        a_queue(fairSharing={"within": {"by": "User", "label": "team"}}),
+        "spec.fairSharing.within.label",
+        "goes together with by: Label",
+    ),
+    "a member twice": (
+        a_queue(fairSharing={"within": {"by": "User", "weights": [{"name": "ann", "weight": 1}] * 2}}),
+        "spec.fairSharing.within.weights[1].name",
+        "named twice",
+    ),
     "preemption to borrow without reclaiming": (
         a_queue(preemption={"borrowWithinCohort": {"policy": "LowerPriority"}}),
         "spec.preemption.borrowWithinCohort",
+        "needs a reclaim other than Never",
+    ),
+    "preemption by shares without reclaiming": (
+        a_queue(preemption={"byShares": "LessThanInitialShare"}),
+        "spec.preemption.byShares",
         "needs a reclaim other than Never",
     ),
     "a priority class twice": (

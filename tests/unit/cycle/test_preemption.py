@@ -218,6 +218,27 @@ async def test_a_gang_of_lower_priority_is_evicted_for_one_that_borrows_where_th
     assert "borrows what queue left has borrowed (priority 5, above 1)" in entry.reason
 
 
+async def test_a_gang_of_a_queue_that_borrows_less_evicts_one_of_a_queue_that_borrows_more_once() -> None:
+    builder = a_cluster().node("a", gpus=4).queue("top", gpus=4)
+    for name in ("left", "right"):
+        spec = {"reclaim": "Any", "byShares": "LessThanInitialShare"}
+        builder.queue(name, gpus=0, parent="top", preemption=spec, fairSharing={"weight": "1"})
+    cluster = Jobs(builder)
+    play = Play(cluster)
+    for name in ("big", "late"):
+        cluster.submit(name, queue="left", gpus=2)
+        await play.forget_changes(2)
+    assert cluster.running() == {"big", "late"}
+
+    cluster.submit("small", queue="right", gpus=2)
+    await play.forget_changes(6)
+
+    assert cluster.running() == {"big", "small"}
+    assert play.evicted == [("late", "Reclaimed", "small")], "once, and not in turn"
+    (entry,) = [entry for entry in play.ledger.entries if entry.kind is Kind.EVICT]
+    assert entry.reason.endswith("is of a queue with a smaller share of what is lent than left")
+
+
 async def test_a_gang_that_was_queued_earlier_evicts_a_later_one_where_the_queue_says_so() -> None:
     cluster = Jobs(a_queue(preemption={"withinQueue": "LowerOrNewerEqualPriority"}))
     play = Play(cluster)

@@ -24,6 +24,7 @@ def watching(device_class: str) -> dict[str, Any]:
 
 
 OUTSIDE = "the pod enters no queue and takes devices that Meters count"
+CLASSES = [{"name": "urgent", "value": 100}, {"name": "idle", "value": -1}]
 DEMANDING = {"muster.dev/require-queue": "true"}
 
 DENIED: dict[str, tuple[World, dict[str, Any], DenyReason, tuple[str, ...]]] = {
@@ -231,6 +232,24 @@ DENIED: dict[str, tuple[World, dict[str, Any], DenyReason, tuple[str, ...]]] = {
         DenyReason.MALFORMED_REQUEST,
         ("annotation muster.dev/subgroup-topology: 'one rack' is not a label's key",),
     ),
+    "a priority class is one of the queue": (
+        World().queue("team-a", priorityClasses=CLASSES),
+        held(labels={names.PRIORITY_CLASS: "urgnt"}),
+        DenyReason.POLICY_VIOLATION,
+        ("label muster.dev/priority-class names urgnt", "of queue team-a; it has urgent, idle"),
+    ),
+    "one in an annotation, too": (
+        World().queue("team-a", priorityClasses=CLASSES),
+        held(labels={names.PRIORITY_CLASS: "urgent"}, annotations={names.PRIORITY_CLASS: "high"}),
+        DenyReason.POLICY_VIOLATION,
+        ("annotation muster.dev/priority-class names high", "it has idle, urgent"),
+    ),
+    "a queue without any says so": (
+        a_cluster(),
+        held(labels={names.PRIORITY_CLASS: "urgent"}),
+        DenyReason.POLICY_VIOLATION,
+        ("is no priority class of queue team-a; it has none (spec.priorityClasses)",),
+    ),
     "a subgroup is called what a label can hold": (
         a_cluster(),
         held(annotations=plan_inputs.gangs(subgroup="workers of june")),
@@ -315,6 +334,12 @@ def test_a_pod_against_the_policy_is_refused_with_its_reason(
 ALLOWED: dict[str, tuple[World, dict[str, Any], tuple[str, ...]]] = {
     "a held pod": (a_cluster(), held(), ()),
     "a pod of no queue": (a_cluster(), a_pod(), ()),
+    "a pod of a priority class": (
+        World().queue("team-a", priorityClasses=CLASSES),
+        held(labels={names.PRIORITY_CLASS: "urgent"}),
+        (),
+    ),
+    "a priority class of a pod of no queue": (a_cluster(), a_pod(labels={names.PRIORITY_CLASS: "any"}), ()),
     "a bound pod of no queue, as kubectl debug node makes": (a_cluster(), a_pod(nodeName="n1"), ()),
     "a mirror of a static pod, though it names a queue": (
         a_cluster(),

@@ -163,6 +163,17 @@ WHY = {
         ),
         {"lender": "x", "lent": "1", "borrowers": ["y"], "reclaim": "Never"},
     ),
+    "it would borrow with the gang, and may evict by shares": (
+        a_tree()
+        .queue("root", 1)
+        .queue("a", 1, parent="root", reclaim="Any", by_shares="LessThanInitialShare")
+        .queue("b", 0, parent="root", used=1),
+        (
+            "queue a has 1 gpu left (nominal 1, used 0), the gang needs 2; 1 of the 1 of queue a are lent to b"
+            "; gangs of queues with a larger share are evicted for the gang only where it could then start"
+        ),
+        {"lender": "a", "lent": "1", "borrowers": ["b"], "reclaim": "ByShares"},
+    ),
     "it would borrow with the gang, so nothing is reclaimed": (
         a_tree().queue("root", 1).queue("a", 1, parent="root", reclaim="Any").queue("b", 0, parent="root", used=1),
         (

@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from admission.api.muster.queues import BorrowPolicy, BorrowWithinCohort, Preemption, Reclaim, WithinQueue
+from admission.api.muster.queues import BorrowPolicy, BorrowWithinCohort, ByShares, Preemption, Reclaim, WithinQueue
 from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.quota import preemption as quota_preemption
 from admission.quota.headroom import QueueUsage
@@ -79,6 +79,21 @@ def borrowing(most: int | None = None) -> Preemption:
     return Preemption(reclaim=Reclaim.ANY, borrow_within_cohort=rule)
 
 
+def sharing(rule: ByShares = ByShares.INITIAL_SHARE, reclaim: Reclaim = Reclaim.ANY) -> Preemption:
+    return Preemption(within_queue=WithinQueue.LOWER_PRIORITY, reclaim=reclaim, by_shares=rule)
+
+
+def a_pool(gpus: int, **weights: str) -> Scene:
+    """Return queues without quota that share a pool of GPUs: a, b and c of the weights, 1 by default."""
+    builder = a_tree().queue("root", gpus)
+    for name in "abc":
+        builder.queue(name, 0, parent="root", weight=weights.get(name, "1"))
+    return Scene(builder)
+
+
+FINAL = ByShares.FINAL_SHARE
+
+
 def two_queues(a: int = 4, b: int = 4, root: int = 0) -> Scene:
     return Scene(a_tree().queue("root", root).queue("a", a, parent="root").queue("b", b, parent="root"))
 
@@ -96,9 +111,9 @@ def crowd(size: int) -> Scene:
     return scene
 
 
-def two_teams(a: int = 2) -> Scene:
+def two_teams(a: int = 2, root: int = 0) -> Scene:
     """Return queues a and b in team x, which has 4 to share, and c in team y; a has 2 of its own by default."""
-    builder = a_tree().queue("root").queue("x", 4, parent="root").queue("y", 2, parent="root")
+    builder = a_tree().queue("root", root).queue("x", 4, parent="root").queue("y", 2, parent="root")
     return Scene(builder.queue("a", a, parent="x").queue("b", 0, parent="x").queue("c", 0, parent="y"))
 
 
@@ -314,6 +329,99 @@ CASES: dict[str, tuple[Scene, int, Preemption, Victims | NoVictims]] = {
     "nobody goes for what can never fit": (two_queues().gang("x", "b", 8), 9, BOTH, NOBODY),
     "nobody goes where there is room": (two_queues().gang("x", "a", 2), 2, BOTH, victims()),
 }
+
+
+CASES |= {
+    "a queue of a smaller share takes of a larger loan": (
+        a_pool(4).gang("x", "b", 2).gang("y", "b", 2, age=5),
+        2,
+        sharing(),
+        victims("y"),
+    ),
+    "not without that option": (a_pool(4).gang("x", "b", 4), 1, BOTH, NOBODY),
+    "not of gangs that reclaim spares": (
+        a_pool(4).gang("x", "b", 4, priority=10),
+        1,
+        sharing(reclaim=Reclaim.LOWER_PRIORITY),
+        NOBODY,
+    ),
+    "not of a queue that would then have less, by final shares": (
+        a_pool(4).gang("x", "b", 4),
+        2,
+        sharing(FINAL),
+        NOBODY,
+    ),
+    "but by initial ones, if it is less than the other has": (
+        a_pool(4).gang("x", "b", 4),
+        2,
+        sharing(),
+        victims("x"),
+    ),
+    "an equal share in the end is enough": (
+        a_pool(4).gang("x", "b", 2).gang("y", "b", 2, age=5),
+        2,
+        sharing(FINAL),
+        victims("y"),
+    ),
+    "equal shares at first are not": (a_pool(4).gang("x", "b", 2).gang("y", "c", 2), 2, sharing(), NOBODY),
+    "the queue of the largest share gives": (
+        a_pool(9).gang("x", "b", 2, age=1).gang("y", "b", 2, age=2).gang("z", "c", 2, age=8).gang("w", "c", 3, age=9),
+        2,
+        sharing(),
+        victims("z"),
+    ),
+    "weights count": (
+        a_pool(8, b="4").gang("x", "b", 4, age=1).gang("y", "c", 2, age=8).gang("z", "c", 2, age=9),
+        2,
+        sharing(FINAL),
+        victims("y"),
+    ),
+    "a queue of weight 0 gives first, whatever it has": (
+        a_pool(8, c="0").gang("x", "b", 6, age=1).gang("y", "c", 2, age=8),
+        2,
+        sharing(),
+        victims("y"),
+    ),
+    "and takes from nobody": (a_pool(4, a="0").gang("x", "b", 4), 1, sharing(), NOBODY),
+    "a loan that is partly a queue's own stays": (
+        Scene(a_tree().queue("root", 4).queue("a", 0, parent="root").queue("b", 2, parent="root")).gang("x", "b", 6),
+        1,
+        sharing(),
+        NOBODY,
+    ),
+    "shares are of the teams where their paths meet": (
+        two_teams(a=0, root=2).gang("x", "b", 2, age=1).gang("y", "c", 1, age=8).gang("z", "c", 5, age=9),
+        1,
+        sharing(),
+        victims("y"),
+    ),
+    "own gangs make room where others would not be enough": (
+        a_pool(4).gang("x", "b", 2, age=1).gang("y", "a", 2, age=8),
+        3,
+        sharing(),
+        NOBODY,
+    ),
+    "what is one's own is taken back whatever the shares": (
+        two_queues(a=4, b=0).gang("x", "b", 4),
+        4,
+        sharing(FINAL),
+        victims("x"),
+    ),
+}
+
+
+@pytest.mark.parametrize("reclaimed", [False, True])
+def test_a_gang_that_was_reclaimed_evicts_nobody_by_shares(*, reclaimed: bool) -> None:
+    answer = a_pool(4).gang("x", "b", 4).answer(2, sharing(), was_reclaimed=reclaimed)
+
+    assert answer == (NOBODY if reclaimed else victims("x"))
+
+
+def test_who_is_evicted_by_shares_cannot_evict_in_return() -> None:
+    """The gang that went would have the share that it had, and the other side has a smaller one."""
+    scene = Scene(a_pool(4).builder).gang("new", "b", 2)
+
+    assert scene.answer(4, sharing()) == NOBODY
 
 
 @pytest.mark.parametrize(("scene", "gpus", "preemption", "answer"), CASES.values(), ids=CASES)

@@ -29,6 +29,8 @@ class TreeBuilder:
         used: int = 0,
         deleted: bool = False,
         reclaim: str | None = None,
+        weight: str | None = None,
+        by_shares: str | None = None,
     ) -> Self:
         quota: dict[str, Any] = {"meter": GPU, "nominal": str(nominal)}
         if borrows is not None:
@@ -39,7 +41,9 @@ class TreeBuilder:
         if parent is not None:
             spec["parent"] = parent
         if reclaim is not None:
-            spec["preemption"] = {"reclaim": reclaim}
+            spec["preemption"] = {"reclaim": reclaim, **({"byShares": by_shares} if by_shares is not None else {})}
+        if weight is not None:
+            spec["fairSharing"] = {"weight": weight}
         meta = {"name": name, **({"deletionTimestamp": "2026-11-21T12:00:00Z"} if deleted else {})}
         self._queues.append(queues.decode({"metadata": meta, "spec": spec}))
         self.usage[QueueName(name)] = {GPU: used}

@@ -172,8 +172,7 @@ def test_a_pod_that_names_a_priority_class_that_its_queue_does_not_have_is_refus
     herd = Herd()
     herd.put(a_pod("a", labels={names.PRIORITY_CLASS: "urgnt"}))
     assert refused(herd.gang) == (
-        "pod team/a names the priority class urgnt in muster.dev/priority-class, which there is not in queue q;"
-        " it has urgent, idle"
+        "pod team/a: muster.dev/priority-class names urgnt, which is no priority class of queue q; it has urgent, idle"
     )
     found = completeness.denial(herd.gang, replace(QUEUE, priority_classes=()))
     assert found is not None

@@ -1,15 +1,20 @@
 """`muster simulate` and `muster lint` say of a workload's queue what the webhook says of the same object."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from admission.api.kubernetes import jobs
 from admission.api.values import names
+from admission.podpolicy import pod_view, queue_selection
+from admission.review.caches import ReviewCaches
 from admission.simulation import lint
 from tests.unit.podpolicy import test_workload_queue as webhook
 from tests.unit.podpolicy.test_workload_queue import AGREE, CONFLICTS, EVERY, KUEUE
 from tests.unit.simulation.test_offline import Objects, expand, fates, job, node, of, simulate, teams
+from tests.unit.webhook.cases import a_pod
 
 QUEUES: Objects = [
     {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml", "labels": {"team": "a"}}},
@@ -100,3 +105,45 @@ def test_an_object_that_exists_already_is_left_as_it_is() -> None:
     (gang_pod,) = found.snapshot.pods.values()
     assert gang_pod.queue == "team-a", "its pods enter the queue of their Job"
     assert not found.refused_workloads
+
+
+LABELS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+    "an alias on the Job": ({KUEUE: "user-queue"}, {}),
+    "an alias on the Job, and another system's word on its pods": ({KUEUE: "user-queue"}, {"app": "x"}),
+    "an alias on the pods": ({}, {KUEUE: "user-queue"}),
+    "an alias on both": ({KUEUE: "user-queue"}, {KUEUE: "user-queue"}),
+    "an alias on the Job, and a queue of the pods' own": ({KUEUE: "user-queue"}, {names.QUEUE: "other"}),
+    "a queue on the Job beside an alias": ({names.QUEUE: "other", KUEUE: "user-queue"}, {}),
+    "a name that is nobody's alias": ({KUEUE: "theirs"}, {}),
+    "nothing": ({}, {}),
+}
+
+
+@pytest.mark.parametrize("is_stored", [False, True], ids=["new", "stored before Muster"])
+@pytest.mark.parametrize(("of_job", "of_pods"), LABELS.values(), ids=LABELS)
+def test_pods_enter_the_queue_offline_that_they_enter_at_the_webhook(
+    of_job: dict[str, str], of_pods: dict[str, str], *, is_stored: bool
+) -> None:
+    made = webhook.workload("batch/v1", "Job", {"template": {**webhook.POD, "metadata": {"labels": of_pods}}}, **of_job)
+    made["metadata"] |= {"uid": "j-1"} if is_stored else {}
+    found = expand(QUEUES, [copy.deepcopy(made)])
+    refused = {one.denial.reason for one in found.refusals.values()}
+    refused |= {one.denial.reason for one in found.refused_workloads.values()}
+    offline: set[str] = {*refused} or {pod.queue for pod in found.snapshot.pods.values()}
+
+    assert offline == {at_webhook(made, is_stored=is_stored)}
+
+
+def at_webhook(made: dict[str, Any], *, is_stored: bool) -> str:
+    """Return the queue that the pods of a Job enter at the webhook, or the reason of its refusal."""
+    job = made if is_stored else webhook.hold(made)
+    denial = None if is_stored else webhook.judge(job)
+    if denial is not None:
+        return denial.reason
+    stored = jobs.decode({**job, "metadata": {**job["metadata"], "uid": "j-1"}})
+    snapshot = replace(webhook.cluster(), jobs={stored.meta.uid: stored})
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "w", "uid": "j-1", "controller": True}
+    pod = a_pod(labels=job["spec"]["template"].get("metadata", {}).get("labels", {}))
+    pod["metadata"]["ownerReferences"] = [owner]
+    selection = queue_selection.select_queue(pod_view.decode(pod, "ml"), snapshot, ReviewCaches().defaults(snapshot))
+    return selection.denial.reason if selection.denial is not None else selection.queue.name if selection.queue else ""

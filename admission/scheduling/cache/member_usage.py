@@ -1,0 +1,110 @@
+"""What the members of queues use, from the books, and the places that their gangs have by it (`quota.queue_order`).
+
+Only queues with `fairSharing.within` are looked at. A placement names its namespace and its user, so a new leader finds
+the same members in the ledger.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from admission.api.kubernetes.nodes import Namespace
+from admission.api.muster.gangs import Charge
+from admission.api.muster.ledger_entries import Placement
+from admission.api.muster.queues import MemberKind, Within
+from admission.api.snapshot import changed
+from admission.api.values.names import GangUid, MeterName, QueueName
+from admission.incremental import are_same
+from admission.quota import queue_order
+from admission.quota.fair_share import MemberShares
+from admission.quota.headroom import QueueUsage
+from admission.quota.queue_order import BY_RANK, Order, Rank
+from admission.quota.tree import Tree
+from admission.workloads.gangs import Group
+
+Amounts = defaultdict[MeterName, int]
+
+
+@dataclass(slots=True)
+class MemberUsage:
+    """The use of the members of queues. One per leader.
+
+    Rule: `_used` is the sum over `_placements`, which `order` alone brings up to date. By hand, since it is a sum that
+    a changed placement changes by its difference.
+    """
+
+    _made_from: tuple[object, ...] = ()
+    """What decides whose a placement is; if it changes, all are counted again."""
+    _placements: Mapping[GangUid, Placement] = field(default_factory=dict)
+    _used: dict[QueueName, dict[str, Amounts]] = field(default_factory=dict)
+
+    def order(
+        self,
+        waiting: Mapping[QueueName, tuple[Group, ...]],
+        placements: Mapping[GangUid, Placement],
+        namespaces: Mapping[str, Namespace],
+        tree: Tree,
+        needed: Callable[[Group], Charge],
+    ) -> Order:
+        """Return the order of waiting gangs. waiting: by queue. needed: a lower bound on a gang's charge."""
+        rules = _rules(tree)
+        if not rules:
+            self._made_from, self._placements, self._used = (), {}, {}
+            return BY_RANK
+        self._count(rules, placements, namespaces, tree)
+        usage, places = QueueUsage(tree, {}), dict[str, Rank]()
+        meters = {meter for quotas in tree.quotas.values() for meter in quotas}
+        for queue, within in rules.items():
+            groups = waiting.get(queue, ())
+            if len(groups) < 2:
+                continue
+            shares = MemberShares(
+                used=self._used.get(queue, {}),
+                potential={meter: usage.potential(queue, meter) for meter in meters},
+                weights=dict(within.weights),
+            )
+            members = {group.key: _member(within, group.identity.namespace, group.user, namespaces) for group in groups}
+            places |= queue_order.member_places(groups, lambda group: members[group.key], needed, shares)  # noqa: B023
+        return Order(places)
+
+    def _count(
+        self,
+        rules: Mapping[QueueName, Within],
+        placements: Mapping[GangUid, Placement],
+        namespaces: Mapping[str, Namespace],
+        tree: Tree,
+    ) -> None:
+        made_from = (tree, namespaces)
+        if not are_same(made_from, self._made_from):
+            self._made_from, self._placements, self._used = made_from, {}, {}
+        for uid in changed(self._placements, placements):
+            for placement, sign in ((self._placements.get(uid), -1), (placements.get(uid), 1)):
+                within = rules.get(placement.queue) if placement is not None else None
+                if placement is None or within is None:
+                    continue
+                member = _member(within, placement.gang.partition("/")[0], placement.user, namespaces)
+                used = self._used.setdefault(placement.queue, {}).setdefault(member, defaultdict(int))
+                for holding in placement.holdings.values():
+                    for meter, amount in holding.charge.items():
+                        used[meter] += sign * amount
+        self._placements = placements
+
+
+def _rules(tree: Tree) -> dict[QueueName, Within]:
+    return {
+        name: sharing.within
+        for name, queue in tree.queues.items()
+        if (sharing := queue.fair_sharing) is not None and sharing.within is not None and tree.active(name)
+    }
+
+
+def _member(within: Within, namespace: str, user: str, namespaces: Mapping[str, Namespace]) -> str:
+    """Return the member whose a gang is; empty for gangs of nobody that is known, who are one member."""
+    match within.by:
+        case MemberKind.NAMESPACE:
+            return namespace
+        case MemberKind.USER:
+            return user
+        case MemberKind.LABEL:
+            known = namespaces.get(namespace)
+            return known.labels.get(within.label, "") if known is not None else ""
