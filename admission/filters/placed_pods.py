@@ -41,7 +41,7 @@ class PlacedPod:
             labels=pod.meta.labels,
             rules=pod.rules,
             deleted=pod.meta.deleted is not None,
-            claims=tuple(volume.claim_of(pod.meta.name) for volume in pod.rules.volumes),
+            claims=tuple([volume.claim_of(pod.meta.name) for volume in pod.rules.volumes]),
         )
 
     @property

@@ -57,7 +57,7 @@ class Refusal(NamedTuple):
         """Return the rule in words, without the node."""
         if self.rule is Rule.CLAIM:
             # It is so on every node, so the reason has to be read whatever their number.
-            return f"{self.rule.value} {self.key}, which {self.text},"
+            return f"{self.rule.value} {self.key} (it {self.text})"
         return f"{self.rule.value}{' on' * (self.rule in ABOUT_LABELS)} {self.key}".rstrip()
 
     @property

@@ -58,8 +58,8 @@ async def test_a_gang_waits_for_its_claim_and_goes_where_the_volume_is() -> None
     assert missing.hold is not None
     assert waiting.hold is not None
     assert missing.hold.reason == waiting.hold.reason == HoldReason.NO_FEASIBLE_PLACEMENT
-    assert "persistent volume claim data, which does not exist" in missing.hold.message
-    assert "persistent volume claim data, which is not bound to a volume yet" in waiting.hold.message
+    assert "by persistent volume claim data (it does not exist), even" in missing.hold.message
+    assert "persistent volume claim data (it is not bound to a volume yet)" in waiting.hold.message
     assert {node for _, node in cluster.opened} == {"b"}
     assert placed.not_simulated == ()
 

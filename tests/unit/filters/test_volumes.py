@@ -98,9 +98,9 @@ def test_a_volume_whose_claim_is_bound_to_none_is_told_wherever_the_pod_would_go
     found = storage({})
     gone = Storage(claims=found.claims)
 
-    assert why(a_pod("p", claimed("other")), found, {}) == "persistent volume claim other, which does not exist,"
+    assert why(a_pod("p", claimed("other")), found, {}) == "persistent volume claim other (it does not exist)"
     assert why(a_pod("p", claimed()), gone, {}) == (
-        "persistent volume claim data, which is bound to persistent volume pv, which does not exist,"
+        "persistent volume claim data (it is bound to persistent volume pv, which does not exist)"
     )
 
 
