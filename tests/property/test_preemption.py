@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from itertools import combinations
@@ -15,6 +15,8 @@ from admission.api.kubernetes.meta import Meta
 from admission.api.muster.queues import (
     BorrowPolicy,
     BorrowWithinCohort,
+    ByShares,
+    FairSharing,
     Preemption,
     Queue,
     Quota,
@@ -83,6 +85,7 @@ class Scene:
                     all(self.may_go_to_borrow(gang) or self.is_taken_back(gang, victims) for gang in others)
                     and all(self.is_loan(gang, victims) for gang in others)
                 )
+                or self.goes_by_shares(others, victims)
             )
             and self.fits(victims)
             and self.may_come_back(others, victims)
@@ -122,6 +125,51 @@ class Scene:
         rule = self.incoming.preemption.borrow_within_cohort
         most = self.incoming.priority if rule.max_priority_threshold is None else rule.max_priority_threshold
         return rule.policy == "LowerPriority" and gang.priority < self.incoming.priority and gang.priority <= most
+
+    @property
+    def is_by_shares(self) -> bool:
+        return self.incoming.preemption.by_shares != "Never" and not self.incoming.was_reclaimed
+
+    def goes_by_shares(self, others: list[Candidate], victims: frozenset[GangUid]) -> bool:
+        """Return whether of loans alone, and each of a side whose share is large enough, in the end."""
+        if not self.is_by_shares or not others or not all(self.is_loan(gang, victims) for gang in others):
+            return False
+        for gang in others:
+            sides = self.sides(gang)
+            if sides is None:
+                return False
+            own, final = (self.share(side, victims) for side in sides)
+            initial = self.share(sides[1], victims - {gang.uid})
+            is_final = self.incoming.preemption.by_shares == "LessThanOrEqualToFinalShare"
+            if final >= initial or (own > final if is_final else own >= initial):
+                return False
+        return True
+
+    def sides(self, gang: Candidate) -> tuple[QueueName, QueueName] | None:
+        """Return the children of the queue where the paths meet, on both; None if one is above the other."""
+        meeting = self.meeting(gang)
+        paths = [self.tree.path(name) for name in (self.incoming.queue, gang.queue)]
+        if meeting is None or any(path[0] == meeting for path in paths):
+            return None
+        own, other = (path[path.index(meeting) - 1] for path in paths)
+        return own, other
+
+    def share(self, side: QueueName, victims: frozenset[GangUid], *, comes: bool = True) -> tuple[bool, Fraction]:
+        """Return what is borrowed of what could be lent, by weight. comes: whether the incoming gang is there."""
+        usage = self.removed(victims)
+        after = Counter(usage.get(self.incoming.queue, {}))
+        after.update(self.incoming.charge if comes else {})
+        part = Fraction()
+        for meter in METERS:
+            model = Model(self.tree, {**usage, self.incoming.queue: after}, meter)
+            borrowed = model.borrowed(side)
+            lendable = Model(self.tree, {}, meter).available(self.tree.parents[side])
+            if borrowed and not lendable:
+                return True, Fraction(borrowed)
+            part = max(part, Fraction(borrowed, lendable or 1))
+        sharing = self.tree.queues[side].fair_sharing
+        weight = sharing.weight if sharing is not None else Fraction(1)
+        return (True, part) if part and not weight else (False, part and part / weight)
 
     def meeting(self, gang: Candidate) -> QueueName | None:
         """Return the queue where the paths of the gang and the incoming one meet."""
@@ -202,7 +250,30 @@ class Scene:
         def rank(gang: Candidate) -> tuple[bool, int, timedelta, GangUid]:
             return gang.queue == self.incoming.queue, gang.priority, NOON - gang.reserved_at, gang.uid
 
-        return [gang.uid for gang in sorted(self.gangs, key=rank)]
+        ranked = sorted(self.gangs, key=rank)
+        first: list[GangUid] = []
+        while self.is_by_shares:
+            gone = frozenset(first)
+            left = [gang for gang in ranked if gang.uid not in gone and self.may_go_at_all(gang)]
+            if not left:
+                break
+            best = max(self.share_of(gang, gone) for gang in left)
+            side = min(self.side(gang) for gang in left if self.share_of(gang, gone) == best)
+            first.append(next(gang.uid for gang in left if self.side(gang) == side))
+        return [*first, *(gang.uid for gang in ranked if gang.uid not in first)]
+
+    def may_go_at_all(self, gang: Candidate) -> bool:
+        """Return whether a gang of another side may be evicted, alone or with others."""
+        is_other = gang.queue != self.incoming.queue and self.sides(gang) is not None
+        return is_other and self.may_go(gang) and self.is_borrowed(gang, frozenset())
+
+    def side(self, gang: Candidate) -> QueueName:
+        sides = self.sides(gang)
+        assert sides is not None
+        return sides[1]
+
+    def share_of(self, gang: Candidate, victims: frozenset[GangUid]) -> tuple[bool, Fraction]:
+        return self.share(self.side(gang), victims, comes=False)
 
     def best(self) -> tuple[GangUid, ...] | None:
         """Return the set with the fewest own gangs, then of loans alone, then with the least beyond, then the fewest.
@@ -252,6 +323,7 @@ class Scenes:
                     policy=self.one((BorrowPolicy.NEVER, *BorrowPolicy)),
                     max_priority_threshold=self.one((None, 1, 2)),
                 ),
+                by_shares=self.one((ByShares.NEVER, *ByShares)),
             ),
         )
         return Scene(tree, {name: dict(amounts) for name, amounts in usage.items()}, incoming, gangs, self.frees(gangs))
@@ -264,7 +336,15 @@ class Scenes:
             parent = QueueName(f"q-{self._integer(max(0, number - 3), number - 1)}") if number else None
             quotas = tuple(self.quota(meter, 4 if number == rich else 0) for meter in METERS)
             is_root = self._integer(0, 9) == 9
-            made.append(Queue(meta=Meta(name=f"q-{number}"), parent=None if is_root else parent, quotas=quotas))
+            sharing = self.one((None, *(FairSharing(weight=Fraction(weight)) for weight in (1, 2, 0))))
+            made.append(
+                Queue(
+                    meta=Meta(name=f"q-{number}"),
+                    parent=None if is_root else parent,
+                    quotas=quotas,
+                    fair_sharing=sharing,
+                )
+            )
         return Tree.build(made)
 
     def quota(self, meter: MeterName, least: int) -> Quota:
@@ -343,6 +423,38 @@ def test_brute_force_finds_the_same_for_many_seeds() -> None:
     found = [check(scene) for scene in scenes]
 
     assert {None, 0, 1, 2, 3} <= {None if best is None else len(best) for best in found}
+
+
+class PoolScenes(Scenes):
+    """Queues that share what is mostly their root's, with shares by which gangs may be evicted."""
+
+    def scene(self) -> Scene:
+        scene = super().scene()
+        by_shares = self.one((ByShares.INITIAL_SHARE, ByShares.FINAL_SHARE))
+        rule = replace(scene.incoming.preemption, reclaim=Reclaim.ANY, by_shares=by_shares)
+        return replace(scene, incoming=replace(scene.incoming, preemption=rule))
+
+    def tree(self) -> Tree:
+        made = []
+        for number in range(self._integer(4, 6)):
+            parent = None if not number else QueueName("q-0" if number < 4 else f"q-{self._integer(0, 3)}")
+            nominal = self._integer(4, 9) if not number else max(0, self._integer(-4, 1))
+            quotas = tuple(Quota(meter=meter, nominal=nominal) for meter in METERS)
+            sharing = FairSharing(weight=Fraction(self.one((1, 1, 2, 0))))
+            made.append(Queue(meta=Meta(name=f"q-{number}"), parent=parent, quotas=quotas, fair_sharing=sharing))
+        return Tree.build(made)
+
+
+def test_brute_force_finds_the_same_by_shares_for_many_seeds() -> None:
+    by_shares = 0
+    for seed in range(250):
+        scene = PoolScenes(Random(seed).randint).scene()  # noqa: S311 - not for secrets
+        victims = frozenset(check(scene) or ())
+        others = [gang for gang in scene.gangs if gang.uid in victims and gang.queue != scene.incoming.queue]
+        is_taken_back = all(scene.is_taken_back(gang, victims) for gang in others)
+        by_shares += not is_taken_back and not all(map(scene.may_go_to_borrow, others))
+
+    assert by_shares > 10
 
 
 def check_within(scene: Scene, bounds: Bounds) -> Victims | NoVictims:
