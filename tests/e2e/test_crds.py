@@ -169,7 +169,7 @@ def test_defaults_are_filled_in(cluster: ControlPlane, namespace: Namespace) -> 
         "holdAt": "Pod",
         "lending": "WhenIdle",
         "placement": "Auto",
-        "preemption": {"reclaim": "Never", "withinQueue": "Never"},
+        "preemption": {"byShares": "Never", "reclaim": "Never", "withinQueue": "Never"},
         "queueingStrategy": "BestEffortFIFO",
         "requeue": {"base": "5m", "max": "1h"},
         "startTimeout": "5m",
