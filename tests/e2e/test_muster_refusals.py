@@ -1,7 +1,5 @@
 """Plans that kube-scheduler does not carry out, on a real control plane: why is told, and the next plan is another."""
 
-import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -37,26 +35,25 @@ def muster(control_plane: ControlPlane) -> Iterator[Muster]:
 def lab(
     control_plane: ControlPlane, muster: Muster, namespace: Namespace, request: pytest.FixtureRequest
 ) -> Iterator[Lab]:
-    """Two nodes with a device each; gangs have ten seconds to start, and are tried again after six."""
+    """Two nodes with a device each; gangs have twenty seconds to start, and are tried again after six."""
     lab = Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=PLACEMENTS[request.param])
     lab.device_class()
     lab.meter("gpus", count={})
     for node in ("one", "two"):
         lab.node(node, plain(1))
-    lab.found(startTimeout="10s", requeue={"base": "6s", "max": "6s"})
+    lab.found(startTimeout="20s", requeue={"base": "6s", "max": "6s"})
     yield lab
     lab.clear()
 
 
 @contextmanager
 def without_scheduler(control_plane: ControlPlane) -> Iterator[None]:
-    """Have kube-scheduler stand still for less than its lease lasts."""
-    pid = control_plane.pid("kube-scheduler")
-    os.kill(pid, signal.SIGSTOP)
+    """End kube-scheduler, which gives up its lease, and start it again: it begins when it knows all pods there are."""
+    control_plane.stop_program("kube-scheduler", hard=False)
     try:
         yield
     finally:
-        os.kill(pid, signal.SIGCONT)
+        control_plane.start_program("kube-scheduler")
 
 
 def planned_node(lab: Lab, name: str) -> str | None:
