@@ -76,6 +76,8 @@ def towns(draw: st.DrawFn) -> Expanded:
         if draw(st.booleans()):
             quota["borrowingLimit"] = 1
         spec: Json = {"parent": "all", "namespaceSelector": {}, "queueingStrategy": strategy, "quotas": [quota]}
+        # Traces do not play what a lender keeps (docs/simulation.md).
+        spec["lending"] = "Always"
         objects.append(queue(name, **spec, **({"fairSharing": {"weight": 1}} if fair else {})))
     cluster_state = expand.expand(objects)
     assert cluster_state.problems == ()
