@@ -1,6 +1,5 @@
 """Devices and the slices and classes that describe them (resource.k8s.io/v1)."""
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -187,7 +186,7 @@ def decode_class(obj: Json) -> DeviceClass:
 def absent_class(name: str, classes: Iterable[str]) -> str:
     """Return that a class does not exist, with the nearest that do, to follow its name. classes: those that exist."""
     known = list(classes)
-    nearest = difflib.get_close_matches(name, known, n=2) if len(name) <= LONGEST_LOOKED_UP else []
+    nearest = suggestions.nearest(name, known)[:2] if len(name) <= LONGEST_LOOKED_UP else []
     if nearest:
         return f"which does not exist; did you mean {' or '.join(nearest)}?"
     there = f" (there are: {suggestions.listed(name, known)})" if known else ""
