@@ -23,9 +23,9 @@ from admission.review.caches import ReviewCaches
 from admission.webhook import handler
 from admission.webhook.handler import Answer, Outcome
 from tests import soaking
+from tests.integration.webhook import test_server
 from tests.property import hostile_reviews
 from tests.property.test_reviewer import ensure_well_formed
-from tests.unit.webhook import test_server
 from tests.unit.webhook.cases import MemoryView
 
 LARGEST = 3 * 1024 * 1024
@@ -133,7 +133,6 @@ def test_the_answer_does_not_depend_on_what_was_asked_before(door: str, sent: by
 
 
 @pytest.mark.skipif(not IS_SOAKING, reason="processor time is measured in `make soak` alone")
-@pytest.mark.enable_socket
 @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(sent=st.lists(hostile(), min_size=1, max_size=4))
 async def test_an_innocent_review_beside_hostile_ones_is_answered_soon(sent: list[bytes]) -> None:

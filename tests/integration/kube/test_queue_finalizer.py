@@ -11,7 +11,7 @@ from admission.api.values.decoding import Reader
 from admission.errors import ConflictError, ForbiddenError
 from admission.kube.client.connection import Connection
 from admission.kube.writers.queue_finalizer import TRIES, QueueFinalizerWriter
-from tests.unit.kube.fake_api import FakeApi, status
+from tests.integration.kube.fake_api import FakeApi, status
 
 PATH = "/apis/muster.dev/v1alpha1/queues/q"
 DELETED = {"deletionTimestamp": "2026-11-21T12:00:00Z"}

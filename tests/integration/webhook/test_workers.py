@@ -19,8 +19,6 @@ from admission.webhook import worker_ipc, workers
 from admission.webhook.worker_ipc import Channel, Message, Page, PageRequest, Report, Tally, Task, WorkerChannel
 from admission.webhook.workers import RestartPolicy, WorkerCallbacks, WorkerPool
 
-pytestmark = pytest.mark.enable_socket
-
 QUICK = RestartPolicy(pause=0.01, longest=0.02, grace=5.0)
 TASK = Task(number=2, settings=msgspec.Raw(b'{"a":1}'))
 TALLY: Tally = ("mutate", "patched", "", [1, 2], 0.5)

@@ -17,7 +17,7 @@ from admission.kube.webhook_config import registration as webhook_config_registr
 from admission.kube.webhook_config.client_config import ClientConfig
 from admission.kube.webhook_config.registration import Registration
 from tests.builders import CLASS, NOON
-from tests.unit.kube.fake_api import FakeApi
+from tests.integration.kube.fake_api import FakeApi
 
 RULES = "/apis/resource.k8s.io/v1/devicetaintrules"
 ROOT = "/apis/admissionregistration.k8s.io/v1"

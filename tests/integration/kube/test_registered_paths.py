@@ -12,9 +12,7 @@ from admission.kube.webhook_config import registered_paths, registration
 from admission.kube.webhook_config.client_config import ClientConfig, WebhookState
 from admission.kube.webhook_config.registered_paths import PLAIN
 from admission.kube.webhook_config.registration import Registration
-from tests.unit.kube.fake_api import FakeApi
-
-pytestmark = pytest.mark.enable_socket
+from tests.integration.kube.fake_api import FakeApi
 
 SEGMENT = "5e9" * 13 + "5"
 GROUP = "/apis/admissionregistration.k8s.io/v1"

@@ -6,7 +6,7 @@ from admission.errors import ConflictError, FixError
 from admission.kube import config_map_store
 from admission.kube.client.connection import Connection
 from admission.kube.config_map_store import ConfigMapStore
-from tests.unit.kube.fake_api import FakeApi
+from tests.integration.kube.fake_api import FakeApi
 
 COLLECTION = "/api/v1/namespaces/muster-system/configmaps"
 

@@ -13,8 +13,8 @@ from admission.dra.compatibility import Release
 from admission.errors import ClusterUnavailableError
 from admission.kube.client.connection import Connection
 from admission.kube.server_version import Versions
-from tests.unit.kube.conftest import QUICK
-from tests.unit.kube.fake_api import FakeApi, status
+from tests.integration.kube.conftest import QUICK
+from tests.integration.kube.fake_api import FakeApi, status
 
 OLD, NEW = compatibility.profile(Release.V1_36), compatibility.profile(Release.V1_37)
 

@@ -9,7 +9,7 @@ import yaml
 
 from admission.kube.client.connection import Connection, RetryPolicy
 from admission.kube.client.credentials import ClusterSelection
-from tests.unit.kube.fake_api import FakeApi
+from tests.integration.kube.fake_api import FakeApi
 
 QUICK = RetryPolicy(tries=3, timeout=5.0, base=0.001, longest=0.01)
 

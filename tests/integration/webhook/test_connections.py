@@ -18,11 +18,10 @@ from admission.webhook.known_paths import KnownPaths
 from admission.webhook.listener import Address
 from admission.webhook.refusals import Refusal
 from admission.webhook.server import Settings
-from tests.unit.webhook import test_server
+from tests.integration.webhook import test_server
+from tests.integration.webhook.test_server import HEAD, QUICK, Client, as_json, review_of
 from tests.unit.webhook.cases import a_pod
-from tests.unit.webhook.test_server import HEAD, QUICK, Client, as_json, review_of, until
-
-pytestmark = pytest.mark.enable_socket
+from tests.unit.webhook.waiting import until
 
 BRISK = replace(QUICK, deadlines=Deadlines(head=0.2, answer=0.2))
 SEGMENT = "5e9" * 13 + "5"

@@ -12,10 +12,8 @@ import pytest
 
 from admission.cli import completion, watch_output
 from admission.errors import ClusterUnavailableError
+from tests.integration.kube.fake_api import FakeApi
 from tests.unit.cli.conftest import Muster
-from tests.unit.kube.fake_api import FakeApi
-
-pytestmark = pytest.mark.enable_socket
 
 GROUP = "/apis/muster.dev/v1alpha1"
 

@@ -7,7 +7,7 @@ import pytest
 from admission.errors import ConflictError, FixError
 from admission.kube.client.connection import Connection
 from admission.kube.secret_store import SecretStore
-from tests.unit.kube.fake_api import FakeApi
+from tests.integration.kube.fake_api import FakeApi
 
 COLLECTION = "/api/v1/namespaces/muster-system/secrets"
 PATH = f"{COLLECTION}/muster-webhook"

@@ -16,7 +16,7 @@ from admission.kube.client.connection import Connection
 from admission.kube.webhook_config import dry_run_probe, registration as webhook_config_registration
 from admission.kube.webhook_config.client_config import ClientConfig, WebhookState
 from admission.webhook import handler
-from tests.unit.kube.fake_api import FakeApi
+from tests.integration.kube.fake_api import FakeApi
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/muster-system/leases"
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/muster"

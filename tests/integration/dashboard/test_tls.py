@@ -16,8 +16,6 @@ from admission.errors import FixError
 from admission.webhook.tls.certificate import Certificate, self_made
 from tests.integration.serving import eventually
 
-pytestmark = pytest.mark.enable_socket
-
 OFTEN = 0.01
 
 

@@ -10,7 +10,7 @@ from admission.api.values.names import Uid
 from admission.errors import GoneError
 from admission.kube.client.connection import Connection
 from admission.kube.writers.workloads import WorkloadWriter
-from tests.unit.kube.fake_api import FakeApi, status
+from tests.integration.kube.fake_api import FakeApi, status
 
 PATH = "/apis/batch/v1/namespaces/team/jobs/train"
 

@@ -12,8 +12,6 @@ from tests import dashboards
 from tests.dashboards import ADMIN, MEMBER, NOBODY, Books, Site
 from tests.integration import ledgers
 
-pytestmark = pytest.mark.enable_socket
-
 
 @dataclass(frozen=True)
 class Answer:

@@ -23,7 +23,7 @@ from admission.kube.cache.store import Store
 from admission.kube.client.connection import Connection
 from admission.kube.writers import events, status_encoding
 from admission.kube.writers.status import Reporter
-from tests.unit.kube.fake_api import FakeApi, status
+from tests.integration.kube.fake_api import FakeApi, status
 
 GANGS = watched_resources.GANGS.path
 GANG = "/apis/muster.dev/v1alpha1/namespaces/team/gangs/train"

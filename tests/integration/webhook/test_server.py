@@ -1,10 +1,12 @@
+"""The webhook over TLS, as an API server reaches it."""
+
 import asyncio
 import io
 import json
 import socket
 import ssl
 import zlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -15,12 +17,12 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from admission.api.kubernetes.admission_review import Review, Verdict
+from admission.api.kubernetes.admission_review import ALLOWED, Review, Verdict
 from admission.api.values import names
 from admission.errors import FixError, RetryError
 from admission.review import reviewer
 from admission.review.caches import ReviewCaches
-from admission.webhook import listener, server
+from admission.webhook import handler, listener, server
 from admission.webhook.body_reader import MAX_BODY
 from admission.webhook.handler import Outcome
 from admission.webhook.known_paths import KnownPaths
@@ -28,9 +30,9 @@ from admission.webhook.refusals import Refusal
 from admission.webhook.server import Handlers, Server, Settings
 from admission.webhook.tls import certificate
 from tests.controlplane.processes import FreePorts
+from tests.property import hostile_reviews
 from tests.unit.webhook.cases import RULES, MemoryView, a_cluster, a_pod, held
-
-pytestmark = pytest.mark.enable_socket
+from tests.unit.webhook.waiting import until
 
 VIEW = MemoryView(a_cluster().build())
 CACHES = ReviewCaches()
@@ -629,12 +631,6 @@ async def test_verdicts_that_allow_carry_warnings() -> None:
     assert answer["response"]["warnings"] == ["muster: mind the gap"]
 
 
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not is_so():  # noqa: ASYNC110 - what is waited for is in the kernel, or in a property
-            await asyncio.sleep(0.005)
-
-
 def accepts(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1)
@@ -675,3 +671,30 @@ async def test_a_server_that_is_not_ready_is_asked_again() -> None:
         url, headers = client._url("/mutate"), {"Content-Type": "application/json"}
         async with client.session.post(url, data=as_json(review_of(a_pod())), headers=headers) as response:
             assert (response.status, response.headers["Retry-After"]) == (503, "1")
+
+
+async def test_a_small_review_is_answered_between_two_large_ones() -> None:
+    judged: list[str] = []
+    first = asyncio.Event()
+
+    def judge(review: Review) -> Verdict:
+        judged.append(review.uid)
+        first.set()
+        # The turns of the others come after as long as this has taken.
+        end = asyncio.get_running_loop().time() + handler.LONGEST_PAUSE
+        while review.uid.startswith("large") and asyncio.get_running_loop().time() < end:
+            pass
+        return ALLOWED
+
+    def sent(uid: str, size: int) -> bytes:
+        review = json.loads(hostile_reviews.pod(annotations={"a": "x" * size}))
+        review["request"]["uid"] = uid
+        return json.dumps(review).encode()
+
+    async with serving(mutate=judge) as client, asyncio.TaskGroup() as tasks:
+        for number in range(3):
+            tasks.create_task(client.post("/mutate", sent(f"large-{number}", 100_000)))
+        await first.wait()
+        tasks.create_task(client.post("/mutate", sent("small", 0)))
+
+    assert [uid.partition("-")[0] for uid in judged] == ["large", "small", "large", "large"]

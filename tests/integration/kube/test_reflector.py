@@ -17,8 +17,8 @@ from admission.kube.cache.reflector import WatchTiming
 from admission.kube.cache.store import Store
 from admission.kube.cache.watched_resources import Kind
 from admission.kube.client.connection import Connection, ParsedFields
+from tests.integration.kube.fake_api import FakeApi, status
 from tests.unit.kube.builders import PODS, a_pod
-from tests.unit.kube.fake_api import FakeApi, status
 
 QUEUES = watched_resources.QUEUES.path
 TIMING = WatchTiming(page=2, shortest_watch=30, longest_watch=30, base=0.01, longest_pause=0.02)

@@ -18,8 +18,6 @@ from tests import dashboards, teams
 from tests.dashboards import ADMIN, MEMBER, Books, Cluster
 from tests.teams import OURS, SECRETS, Scene
 
-pytestmark = pytest.mark.enable_socket
-
 NOTHING = Amounts(0, 0, 0, 0)
 
 

@@ -18,12 +18,12 @@ from admission.errors import (
     MusterError,
     RetryError,
 )
-from admission.kube.client import errors
+from admission.kube.client import errors, paths
 from admission.kube.client.connection import Connection, PatchKind, RetryPolicy
 from admission.kube.client.credentials import ClusterSelection
 from admission.kube.client.session import Session
-from tests.unit.kube.conftest import QUICK
-from tests.unit.kube.fake_api import FakeApi, status
+from tests.integration.kube.conftest import QUICK
+from tests.integration.kube.fake_api import FakeApi, status
 
 POD = "/api/v1/namespaces/team/pods/a"
 
@@ -322,3 +322,12 @@ TARGETS = {
 @pytest.mark.parametrize(("call", "text"), TARGETS.items(), ids=TARGETS.values())
 def test_a_call_is_named_in_the_words_of_rbac(call: tuple[str, str], text: str) -> None:
     assert str(errors.target(*call)) == text
+
+
+async def test_a_quoted_name_is_sent_as_it_is(api: FakeApi, connection: Connection) -> None:
+    api.answer("GET", "/api/v1/namespaces/a/b", 200, {})
+
+    await connection.get(paths.join("/api/v1/namespaces", "a/b"))
+
+    (asked,) = api.asked
+    assert asked.raw_path == "/api/v1/namespaces/a%2Fb"

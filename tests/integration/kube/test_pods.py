@@ -10,8 +10,8 @@ from admission.errors import ConflictError, FixError, ForbiddenError, GoneError,
 from admission.kube.client.connection import Connection
 from admission.kube.writers import pod_patch
 from admission.kube.writers.pods import PodWriter
+from tests.integration.kube.fake_api import FakeApi, status
 from tests.unit.kube.builders import PODS, a_pod, read, required
-from tests.unit.kube.fake_api import FakeApi, status
 
 PATH = "/api/v1/namespaces/team/pods/a"
 EVICTION = f"{PATH}/eviction"

@@ -14,7 +14,7 @@ from admission.kube.cache.store import Store
 from admission.kube.cache.watched_resources import Kind
 from admission.kube.client.connection import Connection
 from admission.kube.writers.claim_templates import AGAIN_SECONDS, IDLE_SECONDS, TemplateReconciler
-from tests.unit.kube.fake_api import FakeApi, status
+from tests.integration.kube.fake_api import FakeApi, status
 
 TEMPLATES = watched_resources.TEMPLATES.path
 IN_ML = "/apis/resource.k8s.io/v1/namespaces/ml/resourceclaimtemplates"

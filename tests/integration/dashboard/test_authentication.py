@@ -21,8 +21,6 @@ from admission.errors import ClusterUnavailableError, FixError, ForbiddenError
 from tests import dashboards
 from tests.dashboards import ADMIN, NOBODY, Site
 
-pytestmark = pytest.mark.enable_socket
-
 PAGE = {"Accept": "text/html"}
 LOOPBACK = tuple(map(ipaddress.ip_network, ("127.0.0.0/8", "::1/128")))
 ELSEWHERE = (ipaddress.ip_network("10.0.0.0/8"),)

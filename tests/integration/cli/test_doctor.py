@@ -27,12 +27,10 @@ from admission.ledger.db import migrations
 from admission.settings import Settings
 from admission.settings.schema import replaced
 from admission.webhook.tls import certificate
+from tests.integration.kube.conftest import QUICK
+from tests.integration.kube.fake_api import FakeApi
 from tests.unit.cli.conftest import Muster
 from tests.unit.heads.builders import a_head
-from tests.unit.kube.conftest import QUICK
-from tests.unit.kube.fake_api import FakeApi
-
-pytestmark = pytest.mark.enable_socket
 
 ACCOUNT = "system:serviceaccount:muster-system:muster"
 REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"

@@ -13,7 +13,7 @@ from admission.api.values import names
 from admission.errors import ConflictError, FixError, GoneError
 from admission.kube.client.connection import Connection
 from admission.kube.writers.claims import ClaimWriter
-from tests.unit.kube.fake_api import FakeApi, status
+from tests.integration.kube.fake_api import FakeApi, status
 
 CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 PATH = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims/gpu"
