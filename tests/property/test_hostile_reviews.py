@@ -37,7 +37,7 @@ MOST_CALLS = 1_000_000
 SECONDS, BESIDE = 0.25, 0.3
 """Processor time of a hostile review, and until an innocent one beside it is answered, on two cores of 2026."""
 
-IS_SOAKING = settings.get_current_profile_name() == soaking.PROFILE
+IS_SOAKING = soaking.is_on()
 SNAPSHOT = hostile_reviews.a_snapshot()
 SIZES = st.sampled_from([2_000, 10_000, 60_000, 300_000, 1_000_000, 3_000_000])
 law = settings(
