@@ -50,7 +50,7 @@ from admission.workloads.gangs import Group
 class Start:
     """A gang to be placed, with its placement. gates: its pods whose gates have to be opened, in order.
 
-    begun: whether it was granted before this cycle, so that the cluster may have changed since it was planned.
+    granted_before: whether it was granted before this cycle, so that the cluster may have changed since it was planned.
     """
 
     group: Group
