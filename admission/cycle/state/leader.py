@@ -1,7 +1,8 @@
 """The leader's ports, settings and state during its term.
 
 Each part of the state owns its fields and keeps its rule; a step of the cycle is given the parts that it uses, by name.
-Only `cycle.composition` takes a `Leader` apart.
+The whole `Leader` is seen only by `cycle.composition`, which wires the steps, by `cycle.cycle`, which runs them, and by
+the loop that runs the cycles.
 """
 
 from dataclasses import dataclass, field
