@@ -2,9 +2,9 @@
 
 A process with the role `controller` writes the authorities of the webhook's certificate, the secret segment of its
 paths and the webhook configurations, so that a webhook in a process of its own, which other pods can reach, needs no
-right to write. Every controller does, leading or not: a leader needs the ledger, and the namespaces of new queues have to be
-covered by the webhook while the database is down. All controllers write the same; a new leader writes once more, so
-that after an upgrade the configurations are those of the newer release.
+right to write. Every controller does, leading or not: a leader needs the ledger, and the namespaces of new queues have
+to be covered by the webhook while the database is down. All controllers write the same; a new leader writes once more,
+so that after an upgrade the configurations are those of the newer release.
 """
 
 import asyncio
