@@ -1,1 +1,1 @@
-"""The command `muster smoke-test`: a gang without devices, admitted by an installation and deleted again."""
+"""The command `muster smoke-test`, which has an installation admit a gang without devices."""
