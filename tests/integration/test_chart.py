@@ -593,7 +593,7 @@ def test_pods_carry_what_a_cluster_asks_of_them(helm: Helm, role: str) -> None:
     near: dict[str, Any] = {
         "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
     }
-    given = {
+    given: dict[str, Any] = {
         "extraEnv": [header],
         "podAnnotations": {"sidecar.istio.io/inject": "false", "checksum/settings": "mine"},
         "podLabels": {"cost-centre": "42", "app.kubernetes.io/component": "mine"},
@@ -627,7 +627,7 @@ def test_pods_carry_what_a_cluster_asks_of_them(helm: Helm, role: str) -> None:
 
 @pytest.mark.parametrize(("kind", "values"), [("Job", "uninstall"), ("Pod", "smokeTest")])
 def test_pods_of_hooks_carry_what_a_cluster_asks_of_them(helm: Helm, kind: str, values: str) -> None:
-    given = {
+    given: dict[str, Any] = {
         "podAnnotations": {"sidecar.istio.io/inject": "false"},
         "podLabels": {"cost-centre": "42"},
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}},
