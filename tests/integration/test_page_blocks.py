@@ -45,7 +45,7 @@ SKIPS = [block for block in TYPED if "skip" in block.attributes]
 SAID = list({said.text: said for said in sentences.every()}.values())
 VERBS = {
     "kubectl": {"apply", "create", "debug", "delete", "describe", "exec", "explain", "get", "port-forward"},
-    "helm": {"install", "uninstall", "upgrade"},
+    "helm": {"test", "install", "uninstall", "upgrade"},
 }
 """What sentences have people do; what of it is complete is typed in tests/e2e/test_page_commands.py."""
 
