@@ -169,7 +169,7 @@ class RunningGangs:
 
 
 def _end(expected_end: ExpectedEnd) -> _End:
-    assert expected_end.end is not None  # noqa: S101 - who says nothing of it is not among the ends
+    assert expected_end.end is not None  # noqa: S101 - gangs without a known end are not in `_ends`
     return _End(runtime.floor_to_second(expected_end.end), expected_end.interval.gang)
 
 
