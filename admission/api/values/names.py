@@ -50,7 +50,7 @@ HELD = "muster.dev/held"
 GANG_UID = "muster.dev/gang-uid"
 """Annotation of an Event: the UID of its gang, as in logs and in the ledger."""
 
-LINE = "muster.dev/line"
+POSITION_KEY = "muster.dev/line"
 """Annotation of a Gang that Muster created: its lineage, shared with its replacements by its controller."""
 
 PLACEMENT = "muster.dev/placement"

@@ -243,19 +243,19 @@ class Backfill:
         kept = (bound for bound in bounds if all(id(one) in made for one in bound))
         return min((max(one.at for one in bound) for bound in kept), default=None)
 
-    def note(self, finding: Verdict, inputs: Inputs | None) -> None:
+    def note(self, verdict: Verdict, inputs: Inputs | None) -> None:
         """Record the verdict on a gang, in the order of its queue. A granted gang starts.
 
         inputs: those of the verdict; None for a gang that may not enter its queue.
         """
-        if inputs is not None and isinstance(finding.outcome, Grant):
-            self.start(finding.group, inputs.queue, finding.outcome.plan)
+        if inputs is not None and isinstance(verdict.outcome, Grant):
+            self.start(verdict.group, inputs.queue, verdict.outcome.plan)
             return
-        group, head = finding.group, self._heads.get(finding.group.queue)
+        group, head = verdict.group, self._heads.get(verdict.group.queue)
         is_head = head is not None and head.group.uid == group.uid
         # A gang that runs is no head: its other pods join as they fit, and nothing is reserved for them.
-        if inputs is None or not waits(finding) or group.runs:
-            holds_up = inputs is not None and not group.runs and isinstance(finding.outcome, Hold)
+        if inputs is None or not waits(verdict) or group.runs:
+            holds_up = inputs is not None and not group.runs and isinstance(verdict.outcome, Hold)
             if head is not None and (is_head or (holds_up and head.is_behind(group, self._order))):
                 self._drop(group.queue)
             return
@@ -264,7 +264,7 @@ class Backfill:
         if head is not None and is_head and reservations.are_equivalent(head.group, group):
             head.group = group
             return
-        never_fits = self._never_fits.refresh(group, inputs, finding.needed)
+        never_fits = self._never_fits.refresh(group, inputs, verdict.needed)
         if head is not None and (is_head or not never_fits or head.is_behind(group, self._order)):
             self._drop(group.queue)
         if not never_fits:
@@ -273,7 +273,7 @@ class Backfill:
             if self._unsure.get(group.queue, ("",))[0] == group.uid:
                 del self._unsure[group.queue]
         elif group.queue not in self._heads:
-            self._invalidate(finding)
+            self._invalidate(verdict)
 
     def start(self, group: Group, queue: Queue, plan: Plan) -> None:
         """Record that a gang starts: charge the reservations that it leaves untouched, drop the others."""
@@ -334,10 +334,10 @@ class Backfill:
         heads = {head.group.uid: one.estimate for head in self._heads.values() if (one := head.reservation) is not None}
         return dict(self._unsure.values()) | heads
 
-    def _invalidate(self, finding: Verdict) -> None:
+    def _invalidate(self, verdict: Verdict) -> None:
         """Record why the start of the first gang of a queue cannot be computed."""
-        group, known = finding.group, self._unsure.get(finding.group.queue)
-        if finding.outcome.reason not in {HoldReason.DEVICES_BUSY, HoldReason.QUOTA_EXCEEDED}:
+        group, known = verdict.group, self._unsure.get(verdict.group.queue)
+        if verdict.outcome.reason not in {HoldReason.DEVICES_BUSY, HoldReason.QUOTA_EXCEEDED}:
             return
         estimate = self.present.unknown()
         if estimate is None:
@@ -485,11 +485,11 @@ def _reaches(end: datetime | None, reservation: Reservation) -> bool:
     return end is None or runtime.floor_to_second(end) > reservation.at
 
 
-def waits(finding: Verdict) -> bool:
+def waits(verdict: Verdict) -> bool:
     """Return whether a verdict holds a gang until others end."""
-    if not isinstance(finding.outcome, Hold):
+    if not isinstance(verdict.outcome, Hold):
         return False
-    return finding.by in WAITING or bool(finding.bound) or finding.outcome.reason is HoldReason.QUOTA_EXCEEDED
+    return verdict.by in WAITING or bool(verdict.bound) or verdict.outcome.reason is HoldReason.QUOTA_EXCEEDED
 
 
 def _intervals(expected_ends: Iterable[ExpectedEnd]) -> list[Interval]:

@@ -33,7 +33,7 @@ class Premise(NamedTuple):
 
 
 Holds = Callable[[QueueName, Premise], bool]
-"""Returns whether a ground is unchanged."""
+"""Returns whether a premise still holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
