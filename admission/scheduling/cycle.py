@@ -235,7 +235,7 @@ def _is_reserved(group: Group, state: _State) -> bool:
 
 
 def needed(group: Group, rules: Rules) -> Charge:
-    """Return a lower bound on a gang's charge, for its place in the order; nothing if it cannot be told."""
+    """Return a lower bound on a gang's charge, for its place in the order; empty if it cannot be computed."""
     known = rules.workspace.verdicts.needed(group)
     if known is not None:
         return known

@@ -100,7 +100,7 @@ class Evicted:
     """The eviction of a whole gang. at: the time of the decision.
 
     made_room_for: `namespace/name` of the gang that it made room for; empty unless it was preempted or reclaimed, or
-    where the reader is not told. references: of the message, without a name in it.
+    if the reader may not know it. references: of the message, without a name in it.
     """
 
     reason: EvictionReason

@@ -1,8 +1,8 @@
 """References from a message to the objects that it is about, and the words for these, which depend on the reader.
 
-A message names no object that may be of another namespace. In its place it has a phrase that anybody may read ("2 gangs
-of queue research that hold 8 devices"), and beside it stands a Reference with the objects. `render` replaces phrases by
-the names that a reader may know.
+A message names no object that may be of another namespace. In its place it has a phrase that any reader may know ("2
+gangs of queue research that hold 8 devices"), and a Reference with the objects accompanies it. `render` replaces phrases
+by the names that a reader may know.
 """
 
 import re
@@ -57,7 +57,7 @@ _NOUNS = {Kind.GANG: "gang", Kind.CLAIM: "claim", Kind.TEMPLATE: "template", Kin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Referent:
-    """An object that a message is about. key: `namespace/name`, empty where the reader is not told; uid: if known.
+    """An object that a message is about. key: `namespace/name`, empty if the reader may not know it; uid: if known.
 
     gang, gang_uid: of a claim, the gang that pays for it. queue: of the gang. devices: what it holds of what the
     message is about; 0 if that is no number of devices. note: what the message says of it beside its name. count: how
@@ -200,7 +200,7 @@ def resolve(references: References, keys: Mapping[str, str]) -> References:
 
 
 def identify(reference: Reference, find: Callable[[Referent], Referent]) -> Reference:
-    """Return a reference with what `find` adds to its objects, as their UIDs and queues, in the words for anybody.
+    """Return a reference with what `find` adds to its objects, as their UIDs and queues, in the words for any reader.
 
     It is for a status: if there are many objects, only the first are kept one by one, and claims are replaced by their
     gangs.
