@@ -1,8 +1,8 @@
 """References from a message to the objects that it is about, and the words for these, which depend on the reader.
 
 A message names no object that may be of another namespace. In its place it has a phrase that any reader may know ("2
-gangs of queue research that hold 8 devices"), and a Reference with the objects accompanies it. `render` replaces phrases
-by the names that a reader may know.
+gangs of queue research that hold 8 devices"), accompanied by a Reference with the objects. `render` replaces phrases by
+the names that a reader may know.
 """
 
 import re

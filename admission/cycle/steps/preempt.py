@@ -69,7 +69,7 @@ class Preemption:
         memory.keep_waiting(inputs.groups)
         decided = nominations.decide_all(inputs.groups, rules, cluster, usage, memory, backfill=backfill)
         found = {decision.group.uid: decision for decision in decided.updated}
-        dropped = self._drop_hopeless(inputs, found)
+        dropped = self._drop_unreachable(inputs, found)
         chosen: tuple[PreemptionTargets, ...] = ()
         is_paid = rules.hold_beyond_limit is None and rules.workspace.balances is not None
         if is_paid and self.term.is_confirmed and not rules.first_in_next:
@@ -110,7 +110,7 @@ class Preemption:
 
     # Nominations that no longer stand.
 
-    def _drop_hopeless(self, inputs: CycleInputs, found: dict[GangUid, Decision]) -> list[GangUid]:
+    def _drop_unreachable(self, inputs: CycleInputs, found: dict[GangUid, Decision]) -> list[GangUid]:
         """Drop the nominations of held gangs that no awaited victim can help any more; return the gangs."""
         memory, dropped = self.nominations, []
         for uid, nomination in [*memory.by_gang.items()]:
