@@ -83,7 +83,7 @@ class PlacedPods:
 
     @classmethod
     def build(cls, by_node: Mapping[NodeName, PodsOfNode], namespaces: Mapping[str, Namespace]) -> Self:
-        """Return the pods with their indexes, all counted anew."""
+        """Return the pods with their indexes, all counted again."""
         return cls(
             by_node=by_node,
             namespaces=namespaces,

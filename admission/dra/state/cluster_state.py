@@ -78,7 +78,7 @@ class ClusterState:
     is_what_if: whether this is a single what-if state, which no other follows. series: name of a series of what-if
     states; empty for the observed one. slices, tainted, sources: inputs of the rest, for the next state; None while use
     that depends on slices is planned but not seen. kept: results per claim and node. token: identity of this state.
-    journal, place: the change log shared with its predecessors, and its position there.
+    change_log, place: the change log shared with its predecessors, and its position there.
     """
 
     profile: SchedulerProfile = field(default_factory=SchedulerProfile)
@@ -100,7 +100,7 @@ class ClusterState:
     sources: Sources | None = None
     kept: IncrementalUsage = field(default_factory=IncrementalUsage, repr=False)
     token: object = field(default_factory=object, init=False)
-    journal: ChangeLog = field(default_factory=ChangeLog, init=False)
+    change_log: ChangeLog = field(default_factory=ChangeLog, init=False)
     place: int = field(default=0, init=False)
     passing: dict[Hashable, Nodes] = field(default_factory=dict, init=False)
     """Results of `node_filters` for these nodes."""
@@ -194,9 +194,9 @@ def changed(before: ClusterState, cluster: ClusterState) -> frozenset[NodeName] 
     """
     if before.profile != cluster.profile:
         return None
-    journal = cluster.journal
-    if before.journal is journal or journal.knows(before.journal, before.place):
-        return frozenset(journal.since(min(before.place, cluster.place)))
+    change_log = cluster.change_log
+    if before.change_log is change_log or change_log.knows(before.change_log, before.place):
+        return frozenset(change_log.since(min(before.place, cluster.place)))
     return _differing(before, cluster)
 
 
@@ -267,10 +267,12 @@ def with_usage(
 
 def follow(before: ClusterState, cluster: ClusterState, nodes: frozenset[NodeName]) -> ClusterState:
     """Record in a new cluster state from which one it follows, and on which nodes it differs; return it."""
-    journal = before.journal if before.place == before.journal.steps else before.journal.branch(before.place)
-    journal.add(nodes)
-    object.__setattr__(cluster, "journal", journal)
-    object.__setattr__(cluster, "place", journal.steps)
+    change_log = (
+        before.change_log if before.place == before.change_log.steps else before.change_log.branch(before.place)
+    )
+    change_log.add(nodes)
+    object.__setattr__(cluster, "change_log", change_log)
+    object.__setattr__(cluster, "place", change_log.steps)
     return cluster
 
 
