@@ -132,12 +132,8 @@ def decode(obj: Json) -> Pod:
             condition.text("type") == "Ready" and condition.text("status") == "True"
             for condition in status.children("conditions")
         ),
-        claims=tuple(map(decode_claim, spec.children("resourceClaims"))),
-        generated_claims={
-            entry.text("name"): entry.text("resourceClaimName")
-            for entry in status.children("resourceClaimStatuses")
-            if "resourceClaimName" in entry
-        },
+        claims=decode_claims(spec),
+        generated_claims=decode_generated(status),
         group=spec.child("schedulingGroup").text("podGroupName"),
         requests=requested.counted,
         given=requested.taken,
@@ -170,8 +166,21 @@ def _unschedulable(status: Reader) -> str:
     return ""
 
 
-def decode_claim(reader: Reader) -> PodClaim:
-    """Decode an entry of spec.resourceClaims of a pod or PodGroup."""
+def decode_claims(spec: Reader) -> tuple[PodClaim, ...]:
+    """Decode the claims that a pod or PodGroup names."""
+    return tuple(map(_decode_claim, spec.children("resourceClaims")))
+
+
+def decode_generated(status: Reader) -> dict[str, str]:
+    """Return the claims that were made for a pod or PodGroup, by its own names of them."""
+    return {
+        entry.text("name"): entry.text("resourceClaimName")
+        for entry in status.children("resourceClaimStatuses")
+        if "resourceClaimName" in entry
+    }
+
+
+def _decode_claim(reader: Reader) -> PodClaim:
     claim = PodClaim(
         name=reader.required("name"),
         claim=reader.optional("resourceClaimName"),
