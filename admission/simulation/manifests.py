@@ -19,7 +19,7 @@ from admission.api.storage import csi, persistent_volumes
 from admission.api.storage.persistent_volumes import StorageClass, VolumeClaim
 from admission.api.storage.storage import Storage
 from admission.api.values import names
-from admission.api.values.decoding import Json, Reader
+from admission.api.values.decoding import Json
 from admission.dra.compatibility import SchedulerProfile
 from admission.errors import MalformedObjectError, Problem
 from admission.simulation import in_memory, validation

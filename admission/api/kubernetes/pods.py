@@ -15,6 +15,9 @@ from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import NodeName
 from admission.api.values.selectors import NodeSelector, Toleration
 
+DEFAULT_SCHEDULER = "default-scheduler"
+"""The profile of kube-scheduler for pods that name none."""
+
 FINISHED = frozenset({"Succeeded", "Failed"})
 MOST_OF_MESSAGE = 400
 """Characters that are kept of what kube-scheduler says of a pod."""
@@ -83,7 +86,7 @@ class Pod:
     """When the kubelet accepted it."""
     unschedulable: str = ""
     """Why kube-scheduler does not bind it, in its words, of which the end is cut off; empty where it does not say."""
-    scheduler: str = "default-scheduler"
+    scheduler: str = DEFAULT_SCHEDULER
     service_account: str = ""
     mirror: bool = False
     """The mirror of a static pod, made by the kubelet: the pod runs already and cannot be held."""
@@ -147,7 +150,7 @@ def decode(obj: Json) -> Pod:
         deadline=active_deadline.read(spec),
         started=status.time("startTime"),
         unschedulable=_unschedulable(status),
-        scheduler=spec.text("schedulerName", "default-scheduler"),
+        scheduler=spec.text("schedulerName", DEFAULT_SCHEDULER),
         service_account=spec.text("serviceAccountName"),
         mirror="kubernetes.io/config.mirror" in reader.child("metadata").pairs("annotations"),
     )

@@ -51,8 +51,9 @@ class _ExpectedPods:
 
     Not over `admission.incremental`: while a namespace is not observed the pods that were derived before stay.
 
-    groups: the PodGroups that the pods name, by key, as they were then; their claims are the pods', too. named: the claim templates that the pods name, by `namespace/name`. claims: those that would be created for the
-    pods from the templates at the last refresh.
+    groups: the PodGroups that the pods name, by key, as they were then; their claims are the pods', too. named: the
+    claim templates that the pods name, by `namespace/name`. claims: those that would be created for the pods from the
+    templates at the last refresh.
     """
 
     found: object
@@ -67,6 +68,10 @@ class _ExpectedPods:
     def __post_init__(self) -> None:
         named = {_template_of(pod, claim) for pod in self.pods.values() for claim in pod.claims if claim.template}
         self.named = tuple(sorted(named))
+
+    def has_seen(self, groups: Mapping[str, Parent]) -> bool:
+        """Return whether the PodGroups that the pods name are those that the pods were derived from."""
+        return all(groups.get(key) is group for key, group in self.groups.items())
 
     def refresh(self, templates: Mapping[str, ClaimTemplate]) -> bool:
         """Derive the claims again if a template has changed; return whether one has."""
@@ -174,9 +179,8 @@ class PendingPods:
         """Return the pods of a workload; None while its namespace is not observed."""
         known = self._by_workload.get(workload.meta.uid)
         groups = snapshot.parents.get(podgroup.GANGS.key, {})
-        if known is not None and known.found is workload.obj and known.inputs is inputs:
-            if all(groups.get(key) is group for key, group in known.groups.items()):
-                return known
+        if known is not None and known.found is workload.obj and known.inputs is inputs and known.has_seen(groups):
+            return known
         try:
             made = _make_pods(workload, snapshot, self._review_caches)
         except RetryError:

@@ -391,7 +391,7 @@ async def test_a_held_job_uses_the_one_claim_that_its_pod_group_has() -> None:
     assert "claim fabric: not made yet from ResourceClaimTemplate team/x1" in hold.message
 
     made = claims.decode(claim_manifest("ring-fabric", 1, owner="group-ring"))
-    owner = Owner(api_version="scheduling.k8s.io/v1beta1", kind="PodGroup", name="ring", uid="group-ring")
+    owner = Owner(api_version="scheduling.k8s.io/v1beta1", kind="PodGroup", name="ring", uid=Uid("group-ring"))
     cluster._claims[made.meta.key] = replace(made, meta=replace(made.meta, owners=(owner,)))
     _a_ring(cluster, resourceClaimStatuses=[{"name": "fabric", "resourceClaimName": "ring-fabric"}])
     await play.forget_changes()
