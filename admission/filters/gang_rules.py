@@ -121,7 +121,13 @@ class GangRules:
 
 def key_labels(pods: Iterable[Pod], placed: PlacedPods) -> frozenset[str]:
     """Return the labels of pods that any rule of these pods or of placed ones reads."""
-    return placed.read_labels.union(_read_labels(pods)) if placed.with_anti_affinity else frozenset(_read_labels(pods))
+    own = own_labels(pods)
+    return placed.read_labels | own if placed.with_anti_affinity else own
+
+
+def own_labels(pods: Iterable[Pod]) -> frozenset[str]:
+    """Return the labels of pods that the rules of these pods read."""
+    return frozenset(_read_labels(pods))
 
 
 def _read_labels(pods: Iterable[Pod]) -> Iterator[str]:
