@@ -177,6 +177,39 @@ def are_objects(pods: Iterable[Pod], placed: PlacedPods) -> bool:
     return any(placed.terms_about(pod) for pod in pods)
 
 
+def may_come(pods: Iterable[tuple[NodeName, Pod]], placed: PlacedPods, nodes: Nodes) -> bool:
+    """Return whether pods may come to these nodes, by their host ports and the anti-affinity on either side.
+
+    Other rules are not asked, and nodes that are not there are left out.
+    """
+    pods = [(name, pod) for name, pod in pods if name in nodes]
+    labels = key_labels([pod for _, pod in pods], placed)
+    states: dict[Hashable, PodRules] = {}
+    for name, pod in pods:
+        key = fingerprint(pod, labels)
+        state = states.get(key)
+        if state is None:
+            apart = replace(pod.rules, affinity=(), spread=(), volumes=())
+            state = states[key] = PodRules(replace(pod, rules=apart), placed, nodes)
+        if state.refuses(nodes[name]) is not None:
+            return False
+    return True
+
+
+def leaves_alone(pods: Sequence[tuple[NodeName, Pod]], placed: PlacedPods, nodes: Nodes) -> bool:
+    """Return whether pods may come to these nodes after others, whatever else is there. placed: those others alone.
+
+    Where affinity or a spread constraint is about one of the others, that is not certain, and the answer no.
+    """
+    if not may_apply([pod for _, pod in pods], placed):
+        return True
+    for rules, namespace in {(pod.rules, pod.meta.namespace) for _, pod in pods}:
+        counted = any(placed.selected(namespace, one.selector) for one in rules.spread)
+        if counted or (rules.affinity and placed.matching(rules.affinity)):
+            return False
+    return may_come(pods, placed, nodes)
+
+
 def numbers(pods: Sequence[Pod], placed: PlacedPods) -> tuple[list[int], list[Pod]]:
     """Number pods by the rules that apply to them and of which they are objects; return a pod of each number too."""
     labels = key_labels(pods, placed)
