@@ -17,7 +17,7 @@ from admission.api.values.reasons import HoldReason
 from admission.api.values.selectors import LabelSelector, Requirement
 from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.backfill.reservations import UsageExcludingReserved
-from admission.scheduling.backfill.running import RunningGangs
+from admission.scheduling.backfill.running_gangs import RunningGangs
 from admission.scheduling.cache.plan_cache import PlanCache
 from admission.scheduling.cache.verdict_cache import Verdict, VerdictCache
 from admission.scheduling.checks import chain
