@@ -350,8 +350,11 @@ def _conflicting_requests(context: _DeadEndContext, nodes: Sequence[int]) -> Exp
         for request in w.parsed.requests
     )
     node = context.greedy.state.names[best]
-    where = f"none of {len(nodes)} nodes serves them" if len(nodes) > 1 else f"node {node} does not serve them"
-    under = f" under {' and '.join(rules)}" if rules else " together"
+    options = [option for w in context.wanted for request in w.parsed.requests for option in request.options]
+    is_one = len(options) == 1 and options[0].plain and options[0].count == 1
+    them = "it" if is_one else "them"
+    where = f"none of {len(nodes)} nodes serves {them}" if len(nodes) > 1 else f"node {node} does not serve {them}"
+    under = f" under {' and '.join(rules)}" if rules else "" if is_one else " together"
     details: dict[str, Detail] = {
         "pod": context.pod,
         "claims": [w.claim.meta.name for w in context.wanted],

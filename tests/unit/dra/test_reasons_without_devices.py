@@ -129,3 +129,19 @@ def test_devices_of_several_classes_are_not_added() -> None:
     answer = refused(cluster.plan(a_pod("p-0", claim, 1), a_pod("p-1", claim, 2)))
 
     assert answer.message.endswith(", after p-1 took 2 of class gpu and 1 of class nic on a")
+
+
+def test_what_is_in_use_is_not_spoken_of_where_no_device_matches() -> None:
+    cluster, pod = a_cluster().node("a", gpus=0), a_pod("p", 1)
+
+    assert cluster.diagnose(pod).message == refused(cluster.plan(pod)).message
+
+
+def test_a_single_device_is_not_told_to_be_several_that_are_served_together() -> None:
+    pods = [a_pod(name, a_request(capacity={"requests": {"memory": "50Gi"}})) for name in ("p", "q")]
+
+    answer = a_cluster().node("a", gpus=[SHARABLE]).diagnose(*pods)
+
+    assert "needs 1 of class gpu (request gpu of claim q-0) on one node; node a does not serve it: request" in (
+        answer.message
+    )
