@@ -4,6 +4,7 @@ __all__ = [
     "access_review",
     "active_deadline",
     "admission_review",
+    "claimed_resources",
     "claims",
     "device_taint_rules",
     "devices",

@@ -7,7 +7,8 @@ until it is given. Mirrors PodRequests with UseStatusResources of `k8s.io/compon
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from admission.api.kubernetes import nodes
+from admission.api.kubernetes import claimed_resources, nodes
+from admission.api.kubernetes.claimed_resources import ClaimedResources
 from admission.api.kubernetes.nodes import Resources
 from admission.api.values import quantities
 from admission.api.values.decoding import Reader
@@ -63,6 +64,12 @@ def of_container(container: Reader) -> dict[str, int]:
     """Return requests; a limit without a request counts as the request, as the API server defaults it."""
     resources = container.child("resources")
     return nodes.decode_resources(resources, "limits") | nodes.decode_resources(resources, "requests")
+
+
+def decode_claimed(spec: Reader, status: Reader) -> ClaimedResources:
+    """Decode what devices of the pod's claims take of its node."""
+    containers = _aggregate(spec, of_container) if "resources" in spec else {}
+    return claimed_resources.decode(spec, status, _of_level(spec, containers), containers)
 
 
 def _is_resized(spec: Reader, status: Reader) -> bool:

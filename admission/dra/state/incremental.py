@@ -268,7 +268,7 @@ class _NodeCapacities:
         left: _Left = node.allocatable
         for uid, times in self._there.get(node.name, {}).items():
             for _ in range(times):
-                left = less(left, self._pods[uid].requests)
+                left = less(left, self._pods[uid].counted)
         return left
 
 
@@ -286,6 +286,8 @@ class IncrementalUsage:
     """The token of the cluster state that was built from the counts."""
     planned: Collection[DeviceId] = ()
     """The devices in use in that cluster state in addition to the counts."""
+    by_devices: Mapping[NodeName, Resources] = field(default_factory=dict)
+    """What planned devices take of nodes in that cluster state in addition to the counts."""
 
     def count(
         self, snapshot: Snapshot, placements: Sequence[Placement], by_uid: Mapping[Uid, Claim], features: Features

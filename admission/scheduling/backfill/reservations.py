@@ -280,7 +280,7 @@ def charge(queue_usage: QueueUsage, others: Iterable[Reservation]) -> None:
 def requests(group: Group, plan: Plan) -> tuple[tuple[NodeName, Resources], ...]:
     """Return the planned nodes of a gang's pods, with the pods' requests."""
     pods = {pod.meta.uid: pod for pod in group.pods}
-    return tuple((place.node, pods[place.uid].requests) for place in plan.pods)
+    return tuple((place.node, plan.taken_by(pods[place.uid])) for place in plan.pods)
 
 
 def room_excluding(cluster: ClusterState, requests: Requests) -> dict[NodeName, Mapping[str, int] | None]:

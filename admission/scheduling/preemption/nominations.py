@@ -90,7 +90,7 @@ class Nomination:
             ),
             belongings=Belongings(
                 claims=frozenset(claim.claim for place in plan.pods for claim in place.claims),
-                room=tuple((place.node, pods[place.uid].requests) for place in plan.pods),
+                room=tuple((place.node, plan.taken_by(pods[place.uid])) for place in plan.pods),
                 placed=frozenset(place.uid for place in plan.pods),
             ),
         )
