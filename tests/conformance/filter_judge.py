@@ -17,6 +17,7 @@ from admission.api.storage.persistent_volumes import ONE_POD
 from admission.api.storage.storage import Storage
 from admission.api.values.names import NodeName, Uid
 from admission.dra import compatibility
+from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner import node_filters
 from admission.dra.planner.node_filters import Filter
 from admission.dra.requests.gang_request import PodDemand
@@ -79,10 +80,11 @@ def answer(world: Mapping[str, Any], placed: Sequence[str] | None = None) -> Jso
     )
     snapshot = device_judge.with_devices(snapshot, dict(world))
     cluster, found = cluster_state.build(snapshot, (), profile=profile), []
+    selectors = Selectors(cluster.profile.cel)
     for number, one in enumerate(world.get("gang") or ()):
         pod = pod_of(one["pod"])
         demand = device_judge.demand_of(pod, snapshot)
-        judged = judge(pod, cluster, demand)
+        judged = judge(pod, cluster, demand, selectors)
         node = one.get("node") or next(iter(judged["fits"]), "")
         judged["node"] = placed[number] if placed is not None else node if node in judged["fits"] else ""
         found.append(judged)
@@ -90,20 +92,21 @@ def answer(world: Mapping[str, Any], placed: Sequence[str] | None = None) -> Jso
             name = NodeName(judged["node"])
             rules = PodRules(pod, cluster.placed, cluster.nodes)
             snapshot = replace(
-                device_judge.placed(demand or PodDemand(pod=pod), name, cluster, snapshot),
+                device_judge.placed(demand or PodDemand(pod=pod), name, cluster, snapshot, selectors),
                 storage=rules.volumes.reserved(cluster.nodes[name]) if rules.volumes else snapshot.storage,
             )
             cluster = cluster_state.build(snapshot, (), profile=profile, before=cluster)
     return {"pods": found}
 
 
-def judge(pod: Pod, cluster: ClusterState, demand: PodDemand | None) -> Json:
+def judge(pod: Pod, cluster: ClusterState, demand: PodDemand | None, selectors: Selectors) -> Json:
     """Return the nodes that take a pod, and who refuses the others. demand: None if a claim of it is not there."""
     rules, fits, refused = PodRules(pod, cluster.placed, cluster.nodes), [], {}
+    plain = device_judge.without_rules(cluster)
     for name in sorted(cluster.nodes):
         refusal = refusal_of(pod, cluster.nodes[name], cluster, rules)
         if refusal is None and (demand is None or demand.claims):
-            plan = device_judge.planned(demand, name, cluster) if demand is not None else None
+            plan = device_judge.planned(demand, name, plain, selectors) if demand is not None else None
             refusal = ("DynamicResources", "cannot allocate all claims") if plan is None else None
         if refusal is None:
             fits.append(name)

@@ -37,11 +37,12 @@ class PodLevel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedResources:
-    """All of it. taken: what the status says that devices take, beside the pod's requests."""
+    """All of it. taken: what the status says that devices take, beside the pod's requests. by: the claims of these."""
 
     users: tuple[ClaimUser, ...] = ()
     level: PodLevel | None = None
     taken: Mapping[str, int] = field(default_factory=dict)
+    by: tuple[str, ...] = ()
 
 
 NOTHING = ClaimedResources()
@@ -59,6 +60,7 @@ def decode(spec: Reader, status: Reader, level: Resources, containers: Resources
         else None,
         # Within the pod-level request of a resource, devices add nothing to it.
         taken={name: amount for name, amount in rounded(_taken(status)).items() if name not in level},
+        by=tuple(one.text("resourceClaimName") for one in status.children("nodeAllocatableResourceClaimStatuses")),
     )
 
 

@@ -184,11 +184,19 @@ def _refusal(demand: PodDemand, users: Mapping[Uid, int], cluster: ClusterState)
 
 
 def _is_anothers(claim: Claim, pod: Pod, cluster: ClusterState) -> bool:
-    """Return whether another pod has a claim that no two pods may share, since it has a resource of its node itself."""
-    if claim.allocation is None or cluster.slices is None or {*claim.reserved_for} <= {pod.meta.uid}:
+    """Return whether another pod has a claim that no two pods may share, since it has a resource of its node itself.
+
+    1.36 knows it only by the status of the other pod.
+    """
+    if claim.allocation is None or cluster.slices is None:
         return False
+    if cluster.profile.release is Release.V1_36:
+        there = ((uid, one) for pods in cluster.placed.by_node.values() for uid, one in pods.items())
+        own, place = pod.meta.uid, (claim.meta.namespace, claim.meta.name)
+        return any(uid != own and (one.namespace, name) == place for uid, one in there for name in one.taking)
     found = node_resources.of_claim(node_resources.of_allocation(claim.allocation, cluster.slices), (), claim)
-    return isinstance(found, OfClaim) and found.mapped is not None
+    is_mapped = isinstance(found, OfClaim) and found.mapped is not None
+    return is_mapped and not {*claim.reserved_for} <= {pod.meta.uid}
 
 
 def _open(demand: PodDemand, cluster: ClusterState) -> Iterable[Claim]:

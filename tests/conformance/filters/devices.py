@@ -76,7 +76,10 @@ def _request(draw: Draw) -> Json:
         model = draw.pick(("a", "b"))
         exactly["selectors"] = [_selector(f'device.attributes["{DRIVER}"].model == "{model}"')]
     if draw.chance(15):
-        exactly["tolerations"] = [{"key": "broken", "operator": "Exists"}]
+        # By name: what tolerates a wildcard is evicted all the same, so that Muster does not promise it.
+        exactly["tolerations"] = [
+            {"key": "broken", "operator": "Exists", "effect": effect} for effect in ("NoSchedule", "NoExecute")
+        ]
     return {"name": "gpu", "exactly": exactly}
 
 
