@@ -4,7 +4,6 @@ __all__ = [
     "access_review",
     "active_deadline",
     "admission_review",
-    "claimed_resources",
     "claims",
     "device_taint_rules",
     "devices",

@@ -2,13 +2,18 @@
 
 They differ only while a pod is resized in place: kube-scheduler counts the larger of what is wanted and what is given,
 until it is given. Mirrors PodRequests with UseStatusResources of `k8s.io/component-helpers/resource` (v0.37.1).
+
+Devices may take CPU, memory or huge pages of their node beside that (DRANodeAllocatableResources, alpha in 1.36 and
+1.37). The status of a scheduled pod says how much; before that it follows from the devices, from how often containers
+name each claim, and from the resources of the pod as a whole, which have to cover it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, NamedTuple
 
-from admission.api.kubernetes import claimed_resources, nodes
-from admission.api.kubernetes.claimed_resources import ClaimedResources
+from admission.api.kubernetes import nodes
 from admission.api.kubernetes.nodes import Resources
 from admission.api.values import quantities
 from admission.api.values.decoding import Reader
@@ -22,6 +27,42 @@ class PodRequests(NamedTuple):
     counted: Resources
     taken: Resources | None = None
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimUser:
+    """A container that names claims. claims: the pod's own names of them, each as often as it is there.
+
+    limits: of a container that is no init container.
+    """
+
+    claims: tuple[str, ...]
+    limits: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodLevel:
+    """The resources that a pod has as a whole, which have to cover what devices take. containers: their requests."""
+
+    requests: tuple[tuple[str, int], ...] = ()
+    limits: tuple[tuple[str, int], ...] = ()
+    containers: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedResources:
+    """What a pod's claims have to do with the resources of its node.
+
+    taken: what the status says that devices take, beside the pod's requests. by: the claims of these devices.
+    """
+
+    users: tuple[ClaimUser, ...] = ()
+    level: PodLevel | None = None
+    taken: Mapping[str, int] = field(default_factory=dict)
+    by: tuple[str, ...] = ()
+
+
+NOTHING = ClaimedResources()
+_STATUSES = "nodeAllocatableResourceClaimStatuses"
 
 RESIZABLE = ("cpu", "memory")
 """All that can be resized in place (`pkg/apis/core/validation`, validateContainerResize)."""
@@ -67,9 +108,32 @@ def of_container(container: Reader) -> dict[str, int]:
 
 
 def decode_claimed(spec: Reader, status: Reader) -> ClaimedResources:
-    """Decode what devices of the pod's claims take of its node."""
+    """Decode what the pod's claims have to do with the resources of its node."""
+    # A pod without claims of its own may have one for extended resources.
+    if not any(name in spec for name in ("resourceClaims", "resources")) and _STATUSES not in status:
+        return NOTHING
     containers = _aggregate(spec, of_container) if "resources" in spec else {}
-    return claimed_resources.decode(spec, status, _of_level(spec, containers), containers)
+    level = _of_level(spec, containers)
+    limits = nodes.decode_resources(spec.child("resources"), "limits")
+    return ClaimedResources(
+        users=tuple(_users(spec)),
+        level=PodLevel(requests=_sorted(level), limits=_sorted(limits), containers=_sorted(containers))
+        if level or limits
+        else None,
+        # Within the pod-level request of a resource, devices add nothing to it.
+        taken={name: amount for name, amount in rounded(_taken(status)).items() if name not in level},
+        by=tuple(one.text("resourceClaimName") for one in status.children(_STATUSES)),
+    )
+
+
+def rounded(amounts: Mapping[str, Fraction]) -> dict[str, int]:
+    """Return amounts in the unit of `Resources`, rounded up as kube-scheduler does."""
+    return {name: ceiling(amount * 1000 if name == "cpu" else amount) for name, amount in amounts.items()}
+
+
+def ceiling(amount: Fraction) -> int:
+    """Return the least whole number that is not less."""
+    return -(-amount.numerator // amount.denominator)
 
 
 def _is_resized(spec: Reader, status: Reader) -> bool:
@@ -173,3 +237,39 @@ def _sum(parts: Iterable[Resources]) -> dict[str, int]:
 def _maximum(*parts: Resources) -> dict[str, int]:
     names = dict.fromkeys(name for part in parts for name in part)
     return {name: max(part.get(name, 0) for part in parts) for name in names}
+
+
+def _users(spec: Reader) -> Iterator[ClaimUser]:
+    for part in ("initContainers", "containers"):
+        for container in spec.children(part):
+            resources = container.child("resources")
+            claims = tuple(one.text("name") for one in resources.children("claims"))
+            if claims:
+                limits = nodes.decode_resources(resources, "limits") if part == "containers" else {}
+                yield ClaimUser(claims=claims, limits=_sorted(limits))
+
+
+def _taken(status: Reader) -> dict[str, Fraction]:
+    total: dict[str, Fraction] = {}
+    for claim in status.children(_STATUSES):
+        references = len(claim.texts("containers"))
+        for one in claim.children("mapping"):
+            _add(total, one.text("name"), _amount(one, "quantity"))
+        for one in claim.children("overhead"):
+            _add(total, one.text("name"), _amount(one, "perPod") + references * _amount(one, "perContainer"))
+        resources = claim.child("resources")  # 1.36
+        for name in claim.keys("resources"):
+            _add(total, name, _amount(resources, name))
+    return total
+
+
+def _add(total: dict[str, Fraction], name: str, amount: Fraction) -> None:
+    total[name] = total.get(name, Fraction(0)) + amount
+
+
+def _amount(reader: Reader, name: str) -> Fraction:
+    return reader.parsed(name, quantities.measure, Fraction(0)) if name in reader else Fraction(0)
+
+
+def _sorted(resources: Resources) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(resources.items()))

@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from admission.api.kubernetes import active_deadline, meta, nodes, pod_requests
-from admission.api.kubernetes.claimed_resources import NOTHING, ClaimedResources
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.nodes import Resources
+from admission.api.kubernetes.pod_requests import NOTHING, ClaimedResources
 from admission.api.scheduling import scheduling_rules
 from admission.api.scheduling.scheduling_rules import NO_RULES, SchedulingRules
 from admission.api.values import names, selectors

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
-from admission.api.kubernetes import claimed_resources
-from admission.api.kubernetes.claimed_resources import ClaimUser, PodLevel
+from admission.api.kubernetes import pod_requests
 from admission.api.kubernetes.claims import Allocation, Claim
 from admission.api.kubernetes.devices import NodeResource
+from admission.api.kubernetes.pod_requests import ClaimUser, PodLevel
 from admission.api.kubernetes.pods import Pod
 from admission.dra.compatibility import Release
 from admission.dra.inventory.counters import Amount
@@ -108,14 +108,14 @@ def taken(pod: Pod, claims: Sequence[OfClaim], release: Release) -> dict[str, in
     total = _sum(one.for_pod() for one in claims)
     level = pod.claimed.level
     if level is None:
-        return claimed_resources.rounded(total)
+        return pod_requests.rounded(total)
     resource = _uncovered(level, total)
     if resource is None and release is not Release.V1_36:
         resource = _unlimited(level, pod.claimed.users, claims)
     if resource is not None:
         return Unfit(f"its resources as a pod are too little {resource} for its containers and devices together")
     covered = dict(level.requests)
-    return claimed_resources.rounded({name: amount for name, amount in total.items() if name not in covered})
+    return pod_requests.rounded({name: amount for name, amount in total.items() if name not in covered})
 
 
 def lacking(requests: Mapping[str, int], more: Mapping[str, int], left: Mapping[str, int] | None) -> Lacking | None:
@@ -150,7 +150,7 @@ def exclusive(claim: str) -> str:
 def _uncovered(level: PodLevel, total: Amounts) -> str | None:
     """Return a resource of which pod-level requests are less than containers and devices together."""
     containers = dict(level.containers)
-    more = claimed_resources.rounded(total)
+    more = pod_requests.rounded(total)
     return next((name for name, amount in level.requests if containers.get(name, 0) + more.get(name, 0) > amount), None)
 
 
@@ -158,7 +158,7 @@ def _unlimited(level: PodLevel, users: Sequence[ClaimUser], claims: Sequence[OfC
     """Return a resource of which a pod-level limit is less than that of a container with its devices."""
     limits = dict(level.limits)
     for at, user in enumerate(users):
-        more = claimed_resources.rounded(_sum(one.for_container() for one in claims if one.users[at]))
+        more = pod_requests.rounded(_sum(one.for_container() for one in claims if one.users[at]))
         for name, limit in user.limits:
             if name in limits and not name.startswith("hugepages-") and limit + more.get(name, 0) > limits[name]:
                 return name
