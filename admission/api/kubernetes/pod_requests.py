@@ -41,9 +41,14 @@ class ClaimUser:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodLevel:
-    """The resources that a pod has as a whole, which have to cover what devices take. containers: their requests."""
+    """The resources that a pod has as a whole, which have to cover what devices take.
+
+    requests: as 1.37 stores them. older: as 1.36 does, which completes them only where there are limits. containers:
+    what containers request together.
+    """
 
     requests: tuple[tuple[str, int], ...] = ()
+    older: tuple[tuple[str, int], ...] = ()
     limits: tuple[tuple[str, int], ...] = ()
     containers: tuple[tuple[str, int], ...] = ()
 
@@ -114,14 +119,18 @@ def decode_claimed(spec: Reader, status: Reader) -> ClaimedResources:
         return NOTHING
     containers = _aggregate(spec, of_container) if "resources" in spec else {}
     level = _of_level(spec, containers)
-    limits = nodes.decode_resources(spec.child("resources"), "limits")
+    limits, written = (nodes.decode_resources(spec.child("resources"), name) for name in ("limits", "requests"))
+    older = level if limits or any(map(_is_huge, containers)) else written
+    # Within the pod-level request of a resource, devices add nothing to it.
+    covered = older if any("resources" in one for one in status.children(_STATUSES)) else level
     return ClaimedResources(
         users=tuple(_users(spec)),
-        level=PodLevel(requests=_sorted(level), limits=_sorted(limits), containers=_sorted(containers))
+        level=PodLevel(
+            requests=_sorted(level), older=_sorted(older), limits=_sorted(limits), containers=_sorted(containers)
+        )
         if level or limits
         else None,
-        # Within the pod-level request of a resource, devices add nothing to it.
-        taken={name: amount for name, amount in rounded(_taken(status)).items() if name not in level},
+        taken={name: amount for name, amount in rounded(_taken(status)).items() if name not in covered},
         by=tuple(one.text("resourceClaimName") for one in status.children(_STATUSES)),
     )
 
@@ -203,9 +212,13 @@ def _of_level(spec: Reader, containers: Resources) -> Resources:
         return {}
     return {
         **{name: amount for name, amount in limits.items() if name not in containers},
-        **{name: amount for name, amount in containers.items() if name in RESIZABLE},
+        **{name: amount for name, amount in containers.items() if name in RESIZABLE or _is_huge(name)},
         **requests,
     }
+
+
+def _is_huge(name: str) -> bool:
+    return name.startswith("hugepages-")
 
 
 def _with_pod_level(total: Resources, level: Resources, spec: Reader) -> dict[str, int]:

@@ -193,7 +193,7 @@ def _is_anothers(claim: Claim, pod: Pod, cluster: ClusterState) -> bool:
     if cluster.profile.release is Release.V1_36:
         there = ((uid, one) for pods in cluster.placed.by_node.values() for uid, one in pods.items())
         own, place = pod.meta.uid, (claim.meta.namespace, claim.meta.name)
-        return any(uid != own and (one.namespace, name) == place for uid, one in there for name in one.taking)
+        return any(uid != own and (one.namespace, name) == place for uid, one in there for name in one.device_claims)
     found = node_resources.of_claim(node_resources.of_allocation(claim.allocation, cluster.slices), (), claim)
     is_mapped = isinstance(found, OfClaim) and found.mapped is not None
     return is_mapped and not {*claim.reserved_for} <= {pod.meta.uid}

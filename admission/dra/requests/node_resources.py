@@ -109,12 +109,12 @@ def taken(pod: Pod, claims: Sequence[OfClaim], release: Release) -> dict[str, in
     level = pod.claimed.level
     if level is None:
         return pod_requests.rounded(total)
-    resource = _uncovered(level, total)
+    covered = dict(level.older if release is Release.V1_36 else level.requests)
+    resource = _uncovered(covered, level, total)
     if resource is None and release is not Release.V1_36:
         resource = _unlimited(level, pod.claimed.users, claims)
     if resource is not None:
         return Unfit(f"its resources as a pod are too little {resource} for its containers and devices together")
-    covered = dict(level.requests)
     return pod_requests.rounded({name: amount for name, amount in total.items() if name not in covered})
 
 
@@ -147,11 +147,13 @@ def exclusive(claim: str) -> str:
     )
 
 
-def _uncovered(level: PodLevel, total: Amounts) -> str | None:
+def _uncovered(requests: Mapping[str, int], level: PodLevel, total: Amounts) -> str | None:
     """Return a resource of which pod-level requests are less than containers and devices together."""
     containers = dict(level.containers)
     more = pod_requests.rounded(total)
-    return next((name for name, amount in level.requests if containers.get(name, 0) + more.get(name, 0) > amount), None)
+    return next(
+        (name for name, amount in requests.items() if containers.get(name, 0) + more.get(name, 0) > amount), None
+    )
 
 
 def _unlimited(level: PodLevel, users: Sequence[ClaimUser], claims: Sequence[OfClaim]) -> str | None:
