@@ -24,8 +24,8 @@ from admission.filters.pod_claims import CsiVolume
 class PlacedPod:
     """A pod on a node: the part of it that filters read. deleted: whether its deletion has begun.
 
-    claims: the name of the claim of each of its volumes; empty text for a volume without one. device_claims: its resource
-    claims with devices that take resources of its node.
+    claims: the name of the claim of each of its volumes; empty text for a volume without one. device_claims: its
+    resource claims with devices that take resources of its node.
     """
 
     namespace: str
