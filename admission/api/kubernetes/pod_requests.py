@@ -22,10 +22,14 @@ ContainerRequests = Callable[[Reader], Resources]
 
 
 class PodRequests(NamedTuple):
-    """counted: as kube-scheduler counts them. taken: what the kubelet has given; None where it is the same."""
+    """counted: as kube-scheduler counts them. taken: what the kubelet has given; None where it is the same.
+
+    older: as kube-scheduler 1.36 counts them; None where it is the same.
+    """
 
     counted: Resources
     taken: Resources | None = None
+    older: Resources | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +92,29 @@ def decode(spec: Reader, status: Reader) -> PodRequests:
     taken = {**wanted, **{name: of_status[name] for name in RESIZABLE if name in of_status}}
     # While a resize is refused, kube-scheduler counts nothing of a resource that no status names.
     counted = of_status if given.is_infeasible else _maximum(wanted, of_status)
-    return PodRequests(counted, None if taken == counted else taken)
+    older = _counted_by_1_36(spec, status, given)
+    return PodRequests(counted, None if taken == counted else taken, None if older == counted else older)
+
+
+def _counted_by_1_36(spec: Reader, status: Reader, given: "_Given") -> dict[str, int]:
+    """Return the requests of a pod that is resized as 1.36 adds them up: the most of each container.
+
+    It reads no status of init containers that end, nor one that says what is allocated alone.
+    """
+    ending = {one.text("name") for one in spec.children("initContainers") if one.text("restartPolicy") != "Always"}
+
+    def of(container: Reader) -> Resources:
+        own, parts = of_container(container), given.of_container(container)
+        if parts is None or container.text("name") in ending:
+            return own
+        return _maximum(*parts) if given.is_infeasible else _maximum(own, *parts)
+
+    level = _of_level(spec, _aggregate(spec, of_container))
+    if "resources" in status:
+        parts = (given.actuated_of_pod, given.allocated_of_pod)
+        most = _maximum(*parts) if given.is_infeasible else _maximum(level, *parts)
+        level = {name: most.get(name, 0) for name in level}
+    return _with_pod_level(_aggregate(spec, of), level, spec)
 
 
 def decode_spec(spec: Reader) -> dict[str, int]:
@@ -186,6 +212,14 @@ class _Given:
         self.has_pod_level = "resources" in status
         self.allocated_of_pod = nodes.decode_resources(status, "allocatedResources")
         self.actuated_of_pod = nodes.decode_resources(level, "requests")
+
+    def of_container(self, container: Reader) -> tuple[Resources, Resources] | None:
+        """Return what is actuated and allocated by the status of a container; None if it does not say the former."""
+        status = self._of_containers.get(container.text("name"))
+        if status is None or "resources" not in status:
+            return None
+        actuated = nodes.decode_resources(status.child("resources"), "requests")
+        return actuated, nodes.decode_resources(status, "allocatedResources")
 
     def allocated(self, container: Reader) -> Resources:
         status = self._of_containers.get(container.text("name"))

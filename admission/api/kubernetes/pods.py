@@ -69,6 +69,8 @@ class Pod:
     """The name of its PodGroup of Kubernetes; it never changes."""
     requests: Resources = field(default_factory=dict)
     given: Resources | None = None
+    older: Resources | None = None
+    """What kube-scheduler 1.36 counts instead of its requests, while several containers are resized; None: the same."""
     claimed: ClaimedResources = NOTHING
     """What devices of its claims take of its node beside that."""
     containers: tuple[Container, ...] = ()
@@ -111,6 +113,11 @@ class Pod:
         return nodes.total((self.requests, self.claimed.taken))
 
     @property
+    def counted_by_1_36(self) -> Resources:
+        """Return what kube-scheduler 1.36 counts of it on its node."""
+        return self.counted if self.older is None else nodes.total((self.older, self.claimed.taken))
+
+    @property
     def queue(self) -> str:
         return self.meta.labels.get(names.QUEUE, "")
 
@@ -149,6 +156,7 @@ def decode(obj: Json) -> Pod:
         group=spec.child("schedulingGroup").text("podGroupName"),
         requests=requested.counted,
         given=requested.taken,
+        older=requested.older,
         claimed=pod_requests.decode_claimed(spec, status),
         containers=decode_containers(spec),
         node_selector=spec.pairs("nodeSelector"),
