@@ -2,7 +2,7 @@
 
 Simulated: NodeUnschedulable, TaintToleration, NodeAffinity (node selector and required affinity), NodeDeclaredFeatures,
 NodeResourcesFit, and the node selectors of claims that are allocated already. What looks at other pods is in
-`admission.filters`. Not simulated, as the documentation says: volumes.
+`admission.filters`, and so is what looks at volumes.
 """
 
 from collections.abc import Mapping
