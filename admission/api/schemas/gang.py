@@ -162,13 +162,20 @@ def _status() -> Schema:
                 *Phase,
             ),
             "conditions": kubernetes.conditions(
-                "Admitted: the gates of all its pods are open. Running: all its pods run. Finished: all are done."
+                "Admitted: the gates of all its pods are open. Running: all its pods run. Finished: all are done. "
+                "NeverFits: it would not fit even if nothing else were in use, and why; absent otherwise."
             ),
             "pods": fields.integer("How many pods of the gang exist; Muster waits until they are size.", minimum=0),
             "expected": fields.integer(
                 """How many pods its workload makes when it is resumed, where the queue holds workloads as a whole.
                 Absent once they are there.""",
                 minimum=1,
+            ),
+            "requests": fields.mapping(
+                """The least that the gang will cost, as meter → quantity in the meter's base unit, as far as it is
+                known before planning. Absent unless it waits. Example: {gpus: "8"}.""",
+                fields.amount_seen("An amount of the meter."),
+                most=128,
             ),
             "position": fields.integer(
                 "Its place among the waiting gangs of its queue; 1 is next. Absent unless it waits.", minimum=1

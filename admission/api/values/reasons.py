@@ -103,6 +103,17 @@ class Denial:
     details: Mapping[str, Detail] = field(default_factory=dict)
 
 
+def never_fits(hold: Hold, needed: Mapping[str, int]) -> bool:
+    """Return whether a held gang would not fit even if nothing else were in use, so that waiting does not help.
+
+    needed: a lower bound on its charge. Nodes that kube-scheduler has refused are tried again, so they do not count.
+    """
+    if hold.reason is HoldReason.QUOTA_EXCEEDED:
+        potential = str(hold.details.get("potential"))
+        return potential.isdecimal() and needed.get(str(hold.details.get("meter")), 0) > int(potential)
+    return hold.reason is HoldReason.NO_FEASIBLE_PLACEMENT and "refusedOn" not in hold.details
+
+
 H = TypeVar("H", bound=Hold | Denial)
 
 

@@ -12,6 +12,7 @@ from admission.api.kubernetes.meta import Condition, ConditionStatus, Owner
 from admission.api.muster import gang_references, queue_references
 from admission.api.muster.gangs import (
     MADE_ROOM_FOR,
+    Charge,
     DomainReport,
     DomainRequest,
     Evicted,
@@ -65,10 +66,11 @@ def gang_status(report: GangReport, before: Json, *, now: datetime) -> dict[str,
         "conditions": conditions(_gang_conditions(report), before, now=now),
         "pods": report.pods,
         "expected": report.expected or None,
+        "requests": _amounts(report.needed),
         "position": report.position,
         "hold": _hold(report.hold, before, now=now) if report.hold else None,
         "plan": [_planned_pod(pod) for pod in report.plan] or None,
-        "charges": {meter: quantities.render(amount) for meter, amount in sorted(report.charges.items())} or None,
+        "charges": _amounts(report.charges),
         "placement": report.placement if report.placement in _USED_PLACEMENTS else None,
         "placementReason": cut(report.placement_reason, LONGEST_REASON) or None,
         "placementReferences": _references(report.placement_references),
@@ -211,22 +213,32 @@ def cut(text: str, most: int) -> str:
 
 
 def _gang_conditions(report: GangReport) -> tuple[Condition, ...]:
-    phase = report.phase
-    why = (report.hold.reason, report.hold.message) if report.hold else (str(phase), f"the gang is {phase.lower()}")
+    """Return the conditions of a gang. What holds it is said once: by NeverFits, or else by Admitted."""
+    phase, hold = report.phase, report.hold
+    is_in = (str(phase), f"the gang is {phase.lower()}")
+    why = (str(hold.reason), hold.message) if hold else is_in
     states = {
-        "Admitted": phase in (Phase.ADMITTED, Phase.RUNNING, Phase.FINISHED),
-        "Running": phase is Phase.RUNNING,
-        "Finished": phase is Phase.FINISHED,
+        "Admitted": (
+            phase in (Phase.ADMITTED, Phase.RUNNING, Phase.FINISHED),
+            *(("NeverFits", "the gang can never start as it is") if report.never_fits else why),
+        ),
+        "Running": (phase is Phase.RUNNING, *is_in),
+        "Finished": (phase is Phase.FINISHED, *is_in),
+        **({"NeverFits": (True, *why)} if report.never_fits else {}),
     }
     return tuple(
         Condition(
             type=kind,
             status=ConditionStatus.TRUE if holds else ConditionStatus.FALSE,
-            reason=why[0],
-            message=why[1],
+            reason=reason,
+            message=message,
         )
-        for kind, holds in states.items()
+        for kind, (holds, reason, message) in states.items()
     )
+
+
+def _amounts(charge: Charge) -> dict[str, str] | None:
+    return {meter: quantities.render(amount) for meter, amount in sorted(charge.items())} or None
 
 
 def _hold(hold: Hold | Denial, before: Json, *, now: datetime) -> dict[str, Any]:

@@ -324,7 +324,8 @@ def test_a_denial_is_shown_like_a_hold() -> None:
     shown = status_encoding.gang_status(report, {}, now=START)
 
     assert shown["hold"]["reason"] == "NeverFits"
-    assert {condition["reason"] for condition in shown["conditions"]} == {"NeverFits"}
+    told = {condition["type"]: condition["reason"] for condition in shown["conditions"]}
+    assert told == {"Admitted": "NeverFits", "Running": "Pending", "Finished": "Pending"}
 
 
 def a_notice(message: str = "3 left", **more: Any) -> Notice:

@@ -106,6 +106,14 @@ def test_a_gang_that_waits_is_shown_with_its_numbers_and_what_would_help(capsys:
     assert "What would have to change: 5 more gpus have to become free" in text
 
 
+def test_a_gang_that_never_fits_is_not_said_to_wait(capsys: pytest.CaptureFixture[str]) -> None:
+    never = {"hold": {"reason": "NoFeasiblePlacement", "message": "no node has 9"}}
+    command.show(status_views.gang(WAITING | {"status": WAITING["status"] | never}), now=NOW)
+
+    text = capsys.readouterr().out
+    assert text.startswith("Gang a/train-ab12c (2 pods) can never start as it is; it is in queue team, place 1, for 3m")
+
+
 @pytest.mark.parametrize(
     ("topology", "sentence"),
     [
