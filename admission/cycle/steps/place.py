@@ -50,7 +50,7 @@ from admission.workloads.gangs import Group
 class Start:
     """A gang to be placed, with its placement. gates: its pods whose gates have to be opened, in order.
 
-    begun: whether it was granted before this cycle, so that the cluster may have changed since it was planned.
+    granted_before: whether it was granted before this cycle, so that the cluster may have changed since it was planned.
     """
 
     group: Group
@@ -212,12 +212,10 @@ class GangPlacement:
         if not pinned:
             return
         cluster = await self.executor.run(self.cache.build_cluster, inputs, self.mirror.book)
-        tries = placement_check.SimulationInputs(
-            cluster=cluster, selectors=self.cache.selectors, steps=self.settings.steps
-        )
+        asked = placement_check.CheckInputs(cluster=cluster, selectors=self.cache.selectors, steps=self.settings.steps)
         for work, missing in pinned:
             if not await self.executor.run(
-                placement_check.matches_ledger, work.group, work.start.gates, missing, tries
+                placement_check.matches_ledger, work.group, work.start.gates, missing, asked
             ):
                 work.errors.append(ConflictError("kube-scheduler would not take the devices that it was planned on"))
 
@@ -309,7 +307,8 @@ class GangPlacement:
             return
         error = next((one for one in work.errors if _is_final(one)), work.errors[0])
         references = error.references if isinstance(error, _MisfitError) else ()
-        work.hold = replace(_waits(f"it cannot be placed as planned: {error}"), references=references)
+        message = f"it cannot be placed as planned: {error}"
+        work.hold = Hold(HoldReason.PLACEMENT_FAILED, message, references=references)
         if not _is_final(error):
             return
         if self._opened(group) and not any(pod.phase == "Running" for pod in group.pods):
