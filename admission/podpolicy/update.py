@@ -1,4 +1,4 @@
-"""Checks of changes to existing pods: gate, queue, gang, claims and maker are fixed, and the priority class once admitted.
+"""Checks of changes to existing pods: gate, queue, gang, claims and maker are fixed, if admitted the priority class.
 
 `review.reviewer` calls it for every change that reaches the webhook (`webhook_config.match_conditions`, MATTERS), by
 any user and through any kind of request.
@@ -82,8 +82,8 @@ def _key_denial(old: PodView, new: PodView) -> Denial | None:
 def _priority_class_denial(old: PodView, new: PodView, queues: Mapping[QueueName, Queue]) -> Denial | None:
     """Refuse another priority class of a pod that is admitted, or one that its queue does not have.
 
-    Of a pod that waits it may be given and changed, not taken away, as in Kueue (`ValidateUpdateForWorkloadPriorityClassName`,
-    `pkg/controller/jobframework/validation.go`, 2026). There that of a running workload may be changed, too; here
+    Of a pod that waits it may be given and changed, not taken away, as in Kueue (`pkg/controller/jobframework/
+    validation.go`, 2026). There that of a running workload may be changed, too; here
     the priority by which a gang was let in stays, so that none escapes preemption by a change.
     """
     before, after = old.settings(names.PRIORITY_CLASS), new.settings(names.PRIORITY_CLASS)

@@ -149,9 +149,11 @@ class Shares:
     def __init__(
         self, queue_usage: QueueUsage, usage: Usage, rules: Rules, history: UsageHistory | None = None
     ) -> None:
-        """usage: the one from which the queue usage was built. The queue usage is copied."""
+        """usage: the one from which the queue usage was built. The queue usage is copied, without what queues keep."""
         self.tree = queue_usage.tree
         self._queue_usage = queue_usage.copy()
+        # Else the gang for which a queue keeps its own quota would borrow as much again.
+        self._queue_usage.release_all()
         self._rules = rules
         self._meters = {meter for amounts in (*self.tree.quotas.values(), *usage.values()) for meter in amounts}
         self._present: defaultdict[QueueName, defaultdict[MeterName, int]] = defaultdict(lambda: defaultdict(int))

@@ -8,7 +8,7 @@ would conflict with fewer reservations.
 """
 
 import bisect
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from operator import itemgetter
@@ -29,6 +29,7 @@ from admission.scheduling.checks.chain import Grant
 from admission.simulation.replay import arrivals
 from admission.simulation.replay.arrivals import Waiting
 from admission.simulation.replay.cluster import Clock, Running
+from admission.simulation.replay.kept_quota import Held, KeptQuota
 
 Refused = tuple[Waiting, Denial]
 
@@ -123,6 +124,17 @@ class ReplayQueue:
         short = self._by_runtime[: bisect.bisect_left(self._by_runtime, runtime_bound, key=itemgetter(0))]
         return min((entry[1:] for entry in short if entry[1] > rank), default=(None, None))[1]
 
+    def has(self, waiting: Waiting) -> bool:
+        """Return whether a job is one of these."""
+        at = bisect.bisect_left(self.jobs, queue_order.rank(waiting), key=queue_order.rank)
+        return at < len(self.jobs) and self.jobs[at] is waiting
+
+    def between(self, after: Rank | None, before: Rank | None) -> list[Waiting]:
+        """Return the jobs between two ranks, None for the first or last one."""
+        start = 0 if after is None else bisect.bisect(self.jobs, after, key=queue_order.rank)
+        end = None if before is None else bisect.bisect_left(self.jobs, before, key=queue_order.rank)
+        return self.jobs[start:end]
+
     def _entry(self, waiting: Waiting) -> tuple[timedelta, Rank, Waiting]:
         return arrivals.expected(waiting.arrival, self.queue) or timedelta.max, queue_order.rank(waiting), waiting
 
@@ -137,6 +149,7 @@ class Muster:
         self._backlogs: dict[Hashable, ReplayQueue] = {}
         self._keys_of_queue: dict[QueueName, set[Hashable]] = {}
         """The backlogs of each queue."""
+        self._kept = KeptQuota(clock)
 
     def arrive(self, waiting: Waiting) -> None:
         key = self._backlog_key(waiting)
@@ -148,16 +161,41 @@ class Muster:
             backlog.reexamine()
 
     def settle(self, *, freed: bool) -> list[Running]:
-        clock = self._clock
-        if clock.backfill.advance(clock.time) or freed:
-            self._forget_stale_verdicts()
-        order = _DecisionOrder(clock, (backlog for backlog in self._backlogs.values() if backlog.head_verdict is None))
+        clock, kept = self._clock, self._kept
+        may_be_stale = clock.backfill.advance(clock.time) or freed
+        started: list[Running] = []
+        # The rounds in which nothing starts are bounded by the queues that may keep less in each of them.
+        idle = 0
+        while idle <= len(kept.lenders):
+            if kept.lenders:
+                kept.begin(self._waits)
+            if may_be_stale:
+                self._forget_stale_verdicts()
+            found = self._round()
+            started += found
+            idle = 0 if found else idle + 1
+            may_be_stale = bool(kept.lenders) and kept.end(self._held(), self._waits, has_started=bool(found))
+            if not may_be_stale:
+                break
+        return started
+
+    def _round(self) -> list[Running]:
+        """Let each job that may start have its turn once."""
+        clock, order = self._clock, _DecisionOrder(self._clock, self._backlogs_of)
+        for backlog in self._backlogs.values():
+            if backlog.head_verdict is None:
+                order.enter(backlog.head, backlog)
+        self._enter_lenders(order)
         started: list[Running] = []
         for waiting, backlog in order:
+            if backlog is None:
+                self._pass(waiting)
+                continue
             before = clock.backfill.revision
             verdict = clock.decide_backfill(waiting)
             if isinstance(verdict.outcome, Hold):
                 backlog.hold(waiting, verdict)
+                self._kept.turn(waiting, verdict)
             else:
                 self._remove(backlog, waiting)
                 if isinstance(verdict.outcome, Grant):
@@ -165,6 +203,7 @@ class Muster:
                     clock.charge(waiting, plan.charge)
                     order.charge(waiting.queue, plan.charge)
                     started.append(clock.start(waiting, plan, plan.charge))
+                    self._enter_lenders(order)
                 else:
                     self.refused.append((waiting, verdict.outcome))
             self._continue(backlog, waiting, order)
@@ -172,6 +211,27 @@ class Muster:
                 self._reexamine_reserved(order)
             self._promote(waiting.queue, order)
         return started
+
+    def _pass(self, waiting: Waiting) -> None:
+        """Let a job that is known to be held have its turn."""
+        backlog = self._backlogs.get(self._backlog_key(waiting))
+        if backlog is not None and backlog.head is waiting and backlog.head_verdict is not None:
+            self._kept.turn(waiting, backlog.head_verdict)
+
+    def _enter_lenders(self, order: "_DecisionOrder") -> None:
+        """Enter the jobs for which queues will keep quota at their turn."""
+        for waiting in self._kept.next(self._held()) if self._kept.lenders else ():
+            order.enter(waiting)
+
+    def _held(self) -> Iterator[Held]:
+        """Yield the first jobs of backlogs that are held, each with the verdict."""
+        for backlog in self._backlogs.values():
+            if backlog.head_verdict is not None:
+                yield backlog.head, backlog.head_verdict
+
+    def _waits(self, waiting: Waiting) -> bool:
+        backlog = self._backlogs.get(self._backlog_key(waiting))
+        return backlog is not None and backlog.has(waiting)
 
     def waiting(self) -> Iterator[tuple[Waiting, Hold]]:
         for backlog in self._backlogs.values():
@@ -216,9 +276,10 @@ class Muster:
         """If a queue has no head for backfill, enter its next gang, which may become the head."""
         if self._clock.backfill.has_head(queue):
             return
-        backlogs = [self._backlogs[key] for key in self._keys_of_queue.get(queue, ())]
         waiting_backlogs = [
-            backlog for backlog in backlogs if backlog.head_verdict is not None and policy.waits(backlog.head_verdict)
+            backlog
+            for backlog in self._backlogs_of(queue)
+            if backlog.head_verdict is not None and policy.waits(backlog.head_verdict)
         ]
         candidates = [
             backlog
@@ -230,6 +291,12 @@ class Muster:
             backlog.reexamine()
             order.enter(backlog.head, backlog)
 
+    def _backlogs_of(self, queue: QueueName | None) -> Iterable[ReplayQueue]:
+        """Return the backlogs of a queue; all if None."""
+        if queue is None:
+            return self._backlogs.values()
+        return [self._backlogs[key] for key in self._keys_of_queue.get(queue, ())]
+
     def _forget_stale_verdicts(self) -> None:
         """Forget the verdicts whose reasons have changed."""
         inputs = UnchangedReasons(self._clock)
@@ -239,26 +306,67 @@ class Muster:
 
 
 class _DecisionOrder:
-    """The jobs to be decided, in order, each with its backlog."""
+    """The jobs that have their turn, in order, each with its backlog if it is to be decided.
 
-    def __init__(self, clock: Clock, backlogs: Iterable[ReplayQueue]) -> None:
-        self._backlogs = {backlog.head.key: backlog for backlog in backlogs}
-        heads = [backlog.head for backlog in self._backlogs.values()]
-        self._tournament = Tournament(clock.shares, heads, lambda one: one.queue, clock.needed)
+    A queue is ranked by its next job, also if that is known to be held, as in the controller's cycle, which asks all
+    jobs. So these have their turn, too, once jobs of several queues are to be decided. Between the children of one root
+    it is enough if before each job to be decided the last one ahead of it in each backlog of its queue has its turn.
+    """
 
-    def __iter__(self) -> Iterator[tuple[Waiting, ReplayQueue]]:
-        for waiting in self._tournament:
-            yield waiting, self._backlogs.pop(waiting.key)
+    def __init__(self, clock: Clock, backlogs_of: Callable[[QueueName | None], Iterable[ReplayQueue]]) -> None:
+        self._backlogs_of = backlogs_of
+        self._undecided: dict[str, tuple[Waiting, ReplayQueue]] = {}
+        self._entered: set[str] = set()
+        self._passed: dict[QueueName, Rank] = {}
+        """By queue, the rank of the last job that had its turn."""
+        self._queues: set[QueueName] = set()
+        self._has_all = False
+        self._tree = clock.replay_cluster.tree
+        self._tournament = Tournament(clock.shares, (), lambda one: one.queue, clock.needed)
 
-    def enter(self, waiting: Waiting, backlog: ReplayQueue) -> None:
-        """Enter a job, unless it is entered already."""
-        if waiting.key not in self._backlogs:
-            self._backlogs[waiting.key] = backlog
-            self._tournament.enter(waiting)
+    def __iter__(self) -> Iterator[tuple[Waiting, ReplayQueue | None]]:
+        while self._undecided:
+            waiting = next(self._tournament)
+            self._entered.discard(waiting.key)
+            self._passed[waiting.queue] = queue_order.rank(waiting)
+            yield waiting, self._undecided.pop(waiting.key, (waiting, None))[1]
+
+    def enter(self, waiting: Waiting, backlog: ReplayQueue | None = None) -> None:
+        """Enter a job, unless it is entered already. backlog: of a job that is to be decided."""
+        if backlog is not None:
+            self._undecided[waiting.key] = waiting, backlog
+        self._put(waiting)
+        is_new = waiting.queue not in self._queues
+        self._queues.add(waiting.queue)
+        if self._has_all or len(self._queues) == 1:
+            return
+        if self._are_children_of_one_root():
+            entered = [one for one, _ in self._undecided.values()] if is_new and len(self._queues) == 2 else []
+            for one in (*entered, waiting):
+                self._put_before(queue_order.rank(one), one.queue, 1)
+        else:
+            self._has_all = True
+            for queue in {backlog.queue.name for backlog in self._backlogs_of(None)}:
+                self._put_before(None, queue)
 
     def charge(self, queue: QueueName, charge: Charge) -> None:
         """Count a grant to a queue."""
         self._tournament.charge(queue, charge)
+
+    def _are_children_of_one_root(self) -> bool:
+        parents = {self._tree.parents.get(queue) for queue in self._queues}
+        return len(parents) == 1 and None not in parents and parents.isdisjoint(self._tree.parents)
+
+    def _put_before(self, rank: Rank | None, queue: QueueName, most: int | None = None) -> None:
+        """Enter the last jobs before a rank of each backlog of a queue that had no turn yet. most: of each, at most."""
+        for backlog in self._backlogs_of(queue):
+            for one in backlog.between(self._passed.get(queue), rank)[-most if most else None :]:
+                self._put(one)
+
+    def _put(self, waiting: Waiting) -> None:
+        if waiting.key not in self._entered:
+            self._entered.add(waiting.key)
+            self._tournament.enter(waiting)
 
 
 class Counting:
