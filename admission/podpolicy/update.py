@@ -94,7 +94,9 @@ def _priority_class_denial(old: PodView, new: PodView, queues: Mapping[QueueName
     if before.keys() - after.keys():
         return _priority_class_changed(before, after, "it cannot be taken away; name another class of the queue")
     queue = queues.get(QueueName(new.queue))
-    for where, name in after.items() if queue is not None else ():
+    if queue is None:
+        return None
+    for where, name in after.items():
         denial = queue_selection.refuse_priority_class(name, queue)
         if denial is not None:
             return replace(denial, message=f"{where} {denial.message}")
