@@ -5,8 +5,9 @@ with quotas or budgets `QuotaWithin`, `MetersKnown` and `BudgetLeft`; `DevicesPr
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import TypeVar
 
 from admission.accounting.books import Use
@@ -14,14 +15,14 @@ from admission.api.kubernetes.meta import Condition, ConditionStatus
 from admission.api.muster.gangs import Charge, GangReport, Phase
 from admission.api.muster.ledger_entries import Placement
 from admission.api.muster.queues import OnExhausted, Queue
-from admission.api.muster.status_reports import BudgetUse, MeterUse, QueueReport
+from admission.api.muster.status_reports import BudgetUse, MeterUse, QueueReport, QueueSummary
 from admission.api.values import names, quantities, references
 from admission.api.values.names import MeterName, QueueName
 from admission.api.values.references import Kind, References, Referent
 from admission.lifecycle import deleted_queues
 from admission.quota import budgets as budgets_
 from admission.quota.headroom import QueueUsage
-from admission.quota.tree import Inactive
+from admission.quota.tree import Inactive, Tree
 from admission.scheduling.placement import protection_conditions
 from admission.status import gang
 from admission.status.gang import StatusInputs
@@ -31,6 +32,9 @@ Amounts = Mapping[QueueName, Mapping[MeterName, int]]
 K = TypeVar("K")
 
 ACTIVE = "Active"
+
+BEYOND = 2**64
+"""A factor by which a use without any quota comes before all others."""
 
 
 @dataclass(slots=True)
@@ -62,6 +66,10 @@ class _SharedInputs:
     uses: Mapping[QueueName, Mapping[MeterName, Use]]
     pending: Amounts
     queue_usage: QueueUsage
+    meters: Collection[MeterName]
+    """Those that any queue has a quota or use of."""
+    gangs: Mapping[QueueName, Counter[Phase]]
+    """Gangs by queue, with those of the queues below it."""
     open_gangs: Mapping[QueueName, Sequence[Placement]]
     """By queue, the gangs that delay its deletion."""
 
@@ -76,6 +84,9 @@ def queues(tally: Tally, inputs: StatusInputs) -> list[QueueReport]:
         uses=uses,
         pending=tally.pending,
         queue_usage=QueueUsage(inputs.tree, totals),
+        meters={meter for queue in inputs.snapshot.queues.values() for meter in (quota.meter for quota in queue.quotas)}
+        | {meter for use in uses.values() for meter in use},
+        gangs=_subtree_phases(tally, inputs.tree),
         open_gangs=deleted_queues.users(inputs.tree.queues, inputs.book.placements.values()) if deleted else {},
     )
     return [
@@ -90,6 +101,7 @@ def queues(tally: Tally, inputs: StatusInputs) -> list[QueueReport]:
             meters=_uses(queue, shared),
             budgets=inputs.budgets.get(name, ()),
             gangs=dict(tally.phases.get(name, {})),
+            summary=_summary(queue, shared),
         )
         for name, queue in sorted(inputs.snapshot.queues.items())
     ]
@@ -99,6 +111,34 @@ def malformed(name: str, message: str) -> QueueReport:
     """Return the status of a malformed Queue."""
     active = gang.condition(ACTIVE, "Malformed", message, holds=False)
     return QueueReport(name=QueueName(name), conditions=(active,))
+
+
+STARTED = (Phase.RESERVED, Phase.ADMITTED, Phase.RUNNING)
+
+
+def _subtree_phases(tally: Tally, tree: Tree) -> dict[QueueName, Counter[Phase]]:
+    found: dict[QueueName, Counter[Phase]] = {}
+    for name, phases in tally.phases.items():
+        for above in tree.path(name):
+            _count(found.setdefault(above, Counter()), phases, 1)
+    return found
+
+
+def _summary(queue: Queue, shared: _SharedInputs) -> QueueSummary:
+    """Return what lists show of a queue. Of meters that are equally busy, the first of its spec, then of the names."""
+    own = {quota.meter: at for at, quota in enumerate(queue.quotas)}
+    gangs = shared.gangs.get(queue.name, Counter())
+    counted = QueueSummary(waiting=gangs[Phase.PENDING], started=sum(gangs[phase] for phase in STARTED))
+    usage = shared.queue_usage
+    uses = [
+        (meter, usage.usage(queue.name, meter), usage.quota(queue.name, meter))
+        for meter in sorted(shared.meters, key=lambda meter: (own.get(meter, len(own)), meter))
+    ]
+    listed = [(meter, used, quota) for meter, used, quota in uses if meter in own or used or quota]
+    if not listed:
+        return counted
+    meter, used, quota = max(listed, key=lambda one: Fraction(one[1], one[2]) if one[2] else one[1] * BEYOND)
+    return replace(counted, meter=meter, used=used, quota=quota, borrowed=usage.borrowed(queue.name, meter))
 
 
 def _uses(queue: Queue, shared: _SharedInputs) -> dict[MeterName, MeterUse]:

@@ -423,6 +423,8 @@ def test_the_status_of_a_gang_keeps_its_details(cluster: ControlPlane, namespace
     devices = [{"request": "gpu/h100", "driver": "gpu.example.com", "pool": "node-1", "device": "gpu-0"}]
     status = {
         "phase": "Pending",
+        "summary": {"reason": "QuotaExceeded", "requests": "8 gpus"},
+        "requests": {"gpus": "8"},
         "position": 2,
         "hold": {"reason": "QuotaExceeded", "message": "2 left", "details": details, "since": "2026-11-21T00:00:00Z"},
         "plan": [{"pod": "g-0", "node": "node-1", "claims": [{"claim": "g-0-gpu", "devices": devices}]}],
@@ -435,8 +437,8 @@ def test_the_status_of_a_gang_keeps_its_details(cluster: ControlPlane, namespace
     row = kubectl(
         cluster, "get", "mg", "-n", namespace.name, "--field-selector=spec.queue=q,status.phase=Pending"
     ).stdout
-    assert row.splitlines()[0].split() == ["NAME", "QUEUE", "SIZE", "PHASE", "REASON", "POSITION", "AGE"]
-    assert row.splitlines()[1].split()[:-1] == ["g", "q", "1", "Pending", "QuotaExceeded", "2"]
+    assert row.splitlines()[0].split() == ["NAME", "QUEUE", "SIZE", "PHASE", "REASON", "REQUESTS", "POSITION", "AGE"]
+    assert row.splitlines()[1].split()[:-1] == ["g", "q", "1", "Pending", "QuotaExceeded", "8", "gpus", "2"]
 
 
 def test_a_status_that_says_less_than_the_last_one_is_taken(cluster: ControlPlane, namespace: Namespace) -> None:

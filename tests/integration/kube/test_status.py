@@ -12,7 +12,7 @@ from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.api.kubernetes.meta import Condition, ConditionStatus, Owner
 from admission.api.muster import gangs
 from admission.api.muster.gangs import GangReport, Phase, PlannedClaim, PlannedPod
-from admission.api.muster.status_reports import ConditionReport, EventType, MeterUse, Notice, QueueReport
+from admission.api.muster.status_reports import ConditionReport, EventType, MeterUse, Notice, QueueReport, QueueSummary
 from admission.api.schemas import crds
 from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
@@ -250,6 +250,7 @@ async def test_a_queue_shows_its_use(api: FakeApi, reporter: Reporter) -> None:
                 "pending": "3",
             },
         ],
+        "summary": {"waiting": 0, "started": 0},
         "gangs": {"pending": 0, "reserved": 0, "admitted": 0, "running": 2, "evicted": 0},
     }
 
@@ -287,7 +288,12 @@ def test_every_field_of_a_report_is_in_the_schema() -> None:
     written = {
         "gangs": status_encoding.gang_status(report, {}, now=START),
         "queues": status_encoding.queue_status(
-            QueueReport(name=QueueName("q"), conditions=(a_condition(),), meters={MeterName("m"): MeterUse()}),
+            QueueReport(
+                name=QueueName("q"),
+                conditions=(a_condition(),),
+                meters={MeterName("m"): MeterUse()},
+                summary=QueueSummary(meter="m", used=2, quota=1024),
+            ),
             {},
             now=START,
         ),

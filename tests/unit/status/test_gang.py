@@ -324,6 +324,7 @@ def test_a_gang_that_would_not_fit_if_nothing_were_in_use_never_fits(
     assert (told["reason"], told["message"]) == (reason, "why")
     assert [kind for kind, condition in read.items() if condition["message"] == "why"] == [told["type"]]
     assert shown["requests"] == {"gpus": str(needed)}
+    assert shown["summary"] == {"reason": "NeverFits" if never else reason, "requests": f"{needed} gpus"}
     assert status_views.gang({"metadata": META, "spec": SPEC, "status": shown}).never_fits is never
 
 
