@@ -65,12 +65,13 @@ class StatusWriter:
             await asyncio.sleep(self._pause)
 
     async def flush(self) -> None:
-        """Write all pending reports and notices."""
+        """Write all pending reports, then all notices, which may be about objects that the reports create."""
         pending, self._pending = self._pending, {}
         notices, self._notices = self._notices, deque(maxlen=MOST_NOTICES)
         async with asyncio.TaskGroup() as tasks:
             for key, (report, write) in pending.items():
                 tasks.create_task(self._write(key, report, write), name=f"report {key[0]} {key[1]}")
+        async with asyncio.TaskGroup() as tasks:
             for notice in notices:
                 tasks.create_task(self._notify(notice), name=f"event on {notice.name}")
 

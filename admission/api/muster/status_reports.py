@@ -102,7 +102,7 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """An Event about one object."""
+    """An Event about one object. uid: empty for a Gang whose object was not there yet; its writer knows it."""
 
     api_version: str
     kind: str
