@@ -335,8 +335,14 @@ def test_a_denial_is_shown_like_a_hold() -> None:
 
 
 def a_notice(message: str = "3 left", **more: Any) -> Notice:
-    values: dict[str, Any] = {"kind": "Gang", "namespace": "team", "name": "train", "reason": "Held"} | more
-    return Notice(api_version=names.API_VERSION, uid=Uid("g"), type=EventType.NORMAL, message=message, **values)
+    values: dict[str, Any] = {
+        "kind": "Gang",
+        "namespace": "team",
+        "name": "train",
+        "reason": "Held",
+        "uid": Uid("g"),
+    } | more
+    return Notice(api_version=names.API_VERSION, type=EventType.NORMAL, message=message, **values)
 
 
 async def test_an_event_is_published_on_its_object(api: FakeApi, reporter: Reporter) -> None:
@@ -359,6 +365,16 @@ async def test_an_event_about_a_cluster_scoped_object_is_in_default(api: FakeApi
 
     body = api.last("POST", "/apis/events.k8s.io/v1/namespaces/default/events").body
     assert "namespace" not in body["regarding"]
+
+
+async def test_an_event_on_a_gang_that_was_just_created_has_its_uid(api: FakeApi, reporter: Reporter) -> None:
+    await reporter.notify(a_notice(uid=Uid("")))
+    assert api.count("POST", EVENTS) == 0
+
+    await reporter.gang(a_report())
+    await reporter.notify(a_notice(uid=Uid("")))
+    regarding = api.last("POST", EVENTS).body["regarding"]
+    assert regarding["uid"] == api.objects[GANGS]["team/train"]["metadata"]["uid"]
 
 
 async def test_an_event_repeated_at_once_is_dropped(api: FakeApi, reporter: Reporter) -> None:
