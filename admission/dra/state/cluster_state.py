@@ -103,7 +103,7 @@ class ClusterState:
     change_log: ChangeLog = field(default_factory=ChangeLog, init=False)
     place: int = field(default=0, init=False)
     passing: dict[Hashable, Nodes] = field(default_factory=dict, init=False)
-    """Results of `node_filters` for these nodes."""
+    """Results of `node_filters`, which depend on the nodes alone. Rule: only `node_filters.passed` adds any."""
     _vanished: frozenset[PoolId] | None = field(default=None, init=False)
 
     @property
