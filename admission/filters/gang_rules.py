@@ -121,7 +121,13 @@ class GangRules:
 
 def key_labels(pods: Iterable[Pod], placed: PlacedPods) -> frozenset[str]:
     """Return the labels of pods that any rule of these pods or of placed ones reads."""
-    return placed.read_labels.union(_read_labels(pods)) if placed.with_anti_affinity else frozenset(_read_labels(pods))
+    own = own_labels(pods)
+    return placed.read_labels | own if placed.with_anti_affinity else own
+
+
+def own_labels(pods: Iterable[Pod]) -> frozenset[str]:
+    """Return the labels of pods that the rules of these pods read."""
+    return frozenset(_read_labels(pods))
 
 
 def _read_labels(pods: Iterable[Pod]) -> Iterator[str]:
@@ -169,6 +175,39 @@ def may_apply(pods: Sequence[Pod], placed: PlacedPods) -> bool:
 def are_objects(pods: Iterable[Pod], placed: PlacedPods) -> bool:
     """Return whether the anti-affinity of a pod that is there is about any of these pods."""
     return any(placed.terms_about(pod) for pod in pods)
+
+
+def may_come(pods: Iterable[tuple[NodeName, Pod]], placed: PlacedPods, nodes: Nodes) -> bool:
+    """Return whether pods may come to these nodes, by their host ports and the anti-affinity on either side.
+
+    Other rules are not asked, and nodes that are not there are left out.
+    """
+    pods = [(name, pod) for name, pod in pods if name in nodes]
+    labels = key_labels([pod for _, pod in pods], placed)
+    states: dict[Hashable, PodRules] = {}
+    for name, pod in pods:
+        key = fingerprint(pod, labels)
+        state = states.get(key)
+        if state is None:
+            apart = replace(pod.rules, affinity=(), spread=(), volumes=())
+            state = states[key] = PodRules(replace(pod, rules=apart), placed, nodes)
+        if state.refuses(nodes[name]) is not None:
+            return False
+    return True
+
+
+def leaves_alone(pods: Sequence[tuple[NodeName, Pod]], placed: PlacedPods, nodes: Nodes) -> bool:
+    """Return whether pods may come to these nodes after others, whatever else is there. placed: those others alone.
+
+    Where affinity or a spread constraint is about one of the others, that is not certain, and the answer no.
+    """
+    if not may_apply([pod for _, pod in pods], placed):
+        return True
+    for rules, namespace in {(pod.rules, pod.meta.namespace) for _, pod in pods}:
+        counted = any(placed.selected(namespace, one.selector) for one in rules.spread)
+        if counted or (rules.affinity and placed.matching(rules.affinity)):
+            return False
+    return may_come(pods, placed, nodes)
 
 
 def numbers(pods: Sequence[Pod], placed: PlacedPods) -> tuple[list[int], list[Pod]]:

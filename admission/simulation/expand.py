@@ -108,7 +108,7 @@ def expand(
     classes = store.of_kind("PriorityClass")
     decoded = [owner_chain.with_priority(pods.decode(pod.body), pod.body, classes) for pod in admitted]
     with_pods = provided_templates.with_provided(replace(without_pods, pods={pod.meta.uid: pod for pod in decoded}))
-    complete = pod_claims.with_claims(with_pods, store.group_claims)
+    complete = pod_claims.with_claims(with_pods, without_pods.parents)
     complete = pod_claims.with_ephemeral(complete, [pod.body for pod in admitted])
     return Expanded(
         snapshot=complete,
@@ -147,7 +147,7 @@ def _alone(wave: LaterWave, store: Store, snapshot: Snapshot, profile: Scheduler
     with_pods = provided_templates.with_provided(replace(empty, pods={pod.meta.uid: pod for pod in decoded}))
     return Expanded(
         snapshot=pod_claims.with_ephemeral(
-            pod_claims.with_claims(with_pods, store.group_claims), [pod.body for pod in admitted]
+            pod_claims.with_claims(with_pods, snapshot.parents), [pod.body for pod in admitted]
         ),
         now=store.now,
         profile=profile,

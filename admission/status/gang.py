@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from admission.accounting.books import Book
 from admission.api.kubernetes.meta import EPOCH, Condition, ConditionStatus
+from admission.api.kubernetes.pods import DEFAULT_SCHEDULER
 from admission.api.muster import gang_references
 from admission.api.muster.gangs import Charge, Evicted, Gang, GangReport, Phase, PlannedClaim, PlannedPod
 from admission.api.muster.ledger_entries import Placement
@@ -75,6 +76,8 @@ class StatusInputs:
     """The ClaimPolicies, compiled."""
     templates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By policy, which of its templates differ from what it wants."""
+    schedulers: frozenset[str] = frozenset({DEFAULT_SCHEDULER})
+    """The profiles of kube-scheduler that plans predict."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """By deleted queue, why Muster's finalizer cannot be removed."""
     estimates: Mapping[GangUid, Estimate] = field(default_factory=dict)
@@ -123,7 +126,7 @@ def gang(group: Group, inputs: StatusInputs) -> GangReport:
         placement=placed.mode,
         placement_reason=placed.reason,
         placement_references=placed.references,
-        not_simulated=not_simulated.of_pods(group.pods, inputs.snapshot.storage),
+        not_simulated=not_simulated.of_pods(group.pods, inputs.snapshot.storage, inputs.schedulers),
         topology=topology.report(group, inputs.snapshot.nodes),
         evictions=backoff.evictions if backoff else 0,
         evicted=inputs.evicted.get(group.uid),

@@ -26,7 +26,7 @@ from admission.dra.inventory.pools import NodeInventory, PoolId, Slices
 from admission.dra.requests import device_use, extended_resources
 from admission.dra.requests.device_use import DeviceUse, Holder, Shared
 from admission.dra.requests.gang_request import Plan
-from admission.dra.state import incremental
+from admission.dra.state import incremental, planned_resources
 from admission.dra.state.change_log import ChangeLog
 from admission.dra.state.incremental import IncrementalUsage, UsageTotals
 from admission.dra.state.sources import Sources
@@ -142,14 +142,15 @@ def build(
     if before is not None and in_use and before.tainted is tainted:
         return before
     slices, node_inventories = _node_inventories(snapshot, tainted, profile, before)
-    if before is not None and in_use:
+    if before is not None and in_use and not (slices.takes_of_nodes or before.kept.by_devices):
         cluster = replace(before, node_inventories=node_inventories, slices=slices, tainted=tainted)
         if cluster.kept.counted_for is before.token:
             cluster.kept.counted_for = cluster.token
         return follow(before, cluster, _reindexed_nodes(before, cluster))
     by_uid = claims if claims is not None else extended_resources.index_claims(snapshot)
     kept = before.kept if before is not None else IncrementalUsage()
-    counted = kept.count(snapshot, placements, by_uid, profile.features)
+    totals = kept.count(snapshot, placements, by_uid, profile)
+    counted = planned_resources.counted(totals, kept, snapshot, placements, by_uid, slices, profile)
     use = _Use(dict(counted.taken), {device: list(found) for device, found in counted.shares.items()})
     unseen = counted.unseen
     by_uid = {**by_uid, **{claim.meta.uid: claim for claim in _absent(snapshot, unseen, by_uid)}} if unseen else by_uid
@@ -233,7 +234,7 @@ def granted(
             key = claim.uid or Uid(claim.claim)
             pinned[key] = pinned.get(key, _NO_NODES) | {place.node}
             use.add(plan.uses.get(key, ()), Holder(claim=claim.claim, gang=gang))
-        left[place.node] = incremental.less(left.get(place.node), pods[place.uid].requests)
+        left[place.node] = incremental.less(left.get(place.node), plan.taken_by(pods[place.uid]))
         for uid in claims.get(place.uid, ()):
             users[uid] = users.get(uid, _NO_PODS) | {place.uid}
             if uid in pinned:

@@ -203,14 +203,15 @@ class Backfill:
         if not isinstance(found.outcome, Grant):
             return found
         bound = self._binding(inputs)
-        requests = reservations.requests(inputs.group, found.outcome.plan)
-        if all(one.leaves(found.outcome.plan, requests, inputs.queue.name) for one in bound):
+        if all(one.leaves(inputs.group, found.outcome.plan) for one in bound):
             return found
         rules = replace(inputs.rules, workspace=replace(inputs.rules.workspace, plans=self._plans), mute=True)
         cluster, queue_usage = self._cluster(bound, inputs.cluster), UsageExcludingReserved(inputs.queue_usage, bound)
         decision = chain.decide(replace(inputs, rules=rules, cluster=cluster, queue_usage=queue_usage))
         if isinstance(decision.outcome, Grant):
-            return decision
+            plan = decision.outcome.plan
+            if all(one.leaves_pods(inputs.group, plan) for one in bound):
+                return decision
         return Verdict(
             group=inputs.group,
             outcome=reservations.behind(inputs.group, inputs.queue, bound),
@@ -306,7 +307,7 @@ class Backfill:
                 continue
             if not _reaches(end, reservation):
                 reservation.passed.add(group.key)
-            elif reservation.leaves(plan, requests, group.queue):
+            elif reservation.leaves(group, plan):
                 reservation.charge(plan.charge, requests, group.queue)
             else:
                 self._cancel(one)
@@ -476,20 +477,13 @@ class Backfill:
             return None
         moment, plan = found
         self._guesses[head.queue.name] = moment.at
-        requests = reservations.requests(head.group, plan)
-        uses = tuple(use for uses in plan.uses.values() for use in uses)
-        room = reservations.room_excluding(moment.cluster, requests)
-        awaits = self._pending_gangs(moment, plan, inputs.cluster)
-        return Reservation(
-            group=head.group,
-            at=moment.at,
-            estimate=reservations.pending(moment.at, awaits),
+        return reservations.made(
+            head.group,
+            plan,
+            moment,
             until=runtime.end(moment.at, runtime.declared_runtime(head.group, head.queue)),
-            plan=plan,
-            arrival=Arrival(gang=head.group.key, uses=uses, requests=requests, room=room),
-            removed=frozenset(one.interval.gang for one in moment.removed),
+            awaits=self._pending_gangs(moment, plan, inputs.cluster),
             drawn=reservations.drawn(plan, inputs.cluster),
-            queue_usage=moment.queue_usage,
         )
 
     def _pending_gangs(self, moment: Moment, plan: Plan, cluster: ClusterState) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ class Nomination:
             ),
             belongings=Belongings(
                 claims=frozenset(claim.claim for place in plan.pods for claim in place.claims),
-                room=tuple((place.node, pods[place.uid].requests) for place in plan.pods),
+                room=tuple((place.node, plan.taken_by(pods[place.uid])) for place in plan.pods),
                 placed=frozenset(place.uid for place in plan.pods),
             ),
         )
@@ -229,7 +229,7 @@ def _with_all(cluster: ClusterState, nominations: Iterable[Nomination]) -> Clust
 def with_nomination(cluster: ClusterState, group: Group, grant: Grant) -> ClusterState:
     """Return the state in which the devices and resources of a grant are taken, while its claims stay pending."""
     plan, pods = grant.plan, {pod.meta.uid: pod for pod in group.waiting}
-    room = [(place.node, pods[place.uid].requests) for place in plan.pods]
+    room = [(place.node, plan.taken_by(pods[place.uid])) for place in plan.pods]
     claims = ((claim.claim, plan.uses.get(claim.uid or Uid(claim.claim), ())) for p in plan.pods for claim in p.claims)
     held = ((Holder(claim=claim, gang=group.key), taken) for claim, taken in claims)
     placed = ((place.node, place.uid, PlacedPod.of(pods[place.uid])) for place in plan.pods)

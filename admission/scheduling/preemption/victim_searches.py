@@ -45,8 +45,9 @@ class VictimSearches:
         return self._has_more
 
     def question(self, group: Group, queue: Queue, needed: Charge, snapshot: Snapshot) -> PreemptionQuestion:
-        """Return the question of a gang. needed: a lower bound on its charge."""
-        return self._questions.question(group, queue, needed, snapshot)
+        """Return the question of a gang in this search. needed: a lower bound on its charge."""
+        labels = self._cluster.placed.read_labels if self._cluster is not None else frozenset[str]()
+        return self._questions.question(group, queue, needed, snapshot, labels)
 
     def keep(self, gangs: Iterable[GangUid]) -> None:
         """Drop the questions of all other gangs."""
