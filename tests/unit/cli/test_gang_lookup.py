@@ -83,7 +83,7 @@ def a_jobset(cluster: Served) -> tuple[Manifest, list[Manifest]]:
 
 
 @pytest.mark.parametrize("forbidden", ["", FORBIDDEN], ids=["who may read it", "who may not"])
-def test_a_pod_of_a_jobset_is_in_the_gang_of_that_for(forbidden: str) -> None:
+def test_a_pod_of_a_jobset_leads_to_the_gang_of_the_jobset(forbidden: str) -> None:
     cluster = Served(forbidden)
     jobset, made = a_jobset(cluster)
     cluster.gang("other")

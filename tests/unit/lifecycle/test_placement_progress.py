@@ -72,7 +72,9 @@ TROUBLES: dict[str, tuple[Callable[[Snapshot], Snapshot], str | None]] = {
 
 
 @pytest.mark.parametrize(("change", "told"), TROUBLES.values(), ids=TROUBLES)
-def test_a_gang_is_kept_from_starting_by(change: Callable[[Snapshot], Snapshot], told: str | None) -> None:
+def test_what_keeps_a_gang_from_starting_as_planned_is_named(
+    change: Callable[[Snapshot], Snapshot], told: str | None
+) -> None:
     world = a_world()
 
     assert trouble(change(world.snapshot), world.book) == told
