@@ -293,9 +293,10 @@ class Backfill:
         if known is not None and known.end is None:
             self._never_fits.clear()
 
-    def has_head(self, queue: QueueName) -> bool:
-        """Return whether a queue has a head."""
-        return queue in self._heads
+    def head(self, queue: QueueName) -> Group | None:
+        """Return the head of a queue, if it has one."""
+        head = self._heads.get(queue)
+        return None if head is None else head.group
 
     def never_fits(self, group: Group) -> bool:
         """Return whether it is known that a gang would not fit even after all known ends, so that it is no head."""
