@@ -17,6 +17,7 @@ from admission.kube.cache.watched_resources import Kind
 from admission.workloads import gang_key
 from tests import standins
 from tests.standins import Manifest
+from tests.unit.workloads.kinds.herds import an_object
 
 SPACE = "a"
 TEMPLATE: Manifest = {"metadata": {"labels": {"muster.dev/queue": "q"}}, "spec": {"containers": []}}
@@ -64,10 +65,6 @@ class Served(cluster_options.Cluster):
 
     def found(self, pod: Manifest) -> Any:
         return asyncio.run(command._find(self, SPACE, pod["metadata"]["name"]))
-
-
-def an_object(api_version: str, kind: str, name: str, **spec: Any) -> Manifest:
-    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
 def named(workload: str, *uid: str) -> str:

@@ -11,15 +11,14 @@ from admission.api.values.names import NodeName, Uid
 from admission.lifecycle import placement_progress
 from admission.workloads import gangs
 from tests.builders import NOON, let_in, pod_of, with_pods
+from tests.unit.lifecycle.allocations import device, with_allocation
 from tests.unit.lifecycle.test_reconciliation import (
     CLAIM,
     World,
     booked_cluster,
-    device,
     granted,
     reserved,
     sight_of,
-    with_allocation,
     without_claim,
 )
 
