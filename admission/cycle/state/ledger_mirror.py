@@ -190,7 +190,7 @@ class LedgerMirror:
         return self._usage.past(inputs, self._book)
 
     @property
-    def member_history(self) -> MemberHistory | None:
+    def past_member_usage(self) -> MemberHistory | None:
         """Return the decayed usage of the members of queues, at the time when it was read; None if it is unknown."""
         return self._usage.members
 

@@ -1,4 +1,4 @@
-"""The head of a queue: the first gang that waits for others to end, with its reservation; changed by `policy`."""
+"""The head of a queue: the gang for which backfill reserves."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,15 +13,14 @@ SOONER = timedelta(seconds=10)
 """How long a reservation stands although a gang ended sooner than expected, which may allow an earlier one."""
 
 NEVER = -1
-"""No value of `RunningGangs.changes`."""
+"""No state of the running gangs."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class QueueHead:
-    """The head of a queue. reservation: None before it was needed, or if there is none.
+    """The first gang of a queue that waits for others to end.
 
-    made: when the reservation was computed. is_old: whether a gang has ended sooner than the reservation expects.
-    tried: `RunningGangs.changes` when there was none.
+    is_old: whether a gang has ended sooner than the reservation expects. tried: `changes` when none was found.
     """
 
     group: Group
