@@ -1,8 +1,8 @@
 """The rules between the pods of one gang, and between them and the pods that are there.
 
 Pods to which and of which the same rules apply have one number. The rules of a number whose pods no pod of the gang
-affects only exclude nodes, once and for all. The others are *coupled*: a search has to ask anew after every pod that it
-assumes on a node. `RulesSearch` is the state of one search.
+affects only exclude nodes, once and for all. The others are *coupled*: a search evaluates them again for every pod that
+it assumes on a node. `RulesSearch` is the state of one search.
 """
 
 from collections import Counter
@@ -84,9 +84,9 @@ class GangRules:
         return state.bars(node) if number in self.effects else state.refuses(node)
 
     def are_apart(self, number: int, other: int) -> frozenset[str]:
-        """Return the labels of whose domains none takes a pod of each number; for one number, two of its pods.
+        """Return the node labels by whose domains pods of two numbers exclude each other; or two pods of one number.
 
-        An empty label is the node's own name.
+        An empty label stands for the node itself.
         """
         effect = self.effects.get(number, {}).get(other)
         if effect is None:
@@ -103,7 +103,7 @@ class GangRules:
         )
 
     def apart_from_each_other(self, numbers: Iterable[int]) -> Iterator[tuple[str, list[int]]]:
-        """Yield labels, each with numbers of pods of which no two may be in one domain."""
+        """Yield each label with numbers whose pods all exclude each other from its domains."""
         numbers = [*numbers]
         for key in self.keys:
             group: list[int] = []
@@ -167,7 +167,7 @@ def have_volumes(pods: Iterable[Pod], placed: PlacedPods) -> bool:
 def may_apply(pods: Sequence[Pod], placed: PlacedPods) -> bool:
     """Return whether a rule may keep one of these pods off a node: its own, or the anti-affinity of one that is there.
 
-    Whoever has no rules and is no object of any has none where fewer pods are, so those that leave need not be found.
+    A pod that no rule concerns is not concerned by one with fewer pods either, so pods that leave need not be left out.
     """
     return any(pod.rules.concern_pods for pod in pods) or have_volumes(pods, placed) or are_objects(pods, placed)
 
@@ -276,7 +276,7 @@ Place = tuple[tuple[str | int | None, ...], Hashable, tuple[tuple[int, int], ...
 
 
 class RulesSearch:
-    """The coupled rules of a gang in one search. Only `assume` and `forget` change it."""
+    """The coupled rules of a gang in one search. Only `assume` and `take_back` change it."""
 
     def __init__(self, rules: GangRules, names: Sequence[NodeName]) -> None:
         """names: the nodes that the search uses."""
@@ -303,7 +303,7 @@ class RulesSearch:
         """Place a pod on a node."""
         self._add(number, node, 1)
 
-    def forget(self, number: int, node: NodeName) -> None:
+    def take_back(self, number: int, node: NodeName) -> None:
         """Take a pod back from a node."""
         self._add(number, node, -1)
 

@@ -24,7 +24,8 @@ from admission.filters.pod_claims import CsiVolume
 class PlacedPod:
     """A pod on a node: the part of it that filters read. deleted: whether its deletion has begun.
 
-    claims: the name of the claim of each of its volumes; empty text for a volume without one.
+    claims: the name of the claim of each of its volumes; empty text for a volume without one. device_claims: its
+    resource claims with devices that take resources of its node.
     """
 
     namespace: str
@@ -32,6 +33,7 @@ class PlacedPod:
     rules: SchedulingRules
     deleted: bool = False
     claims: tuple[str, ...] = ()
+    device_claims: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, pod: Pod) -> Self:
@@ -42,6 +44,7 @@ class PlacedPod:
             rules=pod.rules,
             deleted=pod.meta.deleted is not None,
             claims=tuple([volume.claim_of(pod.meta.name) for volume in pod.rules.volumes]),
+            device_claims=pod.claimed.by,
         )
 
     @property
@@ -98,7 +101,7 @@ class PlacedPods:
 
     @classmethod
     def build(cls, by_node: Mapping[NodeName, PodsOfNode], namespaces: Mapping[str, Namespace]) -> Self:
-        """Return the pods with their indexes, all counted anew."""
+        """Return the pods with their indexes, all counted again."""
         return cls(
             by_node=by_node,
             namespaces=namespaces,

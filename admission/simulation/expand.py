@@ -135,7 +135,7 @@ def expand(
 
 
 def _alone(wave: LaterWave, store: Store, snapshot: Snapshot, profile: SchedulerProfile) -> Expanded:
-    """Return a cluster that has nothing but a later wave of a workload, and the claims that are nobody's."""
+    """Return a cluster that has nothing but a later wave of a workload, and the claims without an owner."""
     own = manifests.read([wave.body], now=store.now, namespace=store.namespace, profile=profile)
     claims = {key: replace(one, allocation=None) for key, one in snapshot.claims.items() if not one.meta.owners}
     parents = manifests.snapshot(own).parents

@@ -135,7 +135,7 @@ def gang(group: Group, inputs: StatusInputs) -> GangReport:
         start_references=estimate.references if estimate is not None else (),
         queued_since=group.first_queued,
         next_try=backoff.next_try if backoff else None,
-        line=group.identity.position_key,
+        position_key=group.identity.position_key,
     )
     return with_uids(report, inputs)
 
@@ -260,7 +260,7 @@ def kept_until(record: Gang, report: GangReport, position_keys: Collection[str])
     for pods that name their gang is deleted after these. But an evicted gang's object stays until the gang may be tried
     again, for whatever recreates its pods. position_keys: of all gangs that have pods.
     """
-    if record.written_by_user or (record.workload is not None and record.line not in position_keys):
+    if record.written_by_user or (record.workload is not None and record.position_key not in position_keys):
         return None
     if report.phase is not Phase.EVICTED:
         return report.next_try or EPOCH

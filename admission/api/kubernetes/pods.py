@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from admission.api.kubernetes import active_deadline, meta, pod_requests
+from admission.api.kubernetes import active_deadline, meta, nodes, pod_requests
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.nodes import Resources
+from admission.api.kubernetes.pod_requests import NOTHING, ClaimedResources
 from admission.api.scheduling import scheduling_rules
 from admission.api.scheduling.scheduling_rules import NO_RULES, SchedulingRules
 from admission.api.values import names, selectors
@@ -71,6 +72,10 @@ class Pod:
     """The name of its PodGroup of Kubernetes; it never changes."""
     requests: Resources = field(default_factory=dict)
     given: Resources | None = None
+    older: Resources | None = None
+    """What kube-scheduler 1.36 counts instead of its requests, while several containers are resized; None: the same."""
+    claimed: ClaimedResources = NOTHING
+    """What devices of its claims take of its node beside that."""
     containers: tuple[Container, ...] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict)
     affinity: NodeSelector | None = None
@@ -104,6 +109,16 @@ class Pod:
     def taken(self) -> Resources:
         """Return what it takes of its node: what it was given, which a resize in place changes when it is done."""
         return self.requests if self.given is None else self.given
+
+    @property
+    def counted(self) -> Resources:
+        """Return what kube-scheduler counts of it on its node: its requests, and what its devices take there."""
+        return nodes.total((self.requests, self.claimed.taken))
+
+    @property
+    def counted_by_1_36(self) -> Resources:
+        """Return what kube-scheduler 1.36 counts of it on its node."""
+        return self.counted if self.older is None else nodes.total((self.older, self.claimed.taken))
 
     @property
     def queue(self) -> str:
@@ -140,6 +155,8 @@ def decode(obj: Json) -> Pod:
         group=spec.child("schedulingGroup").text("podGroupName"),
         requests=requested.counted,
         given=requested.taken,
+        older=requested.older,
+        claimed=pod_requests.decode_claimed(spec, status),
         containers=decode_containers(spec),
         node_selector=spec.pairs("nodeSelector"),
         affinity=selectors.decode_nodes(node_affinity.child(required)) if required in node_affinity else None,

@@ -64,7 +64,7 @@ class Scheduling:
             return CycleDecisions(), ()
         cluster = cache.predict_cluster(inputs, book, self.settings.steps)
         expected = self.nominations.with_nominated(self._find_ends(inputs, cluster), inputs.snapshot.queues)
-        self.backfill.present.expect(expected, inputs.now)
+        self.backfill.expect(expected, inputs.now)
         rules = self._in_order(inputs, self._rules(inputs, balances, self.log.defects))
         return self.preemption.decide(inputs, rules, cluster, scheduling_cache.usage(book))
 
@@ -87,6 +87,7 @@ class Scheduling:
         cache, placements = self.cache, self.mirror.book.placements
         waiting = cache.verdicts.queue_cache.waiting(inputs.groups)
         needed = partial(cycle.needed, rules=rules)
+        cache.members.read(self.mirror.usage.members, inputs.now)
         order = cache.members.order(waiting, placements, inputs.snapshot.namespaces, inputs.tree, needed)
         return replace(rules, order=order)
 

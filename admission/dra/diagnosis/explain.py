@@ -96,6 +96,10 @@ def _explained(context: _DeadEndContext) -> Explanation:
     left = [at for at in with_resources if at not in refusals]
     if refusals and (not left or any(context.greedy.dead_end_at(context.kind, at) is None for at in refusals)):
         return _kept_off_by_rules(context, {state.names[at]: refusal for at, refusal in refusals.items()}, left)
+    lacking = {state.names[at]: found for at in left if (found := context.greedy.lacking_at(context.kind, at))}
+    if lacking:
+        short = node_resources.shortage_with_devices(lacking)
+        return Explanation(f"{_subject(context)} {short.text}{_after(context)}", {"pod": context.pod, **short.details})
     return _insufficient_devices(context, left)
 
 

@@ -337,7 +337,7 @@ def charge(queue_usage: QueueUsage, others: Iterable[Reservation]) -> None:
 
 def requests(group: Group, plan: Plan) -> tuple[tuple[NodeName, Resources], ...]:
     """Return the planned nodes of a gang's pods, with the pods' requests."""
-    return tuple((node, pod.requests) for node, pod in pods_on(group, plan))
+    return tuple((node, plan.taken_by(pod)) for node, pod in pods_on(group, plan))
 
 
 def pods_on(group: Group, plan: Plan) -> tuple[tuple[NodeName, Pod], ...]:

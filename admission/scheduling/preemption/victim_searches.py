@@ -19,8 +19,8 @@ class VictimSearches:
     """The questions of preempting gangs, and what the last search left. One per leader.
 
     Rule: a question that `note_failed` records is not searched again until `begin` finds that nodes, the use of devices
-    or another input has changed. Changes are told from the last search by identity; what a search costs is why it is
-    not a value over `admission.incremental`: questions that are left are searched in later cycles, in turn.
+    or another input has changed. Changes are found by the identity of the inputs. A search is too expensive to be
+    a value over `admission.incremental`: the remaining questions are searched in later cycles, in turn.
     """
 
     _questions: PreemptionQuestions = field(default_factory=PreemptionQuestions)
