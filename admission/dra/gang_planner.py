@@ -195,7 +195,9 @@ def diagnose(  # noqa: PLR0913 - the same
             return replace(
                 empty, message=f"{answer.message}; whether an empty cluster would do was not found in {steps} steps"
             )
-        return replace(empty, message=f"{empty.message}, even if nothing else were in use")
+        # Where nothing matches, what is in use has nothing to do with it.
+        matters = empty.details.get("matching") != 0
+        return replace(empty, message=f"{empty.message}{', even if nothing else were in use' if matters else ''}")
     question = _Question(cluster, meters, selectors, steps, anything, choice, wanted)
     if wanted is None:
         return _Planning(gang, question, question.device_signatures(gang), steps).busy(answer)

@@ -16,6 +16,9 @@ from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import NodeName
 from admission.api.values.selectors import NodeSelector, Toleration
 
+DEFAULT_SCHEDULER = "default-scheduler"
+"""The profile of kube-scheduler for pods that name none."""
+
 FINISHED = frozenset({"Succeeded", "Failed"})
 MOST_OF_MESSAGE = 400
 """Characters that are kept of what kube-scheduler says of a pod."""
@@ -88,7 +91,7 @@ class Pod:
     """When the kubelet accepted it."""
     unschedulable: str = ""
     """Why kube-scheduler does not bind it, in its words, of which the end is cut off; empty where it does not say."""
-    scheduler: str = "default-scheduler"
+    scheduler: str = DEFAULT_SCHEDULER
     service_account: str = ""
     mirror: bool = False
     """The mirror of a static pod, made by the kubelet: the pod runs already and cannot be held."""
@@ -147,12 +150,8 @@ def decode(obj: Json) -> Pod:
             condition.text("type") == "Ready" and condition.text("status") == "True"
             for condition in status.children("conditions")
         ),
-        claims=tuple(map(decode_claim, spec.children("resourceClaims"))),
-        generated_claims={
-            entry.text("name"): entry.text("resourceClaimName")
-            for entry in status.children("resourceClaimStatuses")
-            if "resourceClaimName" in entry
-        },
+        claims=decode_claims(spec),
+        generated_claims=decode_generated(status),
         group=spec.child("schedulingGroup").text("podGroupName"),
         requests=requested.counted,
         given=requested.taken,
@@ -168,7 +167,7 @@ def decode(obj: Json) -> Pod:
         deadline=active_deadline.read(spec),
         started=status.time("startTime"),
         unschedulable=_unschedulable(status),
-        scheduler=spec.text("schedulerName", "default-scheduler"),
+        scheduler=spec.text("schedulerName", DEFAULT_SCHEDULER),
         service_account=spec.text("serviceAccountName"),
         mirror="kubernetes.io/config.mirror" in reader.child("metadata").pairs("annotations"),
     )
@@ -187,8 +186,21 @@ def _unschedulable(status: Reader) -> str:
     return ""
 
 
-def decode_claim(reader: Reader) -> PodClaim:
-    """Decode an entry of spec.resourceClaims of a pod or PodGroup."""
+def decode_claims(spec: Reader) -> tuple[PodClaim, ...]:
+    """Decode the claims that a pod or PodGroup names."""
+    return tuple(map(_decode_claim, spec.children("resourceClaims")))
+
+
+def decode_generated(status: Reader) -> dict[str, str]:
+    """Return the claims that were made for a pod or PodGroup, by its own names of them."""
+    return {
+        entry.text("name"): entry.text("resourceClaimName")
+        for entry in status.children("resourceClaimStatuses")
+        if "resourceClaimName" in entry
+    }
+
+
+def _decode_claim(reader: Reader) -> PodClaim:
     claim = PodClaim(
         name=reader.required("name"),
         claim=reader.optional("resourceClaimName"),

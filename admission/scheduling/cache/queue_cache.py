@@ -33,7 +33,7 @@ class Premise(NamedTuple):
 
 
 Holds = Callable[[QueueName, Premise], bool]
-"""Returns whether a ground is unchanged."""
+"""Returns whether a premise still holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,10 +49,12 @@ class CachedQueue:
 
 @dataclass(slots=True)
 class QueueCache:
-    """The queues whose verdicts may still stand. One per leader.
+    """The queues whose verdicts may still stand. One per leader, owned by its `VerdictCache`.
 
-    Whether a queue stands is asked of its premises, not told by the identity of inputs, so it is no value over
-    `admission.incremental`.
+    Rule: a queue is in it from `keep` until `drop`, `clear`, or a cycle in which it has no pending gang.
+
+    Whether a queue's verdicts stand is determined by their premises, not by the identity of inputs, so it is no value
+    over `admission.incremental`.
     """
 
     _waiting: Memo[None, Mapping[QueueName, tuple[Group, ...]]] = field(default_factory=Memo)

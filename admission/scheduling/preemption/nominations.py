@@ -140,7 +140,7 @@ class Nominations:
     """
 
     _by_gang: dict[GangUid, Nomination] = field(default_factory=dict)
-    _has_recalled: bool = False
+    _has_restored: bool = False
     _explained: dict[GangUid, _Explained] = field(default_factory=dict)
     """By gang, its last explained hold, so that an equal hold gets the same object."""
     _states: Memo[None, dict[tuple[Nomination, ...], ClusterState]] = field(default_factory=Memo)
@@ -152,12 +152,12 @@ class Nominations:
         return self._by_gang
 
     @property
-    def has_recalled(self) -> bool:
+    def has_restored(self) -> bool:
         """Return whether the leader has examined its predecessor's evictions."""
-        return self._has_recalled
+        return self._has_restored
 
-    def mark_recalled(self) -> None:
-        self._has_recalled = True
+    def mark_restored(self) -> None:
+        self._has_restored = True
 
     def nominate(self, nomination: Nomination) -> None:
         self._by_gang[nomination.uid] = nomination
