@@ -149,8 +149,7 @@ def build(
         return follow(before, cluster, _reindexed_nodes(before, cluster))
     by_uid = claims if claims is not None else extended_resources.index_claims(snapshot)
     kept = before.kept if before is not None else IncrementalUsage()
-    totals = kept.count(snapshot, placements, by_uid, profile)
-    counted = planned_resources.counted(totals, kept, snapshot, placements, by_uid, slices, profile)
+    counted = planned_resources.count(kept, snapshot, placements, by_uid, slices, profile)
     use = _Use(dict(counted.taken), {device: list(found) for device, found in counted.shares.items()})
     unseen = counted.unseen
     by_uid = {**by_uid, **{claim.meta.uid: claim for claim in _absent(snapshot, unseen, by_uid)}} if unseen else by_uid
