@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from admission.api.kubernetes.meta import Meta
 from admission.api.muster.queues import PriorityClass, Queue
 from admission.api.values import names
-from admission.api.values.names import QueueName
+from admission.api.values.names import QueueName, Uid
 from admission.workloads import gangs as workloads_gangs
 from admission.workloads.gang_cache import GangCache, QueuePosition
 from admission.workloads.gangs import Group
