@@ -59,6 +59,13 @@ class _State:
     """By queue, its first gang held for quota, if the queue keeps its own quota for it."""
     kept_before: dict[QueueName, GangUid] = field(default_factory=dict)
     """The same of the cycle before, where that still stands."""
+    reserved: frozenset[GangUid] = field(init=False)
+    """The gangs that had a reserved start when the cycle began, beside which others may borrow until then. One that is
+    made on the way counts in the next cycle, so that it does not matter who is asked first."""
+
+    def __post_init__(self) -> None:
+        found = self.backfill.estimates if self.backfill is not None else {}
+        self.reserved = frozenset(uid for uid, estimate in found.items() if estimate.at is not None)
 
 
 def decide_all(
@@ -193,7 +200,7 @@ def _keep_again(groups: tuple[Group, ...], state: _State, keeping: Mapping[Queue
     found: list[tuple[Group, Charge]] = []
     for name, uid in keeping.items():
         group, queue = known.get(uid), state.rules.tree.queues.get(name)
-        if group is None or queue is None or _is_reserved(group, state):
+        if group is None or queue is None or uid in state.reserved:
             continue
         charge = needed(group, state.rules)
         if lender_quota.keep_again(group, queue, charge, state.queue_usage):
@@ -223,14 +230,8 @@ def _keeps(verdict: Verdict, inputs: Inputs, state: _State) -> bool:
         lender_quota.is_short(verdict.outcome)
         and not group.runs
         and lender_quota.may_keep(inputs.queue, verdict.needed)
-        and not _is_reserved(group, state)
+        and group.uid not in state.reserved
     )
-
-
-def _is_reserved(group: Group, state: _State) -> bool:
-    """Return whether the gang has a reserved start, beside which others may borrow until then."""
-    estimate = state.backfill.estimates.get(group.uid) if state.backfill is not None else None
-    return estimate is not None and estimate.at is not None
 
 
 def needed(group: Group, rules: Rules) -> Charge:
