@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from admission.api.kubernetes import devices, nodes, pods
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import PlannedPod
 from admission.api.snapshot import Snapshot
 from admission.api.storage import csi, persistent_volumes
 from admission.api.storage.persistent_volumes import ONE_POD
@@ -18,7 +19,7 @@ from admission.api.storage.storage import Storage
 from admission.api.values.names import NodeName, Uid
 from admission.dra.planner import node_filters
 from admission.dra.planner.node_filters import Filter
-from admission.dra.requests.gang_request import PodDemand
+from admission.dra.requests.gang_request import Plan, PodDemand
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
 from admission.filters.pod_rules import PodRules
@@ -83,14 +84,8 @@ def answer(world: Mapping[str, Any], placed: Sequence[str] | None = None) -> Jso
         judged["node"] = placed[number] if placed is not None else node if node in judged["fits"] else ""
         found.append(judged)
         if judged["node"]:
-            name = NodeName(judged["node"])
-            rules = PodRules(pod, cluster.placed, cluster.nodes)
-            snapshot = replace(
-                snapshot,
-                pods={**snapshot.pods, pod.meta.uid: replace(pod, node=name)},
-                storage=rules.volumes.reserved(cluster.nodes[name]) if rules.volumes else snapshot.storage,
-            )
-            cluster = cluster_state.build(snapshot, (), before=cluster)
+            planned = PlannedPod(uid=pod.meta.uid, pod=pod.meta.key, node=NodeName(judged["node"]), claims=())
+            cluster = cluster_state.granted(cluster, Plan(pods=(planned,)), {pod.meta.uid: pod}, "gang")
     return {"pods": found}
 
 

@@ -117,7 +117,7 @@ class FirstFitSearch:
             self._bounds.counts(node_state).own * len(nodes) for node_state, nodes in self.state.groups.items()
         )
         self._need_of_each = [self._bounds.needed(kind) for kind in gang.kinds]
-        self._commuting = fixed and not gang.shared and not self._depends_on_order and self._commutes()
+        self._commuting = fixed and not gang.shared and (rules is None or rules.commute) and self._commutes()
         self.state.on_change = self._changed
 
     def run(self) -> Outcome:

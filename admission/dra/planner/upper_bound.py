@@ -113,13 +113,16 @@ class UpperBounds:
         return any(amount > left.get(name, 0) for name, amount in needed.items())
 
     def are_crowded(self) -> bool:
-        """Return whether rules want more domains of a label for pods apart from each other than take one of them."""
+        """Return whether rules want more domains for pods apart from each other than take one, or too many volumes."""
         rules = self._gang.coupled
         if rules is None:
             return False
         kinds: dict[int, list[int]] = {}
         for at, kind in enumerate(self._gang.kinds):
             kinds.setdefault(kind.rules, []).append(at)
+        counts = {number: sum(len(self._gang.kinds[at].members) for at in those) for number, those in kinds.items()}
+        if rules.volumes is not None and rules.volumes.are_too_few(counts):
+            return True
         for key, group in rules.apart_from_each_other(kinds):
             pods = [at for number in group for at in kinds[number]]
             open_groups = [state for state in self._state.groups if any(self.of_node(at, state) for at in pods)]
@@ -137,8 +140,9 @@ class UpperBounds:
         bounds = self._state.bounds(described, node_state)
         most = len(described.members) if bounds is None else min(bounds, len(described.members))
         rules = self._gang.coupled
-        if rules is not None and node_state.place is not None and rules.takes_one(described.rules, node_state.place):
-            most = min(most, 1)
+        if rules is not None and node_state.place is not None:
+            by_rules = rules.most(described.rules, node_state.place)
+            most = most if by_rules is None else min(most, by_rules)
         needs = self._own_needs[kind]
         counts = self.counts(node_state)
         if counts.unknown & needs.keys():

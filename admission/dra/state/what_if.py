@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.kubernetes.nodes import Resources
+from admission.api.kubernetes.pods import Pod
 from admission.api.values.names import NodeName, Uid
 from admission.dra.inventory.pools import NodeInventory, PoolId
 from admission.dra.requests.device_use import DeviceUse, Holder, Shared
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
-from admission.filters.placed_pods import PlacedPod
 from admission.incremental import Memo
 
 Room = Mapping[NodeName, Mapping[str, int] | None]
@@ -362,10 +362,10 @@ def with_usage(
     cluster: ClusterState,
     room: Iterable[tuple[NodeName, Resources]],
     given: Iterable[tuple[Holder, Iterable[DeviceUse]]],
-    pods: Iterable[tuple[NodeName, Uid, PlacedPod]] = (),
+    pods: Iterable[tuple[NodeName, Uid, Pod]] = (),
 ) -> ClusterState:
     """Return the cluster state with more in use. room: requests on nodes. given: devices, by holder. pods: on nodes."""
-    placed = cluster.placed.added(pods)
+    placed = cluster.placed.granted(pods)
     left = dict(cluster.left)
     for node, requests in room:
         before = left.get(node)
