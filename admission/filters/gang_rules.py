@@ -308,6 +308,10 @@ class RulesSearch:
         """Take the pod back that was placed last, from its node."""
         self._add(number, node, self._volumes.take_back() if self._volumes is not None else (), -1)
 
+    def lack_volumes(self, pods: Mapping[int, int]) -> bool:
+        """Return whether too few volumes are left for these pods, wherever they go. pods: how many of each number."""
+        return self._volumes is not None and self._volumes.are_too_few(pods)
+
     def _add(self, number: int, node: NodeName, tokens: Tokens, times: int) -> None:
         affected = self._affects.get(number)
         if affected is None:

@@ -22,40 +22,39 @@ Tokens = tuple[int, ...]
 class GangVolumes:
     """The volumes. bindings: by number, the filters of pods that compete, before any pod of the gang is placed.
 
-    on: by node, the free volumes that it can use. tokens: by volume. wanted: by number, the tokens of the volumes that
-    its pods may get, and how many such volumes there are. shared: claims that several pods use. are_alike: whether the
-    order of pods makes no difference: each volume is of one node, and all pods ask the same.
+    on: by node, the free volumes that it can use. tokens: by volume. wanted: by number, the volumes that its pods may
+    get. needed: by number, how many of them a pod takes at least. shared: claims that several pods use. are_alike:
+    whether the order of pods makes no difference: each volume is of one node, and all pods ask the same.
     """
 
     bindings: Mapping[int, VolumeBinding]
     assumed: AssumedVolumes
     on: Mapping[NodeName, Tokens] = field(default_factory=dict)
     tokens: Mapping[str, int] = field(default_factory=dict)
-    wanted: Mapping[int, tuple[frozenset[int], int]] = field(default_factory=dict)
+    wanted: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    needed: Mapping[int, int] = field(default_factory=dict)
     shared: frozenset[str] = frozenset()
     are_alike: bool = False
+    _known: dict[int, frozenset[int]] = field(default_factory=dict, init=False)
 
     def most(self, number: int, there: Tokens, spent: Iterable[int]) -> int | None:
         """Return how many pods of a number the volumes of a node serve at most; None for any number.
 
         there: `on` of the node; spent: the tokens that pods of the gang have got there.
         """
-        needed = self.bindings[number].needed if number in self.bindings else 0
+        needed = self.needed.get(number, 0)
         if not needed:
             return None
         left = Counter(there)
         left.subtract(spent)
-        tokens, _ = self.wanted[number]
+        tokens = self._wanted_tokens(number)
         return sum(count for token, count in left.items() if token in tokens) // needed
 
-    def are_too_few(self, pods: Mapping[int, int]) -> bool:
-        """Return whether all volumes together are too few for these pods. pods: how many of each number."""
-        needed: Counter[Hashable] = Counter()
-        left: dict[Hashable, int] = {}
-        for number, binding in self.bindings.items():
-            needed[binding.wishes] += pods.get(number, 0) * binding.needed
-            left[binding.wishes] = self.wanted[number][1]
-        return any(amount > left[wishes] for wishes, amount in needed.items())
+    def _wanted_tokens(self, number: int) -> frozenset[int]:
+        known = self._known.get(number)
+        if known is None:
+            known = self._known[number] = frozenset(self.tokens[name] for name in self.wanted[number])
+        return known
 
 
 def build(bindings: Mapping[int, VolumeBinding], assumed: AssumedVolumes, nodes: Nodes) -> GangVolumes | None:
@@ -79,16 +78,14 @@ def build(bindings: Mapping[int, VolumeBinding], assumed: AssumedVolumes, nodes:
         for volumes in usable.values()
         for name, volume in volumes.items()
     }
+    sets = {wishes: frozenset(found) for wishes, found in wanted.items()}
     return GangVolumes(
         bindings=bindings,
         assumed=assumed,
         on={node: tuple(sorted(tokens[name] for name in volumes)) for node, volumes in usable.items()},
         tokens=tokens,
-        wanted={
-            number: (frozenset(tokens[name] for name in found), len(found))
-            for number, binding in bindings.items()
-            for found in (wanted[binding.wishes],)
-        },
+        wanted={number: sets[binding.wishes] for number, binding in bindings.items()},
+        needed={number: binding.needed for number, binding in bindings.items()},
         shared=shared,
         are_alike=not shared and len(by_wishes) == 1 and all(count == 1 for count in times.values()),
     )
@@ -115,10 +112,33 @@ class VolumeSearch:
         self._bindings = {number: one.beside(self._assumed) for number, one in volumes.bindings.items()}
         self._given: list[dict[str, str]] = []
         """For each pod, the volumes that nobody had before, by claim."""
+        sets = frozenset(volumes.wanted.values())
+        self._left = {one: len(one) for one in sets}
+        """How many volumes of each set that pods want nobody has yet."""
+        self._within = {
+            one: [
+                number for number, wanted in volumes.wanted.items() if wanted <= one and volumes.bindings[number].needed
+            ]
+            for one in sets
+        }
+        """By set, the numbers of pods that can get no other volumes."""
 
     def binding(self, number: int) -> VolumeBinding | None:
         """Return the filter of pods of a number in this search; None if they compete with nobody."""
         return self._bindings.get(number)
+
+    def are_too_few(self, pods: Mapping[int, int]) -> bool:
+        """Return whether the volumes that are left are too few for these pods. pods: how many of each number."""
+        needed = self._volumes.needed
+        return any(
+            sum(pods.get(number, 0) * needed[number] for number in numbers) > self._left[wanted]
+            for wanted, numbers in self._within.items()
+        )
+
+    def _count(self, volumes: Iterable[str], times: int) -> None:
+        for volume in volumes:
+            for wanted in self._left:
+                self._left[wanted] += times * (volume in wanted)
 
     def assume(self, number: int, node: Node) -> Tokens:
         """Give a pod its volumes on a node; return their tokens."""
@@ -126,6 +146,7 @@ class VolumeSearch:
         chosen = binding.found(node).names if binding is not None else {}
         new = {claim: volume for claim, volume in chosen.items() if volume not in assumed.taken}
         assumed.taken.update(new.values())
+        self._count(new.values(), -1)
         # Pods of one number have claims of other names: only those that they share are known by theirs.
         assumed.volumes.update((claim, volume) for claim, volume in new.items() if claim in self._volumes.shared)
         self._given.append(new)
@@ -135,6 +156,7 @@ class VolumeSearch:
         """Take back the volumes of the pod that was placed last; return their tokens."""
         new = self._given.pop()
         self._assumed.taken.difference_update(new.values())
+        self._count(new.values(), 1)
         for claim in self._volumes.shared.intersection(new):
             del self._assumed.volumes[claim]
         return self._tokens(new)

@@ -113,16 +113,13 @@ class UpperBounds:
         return any(amount > left.get(name, 0) for name, amount in needed.items())
 
     def are_crowded(self) -> bool:
-        """Return whether rules want more domains for pods apart from each other than take one, or too many volumes."""
+        """Return whether rules want more domains of a label for pods apart from each other than take one of them."""
         rules = self._gang.coupled
         if rules is None:
             return False
         kinds: dict[int, list[int]] = {}
         for at, kind in enumerate(self._gang.kinds):
             kinds.setdefault(kind.rules, []).append(at)
-        counts = {number: sum(len(self._gang.kinds[at].members) for at in those) for number, those in kinds.items()}
-        if rules.volumes is not None and rules.volumes.are_too_few(counts):
-            return True
         for key, group in rules.apart_from_each_other(kinds):
             pods = [at for number in group for at in kinds[number]]
             open_groups = [state for state in self._state.groups if any(self.of_node(at, state) for at in pods)]
