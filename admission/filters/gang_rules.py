@@ -60,7 +60,7 @@ class GangRules:
     @property
     def commute(self) -> bool:
         """Return whether a plan that is valid in one order of its pods is so in every other."""
-        return not self.depend_on_order and (self.volumes is None or self.volumes.are_alike)
+        return not self.depend_on_order and (self.volumes is None or self.volumes.commute)
 
     @property
     def are_plain(self) -> bool:
@@ -308,7 +308,7 @@ class RulesSearch:
         """Take the pod back that was placed last, from its node."""
         self._add(number, node, self._volumes.take_back() if self._volumes is not None else (), -1)
 
-    def lack_volumes(self, pods: Mapping[int, int]) -> bool:
+    def are_short_of_volumes(self, pods: Mapping[int, int]) -> bool:
         """Return whether too few volumes are left for these pods, wherever they go. pods: how many of each number."""
         return self._volumes is not None and self._volumes.are_too_few(pods)
 

@@ -23,7 +23,7 @@ class GangVolumes:
     """The volumes. bindings: by number, the filters of pods that compete, before any pod of the gang is placed.
 
     on: by node, the free volumes that it can use. tokens: by volume. wanted: by number, the volumes that its pods may
-    get. needed: by number, how many of them a pod takes at least. shared: claims that several pods use. are_alike:
+    get. needed: by number, how many of them a pod takes at least. shared: claims that several pods use. commute:
     whether the order of pods makes no difference: each volume is of one node, and all pods ask the same.
     """
 
@@ -34,7 +34,7 @@ class GangVolumes:
     wanted: Mapping[int, frozenset[str]] = field(default_factory=dict)
     needed: Mapping[int, int] = field(default_factory=dict)
     shared: frozenset[str] = frozenset()
-    are_alike: bool = False
+    commute: bool = False
     _known: dict[int, frozenset[int]] = field(default_factory=dict, init=False)
 
     def most(self, number: int, there: Tokens, spent: Iterable[int]) -> int | None:
@@ -87,7 +87,7 @@ def build(bindings: Mapping[int, VolumeBinding], assumed: AssumedVolumes, nodes:
         wanted={number: sets[binding.wishes] for number, binding in bindings.items()},
         needed={number: binding.needed for number, binding in bindings.items()},
         shared=shared,
-        are_alike=not shared and len(by_wishes) == 1 and all(count == 1 for count in times.values()),
+        commute=not shared and len(by_wishes) == 1 and all(count == 1 for count in times.values()),
     )
 
 

@@ -286,6 +286,11 @@ def assumed_of(pods: Iterable[tuple[PodClaims, Node]], storage: Storage) -> Assu
     return found
 
 
+def takes_volumes(pod: Pod, storage: Storage) -> bool:
+    """Return whether a pod may take one of the volumes that are there, so that others do not get it."""
+    return bool(pod.rules.volumes and storage.unbound and contested(pod_claims.resolve(pod, storage), storage))
+
+
 def may_make(claim: VolumeClaim, storage: Storage) -> bool:
     """Return whether a volume may be made for a claim, so that nobody knows yet which nodes can use it."""
     of_class = storage.classes.get(claim.class_name or "")

@@ -381,7 +381,7 @@ class FirstFitSearch:
             return False
         if any(total < left for total, left in zip(self._total, self._left, strict=True)) or self._is_short():
             return True
-        if self.state.lack_volumes(self._left):
+        if self.state.are_short_of_volumes(self._left):
             return True
         if self._failed and self._key() in self._failed:
             return True

@@ -125,14 +125,14 @@ class SearchState:
         """Return the rule between pods that keeps a pod off a node now, beside those in `kind.nodes`."""
         return self.rules.refuses(kind.rules, self.names[node]) if self.rules is not None else None
 
-    def lack_volumes(self, pods: Sequence[int]) -> bool:
+    def are_short_of_volumes(self, pods: Sequence[int]) -> bool:
         """Return whether too few volumes are left for these pods. pods: how many of each kind."""
         if self.rules is None:
             return False
         left: Counter[int] = Counter()
         for kind, count in zip(self.gang.kinds, pods, strict=True):
             left[kind.rules] += count
-        return self.rules.lack_volumes(left)
+        return self.rules.are_short_of_volumes(left)
 
     def free_devices(self, node: int) -> list[int]:
         """Return the places of the node's devices that no claim has exclusively, in order."""
