@@ -273,7 +273,7 @@ class Place(NamedTuple):
 
 
 class RulesSearch:
-    """The coupled rules of a gang in one search. Only `assume` and `take_back` change it."""
+    """The coupled rules of a gang in one search. Only `assume` and `forget` change it."""
 
     def __init__(self, rules: GangRules, names: Sequence[NodeName]) -> None:
         """names: the nodes that the search uses."""
@@ -304,9 +304,9 @@ class RulesSearch:
         """Place a pod on a node."""
         self._add(number, node, self._volumes.assume(number, self._nodes[node]) if self._volumes is not None else (), 1)
 
-    def take_back(self, number: int, node: NodeName) -> None:
+    def forget(self, number: int, node: NodeName) -> None:
         """Take the pod back that was placed last, from its node."""
-        self._add(number, node, self._volumes.take_back() if self._volumes is not None else (), -1)
+        self._add(number, node, self._volumes.forget() if self._volumes is not None else (), -1)
 
     def are_short_of_volumes(self, pods: Mapping[int, int]) -> bool:
         """Return whether too few volumes are left for these pods, wherever they go. pods: how many of each number."""

@@ -152,7 +152,7 @@ class VolumeSearch:
         self._given.append(new)
         return self._tokens(new)
 
-    def take_back(self) -> Tokens:
+    def forget(self) -> Tokens:
         """Take back the volumes of the pod that was placed last; return their tokens."""
         new = self._given.pop()
         self._assumed.taken.difference_update(new.values())
