@@ -298,9 +298,10 @@ def may_make(claim: VolumeClaim, storage: Storage) -> bool:
 
 
 def undecided(claim: VolumeClaim, storage: Storage) -> bool:
-    """Return whether kube-scheduler may give a claim one of several volumes of equal size that differ."""
+    """Return whether kube-scheduler may give a claim any of several volumes: of equal size, or all kept for it."""
+    here = kept(claim, storage)
     free = storage.free.get(claim.class_name or "")
-    return free is not None and not kept(claim, storage) and free.undecided(claim, storage.selected_by)
+    return len(here) > 1 or (not here and free is not None and free.undecided(claim, storage.selected_by))
 
 
 def migrated(volume: PersistentVolume, topology: str) -> NodeSelector | None:

@@ -9,7 +9,7 @@ from admission.filters import pod_claims, volume_binding
 
 FILTERS = "VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits"
 MADE = "VolumeBinding: several pods share it, and nobody knows yet which nodes can use the volume that is made for it"
-CHOICE = "VolumeBinding: of volumes of equal size that differ, which one it gets is not determined"
+CHOICE = "VolumeBinding: kube-scheduler may give it any of several volumes, of equal size or kept for it"
 
 MOST = 8
 """The most volumes that are named before the rest are counted."""

@@ -246,7 +246,10 @@ def _add_local_volumes(draw: Draw, world: World) -> None:
             volume["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}
         elif state == "reserved":
             pod = draw.pick(world.gang)["metadata"]
-            volume["spec"]["claimRef"] = {"name": f"{pod['name']}-0", "namespace": pod["namespace"]}
+            kept = {"name": f"{pod['name']}-0", "namespace": pod["namespace"]}
+            if all(one["spec"].get("claimRef") != kept for one in world.objects["pvs"]):
+                # Of two that are kept for one claim kube-scheduler would take any.
+                volume["spec"]["claimRef"] = kept
         add(world, "pvs", volume)
 
 
