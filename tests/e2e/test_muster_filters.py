@@ -23,7 +23,7 @@ VOLUMES = "/api/v1/persistentvolumes"
 CLASSES, CSI_NODES = ("/apis/storage.k8s.io/v1/storageclasses", "/apis/storage.k8s.io/v1/csinodes")
 PORT = {"containerPort": 9000, "hostPort": 31888}
 FEATURE = "RestartAllContainersOnContainerExits"
-IMMEDIATE, BUSY = "NoFeasiblePlacement", "DevicesBusy"
+NOWHERE, BUSY = "NoFeasiblePlacement", "DevicesBusy"
 
 
 @dataclass(kw_only=True)
@@ -218,7 +218,7 @@ TAINT = {"key": "example.com/broken", "effect": "NoSchedule"}
 CASES = {
     "InterPodAffinity": Case(
         near_partner,
-        IMMEDIATE,
+        NOWHERE,
         f"podAffinity on {HOST}",
         lambda world: world.runs(
             f"partner-{world.lab.namespace.name}", world.nodes[1], {"partner": world.lab.namespace.name}
@@ -226,7 +226,7 @@ CASES = {
     ),
     "PodTopologySpread": Case(
         spread,
-        IMMEDIATE,
+        NOWHERE,
         "topologySpreadConstraints for a label",
         lambda world: world.patch_all({"metadata": {"labels": {world.key: "yes"}}}),
         pods=2,
@@ -240,42 +240,42 @@ CASES = {
     ),
     "NodeUnschedulable": Case(
         lambda _: {},
-        IMMEDIATE,
-        "cordoned",
+        NOWHERE,
+        "unschedulable",
         lambda world: world.patch(world.nodes[0], {"spec": {"unschedulable": None}}),
         lambda world: world.patch_all({"spec": {"unschedulable": True}}),
     ),
     "TaintToleration": Case(
         lambda _: {},
-        IMMEDIATE,
+        NOWHERE,
         "taint example.com/broken",
         lambda world: world.patch(world.nodes[0], {"spec": {"taints": None}}),
         lambda world: world.patch_all({"spec": {"taints": [TAINT]}}),
     ),
     "NodeAffinity": Case(
         lambda world: {"nodeSelector": {world.key: "yes"}},
-        IMMEDIATE,
-        "node selector",
+        NOWHERE,
+        "does not have label",
         lambda world: world.label(world.nodes[1], **{world.key: "yes"}),
     ),
     "NodeResourcesFit": Case(
         lambda _: {"resources": {"cpu": "40"}},
-        IMMEDIATE,
+        NOWHERE,
         "cpu",
         lambda world: world.patch(world.nodes[0], {"status": {"allocatable": {"cpu": "64"}}}, "/status"),
     ),
     "NodeDeclaredFeatures": Case(
         restarts_all,
-        IMMEDIATE,
+        NOWHERE,
         FEATURE,
         lambda world: world.patch(world.nodes[0], {"status": {"declaredFeatures": [FEATURE]}}, "/status"),
     ),
     "DynamicResources": Case(
-        lambda _: {"count": 3}, IMMEDIATE, "has 2", lambda world: world.lab.node("three", plain(3))
+        lambda _: {"count": 3}, NOWHERE, "needs 3 devices of class", lambda world: world.lab.node("three", plain(3))
     ),
     "VolumeBinding": Case(
         own_volume,
-        IMMEDIATE,
+        NOWHERE,
         "lack of a volume for persistent volume claim",
         lambda world: world.local("far", world.nodes[1]),
         one_volume,
@@ -283,7 +283,7 @@ CASES = {
     ),
     "VolumeZone": Case(
         uses_data,
-        IMMEDIATE,
+        NOWHERE,
         "zone of the volume of persistent volume claim data",
         lambda world: world.label(world.nodes[1], **{ZONE: "z2"}),
         elsewhere,
@@ -295,7 +295,7 @@ CASES = {
         lambda world: world.lab.team.finish("first"),
         one_user,
     ),
-    "NodeVolumeLimits": Case(uses_data, IMMEDIATE, "volume limit of CSI driver", attaches_one, attaches_none),
+    "NodeVolumeLimits": Case(uses_data, NOWHERE, "volume limit of CSI driver", attaches_one, attaches_none),
 }
 """By plugin. NodeName has a test of its own."""
 
@@ -325,7 +325,7 @@ def test_a_gang_gets_none_of_the_volumes_that_another_one_gets(world: World) -> 
     eventually(lambda: len([*team.pods("first"), *team.pods("second")]) == 4, what="both wait")
     world.lab.stop_queue("None")
     team.wait_running("first", 2)
-    hold = team.wait_held("second", IMMEDIATE)
+    hold = team.wait_held("second", NOWHERE)
     world.local("d", world.nodes[1])
     team.wait_running("second", 2)
 
