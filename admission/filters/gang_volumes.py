@@ -1,7 +1,7 @@
 """The free volumes that the pods of one gang compete for, and what a search knows of them.
 
-A volume goes by a token: one that a single node can use is only told from others of that node by what claims read of
-it, so that nodes with equal local disks are equal to a search.
+A volume goes by a token: one that a single node can use only by what claims read of it, so that nodes with equal local
+disks are equal to a search.
 """
 
 from collections import Counter
@@ -152,7 +152,7 @@ class VolumeSearch:
         self._given.append(new)
         return self._tokens(new)
 
-    def forget(self) -> Tokens:
+    def take_back(self) -> Tokens:
         """Take back the volumes of the pod that was placed last; return their tokens."""
         new = self._given.pop()
         self._assumed.taken.difference_update(new.values())

@@ -4,6 +4,7 @@ __all__ = [
     "candidate_nodes",
     "cost",
     "device_order",
+    "device_resources",
     "first_fit",
     "no_plan",
     "node_filters",

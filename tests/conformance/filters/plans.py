@@ -20,7 +20,7 @@ from admission.api.kubernetes import nodes
 from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import NodeName
-from admission.dra import gang_planner
+from admission.dra import compatibility, gang_planner
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.requests.gang_request import Plan, PodDemand
@@ -28,7 +28,7 @@ from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
 from admission.kube.writers import pod_patch
 from admission.status import not_simulated
-from tests.conformance import filter_judge
+from tests.conformance import device_judge, filter_judge
 from tests.conformance.filters import worlds
 from tests.conformance.filters.draws import Draw
 from tests.controlplane.filters import Oracle
@@ -46,33 +46,39 @@ Place = tuple[str, str]
 
 def planned(world: Json) -> Plan | NoPlan:
     """Return Muster's plan for a world's gang, or why there is none."""
-    return _planned([filter_judge.pod_of(one["pod"]) for one in world["gang"]], _cluster(world))
+    snapshot = _snapshot(world)
+    return _planned([filter_judge.pod_of(one["pod"]) for one in world["gang"]], snapshot, _cluster(world, snapshot))
 
 
-def _cluster(world: Json) -> ClusterState:
+def _snapshot(world: Json) -> Snapshot:
     snapshot = Snapshot(
         nodes={node.name: node for node in map(nodes.decode, world["nodes"])},
         namespaces={one.meta.name: one for one in map(nodes.decode_namespace, world.get("namespaces", ()))},
         pods={pod.meta.uid: pod for pod in map(filter_judge.pod_of, world["pods"])},
         storage=filter_judge.storage_of(world),
     )
-    return cluster_state.build(snapshot, ())
+    return device_judge.with_devices(snapshot, world)
 
 
-def _planned(pods: Sequence[Pod], cluster: ClusterState) -> Plan | NoPlan:
-    demands = [PodDemand(pod=pod) for pod in pods]
+def _cluster(world: Json, snapshot: Snapshot) -> ClusterState:
+    return cluster_state.build(snapshot, (), profile=compatibility.of_version(world["version"]))
+
+
+def _planned(pods: Sequence[Pod], snapshot: Snapshot, cluster: ClusterState) -> Plan | NoPlan:
+    demands = [device_judge.demand_of(pod, snapshot) or PodDemand(pod=pod) for pod in pods]
     return gang_planner.plan(demands, cluster, selectors=Selectors(cluster.profile.cel), steps=STEPS)
 
 
 def flaw_in_turn(world: Json, oracle: Oracle, draw: Draw) -> tuple[list[Plan | NoPlan], str | None]:
     """Plan one gang for each group of pods, one after the other; return the plans, and what is wrong with one."""
-    cluster, before, answers = _cluster(world), list[Place](), list[Plan | NoPlan]()
+    snapshot = _snapshot(world)
+    cluster, before, answers = _cluster(world, snapshot), list[Place](), list[Plan | NoPlan]()
     groups: dict[str, list[Json]] = {}
     for one in world["gang"]:
         groups.setdefault(one["pod"]["metadata"]["name"].partition("-")[0], []).append(one)
     for name, group in groups.items():
         pods = [filter_judge.pod_of(one["pod"]) for one in group]
-        answers.append(answer := _planned(pods, cluster))
+        answers.append(answer := _planned(pods, snapshot, cluster))
         found = flaw({**world, "gang": group}, answer, oracle, draw, before=(world["gang"], before))
         if found is not None or not isinstance(answer, Plan) or not_simulated.of_pods(pods, cluster.placed.storage):
             return answers, found
