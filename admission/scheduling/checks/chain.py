@@ -204,10 +204,10 @@ def _decide(inputs: Inputs) -> Verdict:
 def _verdict(inputs: Inputs) -> Verdict:
     inputs = with_demand(inputs)
     found = first_failure(inputs) or _plan(inputs)
-    if inputs.refusals and found.by in {"", PROOF} and isinstance(found.outcome, Hold):
-        found.outcome = refusals.explained(found.outcome, inputs.refusals)
-    found.needed = inputs.needed
-    return found
+    outcome = found.outcome
+    if inputs.refusals and found.by in {"", PROOF} and isinstance(outcome, Hold):
+        outcome = refusals.explained(outcome, inputs.refusals)
+    return replace(found, outcome=outcome, needed=inputs.needed)
 
 
 def with_demand(inputs: Inputs) -> Inputs:

@@ -12,7 +12,7 @@ build Kubernetes.
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -104,7 +104,8 @@ def flaw(
     before: pods of other gangs, and where they have been planned before.
     """
     gang = world["gang"]
-    if not_simulated.of_pods((filter_judge.pod_of(one["pod"]) for one in gang), filter_judge.storage_of(world)):
+    pods = [filter_judge.pod_of(one["pod"]) for one in gang]
+    if not_simulated.of_pods(pods, filter_judge.storage_of(world)) or _share_beside_volumes(pods):
         return None
     known = {**world, "gang": [*before[0], *gang]}
     if isinstance(answer, Plan):
@@ -116,6 +117,12 @@ def flaw(
         if way is not None and _refused(known, [*before[1], *way], oracle) is None:
             return f"no plan ({answer.kind}: {answer.message}), but {way} starts"
     return None
+
+
+def _share_beside_volumes(pods: Iterable[Pod]) -> bool:
+    """Return whether pods with volumes share a claim, of which the program leaves the allocation pending."""
+    named = [claim.claim for pod in pods if pod.rules.volumes for claim in pod.claims]
+    return len(named) > len(set(named))
 
 
 def _way(world: Json, pods: Sequence[Json], before: Sequence[Place], oracle: Oracle, draw: Draw) -> list[Place] | None:
