@@ -30,7 +30,7 @@ from admission.dra.state import incremental, planned_resources
 from admission.dra.state.change_log import ChangeLog
 from admission.dra.state.incremental import IncrementalUsage, UsageTotals
 from admission.dra.state.sources import Sources
-from admission.filters.placed_pods import PlacedPod, PlacedPods
+from admission.filters.placed_pods import PlacedPods
 
 K = TypeVar("K")
 Nodes = frozenset[NodeName]
@@ -226,7 +226,7 @@ def granted(
     claims = claims or {}
     use = _Use.from_cluster(cluster)
     left, pinned, users = dict(cluster.left), dict(cluster.pinned), dict(cluster.users)
-    placed = cluster.placed.added((place.node, place.uid, PlacedPod.of(pods[place.uid])) for place in plan.pods)
+    placed = cluster.placed.granted((place.node, place.uid, pods[place.uid]) for place in plan.pods)
     for place in plan.pods:
         for claim in place.claims:
             key = claim.uid or Uid(claim.claim)
