@@ -27,6 +27,9 @@ from admission.workloads.gangs import Group
 
 PROOF, ORDER, QUOTA, RESERVED = "proof", "order_is_kept", "quota_may_suffice", "reserved"
 
+KINDS = "kinds"
+"""A hold for the reasons of several kinds of devices, which is not kept: the plans of each kind are."""
+
 STEADY = frozenset(
     {
         "queue_is_active",

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from admission.api.muster.gangs import Charge
-from admission.api.muster.queues import PlacementMode, Queue, StopPolicy
+from admission.api.muster.queues import PlacementMode, Queue
 from admission.api.snapshot import Snapshot
-from admission.api.values import references
 from admission.api.values.names import GangUid, Uid
 from admission.api.values.reasons import Denial, Hold, HoldReason
-from admission.api.values.references import Kind, Referent
 from admission.dra.compatibility import SchedulerProfile
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering.device_meters import Meters
+from admission.dra.planner import device_kinds
 from admission.dra.planner.candidate_nodes import CapacityBound
-from admission.dra.requests.gang_request import Plan, PodDemand, Topology
+from admission.dra.planner.device_kinds import Attempt
+from admission.dra.requests.gang_request import Plan, PodDemand, Shortfall, Topology
 from admission.dra.state.cluster_state import ClusterState
 from admission.lifecycle import refusals, requeue_backoff
 from admission.lifecycle.refusals import Refusals
@@ -27,12 +27,11 @@ from admission.quota import fair_share
 from admission.quota.budgets import Balances, BudgetShortage
 from admission.quota.headroom import QueueUsage
 from admission.quota.queue_order import BY_RANK, Order
-from admission.quota.shortage import Shortage
 from admission.quota.tree import Tree
 from admission.scheduling.cache import equivalence
 from admission.scheduling.cache.equivalence import GangEquivalence
 from admission.scheduling.cache.plan_cache import InfeasibilityProof, PlanCache
-from admission.scheduling.cache.verdict_cache import PROOF, Verdict, VerdictCache
+from admission.scheduling.cache.verdict_cache import KINDS, PROOF, QUOTA, Verdict, VerdictCache
 from admission.scheduling.checks import (
     budget,
     claim_readiness,
@@ -41,6 +40,8 @@ from admission.scheduling.checks import (
     device_classes,
     elastic,
     faults,
+    preference,
+    queue_rules,
     replacement_slots,
 )
 from admission.scheduling.checks.faults import Defect, During
@@ -125,6 +126,8 @@ class Inputs:
     """A lower bound on the gang's charge."""
     known: "Known | None" = None
     """Results for the gang under the same rules, if the caller has kept them."""
+    terms: tuple[str, bool] = ("", True)
+    """The kind of devices that the demands are narrowed to, empty without any, and whether the queue may borrow."""
 
     @property
     def refusals(self) -> Refusals:
@@ -150,13 +153,15 @@ class Known:
 class Grant:
     """A gang may start. claims: by pod, all claims it uses, shared and earlier allocated ones included.
 
-    chosen: the placement mode and its reason. warnings: shortages of budgets that only warn.
+    chosen: the placement mode and its reason. warnings: shortages of budgets that only warn. kind: of devices, of those
+    that the queue prefers; empty if the claims left none open.
     """
 
     plan: Plan
     claims: Mapping[Uid, tuple[Uid, ...]]
     chosen: Chosen
     warnings: tuple[str, ...] = ()
+    kind: str = ""
 
 
 Outcome = Grant | Hold | Denial
@@ -203,8 +208,8 @@ def _decide(inputs: Inputs) -> Verdict:
 
 def _verdict(inputs: Inputs) -> Verdict:
     inputs = with_demand(inputs)
-    found = first_failure(inputs) or _plan(inputs)
-    if inputs.refusals and found.by in {"", PROOF} and isinstance(found.outcome, Hold):
+    found = first_failure(inputs) or _preferred(inputs)
+    if inputs.refusals and found.by in {"", PROOF, KINDS} and isinstance(found.outcome, Hold):
         found.outcome = refusals.explained(found.outcome, inputs.refusals)
     found.needed = inputs.needed
     return found
@@ -257,20 +262,12 @@ def first_failure(inputs: Inputs) -> Verdict | None:
 
 def queue_is_active(inputs: Inputs) -> Hold | None:
     """Hold the gang while its queue is inactive."""
-    problem = inputs.rules.tree.problems.get(inputs.queue.name)
-    if problem is None:
-        return None
-    return Hold(HoldReason.QUEUE_INACTIVE, f"queue {inputs.queue.name}: {problem.message}", {"reason": problem.reason})
+    return queue_rules.inactive(inputs.queue.name, inputs.rules.tree)
 
 
 def queue_is_not_stopped(inputs: Inputs) -> Hold | None:
     """Hold the gang while its queue, or one above it, is stopped."""
-    for name in inputs.rules.tree.path(inputs.queue.name):
-        queue = inputs.rules.tree.queues[name]
-        if queue.stop_policy is not StopPolicy.NONE:
-            message = f"queue {name} is stopped; set its stopPolicy to None to let gangs start again"
-            return Hold(HoldReason.QUEUE_STOPPED, message, {"queue": name, "stopPolicy": queue.stop_policy})
-    return None
+    return queue_rules.stopped(inputs.queue.name, inputs.rules.tree)
 
 
 def workload_yields_pods(inputs: Inputs) -> Hold | Denial | None:
@@ -308,11 +305,7 @@ def pods_agree(inputs: Inputs) -> Denial | None:
 
 def earlier_life_is_over(inputs: Inputs) -> Hold | None:
     """Hold a gang while an earlier gang of its name or workload still holds devices in another queue."""
-    placement = inputs.group.placement
-    if placement is None or placement.queue == inputs.queue.name:
-        return None
-    message = f"earlier pods of the gang still hold devices in queue {placement.queue}; it waits until they are gone"
-    return Hold(HoldReason.WAITING_FOR_CLAIMS, message, {"queue": placement.queue})
+    return queue_rules.held_elsewhere(inputs.queue.name, inputs.group)
 
 
 def claims_are_free(inputs: Inputs) -> Hold | None:
@@ -333,20 +326,8 @@ def backoff_is_over(inputs: Inputs) -> Hold | None:
 
 
 def meters_are_known(inputs: Inputs) -> Hold | None:
-    """Hold the gang while a quota or budget of its queues is of a Meter that does not exist.
-
-    Its charge cannot be computed: such a Meter may count what any pod requests. It may be deleted while it is in use.
-    """
-    snapshot, tree = inputs.rules.snapshot, inputs.rules.tree
-    named = [(meter, name) for name in tree.path(inputs.queue.name) for meter in tree.queues[name].meters]
-    missing = next(((meter, name) for meter, name in named if meter not in snapshot.meters), None)
-    if missing is None:
-        return None
-    meter, name = missing
-    unread = snapshot.malformed.get(("Meter", meter))
-    why = f"which cannot be read ({unread}); mend it" if unread else "which does not exist; create it"
-    message = f"queue {name} has a quota or budget of Meter {meter}, {why}, or take it out of the queue"
-    return Hold(HoldReason.QUEUE_INACTIVE, message, {"queue": name, "meter": meter, "reason": "MeterMissing"})
+    """Hold the gang while a quota or budget of its queues is of a Meter that does not exist."""
+    return queue_rules.unknown_meter(inputs.queue.name, inputs.rules.tree, inputs.rules.snapshot)
 
 
 def classes_exist(inputs: Inputs) -> Hold | None:
@@ -373,12 +354,7 @@ def scheduler_is_known(inputs: Inputs) -> Hold | None:
 
 def order_is_kept(inputs: Inputs) -> Hold | None:
     """Hold the gang behind an earlier one that is held, in a strict queue."""
-    if not inputs.blocked_by:
-        return None
-    referent = Referent(kind=Kind.GANG, key=inputs.blocked_by, queue=inputs.queue.name)
-    ahead = references.refer([referent], detail="behind")
-    message = f"queue {inputs.queue.name} is StrictFIFO and {ahead.phrase} is ahead of it"
-    return Hold(HoldReason.BEHIND_IN_ORDER, message, {"behind": ahead.phrase}, (ahead,))
+    return queue_rules.behind(inputs.queue.name, inputs.blocked_by)
 
 
 def quota_may_suffice(inputs: Inputs) -> Hold | None:
@@ -417,6 +393,28 @@ CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
 """In order: cheap checks before expensive ones, and what the owner can fix before what only time can."""
 
 
+def _preferred(inputs: Inputs) -> Verdict:
+    """Return the verdict on the kind of devices that the queue prefers of those that fit, if claims leave it open."""
+    preferences, rules = inputs.queue.preferences, inputs.rules
+    if preferences is None or mode.requested(inputs.group.record, inputs.queue) is PlacementMode.COUNT:
+        return _plan(inputs)
+    attempts = device_kinds.attempts(inputs.demands, preferences, inputs.cluster, rules.selectors)
+    if not attempts:
+        return _plan(inputs)
+
+    def plan(attempt: Attempt, may_borrow: bool) -> Verdict:  # noqa: FBT001 - as named in `preference.Plan`
+        needed = demand.at_least(attempt.demands, rules.meters, rules.snapshot.nodes.values())
+        terms = attempt.kind.name if attempt.kind is not None else "", may_borrow
+        narrowed = replace(inputs, demands=attempt.demands, needed=needed, terms=terms, known=None)
+        short = quota_may_suffice(narrowed)
+        return _plan(narrowed) if short is None else Verdict(group=inputs.group, outcome=short, by=QUOTA)
+
+    def level(charge: Charge) -> int:
+        return preference.loan_level(inputs.queue, charge, rules.meters, inputs.queue_usage)
+
+    return preference.first(attempts, preferences, plan, level)
+
+
 def _plan(inputs: Inputs) -> Verdict:
     rules, group = inputs.rules, inputs.group
     wanted = mode.requested(group.record, inputs.queue)
@@ -428,7 +426,7 @@ def _plan(inputs: Inputs) -> Verdict:
     if equivalent is not None and proof is not None:
         return Verdict(group=group, outcome=equivalent.hold(proof.hold), by=PROOF, equivalent=equivalent, proof=proof)
     question = (inputs.demands, wanted, topology)
-    known = plans.hold(group.uid, question)
+    known = plans.hold(group.uid, question, inputs.terms)
     if known is not None:
         return Verdict(group=group, outcome=known)
     unpaid: dict[str, BudgetShortage] = {}
@@ -443,7 +441,7 @@ def _plan(inputs: Inputs) -> Verdict:
         answer = equivalent.hold(answer)
     # A hold for a budget is not kept: with time alone the budget may pay for the gang.
     if isinstance(answer, Hold) and not unpaid:
-        plans.keep(group.uid, question, answer)
+        plans.keep(group.uid, question, answer, inputs.terms)
     return Verdict(group=group, outcome=answer)
 
 
@@ -468,7 +466,7 @@ def _propose(
     """
     rules = inputs.rules
 
-    def shortage(charge: Charge) -> Shortage | BudgetShortage | None:
+    def shortage(charge: Charge) -> Shortfall | None:
         found = _shortage(inputs, charge) or budget.shortage(rules.workspace.balances, inputs.group, charge)
         if isinstance(found, BudgetShortage):
             unpaid[found.message] = found
@@ -494,5 +492,9 @@ def _propose(
     )
 
 
-def _shortage(inputs: Inputs, charge: Charge) -> Shortage | None:
-    return inputs.queue_usage.charge_fits(inputs.queue.name, charge)
+def _shortage(inputs: Inputs, charge: Charge) -> Shortfall | None:
+    found, (_, may_borrow) = inputs.queue_usage.charge_fits(inputs.queue.name, charge), inputs.terms
+    if found is None and not may_borrow:
+        level = preference.loan_level(inputs.queue, charge, inputs.rules.meters, inputs.queue_usage)
+        return preference.WouldBorrow(inputs.queue.name) if level else None
+    return found

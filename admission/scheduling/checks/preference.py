@@ -1,0 +1,95 @@
+"""The kinds of devices of a queue, tried in order: on which of them a gang starts, or why on none.
+
+The rules are those of Kueue's `flavorFungibility` (`pkg/scheduler/flavorassigner`, 2026), for a gang as a whole and
+with a plan for its devices (`dra.planner.device_kinds`): a kind fits if there is a plan and the quota of all meters
+suffices, with a loan or without. The first kind that fits without a loan is taken; `whenCanBorrow` says whether one
+that fits with a loan is taken before that. With several that need one, that of the nearest lender is, and of these the
+first. Whether a loan is needed is asked of the meters that count the kinds' classes; what else a pod takes is the same
+on each kind.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from admission.api.muster.gangs import Charge
+from admission.api.muster.preferences import Preferences, WhenCanBorrow
+from admission.api.muster.queues import Queue
+from admission.api.values.names import QueueName
+from admission.api.values.reasons import Detail, Hold, HoldReason
+from admission.dra.metering.device_meters import Meters
+from admission.dra.planner.device_kinds import Attempt
+from admission.quota.headroom import QueueUsage
+from admission.scheduling.cache.verdict_cache import KINDS, Verdict
+
+HOPELESS = frozenset({HoldReason.NO_FEASIBLE_PLACEMENT, HoldReason.NOT_SIMULATED, HoldReason.POOL_INCOMPLETE})
+"""The reasons for which a gang will not start on a kind as the cluster is, whatever ends."""
+
+Plan = Callable[[Attempt, bool], Verdict]
+"""Returns the verdict on a gang on one kind, and whether its queue may borrow for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class WouldBorrow:
+    """The shortfall of a queue that would have to borrow for a charge."""
+
+    queue: QueueName
+
+    @property
+    def message(self) -> str:
+        return f"queue {self.queue} would have to borrow for it"
+
+    @property
+    def details(self) -> Mapping[str, Detail]:
+        return {"queue": self.queue}
+
+
+def first(attempts: Sequence[Attempt], preferences: Preferences, plan: Plan, level: Callable[[Charge], int]) -> Verdict:
+    """Return the grant on the kind that is taken, else the hold with the reason of each kind.
+
+    level: how far up the queue borrows for a charge (`loan_level`).
+    """
+    if len(attempts) > 1 and preferences.when_can_borrow is WhenCanBorrow.TRY_NEXT:
+        for attempt in attempts:
+            found = plan(attempt, False)  # noqa: FBT003 - as named in `Plan`
+            if not isinstance(found.outcome, Hold):
+                return _granted(attempt, found)
+        tried = [(attempt, plan(attempt, True)) for attempt in attempts]  # noqa: FBT003 - the same
+        granted = [(attempt, found) for attempt, found in tried if not isinstance(found.outcome, Hold)]
+        if granted:
+            return _granted(*min(granted, key=lambda one: level(one[1].outcome.plan.charge)))
+        return _held(tried)
+    tried = []
+    for attempt in attempts:
+        found = plan(attempt, True)  # noqa: FBT003 - the same
+        if not isinstance(found.outcome, Hold):
+            return _granted(attempt, found)
+        tried.append((attempt, found))
+    return _held(tried)
+
+
+def loan_level(queue: Queue, charge: Charge, meters: Meters, queue_usage: QueueUsage) -> int:
+    """Return how far up the queue would borrow for a charge, of the meters that count the kinds' classes."""
+    classes = queue.preferences.classes if queue.preferences is not None else frozenset[str]()
+    counted = {name: n for name, n in charge.items() if not classes.isdisjoint(meters.meters[name].classes)}
+    return queue_usage.loan_level(queue.name, counted)
+
+
+def _granted(attempt: Attempt, found: Verdict) -> Verdict:
+    if attempt.kind is not None:
+        chosen = found.outcome.chosen
+        reason = f"{chosen.reason}; devices of kind {attempt.kind.name}"
+        found.outcome = replace(found.outcome, kind=attempt.kind.name, chosen=replace(chosen, reason=reason))
+    return found
+
+
+def _held(tried: Sequence[tuple[Attempt, Verdict]]) -> Verdict:
+    """Return the hold for the reasons of all kinds; its own reason is that of the first kind that may fit in time."""
+    kind, found = next((one for one in tried if one[1].outcome.reason not in HOPELESS), tried[0])
+    hold = found.outcome
+    named = [(attempt.kind.name, one.outcome) for attempt, one in tried if attempt.kind is not None]
+    if kind.kind is not None:
+        details: dict[str, Detail] = {**hold.details, "kind": kind.kind.name, "kinds": [name for name, _ in named]}
+        message = "; ".join(f"kind {name}: {one.message}" for name, one in named)
+        references = tuple(dict.fromkeys(reference for _, one in named for reference in one.references))
+        hold = Hold(hold.reason, message, details, references)
+    return Verdict(group=found.group, outcome=hold, by=KINDS)
