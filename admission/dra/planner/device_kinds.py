@@ -43,6 +43,11 @@ class Attempt:
     demands: tuple[PodDemand, ...]
     kind: DeviceKind | None
 
+    @property
+    def name(self) -> str:
+        """Return the name of the kind; empty without one."""
+        return self.kind.name if self.kind is not None else ""
+
 
 @dataclass(frozen=True, slots=True)
 class _Narrowed:

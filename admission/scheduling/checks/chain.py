@@ -50,7 +50,7 @@ from admission.scheduling.placement import mode
 from admission.scheduling.placement.mode import Chosen
 from admission.scheduling.placement.proposal import Planner, Proved
 from admission.scheduling.placement.protection import NOTHING, Protections
-from admission.workloads import name_conflicts, pod_replacement, topology as workloads_topology
+from admission.workloads import name_conflicts, topology as workloads_topology
 from admission.workloads.gangs import Group
 
 
@@ -128,6 +128,8 @@ class Inputs:
     """Results for the gang under the same rules, if the caller has kept them."""
     terms: tuple[str, bool] = ("", True)
     """The kind of devices that the demands are narrowed to, empty without any, and whether the queue may borrow."""
+    only: str | None = None
+    """The one kind to be tried, of those that the queue prefers; None for all of them."""
 
     @property
     def refusals(self) -> Refusals:
@@ -277,15 +279,7 @@ def workload_yields_pods(inputs: Inputs) -> Hold | Denial | None:
 
 def pods_replaced_expected(inputs: Inputs) -> Hold | None:
     """Hold the pods of a resumed workload, whose nodes were granted to it before, until all of them exist."""
-    kept = len(pod_replacement.expected(inputs.group))
-    if not kept:
-        return None
-    present = len(inputs.group.waiting)
-    message = (
-        f"{present} of {kept} pods and their claims exist since their workload was resumed;"
-        " their places are kept for them"
-    )
-    return Hold(HoldReason.GANG_INCOMPLETE, message, {"pods": present, "size": kept})
+    return completeness.not_replaced(inputs.group)
 
 
 def name_is_its_own(inputs: Inputs) -> Denial | None:
@@ -342,14 +336,7 @@ def classes_are_metered(inputs: Inputs) -> Denial | None:
 
 def scheduler_is_known(inputs: Inputs) -> Hold | None:
     """Hold a gang that needs devices if kube-scheduler picks them in random order, so that no plan is reliable."""
-    claims = demand.new_claims(inputs.demands)
-    if inputs.rules.profile is not None or not claims:
-        return None
-    message = (
-        f"claim {claims[0].meta.key} needs devices, which kube-scheduler picks in random order before Kubernetes 1.36, "
-        "so nothing can be promised; upgrade Kubernetes, or set controller.profile and accept that plans may fail"
-    )
-    return Hold(HoldReason.NOT_SIMULATED, message, {"claim": claims[0].meta.key})
+    return demand.unpredictable(inputs.demands) if inputs.rules.profile is None else None
 
 
 def order_is_kept(inputs: Inputs) -> Hold | None:
@@ -395,24 +382,36 @@ CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
 
 def _preferred(inputs: Inputs) -> Verdict:
     """Return the verdict on the kind of devices that the queue prefers of those that fit, if claims leave it open."""
-    preferences, rules = inputs.queue.preferences, inputs.rules
-    if preferences is None or mode.requested(inputs.group.record, inputs.queue) is PlacementMode.COUNT:
-        return _plan(inputs)
-    attempts = device_kinds.attempts(inputs.demands, preferences, inputs.cluster, rules.selectors)
-    if not attempts:
+    tried = attempts(inputs) if inputs.queue.preferences is not None else ()
+    if not tried or inputs.queue.preferences is None:
         return _plan(inputs)
 
     def plan(attempt: Attempt, may_borrow: bool) -> Verdict:  # noqa: FBT001 - as named in `preference.Plan`
-        needed = demand.at_least(attempt.demands, rules.meters, rules.snapshot.nodes.values())
-        terms = attempt.kind.name if attempt.kind is not None else "", may_borrow
-        narrowed = replace(inputs, demands=attempt.demands, needed=needed, terms=terms, known=None)
+        terms = attempt.name, may_borrow
+        narrowed = replace(
+            inputs, demands=attempt.demands, needed=least_charge(attempt, inputs), terms=terms, known=None
+        )
         short = quota_may_suffice(narrowed)
         return _plan(narrowed) if short is None else Verdict(group=inputs.group, outcome=short, by=QUOTA)
 
     def level(charge: Charge) -> int:
-        return preference.loan_level(inputs.queue, charge, rules.meters, inputs.queue_usage)
+        return preference.loan_level(inputs.queue, charge, inputs.rules.meters, inputs.queue_usage)
 
-    return preference.first(attempts, preferences, plan, level)
+    return preference.first(tried, inputs.queue.preferences.when_can_borrow, plan, level)
+
+
+def attempts(inputs: Inputs) -> tuple[Attempt, ...]:
+    """Return the demands for each kind that its queue prefers; none if the gang is about none of them."""
+    preferences = inputs.queue.preferences
+    if preferences is None or mode.requested(inputs.group.record, inputs.queue) is PlacementMode.COUNT:
+        return ()
+    found = device_kinds.attempts(inputs.demands, preferences, inputs.cluster, inputs.rules.selectors)
+    return tuple(one for one in found if inputs.only in {None, one.name})
+
+
+def least_charge(attempt: Attempt, inputs: Inputs) -> Charge:
+    """Return a lower bound on the charge of the gang with devices of a kind."""
+    return demand.at_least(attempt.demands, inputs.rules.meters, inputs.rules.snapshot.nodes.values())
 
 
 def _plan(inputs: Inputs) -> Verdict:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from admission.api.muster.gangs import Charge
-from admission.api.muster.preferences import Preferences, WhenCanBorrow
+from admission.api.muster.preferences import WhenCanBorrow
 from admission.api.muster.queues import Queue
 from admission.api.values.names import QueueName
 from admission.api.values.reasons import Detail, Hold, HoldReason
@@ -43,12 +43,12 @@ class WouldBorrow:
         return {"queue": self.queue}
 
 
-def first(attempts: Sequence[Attempt], preferences: Preferences, plan: Plan, level: Callable[[Charge], int]) -> Verdict:
+def first(attempts: Sequence[Attempt], when: WhenCanBorrow, plan: Plan, level: Callable[[Charge], int]) -> Verdict:
     """Return the grant on the kind that is taken, else the hold with the reason of each kind.
 
     level: how far up the queue borrows for a charge (`loan_level`).
     """
-    if len(attempts) > 1 and preferences.when_can_borrow is WhenCanBorrow.TRY_NEXT:
+    if len(attempts) > 1 and when is WhenCanBorrow.TRY_NEXT:
         for attempt in attempts:
             found = plan(attempt, False)  # noqa: FBT003 - as named in `Plan`
             if not isinstance(found.outcome, Hold):
@@ -75,20 +75,20 @@ def loan_level(queue: Queue, charge: Charge, meters: Meters, queue_usage: QueueU
 
 
 def _granted(attempt: Attempt, found: Verdict) -> Verdict:
-    if attempt.kind is not None:
+    if attempt.name:
         chosen = found.outcome.chosen
-        reason = f"{chosen.reason}; devices of kind {attempt.kind.name}"
-        found.outcome = replace(found.outcome, kind=attempt.kind.name, chosen=replace(chosen, reason=reason))
+        reason = f"{chosen.reason}; devices of kind {attempt.name}"
+        found.outcome = replace(found.outcome, kind=attempt.name, chosen=replace(chosen, reason=reason))
     return found
 
 
 def _held(tried: Sequence[tuple[Attempt, Verdict]]) -> Verdict:
     """Return the hold for the reasons of all kinds; its own reason is that of the first kind that may fit in time."""
-    kind, found = next((one for one in tried if one[1].outcome.reason not in HOPELESS), tried[0])
+    first, found = next((one for one in tried if one[1].outcome.reason not in HOPELESS), tried[0])
     hold = found.outcome
-    named = [(attempt.kind.name, one.outcome) for attempt, one in tried if attempt.kind is not None]
-    if kind.kind is not None:
-        details: dict[str, Detail] = {**hold.details, "kind": kind.kind.name, "kinds": [name for name, _ in named]}
+    if first.name:
+        named = [(attempt.name, one.outcome) for attempt, one in tried]
+        details: dict[str, Detail] = {**hold.details, "kind": first.name, "kinds": [name for name, _ in named]}
         message = "; ".join(f"kind {name}: {one.message}" for name, one in named)
         references = tuple(dict.fromkeys(reference for _, one in named for reference in one.references))
         hold = Hold(hold.reason, message, details, references)
