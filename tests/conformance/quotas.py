@@ -96,7 +96,7 @@ def _cluster(record: Record) -> Iterator[Object]:
         spec = {"driver": driver, "nodeName": node, "pool": pool, "devices": devices}
         yield _object("resource.k8s.io/v1", "ResourceSlice", meter, spec)
     for queue in record["queues"]:
-        spec = {key: value for key, value in queue.items() if key != "name"}
+        spec: Object = {key: value for key, value in queue.items() if key != "name"}
         if "preferences" in spec:
             spec["preferences"] = {**spec["preferences"], "kinds": [*map(_kind, spec["preferences"]["kinds"])]}
         yield _object("muster.dev/v1alpha1", "Queue", queue["name"], {"namespaceSelector": {}, **spec})
