@@ -96,10 +96,10 @@ def _cluster(record: Record) -> Iterator[Object]:
         spec = {"driver": driver, "nodeName": node, "pool": pool, "devices": devices}
         yield _object("resource.k8s.io/v1", "ResourceSlice", meter, spec)
     for queue in record["queues"]:
-        spec: Object = {key: value for key, value in queue.items() if key != "name"}
-        if "preferences" in spec:
-            spec["preferences"] = {**spec["preferences"], "kinds": [*map(_kind, spec["preferences"]["kinds"])]}
-        yield _object("muster.dev/v1alpha1", "Queue", queue["name"], {"namespaceSelector": {}, **spec})
+        own: Object = {key: value for key, value in queue.items() if key != "name"}
+        if "preferences" in own:
+            own["preferences"] = {**own["preferences"], "kinds": [*map(_kind, own["preferences"]["kinds"])]}
+        yield _object("muster.dev/v1alpha1", "Queue", queue["name"], {"namespaceSelector": {}, **own})
 
 
 def _node(meter: str, record: Record) -> str:
