@@ -113,6 +113,6 @@ def nodes(team: Team, name: str) -> set[str]:
 
 
 def charges(team: Team, name: str) -> dict[str, str]:
-    """What the gang is charged of the kinds."""
-    found = (team.gang(name) or {})["status"]["charges"]
+    """What the gang is charged of the kinds, as soon as its status says so."""
+    found = eventually(lambda: (team.gang(name) or {}).get("status", {}).get("charges"), what=f"{name} is charged")
     return {meter: amount for meter, amount in found.items() if meter in MODELS}
