@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from admission.api.muster import queues
 from admission.api.muster.meters import Meter, decode
@@ -35,11 +35,11 @@ MODELS = (*ORDER, "v100")
 """The kinds in the order of preference, and a model that is of no kind."""
 QUEUE, PARENT, ROOT = QueueName("q"), QueueName("parent"), QueueName("root")
 
-requests = st.builds(Request, count=st.integers(1, 2), model=st.sampled_from((None, None, None, *MODELS)))
+requests = st.builds(Request, count=st.integers(1, 2), model=st.sampled_from((None,) * 6 + MODELS))
 pods = st.builds(Pod, requests=st.lists(requests, min_size=1, max_size=2).map(tuple), cpu=st.just(1))
-nodes = st.builds(
-    Node, models=st.lists(st.sampled_from((*ORDER, *ORDER, "v100")), max_size=6).map(tuple), cpu=st.just(8)
-)
+pure = st.sampled_from([(model,) * 4 for model in ORDER])
+mixed = st.lists(st.sampled_from((*ORDER, *ORDER, "v100")), max_size=6).map(tuple)
+nodes = st.builds(Node, models=pure | mixed, cpu=st.just(8))
 
 
 @dataclass(frozen=True)
@@ -64,17 +64,28 @@ class Quotas:
 @st.composite
 def drawn_quotas(draw: st.DrawFn) -> Quotas:
     """Draw what the queue has itself, and by model whether one of the queues above it has plenty."""
-    lenders = {model: draw(st.sampled_from((None, PARENT, ROOT))) for model in MODELS}
+    lenders = {model: draw(st.sampled_from((None, PARENT, ROOT, ROOT))) for model in MODELS}
     return Quotas(
-        own={model: draw(st.integers(0, 3)) for model in MODELS},
+        own={model: draw(st.integers(0, 2)) for model in MODELS},
         parent={model: 9 * (lender == PARENT) for model, lender in lenders.items()},
         root={model: 9 * (lender == ROOT) for model, lender in lenders.items()},
     )
 
 
+NONE = dict.fromkeys(MODELS, 0)
+FARTHER_FIRST = Quotas(own=NONE, parent={**NONE, "a100": 9}, root={**NONE, "h100": 9})
+
+
+@example(
+    [Node((model,), 8) for model in ORDER],
+    [Pod((Request(1, None),), 1)],
+    FARTHER_FIRST,
+    WhenCanBorrow.TRY_NEXT,
+    Choice.FIRST_FIT,
+)
 @given(
-    st.lists(nodes, min_size=1, max_size=3),
-    st.lists(pods, min_size=1, max_size=3),
+    st.lists(nodes, min_size=2, max_size=3),
+    st.lists(pods, min_size=1, max_size=2),
     drawn_quotas(),
     st.sampled_from(WhenCanBorrow),
     st.sampled_from(Choice),
