@@ -1,7 +1,7 @@
-"""The composition root: reads the settings, builds the adapters, and runs the roles until told to stop.
+"""The composition root: reads the settings, builds the adapters, and runs the roles until it is stopped.
 
 The whole wiring is this page. Every long-running task belongs to the one TaskGroup in `serve` and has a name. With
-several workers this process is the first of them, and `work` is what the others run: the webhook, and nothing else.
+several workers this process is the first of them; the others run `work`, which serves the webhook only.
 """
 
 import asyncio
@@ -59,46 +59,49 @@ WORKER = (sys.executable, "-m", "admission.cli.serve.worker")
 
 
 class ReviewState:
-    """What the webhook knows beside the store, once it is `open`: before that the first reviews would wait for it."""
+    """The caches of the webhook's reviews. The webhook opens once they are filled, so no review waits for that."""
 
     def __init__(self) -> None:
         self.memory = ReviewCaches()
         self.open = asyncio.Event()
 
     async def prepare(self, store: Store) -> None:
-        """Find out what every review asks, away from the loop."""
+        """Fill the caches that every review uses, off the event loop."""
         await asyncio.to_thread(parser.prepare)
         await store.wait_synced()
         try:
             self.memory = await asyncio.to_thread(reviewer.warm_caches, store.snapshot())
-        except Exception:  # what one review trips over is no reason to answer none
+        except Exception:  # a fault in one object must not keep the webhook closed
             log.exception("the first review could not be prepared for")
         self.open.set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts(controller_app.Parts):
-    """What the roles share."""
+    """The parts of the process that its roles share."""
 
     link: WorkerChannel | None = None
-    """The line to the first of several workers; None: this is the first, or the only one."""
+    """The channel to the first of several workers; None if this process is the first or only one."""
     review_state: ReviewState = field(default_factory=ReviewState)
 
 
 class Reloader(Protocol):
-    """Tells of settings that have changed."""
+    """Reads settings that have changed."""
 
     async def follow(self, live: LiveSettings) -> None:
-        """Hand them over whenever there are any, until cancelled."""
+        """Apply every change of the settings to `live`, until cancelled."""
         ...
 
 
 class _StoppedError(Exception):
-    """Ends the TaskGroup when the process is told to stop."""
+    """Ends the TaskGroup when the process is stopped."""
 
 
 async def work(end: socket.socket, *, stop: asyncio.Event) -> None:
-    """Do as a worker what the first process says at the other end, until `stop` is set or that process is gone."""
+    """Run a further worker as the first process commands, until `stop` is set or that process is gone.
+
+    end: this worker's end of the socket between the two.
+    """
     link = await WorkerChannel.from_socket(end)
     structlog.contextvars.bind_contextvars(worker=link.task.number)
     settings = msgspec.json.decode(link.task.settings, type=Settings)
@@ -110,8 +113,8 @@ async def serve(
 ) -> None:
     """Run the roles of the settings until `stop` is set. link: to the first process, if this is a further worker.
 
-    Raises FixError when the installation or the settings are wrong, ClusterUnavailableError when the API server does
-    not answer at the start. Later losses of the API server or of the database are waited out.
+    Raises FixError if the installation or the settings are wrong, ClusterUnavailableError if the API server does not
+    answer at the start. While the API server or the database is down later, the roles wait.
     """
     as_json = None if settings.log_format == "auto" else settings.log_format == "json"
     logs.configure(level=settings.log_level.upper(), as_json=as_json)
@@ -182,37 +185,37 @@ async def _parts(
 
 
 def _store(settings: Settings) -> Store:
-    """Return a store of what the roles look at: a webhook alone judges by less than a controller."""
+    """Return a store of the kinds that the roles read; a webhook or a dashboard alone reads fewer than a controller."""
     alone = {"webhook": watched_resources.ADMISSION, "dashboard": dashboard_store.WATCHED}
     [role, *others] = set(settings.roles)
     return Store(alone[role]) if role in alone and not others else Store()
 
 
 async def _dashboard(parts: Parts) -> None:
-    """Serve the pages for people."""
-    # Templates and the database's library are long to import, and no review has to wait for them.
+    """Serve the dashboard."""
+    # The libraries for templates and the database take long to import, and reviews must not wait for them.
     dashboard_app = await asyncio.to_thread(importlib.import_module, "admission.dashboard_app")
     await dashboard_app.serve(parts.settings, parts.connection, parts.store)
 
 
 async def _registration(parts: Parts) -> None:
-    """Keep the webhook's authorities, paths and configurations."""
+    """Keep the webhook's authorities, paths and configurations up to date."""
     has_webhook = "webhook" in parts.settings.roles
     await parts.registrar.keep(parts.review_state.open.wait if has_webhook else parts.store.wait_synced)
 
 
 async def _webhook(parts: Parts) -> None:
-    """Answer the API server."""
+    """Serve the webhook."""
     settings = parts.settings.webhook
     source = webhook_identity.certificates(parts.settings, parts.connection)
     if parts.link is not None:
-        # One that could not answer yet would be sent its part of the reviews all the same.
+        # The kernel hands a part of the connections to every process that listens, whether it can answer or not.
         await parts.review_state.open.wait()
     elif settings.workers > 1 and settings.port:
         await listener.ensure_free(server.address(_listening(parts)))
     async with workers.started(settings.workers, WORKER) as pool:
         certificate = await _first(parts, source.current, "its certificate")
-        # One that knows no path would answer 404 what the others judge.
+        # A worker without paths would answer 404 to reviews that the other workers answer.
         paths = await _first(parts, partial(webhook_identity.paths, parts.settings, parts.connection), "its paths")
         async with (
             server.serving(_listening(parts), _handlers(parts, pool), certificate, paths.known) as running,
@@ -238,7 +241,7 @@ async def _show(running: server.Server, certificate: Certificate) -> None:
 
 
 async def _first(parts: Parts, current: Callable[[], Awaitable[Value]], what: str) -> Value:
-    """Wait for a certificate or for paths; probes are answered meanwhile, since a controller may take long to start."""
+    """Wait for a certificate or for paths. Probes are answered meanwhile, since a controller may start late."""
     if "controller" in parts.settings.roles:
         await parts.registrar.secret_kept.wait()
     with suppress(RetryError):
@@ -290,9 +293,10 @@ def _listening(parts: Parts) -> server.Settings:
 
 
 def _worker_callbacks(parts: Parts, running: server.Server) -> WorkerCallbacks:
-    """Return what further workers do: they answer on the port of this process, and write nothing but their logs.
+    """Return what this process does for further workers: it gives them their settings, and takes their reports.
 
-    They neither read the ledger nor publish its heads, so where these are is not told to them.
+    Workers serve the port of this process. They neither read the ledger nor publish its heads, so they are not given
+    the credentials for these.
     """
 
     def worker_settings() -> Settings:
@@ -316,16 +320,16 @@ def _worker_callbacks(parts: Parts, running: server.Server) -> WorkerCallbacks:
 
 
 async def _send_tasks(parts: Parts, pool: WorkerPool, callbacks: WorkerCallbacks) -> None:
-    """Tell the workers of settings that have changed."""
+    """Send changed settings to the workers."""
     while True:
         await parts.live.change()
         await pool.send_tasks(callbacks)
 
 
 async def _probes_and_metrics(parts: Parts) -> None:
-    """Serve probes and metrics where there is no webhook.
+    """Serve probes and metrics in a process without the webhook.
 
-    A controller is ready when it could lead; whether it does is a metric. A dashboard is without its books, too.
+    A controller is ready if it could lead; whether it leads is a metric. A dashboard is ready without the ledger, too.
     """
 
     def waiting_for() -> list[str]:
@@ -340,14 +344,14 @@ async def _probes_and_metrics(parts: Parts) -> None:
 
 
 async def _controller(parts: Parts) -> None:
-    """Lead when it is this process's turn, once reviews are answered."""
+    """Take part in the leader election, once the webhook of this process is open."""
     if "webhook" in parts.settings.roles:
         await parts.review_state.open.wait()
     await controller_app.run(parts)
 
 
 async def _restart_on_failure(role: Callable[[Parts], Awaitable[None]], parts: Parts) -> None:
-    """Run a role, again and again while what it depends on is away."""
+    """Run a role, and start it again whenever a dependency is unavailable."""
     while True:
         try:
             await role(parts)

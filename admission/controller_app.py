@@ -1,4 +1,4 @@
-"""The composition of the controller: builds what a leader works with, and runs it while this process leads.
+"""The composition of the controller: builds the parts of a leader, and runs the cycles while this process leads.
 
 `app` runs it as one of its roles. Every task of a term belongs to the TaskGroup in `_admit`.
 """
@@ -57,12 +57,12 @@ log = structlog.get_logger()
 _now = partial(datetime.now, UTC)
 
 NO_TERM = 0
-"""The epoch of who does not lead: the ledger takes nothing under it."""
+"""The epoch of a process that does not lead. The ledger accepts no entry with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What a controller is given by the process."""
+    """The parts of the process that a controller uses."""
 
     live: LiveSettings
     connection: Connection
@@ -70,23 +70,23 @@ class Parts:
     versions: Versions
     metrics: Metrics
     traces: Traces | None
-    """None where nothing is traced."""
+    """None if nothing is traced."""
     user: str
-    """The name that the API server knows this process by."""
+    """The user name of this process at the API server."""
     registrar: Registrar
     ledger_opened: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the ledger was opened."""
 
     @property
     def settings(self) -> Settings:
-        """Those that hold now."""
+        """The current settings."""
         return self.live.now
 
 
 async def run(parts: Parts) -> None:
-    """Lead when it is this process's turn, and run admission cycles meanwhile."""
+    """Take part in the leader election, and run admission cycles while this process leads."""
     settings = parts.settings
-    # SQLAlchemy and alembic take as long to import as all the rest, and no review has to wait for them.
+    # SQLAlchemy and alembic take as long to import as all the rest, and reviews must not wait for them.
     await asyncio.to_thread(importlib.import_module, "admission.ledger.db.migrations")
 
     if settings.ledger.migrate:
@@ -121,7 +121,7 @@ async def run(parts: Parts) -> None:
 
 
 class _TermParts(NamedTuple):
-    """What one term works with: the leader's state, and what writes beside the cycles."""
+    """The parts of one term: the leader's state, and the loops that write beside the cycles."""
 
     leader: Leader
     status_writer: StatusWriter
@@ -186,7 +186,7 @@ def _head_publisher(parts: Parts, ledger: SqlLedger, writes: OwnWrites, status_w
 
 
 async def _report_raised_epoch(parts: Parts, ledger: SqlLedger) -> None:
-    """Tell that the ledger has an epoch that no lease gave, so that it deposes every leader for ever."""
+    """Warn, in the log and as an Event, if the ledger has a later epoch than the lease, which deposes every leader."""
     lease = parts.settings.lease
     stored = (await ledger.end()).epoch
     latest = await leader_election.latest_epoch(parts.connection, lease.namespace, lease.name)
@@ -205,7 +205,7 @@ async def _report_raised_epoch(parts: Parts, ledger: SqlLedger) -> None:
 
 
 async def _admit(parts: Parts, term: _TermParts, epoch: int) -> None:
-    """Run admission cycles, and write beside them."""
+    """Run admission cycles, and beside them the loops that write."""
     leader, status_writer, fence_controller, templates, heads = term
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(status_writer.run(), name="write reports")
@@ -234,7 +234,7 @@ def _fence_settings(parts: Parts) -> FenceSettings:
 
 
 async def _wake_on_fence_changes(store: Store, subscription: Subscription) -> None:
-    """Wake the cycles whenever something has changed around the fences."""
+    """Start a cycle after every change of a fence."""
     with store.subscribe() as changes:
         while True:
             await changes.next()

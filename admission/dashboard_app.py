@@ -1,6 +1,6 @@
-"""The wiring of the role `dashboard`: a second page of the composition root.
+"""The composition of the role `dashboard`, a part of the composition root.
 
-It holds no lease and writes nothing, so any number of processes may run it.
+The role holds no lease and writes nothing, so any number of processes may run it.
 """
 
 import asyncio
@@ -44,14 +44,14 @@ log = structlog.get_logger(__name__)
 
 RETRY = 2.0
 LONGEST_RETRY = 60.0
-"""Seconds before books that could not be opened are tried again."""
+"""Seconds before the ledger is opened again after a failure."""
 
 
 class Ledger:
-    """The books of a cluster as the pages ask for them.
+    """The queries of the dashboard's pages to the ledger of a cluster.
 
-    `keep` opens them, and tries again where that fails: meanwhile every question raises LedgerUnavailableError, and the
-    pages of the cluster are shown all the same.
+    `keep` opens the ledger, again and again while that fails. Until it is open every query raises
+    LedgerUnavailableError; pages that show the cluster do not need it.
     """
 
     def __init__(self, url: str, cluster: str) -> None:
@@ -62,7 +62,7 @@ class Ledger:
         self._trouble = "the books are being opened"
 
     async def keep(self) -> None:
-        """Open the books, and hold them open until this is cancelled."""
+        """Open the ledger, and keep it open until cancelled."""
         pause = RETRY
         while True:
             try:
@@ -78,7 +78,7 @@ class Ledger:
             pause = min(2 * pause, LONGEST_RETRY)
 
     async def extent(self) -> Extent:
-        """Return the time that the books tell of."""
+        """Return the period that the ledger covers."""
         async with self._connection() as connection:
             start = await base.base(connection, self._cluster)
             return Extent(start.at, await read.latest(connection, self._cluster))
@@ -101,7 +101,7 @@ class Ledger:
         return [Transaction(record.sequence, record.entry) for record in found]
 
     async def statement(self, queue: QueueName, window: Window) -> Statement:
-        """Return what moved on a queue's account."""
+        """Return the statement of a queue's accounts."""
         found = await self._ledger().statement(queue, *window)
         return Statement(
             queue=queue,
@@ -177,8 +177,8 @@ _AFTER: dict[Step, Callable[[datetime], datetime]] = {
 async def serve(settings: Settings, connection: Connection, store: Store) -> None:
     """Serve the pages until cancelled.
 
-    store: what this process watches. Where that is made for others, whose queues and gangs have no status, the
-    dashboard watches one of its own. Raises FixError when the settings or what they name are wrong.
+    store: of this process. If it is made for other roles, which read no status of queues and gangs, the dashboard
+    watches a store of its own. Raises FixError if the settings or the files that they name are wrong.
     """
     dashboard = settings.dashboard
     watched = store if set(store.tables) == set(dashboard_store.WATCHED) else Store(dashboard_store.WATCHED)

@@ -1,7 +1,7 @@
 """Errors, named by what the reader has to do next.
 
 A refusal (a hold, a denial) is a value, never an exception. What is raised here is unexpected: bad input that must be
-fixed, a dependency that must be waited for, or a state that a person has to look at.
+fixed, a dependency that must be waited for, or a state that an operator has to look at.
 """
 
 from collections.abc import Mapping
@@ -11,26 +11,26 @@ from typing import Protocol
 
 
 class MusterError(Exception):
-    """Everything that Muster raises on purpose."""
+    """The base of all errors that Muster raises on purpose."""
 
 
 class FixError(MusterError):
-    """The input or the installation is wrong; trying again changes nothing. The text names object, field and fix."""
+    """The input or the installation is wrong; a retry does not help. The text names object, field and fix."""
 
 
 class RetryError(MusterError):
-    """A dependency is away or busy; the same call may succeed later."""
+    """A dependency is unavailable or busy; the same call may succeed later."""
 
 
 class PageError(MusterError):
-    """A promise is broken or cannot be kept; a person has to look."""
+    """A guarantee of Muster is broken or cannot be kept; an operator has to look."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with one field of one object.
+    """One problem of one field of one object.
 
-    field: the path as Kubernetes writes it, `spec.quotas[0].nominal`; message: what is wrong and what would be right.
+    field: the path as Kubernetes writes it, `spec.quotas[0].nominal`; message: what is wrong, and what would be valid.
     """
 
     field: str
@@ -41,7 +41,7 @@ class Problem:
 
 
 class MalformedObjectError(FixError):
-    """A Kubernetes object that cannot be read; carries every problem found, not only the first."""
+    """A Kubernetes object cannot be decoded. problems: all that were found, not only the first."""
 
     def __init__(self, kind: str, name: str, problems: tuple[Problem, ...]) -> None:
         self.kind = kind
@@ -51,11 +51,11 @@ class MalformedObjectError(FixError):
 
 
 class JsonError(FixError):
-    """A text that is not JSON as Kubernetes writes it; says what is wrong with it."""
+    """A text is not JSON as Kubernetes writes it. The message says why."""
 
 
 class TooMuchWorkError(FixError):
-    """A review would take more work than one may; counts: what it was charged for."""
+    """A review would take more work than it may. counts: of the work that it was charged for."""
 
     def __init__(self, message: str, counts: Mapping[str, int]) -> None:
         self.counts = counts
@@ -63,7 +63,7 @@ class TooMuchWorkError(FixError):
 
 
 class AmountError(FixError):
-    """An amount that is not a whole number of the meter's base unit, or too large to keep exactly."""
+    """An amount is not a whole number of the meter's base unit, or too large to be stored exactly."""
 
 
 class LedgerUnavailableError(RetryError):
@@ -71,7 +71,7 @@ class LedgerUnavailableError(RetryError):
 
 
 class Share(Protocol):
-    """What the error below tells of an `entries.BudgetShare`."""
+    """The fields of an `api.muster.ledger_entries.BudgetShare` that BudgetTakenError reports."""
 
     @property
     def queue(self) -> str: ...

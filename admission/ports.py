@@ -1,4 +1,4 @@
-"""What the use cases need from the outside: small Protocols, each with a real adapter and a twin in memory.
+"""The ports of the use cases: small Protocols, each with a real adapter and an implementation in memory.
 
 Real: `kube` (View, Fences, Pods, Reports, EntryStore), `ledger` (Ledger, Chain, HeadSink). In memory:
 `simulation.in_memory`, for `muster simulate` and tests.
@@ -38,7 +38,7 @@ class View(Protocol):
         ...
 
     def snapshot(self) -> Snapshot:
-        """Freeze what is known now. Cheap: no I/O."""
+        """Return what is known now, frozen. Cheap: no I/O."""
         ...
 
 
@@ -47,39 +47,39 @@ class Scheduler(Protocol):
 
     @property
     def profile(self) -> SchedulerProfile | None:
-        """How it decides; None for one that nothing is predicted for. May change when the cluster is upgraded."""
+        """How it decides; None if its decisions cannot be predicted. May change when the cluster is upgraded."""
         ...
 
 
 class Fences(Protocol):
-    """What keeps kube-scheduler off the devices that are Muster's to give."""
+    """The fences: DeviceTaintRules that keep kube-scheduler from allocating devices that Muster allocates."""
 
     def observe(self) -> Barriers:
-        """Return what stands now. Cheap: no I/O."""
+        """Return the state of the fences as last observed. Cheap: no I/O."""
         ...
 
     def set_drivers(self, drivers: frozenset[str]) -> None:
-        """Have the rules of these drivers' fences stand from now on, and no others. Returns at once: no I/O."""
+        """Request fences for these drivers and no others. Returns at once: no I/O."""
         ...
 
 
 class Traces(Protocol):
-    """Is told how long what a leader does takes, and for which gangs it is done."""
+    """The traces of a leader: a span for each cycle, step and write, and which gangs they are for."""
 
     def cycle(self) -> AbstractContextManager[None]:
-        """Tell that the block is a cycle."""
+        """Return a context in which a cycle runs."""
         ...
 
     def step(self, name: str) -> AbstractContextManager[None]:
-        """Tell that the block is a step of the cycle."""
+        """Return a context in which a step of the cycle runs."""
         ...
 
     def begin(self, gang: Group) -> None:
-        """Tell that a gang is admitted from now on, until the cycle ends. Harmless when it was told already."""
+        """Record that a gang is admitted from now until the cycle ends. Does nothing if that is recorded already."""
         ...
 
     def write(self, name: str, uid: str, key: str) -> AbstractContextManager[None]:
-        """Tell that the block writes something for a gang. uid: the gang's or a pod's; key: `namespace/name`."""
+        """Return a context in which a gang's object is written. uid: the gang's or a pod's; key: `namespace/name`."""
         ...
 
 
@@ -89,91 +89,91 @@ class Pods(Protocol):
     async def open_gate(self, pod: Pod, node: NodeName | None) -> None:
         """Remove Muster's gate and pin the pod to a node (None: leave it free), in one write.
 
-        Harmless when the gate is gone already. Raises GoneError when the pod is no longer there, ForbiddenError,
-        FixError when the API server finds the change invalid, RetryError when it may succeed later.
+        Does nothing if the gate is gone already. Raises GoneError if the pod no longer exists, ForbiddenError,
+        FixError if the API server finds the change invalid, RetryError if it may succeed later.
         """
         ...
 
     async def close_gate(self, pod: Pod) -> bool:
-        """Make sure that the gate stays shut: no `open_gate` of this version of the pod can have an effect later.
+        """Make sure that the gate stays closed: no `open_gate` of this version of the pod can take effect later.
 
-        Return False when it is open already. Harmless when the pod is gone.
+        Return False if it is open already. Does nothing if the pod is gone.
         """
         ...
 
     async def evict(self, pod: Pod, reason: str) -> None:
-        """Delete the pod, provided it is still the same one. Harmless when it is gone."""
+        """Delete the pod, if it is still the same one. Does nothing if it is gone."""
         ...
 
 
 class Claims(Protocol):
-    """Changes of claims, by whoever picks their devices instead of kube-scheduler."""
+    """Changes of claims whose devices Muster allocates instead of kube-scheduler."""
 
     async def allocate(self, claim: Claim, allocation: Json) -> Claim:
-        """Give an unallocated claim its devices: status.allocation, complete. Return the claim as it is then.
+        """Write the complete status.allocation of a claim without devices. Return the claim as it is afterwards.
 
-        Raises ConflictError when the claim is not as it was seen any more (unless it has these very devices), GoneError
-        when it is no longer there, ForbiddenError, FixError when the API server finds the allocation invalid, and
-        RetryError, when the outcome may not be known.
+        Raises ConflictError if the claim has changed since it was read (unless to these very devices), GoneError if it
+        no longer exists, ForbiddenError, FixError if the API server finds the allocation invalid, and RetryError, after
+        which the outcome may be unknown.
         """
         ...
 
     async def deallocate(self, claim: Claim) -> Claim | None:
-        """Take its devices back, unless pods have reserved it, so that no earlier `allocate` can have an effect later.
+        """Deallocate a claim unless pods have reserved it, so that no earlier `allocate` can take effect later.
 
-        Return the claim as it is then, allocated still where it is reserved; None when it is gone.
+        Return the claim as it is afterwards, still allocated if it is reserved; None if it no longer exists.
         """
         ...
 
 
 class Workloads(Protocol):
-    """What makes pods, where it has to be told that they are taken back."""
+    """Changes of the workloads that create pods: Jobs and others that can be suspended."""
 
     async def suspend(self, job: Job) -> None:
-        """Have a Job delete its pods without counting them as failures, marked so that it is resumed afterwards."""
+        """Suspend a Job, which deletes its pods without counting them as failures; mark it to be resumed afterwards."""
         ...
 
     async def resume(self, job: Job) -> None:
-        """Let a Job that was suspended so make its pods again. Harmless when it is gone or was resumed."""
+        """Resume a Job that `suspend` suspended. Does nothing if it is gone or was resumed."""
         ...
 
     async def hold(self, workload: Suspendable) -> None:
-        """Suspend a workload as a whole and mark it as held, so that it makes no pods, and its pods end.
+        """Suspend a whole workload and mark it as held: it creates no pods, and those that it has are deleted.
 
-        Harmless when it is so already. Raises GoneError when it is no longer there, FixError, RetryError.
+        Does nothing if it is suspended and marked already. Raises GoneError if it is gone, FixError, RetryError.
         """
         ...
 
     async def start(self, workload: Suspendable) -> None:
-        """Resume a workload that was held so, and mark it as started, in one write. Raises as `hold`."""
+        """Resume a workload that `hold` suspended, and mark it as started, in one write. Raises as `hold`."""
         ...
 
 
 class Templates(Protocol):
-    """The ResourceClaimTemplates that ClaimPolicies provide, as far as they are kept."""
+    """The ResourceClaimTemplates that Muster writes for ClaimPolicies."""
 
     def troubles(self) -> Mapping[str, tuple[str, ...]]:
-        """Return which templates are not as the policies want them, and why, by the name of the policy."""
+        """Return, by the name of the policy, which of its templates differ from what it says, and why."""
         ...
 
 
 class Queues(Protocol):
-    """The finalizer `muster.dev/in-use`, which keeps a Queue that is deleted until its gangs have ended."""
+    """The finalizer `muster.dev/in-use`, which keeps a deleted Queue until its gangs have ended."""
 
     async def keep(self, queue: Meta) -> None:
-        """Put the finalizer on a Queue. Harmless when it is there, or when the queue is being deleted or gone.
+        """Add the finalizer to a Queue. Does nothing if it is there, or if the queue is being deleted or gone.
 
-        Raises RetryError when it may succeed later, FixError (ForbiddenError, say) when it will not.
+        Raises RetryError if it may succeed later, FixError (such as ForbiddenError) if it will not.
         """
         ...
 
     async def release(self, queue: Meta) -> None:
-        """Take the finalizer from a Queue that is being deleted; raises as `keep`. Harmless when it is gone."""
+        """Remove the finalizer from a Queue that is being deleted; raises as `keep`. Does nothing if it is gone."""
         ...
 
 
 class Reports(Protocol):
-    """What people see: status of Muster's objects, and Events."""
+    """What people see of decisions: the status of Muster's objects, and Events."""
 
     async def gang(self, report: GangReport) -> None:
         """Create or update a Gang object and its status."""
@@ -188,11 +188,11 @@ class Reports(Protocol):
         ...
 
     async def notify(self, notice: Notice) -> None:
-        """Publish an Event. Repetitions may be dropped."""
+        """Emit an Event. Repetitions may be dropped."""
         ...
 
     async def flush(self) -> None:
-        """Write what was handed in and waits, before returning."""
+        """Return once everything that was handed in is written."""
         ...
 
 
@@ -200,7 +200,7 @@ class Ledger(Protocol):
     """The books. Every write carries the leader's epoch."""
 
     async def load(self) -> Book:
-        """Return what is open, and every balance."""
+        """Return the book: the open placements, and every balance."""
         ...
 
     async def sequence(self) -> int:
@@ -208,32 +208,32 @@ class Ledger(Protocol):
         ...
 
     async def since(self, sequence: int, *, most: int) -> Sequence[Entry] | None:
-        """Return the entries after a number, in order, which lead from the book as it was then to what it is now.
+        """Return the entries after a number, in order, by which the book of that number becomes the current one.
 
-        None where the book has to be read again: there are more than `most` of them, or fewer than there were, or
-        something was written that no entry says. Raises LedgerUnavailableError.
+        None if the book has to be loaded again: there are more than `most` entries, or they do not explain every change
+        since, as after a restore from a backup. Raises LedgerUnavailableError.
         """
         ...
 
     async def fence(self, epoch: int) -> None:
-        """Refuse all writers of an earlier epoch from now on. Raises DeposedError when a later one has written."""
+        """Refuse all writers of an earlier epoch from now on. Raises DeposedError if a later one has written."""
         ...
 
     async def post_all(
         self, entries: Sequence[Entry], *, epoch: int, shares: Sequence[BudgetShare] = ()
     ) -> Sequence[Posted]:
-        """Record entries in order, all or none, each once, and with them what this cluster takes of shared budgets.
+        """Post entries in order, all or none, each once, together with this cluster's use of shared budgets.
 
-        Raises DeposedError, LedgerUnavailableError when the outcome is unknown, and ConflictError when an entry was
-        made for another book than the ledger's (or is older than its latest): load it again. Raises BudgetTakenError
-        when all clusters' shares together would exceed a limit; then nothing is written.
+        Raises DeposedError, LedgerUnavailableError if the outcome is unknown, and ConflictError if an entry was made
+        for another book than the ledger's (or is older than its latest entry): load the book again. Raises
+        BudgetTakenError if the use of all clusters together would exceed a limit; then nothing is written.
         """
         ...
 
     async def spent(self, since: datetime) -> Mapping[QueueMeter, int]:
         """Return the meter-seconds used from `since` (cut to the second) up to the latest mark, by queue and meter.
 
-        Exact also where `since` lies between two marks. What is zero is left out. Raises LedgerUnavailableError.
+        Exact even if `since` lies between two marks. Zeros are left out. Raises LedgerUnavailableError.
         """
         ...
 
@@ -242,32 +242,31 @@ class Ledger(Protocol):
         ...
 
     async def write_shares(self, shares: Sequence[BudgetShare], *, epoch: int, now: datetime) -> Sequence[BudgetShare]:
-        """Write down what this cluster has taken of shared budgets, also where that is over the limit.
+        """Write this cluster's use of shared budgets, even if that is over the limit.
 
-        Of periods that begin after `now` it has taken nothing any more where no share is stated.
-        Return the same shares in their order, with `seconds` as what all clusters together have taken. Raises
-        DeposedError and LedgerUnavailableError.
+        A share of a period that begins after `now` becomes zero unless it is among `shares`. Returns the same shares in
+        their order, with the sum over all clusters as `seconds`. Raises DeposedError and LedgerUnavailableError.
         """
         ...
 
 
 class Chain(Protocol):
-    """The ledger's chain of hashes, as a leader checks it before it signs its end. Raises LedgerUnavailableError."""
+    """The ledger's chain of hashes, which a leader checks before it signs its end. Raises LedgerUnavailableError."""
 
     async def end(self) -> ChainEnd:
         """Return the end of the chain as it is stored."""
         ...
 
     async def digests(self, sequences: Collection[int]) -> Mapping[int, str]:
-        """Return the digests at these places; what is not there, or was archived, is left out."""
+        """Return the digests with these numbers; those that do not exist or were archived are left out."""
         ...
 
     async def entries(self, first: int, last: int) -> Sequence[tuple[int, Entry]]:
-        """Return the entries from a place through another, with their places."""
+        """Return the entries from one number to another, inclusive, with their numbers."""
         ...
 
     async def first_of(self, epoch: int, *, after: int) -> int | None:
-        """Return the first place after one that was written under this epoch or a later one; None if none was."""
+        """Return the number of the first entry after `after` with this epoch or a later one; None if there is none."""
         ...
 
 
@@ -279,7 +278,7 @@ class EntryStore(Protocol):
         ...
 
     async def write(self, entries: Mapping[str, bytes], version: str | None) -> None:
-        """Create the object, or replace the texts of a version. Raises ConflictError when it has another version."""
+        """Create the object, or replace its texts. Raises ConflictError if its version is not `version` any more."""
         ...
 
 
@@ -291,7 +290,7 @@ class HeadSink(Protocol):
         ...
 
 
-# Twins of the ports that a caller may leave out.
+# Implementations in memory of the ports that a caller may leave out.
 
 
 class FrozenView:
@@ -310,7 +309,7 @@ class FrozenView:
 
 @dataclass(frozen=True, slots=True)
 class FixedScheduler:
-    """The port Scheduler of a kube-scheduler that stays what it is."""
+    """The port Scheduler of a kube-scheduler whose profile does not change."""
 
     profile: SchedulerProfile | None
 
@@ -319,7 +318,7 @@ NEWEST = FixedScheduler(compatibility.profile(Release.V1_37))
 
 
 class NoFences:
-    """The port Fences of a cluster in which nothing is fenced but what a test says."""
+    """The port Fences of a cluster without fences, or with those that a test gives."""
 
     def __init__(self, barriers: Barriers | None = None) -> None:
         self.barriers = barriers or Barriers()
@@ -333,7 +332,7 @@ class NoFences:
 
 
 class NoQueueFinalizer:
-    """The port Queues where nobody deletes one."""
+    """The port Queues of a cluster in which no Queue is deleted."""
 
     async def keep(self, queue: Meta) -> None:
         """Do nothing."""
@@ -346,7 +345,7 @@ NO_QUEUE_FINALIZER = NoQueueFinalizer()
 
 
 class NoTraces:
-    """Nobody traces: the port Traces, at no cost."""
+    """The port Traces without traces, at no cost."""
 
     def cycle(self) -> AbstractContextManager[None]:
         return _NO_SPAN
@@ -365,7 +364,7 @@ UNTRACED = NoTraces()
 
 
 class FixedTemplates:
-    """The port Templates where all are as they should be, or as was said at the beginning."""
+    """The port Templates with troubles that do not change; by default there are none."""
 
     def __init__(self, troubles: Mapping[str, tuple[str, ...]] | None = None) -> None:
         self._troubles = troubles or {}

@@ -1,10 +1,10 @@
-"""The wiring of the webhook's registration: a page of the composition root.
+"""The composition of the webhook's registration, a part of the composition root.
 
-A process with the role `controller` keeps the authorities of the webhook's certificate, the secret segment of its paths
-and the webhook configurations, so a webhook that runs apart, which others can reach, writes nothing. Every controller
-does, leading or not: a leader needs the ledger, and new queues have to be closed while its database is away. All of
-them write the same; one that begins to lead writes again, so that after an upgrade the last word is not an older
-release's.
+A process with the role `controller` writes the authorities of the webhook's certificate, the secret segment of its
+paths and the webhook configurations, so that a webhook in a process of its own, which other pods can reach, needs no
+right to write. Every controller does, leading or not: a leader needs the ledger, and the namespaces of new queues have
+to be covered by the webhook while the database is down. All controllers write the same; a new leader writes once more,
+so that after an upgrade the configurations are those of the newer release.
 """
 
 import asyncio
@@ -27,18 +27,18 @@ log = structlog.get_logger(__name__)
 Value = TypeVar("Value")
 
 AGAIN_SECONDS = 2.0
-"""Seconds before authorities or paths that could not be read or made are tried again."""
+"""Seconds before authorities or paths are read again after a failure."""
 
 
 class Registrar:
-    """The registration of one process, and what a webhook of the same process tells it.
+    """The registration of the webhook by one process, which may run the webhook itself.
 
-    user: Muster's, as the API server knows it.
+    user: the name of Muster's user at the API server.
     """
 
     def __init__(self, settings: Settings, connection: Connection, store: Store, *, user: str) -> None:
         self.secret_kept = asyncio.Event()
-        """Set once there are the authorities of the webhook's certificate, and the segments of its paths."""
+        """Set once the Secret has the authorities of the webhook's certificate and the segments of its paths."""
         self._settings = settings
         self._connection = connection
         self._store = store
@@ -48,7 +48,7 @@ class Registrar:
         self._state: WebhookState | None = None
 
     def check(self) -> None:
-        """Raise FixError if the webhook could not be found, or would not know this controller."""
+        """Raise FixError if the settings do not say where the webhook is, or name another user as the controller."""
         webhook, known = self._settings.webhook, self._settings.controller.user
         if known not in (None, self._user):
             raise FixError(
@@ -62,7 +62,7 @@ class Registrar:
             )
 
     def listens(self, port: int) -> None:
-        """Note that the webhook of this process listens there."""
+        """Record the port on which the webhook of this process listens."""
         self._port = port
         self._listening.set()
         if self._state is not None:
@@ -70,18 +70,18 @@ class Registrar:
             self._state.move(self._client(client.authority, client.segment))
 
     def rewrite(self) -> None:
-        """Have the configurations written again."""
+        """Request that the configurations are written again."""
         if self._state is not None:
             self._state.request_rewrite()
 
     async def keep(self, ready: Callable[[], Awaitable[object]]) -> None:
-        """Keep authorities, paths and configurations until cancelled.
+        """Keep authorities, paths and configurations up to date until cancelled.
 
         ready: waits until configurations may be written.
         """
         register = self._settings.webhook.register
         source = webhook_identity.authorities(self._settings, self._connection)
-        # The paths first: a webhook begins when it finds the authorities.
+        # The paths are written first, since a webhook starts once it finds the authorities.
         registered = webhook_identity.registered_segment(self._settings, self._connection) if register else None
         segment = await _first(registered) if registered is not None else ""
         bundle = await _first(source) if source is not None else None
@@ -110,7 +110,7 @@ class Registrar:
             await asyncio.Event().wait()
 
     async def _register(self, state: WebhookState) -> None:
-        """Keep the webhook configurations true, and prove the webhook."""
+        """Keep the webhook configurations up to date, and probe the webhook by dry runs."""
         namespace = self._settings.lease.namespace
         async with asyncio.TaskGroup() as tasks:
             proving = dry_run_probe.keep(self._connection, state, namespace=namespace)
@@ -118,7 +118,7 @@ class Registrar:
             await registration.keep(self._connection, self._store, state, namespace=namespace, controller=self._user)
 
     def _client(self, bundle: bytes | None, segment: str) -> ClientConfig:
-        """Return how the API server reaches the webhook."""
+        """Return the client config by which the API server calls the webhook."""
         webhook = self._settings.webhook
         return ClientConfig(
             authority=bundle,
@@ -135,7 +135,7 @@ class Registrar:
 
 
 async def _first(source: rotation.Source[Value]) -> Value:
-    """Return what a source has, once it is there. Whatever is wrong with it, the controller goes on meanwhile."""
+    """Return the first value of a source. Errors are logged and retried, so that the controller runs meanwhile."""
     while True:
         try:
             return await source.current()

@@ -1,6 +1,7 @@
-"""What the API server knows the webhook by: where its certificates and its paths come from.
+"""The identity of the webhook towards the API server: the sources of its certificates and paths.
 
-A controller keeps the authorities and the segments of the paths in one Secret; a webhook reads them there.
+A controller writes the certificate authorities and the secret segments of the paths into one Secret; a webhook reads
+them there.
 """
 
 from dataclasses import dataclass
@@ -23,17 +24,17 @@ _now = partial(datetime.now, UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paths:
-    """The paths that a webhook knows.
+    """The paths that a webhook serves.
 
-    segments: where they come from, and what was read there; None where others write the webhook configurations, so that
-    nobody knows a segment.
+    segments: the source of the secret segments, and those that were read from it; None if Muster does not write the
+    webhook configurations, so that there are no segments.
     """
 
     known: KnownPaths
     segments: tuple[SharedSegments, tuple[str, ...]] | None = None
 
     async def keep(self) -> None:
-        """Know every change of the segments, until cancelled."""
+        """Serve changed segments as soon as they are read, until cancelled."""
 
         async def know(segments: tuple[str, ...]) -> None:
             self.known.replace(segments)
@@ -43,10 +44,10 @@ class Paths:
 
 
 async def paths(settings: Settings, connection: Connection) -> Paths:
-    """Return what a webhook knows, as of now.
+    """Return the paths that a webhook serves at its start.
 
     Raises:
-        RetryError: no controller has made a segment yet, and no plain path is registered: nobody could call it.
+        RetryError: no controller has written a segment yet and no plain path is registered, so no call would succeed.
         FixError: the Secret cannot be read.
     """
     if not settings.webhook.register:
@@ -60,13 +61,13 @@ async def paths(settings: Settings, connection: Connection) -> Paths:
 
 
 def registered_segment(settings: Settings, connection: Connection) -> RegisteredSegment:
-    """Return where the segment comes from by which a controller registers the webhook."""
+    """Return the source of the segment with which a controller registers the webhook."""
     named = partial(registered_paths.named, connection)
     return RegisteredSegment(_secret(settings, connection), _lifetimes(settings), _now, named=named)
 
 
 def certificates(settings: Settings, connection: Connection) -> rotation.Source[Certificate]:
-    """Return where the webhook's certificates come from: files, or authorities of our own in a Secret."""
+    """Return the source of the webhook's certificates: files, or Muster's own authorities in a Secret."""
     webhook = settings.webhook
     if webhook.certificate and webhook.key:
         authority = Path(webhook.authority) if webhook.authority else None
@@ -75,7 +76,7 @@ def certificates(settings: Settings, connection: Connection) -> rotation.Source[
 
 
 def authorities(settings: Settings, connection: Connection) -> rotation.Source[bytes] | None:
-    """Return where the authorities come from that the API server has to trust; None if others tell it."""
+    """Return the source of the authorities that the API server has to trust; None if others configure them."""
     webhook = settings.webhook
     if webhook.authority:
         return rotation.AuthorityFile(Path(webhook.authority))

@@ -22,7 +22,7 @@ from admission.api.values.work_budget import Work, WorkBudget
 from admission.claimpolicy import cel_subject, claim_shape, defaults, draft, rules, selector_warnings
 from admission.claimpolicy.cel_subject import Subject, User
 from admission.claimpolicy.defaults import Completed, Requester
-from admission.claimpolicy.match import MatchedPolicies, Policies
+from admission.claimpolicy.match import Policies
 from admission.device_cel.selector_findings import SelectorFindings
 from admission.errors import MalformedObjectError
 from admission.podpolicy import admission, queue_selection
@@ -115,7 +115,8 @@ def completion(claim_view: ClaimView, context: ClaimContext) -> Completed:
     """Return a new claim or template with its defaults. Raises RetryError."""
     if claim_view.user.username == SCHEDULER:
         return Completed(obj=claim_view.obj)
-    matched, queue = _matched_policies(claim_view, context)
+    queue = claim_view.queue or _name(_selection(claim_view, context))
+    matched = context.policies.choose(claim_view.namespace, queue)
     if not matched.defaults:
         return Completed(obj=claim_view.obj)
     namespace = cel_subject.namespace(claim_view.namespace, context.snapshot.namespaces.get(claim_view.namespace))
@@ -147,16 +148,16 @@ def judge(claim_view: ClaimView, context: ClaimContext) -> Verdict:
     )
     if denial is not None:
         return Verdict(denial=denial)
-    verdict = _judge_rules(claim_view, context)
+    verdict = _judge_rules(claim_view, claim_view.queue or _name(selection), context)
     warnings = (
         () if claim_view.is_for_pod else selector_warnings.warnings(claim, context.snapshot.classes, context.selectors)
     )
     return replace(verdict, warnings=(*verdict.warnings, *warnings)) if warnings else verdict
 
 
-def _judge_rules(claim_view: ClaimView, context: ClaimContext) -> Verdict:
-    """Return the verdict of the policies' rules."""
-    matched, queue = _matched_policies(claim_view, context)
+def _judge_rules(claim_view: ClaimView, queue: str, context: ClaimContext) -> Verdict:
+    """Return the verdict of the policies' rules. queue: empty for a claim without one."""
+    matched = context.policies.choose(claim_view.namespace, queue)
     if not matched.rules:
         return ALLOWED
     obj = claim_view.obj
@@ -172,13 +173,8 @@ def _judge_rules(claim_view: ClaimView, context: ClaimContext) -> Verdict:
     return Verdict(denial=ruling.denial, warnings=ruling.warnings, annotations=ruling.annotations)
 
 
-def _matched_policies(claim_view: ClaimView, context: ClaimContext) -> tuple[MatchedPolicies, str]:
-    """Return the policies for a claim, and the claim's queue or ""."""
-    queue = claim_view.queue
-    if not queue:
-        default = _selection(claim_view, context).queue
-        queue = "" if default is None else default.name
-    return context.policies.choose(claim_view.namespace, queue), queue
+def _name(selection: QueueSelection) -> str:
+    return "" if selection.queue is None else selection.queue.name
 
 
 def _selection(claim_view: ClaimView, context: ClaimContext) -> QueueSelection:

@@ -35,6 +35,7 @@ COMMANDS = {
     "init": "admission.cli.init.command",
     "uninstall": "admission.cli.uninstall.command",
     "doctor": "admission.cli.doctor.command",
+    "smoke-test": "admission.cli.smoke_test.command",
     "ledger": "admission.cli.ledger.command",
 }
 """The name of a command → the module with its `app`."""

@@ -55,7 +55,7 @@ async def run(leader: Leader, now: datetime) -> CycleResult:
     inputs = catch_up.without_unconfirmed(term, mirror.book, inputs)
     await steps.finalizers.add(inputs)
     await mirror.read_usage(inputs)
-    balances = mirror.usage.balances(inputs, mirror.book)
+    balances = mirror.balances(inputs)
     with traces.step("plan"):
         decided, victims = await executor.run(steps.scheduling.decide, inputs, balances)
     steps.protection.judge_again()

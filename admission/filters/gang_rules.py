@@ -237,7 +237,7 @@ Place = tuple[tuple[str | int | None, ...], Hashable, tuple[tuple[int, int], ...
 
 
 class RulesSearch:
-    """The coupled rules of a gang in one search. Only `assume` and `take_back` change it."""
+    """The coupled rules of a gang in one search. Only `assume` and `forget` change it."""
 
     def __init__(self, rules: GangRules, names: Sequence[NodeName]) -> None:
         """names: the nodes that the search uses."""
@@ -264,7 +264,7 @@ class RulesSearch:
         """Place a pod on a node."""
         self._add(number, node, 1)
 
-    def take_back(self, number: int, node: NodeName) -> None:
+    def forget(self, number: int, node: NodeName) -> None:
         """Take a pod back from a node."""
         self._add(number, node, -1)
 

@@ -2,7 +2,7 @@
 
 A plan for Muster's own allocation may use any devices. If Muster may not allocate when the gang is placed, the plan is
 valid only if kube-scheduler would choose the same devices. The ledger records neither which of the two was to allocate
-nor the order of the pods, so this is simulated, in the order in which the gates would be opened.
+nor the order of the pods, so the allocations are replayed, in the order in which the gates would be opened.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,8 +22,8 @@ from admission.workloads.gangs import Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SimulationInputs:
-    """The inputs of the simulation: the cluster state in which the gang is planned, and the bound of each search."""
+class CheckInputs:
+    """The inputs of the check: the cluster state in which the gang is planned, and the bound of each search."""
 
     cluster: ClusterState
     selectors: Selectors
@@ -31,7 +31,7 @@ class SimulationInputs:
 
 
 def matches_ledger(
-    group: Group, gates: Iterable[tuple[Pod, NodeName]], missing: Iterable[Missing], inputs: SimulationInputs
+    group: Group, gates: Iterable[tuple[Pod, NodeName]], missing: Iterable[Missing], inputs: CheckInputs
 ) -> bool:
     """Return whether each claim of a gang without devices would get those that the ledger has for it.
 
@@ -62,7 +62,7 @@ def _take_planned(
             yield planned_devices.pop(uid)
 
 
-def _node_matches(node: NodeName, pods: list[PendingAllocation], inputs: SimulationInputs) -> bool:
+def _node_matches(node: NodeName, pods: list[PendingAllocation], inputs: CheckInputs) -> bool:
     cluster = inputs.cluster
     pending = cluster.pending.get(node, ())
     try:

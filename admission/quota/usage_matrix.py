@@ -27,8 +27,8 @@ class Pool:
 class Column:
     """The quota and usage of one meter, by the number of the queue.
 
-    subtree: nominal plus what the children do not keep. kept: from the parent. own: used by the queue itself. usage:
-    own plus what the children pass up. pools: by parent, those computed since the last change.
+    subtree: nominal plus what the children do not keep. guaranteed: kept from the parent. own: used by the queue
+    itself. usage: own plus what the children pass up. pools: by parent, those computed since the last change.
     """
 
     parents: Sequence[int]

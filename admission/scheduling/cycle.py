@@ -36,7 +36,7 @@ MOST_KINDS = 16
 class CycleDecisions:
     """The decisions of one cycle. updated: all but those of earlier cycles that still stand.
 
-    whole: whether every pending gang was considered.
+    is_complete: whether every pending gang was considered.
     """
 
     updated: tuple[Decision, ...] = ()
@@ -47,7 +47,7 @@ class CycleDecisions:
 class _State:
     """The state of a cycle after the grants so far. blocked: by strict queue, the first gang that is held.
 
-    reserve: the reservations of heads; None without backfill.
+    backfill: the reservations of heads; None without backfill.
     """
 
     rules: Rules
@@ -66,7 +66,7 @@ def decide_all(
 ) -> CycleDecisions:
     """Decide about the pending gangs in order; each sees what was granted to those before it.
 
-    reserve: the reservations of heads; None without backfill.
+    backfill: the reservations of heads; None without backfill.
 
     Queues that stay within their quota are next, then those that borrow, with fair sharing those with the smallest
     share, grants of this cycle included (`quota.queue_order`). After

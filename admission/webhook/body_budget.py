@@ -1,7 +1,7 @@
 """The memory for request bodies: how many bytes all of them may hold, and how many there may be.
 
-`BodyBudget` is the one owner of both counts. A body that is still incomplete after `PROMPT` gives way when a new one
-finds no room: the API server sends a body at once, so whoever is slow is not the API server, or has lost it.
+`BodyBudget` is the one owner of both counts. A body that is still incomplete after `PROMPT` is cut when there is no
+room for a new one: the API server sends a body at once, so a slow client is another one, or has lost its connection.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from admission.webhook.refusals import Refusal
 
 FIRST_BYTES = 65_536
 """Bytes that are reserved for a body before it is read, if it declares as many. Nearly every review is smaller, and is
-never refused half-way; a larger one reserves what it has sent, so that announcing much takes no room from others."""
+never refused half-way. A larger one reserves room as it arrives, so that a declared length alone takes no room."""
 
 PROMPT = 0.1
 """Seconds. 8 MiB take 70 ms on a link of 1 Gbit/s."""
@@ -32,14 +32,14 @@ class Body:
         self.reserved = reserved
         self.began = began
         self.refusal: Refusal | None = None
-        """Why it is not taken; None: it goes on."""
+        """Why the body is refused; None if it is not."""
 
     def on_cut(self, call: Callable[[], None]) -> None:
-        """Call this when the body has to give way to another one: nothing more of it is taken."""
+        """Set the function that is called if the body is cut to make room for another one."""
         self._on_cut = call
 
     def add(self, chunk: bytes) -> Refusal | None:
-        """Append a chunk; if that is one too many, nothing is kept, and the reason is returned."""
+        """Append a chunk. If the body gets too large, drop all of it and return the reason."""
         self.size += len(chunk)
         if self.refusal is None and self.size > self.reserved:
             self._budget.grow(self, self.size)
@@ -48,14 +48,14 @@ class Body:
         return self.refusal
 
     def finish(self) -> bytes:
-        """Return the whole body, which stays reserved until it is released, and gives way to no other one."""
+        """Return the complete body. It stays reserved until it is released, and is not cut any more."""
         self._budget.finish(self)
         whole = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks.clear()
         return whole
 
     def cut(self, refusal: Refusal) -> None:
-        """Forget what was received."""
+        """Drop what was received, to make room for another body."""
         self.refusal = refusal
         self._chunks.clear()
         if self._on_cut is not None:
@@ -66,7 +66,7 @@ class BodyBudget:
     """The bodies in memory.
 
     Always holds: no more than `most_bytes` are reserved by no more than `most_bodies` bodies, and none is larger than
-    `largest`. Bodies and readers change the counts by the methods below alone. clock: seconds that only grow.
+    `largest`. Bodies and readers change the counts only by the methods below. clock: monotonic seconds.
     """
 
     def __init__(self, *, most_bytes: int, most_bodies: int, largest: int, clock: Callable[[], float]) -> None:
@@ -85,7 +85,7 @@ class BodyBudget:
         return len(self._incomplete) + len(self._complete)
 
     def admit(self, declared: int | None) -> Body | Refusal:
-        """Reserve room for a body, before it is read. declared: its Content-Length; None: it comes in chunks."""
+        """Reserve room for a body before it is read. declared: its Content-Length; None if it is chunked."""
         if declared is not None and declared > self._largest:
             return Refusal.SIZE
         first = FIRST_BYTES if declared is None or declared > FIRST_BYTES else declared
@@ -97,7 +97,7 @@ class BodyBudget:
         return body
 
     def grow(self, body: Body, size: int) -> None:
-        """Reserve so many bytes for a body in all, which are more than before, or cut it."""
+        """Raise the reservation of a body to so many bytes, or cut the body if there is no room."""
         more = size - body.reserved
         refusal = Refusal.SIZE if size > self._largest else self._make_room(more, but=body)
         if refusal is not None:
@@ -107,13 +107,13 @@ class BodyBudget:
         self.reserved += more
 
     def finish(self, body: Body) -> None:
-        """Note that all of a body is there."""
+        """Record that a body is complete."""
         if body in self._incomplete:
             del self._incomplete[body]
             self._complete.add(body)
 
     def release(self, body: Body) -> None:
-        """Give back what a body has reserved. A no-op for one that was cut."""
+        """Release the reservation of a body. A no-op for one that was cut."""
         if body in self._complete:
             self._complete.remove(body)
             self.reserved -= body.reserved
@@ -122,7 +122,7 @@ class BodyBudget:
             self.reserved -= body.reserved
 
     def _make_room(self, more: int, *, bodies: int = 0, but: Body | None = None) -> Refusal | None:
-        """Cut bodies that are overdue, the oldest first, until there is room; return what is lacking otherwise."""
+        """Cut overdue bodies, the oldest first, until there is room; if there is none, return what is exhausted."""
         while (lacking := self._lacking(more, bodies)) is not None:
             oldest = next((body for body in self._incomplete if body is not but), None)
             if oldest is None or self._clock() - oldest.began < PROMPT:

@@ -23,7 +23,7 @@ MESSAGES = {
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An HTTP status and its message. refusal: None for a request that is merely wrong."""
+    """An HTTP status and its message. refusal: None for a malformed request."""
 
     code: int
     message: str
@@ -35,7 +35,7 @@ async def receive(request: web.BaseRequest, budget: BodyBudget, *, seconds: floa
 
     seconds: how long it may take. Nothing of a refused body is read beyond what has arrived.
     """
-    # The header itself first: to parse it costs as much as all the rest here.
+    # The header is compared as text first, since parsing it costs as much as everything else here.
     if request.headers.get("Content-Type") != JSON and request.content_type != JSON:
         return Refused(415, f"the content type must be {JSON}", Refusal.ENCODING)
     if request.headers.get("Content-Encoding", "identity") != "identity":

@@ -1,7 +1,7 @@
 """A fast codec for reviews of new pods, the most frequent ones; for all others `admission_review` is used.
 
-Here all types are checked in one step, of those fields alone that are read. Any unusual review is left to
-`admission_review`, which explains what is wrong with it.
+All types are checked in one step, and only fields that are read are decoded. Any unusual review is left to
+`admission_review`, whose errors explain what is wrong with it.
 """
 
 import base64

@@ -1,7 +1,7 @@
-"""The open connections of one listener: how many there may be, and how long each may take over what it owes.
+"""The open connections of one listener: bounds on their number, and deadlines for what the client of each has to do.
 
-aiohttp bounds how long a connection may be idle between two requests, and nothing else: neither how many there are, nor
-how long a request's head or the reading of an answer takes.
+aiohttp bounds only how long a connection may be idle between two requests, neither the number of connections nor the
+time for a request's head or for reading an answer.
 """
 
 import asyncio
@@ -19,34 +19,34 @@ from aiohttp import web
 from admission.webhook.refusals import Refusal, Refuse
 
 DISMISSED_SECONDS = 0.01
-"""Time for an answer to leave this process. Meanwhile TLS takes in up to 256 KiB, whether anybody reads or not."""
+"""Time for an answer to leave this process. TLS buffers up to 256 KiB of it even if the client reads nothing."""
 
 READ_BUFFER = 16_384
-"""Bytes of a body that wait for their reader, twice as many at most, and one read more (aiohttp's `read_bufsize`)."""
+"""Bytes of a body that are buffered before its reader takes them: at most twice this and one read (`read_bufsize` of
+aiohttp)."""
 
 HTTP_LIMITS = {"max_line_size": 2_048, "max_field_size": 4_096, "max_headers": 32}
-"""Bytes of the request line and of a header, and the number of headers: 130 KiB that an unfinished head may hold. The
-API server sends about eight, the longest of them its token, if it was given one."""
+"""Bytes of the request line and of a header, and the number of headers: an incomplete head holds at most 130 KiB. The
+API server sends about eight headers; the longest is its token, if it has one."""
 
 IDLE_SECONDS = 100.0
-"""How long a connection is kept between two requests. The API server's client (Go) keeps it for 90 s, and is to be the
-one that closes it."""
+"""How long an idle connection is kept. The API server's client (Go) closes it after 90 s, which must be earlier."""
 
 LINGER_SECONDS = 1.0
 """How long the rest of a refused body is read and dropped, so that the API server sees why. A connection that is closed
-with unread bytes is reset, and the answer may be lost, as it may for those who are dismissed."""
+with unread bytes is reset, and the answer may be lost, as it may after `dismiss`."""
 
 
 DROPS = 12
-"""Twelve times 5 s, since a connection that is used all the time has nearly always something on its way."""
+"""Twelve times 5 s, since a connection that is used all the time nearly always has unread data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """Seconds. The API server waits 5 s for a review, so nothing that takes longer is of use to it.
+    """Seconds. The API server waits 5 s for a review, so a slower answer is useless to it.
 
     head: for the TLS handshake and the first request's head; later, for a head from its first byte on. answer: how long
-    a client may read nothing of an answer; reading it drop by drop may take `DROPS` times as long.
+    a client may read nothing of an answer; to read it in small pieces it has `DROPS` times as long.
     """
 
     head: float = 5.0
@@ -54,12 +54,12 @@ class Deadlines:
 
     @property
     def precision(self) -> float:
-        """Return the time between two looks at the connections."""
+        """Return the time between two checks of the connections."""
         return min(0.5, self.head / 4, self.answer / 4)
 
 
 class Connection(web.RequestHandler):
-    """One connection, from when it is accepted. Its `Connections` alone changes its state."""
+    """One connection, from when it is accepted. Only its `Connections` changes its state."""
 
     __slots__ = (
         "_connections",
@@ -90,20 +90,20 @@ class Connection(web.RequestHandler):
             auto_decompress=False,
             **HTTP_LIMITS,  # type: ignore[arg-type]
         )
-        # The transport's own buffer shows only what is not encrypted yet, and the rest is in that of another transport.
+        # The transport's own buffer has only what is not encrypted yet; the rest is in that of the transport below.
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(connections.deadlines.answer * 1e3))
         self._socket = accepted
         self._connections = connections
         self._wire: asyncio.Transport | None = None
-        """The transport until the connection is lost; aiohttp forgets its own earlier."""
+        """The transport until the connection is lost; aiohttp drops its reference earlier."""
         self.handshake: asyncio.Task[None] | None = None
-        """None before it and after it."""
+        """Its TLS handshake, while that is in progress."""
         self.is_begun = False
-        """Whether its handshake has begun; from then on a transport owns the socket."""
+        """Whether the handshake has begun; from then on a transport owns the socket."""
         self.head_since: float | None = connections.now
-        """Since when the client owes a request's head; None: it owes none."""
+        """Since when a request's head is awaited; None if none is."""
         self.unread_since: float | None = None
-        """Since when the client has something left to read; None: it has read all."""
+        """Since when the client has unread data; None if it has read everything."""
         self.is_busy = False
         """Whether a request is being answered."""
         self.is_aborted = False
@@ -116,7 +116,7 @@ class Connection(web.RequestHandler):
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        # The system's own; that of a goodbye in TLS, which the client need not answer, has no number.
+        # An error of the system; an error of the TLS shutdown, which the client need not answer, has no number.
         if isinstance(exc, TimeoutError) and exc.errno == errno.ETIMEDOUT:
             self._connections.refuse(Refusal.ANSWER)
         self._wire = None
@@ -135,7 +135,7 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer what is not HTTP without a line in the log, which anybody could fill."""
+        """Answer what is not HTTP, without a log line, since any client could fill the log with these."""
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return super().handle_error(request, status, exc, message)
         self._connections.refuse(Refusal.MALFORMED)
@@ -144,26 +144,26 @@ class Connection(web.RequestHandler):
         return answer
 
     def begin(self) -> None:
-        """Note that a request's head is there."""
+        """Record that a request's head was received."""
         self.is_busy = True
         self.head_since = None
 
     def prove(self) -> None:
-        """Note that the request knows a path of the API server's."""
+        """Record that the request has a path that only the API server knows."""
         self._connections.prove(self)
 
     def dismiss(self) -> None:
-        """Read nothing more, and close as soon as the answer is on its way, whether its client says goodbye or not."""
+        """Read nothing more, and close once the answer is sent, without waiting for the client's TLS shutdown."""
         if self._wire is not None:
             self._wire.pause_reading()
             self._loop.call_later(DISMISSED_SECONDS, self.abort)
 
     def end(self) -> None:
-        """Note that the request is answered, as far as this process is concerned."""
+        """Record that this process has answered the request; the client may still have to read it."""
         self.is_busy = False
 
     def abort(self) -> None:
-        """Close at once, in the middle of whatever it is."""
+        """Close at once, whatever is in progress."""
         self.is_aborted = True
         if self._wire is not None:
             self._wire.abort()
@@ -188,11 +188,11 @@ class Connection(web.RequestHandler):
 
 
 class Connections:
-    """The open connections, each either a stranger's or proven, and no more than `most` of them.
+    """The open connections, at most `most`. A connection is proven with a request to a path that the API server knows.
 
-    Beyond that, a new one takes the place of the oldest stranger; if there is none, that of the proven one that is idle
-    for longest. So strangers close each other's connections and none of the API server's, which is proven with its
-    first request; and a new one lives the longer, the more there may be.
+    If there are too many, a new connection replaces the oldest unproven one, or else the proven one that has been idle
+    for longest. So unproven clients close each other's connections and never those of the API server, which are proven
+    with their first request.
     """
 
     def __init__(self, most: int, deadlines: Deadlines, refuse: Refuse) -> None:
@@ -204,15 +204,15 @@ class Connections:
         self._proven: dict[Connection, None] = {}
         """The one that is unused for longest first."""
         self.now = 0.0
-        """Seconds, as of the last look. Time in which this process did not run does not count: nobody could have been
-        heard in it."""
+        """Seconds, as of the last check. Time in which this process did not run does not count, since it could receive
+        nothing then."""
 
     def __len__(self) -> int:
         """Return the number of connections."""
         return len(self._strangers) + len(self._proven)
 
     def admit(self, connection: Connection) -> bool:
-        """Add a connection, if need be in the place of another one. Returns False if all others are at work."""
+        """Add a connection, if necessary in place of another one. Returns False if all others are busy."""
         if len(self) >= self._most:
             self.refuse(Refusal.CONNECTIONS)
             least = next(self._by_worth(), None)
@@ -223,7 +223,7 @@ class Connections:
         return True
 
     def prove(self, connection: Connection) -> None:
-        """Note that a connection is the API server's, and used now. A no-op for one that was closed meanwhile."""
+        """Record that a connection is the API server's and in use. A no-op for one that was closed meanwhile."""
         if connection in self._proven or connection in self._strangers:
             self.forget(connection)
             self._proven[connection] = None
@@ -233,8 +233,8 @@ class Connections:
         self._strangers.pop(connection, None)
         self._proven.pop(connection, None)
 
-    def look(self, elapsed: float) -> None:
-        """Close the connections that are past a deadline. elapsed: seconds since the last look."""
+    def close_overdue(self, elapsed: float) -> None:
+        """Close the connections that are past a deadline. elapsed: seconds since the last check."""
         self.now += min(elapsed, 2 * self.deadlines.precision)
         for connection in (*self._strangers, *self._proven):
             refusal = self._overdue(connection)
@@ -263,6 +263,6 @@ class Connections:
         connection.abort()
 
     def _by_worth(self) -> Iterator[Connection]:
-        """Yield the connections that may be closed for a new one, the one that is missed least first."""
+        """Yield the connections that may be closed for a new one, the least valuable first."""
         yield from self._strangers
         yield from (connection for connection in self._proven if not connection.is_busy)

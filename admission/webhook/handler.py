@@ -73,9 +73,9 @@ LONGEST_PAUSE = 0.25
 
 
 class Turns:
-    """Lets other reviews pass between those that may take long, since each keeps the event loop until it is answered.
+    """The turns of large reviews, each of which blocks the event loop until it is answered.
 
-    Large ones are answered one after the other, and after each the loop is left to small ones for as long as it took.
+    They are answered one after the other; after each the loop serves small reviews for as long as it took.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -85,12 +85,12 @@ class Turns:
         self._free_at = 0.0
 
     async def wait(self) -> None:
-        """Wait until it is the turn of a large review, which has to be answered before anything else is awaited."""
+        """Wait for the turn of a large review; the caller then answers it without awaiting anything."""
         async with self._queue:
             await asyncio.sleep(max(0.0, self._free_at - self._clock()))
 
     def end(self, seconds: float) -> None:
-        """Note that a large review has been answered, and how long that took."""
+        """Record that a large review was answered, and how long that took."""
         self._free_at = self._clock() + min(seconds, LONGEST_PAUSE)
 
 
@@ -123,7 +123,7 @@ def answer(body: bytes, judge: Judge) -> Answer:
 
 
 def _judged(review: Review, judge: Judge) -> Verdict:
-    """Return the verdict. What a judge cannot read, or what takes too much work, is denied."""
+    """Return the verdict. An object that cannot be decoded, or takes too much work, is denied."""
     try:
         return judge(review)
     except MalformedObjectError as error:

@@ -1,7 +1,7 @@
-"""Which paths lead to an endpoint at this moment.
+"""The paths that currently lead to an endpoint.
 
-That is `/SEGMENT/mutate` for the segments that are known, and the plain `/mutate` only while it is registered.
-The Muster of the version before registers plain paths, so they are known for as long as its configurations stand.
+These are `/SEGMENT/mutate` for the known segments, and the plain `/mutate` only while it is registered. The previous
+version of Muster registers plain paths, so they are served while its webhook configurations exist.
 """
 
 import asyncio
@@ -11,23 +11,25 @@ from collections.abc import Awaitable, Callable, Iterable
 from admission.errors import MusterError
 
 IsPlainRegistered = Callable[[], Awaitable[bool]]
-"""Looks whether a webhook configuration names a plain path. Raises MusterError if nobody can tell."""
+"""Reads whether a webhook configuration names a plain path. Raises MusterError if it cannot be read."""
 
 NAMED_AGAIN_SECONDS = 10.0
-"""How long a configuration that names plain paths is believed to stand."""
+"""Seconds until the configurations are read again after one named a plain path."""
 
 UNNAMED_AGAIN_SECONDS = 1.0
-"""How long none is looked for again, whoever calls."""
+"""Seconds until the configurations are read again after none named a plain path, whatever is called meanwhile."""
 
 GRACE_SECONDS = 60.0
-"""How long plain paths are known after the last configuration that named them: API servers hear of a new one later."""
+"""Seconds for which plain paths are served after a configuration last named them, since API servers take a while to
+use a new configuration."""
 
 
 class KnownPaths:
-    """The segments that are known, and whether plain paths are.
+    """The known segments, and whether plain paths are served.
 
-    `replace` alone changes the segments. is_plain_registered: asked when somebody calls a plain path, at most once a
-    second; None: plain paths are always known, as where others write the configurations. clock: seconds that only grow.
+    Only `replace` changes the segments. is_plain_registered: called when a plain path is requested, at most once a
+    second; None: plain paths are always served, as they are if others write the configurations. clock: monotonic
+    seconds.
     """
 
     def __init__(
@@ -42,18 +44,18 @@ class KnownPaths:
         self._clock = clock or asyncio.get_running_loop().time
         self._looking = asyncio.Lock()
         self._failure: MusterError | None = None
-        """Why the last look told nothing."""
+        """Why the configurations could not be read."""
         self._look_again = self._plain_until = self._clock()
         self.replace(segments)
 
     def replace(self, segments: Iterable[str]) -> None:
-        """Know these segments, and no others."""
+        """Replace the known segments."""
         self._segments = tuple(segment.encode() for segment in segments)
 
     def endpoint(self, path: str) -> tuple[str, bool]:
-        """Return the name of the endpoint at a path, and whether the path is plain; "" where nothing is known.
+        """Return the name of the endpoint at a path, and whether the path is plain; "" if there is none.
 
-        The comparison takes as long whatever the path has in common with a known one.
+        The comparison takes equally long however much of a known segment the path has.
         """
         match path.split("/", 3):
             case ["", name]:
@@ -66,18 +68,18 @@ class KnownPaths:
                 return "", False
 
     async def knows_plain(self) -> bool:
-        """Whether plain paths are known now. Raises MusterError if nobody can tell."""
+        """Whether plain paths are served now. Raises MusterError if the configurations cannot be read."""
         if self._is_plain_registered is None:
             return True
         if self._clock() >= self._look_again:
             async with self._looking:
                 if self._clock() >= self._look_again:
-                    await self._look(self._is_plain_registered)
+                    await self._refresh(self._is_plain_registered)
         if self._failure is not None:
             raise self._failure
         return self._clock() < self._plain_until
 
-    async def _look(self, is_plain_registered: IsPlainRegistered) -> None:
+    async def _refresh(self, is_plain_registered: IsPlainRegistered) -> None:
         is_plain, self._failure = False, None
         try:
             is_plain = await is_plain_registered()

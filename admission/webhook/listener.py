@@ -1,7 +1,7 @@
 """A listening port: its sockets, and the connections that are accepted there, with or without TLS.
 
-asyncio's own servers accept without a bound, and show a connection only after its TLS handshake. Here each one counts
-from the moment when it is accepted.
+The servers of asyncio accept without a bound, and report a connection only after its TLS handshake. Here a connection
+counts from the moment when it is accepted.
 """
 
 import asyncio
@@ -27,20 +27,20 @@ BACKLOG = 1_024
 """Connections that may wait to be accepted."""
 
 BATCH = 32
-"""Connections that are accepted before others are heard again."""
+"""Connections that are accepted before the event loop serves others."""
 
 RECEIVE_BUFFER = 32_768
-"""Bytes, which Linux doubles: what the system keeps of a connection that is not read, and what is read at once at most.
-By itself it would keep up to 6 MiB (tcp(7), tcp_rmem)."""
+"""Bytes, which Linux doubles: the receive buffer of a connection, and the most that is read at once. By default the
+system buffers up to 6 MiB (tcp(7), tcp_rmem)."""
 
 HANDSHAKES = 4
-"""TLS handshakes that are begun before others are heard again: each takes about half a millisecond."""
+"""TLS handshakes that are begun before the event loop serves others: each takes about half a millisecond."""
 
 OWN_FILES = 256
-"""Files that this process needs besides these connections: for the API server, the database, its workers."""
+"""Files that this process needs besides these connections, as for the API server, the database and its workers."""
 
 GOODBYE_SECONDS = 1.0
-"""How long a closed connection waits for the other end's last message of TLS, and a stopping listener for requests."""
+"""How long a closed connection waits for the client's TLS shutdown, and a stopping listener for requests."""
 
 ACCEPT_AGAIN_SECONDS = 0.2
 """Pause after an accept that failed, as for want of files."""
@@ -60,10 +60,10 @@ class Address:
 
 
 class Listener:
-    """An open port. Nobody but it accepts or opens its connections.
+    """An open port. Only the listener accepts its connections and begins their TLS handshakes.
 
-    A connection is opened when something has come on it, the newest first: after a flood, those that come later do not
-    wait until it is worked off.
+    A handshake begins once data has arrived, on the newest connection first: after a flood of connections, later ones
+    do not wait until all of it is handled.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Listener:
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
         self._heard: list[tuple[Connection, socket.socket]] = []
-        """Connections on which something has come, and whose TLS handshake has not begun; the newest last."""
+        """Connections on which data has arrived and whose TLS handshake has not begun; the newest last."""
 
     def start(self) -> None:
         """Accept connections."""
@@ -95,20 +95,20 @@ class Listener:
             self._loop.add_reader(listening, self._accept, listening)
 
     def stop(self) -> None:
-        """Accept no more connections; those that stand go on."""
+        """Accept no more connections; open ones continue."""
         for listening in self._sockets:
             self._loop.remove_reader(listening)
             listening.close()
         self._sockets.clear()
 
-    async def look(self) -> None:
+    async def close_overdue(self) -> None:
         """Close connections that are past a deadline, until cancelled."""
         last = self._loop.time()
         while True:
             await asyncio.sleep(self._deadlines.precision)
             elapsed = self._loop.time() - last
             last += elapsed
-            self._connections.look(elapsed)
+            self._connections.close_overdue(elapsed)
 
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(BATCH):
@@ -175,7 +175,7 @@ class Listener:
                 ssl_handshake_timeout=self._deadlines.head,
                 ssl_shutdown_timeout=GOODBYE_SECONDS,
             )
-        except ConnectionAbortedError:  # how event loops report the timeout of a handshake
+        except ConnectionAbortedError:  # the error by which event loops report the timeout of a handshake
             self._refuse(Refusal.HEAD)
         except OSError as error:  # also of TLS
             log.debug("a connection was lost before its first request", error=str(error))
@@ -209,7 +209,7 @@ async def listening(
             refuse=refuse,
             tasks=tasks,
         )
-        looking = tasks.create_task(listener.look(), name="look at connections")
+        looking = tasks.create_task(listener.close_overdue(), name="look at connections")
         listener.start()
         try:
             yield listener
@@ -233,7 +233,7 @@ async def ensure_free(address: Address) -> None:
 
 
 async def _bound(address: Address) -> list[socket.socket]:
-    """Return a socket for each address that the host's name has. If any port is free, all get the one of the first."""
+    """Return a socket for each address that the host's name has. If the port is 0, all get that of the first."""
     port = address.port
     with ExitStack() as opened:
         try:
@@ -275,7 +275,7 @@ def _error(address: Address, error: OSError) -> str:
 
 
 def _with_files(most: int, address: Address) -> int:
-    """Return how many connections there can be: as many as wanted, or as the system lets this process open files."""
+    """Return how many connections there can be: at most as many as the system lets this process open files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = most + OWN_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:

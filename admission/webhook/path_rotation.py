@@ -1,7 +1,7 @@
 """Renewal of the secret segment in the webhook's paths, in the Secret that has the authorities.
 
-Controllers write the list of segments and register the webhook by one of them; webhooks read the list, and know all of
-it. Both are sources for `tls.rotation.keep`.
+Controllers write the list of segments and register the webhook with one of them; webhooks read the list, and serve all
+of it. Both are sources for `tls.rotation.keep`.
 """
 
 from collections.abc import Awaitable, Callable, Collection
@@ -18,16 +18,16 @@ from admission.webhook.tls.rotation import SecretReader, SecretStore
 log = structlog.get_logger(__name__)
 
 Named = Callable[[], Awaitable[Collection[str]]]
-"""Looks which segments the webhook configurations name, and `PLAIN` for a plain path. Raises MusterError."""
+"""Reads the segments that the webhook configurations name, `PLAIN` for a plain path. Raises MusterError."""
 
 
 class RegisteredSegment:
-    """The segment by which a controller registers the webhook, "" for plain paths; it keeps the shared list."""
+    """The segment with which a controller registers the webhook, "" for plain paths; renews the shared list."""
 
     def __init__(
         self, secret_store: SecretStore, lifetimes: Lifetimes, clock: Callable[[], datetime], *, named: Named
     ) -> None:
-        """named: asked once, about what stood in the configurations before this process writes them."""
+        """named: called once, before this process writes the configurations."""
         self.every = min(rotation.CHECK_SECONDS, lifetimes.check_interval.total_seconds())
         self._secret_store = secret_store
         self._lifetimes = lifetimes
@@ -42,13 +42,13 @@ class RegisteredSegment:
         Raises FixError if the list cannot be read.
         """
         named = self._named if self._named is not None else await self._look()
-        # Only what was found at the start: later the plain paths are those that this process has registered itself.
+        # Only at the start: plain paths that are found later were registered by this process itself.
         finds_plain = self._named is None and path_segments.PLAIN in named
         found: Segments = ()
 
         def renewed(entries: rotation.Entries) -> rotation.Entries:
             nonlocal found
-            # What this process knows may have been registered, and is missing if the Secret was deleted.
+            # The segments that this process has seen may be registered, and are missing if the Secret was deleted.
             stored = path_segments.union(path_segments.read(entries), self._segments)
             found = path_segments.rotate(stored, self._lifetimes, now=self._clock())
             if finds_plain:
@@ -63,7 +63,7 @@ class RegisteredSegment:
 
 
 class SharedSegments:
-    """The segments that a webhook knows: all of the shared list, which it only reads."""
+    """The segments that a webhook serves: all of the shared list, which it only reads."""
 
     def __init__(self, secret: SecretReader, lifetimes: Lifetimes) -> None:
         self.every = min(rotation.READ_SECONDS, lifetimes.check_interval.total_seconds())
@@ -71,7 +71,7 @@ class SharedSegments:
         self._known: tuple[str, ...] = ()
 
     async def current(self) -> tuple[str, ...]:
-        """Return the segments; none while no controller has made any. Raises FixError if the list cannot be read."""
+        """Return the segments; none until a controller has written the list. Raises FixError if it cannot be read."""
         stored = await self._secret.read()
         # If the list was deleted, the last known one is registered until a controller has written it again. One that is
         # old counts as well: without a controller it stays registered.

@@ -1,8 +1,8 @@
-"""The rotation of the secret segment in the webhook's paths: which are known, and which one is registered; pure rules.
+"""The rotation of the secret segment in the webhook's paths: which are served, and which one is registered; pure rules.
 
 It follows that of the authorities (`tls.ca_rotation`): all processes share one list. A new segment is in the list for a
-while before it is registered, so that every process knows it by then; an old one is known until it would have expired
-as an authority.
+while before it is registered, so that every process has read it by then; an old one is served until it would have
+expired as an authority.
 """
 
 import secrets
@@ -17,10 +17,10 @@ ENTRY = "paths"
 """Entry of the Secret with the list: a line for each segment, when it was made and the segment, the oldest first."""
 
 PLAIN = ""
-"""What is registered in the place of a segment by a Muster that knows none."""
+"""Stands for the plain paths that a version of Muster without segments registers."""
 
 RANDOM_BYTES = 20
-"""160 bits, as hexadecimal digits: the API server takes only what DNS allows as parts of a webhook's path."""
+"""160 bits, as hexadecimal digits: the API server accepts only DNS labels as parts of a webhook's path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ Segments = tuple[Segment, ...]
 
 
 def rotate(segments: Segments, lifetimes: Lifetimes, *, now: datetime) -> Segments:
-    """Return the list for this time: without those that are too old, with a new one when the newest is near its end."""
+    """Return the list as of a time: without expired segments, with a new one once the newest is near its end."""
     valid = tuple(segment for segment in segments if now < segment.begins + lifetimes.authority)
     if valid and now < valid[-1].begins + lifetimes.authority - lifetimes.overlap:
         return valid
@@ -44,9 +44,10 @@ def rotate(segments: Segments, lifetimes: Lifetimes, *, now: datetime) -> Segmen
 
 
 def renewed_for_upgrade(segments: Segments, lifetimes: Lifetimes, *, now: datetime) -> Segments:
-    """Return the list with a new segment if its newest could be registered: for a process that finds plain paths.
+    """Return the list with a new segment, unless its newest is not ready yet: for a process that finds plain paths.
 
-    An earlier Muster has registered them, again perhaps, and its processes are told of no segment, however old it is.
+    An earlier version of Muster has registered them. Its processes read no list of segments, so the delay until a
+    segment is registered begins again.
     """
     if segments and not _is_ready(segments[-1], lifetimes, now=now):
         return segments
@@ -54,16 +55,16 @@ def renewed_for_upgrade(segments: Segments, lifetimes: Lifetimes, *, now: dateti
 
 
 def union(segments: Iterable[Segment], others: Iterable[Segment]) -> Segments:
-    """Return the segments of both lists: one of them may have been written by a process that did not know the other."""
+    """Return the segments of both lists. One of them may be written by a process that had not read the other."""
     by_text = {segment.text: segment for segment in (*segments, *others)}
     return tuple(sorted(by_text.values(), key=lambda segment: (segment.begins, segment.text)))
 
 
 def registered(segments: Segments, lifetimes: Lifetimes, *, now: datetime, named: Collection[str]) -> str:
-    """Return the segment to register, or `PLAIN`. named: what stands in the webhook configurations.
+    """Return the segment to register, or `PLAIN`. named: in the webhook configurations.
 
-    It is the newest that was in the list for long enough. Before there is one, what stands there is left, since other
-    processes may know nothing else: those of an earlier Muster know only plain paths.
+    It is the newest that was in the list for long enough. Until there is one, the configurations are left as they are,
+    since other processes may serve nothing else: those of an earlier version serve only plain paths.
     """
     ready = [segment.text for segment in segments if _is_ready(segment, lifetimes, now=now)]
     if PLAIN in named:
@@ -93,7 +94,7 @@ def _made(now: datetime) -> Segment:
 
 
 def _is_ready(segment: Segment, lifetimes: Lifetimes, *, now: datetime) -> bool:
-    """Whether a segment was in the list for so long that every process knows it."""
+    """Whether a segment was in the list for so long that every process has read it."""
     return now >= segment.begins + lifetimes.publication_delay
 
 

@@ -43,7 +43,7 @@ class RestartPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerCallbacks:
-    """What the workers are told, and what their messages cause.
+    """The functions by which the first process answers its workers.
 
     task: returns the task of a worker's number. page: returns the first process's page at a path. on_report: called
     with every report; on_exit: called for every worker that ended by itself.

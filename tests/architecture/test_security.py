@@ -19,21 +19,22 @@ def named_in(pattern: str) -> frozenset[str]:
     return frozenset(found)
 
 
+WITHOUT_CLUSTER = named_in("unit/**/test_*.py") | named_in("property/test_*.py") | named_in("integration/*/test_*.py")
+
+
 def test_every_test_that_the_page_names_exists() -> None:
     marked = [line for line in PAGE.splitlines() if "(unit tests)" in line]
     units = frozenset(name for line in marked for name in re.findall(r"`(test_\w+)`", line))
-    pages = NAMED & named_in("unit/dashboard/test_*.py")
+    pages = NAMED & named_in("integration/dashboard/test_*.py")
 
-    held = NAMED & named_in("unit/webhook/test_*.py") | NAMED & named_in("integration/test_*.py")
+    held = NAMED & named_in("unit/webhook/test_*.py") | NAMED & named_in("integration/**/test_*.py")
 
     assert pages, "the dashboard is shown as a browser sees it"
     assert WORK
-    assert named_in("unit/**/test_*.py") | named_in("property/test_*.py") >= WORK, (
-        "shown without a cluster, since it is about one process"
-    )
+    assert WITHOUT_CLUSTER >= WORK, "shown without a cluster, since it is about one process"
     assert held, "the webhook's port is held against whoever reaches it"
     assert NAMED - units - pages - WORK - held <= named_in("e2e/test_*.py"), "shown on the real control plane"
-    assert units <= named_in("unit/**/test_*.py") | named_in("property/test_*.py")
+    assert units <= WITHOUT_CLUSTER
 
 
 def test_every_boundary_of_the_threat_model_names_tests_that_exist() -> None:

@@ -21,7 +21,7 @@ from aiohttp import web
 
 from tests.bench import scale_town
 from tests.bench.scale_town import Json, Size
-from tests.unit.kube.fake_api import PLURALS, _collection, _merge, status
+from tests.integration.kube.fake_api import PLURALS, _collection, _merge, status
 
 BOOKMARK_SECONDS = 30.0
 PODS, CLAIMS = "/api/v1/pods", "/apis/resource.k8s.io/v1/resourceclaims"

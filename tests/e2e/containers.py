@@ -31,8 +31,8 @@ METRICS, PAGES = 9090, 8080
 
 DASHBOARD = f"{SYSTEM}/serviceaccounts/muster-dashboard"
 
-HOOK = "uninstall"
-"""The component of the pods of the chart's Job, whose command is run to its end."""
+HOOKS = {"helm uninstall": "uninstall", "helm test": "smoke-test"}
+"""What has the chart's hooks run → the component of their pods, whose command is run to its end."""
 
 SECONDS_TO_START = 240.0
 SECONDS_BETWEEN_LOOKS = 0.5
@@ -94,7 +94,7 @@ class Containers:
 
     @contextmanager
     def hook_runs(self) -> Iterator[None]:
-        """Meanwhile run the command of the chart's Job where its pod is, and end processes whose pods are gone."""
+        """Meanwhile run the commands of the hooks' pods where these are, and end processes whose pods are gone."""
         is_over, failures, done = threading.Event(), list[str](), set[str]()
 
         def end_those_without_pods() -> None:
@@ -103,7 +103,7 @@ class Containers:
 
         def run_those_of_the_hook() -> None:
             while not is_over.wait(SECONDS_BETWEEN_LOOKS):
-                for pod in {*self._pods_of(HOOK)} - done:
+                for pod in {pod for hook in HOOKS.values() for pod in self._pods_of(hook)} - done:
                     done.add(pod)
                     failures.extend(self._run_to_its_end(pod))
 

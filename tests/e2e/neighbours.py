@@ -1,4 +1,4 @@
-"""The kinds of those whom the chart can ask: cert-manager and the Prometheus operator, as they publish them.
+"""The kinds of those whom the chart can ask, as they publish them: cert-manager, CloudNativePG, Prometheus operator.
 
 Nobody runs them here: the API server knows what they take, and nothing comes of it.
 """
@@ -13,6 +13,11 @@ KINDS = (
         "github.com/cert-manager/cert-manager",
         "v1.21.2",
         ("deploy/crds/cert-manager.io_certificates.yaml", "deploy/crds/cert-manager.io_issuers.yaml"),
+    ),
+    (
+        "github.com/cloudnative-pg/cloudnative-pg",
+        "v1.28.0",
+        ("config/crd/bases/postgresql.cnpg.io_clusters.yaml",),
     ),
     (
         "github.com/prometheus-operator/prometheus-operator",

@@ -17,7 +17,7 @@ from tests.docs import pages
 from tests.docs.commanding import Terminal
 from tests.docs.pages import Block
 from tests.e2e import neighbours
-from tests.e2e.containers import Containers
+from tests.e2e.containers import HOOKS, Containers
 from tests.e2e.musters import Muster
 from tests.postgres import Server, programs
 from tests.postgres.serving import ROLE
@@ -54,7 +54,8 @@ class Reader:
         return {**urls, "PGHOST": "127.0.0.1", "PGPORT": str(server.port), "PGUSER": ROLE}
 
     def does(self, block: Block) -> None:
-        with self.containers.hook_runs() if "helm uninstall" in block.text else nullcontext():
+        has_hooks = any(words in block.text for words in HOOKS)
+        with self.containers.hook_runs() if has_hooks else nullcontext():
             self._terminal.run(block)
         self.containers.catch_up()
 

@@ -368,11 +368,11 @@ def test_it_never_lacked_a_right(cluster: World) -> None:
 def test_the_api_server_takes_its_manifests_and_what_helm_renders(cluster: World, tmp_path: Path) -> None:
     values = [
         "image.repository=registry.example.com/muster",
-        "webDashboard.enabled=true",
-        "webDashboard.tls.secret=pages-tls",
-        "webDashboard.tls.authority=proxies",
-        "webDashboard.sessions.secret=sessions",
-        "webDashboard.replicas=2",
+        "dashboard.enabled=true",
+        "dashboard.tls.secret=pages-tls",
+        "dashboard.tls.authority=proxies",
+        "dashboard.sessions.secret=sessions",
+        "dashboard.replicas=2",
         "settings.dashboard.user_header=X-Forwarded-User",
     ]
     words = [str(building.helm()), "template", "muster", str(ROOT / "deploy/chart"), "-n", "muster-system"]

@@ -16,6 +16,7 @@ from tests.e2e import musters, readers
 from tests.e2e.musters import Muster
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
+MUSTER = "/apis/muster.dev/v1alpha1"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 SECONDS_TO_FIRST_GANG = 60.0
 """Of `muster init --apply`, its waiting included."""
@@ -57,6 +58,47 @@ def test_init_again_leaves_all_as_it_is_and_another_team_gets_a_queue_beside_it(
     assert "kind:" not in again
     assert "Queue speech created" in other
     assert "is Running on node-" in other, other
+
+
+def test_a_smoke_test_sees_a_gang_admitted_and_leaves_nothing_of_its_own(
+    control_plane: ControlPlane, muster: Muster
+) -> None:
+    client = control_plane.client()
+
+    said = muster.command("smoke-test")
+
+    assert "of 2 pods was admitted and started within" in said, said
+    for path in ("/api/v1/namespaces", f"{MUSTER}/queues", f"{MUSTER}/meters"):
+        assert client.find(f"{path}/muster-smoke-test") is None
+
+
+def test_a_smoke_test_of_a_cluster_that_is_full_says_why_its_gang_waits(
+    control_plane: ControlPlane, muster: Muster
+) -> None:
+    client = control_plane.client()
+    nodes = [node["metadata"]["name"] for node in client.items("/api/v1/nodes")]
+    for name in nodes:
+        client.merge_patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": True}})
+
+    said = muster.command("smoke-test", "--timeout", "5")
+
+    for name in nodes:
+        client.merge_patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": None}})
+    assert "is Pending: NoFeasiblePlacement: no node takes pod" in said, said
+    assert client.find("/api/v1/namespaces/muster-smoke-test") is None
+
+
+def test_a_smoke_test_touches_nothing_of_its_name_that_is_not_its_own(
+    control_plane: ControlPlane, muster: Muster
+) -> None:
+    client = control_plane.client()
+    client.create("/api/v1/namespaces", {"metadata": {"name": "muster-smoke-test"}})
+
+    said = muster.command("smoke-test")
+
+    assert "somebody else's" in said
+    assert "deletionTimestamp" not in client.get("/api/v1/namespaces/muster-smoke-test")["metadata"]
+    client.delete("/api/v1/namespaces/muster-smoke-test")
 
 
 def pod_with_a_claim() -> dict[str, Any]:

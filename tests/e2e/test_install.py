@@ -26,11 +26,12 @@ MANIFESTS = Path(__file__).parents[2] / "deploy" / "manifests"
 PODS = "/api/v1/namespaces/muster-system/pods?dryRun=All"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/muster"
 CHOSEN = (
+    "ledger.cloudNativePG.enabled",
     "webhook.certManager.enabled",
     "serviceMonitor.enabled",
     "alerts.enabled",
+    "grafana.enabled",
     "dashboard.enabled",
-    "webDashboard.enabled",
 )
 NOWHERE = "postgresql://muster@127.0.0.1:1/muster"
 
@@ -60,7 +61,7 @@ def others(control_plane: ControlPlane) -> Iterator[None]:
         yield
 
 
-def test_the_api_server_takes_what_cert_manager_and_prometheus_are_asked_for(
+def test_the_api_server_takes_what_cert_manager_cloudnativepg_and_prometheus_are_asked_for(
     control_plane: ControlPlane, granted: None, others: None
 ) -> None:
     """Field by field: what they do not know is refused."""
@@ -73,7 +74,9 @@ def test_the_api_server_takes_what_cert_manager_and_prometheus_are_asked_for(
     )
 
     documents = [document for document in yaml.safe_load_all(rendered) if document]
-    assert {document["kind"] for document in documents} >= {"Certificate", "Issuer", "ServiceMonitor", "PrometheusRule"}
+    assert {document["kind"] for document in documents} >= {
+        *("Certificate", "Cluster", "Issuer", "PrometheusRule", "ServiceMonitor")
+    }
     assert said.count("serverside-applied (server dry run)") == len(documents)
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from admission.ledger.sql_ledger import SqlLedger
 from tests.integration import ledgers
+from tests.integration.kube.conftest import api, connection, kubeconfig
 from tests.postgres import Server
 from tests.unit.cli.conftest import muster
-from tests.unit.kube.conftest import api, connection, kubeconfig
 
 __all__ = ["api", "connection", "kubeconfig", "muster"]
 

@@ -11,11 +11,12 @@ from admission.accounting.books import Allocated, Book
 from admission.api.muster.ledger_entries import Entry
 from admission.api.values.names import GangUid
 from admission.ledger.sql_ledger import SqlLedger
+from tests import soaking
 from tests.integration.ledgers import a_gang, a_grant, minutes
 from tests.property.histories import START
 
 HISTORIES = settings(
-    max_examples=min(settings().max_examples, 50),
+    max_examples=soaking.examples(25),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -24,7 +24,7 @@ from admission.webhook.tls import ca_rotation
 from admission.webhook.tls.ca_rotation import Lifetimes
 from tests import tomls
 from tests.controlplane.processes import FreePorts, tail
-from tests.unit.kube.fake_api import FakeApi
+from tests.integration.kube.fake_api import FakeApi
 
 COMMAND = str(Path(sys.executable).with_name("muster"))
 USER = "system:serviceaccount:muster-system:muster"

@@ -24,7 +24,7 @@ EAST, WEST = TEAMS
 @pytest.mark.timeout(7200)
 def test_gangs_start_whole_wherever_their_controller_dies() -> None:
     few = settings(
-        max_examples=soaking.examples(40),
+        max_examples=soaking.examples(15),
         deadline=None,
         stateful_step_count=60,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

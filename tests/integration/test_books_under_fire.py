@@ -385,7 +385,7 @@ def test_the_ledger_stays_consistent_under_random_failures(database: str, new_le
         databases: ClassVar[list[Fresh]] = [new_ledger]
 
     # PostgreSQL answers more slowly, and only the SQL differs.
-    usual = soaking.examples(40)
+    usual = soaking.examples(20)
     few = settings(
         max_examples=usual if database == "sqlite" else usual // 3,
         deadline=None,

@@ -38,15 +38,22 @@ FILES = {
 }
 """Files of deploy/manifests, and the templates that each has."""
 
-OPTIONS = ("namespace.create=true", "serviceMonitor.enabled=true", "alerts.enabled=true", "uninstall.enabled=false")
+OPTIONS = (
+    *("namespace.create=true", "serviceMonitor.enabled=true", "alerts.enabled=true", "ledger.secret=muster-ledger"),
+    *("uninstall.enabled=false", "smokeTest.enabled=false"),
+)
 """What is asked for in deploy/manifests besides an image; hooks are Helm's alone."""
 
-DASHBOARD = "webDashboard.enabled=true"
+DASHBOARD = "dashboard.enabled=true"
+BOOKS = "ledger.secret=books"
 COVERAGE = "settings.coverage=true"
 """Manifests have no values, so their roles suffice for all settings."""
 
-TLS = "webDashboard.tls.secret=pages-tls"
-UNINSTALL = "muster-uninstall"
+TLS = "dashboard.tls.secret=pages-tls"
+UNINSTALL, SMOKE_TEST = "muster-uninstall", "muster-smoke-test"
+HOOKS = (UNINSTALL, SMOKE_TEST)
+"""The accounts of hooks."""
+
 ROLES = ["webhook", "controller", "dashboard"]
 
 HEADER = """\
@@ -122,7 +129,7 @@ def config(objects: dict[tuple[str, str], Any], role: str = "controller") -> Set
 
 
 def test_the_manifests_are_what_the_chart_says(helm: Helm) -> None:
-    parts = _parts(helm, *OPTIONS) | {"dashboard.yaml": _parts(helm, DASHBOARD)["dashboard.yaml"]}
+    parts = _parts(helm, *OPTIONS) | {"dashboard.yaml": _parts(helm, *OPTIONS, DASHBOARD)["dashboard.yaml"]}
     parts["rbac.yaml"] = _parts(helm, *OPTIONS, COVERAGE)["rbac.yaml"]
     assert set(parts) == {name for names in FILES.values() for name in names}
 
@@ -185,7 +192,12 @@ REFUSED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "more workers than Muster takes": ((IMAGE, "webhook.workers=65"), ("workers",)),
     "a digest that is none": ((IMAGE, "image.digest=latest"), ("digest",)),
     "a size that is none": ((IMAGE, "ledger.sqlite.size=large"), ("size",)),
-    "no ledger": ((IMAGE, "ledger.secret="), ("secret",)),
+    "no ledger": ((IMAGE, "ledger.sqlite.size="), ("ledger.secret", "ledger.sqlite.size")),
+    "two ledgers": (
+        (IMAGE, "ledger.secret=books", "ledger.cloudNativePG.enabled=true"),
+        ("ledger.secret", "ledger.cloudNativePG.enabled"),
+    ),
+    "a name of 0.1": ((IMAGE, "webDashboard.enabled=true"), ("webDashboard",)),
     "a port that is none": ((IMAGE, "networkPolicy.databasePort=70000"), ("databasePort",)),
     "an address that is none": ((IMAGE, 'networkPolicy.apiServer=["10.0.0.300"]'), ("networkPolicy", "apiServer")),
     "a range that is none": ((IMAGE, 'networkPolicy.apiServer=["10.0.0.0/33"]'), ("networkPolicy", "apiServer")),
@@ -195,13 +207,13 @@ REFUSED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("networkPolicy", "apiServer"),
     ),
     "a peer that is nobody": ((IMAGE, "networkPolicy.apiServer=[{}]"), ("networkPolicy", "apiServer")),
-    "sessions that hold on one pod of several": ((IMAGE, DASHBOARD, "webDashboard.replicas=2"), ("sessions.secret",)),
-    "client certificates without TLS": ((IMAGE, DASHBOARD, "webDashboard.tls.authority=ca"), ("tls.secret",)),
+    "sessions that hold on one pod of several": ((IMAGE, DASHBOARD, "dashboard.replicas=2"), ("sessions.secret",)),
+    "client certificates without TLS": ((IMAGE, DASHBOARD, "dashboard.tls.authority=ca"), ("tls.secret",)),
     "an Ingress that reaches nothing": (
-        (IMAGE, DASHBOARD, "webDashboard.ingress.enabled=true", "webDashboard.ingress.host=muster.example.com"),
-        ("webDashboard.ingress", "webDashboard.tls.secret"),
+        (IMAGE, DASHBOARD, "dashboard.ingress.enabled=true", "dashboard.ingress.host=muster.example.com"),
+        ("dashboard.ingress", "dashboard.tls.secret"),
     ),
-    "an Ingress for no host": ((IMAGE, DASHBOARD, "webDashboard.ingress.enabled=true"), ("webDashboard.ingress.host",)),
+    "an Ingress for no host": ((IMAGE, DASHBOARD, "dashboard.ingress.enabled=true"), ("dashboard.ingress.host",)),
     "a setting among the variables": (
         (IMAGE, 'controller.extraEnv=[{"name": "MUSTER_LOG_LEVEL", "value": "debug"}]'),
         ("controller.extraEnv", "MUSTER_LOG_LEVEL", "settings"),
@@ -293,8 +305,8 @@ def test_only_the_controller_knows_the_database(helm: Helm) -> None:
     assert volumes["ledger-certificates"]["secret"] == {"secretName": "books-ca"}
 
 
-def test_a_ledger_in_a_file_has_one_controller_at_a_time(helm: Helm) -> None:
-    objects = rendered(helm, "ledger.sqlite.size=1Gi")
+def test_a_ledger_in_a_file_as_it_comes_has_one_controller_at_a_time(helm: Helm) -> None:
+    objects = rendered(helm)
 
     controller = objects["Deployment", "muster-controller"]["spec"]
     assert (controller["replicas"], controller["strategy"]) == (1, {"type": "Recreate"})
@@ -303,6 +315,25 @@ def test_a_ledger_in_a_file_has_one_controller_at_a_time(helm: Helm) -> None:
     }
     assert config(objects).ledger.url == f"sqlite:///{mounts['ledger']}/ledger.sqlite3"
     assert objects["PersistentVolumeClaim", "muster-ledger"]["spec"]["resources"]["requests"] == {"storage": "1Gi"}
+
+
+def test_books_that_cloudnativepg_keeps_are_found_by_the_secret_that_it_makes(helm: Helm) -> None:
+    chosen = ("ledger.cloudNativePG.enabled=true", 'ledger.cloudNativePG.spec={"instances": 3, "logLevel": "debug"}')
+
+    objects = rendered(helm, DASHBOARD, *chosen)
+
+    cluster = objects["Cluster", "muster-ledger"]
+    assert cluster["spec"] == {
+        "instances": 3,
+        "logLevel": "debug",
+        "storage": {"size": "10Gi"},
+        "bootstrap": {"initdb": {"database": "muster", "owner": "muster"}},
+    }
+    assert cluster["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    for role in ("controller", "dashboard"):
+        assert database_of(objects, role) == {"name": "muster-ledger-app", "key": "uri"}
+    assert ("PersistentVolumeClaim", "muster-ledger") not in objects
+    assert objects["Deployment", "muster-controller"]["spec"]["replicas"] == 2
 
 
 def test_a_dashboard_as_it_comes_is_reached_by_nobody_but_who_forwards_its_port(helm: Helm) -> None:
@@ -318,7 +349,7 @@ def test_a_dashboard_as_it_comes_is_reached_by_nobody_but_who_forwards_its_port(
 
 def test_a_dashboard_with_a_certificate_serves_tls_to_whom_the_network_lets_in(helm: Helm) -> None:
     proxies = '[{"podSelector": {"matchLabels": {"app": "oauth2-proxy"}}}]'
-    own = ("webDashboard.tls.authority=proxies-ca", "webDashboard.sessions.secret=sessions", "webDashboard.replicas=2")
+    own = ("dashboard.tls.authority=proxies-ca", "dashboard.sessions.secret=sessions", "dashboard.replicas=2")
     header = "settings.dashboard.user_header=X-Forwarded-User"
 
     objects = rendered(helm, DASHBOARD, TLS, *own, header, f"networkPolicy.dashboard={proxies}")
@@ -353,7 +384,7 @@ def test_a_dashboard_behind_a_proxy_that_ends_tls_serves_plain_http(helm: Helm) 
 def test_the_dashboard_reads_the_books_as_another_user_if_there_is_one(helm: Helm) -> None:
     usual, other = (
         database_of(rendered(helm, DASHBOARD, "ledger.secret=books", *values), "dashboard")
-        for values in ((), ("webDashboard.ledger.secret=reader", "webDashboard.ledger.key=dsn"))
+        for values in ((), ("dashboard.ledger.secret=reader", "dashboard.ledger.key=dsn"))
     )
 
     assert usual == {"name": "books", "key": "url"}
@@ -374,10 +405,10 @@ def test_the_dashboard_reads_a_file_where_the_controller_writes_it(helm: Helm) -
     controller = objects["Deployment", "muster-controller"]["spec"]["template"]["metadata"]["labels"]
     assert term["labelSelector"]["matchLabels"] == controller
     assert config(objects, "dashboard").ledger.url == config(objects, "controller").ledger.url
-    assert "affinity" not in pod(rendered(helm, DASHBOARD), "dashboard")
+    assert "affinity" not in pod(rendered(helm, DASHBOARD, BOOKS), "dashboard")
     mine = {"topologyKey": "rack", "labelSelector": {"matchLabels": {"app": "books"}}}
     given = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [mine]}}
-    both = rendered(helm, DASHBOARD, "ledger.sqlite.size=1Gi", f"webDashboard.affinity={json.dumps(given)}")
+    both = rendered(helm, DASHBOARD, "ledger.sqlite.size=1Gi", f"dashboard.affinity={json.dumps(given)}")
     assert pod(both, "dashboard")["affinity"]["podAffinity"] == {
         "requiredDuringSchedulingIgnoredDuringExecution": [mine, term]
     }
@@ -409,7 +440,7 @@ def test_each_role_has_an_account_of_its_own_and_roles_that_name_it_alone(helm: 
 
     accounts = {role: pod(objects, role)["serviceAccountName"] for role in ROLES}
     assert accounts == {"webhook": "muster-webhook", "controller": "muster", "dashboard": "muster-dashboard"}
-    assert {name for kind, name in objects if kind == "ServiceAccount"} == {*accounts.values(), UNINSTALL}
+    assert {name for kind, name in objects if kind == "ServiceAccount"} == {*accounts.values(), *HOOKS}
     for (kind, name), found in objects.items():
         if kind.endswith("RoleBinding"):
             assert found["roleRef"]["name"] == name
@@ -487,6 +518,21 @@ def test_the_job_before_uninstalling_runs_as_an_account_that_exists_for_it_alone
     assert not any(name == UNINSTALL for _, name in rendered(helm, "uninstall.enabled=false"))
 
 
+def test_the_smoke_tests_account_reads_and_deletes_what_has_its_name_alone(helm: Helm) -> None:
+    objects = rendered(helm, "image.digest=sha256:" + "0" * 64)
+
+    hooks = {key: found["metadata"]["annotations"] for key, found in objects.items() if key[1] == SMOKE_TEST}
+    assert {one["helm.sh/hook"] for one in hooks.values()} == {"test"}
+    for rule in objects["ClusterRole", SMOKE_TEST]["rules"]:
+        assert rule["verbs"] in (["create"], ["list"]) or rule["resourceNames"] == [SMOKE_TEST], rule
+    spec = objects["Pod", SMOKE_TEST]["spec"]
+    [container] = spec["containers"]
+    assert spec["serviceAccountName"] == SMOKE_TEST
+    assert container["args"] == ["smoke-test", "--image", container["image"]]
+    other = rendered(helm, "smokeTest.image=busybox:1.37")["Pod", SMOKE_TEST]["spec"]["containers"][0]
+    assert other["args"] == ["smoke-test", "--image", "busybox:1.37"]
+
+
 def test_the_webhook_reads_what_it_watches_and_no_more(helm: Helm) -> None:
     rules = rendered(helm)["ClusterRole", "muster-webhook"]["rules"]
 
@@ -541,26 +587,28 @@ def test_the_user_of_pods_can_be_left_to_the_cluster(helm: Helm, role: str) -> N
     }
 
 
-@pytest.mark.parametrize(
-    ("role", "values"), [("webhook", "webhook"), ("controller", "controller"), ("dashboard", "webDashboard")]
-)
-def test_pods_carry_what_a_cluster_asks_of_them(helm: Helm, role: str, values: str) -> None:
+@pytest.mark.parametrize("role", ROLES)
+def test_pods_carry_what_a_cluster_asks_of_them(helm: Helm, role: str) -> None:
     header = {"name": "OTEL_EXPORTER_OTLP_HEADERS", "valueFrom": {"secretKeyRef": {"name": "otel", "key": "headers"}}}
     near: dict[str, Any] = {
         "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
     }
-    given = {
+    given: dict[str, Any] = {
         "extraEnv": [header],
         "podAnnotations": {"sidecar.istio.io/inject": "false", "checksum/settings": "mine"},
         "podLabels": {"cost-centre": "42", "app.kubernetes.io/component": "mine"},
         "affinity": near,
         "nodeSelector": {"pool": "system"},
         "tolerations": [{"key": "system", "operator": "Exists"}],
+        "topologySpreadConstraints": [{"topologyKey": "rack", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}],
+        "extraVolumes": [{"name": "authorities", "configMap": {"name": "authorities"}}],
+        "extraVolumeMounts": [{"name": "authorities", "mountPath": "/etc/ssl/certs", "readOnly": True}],
     }
+    values = [f"{role}.{name}={json.dumps(value)}" for name, value in given.items()]
 
-    objects = rendered(helm, DASHBOARD, *(f"{values}.{name}={json.dumps(value)}" for name, value in given.items()))
+    objects = rendered(helm, DASHBOARD, BOOKS, *values)
 
-    spec, usual = pod(objects, role), rendered(helm, DASHBOARD)
+    spec, usual = pod(objects, role), rendered(helm, DASHBOARD, BOOKS)
     metadata = objects["Deployment", f"muster-{role}"]["spec"]["template"]["metadata"]
     assert header in spec["containers"][0]["env"]
     assert {name: spec[name] for name in ("affinity", "nodeSelector", "tolerations")} == {
@@ -569,13 +617,53 @@ def test_pods_carry_what_a_cluster_asks_of_them(helm: Helm, role: str, values: s
     assert metadata["annotations"] == {"sidecar.istio.io/inject": "false", "checksum/settings": checksum(usual, role)}
     selected = objects["Service", f"muster-{role}"]["spec"]["selector"]
     assert metadata["labels"] == {**selected, "cost-centre": "42"}
+    [spread] = spec["topologySpreadConstraints"]
+    assert spread == {**given["topologySpreadConstraints"][0], "labelSelector": {"matchLabels": selected}}
+    assert given["extraVolumes"][0] in spec["volumes"]
+    assert given["extraVolumeMounts"][0] in spec["containers"][0]["volumeMounts"]
     others = [other for other in ROLES if other != role]
     assert all(objects["Deployment", f"muster-{one}"] == usual["Deployment", f"muster-{one}"] for one in others)
 
 
+@pytest.mark.parametrize(("kind", "values"), [("Job", "uninstall"), ("Pod", "smokeTest")])
+def test_pods_of_hooks_carry_what_a_cluster_asks_of_them(helm: Helm, kind: str, values: str) -> None:
+    given: dict[str, Any] = {
+        "podAnnotations": {"sidecar.istio.io/inject": "false"},
+        "podLabels": {"cost-centre": "42"},
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}},
+        "nodeSelector": {"pool": "system"},
+        "tolerations": [{"key": "system", "operator": "Exists"}],
+    }
+
+    objects = rendered(helm, *(f"{values}.{name}={json.dumps(value)}" for name, value in given.items()))
+
+    [found] = [one for (its_kind, _), one in objects.items() if its_kind == kind]
+    if kind == "Job":
+        found = found["spec"]["template"]
+    assert found["metadata"]["annotations"].items() >= given["podAnnotations"].items()
+    assert found["metadata"]["labels"].items() >= given["podLabels"].items()
+    assert {name: found["spec"][name] for name in ("affinity", "nodeSelector", "tolerations")} == {
+        name: given[name] for name in ("affinity", "nodeSelector", "tolerations")
+    }
+    assert not any(its_kind == kind for its_kind, _ in rendered(helm, f"{values}.enabled=false"))
+
+
+def test_common_labels_and_annotations_are_on_every_object_and_pod(helm: Helm) -> None:
+    more = ("namespace.create=true", "serviceMonitor.enabled=true", "alerts.enabled=true", "grafana.enabled=true")
+    common = ('commonLabels={"cost-centre": "42"}', 'commonAnnotations={"owner": "platform"}')
+
+    objects = rendered(helm, DASHBOARD, "webhook.certManager.enabled=true", *more, *common)
+
+    templates = [one["spec"]["template"] for one in objects.values() if "template" in one.get("spec", {})]
+    for one in (*objects.values(), *templates):
+        metadata = one["metadata"]
+        assert (metadata["labels"]["cost-centre"], metadata["annotations"]["owner"]) == ("42", "platform"), metadata
+        assert metadata["labels"]["app.kubernetes.io/name"] == "muster"
+
+
 def test_accounts_carry_the_annotations_that_a_cloud_knows_them_by(helm: Helm) -> None:
     own = {"muster": "serviceAccount", "muster-webhook": "webhook.serviceAccount"}
-    own["muster-dashboard"] = "webDashboard.serviceAccount"
+    own["muster-dashboard"] = "dashboard.serviceAccount"
     values = [f'{value}.annotations={{"iam": "{name}"}}' for name, value in own.items()]
 
     objects = rendered(helm, DASHBOARD, *values)
@@ -583,15 +671,15 @@ def test_accounts_carry_the_annotations_that_a_cloud_knows_them_by(helm: Helm) -
     found = {
         name: account["metadata"]["annotations"]
         for (kind, name), account in objects.items()
-        if kind == "ServiceAccount" and name != UNINSTALL
+        if kind == "ServiceAccount" and name not in HOOKS
     }
     assert found == {name: {"iam": name} for name in own}
 
 
 def test_an_ingress_leads_to_the_pages(helm: Helm) -> None:
-    host = ("webDashboard.ingress.enabled=true", "webDashboard.ingress.host=muster.example.com")
-    more = ("webDashboard.ingress.className=nginx", "webDashboard.ingress.tlsSecret=muster-tls")
-    speaks = 'webDashboard.ingress.annotations={"nginx.ingress.kubernetes.io/backend-protocol": "HTTPS"}'
+    host = ("dashboard.ingress.enabled=true", "dashboard.ingress.host=muster.example.com")
+    more = ("dashboard.ingress.className=nginx", "dashboard.ingress.tlsSecret=muster-tls")
+    speaks = 'dashboard.ingress.annotations={"nginx.ingress.kubernetes.io/backend-protocol": "HTTPS"}'
 
     objects = rendered(helm, DASHBOARD, TLS, *host, *more, speaks)
 
@@ -692,7 +780,7 @@ def granted(objects: dict[tuple[str, str], Any]) -> set[tuple[str, str]]:
 def test_the_network_is_closed_but_for_what_is_named(helm: Helm) -> None:
     api_server = '[{"ipBlock": {"cidr": "10.0.0.0/28"}}]'
 
-    objects = rendered(helm, f"networkPolicy.apiServer={api_server}", "networkPolicy.databasePort=6432")
+    objects = rendered(helm, BOOKS, f"networkPolicy.apiServer={api_server}", "networkPolicy.databasePort=6432")
 
     webhook, controller = (objects["NetworkPolicy", f"muster-{role}"]["spec"] for role in ("webhook", "controller"))
     assert webhook["ingress"][0] == {
@@ -737,7 +825,7 @@ def _ports(rules: list[dict[str, Any]]) -> set[int]:
 def test_the_service_monitors_select_the_services(helm: Helm) -> None:
     labels = 'serviceMonitor.labels={"release": "prometheus"}'
 
-    kinds = ("serviceMonitor.enabled=true", "alerts.enabled=true", "dashboard.enabled=true")
+    kinds = ("serviceMonitor.enabled=true", "alerts.enabled=true", "grafana.enabled=true")
     objects = rendered(helm, labels, DASHBOARD, *kinds)
 
     for role in ROLES:
@@ -754,7 +842,7 @@ def test_the_service_monitors_select_the_services(helm: Helm) -> None:
 
 
 def test_selectors_tell_the_roles_apart(helm: Helm) -> None:
-    objects = rendered(helm, DASHBOARD, "webDashboard.replicas=2", "webDashboard.sessions.secret=sessions")
+    objects = rendered(helm, DASHBOARD, "dashboard.replicas=2", "dashboard.sessions.secret=sessions")
 
     for role in ROLES:
         labels = objects["Deployment", f"muster-{role}"]["spec"]["template"]["metadata"]["labels"]
@@ -764,7 +852,7 @@ def test_selectors_tell_the_roles_apart(helm: Helm) -> None:
 
 
 def test_what_install_prints_is_what_the_chart_says_with_the_same_options(helm: Helm) -> None:
-    image = ("image.repository=registry.example.org/muster", "image.tag=v1", "uninstall.enabled=false", DASHBOARD)
+    image = ("image.repository=registry.example.org/muster", "image.tag=v1", *OPTIONS[-2:], DASHBOARD)
     options = [word for value in (*image, "namespace.create=true", "ledger.secret=books") for word in _option(value)]
     chart, covered = (
         helm("template", "muster", str(CHART), "--namespace", "batch", *options, *more)

@@ -17,7 +17,7 @@ from tests import browser as browsers, dashboards
 from tests.dashboards import ADMIN, Books, Site
 from tests.integration import ledgers
 
-pytestmark = [pytest.mark.enable_socket, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 WIDE, NARROW = ViewportSize(width=1360, height=850), ViewportSize(width=390, height=800)
 

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from admission.kube.client.connection import Connection
 from admission.kube.leader_election import Durations, Lease, Term
-from tests.unit.kube.fake_api import Asked, FakeApi, status
+from tests.integration.kube.fake_api import Asked, FakeApi, status
 
 LEASES = "/apis/coordination.k8s.io/v1/leases"
 PATH = "/apis/coordination.k8s.io/v1/namespaces/muster/leases/muster-controller"

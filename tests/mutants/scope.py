@@ -52,6 +52,7 @@ TESTS = (
     "tests/integration/test_ledger.py",
     *(f"tests/integration/test_ledger_{name}.py" for name in _LEDGER),
     "tests/integration/test_dashboard_books.py",
+    *(f"tests/integration/{folder}" for folder in ("cli", "dashboard", "kube", "telemetry", "webhook")),
 )
 """Tests that need neither a cluster nor a server of databases; of the ledger's those on SQLite (`WITHOUT`).
 

@@ -254,7 +254,7 @@ def test_preloading_makes_no_difference_to_the_decisions_of_a_new_leader(seed: i
         cold = afresh(town, ledger, leader)
         copy = afresh(town, ledger, leader)
         standby = replace(standby, ports=copy.ports)
-        standby.mirror._ledger = standby.mirror.usage._ledger = copy.ports.ledger
+        standby.mirror._ledger = standby.mirror._usage._ledger = copy.ports.ledger
         know(standby, cold)
         assert told(standby, await cycle.run(standby, now)) == told(cold, await cycle.run(cold, now))
 

@@ -23,9 +23,9 @@ from admission.review.caches import ReviewCaches
 from admission.webhook import handler
 from admission.webhook.handler import Answer, Outcome
 from tests import soaking
+from tests.integration.webhook import test_server
 from tests.property import hostile_reviews
 from tests.property.test_reviewer import ensure_well_formed
-from tests.unit.webhook import test_server
 from tests.unit.webhook.cases import MemoryView
 
 LARGEST = 3 * 1024 * 1024
@@ -37,7 +37,7 @@ MOST_CALLS = 1_000_000
 SECONDS, BESIDE = 0.25, 0.3
 """Processor time of a hostile review, and until an innocent one beside it is answered, on two cores of 2026."""
 
-IS_SOAKING = settings.get_current_profile_name() == soaking.PROFILE
+IS_SOAKING = soaking.is_on()
 SNAPSHOT = hostile_reviews.a_snapshot()
 SIZES = st.sampled_from([2_000, 10_000, 60_000, 300_000, 1_000_000, 3_000_000])
 law = settings(
@@ -133,7 +133,6 @@ def test_the_answer_does_not_depend_on_what_was_asked_before(door: str, sent: by
 
 
 @pytest.mark.skipif(not IS_SOAKING, reason="processor time is measured in `make soak` alone")
-@pytest.mark.enable_socket
 @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(sent=st.lists(hostile(), min_size=1, max_size=4))
 async def test_an_innocent_review_beside_hostile_ones_is_answered_soon(sent: list[bytes]) -> None:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 from hypothesis import example, given, settings, strategies as st
@@ -56,8 +57,7 @@ class Quotas:
         return None if None in levels else max((level for level in levels if level is not None), default=0)
 
     def _level(self, model: str, amount: int) -> int | None:
-        sums = (self.own[model], self.own[model] + self.parent[model])
-        sums = (*sums, sums[-1] + self.root[model])
+        sums = accumulate((self.own[model], self.parent[model], self.root[model]))
         return next((level for level, most in enumerate(sums) if amount <= most), None)
 
 
@@ -125,7 +125,7 @@ def usage(quota: Quotas) -> QueueUsage:
 
 def planned(
     cluster: Sequence[Node], gang: Sequence[Pod], quota: Quotas, when: WhenCanBorrow, choice: Choice
-) -> dict[str, int] | None:
+) -> Mapping[str, int] | None:
     """Return what the gang is charged on the kind that it gets; None if it is held."""
     state, selectors, queue_usage = built(cluster).cluster(), Selectors(), usage(quota)
 
@@ -153,7 +153,7 @@ def planned(
 
     attempts = device_kinds.attempts(demanded(gang), PREFERENCES, state, selectors)
     found = preference.first(attempts, when, plan, lambda charge: queue_usage.loan_level(QUEUE, charge)).outcome
-    return dict(found.plan.charge) if isinstance(found, Grant) else None
+    return {**found.plan.charge} if isinstance(found, Grant) else None
 
 
 def expected(

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from admission.api import traces
 from admission.api.kubernetes.pods import Pod
@@ -23,6 +23,7 @@ from admission.simulation.expand import Expanded
 from admission.simulation.replay import arrivals as replay_arrivals, cluster, player
 from admission.simulation.replay.arrivals import Waiting
 from admission.simulation.replay.player import Policy
+from tests import soaking
 
 Json = dict[str, Any]
 
@@ -178,6 +179,7 @@ class Controlled:
                 del self.cluster._claims[f"{pod.meta.namespace}/{claim.claim}"]
 
 
+@settings(max_examples=soaking.examples(25), deadline=None)
 @given(towns(), jobs())
 def test_a_trace_is_played_as_the_controller_would_decide(
     cluster_state: Expanded, arrivals: tuple[Arrival, ...]

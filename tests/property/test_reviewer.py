@@ -28,8 +28,9 @@ from admission.review.caches import ReviewCaches
 from admission.webhook import handler
 from admission.webhook.handler import Judge, Outcome
 from tests import soaking
+from tests.integration.webhook import test_server
 from tests.property import reviews
-from tests.unit.webhook import cases, test_server
+from tests.unit.webhook import cases
 from tests.unit.webhook.cases import RULES, MemoryView, World, exactly
 
 REVIEWS, SOAKED = 1000, 50_000
@@ -137,7 +138,6 @@ def test_any_review_gets_a_well_formed_answer(door: str, body: bytes) -> None:
     ensure_well_formed(answer)
 
 
-@pytest.mark.enable_socket
 @settings(max_examples=3)
 @given(sent=st.lists(reviews.bodies(), min_size=5, max_size=20))
 async def test_any_body_sent_over_https_gets_a_well_formed_answer(sent: list[bytes]) -> None:

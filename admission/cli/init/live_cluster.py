@@ -89,7 +89,7 @@ async def create(cluster: Cluster, bodies: Sequence[Json], queue: str, say: Call
         metadata = body["metadata"]
         if "namespace" in metadata and not waited:
             # A pod that is created before the webhook knows its queue is refused, and tried again much later.
-            await _active(cluster, queue)
+            await active(cluster, queue)
             waited = True
         await _apply(cluster, body)
         where = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
@@ -120,7 +120,8 @@ def _collection(body: Json) -> str:
     return paths.within(root, namespace, plural) if namespace else kind.path
 
 
-async def _active(cluster: Cluster, queue: str) -> None:
+async def active(cluster: Cluster, queue: str) -> None:
+    """Wait until a queue is active. Raises ClusterUnavailableError after ACTIVE_SECONDS."""
     try:
         async with asyncio.timeout(ACTIVE_SECONDS):
             while True:
@@ -139,11 +140,11 @@ def _is_active(queue: Json | None) -> bool:
     return any(one.get("type") == "Active" and one.get("status") == "True" for one in conditions)
 
 
-async def gang_of(cluster: Cluster, namespace: str, job: str) -> GangReport | None:
-    """Return the gang of a Job as soon as it runs; after START_SECONDS as it is then; None if there is no gang."""
+async def gang_of(cluster: Cluster, namespace: str, job: str, *, seconds: float = START_SECONDS) -> GangReport | None:
+    """Return the gang of a Job as soon as it runs; after so many seconds as it is then; None if there is no gang."""
     found: GangReport | None = None
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + START_SECONDS
+    deadline = loop.time() + seconds
     while True:
         reports = map(status_views.gang, await cluster.list_objects(watched_resources.GANGS, namespace))
         found = next((one for one in reports if one.workload is not None and one.workload.name == job), found)

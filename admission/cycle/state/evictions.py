@@ -46,7 +46,7 @@ class EvictionState:
     """Knows which gangs exist, and keeps the place in the order for gangs that are recreated."""
     _backoffs: dict[GangUid, Backoff] = field(default_factory=dict)
     _workload_backoffs: dict[str, Backoff] = field(default_factory=dict)
-    """Back-offs of gangs that their controller recreates under another UID, by their `Identity.line`."""
+    """Back-offs of gangs that their controller recreates under another UID, by their `Identity.position_key`."""
     _evicted: dict[GangUid, Evicted] = field(default_factory=dict)
     """Gangs that any leader evicted although they could have run on, until they run again."""
     _ending: set[GangUid] = field(default_factory=set)
@@ -215,8 +215,8 @@ class EvictionState:
         self._drop_outdated_refusals(inputs)
         clock = inputs.clock
         self._backoffs = {uid: requeue_backoff.bounded(one, clock) for uid, one in self._backoffs.items()}
-        lines = ((line, requeue_backoff.bounded(one, clock)) for line, one in self._workload_backoffs.items())
-        self._workload_backoffs = {line: one for line, one in lines if clock - one.next_try <= FORGET_AFTER}
+        bounded = ((key, requeue_backoff.bounded(one, clock)) for key, one in self._workload_backoffs.items())
+        self._workload_backoffs = {key: one for key, one in bounded if clock - one.next_try <= FORGET_AFTER}
 
     def _drop_outdated_refusals(self, inputs: CycleInputs) -> None:
         """Let gangs try nodes again on which something has changed since kube-scheduler refused their pods."""
@@ -226,12 +226,12 @@ class EvictionState:
             return one if len(left) == len(one.refusals) else replace(one, refusals=left)
 
         self._backoffs = {uid: with_valid(one) for uid, one in self._backoffs.items()}
-        self._workload_backoffs = {line: with_valid(one) for line, one in self._workload_backoffs.items()}
+        self._workload_backoffs = {key: with_valid(one) for key, one in self._workload_backoffs.items()}
 
     def _read_records(self, inputs: CycleInputs) -> None:
         noted = {*self._evicted, *self._backoffs, *self._requeues}
-        lines = {*self._workload_backoffs, *self._gangs.positions}
-        for group in [group for group in inputs.groups if not group.is_complete or _is_noted(group, noted, lines)]:
+        keys = {*self._workload_backoffs, *self._gangs.positions}
+        for group in [group for group in inputs.groups if not group.is_complete or _is_noted(group, noted, keys)]:
             self._restore_eviction(inputs, group)
             started = len(group.pods) - len(group.waiting)
             if started and sum(pod.phase == "Running" for pod in group.pods) == started:
@@ -274,8 +274,8 @@ class EvictionState:
             self._evicted.pop(uid, None)
 
 
-def _is_noted(group: Group, noted: Collection[GangUid], lines: Collection[str]) -> bool:
-    """Return whether state is kept for a gang that has to be dropped once it runs. noted, lines: UIDs and lineages."""
-    if group.uid in noted or (lines and group.identity.position_key in lines):
+def _is_noted(group: Group, noted: Collection[GangUid], position_keys: Collection[str]) -> bool:
+    """Return whether state is kept for a gang that has to be dropped once it runs. noted: UIDs of gangs with state."""
+    if group.uid in noted or (position_keys and group.identity.position_key in position_keys):
         return True
     return group.record is not None and group.record.evicted is not None

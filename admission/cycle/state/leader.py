@@ -1,7 +1,8 @@
 """The leader's ports, settings and state during its term.
 
 Each part of the state owns its fields and keeps its rule; a step of the cycle is given the parts that it uses, by name.
-Only `cycle.composition` takes a `Leader` apart.
+The whole `Leader` is seen only by `cycle.composition`, which wires the steps, by `cycle.cycle`, which runs them, and by
+the loop that runs the cycles.
 """
 
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ from admission.ports import Claims, Fences, Ledger, Pods, Queues, Reports, Sched
 from admission.review.caches import ReviewCaches
 from admission.scheduling.backfill.expected_end import ExpectedEnds
 from admission.scheduling.backfill.policy import Backfill
-from admission.scheduling.backfill.running import RunningGangs
+from admission.scheduling.backfill.running_gangs import RunningGangs
 from admission.scheduling.preemption.nominations import Nominations
 from admission.scheduling.preemption.victim_searches import VictimSearches
 from admission.status.outside_queues import OutsideQueues

@@ -22,6 +22,8 @@ from admission.cycle.state.term import Term
 from admission.cycle.state.usage_history import UsageHistory
 from admission.errors import AmountError, ConflictError, LedgerUnavailableError, PageError
 from admission.ports import Ledger
+from admission.quota import fair_share
+from admission.quota.budgets import Balances
 
 MOST_UNPOSTED = 10_000
 """The most entries that wait for the database; if there are more, all are dropped, and later derived again."""
@@ -94,13 +96,13 @@ _COMPLETE = frozenset({_S.CURRENT, _S.STALE, _S.DOWN})
 class LedgerMirror:
     """The copy of the book. One per leader.
 
-    Rule: only this class changes the book, its state and the waiting entries. Every method that writes raises
-    DeposedError if a later leader has taken over.
+    Rule: only this class changes the book, its state, the waiting entries and the past usage. Every method that writes
+    raises DeposedError if a later leader has taken over.
     """
 
     _ledger: Ledger
     _term: Term
-    usage: UsageHistory
+    _usage: UsageHistory
     _book: Book = field(default_factory=Book)
     _state: MirrorState = MirrorState.UNREAD
     _unposted: list[Entry] = field(default_factory=list)
@@ -158,21 +160,33 @@ class LedgerMirror:
 
     async def preload_usage(self, inputs: CycleInputs) -> None:
         """Read past usage while another process leads. Raises LedgerUnavailableError."""
-        await self.usage.read(inputs, self._book)
+        await self._usage.read(inputs, self._book)
         if await self._ledger.sequence() != self._book.sequence:
             # Entries written in between would be counted twice: in these sums, and when they are read.
-            self.usage.clear()
+            self._usage.clear()
 
     async def read_usage(self, inputs: CycleInputs) -> None:
         """Read missing past usage, and state this cluster's use of shared budgets."""
         if self.is_down:
-            self.usage.keep_current(inputs)
+            self._usage.keep_current(inputs)
             return
         try:
-            await self.usage.read(inputs, self._book)
-            await self.usage.write_shares(inputs, self._book, self._term.epoch)
+            await self._usage.read(inputs, self._book)
+            await self._usage.write_shares(inputs, self._book, self._term.epoch)
         except LedgerUnavailableError:
             self._move(MirrorEvent.NO_ANSWER)
+
+    def balances(self, inputs: CycleInputs) -> Balances | None:
+        """Return the balances of budgets now; None if they are unknown, since the ledger could not be read."""
+        return self._usage.balances(inputs, self._book)
+
+    def reported_balances(self, inputs: CycleInputs) -> Balances | None:
+        """Return the balances of budgets at the last full minute; None as in `balances`."""
+        return self._usage.reported_balances(inputs, self._book)
+
+    def past_usage(self, inputs: CycleInputs) -> fair_share.UsageHistory | None:
+        """Return the decayed usage of every queue up to now; None if it is unknown."""
+        return self._usage.past(inputs, self._book)
 
     async def holds_epoch(self) -> bool:
         """Return whether the database answers and has no later epoch. Raises DeposedError if it has.
@@ -231,7 +245,7 @@ class LedgerMirror:
 
     def _enter(self, entries: Sequence[Entry]) -> None:
         """Enter entries into the copy; entries that do not apply are dropped."""
-        self.usage.mark(entries, self._book.marked)
+        self._usage.mark(entries, self._book.marked)
         try:
             self._book = self._book.apply_all(entries)
             self._unposted += entries
@@ -307,7 +321,7 @@ class LedgerMirror:
         """Make the copy equal to the ledger's book; a preloaded copy is continued if possible."""
         if self._state is MirrorState.PRELOADED and await self._follow():
             return
-        self.usage.clear()
+        self._usage.clear()
         book, before = await self._ledger.load(), self._book.placements
         kept = {uid: _same(placement, before.get(uid)) for uid, placement in book.placements.items()}
         self._book = replace(book, placements=kept)
@@ -317,7 +331,7 @@ class LedgerMirror:
         entries = await self._ledger.since(self._book.sequence, most=MOST_FOLLOWED)
         if entries is None:
             return False
-        self.usage.mark(entries, self._book.marked)
+        self._usage.mark(entries, self._book.marked)
         try:
             self._book = self._book.apply_all(entries)
         except (AmountError, ConflictError, PageError):

@@ -50,7 +50,7 @@ from admission.workloads.gangs import Group
 class Start:
     """A gang to be placed, with its placement. gates: its pods whose gates have to be opened, in order.
 
-    begun: whether it was granted before this cycle, so that the cluster may have changed since it was planned.
+    granted_before: whether it was granted before this cycle, so that the cluster may have changed since it was planned.
     """
 
     group: Group
@@ -212,12 +212,10 @@ class GangPlacement:
         if not pinned:
             return
         cluster = await self.executor.run(self.cache.build_cluster, inputs, self.mirror.book)
-        tries = placement_check.SimulationInputs(
-            cluster=cluster, selectors=self.cache.selectors, steps=self.settings.steps
-        )
+        asked = placement_check.CheckInputs(cluster=cluster, selectors=self.cache.selectors, steps=self.settings.steps)
         for work, missing in pinned:
             if not await self.executor.run(
-                placement_check.matches_ledger, work.group, work.start.gates, missing, tries
+                placement_check.matches_ledger, work.group, work.start.gates, missing, asked
             ):
                 work.errors.append(ConflictError("kube-scheduler would not take the devices that it was planned on"))
 

@@ -107,7 +107,7 @@ class CycleReport:
 
     def make(self, inputs: CycleInputs, decided: Collection[GangUid]) -> Statuses:
         """Return the status of every gang that changed, and of every queue, meter and claim policy."""
-        balances = self.mirror.usage.reported_balances(inputs, self.mirror.book)
+        balances = self.mirror.reported_balances(inputs)
         basis = gang.StatusInputs(
             snapshot=inputs.snapshot,
             book=self.mirror.book,

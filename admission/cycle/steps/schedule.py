@@ -79,7 +79,7 @@ class Scheduling:
         cluster = cache.predict_cluster(inputs, book, self.settings.steps)
         self._find_ends(inputs, cluster)
         if any(group.waiting for group in inputs.groups):
-            rules = self._in_order(inputs, self._rules(inputs, self.mirror.usage.balances(inputs, book), defects=[]))
+            rules = self._in_order(inputs, self._rules(inputs, self.mirror.balances(inputs), defects=[]))
             cycle.rehearse(inputs.groups, rules, cluster, scheduling_cache.usage(book))
 
     def _in_order(self, inputs: CycleInputs, rules: Rules) -> Rules:
@@ -110,7 +110,7 @@ class Scheduling:
                 plans=self.cache.plans, verdicts=self.cache.verdicts, balances=balances, defects=defects
             ),
             sharing=fair_share.Rules.from_tree(inputs.tree),
-            history=self.mirror.usage.past(inputs, self.mirror.book),
+            history=self.mirror.past_usage(inputs),
             hold_beyond_limit=NOT_EXAMINED if self.mirror.is_down else None,
             protection=self.fences.protections,
             unready=inputs.unready,

@@ -27,9 +27,10 @@ from admission.dra.allocator.results import Budget, Match, Pick
 from admission.dra.equivalence.device_signature import DeviceSignatures
 from admission.dra.freechoice.node_packing import NodePacker, Pods
 from admission.dra.metering import device_meters
-from admission.dra.planner import pod_groups
+from admission.dra.planner import node_order, pod_groups
 from admission.dra.planner.cost import Pricing
 from admission.dra.planner.node_groups import NodeState, SearchState
+from admission.dra.planner.node_order import FreeChoiceRank
 from admission.dra.planner.pod_groups import ClaimToAllocate, Gang, Outcome, Placed
 from admission.dra.planner.upper_bound import UpperBounds
 from admission.dra.requests import gang_request
@@ -85,7 +86,7 @@ class BinPacker:
         self._groups = [
             (s, sorted(nodes)) for s, nodes in state.groups.items() if any(bounds.of_node(k, s) for k in kinds)
         ]
-        self._groups.sort(key=self._tightness)
+        self._groups.sort(key=self._rank)
         self._caps = [tuple(bounds.of_node(kind, node_state) for kind in kinds) for node_state, _ in self._groups]
         self._later = self._sums(self._caps, len(gang.kinds))
         self._needed = tuple(bounds.needed(kind) for kind in gang.kinds)
@@ -108,11 +109,10 @@ class BinPacker:
             self.outcome.placed = sorted(self._placed(chosen), key=lambda placed: (placed.kind, placed.member))
         return self.outcome
 
-    def _tightness(self, group: tuple[NodeState, Sequence[int]]) -> tuple[int, bool, Pods, int]:
-        """Return the sort key of a group: nodes with the fewest takeable devices first, then the fewest resources."""
+    def _rank(self, group: tuple[NodeState, Sequence[int]]) -> FreeChoiceRank:
         node_state, nodes = group
         free = self._node_packer.ordered(node_state).takeable if node_state.contents.counter_sets else node_state.free
-        return (free, node_state.left is None, node_state.left or (), nodes[0])
+        return node_order.free_choice_rank(node_state, free, nodes[0])
 
     def _sums(self, each: Sequence[Pods], width: int) -> list[Pods]:
         """Return for every group what its nodes and all later ones have together. each: per node of a group."""

@@ -9,6 +9,7 @@ __all__ = [
     "no_plan",
     "node_filters",
     "node_groups",
+    "node_order",
     "pod_groups",
     "requeue_hint",
     "upper_bound",

@@ -33,9 +33,10 @@ from admission.dra.equivalence.node_signature import NodeSignature
 from admission.dra.inventory import pools
 from admission.dra.inventory.pools import InventoryDevice
 from admission.dra.metering import device_meters
-from admission.dra.planner import pod_groups
+from admission.dra.planner import node_order, pod_groups
 from admission.dra.planner.cost import Pricing
 from admission.dra.planner.node_groups import NodeState, SearchState, Undo
+from admission.dra.planner.node_order import FirstFitRank
 from admission.dra.planner.pod_groups import Gang, Outcome, Placed, PodKind
 from admission.dra.planner.upper_bound import UpperBounds
 from admission.dra.requests import requests
@@ -58,8 +59,8 @@ class _Option:
 _NodeAnswers = dict[NodeSignature, tuple[Match | DeadEnd | Refusal, int]]
 """By node signature, what kube-scheduler gives there, and how many steps finding it took."""
 
-_RankedNode = tuple[int, int, Match, NodeState]
-"""A node's free devices and number, what a pod gets there, and the node's state."""
+_RankedNode = tuple[FirstFitRank, Match, NodeState]
+"""A node's rank, what a pod gets there, and the node's state."""
 
 
 class FirstFitSearch:
@@ -184,7 +185,7 @@ class FirstFitSearch:
                 continue
             open_ = self._open(kind)
             ranked, is_unplaceable = self._ranked(kind, open_)
-            for _, node, first, node_state in ranked:
+            for (_, node), first, node_state in ranked:
                 for found in self._ways(kind, open_, first, node_state):
                     yield _Option(kind, node, found, open_, self._price(kind, open_, found, node_state))
             if not ranked:
@@ -215,7 +216,7 @@ class FirstFitSearch:
         return tuple(at for at, number in enumerate(shared) if number is None or allocated[number] is None)
 
     def _ranked(self, kind: int, open_: tuple[int, ...]) -> tuple[list[_RankedNode], bool]:
-        """Return one node for each group of equal nodes, the fullest first, and whether the kind is hopeless.
+        """Return one node for each group of equal nodes, in `node_order`, and whether the kind is hopeless.
 
         A pod that fits nowhere now fits nowhere later, when less is free. The exceptions are not hopeless: a selector
         failed, or the devices are not certain (a dead end that is not firm), and the device in question may be taken
@@ -231,13 +232,14 @@ class FirstFitSearch:
                 if isinstance(found, Match) and self._is_refused(kind, node_state):
                     final = final and not self._depends_on_order
                 elif isinstance(found, Match):
-                    ranked.append((node_state.free, self.state.first(node_state), found, node_state))
+                    rank = node_order.first_fit_rank(node_state, self.state.first(node_state))
+                    ranked.append((rank, found, node_state))
                 elif isinstance(found, DeadEnd):
                     final = final and found.firm
                 elif found is not None:
                     final = False
                     self.outcome.refusals.setdefault(found, (kind, _claim_of(found, open_)))
-        ranked.sort(key=itemgetter(0, 1))
+        ranked.sort(key=itemgetter(0))
         return ranked, final and not ranked
 
     def _is_refused(self, kind: int, node_state: NodeState) -> bool:

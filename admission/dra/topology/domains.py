@@ -243,7 +243,10 @@ def _has_ended(answer: NoPlan) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Explanation:
-    """Explains a search that found no plan. is_home: whether only the domain of the scope's other pods was tried."""
+    """Explains a search that found no plan.
+
+    is_colocated: whether only the domain of the scope's other pods was tried.
+    """
 
     scope: Scope
     domains: int

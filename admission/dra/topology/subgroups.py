@@ -39,8 +39,8 @@ CHEAP, WHOLE = 16, 4
 class Searches:
     """The searches for a gang's nodes within domains.
 
-    own: with the gang's choice of devices and its quota. cheap: with a free choice and no quota; where it has no plan
-    `own` has none. by: the device signatures of both.
+    full: with the gang's choice of devices and its quota. relaxed: with a free choice and no quota; where it has no
+    plan, `full` has none. device_signatures: those of both.
     """
 
     full: Search

@@ -42,7 +42,7 @@ ROOT = "/apis/resource.k8s.io/v1"
 
 
 class TemplateReconciler:
-    """Keeps templates while `run` runs. spared: namespaces without templates. clock: monotonic seconds."""
+    """Keeps templates while `run` runs. exempt: namespaces without templates. clock: monotonic seconds."""
 
     def __init__(
         self,

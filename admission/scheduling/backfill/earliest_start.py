@@ -18,7 +18,7 @@ from admission.dra.requests.gang_request import Plan
 from admission.dra.state.what_if import WhatIfSeries
 from admission.scheduling.backfill import reservations
 from admission.scheduling.backfill.reservations import Moment, Reservation, Times
-from admission.scheduling.backfill.running import RunningGangs
+from admission.scheduling.backfill.running_gangs import RunningGangs
 from admission.scheduling.cache.plan_cache import PlanCache
 from admission.scheduling.checks import chain
 from admission.scheduling.checks.chain import Grant, Inputs, Workspace

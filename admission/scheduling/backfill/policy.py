@@ -34,7 +34,7 @@ from admission.scheduling.backfill.reservations import (
     Times,
     UsageExcludingReserved,
 )
-from admission.scheduling.backfill.running import RunningGangs
+from admission.scheduling.backfill.running_gangs import RunningGangs
 from admission.scheduling.backfill.unreachable import NeverFits
 from admission.scheduling.cache.plan_cache import PlanCache
 from admission.scheduling.cache.queue_cache import Premise

@@ -15,7 +15,7 @@ from admission.dra.state.what_if import WhatIfSeries
 from admission.incremental import Memo
 from admission.scheduling.backfill import earliest_start, reservations
 from admission.scheduling.backfill.reservations import Moment
-from admission.scheduling.backfill.running import RunningGangs
+from admission.scheduling.backfill.running_gangs import RunningGangs
 from admission.scheduling.cache.plan_cache import PlanCache
 from admission.scheduling.checks import chain
 from admission.scheduling.checks.chain import Inputs

@@ -98,7 +98,7 @@ class Protections:
 class Webhooks:
     """The webhook's registration as observed. since: since when every pod creation is reviewed by Muster or fails.
 
-    spared: namespaces whose pods are never reviewed. kept_out: since when a policy refuses claims in them.
+    exempt: namespaces whose pods are never reviewed. kept_out: since when a policy refuses claims in them.
     """
 
     since: datetime | None = None

@@ -30,7 +30,7 @@ from admission.quota.headroom import QueueUsage, Usage
 from admission.quota.tree import Tree
 from admission.scheduling.backfill.policy import WAITING, Backfill
 from admission.scheduling.backfill.reservations import Reservation
-from admission.scheduling.backfill.running import RunningGangs
+from admission.scheduling.backfill.running_gangs import RunningGangs
 from admission.scheduling.cache.plan_cache import PlanCache
 from admission.scheduling.cache.verdict_cache import Verdict
 from admission.scheduling.checks import chain, demand, runtime

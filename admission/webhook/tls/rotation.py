@@ -27,13 +27,13 @@ TRIES = 4
 """How often a write is tried when other processes change the list meanwhile."""
 
 CHECK_SECONDS = 600.0
-"""The longest time between two looks of a controller at the shared list: it may have been deleted."""
+"""The longest time between two reads of the shared list by a controller, since it may have been deleted."""
 
 READ_SECONDS = 10.0
-"""The longest time between two reads of the list by a webhook: after it was made anew, no older leaf is trusted."""
+"""The longest time between two reads of the list by a webhook: if it was created again, no older leaf is trusted."""
 
 WAIT_SECONDS = 0.5
-"""The time between two looks of a webhook that has no certificate yet."""
+"""The time between two reads by a webhook that has no certificate yet."""
 
 FILES_SECONDS = 10.0
 """The time between two reads of the files. Kubernetes updates those of a mounted Secret within about a minute."""
@@ -51,7 +51,7 @@ class SecretReader(Protocol):
 
 
 class SecretStore(SecretReader, Protocol):
-    """The same, as the controller has it."""
+    """The same storage with the right to write, for the controller."""
 
     async def write(self, entries: Entries, version: str | None) -> None:
         """Replace the entries of a version, or create them.
@@ -66,7 +66,7 @@ class Source(Protocol[Given_co]):
     every: float
 
     async def current(self) -> Given_co:
-        """Return what holds now."""
+        """Return the current value."""
 
 
 class OwnCertificates:

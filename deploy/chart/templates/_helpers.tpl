@@ -4,14 +4,109 @@ app.kubernetes.io/name: muster
 app.kubernetes.io/component: {{ . }}
 {{- end }}
 
+{{/* Labels and annotations of an object. Call: list $ "webhook" annotations labels, of which the last two may be left out;
+     the component is "" where the object belongs to no single one. What is Muster's own goes before the values. */}}
+{{- define "muster.metadata" -}}
+{{- $values := (index . 0).Values }}
+{{- $own := dict "app.kubernetes.io/name" "muster" }}
+{{- if index . 1 }}
+{{- $own = include "muster.selector" (index . 1) | fromYaml }}
+{{- end }}
+{{- $labels := ternary dict (last .) (lt (len .) 4) }}
+{{- $annotations := dict }}
+{{- if gt (len .) 2 }}
+{{- $annotations = index . 2 }}
+{{- end -}}
+labels: {{- mustMerge $own (deepCopy $labels) $values.commonLabels | toYaml | nindent 2 }}
+{{- with mustMerge (deepCopy $annotations) $values.commonAnnotations }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
 {{/* What its pods are told apart by, and what they carry besides. Call: list $ "webhook" "muster.chosen". */}}
 {{- define "muster.podMetadata" -}}
 {{- $root := index . 0 }}
 {{- $role := index . 1 }}
-{{- $values := index $root.Values (ternary "webDashboard" $role (eq $role "dashboard")) }}
+{{- $values := index $root.Values $role }}
 {{- $own := dict "checksum/settings" (include "muster.lasting" (list $root (index . 2)) | sha256sum) -}}
-labels: {{- mustMerge (include "muster.selector" $role | fromYaml) $values.podLabels | toYaml | nindent 2 }}
-annotations: {{- mustMerge $own $values.podAnnotations | toYaml | nindent 2 }}
+{{- include "muster.metadata" (list $root $role (mustMerge $own $values.podAnnotations) $values.podLabels) }}
+{{- end }}
+
+{{/* The metadata and spec of a pod that runs one command to its end. Call: list $ values account arguments; values are
+     those of `uninstall` or `smokeTest`, of which the account has the name. */}}
+{{- define "muster.jobPod" -}}
+{{- $root := index . 0 }}
+{{- $values := index . 1 }}
+{{- $account := index . 2 -}}
+metadata:
+  {{- include "muster.metadata" (list $root (trimPrefix "muster-" $account) $values.podAnnotations $values.podLabels) | nindent 2 }}
+spec: {{- include "muster.jobPodSpec" . | nindent 2 }}
+{{- end }}
+
+{{- define "muster.jobPodSpec" -}}
+{{- $root := index . 0 }}
+{{- $values := index . 1 -}}
+restartPolicy: Never
+serviceAccountName: {{ index . 2 }}
+enableServiceLinks: false
+{{- with $root.Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 0 }}
+{{- end }}
+priorityClassName: {{ $root.Values.priorityClassName }}
+{{- with $root.Values.podSecurityContext }}
+securityContext: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.tolerations }}
+tolerations: {{- toYaml . | nindent 0 }}
+{{- end }}
+containers:
+- name: muster
+  image: {{ include "muster.image" $root }}
+  imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+  args: {{- toYaml (index . 3) | nindent 2 }}
+  resources: {{- toYaml $values.resources | nindent 4 }}
+{{- with $root.Values.securityContext }}
+  securityContext: {{- toYaml . | nindent 4 }}
+{{- end }}
+{{- end }}
+
+{{/* The size of the volume with the books as a SQLite file; empty where PostgreSQL has them. */}}
+{{- define "muster.ledgerFile" -}}
+{{- with .Values.ledger }}
+{{- if not (or .secret .cloudNativePG.enabled) }}{{ .sqlite.size }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* The Secret and its key with the URL of PostgreSQL, as JSON. */}}
+{{- define "muster.ledgerSecret" -}}
+{{- with .Values.ledger }}
+{{- if .secret }}
+{{- dict "name" .secret "key" .key | toJson }}
+{{- else }}
+{{- dict "name" "muster-ledger-app" "key" "uri" | toJson }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Refuses what would leave the books somewhere that nobody meant. */}}
+{{- define "muster.checkLedger" -}}
+{{- with .Values.ledger }}
+{{- if and .secret .cloudNativePG.enabled }}
+{{- fail "ledger: both ledger.secret and ledger.cloudNativePG.enabled say where the books are; leave one" }}
+{{- end }}
+{{- if not (or .secret .cloudNativePG.enabled .sqlite.size) }}
+{{- fail "ledger: say where the books are: ledger.secret, ledger.cloudNativePG.enabled or ledger.sqlite.size" }}
+{{- end }}
+{{- if and (not .secret) (lookup "v1" "Secret" $.Release.Namespace "muster-ledger") }}
+{{- fail "ledger.secret: there is a Secret muster-ledger, which was its default in 0.1, and the books would be begun anew elsewhere; --set ledger.secret=muster-ledger uses it, or delete that Secret" }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{/* What a role's Deployment and its pods have in common. Call: list $ "webhook", "controller" or "dashboard". */}}
@@ -21,8 +116,8 @@ annotations: {{- mustMerge $own $values.podAnnotations | toYaml | nindent 2 }}
 {{- $controller := eq $role "controller" }}
 {{- $webhook := eq $role "webhook" }}
 {{- $dashboard := eq $role "dashboard" }}
-{{- $values := index $root.Values (ternary "webDashboard" $role $dashboard) }}
-{{- $file := and (not $webhook) $root.Values.ledger.sqlite.size }}
+{{- $values := index $root.Values $role }}
+{{- $file := and (not $webhook) (include "muster.ledgerFile" $root) }}
 serviceAccountName: {{ $controller | ternary "muster" (printf "muster-%s" $role) }}
 # Variables such as MUSTER_WEBHOOK_PORT are settings here.
 enableServiceLinks: false
@@ -50,12 +145,9 @@ securityContext: {{- toYaml . | nindent 2 }}
 affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 topologySpreadConstraints:
-{{- range $key := list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
-- topologyKey: {{ $key }}
-  maxSkew: 1
-  whenUnsatisfiable: ScheduleAnyway
-  labelSelector:
-    matchLabels: {{- include "muster.selector" $role | nindent 6 }}
+{{- $selector := dict "labelSelector" (dict "matchLabels" (include "muster.selector" $role | fromYaml)) }}
+{{- range $values.topologySpreadConstraints }}
+- {{ mustMerge (deepCopy .) $selector | toYaml | indent 2 | trim }}
 {{- end }}
 containers:
 - name: muster
@@ -76,17 +168,17 @@ containers:
   - {name: MUSTER_DASHBOARD_PORT, value: {{ include "muster.pagesPort" $root | quote }}}
 {{- end }}
 {{- if not (or $webhook $file) }}
-{{- $books := $root.Values.ledger }}
+{{- $books := include "muster.ledgerSecret" $root | fromJson }}
 {{- if and $dashboard $values.ledger.secret }}
-{{- $books = $values.ledger }}
+{{- $books = dict "name" $values.ledger.secret "key" $values.ledger.key }}
 {{- end }}
   - name: MUSTER_LEDGER_URL
     valueFrom:
-      secretKeyRef: {name: {{ $books.secret }}, key: {{ $books.key }}}
+      secretKeyRef: {name: {{ $books.name }}, key: {{ $books.key }}}
 {{- end }}
 {{- range $values.extraEnv }}
 {{- if hasPrefix "MUSTER_" .name }}
-{{- fail (printf "%s.extraEnv: %s is a setting of Muster's; write it into `settings`" (ternary "webDashboard" $role $dashboard) .name) }}
+{{- fail (printf "%s.extraEnv: %s is a setting of Muster's; write it into `settings`" $role .name) }}
 {{- end }}
 {{- end }}
 {{- with $values.extraEnv }}
@@ -136,6 +228,9 @@ containers:
   - {name: {{ $name }}, mountPath: /etc/muster/dashboard/{{ $name }}, readOnly: true}
 {{- end }}
 {{- end }}
+{{- with $values.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 volumes:
 - name: settings
   configMap: {name: {{ ternary "muster-dashboard-settings" "muster" $dashboard }}}
@@ -159,6 +254,9 @@ volumes:
 - name: {{ $name }}
   secret: {secretName: {{ $secret }}}
 {{- end }}
+{{- end }}
+{{- with $values.extraVolumes }}
+{{- toYaml . | nindent 0 }}
 {{- end }}
 {{- with $values.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
@@ -209,7 +307,7 @@ tolerations: {{- toYaml . | nindent 0 }}
 {{- $_ := set $files "inject" (printf "%s/muster-webhook" .Release.Namespace) }}
 {{- $_ := set $own "webhook" (merge $files $own.webhook) }}
 {{- end }}
-{{- if .Values.ledger.sqlite.size }}
+{{- if include "muster.ledgerFile" . }}
 {{- $_ := set $own "ledger" (dict "url" "sqlite:////var/lib/muster/ledger.sqlite3") }}
 {{- end }}
 {{- omit (mustMergeOverwrite (deepCopy .Values.settings) $own) "dashboard" | toJson }}
@@ -229,24 +327,24 @@ tolerations: {{- toYaml . | nindent 0 }}
 {{- $_ := set $pages "authority" "/etc/muster/dashboard/authority/ca.crt" }}
 {{- end }}
 {{- if $secrets.sessions }}
-{{- $_ := set $pages "session_keys" (printf "/etc/muster/dashboard/sessions/%s" .Values.webDashboard.sessions.key) }}
+{{- $_ := set $pages "session_keys" (printf "/etc/muster/dashboard/sessions/%s" .Values.dashboard.sessions.key) }}
 {{- end }}
 {{- set (pick (include "muster.chosen" . | fromJson) "log_level" "log_format" "metrics" "ledger" "tracing") "dashboard" $pages | toJson }}
 {{- end }}
 
 {{/* Whether pages are served to other machines; else only `kubectl port-forward` reaches them. */}}
 {{- define "muster.pagesReached" -}}
-{{- or .Values.webDashboard.tls.secret ((.Values.settings.dashboard | default dict).plain) | empty | not }}
+{{- or .Values.dashboard.tls.secret ((.Values.settings.dashboard | default dict).plain) | empty | not }}
 {{- end }}
 
 {{- define "muster.pagesPort" -}}
-{{- ternary "8443" "8080" (not (empty .Values.webDashboard.tls.secret)) }}
+{{- ternary "8443" "8080" (not (empty .Values.dashboard.tls.secret)) }}
 {{- end }}
 
 {{/* Secrets whose files the dashboard reads, by the folder in /etc/muster/dashboard. */}}
 {{- define "muster.pagesSecrets" -}}
 {{- $found := dict }}
-{{- with .Values.webDashboard }}
+{{- with .Values.dashboard }}
 {{- range $name, $secret := dict "certificate" .tls.secret "authority" .tls.authority "sessions" .sessions.secret }}
 {{- if $secret }}
 {{- $_ := set $found $name $secret }}
@@ -282,7 +380,7 @@ tolerations: {{- toYaml . | nindent 0 }}
   - {protocol: TCP, port: {{ (urlParse .).host | regexFind ":[0-9]+$" | trimPrefix ":" | default (ternary "443" "80" (hasPrefix "https" .)) }}}
 {{- end }}
 {{- end }}
-{{- if and (ne $role "webhook") (not $root.Values.ledger.sqlite.size) }}
+{{- if and (ne $role "webhook") (not (include "muster.ledgerFile" $root)) }}
 # The ledger.
 - ports:
   - {protocol: TCP, port: {{ $root.Values.networkPolicy.databasePort }}}

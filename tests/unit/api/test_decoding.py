@@ -1,11 +1,9 @@
 """Decoders find every flaw with its field, whatever shape the JSON has, and never raise anything else."""
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
 
 from admission.api.kubernetes import admission_review, claims, device_taint_rules, devices, jobs, nodes, pods
 from admission.api.muster import gangs, meters, queues
@@ -162,30 +160,3 @@ def test_no_alternatives_and_an_empty_mode_are_as_if_left_out() -> None:
 
     assert not found.first_available
     assert [(asked.device_class, asked.mode, asked.count) for asked in found.alternatives] == [("gpu", "ExactCount", 1)]
-
-
-NAMES = [
-    "metadata",
-    "spec",
-    "status",
-    "devices",
-    "requests",
-    "exactly",
-    "allocatable",
-    "containers",
-    "resources",
-    "config",
-]
-NAMES += ["quotas", "sources", "allocation", "results", "labels", "ownerReferences", "name", "selectors", "capacity"]
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
-    max_leaves=20,
-)
-
-
-@pytest.mark.parametrize("decode", DECODERS.values(), ids=DECODERS)
-@given(obj=st.dictionaries(st.sampled_from(["metadata", "spec", "status"]), JSON))
-def test_decoding_any_json_raises_nothing_but_problems(decode: Callable[[Any], object], obj: dict[str, Any]) -> None:
-    with contextlib.suppress(MalformedObjectError):
-        assert decode(obj) is not None

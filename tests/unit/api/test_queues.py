@@ -1,12 +1,10 @@
 """What a Queue says of budgets, fair sharing, preemption and runtimes, and which mistakes are told with their mend."""
 
-import contextlib
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
 
 from admission.api.muster import queues
 from admission.api.muster.preferences import DeviceKind, Preferences, WhenCanBorrow
@@ -292,22 +290,6 @@ TWO: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("second", TWO.values(), ids=TWO)
 def test_a_queue_may_have_a_second_budget(second: dict[str, Any]) -> None:
     assert len(read(a_queue(budgets=[DAY, DAY | second])).budgets) == 2
-
-
-SPEC = ["quotas", "budgets", "fairSharing", "preemption", "maxRuntime", "defaultRuntime"]
-FIELDS = ["meter", "nominal", "hours", "period", "start", "end", "timeZone", "onExhausted", "scope", "weight"]
-FIELDS += ["halfLife", "withinQueue", "reclaim", "borrowWithinCohort", "lending"]
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
-SCALARS |= st.sampled_from(["1e999999999", "1e999", "-1e-999", "9" * 5000, START, END, "Day", "Etc/GMT+1", "5m"])
-INNER = st.dictionaries(st.sampled_from(FIELDS), SCALARS, max_size=6)
-
-
-@given(st.dictionaries(st.sampled_from(SPEC), SCALARS | INNER | st.lists(INNER | SCALARS, max_size=3)))
-def test_decoding_a_hostile_queue_raises_nothing_but_problems(spec: dict[str, Any]) -> None:
-    with contextlib.suppress(MalformedObjectError):
-        queue = read(a_queue(**spec))
-        assert all(0 < budget.seconds <= quantities.LIMIT for budget in queue.budgets)
-        assert all(0 <= quota.nominal <= quantities.MOST for quota in queue.quotas)
 
 
 def test_every_zone_of_the_package_is_found_under_its_name() -> None:

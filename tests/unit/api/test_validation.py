@@ -1,7 +1,6 @@
 """Objects from files are refused for what the API server refuses, with the field that is at fault."""
 
 import pytest
-from hypothesis import given, strategies as st
 
 from admission.api.validation import objects
 from admission.dra import compatibility
@@ -10,7 +9,6 @@ from admission.simulation import validation
 from tests.unit.api import claims, refused
 from tests.unit.api.cases import Case, Json
 
-KINDS = {obj["kind"] for obj in refused.GOOD.values()}
 KNOWN = refused.REFUSED | refused.STRICTER
 
 
@@ -60,37 +58,6 @@ def test_every_problem_of_an_object_is_reported_once() -> None:
 
 def test_an_object_of_another_kind_has_no_problems() -> None:
     assert objects.problems("Node", {"spec": 3}) == ()
-
-
-NAMES = ["metadata", "spec", "status", "devices", "requests", "exactly", "firstAvailable", "selectors", "cel", "config"]
-NAMES += ["expression", "constraints", "opaque", "parameters", "capacity", "requestPolicy", "validValues", "validRange"]
-NAMES += [
-    "min",
-    "step",
-    "default",
-    "value",
-    "attributes",
-    "ints",
-    "strings",
-    "version",
-    "taints",
-    "tolerations",
-    "name",
-]
-NAMES += ["pool", "nodeSelector", "nodeSelectorTerms", "matchFields", "sharedCounters", "counters", "consumesCounters"]
-NAMES += ["allocation", "results", "reservedFor", "deviceSelector", "driver", "allowMultipleAllocations", "count"]
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=6),
-    max_leaves=25,
-)
-
-
-@given(kind=st.sampled_from(sorted(KINDS)), obj=st.dictionaries(st.sampled_from(NAMES[:3]), JSON))
-def test_validating_any_json_gives_nothing_but_problems(kind: str, obj: Json) -> None:
-    found = validation.problems(kind, obj, compatibility.profile(Release.V1_37))
-
-    assert all(problem.field and problem.message for problem in found)
 
 
 UID = "5a5f0c4e-0000-4000-8000-000000000000"

@@ -4,7 +4,6 @@ from typing import Any
 
 import jsonpatch
 import pytest
-from hypothesis import given, strategies as st
 
 from admission.api.kubernetes.pods import Stage
 from admission.api.muster.claim_policies import Conversion
@@ -54,18 +53,6 @@ SHARES: dict[str, tuple[list[tuple[Stage, int]], DeviceSplit]] = {
 @pytest.mark.parametrize(("needs", "shares"), SHARES.values(), ids=SHARES)
 def test_devices_are_shared_as_with_a_device_plugin(needs: list[tuple[Stage, int]], shares: DeviceSplit) -> None:
     assert extended_resources.split(needs) == shares
-
-
-NEEDS = st.lists(st.tuples(st.sampled_from(list(Stage)), st.integers(0, 9)), max_size=12)
-
-
-@given(NEEDS)
-def test_the_total_is_known_before_the_devices_are_split(needs: list[tuple[Stage, int]]) -> None:
-    found = extended_resources.split(needs)
-
-    assert extended_resources.total_devices(needs) == sum(found.counts)
-    for (_, need), uses in zip(needs, found.of_containers, strict=True):
-        assert sum(found.counts[index] for index in uses) >= need
 
 
 def test_more_devices_than_a_claim_may_have_are_refused_before_anything_is_changed() -> None:

@@ -1,18 +1,14 @@
 """Commands as people type them: what they print, and how they end."""
 
 import json
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 from typer.testing import CliRunner, Result
 
 from admission import cli
-from admission.kube.client import connection
-from admission.telemetry import logs
 from tests.controlplane import fleet
 from tests.unit.cli.conftest import Muster
 
@@ -268,34 +264,6 @@ def test_settings_that_are_wrong_are_named(muster: Muster, tmp_path: Path) -> No
 
     assert done.returncode == 2
     assert "ledger.url" in done.stderr
-
-
-@pytest.mark.enable_socket
-def test_serve_without_an_api_server_names_the_address_and_exits_with_1(
-    muster: Muster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        server = f"http://127.0.0.1:{closed.getsockname()[1]}"
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": {"token": "secret"}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    path = tmp_path / "kubeconfig"
-    path.write_text(json.dumps(config))
-    monkeypatch.setattr(connection, "DEFAULT_RETRIES", connection.RetryPolicy(tries=3, base=0.001))
-    monkeypatch.setattr(logs, "configure", lambda **_: None)
-
-    with structlog.testing.capture_logs() as told:
-        done = muster("serve", "--kubeconfig", str(path))
-
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"error: get /version: the API server at {server} does not answer: ")
-    assert done.stderr.strip().endswith("is the cluster up, and is KUBECONFIG (or --kubeconfig) the right one?")
-    assert [(line["log_level"], line["failed"]) for line in told] == [("warning", 1), ("warning", 2)]
 
 
 def test_simulate_applies_a_claim_policy_given_on_the_command_line(run: Run, hardware: str, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from admission.api.values.names import MeterName
 from admission.api.values.reasons import HoldReason
 from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.backfill.reservations import UsageExcludingReserved
-from admission.scheduling.backfill.running import RunningGangs
+from admission.scheduling.backfill.running_gangs import RunningGangs
 from admission.scheduling.cache.plan_cache import PlanCache
 from admission.scheduling.cache.verdict_cache import Verdict, VerdictCache
 from admission.scheduling.checks import chain

@@ -69,7 +69,7 @@ async def test_back_offs_double_while_the_clock_is_behind_the_books() -> None:
 
 async def test_a_database_that_is_away_is_asked_again_by_the_clock_and_not_by_the_books() -> None:
     _, ledger, leader = await taken_back_ahead_of_time()
-    leader.mirror._ledger = leader.mirror.usage._ledger = Away(ledger.book)
+    leader.mirror._ledger = leader.mirror._usage._ledger = Away(ledger.book)
 
     result = await cycle.run(leader, NOON)
 

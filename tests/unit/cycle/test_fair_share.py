@@ -73,8 +73,8 @@ async def test_a_leader_keeps_its_usage_history_in_step_with_its_marks_without_r
     await run(fresh, NOON + 182 * MINUTE)
     assert [entry.kind for entry in ledger.entries].count(Kind.USAGE) == 3
     assert len(asked) == 3, "once at the start, once after the first mark, and once by the other leader"
-    assert leader.mirror.usage._past is not None
-    assert fresh.mirror.usage._past is not None
-    assert {key: round(use, 9) for key, use in leader.mirror.usage._past.use.items()} == {
-        key: round(use, 9) for key, use in fresh.mirror.usage._past.use.items()
+    assert leader.mirror._usage._past is not None
+    assert fresh.mirror._usage._past is not None
+    assert {key: round(use, 9) for key, use in leader.mirror._usage._past.use.items()} == {
+        key: round(use, 9) for key, use in fresh.mirror._usage._past.use.items()
     }

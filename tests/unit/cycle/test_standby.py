@@ -183,6 +183,6 @@ async def test_a_standby_does_not_count_marked_usage_twice() -> None:
     for _ in range(3):
         await cycle.preload(leader, NOON + HOUR)
 
-    assert leader.mirror.usage._spent
-    assert any(leader.mirror.usage._spent.values())
-    assert leader.mirror.usage._spent == {start: await ledger.spent(start) for start in leader.mirror.usage._spent}
+    assert leader.mirror._usage._spent
+    assert any(leader.mirror._usage._spent.values())
+    assert leader.mirror._usage._spent == {start: await ledger.spent(start) for start in leader.mirror._usage._spent}

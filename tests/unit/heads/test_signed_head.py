@@ -1,11 +1,9 @@
 """The bytes that are signed, and heads as JSON."""
 
-import json
 from dataclasses import replace
 from datetime import timedelta, timezone
 
 import pytest
-from hypothesis import given, strategies as st
 
 from admission.errors import FixError
 from admission.heads import key_history, signed_head
@@ -46,21 +44,6 @@ def test_the_same_moment_in_another_zone_is_signed_alike() -> None:
     elsewhere = replace(a_head(), at=AT.astimezone(timezone(timedelta(hours=5))))
 
     assert signed_head.signed_bytes(elsewhere, "k") == signed_head.signed_bytes(a_head(), "k")
-
-
-@given(
-    cluster=st.text(min_size=1, max_size=20),
-    numbers=st.tuples(st.integers(0, signed_head.LARGEST), st.integers(0, signed_head.LARGEST)),
-    at=st.datetimes(timezones=st.just(AT.tzinfo)),
-    foreign=st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), max_size=5).map(tuple),
-)
-def test_a_head_is_read_as_it_was_written(cluster: str, numbers: tuple[int, int], at: object, foreign: object) -> None:
-    signed = a_signed_head(numbers[0], epoch=numbers[1], cluster=cluster, at=at, foreign=foreign)  # type: ignore[arg-type]
-
-    read = signed_head.from_json(json.loads(signed_head.to_line(signed)))
-
-    assert read == signed
-    assert signed_head.signed_bytes(read.head, read.key) == signed_head.signed_bytes(signed.head, signed.key)
 
 
 MALFORMED = {

@@ -1,5 +1,6 @@
 """The conditions under which the API server asks Muster about a pod, as CEL that Muster evaluates itself."""
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -25,15 +26,20 @@ def matters(new: dict[str, Any], old: dict[str, Any] | None = None) -> bool:
     return holds(match_conditions.MATTERS, new, old)
 
 
-def holds(text: str, new: dict[str, Any], old: dict[str, Any] | None = None, subresource: str = "") -> bool:
-    """Evaluate a condition for an object that is created, or changed from `old`."""
+@cache
+def compiled(text: str) -> expressions.Expression:
     expression = expressions.compile_text(text, ENVIRONMENT)
     assert isinstance(expression, expressions.Expression), str(expression)
+    return expression
+
+
+def holds(text: str, new: dict[str, Any], old: dict[str, Any] | None = None, subresource: str = "") -> bool:
+    """Evaluate a condition for an object that is created, or changed from `old`."""
     request = {
         "operation": "CREATE" if old is None else "UPDATE",
         **({"subResource": subresource} if subresource else {}),
     }
-    answer = expression.evaluate([values.from_json(one) for one in (new, old or {}, request)], Budget())
+    answer = compiled(text).evaluate([values.from_json(one) for one in (new, old or {}, request)], Budget())
     assert isinstance(answer, bool)
     return answer
 

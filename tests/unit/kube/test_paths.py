@@ -6,8 +6,6 @@ import pytest
 
 from admission.errors import FixError
 from admission.kube.client import errors, paths
-from admission.kube.client.connection import Connection
-from tests.unit.kube.fake_api import FakeApi
 
 PATHS: dict[str, tuple[tuple[str, ...], str]] = {
     "an object of the cluster": (("queues", "a"), "/apis/g/v1/queues/a"),
@@ -26,16 +24,6 @@ def test_an_object_name_is_a_single_path_segment(segments: tuple[str, ...], path
 def test_a_name_that_would_lead_to_another_path_is_refused(name: str) -> None:
     with pytest.raises(FixError, match="no object is called"):
         paths.within("/apis/muster.dev/v1alpha1", "team", "gangs", name)
-
-
-@pytest.mark.enable_socket
-async def test_a_quoted_name_is_sent_as_it_is(api: FakeApi, connection: Connection) -> None:
-    api.answer("GET", "/api/v1/namespaces/a/b", 200, {})
-
-    await connection.get(paths.join("/api/v1/namespaces", "a/b"))
-
-    (asked,) = api.asked
-    assert asked.raw_path == "/api/v1/namespaces/a%2Fb"
 
 
 def test_a_quoted_name_is_shown_as_it_was_given() -> None:

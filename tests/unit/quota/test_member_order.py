@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from fractions import Fraction
 
-from hypothesis import given, strategies as st
-
 from admission.api.values.names import MeterName
 from admission.quota import queue_order
 from admission.quota.fair_share import MemberShares
@@ -66,29 +64,3 @@ def test_use_of_what_the_queue_cannot_have_comes_last() -> None:
     gangs = [a_gang("q/1/a"), a_gang("q/2/b", minute=1)]
 
     assert ordered(*gangs, used={"a": {MeterName("gone"): 1}, "b": {GPU: 8}}) == ["q/2/b", "q/1/a"]
-
-
-GANGS = st.lists(
-    st.tuples(st.sampled_from("abc"), st.integers(0, 2), st.integers(0, 9), st.integers(0, 3)), max_size=12
-)
-
-
-@given(GANGS, st.dictionaries(st.sampled_from("abc"), st.integers(0, 8)))
-def test_a_queue_has_the_ranks_of_its_gangs_and_a_grant_of_the_first_moves_nobody_else(
-    drawn: list[tuple[str, int, int, int]], used: dict[str, int]
-) -> None:
-    gangs = [
-        a_gang(f"q/{number}/{member}", priority=priority, minute=minute, gpus=gpus)
-        for number, (member, priority, minute, gpus) in enumerate(drawn)
-    ]
-    shares = MemberShares(used={}, potential={GPU: 8}, weights={})
-    places = queue_order.member_places(gangs, lambda gang: gang.key[-1], lambda gang: {GPU: gang.gpus}, shares)
-    order = ordered(*gangs, used={member: {GPU: amount} for member, amount in used.items()})
-
-    assert sorted(places.values()) == sorted(map(queue_order.rank, gangs))
-    if order:
-        first = next(gang for gang in gangs if gang.key == order[0])
-        member = first.key[-1]
-        after = {**used, member: used.get(member, 0) + first.gpus}
-        rest = [gang for gang in gangs if gang is not first]
-        assert ordered(*rest, used={name: {GPU: amount} for name, amount in after.items()}) == order[1:]

@@ -22,11 +22,12 @@ CLASSES = [{"name": "urgent", "value": 100}, {"name": "idle", "value": -1}]
 QUEUE = queues.decode({"metadata": {"name": "q"}, "spec": {"priorityClasses": CLASSES}})
 
 
-def a_jobset(herd: Herd, *, pods: int) -> list[Manifest]:
+def a_jobset(herd: Herd, *, pods: int, made: int | None = None) -> list[Manifest]:
+    """made: how many of its pods there are; all of them by default."""
     entry = {"name": "a", "replicas": 1, "template": {"spec": {"parallelism": pods, "template": TEMPLATE}}}
     jobset = herd.put(an_object("jobset.x-k8s.io/v1alpha2", "JobSet", "train", replicatedJobs=[entry]))
     (job,) = herd.all(standins.jobset_jobs(jobset))
-    return standins.job_pods(job)
+    return standins.job_pods({**job, "spec": {**job["spec"], "parallelism": made or pods}})
 
 
 def held(herd: Herd) -> str:
@@ -78,7 +79,7 @@ def test_a_gang_of_unknown_size_does_not_start_however_many_pods_have_succeeded(
 
 def test_a_gang_of_an_impossible_size_is_held_with_that_reason() -> None:
     herd = Herd()
-    herd.all(a_jobset(herd, pods=20_000)[:1])
+    herd.all(a_jobset(herd, pods=20_000, made=1))
 
     assert "spec.replicatedJobs of JobSet train makes it 20000 pods, and a gang has at most 10000" in held(herd)
 

@@ -4,7 +4,7 @@ from admission.api.values import references
 from admission.api.values.names import QueueName
 from admission.dra.state.what_if import Interval
 from admission.scheduling.backfill.reservations import ExpectedEnd
-from admission.scheduling.backfill.running import RunningGangs
+from admission.scheduling.backfill.running_gangs import RunningGangs
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
 LATER = NOON + timedelta(hours=1)

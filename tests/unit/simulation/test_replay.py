@@ -286,7 +286,7 @@ def test_a_counting_fifo_queue_lets_no_job_pass_the_head() -> None:
 
 def test_the_same_trace_has_the_same_outcome() -> None:
     place = town(teams(), node("one", 4), node("two", 4))
-    jobs = trace(row(f"j{at}", at % 7, 1 + at % 5, gpus=1 + at % 3, pods=1 + at % 2) for at in range(60))
+    jobs = trace(row(f"j{at}", at % 7, 1 + at % 5, gpus=1 + at % 3, pods=1 + at % 2) for at in range(30))
 
     assert player.replay(place, jobs, Policy.MUSTER) == player.replay(place, jobs[::-1], Policy.MUSTER)
 

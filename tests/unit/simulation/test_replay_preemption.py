@@ -72,7 +72,7 @@ def test_a_shorter_job_preempts_though_a_longer_job_that_would_delay_the_head_ma
 
 def test_the_same_trace_has_the_same_outcome() -> None:
     place = town(preempting(teams(), withinQueue="LowerPriority"), node("one", 4))
-    rows = [row(f"j{n}", n * 3, 20 + n % 7, gpus=1 + n % 3, priority=n % 4) for n in range(60)]
+    rows = [row(f"j{n}", n * 3, 20 + n % 7, gpus=1 + n % 3, priority=n % 4) for n in range(30)]
 
     first, second = play(place, *rows), play(place, *rows)
 

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, strategies
 
 from admission.api.kubernetes import claims, pods
 from admission.api.kubernetes.claims import Claim
@@ -67,29 +66,6 @@ def test_classes_that_no_meter_counts_are_left_out_until_one_does() -> None:
     assert outside.update(snapshot, frozenset()) == {}
     assert outside.update(snapshot, COUNTED) == {GPU: 2}
     assert outside.update(snapshot, frozenset()) == {}
-
-
-STATES = strategies.lists(
-    strategies.builds(
-        lambda queued, used, devices: a_snapshot(
-            *(a_pod(name, queue="q" if name in queued else "", claim=f"c-{name}") for name in "ab" if name in used),
-            *(a_claim(f"c-{name}", name, devices=devices) for name in used),
-        ),
-        strategies.sets(strategies.sampled_from("ab")),
-        strategies.sets(strategies.sampled_from("abc")),
-        strategies.integers(1, 3),
-    ),
-    max_size=6,
-)
-
-
-@given(STATES)
-def test_updates_one_by_one_give_what_a_look_at_the_last_snapshot_gives(snapshots: list[Snapshot]) -> None:
-    outside = OutsideQueues()
-
-    found = [outside.update(snapshot, COUNTED) for snapshot in snapshots]
-
-    assert found == [OutsideQueues().update(snapshot, COUNTED) for snapshot in snapshots]
 
 
 def test_a_pod_that_is_seen_after_its_claim_is_counted_then() -> None:

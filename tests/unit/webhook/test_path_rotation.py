@@ -15,7 +15,7 @@ from admission.webhook.path_segments import PLAIN
 from admission.webhook.tls import rotation
 from admission.webhook.tls.ca_rotation import Lifetimes
 from admission.webhook.tls.rotation import OwnAuthorities, OwnCertificates
-from tests.unit.webhook.test_server import until
+from tests.unit.webhook.waiting import until
 
 DAY = timedelta(days=1)
 TERMS = Lifetimes(authority=90 * DAY, leaf=7 * DAY)

@@ -1,15 +1,13 @@
 """Reviews that may take long give way to others."""
 
 import asyncio
-import json
 
 import pytest
 
-from admission.api.kubernetes.admission_review import ALLOWED, Review, Verdict
 from admission.webhook import handler
 from admission.webhook.handler import Turns
 from tests.property import hostile_reviews
-from tests.unit.webhook import cases, test_server
+from tests.unit.webhook import cases
 
 LARGE = {
     "a large pod": hostile_reviews.pod(annotations={"a": "x" * handler.LARGE_BODY}),
@@ -79,31 +77,3 @@ async def test_large_reviews_come_one_after_the_other(monkeypatch: pytest.Monkey
 
     assert most == 1
     assert clock.slept == [0.0, 0.1, 0.1, 0.1, 0.1]
-
-
-@pytest.mark.enable_socket
-async def test_a_small_review_is_answered_between_two_large_ones() -> None:
-    judged: list[str] = []
-    first = asyncio.Event()
-
-    def judge(review: Review) -> Verdict:
-        judged.append(review.uid)
-        first.set()
-        # The turns of the others come after as long as this has taken.
-        end = asyncio.get_running_loop().time() + handler.LONGEST_PAUSE
-        while review.uid.startswith("large") and asyncio.get_running_loop().time() < end:
-            pass
-        return ALLOWED
-
-    def sent(uid: str, size: int) -> bytes:
-        review = json.loads(hostile_reviews.pod(annotations={"a": "x" * size}))
-        review["request"]["uid"] = uid
-        return json.dumps(review).encode()
-
-    async with test_server.serving(mutate=judge) as client, asyncio.TaskGroup() as tasks:
-        for number in range(3):
-            tasks.create_task(client.post("/mutate", sent(f"large-{number}", 100_000)))
-        await first.wait()
-        tasks.create_task(client.post("/mutate", sent("small", 0)))
-
-    assert [uid.partition("-")[0] for uid in judged] == ["large", "small", "large", "large"]

@@ -1,120 +1,18 @@
 """Counting only what has changed gives the same gangs as counting all of them."""
 
-import random
-from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-import pytest
-
 from admission.api.kubernetes.meta import Meta
-from admission.api.muster.ledger_entries import Placement, Seat
 from admission.api.muster.queues import PriorityClass, Queue
 from admission.api.values import names
-from admission.api.values.names import GangUid, NodeName, QueueName, Uid
+from admission.api.values.names import QueueName
 from admission.workloads import gangs as workloads_gangs
 from admission.workloads.gang_cache import GangCache, QueuePosition
 from admission.workloads.gangs import Group
 from tests import standins
 from tests.builders import NOON, a_cluster
-from tests.standins import Manifest
 from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, a_pod, an_object
-
-
-class Town:
-    """A cluster in which things come, change and go at random, in any order."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)  # noqa: S311 - the same for the same seed
-        self.herd = Herd()
-        self.placements: dict[GangUid, Placement] = {}
-        self._later: list[Manifest] = []
-        self._there: list[Manifest] = []
-        self._fill()
-
-    def _fill(self) -> None:
-        """What is made by one herd comes to the other in another order."""
-        source = Herd()
-        entry = {"name": "a", "replicas": 2, "template": {"spec": {"parallelism": 2, "template": TEMPLATE}}}
-        jobset = source.put(an_object("jobset.x-k8s.io/v1alpha2", "JobSet", "js", replicatedJobs=[entry]))
-        jobs = source.all(standins.jobset_jobs(jobset))
-        found = [jobset, *jobs, *(pod for job in jobs for pod in source.all(standins.job_pods(job)))]
-        template = {"size": 2, "workerTemplate": TEMPLATE}
-        lws = source.put(
-            an_object("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "lws", leaderWorkerTemplate=template)
-        )
-        leaders = source.put(standins.leaders(lws))
-        (leader,) = source.all(standins.stateful_set_pods(leaders))
-        workers = source.put(standins.workers(lws, leader))
-        found += [lws, leaders, leader, workers, *source.all(standins.stateful_set_pods(workers))]
-        policy = {"gang": {"minCount": 2}}
-        found += [source.put(an_object("scheduling.k8s.io/v1beta1", "PodGroup", "pair", schedulingPolicy=policy))]
-        found += [source.put(a_pod(name, group="pair")) for name in ("a", "b")]
-        found += [source.put(a_pod("alone"))]
-        self._later = found
-        self.random.shuffle(self._later)
-
-    def step(self) -> None:
-        match self.random.choice(("come", "come", "go", "change", "place", "leave", "blind")):
-            case "come" if self._later:
-                self._there.append(self.herd.put(self._later.pop()))
-            case "go" if self._there:
-                removed = self._there.pop(self.random.randrange(len(self._there)))
-                self.herd.take(removed)
-                self._later.append(removed)
-            case "change" if self._there:
-                self.herd.put(self.random.choice(self._there), phase=self.random.choice(("Running", "Pending")))
-            case "place":
-                self._place()
-            case "leave" if self.placements:
-                del self.placements[self.random.choice(list(self.placements))]
-            case "blind":
-                kind = "JobSet.jobset.x-k8s.io"
-                if self.herd.unwatched.pop(kind, None) is None:
-                    self.herd.unwatched[kind] = "nobody granted it"
-            case _:
-                pass
-
-    def _place(self) -> None:
-        for group in self.random.sample(
-            gangs := workloads_gangs.groups(self.herd.snapshot, self.placements), len(gangs)
-        ):
-            if group.placement is None and group.pods:
-                seats = (
-                    Seat(pod_uid=pod.meta.uid, pod=pod.meta.key, node=NodeName("n"))
-                    for pod in group.pods
-                    if not any(pod.meta.uid in placement.seats for placement in self.placements.values())
-                )
-                self.placements[group.uid] = Placement(
-                    gang_uid=group.uid,
-                    gang=group.key,
-                    queue=QueueName("q"),
-                    reserved_at=NOON,
-                    seats={seat.pod_uid: seat for seat in seats},
-                )
-                return
-
-
-def shown(groups: Iterable[Group]) -> dict[GangUid, tuple[frozenset[Uid], frozenset[Uid], int, str]]:
-    return {
-        group.uid: (
-            frozenset(pod.meta.uid for pod in group.pods),
-            frozenset(pod.meta.uid for pod in group.ended),
-            group.identity.needed,
-            group.identity.unknown,
-        )
-        for group in groups
-    }
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_gangs_updated_change_by_change_equal_gangs_grouped_from_scratch(seed: int) -> None:
-    town, census = Town(seed), GangCache()
-    for _ in range(120):
-        town.step()
-        snapshot, placements = town.herd.snapshot, dict(town.placements)
-
-        assert shown(census.groups(snapshot, placements)) == shown(workloads_gangs.groups(snapshot, placements))
 
 
 def test_a_gang_of_which_nothing_changed_is_the_same_object() -> None:

@@ -1,0 +1,27 @@
+"""The order in which the searches try the nodes that may take a pod: the fullest first, equally full ones by name.
+
+Nodes with less left are filled before others are begun, so that whole nodes stay free for gangs that need them. Equal
+nodes are tried once, as a group; of a group the first by name is taken. The order decides which plan is found, never
+whether there is one.
+"""
+
+from admission.dra.planner.node_groups import NodeState
+
+FirstFitRank = tuple[int, int]
+FreeChoiceRank = tuple[int, bool, tuple[int, ...], int]
+
+
+def first_fit_rank(node_state: NodeState, first: int) -> FirstFitRank:
+    """Return the sort key of a group of nodes where kube-scheduler picks the devices: those with few free ones first.
+
+    first: the number of the group's first node by name.
+    """
+    return (node_state.free, first)
+
+
+def free_choice_rank(node_state: NodeState, takeable: int, first: int) -> FreeChoiceRank:
+    """Return the sort key of a group of nodes where Muster picks the devices: few takeable ones first, then resources.
+
+    takeable: how many devices can still be taken, each considered alone. first: as above.
+    """
+    return (takeable, node_state.left is None, node_state.left or (), first)

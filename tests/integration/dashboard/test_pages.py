@@ -1,0 +1,251 @@
+"""What each page shows, and to whom."""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+
+import aiohttp
+import pytest
+
+from admission.dashboard.auth.rbac import LEDGERS
+from admission.errors import LedgerUnavailableError
+from tests import dashboards
+from tests.dashboards import ADMIN, MEMBER, NOBODY, Books, Site
+from tests.integration import ledgers
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    text: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Reader:
+    """Somebody who reads pages with a token."""
+
+    site: Site
+    session: aiohttp.ClientSession
+
+    async def get(self, path: str, token: str = ADMIN, **headers: str) -> Answer:
+        sent = {"Authorization": f"Bearer {token}", **headers} if token else headers
+        url = f"{self.site.url}{path}"
+        async with self.session.get(url, headers=sent, allow_redirects=False) as answer:
+            return Answer(answer.status, await answer.text(), answer.headers)
+
+
+@pytest.fixture
+async def reader() -> AsyncIterator[Reader]:
+    books = Books(ledgers.a_history())
+    async with dashboards.a_site(books=books) as site, aiohttp.ClientSession() as session:
+        yield Reader(site, session)
+
+
+PAGES = {
+    "/": ["QuotaExceeded", "team-a/bigger", "1 h 30 min ago", "orphan", "there is no Queue lost"],
+    "/queues": ["lab", "orphan", "2 below"],
+    "/queues?parent=lab": ["research", "production", "50 h left"],
+    "/queues?q=vis": ["vision", "in lab / research"],
+    "/queues/vision": ["team-a/bigger", "team-a/train", "4 of 2 taken, 2 of it borrowed", "#1"],
+    "/gangs": ["team-a/train", "team-b/inference", "team-c/whispered"],
+    "/gangs?reason=DevicesBusy": ["team-c/whispered"],
+    "/gangs/team-a/bigger": [
+        "Waits: QuotaExceeded",
+        "queue vision has 0 gpus left",
+        "in 25 min",
+        "when team-a/train is",
+    ],
+    "/gangs/team-a/train": ["PCIe root pci0000:00", "held by team-c/secret", "held by team-a/train", "node-1"],
+    "/devices": ["node-1", "node-2", "unschedulable", "node-3"],
+    "/devices/node-1": ["held by team-b/inference, not allocated yet", "team-c/secret"],
+    "/devices/node-3": ["gpu-0-half-0: held by team-c/secret", "1 of 2 free"],
+    "/ledger?from=2026-03-01&to=2026-03-02": ["ns/one", "StartTimedOut", "used +3"],
+    "/ledger/statements/team-a": ["Statement of team-a"],
+    "/ledger/use": ["Device-hours", "vision", "66.7 %"],
+    "/past?at=2026-03-01T12:03": ["ns/two", "Who held what", "after transaction 4"],
+}
+
+
+@pytest.mark.parametrize(("path", "shown"), PAGES.items(), ids=PAGES)
+async def test_a_dashboard_page_shows_the_expected_text(reader: Reader, path: str, shown: list[str]) -> None:
+    answer = await reader.get(path)
+
+    assert answer.status == 200
+    assert [text for text in shown if text not in answer.text] == []
+
+
+async def test_a_queue_that_holds_workloads_says_so_and_a_gang_how_many_pods_are_to_come() -> None:
+    spec = {"holdAt": "Workload", "aliases": ["user-queue", "root.team-a"]}
+    cluster = dashboards.Cluster().queue("q", spec=spec).gang("team-a/train", "q", pods=0, expected=4)
+    async with dashboards.a_site(cluster=cluster) as site, aiohttp.ClientSession() as session:
+        reader = Reader(site, session)
+        queue, gang = await reader.get("/queues/q"), await reader.get("/gangs/team-a/train")
+
+    assert "workloads as a whole" in queue.text
+    assert "root.team-a, user-queue" in queue.text
+    assert "4 to come when it starts" in gang.text
+
+
+async def test_a_gangs_life_begins_before_its_gang_is_made() -> None:
+    cluster = dashboards.Cluster().queue("q").gang("ns/train", "q")
+    books = Books([ledgers.a_gang("uid-train"), ledgers.a_gang("another")])
+    async with dashboards.a_site(books=books, cluster=cluster) as site, aiohttp.ClientSession() as session:
+        answer = await Reader(site, session).get("/gangs/ns/train")
+
+    assert answer.text.count("kind-reserve") == 1
+
+
+async def test_a_gang_search_shows_matching_gangs_only(reader: Reader) -> None:
+    answer = await reader.get("/gangs?reason=DevicesBusy")
+
+    assert "team-a/bigger" not in answer.text
+
+
+@pytest.mark.parametrize("path", [path for path in PAGES if not path.startswith(("/ledger", "/past", "/queues/"))])
+async def test_names_of_gangs_of_other_namespaces_are_not_shown(reader: Reader, path: str) -> None:
+    answer = await reader.get(path, MEMBER)
+
+    assert answer.status == 200
+    assert [name for name in ("team-b", "team-c", "secret", "inference", "whispered") if name in answer.text] == []
+
+
+async def test_devices_held_by_others_are_shown_as_held_without_a_name(reader: Reader) -> None:
+    answer = await reader.get("/devices/node-1", MEMBER)
+
+    assert "held by another namespace" in answer.text
+    assert "held by team-a/train" in answer.text
+
+
+CLOSED = ["/queues", "/queues/lab", "/gangs/team-a/train", "/devices", "/devices/node-1", "/ledger", "/past"]
+
+
+@pytest.mark.parametrize("path", [*CLOSED, "/ledger/statements/vision", "/ledger/use", "/ledger?queue=vision"])
+async def test_who_has_no_right_sees_no_page(reader: Reader, path: str) -> None:
+    answer = await reader.get(path, NOBODY)
+
+    assert answer.status == 403
+
+
+async def test_the_missing_right_is_named(reader: Reader) -> None:
+    answer = await reader.get("/gangs/team-c/secret", MEMBER)
+
+    assert "get gangs.muster.dev secret in namespace team-c" in answer.text
+
+
+async def test_a_gang_that_is_not_there_and_one_that_may_not_be_seen_look_alike(reader: Reader) -> None:
+    there = await reader.get("/gangs/team-c/secret", MEMBER)
+    gone = await reader.get("/gangs/team-c/nothing", MEMBER)
+
+    assert there.text.replace("secret", "nothing") == gone.text
+    assert there.status == gone.status == 403
+
+
+async def test_a_page_of_a_missing_object_is_not_found(reader: Reader) -> None:
+    for path in ("/gangs/team-a/none", "/queues/none", "/devices/none", "/queues?parent=none", "/nothing"):
+        assert (await reader.get(path)).status == 404, path
+
+
+async def test_the_books_may_be_away_and_the_gang_is_shown(reader: Reader) -> None:
+    assert isinstance(reader.site.books, Books)
+    reader.site.books.error = LedgerUnavailableError("the database does not answer")
+
+    gang, ledger = await reader.get("/gangs/team-a/train"), await reader.get("/ledger")
+
+    assert gang.status == 200
+    assert "The books cannot be read now: the database does not answer" in gang.text
+    assert ledger.status == 503
+
+
+async def test_before_the_cluster_was_read_nothing_is_shown(reader: Reader) -> None:
+    reader.site.cluster.synced = False
+
+    answer = await reader.get("/")
+
+    assert answer.status == 503
+    assert "team-a" not in answer.text
+
+
+async def test_what_others_have_written_is_escaped() -> None:
+    evil = '<script>alert("1")</script>'
+    hold = {"reason": "DevicesBusy", "message": evil, "details": {evil: evil}}
+    cluster = dashboards.Cluster().queue("q").gang("team-a/evil", "q", hold=hold)
+    async with dashboards.a_site(cluster=cluster) as site, aiohttp.ClientSession() as session:
+        reader = Reader(site, session)
+        pages = [await reader.get(path) for path in ("/", "/gangs", "/gangs/team-a/evil", f"/queues?q={evil}")]
+
+    assert [page.status for page in pages] == [200] * 4
+    assert all("<script>alert" not in page.text and "&lt;script&gt;" in page.text.lower() for page in pages)
+
+
+async def test_a_level_of_the_tree_comes_as_rows_alone(reader: Reader) -> None:
+    answer = await reader.get("/queues?parent=lab&rows")
+
+    assert answer.text.count("<tr") == 2
+    assert "<html" not in answer.text
+
+
+async def test_pages_are_cut_and_counted() -> None:
+    cluster = dashboards.Cluster().queue("q")
+    for number in range(120):
+        cluster.gang(f"team-a/g-{number:03}", "q", minutes=number)
+    async with dashboards.a_site(cluster=cluster) as site, aiohttp.ClientSession() as session:
+        last = await Reader(site, session).get("/gangs?page=3")
+        beyond = await Reader(site, session).get("/gangs?page=99&phase=Pending")
+
+    assert "120 of 120 gangs" in last.text
+    assert "120 of 120 gangs" in beyond.text
+
+
+async def test_the_books_hide_the_gangs_of_other_namespaces(reader: Reader) -> None:
+    _, rights = reader.site.reviews.known[MEMBER]
+    reader.site.reviews.known[MEMBER] = ("ben", rights | {LEDGERS})
+    day = "from=2026-03-01&to=2026-03-02"
+    pages = [await reader.get(path, MEMBER) for path in (f"/ledger?{day}", "/past?at=2026-03-01T12:03")]
+
+    assert [page.status for page in pages] == [200, 200]
+    assert all("of another namespace" in page.text for page in pages)
+    assert [
+        name for name in ("ns/one", "ns/two", "it fits", "Job ns/train") for page in pages if name in page.text
+    ] == []
+
+
+@pytest.mark.parametrize("condition", ["gang=on", "user=ada", "namespace=ns"])
+async def test_a_search_by_name_needs_a_right_to_the_namespace(reader: Reader, condition: str) -> None:
+    name, rights = reader.site.reviews.known[MEMBER]
+    reader.site.reviews.known[MEMBER] = (name, rights | {LEDGERS})
+    books = reader.site.books
+    assert isinstance(books, Books)
+
+    refused = await reader.get(f"/ledger?{condition}", MEMBER)
+    asked = books.wanted
+    allowed = await reader.get(f"/ledger?{condition}&namespace=team-a", MEMBER)
+
+    assert asked is None
+    assert "name a namespace whose gangs you may list" in refused.text
+    assert condition == "namespace=ns" or "name a namespace" not in allowed.text
+
+
+async def test_a_user_may_see_the_account_of_a_single_queue(reader: Reader) -> None:
+    name, rights = reader.site.reviews.known[MEMBER]
+    own = LEDGERS._replace(verb="get", name="team-a")
+    reader.site.reviews.known[MEMBER] = (name, rights | {own})
+
+    found = {
+        path: (await reader.get(path, MEMBER)).status
+        for path in (
+            "/ledger?queue=team-a",
+            "/ledger?queue=team-b",
+            "/ledger/statements/team-a",
+            "/ledger/statements/team-b",
+            "/ledger/use?queue=team-a",
+            "/ledger/use",
+            "/past?at=2026-03-01T12:03",
+        )
+    }
+
+    assert [path for path, status in found.items() if status == 200] == [
+        "/ledger?queue=team-a",
+        "/ledger/statements/team-a",
+        "/ledger/use?queue=team-a",
+    ]
+    assert set(found.values()) == {200, 403}
