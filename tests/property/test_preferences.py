@@ -153,7 +153,7 @@ def planned(
 
     attempts = device_kinds.attempts(demanded(gang), PREFERENCES, state, selectors)
     found = preference.first(attempts, when, plan, lambda charge: queue_usage.loan_level(QUEUE, charge)).outcome
-    return {**found.plan.charge} if isinstance(found, Grant) else None
+    return {str(meter): amount for meter, amount in found.plan.charge.items()} if isinstance(found, Grant) else None
 
 
 def expected(
