@@ -382,22 +382,23 @@ CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
 
 def _preferred(inputs: Inputs) -> Verdict:
     """Return the verdict on the kind of devices that the queue prefers of those that fit, if claims leave it open."""
-    tried = attempts(inputs) if inputs.queue.preferences is not None else ()
-    if not tried or inputs.queue.preferences is None:
+    preferences, tried = inputs.queue.preferences, attempts(inputs)
+    if preferences is None or not tried:
         return _plan(inputs)
+    least = {one.name: least_charge(one, inputs) for one in tried}
 
     def plan(attempt: Attempt, may_borrow: bool) -> Verdict:  # noqa: FBT001 - as named in `preference.Plan`
-        terms = attempt.name, may_borrow
-        narrowed = replace(
-            inputs, demands=attempt.demands, needed=least_charge(attempt, inputs), terms=terms, known=None
-        )
+        terms, needed = (attempt.name, may_borrow), least[attempt.name]
+        narrowed = replace(inputs, demands=attempt.demands, needed=needed, terms=terms, known=None)
         short = quota_may_suffice(narrowed)
-        return _plan(narrowed) if short is None else Verdict(group=inputs.group, outcome=short, by=QUOTA)
+        found = _plan(narrowed) if short is None else Verdict(group=inputs.group, outcome=short, by=QUOTA)
+        found.needed = needed
+        return found
 
     def level(charge: Charge) -> int:
         return preference.loan_level(inputs.queue, charge, inputs.rules.meters, inputs.queue_usage)
 
-    return preference.first(tried, inputs.queue.preferences.when_can_borrow, plan, level)
+    return preference.first(tried, preferences.when_can_borrow, plan, level, inputs.cluster.node_inventories)
 
 
 def attempts(inputs: Inputs) -> tuple[Attempt, ...]:

@@ -19,7 +19,7 @@ from admission.api.values.reasons import Detail, Hold, HoldReason
 from admission.dra.metering.device_meters import Meters
 from admission.dra.planner.device_kinds import Attempt
 from admission.quota.headroom import QueueUsage
-from admission.scheduling.cache.verdict_cache import KINDS, Verdict
+from admission.scheduling.cache.verdict_cache import KINDS, PROOF, QUOTA, Verdict
 
 HOPELESS = frozenset({HoldReason.NO_FEASIBLE_PLACEMENT, HoldReason.NOT_SIMULATED, HoldReason.POOL_INCOMPLETE})
 """The reasons for which a gang will not start on a kind as the cluster is, whatever ends."""
@@ -43,10 +43,16 @@ class WouldBorrow:
         return {"queue": self.queue}
 
 
-def first(attempts: Sequence[Attempt], when: WhenCanBorrow, plan: Plan, level: Callable[[Charge], int]) -> Verdict:
+def first(
+    attempts: Sequence[Attempt],
+    when: WhenCanBorrow,
+    plan: Plan,
+    level: Callable[[Charge], int],
+    inventories: object = None,
+) -> Verdict:
     """Return the grant on the kind that is taken, else the hold with the reason of each kind.
 
-    level: how far up the queue borrows for a charge (`loan_level`).
+    level: how far up the queue borrows for a charge (`loan_level`). inventories: those that the attempts follow from.
     """
     if len(attempts) > 1 and when is WhenCanBorrow.TRY_NEXT:
         for attempt in attempts:
@@ -57,14 +63,14 @@ def first(attempts: Sequence[Attempt], when: WhenCanBorrow, plan: Plan, level: C
         granted = [(attempt, found) for attempt, found in tried if not isinstance(found.outcome, Hold)]
         if granted:
             return _granted(*min(granted, key=lambda one: level(one[1].outcome.plan.charge)))
-        return _held(tried)
+        return _held(tried, inventories)
     tried = []
     for attempt in attempts:
         found = plan(attempt, True)  # noqa: FBT003 - the same
         if not isinstance(found.outcome, Hold):
             return _granted(attempt, found)
         tried.append((attempt, found))
-    return _held(tried)
+    return _held(tried, inventories)
 
 
 def loan_level(queue: Queue, charge: Charge, meters: Meters, queue_usage: QueueUsage) -> int:
@@ -82,8 +88,11 @@ def _granted(attempt: Attempt, found: Verdict) -> Verdict:
     return found
 
 
-def _held(tried: Sequence[tuple[Attempt, Verdict]]) -> Verdict:
-    """Return the hold for the reasons of all kinds; its own reason is that of the first kind that may fit in time."""
+def _held(tried: Sequence[tuple[Attempt, Verdict]], inventories: object) -> Verdict:
+    """Return the hold for the reasons of all kinds; its own reason is that of the first kind that may fit in time.
+
+    Without a loan no kind fits that does not fit with one, so the verdicts with loans alone have to stand.
+    """
     first, found = next((one for one in tried if one[1].outcome.reason not in HOPELESS), tried[0])
     hold = found.outcome
     if first.name:
@@ -92,4 +101,6 @@ def _held(tried: Sequence[tuple[Attempt, Verdict]]) -> Verdict:
         message = "; ".join(f"kind {name}: {one.message}" for name, one in named)
         references = tuple(dict.fromkeys(reference for _, one in named for reference in one.references))
         hold = Hold(hold.reason, message, details, references)
-    return Verdict(group=found.group, outcome=hold, by=KINDS)
+    parts = tuple(one for _, one in tried)
+    is_kept = all(one.by in {PROOF, QUOTA} for one in parts)
+    return Verdict(group=found.group, outcome=hold, by=KINDS, parts=parts if is_kept else (), inventories=inventories)
