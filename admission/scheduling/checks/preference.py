@@ -21,6 +21,7 @@ from admission.dra.planner.device_kinds import Attempt
 from admission.quota.headroom import QueueUsage
 from admission.scheduling.cache.verdict_cache import KINDS, PROOF, QUOTA, Verdict
 
+OVER = frozenset({HoldReason.QUOTA_EXCEEDED, HoldReason.BUDGET_EXHAUSTED})
 HOPELESS = frozenset({HoldReason.NO_FEASIBLE_PLACEMENT, HoldReason.NOT_SIMULATED, HoldReason.POOL_INCOMPLETE})
 """The reasons for which a gang will not start on a kind as the cluster is, whatever ends."""
 
@@ -89,11 +90,13 @@ def _granted(attempt: Attempt, found: Verdict) -> Verdict:
 
 
 def _held(tried: Sequence[tuple[Attempt, Verdict]], inventories: object) -> Verdict:
-    """Return the hold for the reasons of all kinds; its own reason is that of the first kind that may fit in time.
+    """Return the hold for the reasons of all kinds. Its own reason is that of the first that is over quota, if one is.
+
+    Else it is that of the first kind that may fit in time.
 
     Without a loan no kind fits that does not fit with one, so the verdicts with loans alone have to stand.
     """
-    first, found = next((one for one in tried if one[1].outcome.reason not in HOPELESS), tried[0])
+    first, found = min(tried, key=lambda one: (one[1].outcome.reason not in OVER, one[1].outcome.reason in HOPELESS))
     hold = found.outcome
     if first.name:
         named = [(attempt.name, one.outcome) for attempt, one in tried]
