@@ -253,7 +253,8 @@ async def _first(parts: Parts, current: Callable[[], Awaitable[Value]], what: st
 
 def _handlers(parts: Parts, pool: WorkerPool) -> server.Handlers:
     store, metrics, review_state = parts.store, parts.metrics, parts.review_state
-    rules = Rules(controller=parts.settings.controller.user or parts.user)
+    controller = parts.settings.controller
+    rules = Rules(controller=controller.user or parts.user, schedulers=frozenset(controller.schedulers))
 
     def metrics_page(waiting: Sequence[str], expiries: Mapping[str, datetime]) -> tuple[bytes, str]:
         metrics.set_ready_workers(int(review_state.open.is_set()) + pool.ready)

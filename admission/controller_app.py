@@ -150,7 +150,9 @@ def _term_parts(parts: Parts, ledger: SqlLedger, process: ProcessState) -> _Term
         traces=parts.traces or ports.UNTRACED,
     )
     actor = f"{parts.user}@{socket.gethostname()}/{os.getpid()}"
-    cycle_settings = CycleSettings(steps=settings.steps, writes=settings.writes)
+    cycle_settings = CycleSettings(
+        steps=settings.steps, writes=settings.writes, schedulers=frozenset(settings.schedulers)
+    )
     leader = Leader.build(ports=adapters, actor=actor, epoch=NO_TERM, settings=cycle_settings, process=process)
     heads = _head_publisher(parts, ledger, writes, status_writer) if parts.settings.heads.enabled else None
     return _TermParts(leader, status_writer, fence_controller, templates, heads)

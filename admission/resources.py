@@ -24,8 +24,8 @@ def manifests() -> Path:
     return _folder("manifests", "deploy/manifests")
 
 
-def _folder(name: str, beside: str = "") -> Path:
-    for folder in (_PACKAGE / "_shipped" / name, _PACKAGE.parent / (beside or name)):
+def _folder(name: str, in_checkout: str = "") -> Path:
+    for folder in (_PACKAGE / "_shipped" / name, _PACKAGE.parent / (in_checkout or name)):
         if folder.is_dir():
             return folder
     raise FileNotFoundError(f"the folder {name!r} is neither in {_PACKAGE / '_shipped'} nor in {_PACKAGE.parent}")

@@ -432,3 +432,13 @@ SCENES: dict[str, Callable[[], Awaitable[Scene]]] = {
         *(not_started, same_name, failed),
     )
 }
+
+
+_SEEN: dict[str, Scene] = {}
+
+
+async def seen(name: str) -> Scene:
+    """Return a scene that has been played, at its end, for those who only look at it: they share it."""
+    if name not in _SEEN:
+        _SEEN[name] = await SCENES[name]()
+    return _SEEN[name]

@@ -1,7 +1,7 @@
 """What the API server would refuse of a claim's shape and size, found before anything is done with it.
 
-The mutating webhook is asked before the API server validates, and whoever reaches the webhook is not validated at all.
-The limits are those of k8s.io/api/resource/v1 (v0.37).
+The API server calls the mutating webhook before it validates, and a client that calls the webhook itself is never
+validated. The limits are those of k8s.io/api/resource/v1 (v0.37).
 """
 
 from collections.abc import Iterator

@@ -4,9 +4,9 @@ It changes nothing that the author wrote, except the alias of a class, which exi
 first matching entry wins, in the order of the policies. Defaults are applied until a pass adds nothing, so applying
 them again changes nothing: the API server may call the webhook twice.
 
-The API server sets `count: 1` before any webhook runs (`pkg/apis/resource/v1/defaults.go`, v1.37.1). It cannot be told
-from a 1 that the author wrote, unless the annotation of `kubectl apply` shows what was written. Without that annotation
-a 1 stays.
+The API server sets `count: 1` before any webhook runs (`pkg/apis/resource/v1/defaults.go`, v1.37.1). It cannot be
+distinguished from a 1 that the author wrote, unless the annotation of `kubectl apply` shows what was written. Without
+that annotation a 1 stays.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -12,7 +12,7 @@ from admission.cli.terminal import Format
 from admission.errors import FixError
 from admission.settings import load
 from admission.settings.load import Flag, LoadedSettings
-from admission.settings.redaction import shown
+from admission.settings.redaction import format_value
 from admission.settings.schema import fields, value
 
 app = apps.group()
@@ -105,7 +105,7 @@ def show(
 
 
 def _masked(found: LoadedSettings, path: str) -> Any:
-    return shown(fields()[path], value(found.settings, path))
+    return format_value(fields()[path], value(found.settings, path))
 
 
 def _format(raw: Any) -> str:

@@ -1,7 +1,7 @@
-"""The publication of signed heads, which runs beside the cycles: no admission waits for a signature or for a place.
+"""The publication of signed heads, which runs beside the cycles: no admission waits for a signature or a publication.
 
-Every place has a queue and a task of its own, so that one that does not answer holds up no other. A head that could
-not be published is tried again until the term ends; the next leader begins with a head of the same chain.
+Every place of publication has a queue and a task of its own, so that one that does not answer delays no other. A head
+that could not be published is retried until the term ends; the next leader begins with a head of the same chain.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ from admission.ports import EntryStore, HeadSink
 log = structlog.get_logger()
 
 TICK = 0.5
-"""Seconds between two looks at whether a head is due."""
+"""Seconds between two checks whether a head is due."""
 
 LONGEST_PAUSE = 60.0
 """Seconds between two tries, at most."""
 
 LOOK_BACK_SECONDS = 5.0
-"""How long the end of a term may take to look for what others have written."""
+"""How long `look_back` may take at the end of a term."""
 
 MOST_WAITING = 2_000
 """Heads that wait for one place; of more, the newest."""
@@ -47,7 +47,7 @@ CONFIG_MAP = "configmap"
 
 
 class HeadMetrics(Protocol):
-    """Is told what becomes of heads."""
+    """Counts published heads, failures, and what the check of the chain found."""
 
     def head_published(self, place: str, at: datetime) -> None: ...
 
@@ -57,14 +57,14 @@ class HeadMetrics(Protocol):
 
 
 class ConfigMapSink:
-    """The heads that are kept in the cluster, and the public keys beside them."""
+    """The heads that are kept in the cluster, with the public keys."""
 
     def __init__(self, store: EntryStore, signer: HeadSigner, clock: Callable[[], datetime]) -> None:
         self._store = store
         self._signer = signer
         self._clock = clock
         self._known: Mapping[str, bytes] = {}
-        """Entries whose heads the signer has: reading hundreds of heads takes long."""
+        """The entries whose heads the signer has, since decoding hundreds of heads takes long."""
 
     async def read(self) -> KeptHeads:
         """Return what is kept. Raises FixError if it cannot be read as heads."""
@@ -162,13 +162,13 @@ class HeadPublisher:
         """Sign and publish until cancelled. Raises DeposedError if a later leader has begun."""
         async with asyncio.TaskGroup() as tasks:
             for place in self._places:
-                # Where none was published yet, the age of the last one counts from the beginning of the term.
+                # Before the first publication, the age of the last head counts from the beginning of the term.
                 self._metrics.head_published(place.name, self._signer.clock())
                 tasks.create_task(place.run(), name=f"publish heads: {place.name}")
             await self._sign_when_due(epoch)
 
     async def look_back(self, epoch: int) -> None:
-        """Tell of what others have written during a term that was ended by somebody else's write."""
+        """Report what other clients wrote during a term that was ended by another client's write."""
         try:
             async with asyncio.timeout(LOOK_BACK_SECONDS):
                 await self._signer.look_back(epoch)

@@ -1,7 +1,7 @@
-"""The signature of a leader under the end of its chain, after a look at whether the chain is still the one it knows.
+"""The signature of a leader under the end of its chain, once the chain is checked against what the leader knows of it.
 
-A leader knows the heads that were kept, the digests of its own writes, and which transactions it wrote. It signs no
-chain that does not pass through what it knows, and names in its heads what others have written.
+A leader knows the kept heads, the digests of its own writes, and which transactions it wrote. It signs only a chain
+that passes through all of these, and lists in its heads the transactions of other clients (*foreign* ones).
 """
 
 import asyncio
@@ -23,14 +23,14 @@ from admission.ports import Chain, EntryStore
 log = structlog.get_logger()
 
 IDLE = timedelta(minutes=15)
-"""After this time a head is signed though nothing was written, to show that the chain still ends where it did."""
+"""After this time a head is signed even if nothing was written, to show that the chain still has the same end."""
 
 TRIES = 20
 TRY_SECONDS = 0.05
 """How often, and after which pause, the end is read again while the leader writes."""
 
 MOST_READ = 2_000
-"""Foreign entries that are read and named for one head; of the rest only the places are known."""
+"""The most foreign entries that are read and listed for one head; of the others only the places are known."""
 
 Foreign = tuple[int, Entry]
 """The place of an entry that another client wrote, and the entry."""
@@ -46,7 +46,7 @@ class SigningSettings:
 
 
 class _Known(NamedTuple):
-    """A digest that has to stand at a place, and whose word that is."""
+    """A digest that the chain must have at a place, and the source of that requirement."""
 
     sequence: int
     digest: str
@@ -72,12 +72,12 @@ class HeadSigner:
     foreign: tuple[Foreign, ...] = ()
     """The foreign entries that the latest check found, but for closings, as far as they were read."""
     foreign_count: int = 0
-    """How many there were."""
+    """Their number, including those that were not read."""
     _ring: KeyRing | None = None
     _marked: bool = False
     """Whether a usage entry was written since the latest head."""
     _since: int | None = None
-    """The place after which all foreign transactions are of this term; None before the first head."""
+    """The place after which every foreign transaction is of this term; None before the first head."""
 
     def begin(self, kept: head_document.KeptHeads) -> None:
         """Take over what earlier leaders have published."""
@@ -99,7 +99,7 @@ class HeadSigner:
         leader has begun, RetryError, and FixError if the keys cannot be read.
         """
         self._marked |= self.writes.has_marked
-        # Before the end is read, so that what is written from now on sets them again.
+        # Reset before the end is read, so that later writes set it again.
         self.writes.has_written = self.writes.has_marked = self.writes.has_read = False
         try:
             return await self._sign(epoch)
@@ -138,7 +138,7 @@ class HeadSigner:
         return signed
 
     async def look_back(self, epoch: int) -> None:
-        """Find what others have written during this term, which has ended without a further head. Raises as `sign`."""
+        """Find what other clients wrote during this term, which ended without another head. Raises as `sign`."""
         if self._since is None:
             return
         end = await self._settled_end()
@@ -203,10 +203,10 @@ class HeadSigner:
             yield _Known(*last, "what this leader has written")
 
     async def _foreign(self, end: ChainEnd, epoch: int) -> tuple[tuple[Foreign, ...], list[Range]]:
-        """Return what others have written since the head before, and at which places.
+        """Return the foreign entries since the previous head, and their places.
 
-        Before the first head: what was written under this leader's epoch, though not by it. Whose the rest is, nobody
-        can know who was not the leader then.
+        Before the first head: those that were written under this leader's epoch by another client. Entries of earlier
+        epochs cannot be attributed by a process that was not the leader then.
         """
         since = self._since
         if since is None:
@@ -225,7 +225,7 @@ class HeadSigner:
         return tuple(named), found
 
     def _note_foreign(self, entries: Sequence[Foreign], ranges: Sequence[Range]) -> int:
-        """Note what others have written, but for closings; return how many of these there are."""
+        """Record the foreign entries except closings; return their number."""
         self.foreign = tuple(one for one in entries if one[1].kind is not Kind.CLOSE)
         closings = len(entries) - len(self.foreign)
         self.foreign_count = sum(last - first + 1 for first, last in ranges) - closings

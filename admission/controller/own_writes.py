@@ -1,6 +1,6 @@
-"""The ledger as a leader writes it, with a note of what it wrote: all other transactions of its term are foreign.
+"""The ledger of a leader, which records what the leader wrote: all other transactions of its term are foreign.
 
-It stands before the real ledger, and costs a cycle no request: the answer to each write names place and digest.
+It wraps the real ledger and needs no further requests, since the answer to each write has place and digest.
 """
 
 import asyncio
@@ -16,16 +16,16 @@ from admission.heads.signed_head import LARGEST, Range
 from admission.ports import Ledger
 
 MOST_RANGES = 10_000
-"""Ranges of own places that are remembered; there is one unless others write in between."""
+"""The most ranges of own places that are kept; there is one unless other clients write in between."""
 
 MOST_UNCERTAIN = 20_000
-"""Entries whose writes were not answered and that are remembered; the leader's copy of the book keeps fewer."""
+"""The most entries with an unanswered write that are kept; the leader's copy of the book keeps fewer."""
 
 
 class OwnWrites:
     """The port Ledger during one term.
 
-    Rule: a place that is noted was written by this process. The flags are set here, and reset by who has looked.
+    Rule: a recorded place was written by this process. The flags are set here, and reset by the signer that reads them.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -45,11 +45,11 @@ class OwnWrites:
 
     @property
     def version(self) -> tuple[int, int] | None:
-        """Return what changes with every write; None while one is in flight, whose outcome is open."""
+        """Return a value that changes with every write; None while the outcome of a write is open."""
         return None if self._in_flight else (self._writes, len(self._uncertain))
 
     def others(self, first: int, last: int) -> Iterator[Range]:
-        """Yield the places from one through another at which this process is not known to have written."""
+        """Yield the places in a range, both ends inclusive, at which this process did not write, as far as is known."""
         for start, end in self._own:
             if end < first or start > last:
                 continue
@@ -60,7 +60,7 @@ class OwnWrites:
             yield first, last
 
     def recognize(self, sequence: int, entry: Entry) -> bool:
-        """Note an entry that was found at a place if it is one whose write was not answered; return whether it is."""
+        """If an entry found at a place is one with an unanswered write, record it as own; return whether it is."""
         if self._uncertain.get(entry.key) != entry:
             return False
         del self._uncertain[entry.key]
@@ -117,7 +117,7 @@ class OwnWrites:
 
     def _note(self, entries: Sequence[Entry], posted: Sequence[Posted]) -> None:
         for entry, place in zip(entries, posted, strict=True):
-            # A key that was stored already is that of an own write without an answer, or of somebody else's.
+            # A key that was stored already is that of an own unanswered write, or of another client's write.
             if not place.repeated or entry.key in self._uncertain:
                 self._add(place.sequence)
                 self.last = max(self.last or (0, ""), (place.sequence, place.digest))

@@ -185,6 +185,7 @@ def _report(leader: Leader, log: CycleLog) -> CycleReport:
     return CycleReport(
         reports=leader.ports.reports,
         templates=leader.ports.templates,
+        settings=leader.settings,
         executor=leader.process.executor,
         term=leader.term,
         mirror=leader.mirror,

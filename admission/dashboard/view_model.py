@@ -1,7 +1,7 @@
 """The cluster's objects in the order in which pages show them: queues by parent, gangs by queue, devices by node.
 
 A ClusterView is built from one frozen observation and never changes. `ClusterViews` builds a new one at most once per
-second: with thousands of gangs one of them has always just changed, and nobody would see the difference.
+second: with thousands of gangs one of them has always just changed, and the difference would not be visible.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """What admission says of the selectors of claims: kept from review to review, since thousands of claims have the same.
 
 Each is compiled once, for its refusal and its warnings. What is kept follows from the text alone, and is far smaller
-than the compiled program; its size is bounded in characters, so that nobody can fill the memory with selectors.
+than the compiled program; its size is bounded in characters, so that selectors cannot fill the memory.
 """
 
 from collections import OrderedDict

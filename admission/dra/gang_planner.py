@@ -2,7 +2,8 @@
 
 Under `Pin` the rule is that of kube-scheduler (`Choice.FIRST_FIT`): pods are placed one after the other, and each gets
 the first fit of devices on its node beside all that was taken before. Order and nodes are free; the devices are not.
-Under `Allocate` devices are free as well (`Choice.FREE`), since Muster allocates them itself.
+Under `Allocate` devices are free as well (`Choice.FREE`), since Muster allocates them itself; where devices take
+resources of their nodes, they are still the first that fit.
 
 The searches: `planner.first_fit` for the first fit; for free devices `freechoice.bin_packing` if no claim is shared and
 no device is seen by several nodes, else `freechoice.search`; over all of these `topology` for domains. Each is sound
@@ -13,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from admission.api.kubernetes.devices import RequestDevice
+from admission.api.kubernetes.nodes import Resources
 from admission.api.muster.gangs import PlannedClaim, PlannedPod
 from admission.api.muster.ledger_entries import Holding
 from admission.api.values.names import Uid
@@ -86,6 +88,8 @@ class _Question:
     choice: Choice
     topology: Topology | None
     mute: bool = False
+    loose: bool = False
+    """Whether what devices take of their nodes does not matter."""
 
     def device_signatures(self, gang: Gang) -> DeviceSignatures:
         """Return the device signatures for a gang; for a free choice without the defects of 1.36."""
@@ -111,7 +115,7 @@ def _plan(pods: Sequence[PodDemand], question: _Question) -> Plan | NoPlan:
     if question.topology is None:
         return _counted(gang, question, known)
 
-    relaxed = replace(question, choice=Choice.FREE, affordable=anything, mute=True)
+    relaxed = replace(question, choice=Choice.FREE, affordable=anything, mute=True, loose=True)
     relaxed_signatures = relaxed.device_signatures(gang) if question.topology.subgroups else known
 
     def full(gang: Gang, steps: int) -> Plan | NoPlan:
@@ -191,7 +195,9 @@ def diagnose(  # noqa: PLR0913 - the same
             return replace(
                 empty, message=f"{answer.message}; whether an empty cluster would do was not found in {steps} steps"
             )
-        return replace(empty, message=f"{empty.message}, even if nothing else were in use")
+        # Where nothing matches, what is in use has nothing to do with it.
+        matters = empty.details.get("matching") != 0
+        return replace(empty, message=f"{empty.message}{', even if nothing else were in use' if matters else ''}")
     question = _Question(cluster, meters, selectors, steps, anything, choice, wanted)
     if wanted is None:
         return _Planning(gang, question, question.device_signatures(gang), steps).busy(answer)
@@ -276,6 +282,8 @@ class _Planning:
 
     def _free(self, affordable: Affordable) -> Outcome:
         state = SearchState(self.gang, self.cluster, self.device_signatures)
+        if state.takes and not self.question.loose:
+            return self._greedy_search(affordable).run()
         if _is_apart(self.gang, state):
             return BinPacker(self.gang, state, self.cluster, self.device_signatures, self.budget, affordable).run()
         return FreeChoiceSearch(self.gang, self.cluster, self.device_signatures, self.budget, affordable).run()
@@ -346,6 +354,7 @@ class _Planning:
 
     def _plan(self, outcome: Outcome) -> Plan:
         pods: list[PlannedPod] = []
+        by_devices: dict[Uid, Resources] = {}
         held: list[Holding] = []
         taken: dict[Uid, tuple[DeviceUse, ...]] = {}
         for placed in outcome.placed:
@@ -362,8 +371,16 @@ class _Planning:
                 held.append(by_node)
             meta, node = demand.pod.meta, outcome.names[placed.node]
             pods.append(PlannedPod(uid=meta.uid, pod=meta.key, node=node, claims=tuple(claims)))
-        charge = device_meters.added(holding.charge for holding in held)
-        return Plan(pods=tuple(pods), charge=charge, holdings=tuple(held), uses=taken, steps=self.budget.spent)
+            if placed.by_devices:
+                by_devices[meta.uid] = placed.by_devices
+        return Plan(
+            pods=tuple(pods),
+            charge=device_meters.added(holding.charge for holding in held),
+            holdings=tuple(held),
+            uses=taken,
+            steps=self.budget.spent,
+            by_devices=by_devices,
+        )
 
     def _served_by_node(self, demand: PodDemand) -> Holding | None:
         """Return what a pod will hold of its node's resources."""

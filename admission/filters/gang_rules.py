@@ -1,8 +1,8 @@
 """The rules between the pods of one gang, and between them and the pods that are there.
 
 Pods to which and of which the same rules apply have one number. The rules of a number whose pods no pod of the gang
-affects only exclude nodes, once and for all. The others are *coupled*: a search has to ask anew after every pod that it
-assumes on a node. `RulesSearch` is the state of one search.
+affects only exclude nodes, once and for all. The others are *coupled*: a search evaluates them again for every pod that
+it assumes on a node. `RulesSearch` is the state of one search.
 """
 
 from collections import Counter
@@ -84,9 +84,9 @@ class GangRules:
         return state.bars(node) if number in self.effects else state.refuses(node)
 
     def are_apart(self, number: int, other: int) -> frozenset[str]:
-        """Return the labels of whose domains none takes a pod of each number; for one number, two of its pods.
+        """Return the node labels by whose domains pods of two numbers exclude each other; or two pods of one number.
 
-        An empty label is the node's own name.
+        An empty label stands for the node itself.
         """
         effect = self.effects.get(number, {}).get(other)
         if effect is None:
@@ -103,7 +103,7 @@ class GangRules:
         )
 
     def apart_from_each_other(self, numbers: Iterable[int]) -> Iterator[tuple[str, list[int]]]:
-        """Yield labels, each with numbers of pods of which no two may be in one domain."""
+        """Yield each label with numbers whose pods all exclude each other from its domains."""
         numbers = [*numbers]
         for key in self.keys:
             group: list[int] = []
@@ -121,7 +121,13 @@ class GangRules:
 
 def key_labels(pods: Iterable[Pod], placed: PlacedPods) -> frozenset[str]:
     """Return the labels of pods that any rule of these pods or of placed ones reads."""
-    return placed.read_labels.union(_read_labels(pods)) if placed.with_anti_affinity else frozenset(_read_labels(pods))
+    own = own_labels(pods)
+    return placed.read_labels | own if placed.with_anti_affinity else own
+
+
+def own_labels(pods: Iterable[Pod]) -> frozenset[str]:
+    """Return the labels of pods that the rules of these pods read."""
+    return frozenset(_read_labels(pods))
 
 
 def _read_labels(pods: Iterable[Pod]) -> Iterator[str]:
@@ -161,7 +167,7 @@ def have_volumes(pods: Iterable[Pod], placed: PlacedPods) -> bool:
 def may_apply(pods: Sequence[Pod], placed: PlacedPods) -> bool:
     """Return whether a rule may keep one of these pods off a node: its own, or the anti-affinity of one that is there.
 
-    Whoever has no rules and is no object of any has none where fewer pods are, so those that leave need not be found.
+    A pod that no rule concerns is not concerned by one with fewer pods either, so pods that leave need not be left out.
     """
     return any(pod.rules.concern_pods for pod in pods) or have_volumes(pods, placed) or are_objects(pods, placed)
 
@@ -169,6 +175,39 @@ def may_apply(pods: Sequence[Pod], placed: PlacedPods) -> bool:
 def are_objects(pods: Iterable[Pod], placed: PlacedPods) -> bool:
     """Return whether the anti-affinity of a pod that is there is about any of these pods."""
     return any(placed.terms_about(pod) for pod in pods)
+
+
+def may_come(pods: Iterable[tuple[NodeName, Pod]], placed: PlacedPods, nodes: Nodes) -> bool:
+    """Return whether pods may come to these nodes, by their host ports and the anti-affinity on either side.
+
+    Other rules are not asked, and nodes that are not there are left out.
+    """
+    pods = [(name, pod) for name, pod in pods if name in nodes]
+    labels = key_labels([pod for _, pod in pods], placed)
+    states: dict[Hashable, PodRules] = {}
+    for name, pod in pods:
+        key = fingerprint(pod, labels)
+        state = states.get(key)
+        if state is None:
+            apart = replace(pod.rules, affinity=(), spread=(), volumes=())
+            state = states[key] = PodRules(replace(pod, rules=apart), placed, nodes)
+        if state.refuses(nodes[name]) is not None:
+            return False
+    return True
+
+
+def leaves_alone(pods: Sequence[tuple[NodeName, Pod]], placed: PlacedPods, nodes: Nodes) -> bool:
+    """Return whether pods may come to these nodes after others, whatever else is there. placed: those others alone.
+
+    Where affinity or a spread constraint is about one of the others, that is not certain, and the answer no.
+    """
+    if not may_apply([pod for _, pod in pods], placed):
+        return True
+    for rules, namespace in {(pod.rules, pod.meta.namespace) for _, pod in pods}:
+        counted = any(placed.selected(namespace, one.selector) for one in rules.spread)
+        if counted or (rules.affinity and placed.matching(rules.affinity)):
+            return False
+    return may_come(pods, placed, nodes)
 
 
 def numbers(pods: Sequence[Pod], placed: PlacedPods) -> tuple[list[int], list[Pod]]:
@@ -237,7 +276,7 @@ Place = tuple[tuple[str | int | None, ...], Hashable, tuple[tuple[int, int], ...
 
 
 class RulesSearch:
-    """The coupled rules of a gang in one search. Only `assume` and `forget` change it."""
+    """The coupled rules of a gang in one search. Only `assume` and `take_back` change it."""
 
     def __init__(self, rules: GangRules, names: Sequence[NodeName]) -> None:
         """names: the nodes that the search uses."""
@@ -264,7 +303,7 @@ class RulesSearch:
         """Place a pod on a node."""
         self._add(number, node, 1)
 
-    def forget(self, number: int, node: NodeName) -> None:
+    def take_back(self, number: int, node: NodeName) -> None:
         """Take a pod back from a node."""
         self._add(number, node, -1)
 

@@ -24,7 +24,8 @@ from admission.filters.pod_claims import CsiVolume
 class PlacedPod:
     """A pod on a node: the part of it that filters read. deleted: whether its deletion has begun.
 
-    claims: the name of the claim of each of its volumes; empty text for a volume without one.
+    claims: the name of the claim of each of its volumes; empty text for a volume without one. device_claims: its
+    resource claims with devices that take resources of its node.
     """
 
     namespace: str
@@ -32,6 +33,7 @@ class PlacedPod:
     rules: SchedulingRules
     deleted: bool = False
     claims: tuple[str, ...] = ()
+    device_claims: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, pod: Pod) -> Self:
@@ -42,7 +44,18 @@ class PlacedPod:
             rules=pod.rules,
             deleted=pod.meta.deleted is not None,
             claims=tuple([volume.claim_of(pod.meta.name) for volume in pod.rules.volumes]),
+            device_claims=pod.claimed.by,
         )
+
+    @property
+    def keeps_off(self) -> bool:
+        """Whether it may keep other pods off its node or domain."""
+        return bool(self.rules.anti_affinity or self.rules.ports)
+
+    def as_guard(self) -> "PlacedPod":
+        """Return a pod that keeps others off as this one does, and that no rule of others is about."""
+        rules = SchedulingRules(anti_affinity=self.rules.anti_affinity, ports=self.rules.ports)
+        return PlacedPod(namespace="", labels={}, rules=rules)
 
     @property
     def volumes(self) -> Iterable[tuple[PodVolume, str]]:
@@ -51,6 +64,9 @@ class PlacedPod:
 
 
 PodsOfNode = Mapping[Uid, PlacedPod]
+
+OnNode = tuple[NodeName, Uid, PlacedPod]
+"""A pod on a node."""
 
 _NOBODY: PodsOfNode = {}
 
@@ -62,7 +78,8 @@ class PlacedPods:
     by_node: only nodes with pods. with_anti_affinity, with_ports, with_volumes: the nodes with a pod that has such.
     storage: what volumes are; None if it is not known, and then no rule about volumes is judged.
     wanted_only: whether these pods only count where a pod has to be with them, as if they kept no pod off. leaving:
-    pods that do not count; they are taken out when somebody asks for `left`, since most gangs do not.
+    pods that do not count; coming: pods without anti-affinity that count as well. They are taken out and added when
+    somebody asks for `left`, since most gangs do not.
     """
 
     by_node: Mapping[NodeName, PodsOfNode] = field(default_factory=dict)
@@ -73,6 +90,7 @@ class PlacedPods:
     storage: Storage | None = None
     wanted_only: bool = False
     leaving: tuple[frozenset[Uid], ...] = ()
+    coming: tuple[OnNode, ...] = ()
     known: dict[Hashable, Mapping[NodeName, int]] = field(default_factory=dict, init=False, repr=False)
     _terms: dict[AffinityTerm, Counter[NodeName]] | None = field(default=None, init=False, repr=False)
     _labels: frozenset[str] | None = field(default=None, init=False, repr=False)
@@ -83,7 +101,7 @@ class PlacedPods:
 
     @classmethod
     def build(cls, by_node: Mapping[NodeName, PodsOfNode], namespaces: Mapping[str, Namespace]) -> Self:
-        """Return the pods with their indexes, all counted anew."""
+        """Return the pods with their indexes, all counted again."""
         return cls(
             by_node=by_node,
             namespaces=namespaces,
@@ -124,7 +142,7 @@ class PlacedPods:
         found._csi.update((name, known) for name, known in self._csi.items() if name not in pods)  # noqa: SLF001
         return found
 
-    def added(self, pods: Iterable[tuple[NodeName, Uid, PlacedPod]]) -> "PlacedPods":
+    def added(self, pods: Iterable[OnNode]) -> "PlacedPods":
         """Return these pods and more."""
         more: dict[NodeName, dict[Uid, PlacedPod]] = {}
         for node, uid, pod in pods:
@@ -147,14 +165,26 @@ class PlacedPods:
         """Return these pods, of which some do not count, at no cost until somebody asks for those that are left."""
         return replace(self, leaving=(*self.leaving, *leaving))
 
+    def added_later(self, pods: Iterable[OnNode]) -> "PlacedPods":
+        """Return these pods and more, which cost nothing until somebody asks for those that count.
+
+        Those with anti-affinity are added at once: it may be about gangs that have no rules.
+        """
+        pods = tuple(pods)
+        if not pods:
+            return self
+        found = self.added(one for one in pods if one[2].rules.anti_affinity)
+        return replace(found, coming=(*self.coming, *(one for one in pods if not one[2].rules.anti_affinity)))
+
     @property
     def left(self) -> "PlacedPods":
         """Return the pods that count."""
-        if not self.leaving:
+        if not self.leaving and not self.coming:
             return self
         found = self._left
         if found is None:
-            found = replace(self, leaving=()).without(frozenset[Uid]().union(*self.leaving))
+            found = replace(self, leaving=(), coming=()).without(frozenset[Uid]().union(*self.leaving))
+            found = found.added(self.coming)
             object.__setattr__(self, "_left", found)
         return found
 

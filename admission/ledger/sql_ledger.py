@@ -32,7 +32,7 @@ from admission.ledger.reports.statement import Statement
 T = TypeVar("T")
 
 PATIENCE = 5.0
-"""Seconds for which a call is retried while the database is away or other writers come first. After that the caller
+"""Seconds for which a call is retried while the database is down or other writers come first. After that the caller
 decides whether to wait."""
 
 _UNDEFINED_TABLE = "42P01"
@@ -284,7 +284,7 @@ class SqlLedger:
             return await self._persist(write)
 
     async def _persist(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Retry while the database is away, for PATIENCE seconds.
+        """Retry while the database is down, for PATIENCE seconds.
 
         Writing twice is safe: after a commit whose answer was lost, the retry finds the entries by their keys.
         """

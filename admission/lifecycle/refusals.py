@@ -89,6 +89,9 @@ def shape(pod: Pod) -> Hashable:
         tuple(term for term in unpinned if term.expressions or term.fields),
         pod.tolerations,
         tuple((claim.name, claim.template) for claim in pod.claims),
+        pod.containers,
+        pod.features,
+        pod.rules,
         pod.scheduler,
         pod.service_account,
     )

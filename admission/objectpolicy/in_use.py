@@ -31,7 +31,7 @@ def charged(meter: MeterName, gangs: Iterable[Gang]) -> tuple[int, tuple[Gang, .
 
 
 def describe(gangs: Iterable[Gang]) -> str:
-    """Return gangs in words that anybody may read: whoever writes a Queue or a Meter need not know their names."""
+    """Return gangs in words that any reader may know: a user who writes a Queue or a Meter may not know their names."""
     return references.refer(Referent(kind=Kind.GANG, key=one.meta.key, queue=one.queue) for one in gangs).phrase
 
 

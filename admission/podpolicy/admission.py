@@ -22,6 +22,7 @@ from admission.api.kubernetes import devices
 from admission.api.kubernetes.admission_review import ALLOWED, Verdict
 from admission.api.kubernetes.claims import MAX_RESULTS, ClaimSpec
 from admission.api.kubernetes.nodes import Resources
+from admission.api.kubernetes.pods import DEFAULT_SCHEDULER
 from admission.api.muster.queues import Queue, UnmeteredClasses
 from admission.api.snapshot import Snapshot
 from admission.api.values import json_patch, names
@@ -101,7 +102,7 @@ class Rules:
 
     controller: str
     """User name of Muster's controller, as the API server authenticates it; it alone may open gates."""
-    schedulers: frozenset[str] = frozenset({"default-scheduler"})
+    schedulers: frozenset[str] = frozenset({DEFAULT_SCHEDULER})
     """Scheduler names that follow kube-scheduler's rules; a pod with any other gets a warning."""
 
 

@@ -7,7 +7,7 @@ fair_sharing.go`, 2026), so that a queue within its quota has no share of anythi
     share(q) = max over meters m of max(0, usage(q, m) - subtree(q, m)) / potential(parent of q, m) / weight(q),
 
 where the subtree quota and the usage are those of `borrowing`, and the potential is what the parent could take if
-nothing were used. A root borrows of nobody. Weight 0 makes the share infinite as soon as anything is borrowed; so does
+nothing were used. A root does not borrow. Weight 0 makes the share infinite as soon as anything is borrowed; so does
 a loan of a meter of which nothing can be lent, which Kueue leaves out.
 
 By history it is of all that the queue and those under it use and have used, past usage with decreasing weight, as in

@@ -66,7 +66,7 @@ class Candidate:
 
 
 BY_SHARES = -1
-"""The level (`Rules.level`) at which all may go, whoever then borrows."""
+"""The level (`Rules.level`) at which all may be evicted, whichever queues then borrow."""
 
 _Kind = tuple[QueueName, tuple[MeterName, ...]]
 _Share = tuple[bool, Fraction]

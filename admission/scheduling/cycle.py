@@ -147,9 +147,9 @@ def _note_first(groups: tuple[Group, ...], state: _State) -> None:
     for group in state.rules.order.sorted([group for group in groups if group.waiting]):
         first.setdefault(group.queue, group)
     for group in first.values():
-        finding, inputs = _examine(group, state)
-        if not isinstance(finding.outcome, Grant):
-            backfill.note(finding, inputs)
+        verdict, inputs = _examine(group, state)
+        if not isinstance(verdict.outcome, Grant):
+            backfill.note(verdict, inputs)
 
 
 def _grant_in_order(groups: tuple[Group, ...], usage: Usage, state: _State) -> CycleDecisions:
@@ -167,11 +167,11 @@ def _grant_in_order(groups: tuple[Group, ...], usage: Usage, state: _State) -> C
                 break
             decisions.append(Decision(group=group, outcome=rules.hold_beyond_limit, position=positions[group.queue]))
             continue
-        finding, inputs = _examine(group, state)
-        outcome = finding.outcome
+        verdict, inputs = _examine(group, state)
+        outcome = verdict.outcome
         if state.backfill is not None:
-            state.backfill.note(finding, inputs)
-        _keep(finding, inputs, state)
+            state.backfill.note(verdict, inputs)
+        _keep(verdict, inputs, state)
         if isinstance(outcome, Grant):
             pods = {pod.meta.uid: pod for pod in group.waiting}
             state.cluster = cluster_state.granted(state.cluster, outcome.plan, pods, group.key, outcome.claims)
@@ -182,7 +182,7 @@ def _grant_in_order(groups: tuple[Group, ...], usage: Usage, state: _State) -> C
             rules.workspace.plans.end()
             rules.workspace.verdicts.recount()
             granted += 1
-        decisions.append(Decision(group=group, outcome=outcome, position=positions[group.queue], needed=finding.needed))
+        decisions.append(Decision(group=group, outcome=outcome, position=positions[group.queue], needed=verdict.needed))
         if group.uid in rules.first_in_next:
             break
     return CycleDecisions(updated=tuple(decisions), is_complete=len(decisions) == len(waiting))
@@ -204,26 +204,26 @@ def _keep_again(groups: tuple[Group, ...], state: _State, keeping: Mapping[Queue
         state.kept_before[group.queue] = group.uid
 
 
-def _keep(finding: Verdict, inputs: Inputs | None, state: _State) -> None:
+def _keep(verdict: Verdict, inputs: Inputs | None, state: _State) -> None:
     """Let a queue keep its own quota for its first gang that is held for quota, or no longer keep it."""
-    name, uid = finding.group.queue, finding.group.uid
+    name, uid = verdict.group.queue, verdict.group.uid
     if name in state.keeping:
         return
-    if inputs is not None and _keeps(finding, inputs, state):
+    if inputs is not None and _keeps(verdict, inputs, state):
         state.keeping[name] = uid
-        state.queue_usage.keep(name, finding.needed)
+        state.queue_usage.keep(name, verdict.needed)
         state.rules.workspace.verdicts.recount()
     elif state.kept_before.get(name) == uid:
         state.queue_usage.keep(name, {})
         state.rules.workspace.verdicts.recount()
 
 
-def _keeps(finding: Verdict, inputs: Inputs, state: _State) -> bool:
-    group = finding.group
+def _keeps(verdict: Verdict, inputs: Inputs, state: _State) -> bool:
+    group = verdict.group
     return (
-        lender_quota.is_short(finding.outcome)
+        lender_quota.is_short(verdict.outcome)
         and not group.runs
-        and lender_quota.may_keep(inputs.queue, finding.needed)
+        and lender_quota.may_keep(inputs.queue, verdict.needed)
         and not _is_reserved(group, state)
     )
 
@@ -235,7 +235,7 @@ def _is_reserved(group: Group, state: _State) -> bool:
 
 
 def needed(group: Group, rules: Rules) -> Charge:
-    """Return a lower bound on a gang's charge, for its place in the order; nothing if it cannot be told."""
+    """Return a lower bound on a gang's charge, for its place in the order; empty if it cannot be computed."""
     known = rules.workspace.verdicts.needed(group)
     if known is not None:
         return known
@@ -269,24 +269,24 @@ def _all_held(groups: tuple[Group, ...], state: _State, before: Iterable[Decisio
             examined.append(_examine(group, state))
             if isinstance(examined[-1][0].outcome, Grant):
                 return None
-        findings = [finding for finding, _ in examined]
+        new_verdicts = [verdict for verdict, _ in examined]
         first = next((one for one, inputs in examined if inputs is not None and _keeps(one, inputs, state)), None)
         seen.add(queue)
         if first is not None:
             state.keeping[queue] = first.group.uid
         found = [
-            Decision(group=group, outcome=finding.outcome, position=at, needed=finding.needed)
-            for at, (group, finding) in enumerate(zip(ordered, findings, strict=True), 1)
+            Decision(group=group, outcome=verdict.outcome, position=at, needed=verdict.needed)
+            for at, (group, verdict) in enumerate(zip(ordered, new_verdicts, strict=True), 1)
         ]
-        if all(map(verdicts.is_kept, findings)):
-            verdicts.queue_cache.keep(queue, waiting, verdicts.inputs(findings), rules.order)
+        if all(map(verdicts.is_kept, new_verdicts)):
+            verdicts.queue_cache.keep(queue, waiting, verdicts.inputs(new_verdicts), rules.order)
         decisions += found
         noted += examined
     state.keeping |= {queue: uid for queue, uid in state.kept_before.items() if queue not in seen}
     verdicts.keep_only(groups)
     if state.backfill is not None:
-        for finding, inputs in noted:
-            state.backfill.note(finding, inputs)
+        for verdict, inputs in noted:
+            state.backfill.note(verdict, inputs)
     decided = {decision.group.uid for decision in decisions}
     return [*(decision for decision in before if decision.group.uid not in decided), *decisions]
 
@@ -339,11 +339,11 @@ def _verdict(inputs: Inputs, state: _State) -> Verdict:
             hold = known.equivalent.hold(proof.hold)
             known.outcome, known.proof = known.outcome if hold == known.outcome else hold, proof
             return known
-    finding = chain.decide(inputs) if backfill is None else backfill.decide(inputs)
+    verdict = chain.decide(inputs) if backfill is None else backfill.decide(inputs)
     # A verdict with extended resources is not kept: their least cost depends on the nodes.
     if is_cacheable and not any(pod.containers for pod in group.pods):
-        verdicts.keep(finding)
-    return finding
+        verdicts.keep(verdict)
+    return verdict
 
 
 def _holds(queue: QueueName, basis: Premise, state: _State) -> bool:

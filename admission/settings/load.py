@@ -17,7 +17,7 @@ import msgspec
 
 from admission.errors import FixError
 from admission.settings import Settings, problems
-from admission.settings.redaction import shown
+from admission.settings.redaction import format_value
 from admission.settings.schema import PREFIX, Field, accepts_none, fields, is_list, replaced, sections
 
 
@@ -102,7 +102,7 @@ def read(
             values[entry.path] = _converted(field, entry)
             origins[entry.path] = entry.origin
         except ValueError:
-            messages.append(f"{entry.origin}: {entry.path}: {shown(field, entry.value)!r} is not {field.words}")
+            messages.append(f"{entry.origin}: {entry.path}: {format_value(field, entry.value)!r} is not {field.words}")
     settings = replaced(Settings(), values)
     messages += [_with_origin(problem, origins) for problem in problems(settings)]
     if messages:

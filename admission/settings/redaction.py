@@ -32,7 +32,7 @@ _IN_A_URL = _passwords(r"[\s\S]")
 _IN_TEXT = (_KEY, *_passwords(r"[^\s'\"]"), *_TOKENS)
 
 
-def shown(field: Field, value: Any) -> Any:
+def format_value(field: Field, value: Any) -> Any:
     """Return a value, with its password masked if the setting may contain one."""
     if not field.secret or not isinstance(value, str):
         return value

@@ -108,7 +108,7 @@ def expand(
     classes = store.of_kind("PriorityClass")
     decoded = [owner_chain.with_priority(pods.decode(pod.body), pod.body, classes) for pod in admitted]
     with_pods = provided_templates.with_provided(replace(without_pods, pods={pod.meta.uid: pod for pod in decoded}))
-    complete = pod_claims.with_claims(with_pods, store.group_claims)
+    complete = pod_claims.with_claims(with_pods, without_pods.parents)
     complete = pod_claims.with_ephemeral(complete, [pod.body for pod in admitted])
     return Expanded(
         snapshot=complete,
@@ -135,7 +135,7 @@ def expand(
 
 
 def _alone(wave: LaterWave, store: Store, snapshot: Snapshot, profile: SchedulerProfile) -> Expanded:
-    """Return a cluster that has nothing but a later wave of a workload, and the claims that are nobody's."""
+    """Return a cluster that has nothing but a later wave of a workload, and the claims without an owner."""
     own = manifests.read([wave.body], now=store.now, namespace=store.namespace, profile=profile)
     claims = {key: replace(one, allocation=None) for key, one in snapshot.claims.items() if not one.meta.owners}
     parents = manifests.snapshot(own).parents
@@ -147,7 +147,7 @@ def _alone(wave: LaterWave, store: Store, snapshot: Snapshot, profile: Scheduler
     with_pods = provided_templates.with_provided(replace(empty, pods={pod.meta.uid: pod for pod in decoded}))
     return Expanded(
         snapshot=pod_claims.with_ephemeral(
-            pod_claims.with_claims(with_pods, store.group_claims), [pod.body for pod in admitted]
+            pod_claims.with_claims(with_pods, snapshot.parents), [pod.body for pod in admitted]
         ),
         now=store.now,
         profile=profile,

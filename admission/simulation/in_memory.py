@@ -308,7 +308,7 @@ def _meta_of(report: GangReport) -> Meta:
         namespace=report.namespace,
         uid=uid_of("Gang", report.key),
         labels={names.MANAGED_BY: names.FIELD_MANAGER},
-        annotations={names.LINE: report.line} if report.line else {},
+        annotations={names.POSITION_KEY: report.position_key} if report.position_key else {},
     )
 
 

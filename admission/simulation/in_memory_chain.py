@@ -26,7 +26,7 @@ class Chain:
         return max(self.rows, default=self._closed[0])
 
     def write(self, entry: Entry) -> Posted:
-        """Add an entry, whoever writes it."""
+        """Add an entry of any writer."""
         digest = hashlib.sha256(f"{self._digest(self.last)}{entry}".encode()).hexdigest()
         posted = Posted(sequence=self.last + 1, digest=digest)
         self.rows[posted.sequence] = entry, digest

@@ -19,13 +19,12 @@ from admission.api.storage import csi, persistent_volumes
 from admission.api.storage.persistent_volumes import StorageClass, VolumeClaim
 from admission.api.storage.storage import Storage
 from admission.api.values import names
-from admission.api.values.decoding import Json, Reader
+from admission.api.values.decoding import Json
 from admission.dra.compatibility import SchedulerProfile
 from admission.errors import MalformedObjectError, Problem
 from admission.simulation import in_memory, validation
-from admission.simulation.pod_claims import GroupClaims
 from admission.workloads import template_labels
-from admission.workloads.kinds import catalog, podgroup
+from admission.workloads.kinds import catalog
 from admission.workloads.kinds.registry import WorkloadKind
 
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
@@ -87,8 +86,7 @@ class Candidate:
 class Store:
     """The contents of the input: values by kind and key, with their places in it, and its pods as JSON.
 
-    bodies: the JSON of workloads, other than Jobs, whose pods can be made here. group_claims: of the PodGroups of
-    Kubernetes that have claims, by key. invented: UIDs that are not in the
+    bodies: the JSON of workloads, other than Jobs, whose pods can be made here. invented: UIDs that are not in the
     input. notes: objects left out. problems: malformed objects, with their places.
     """
 
@@ -98,7 +96,6 @@ class Store:
     places: dict[tuple[str, str], int] = field(default_factory=dict)
     pods: list[Candidate] = field(default_factory=list)
     bodies: dict[tuple[str, str], Json] = field(default_factory=dict)
-    group_claims: dict[str, GroupClaims] = field(default_factory=dict)
     invented: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     problems: list[tuple[int, MalformedObjectError]] = field(default_factory=list)
@@ -154,8 +151,6 @@ def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profi
         except MalformedObjectError as error:
             store.problems.append((index, error))
             continue
-        if workload_kind is podgroup.GANGS:
-            _keep_group_claims(store, body, index, value.meta)
         if workload_kind is not None and workload_kind.suspend:
             store.bodies[workload_kind.key, value.meta.key] = body
         elif workload_kind is not None and workload_kind.makes_pods:
@@ -166,19 +161,6 @@ def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profi
             store.pods.append(Candidate(body, index, exists=body["metadata"]["uid"] not in store.invented))
     _judge_admin_access(store)
     return store
-
-
-def _keep_group_claims(store: Store, body: Json, index: int, group_meta: Meta) -> None:
-    """Keep the claims of a PodGroup of Kubernetes, or note what is wrong with them."""
-    reader = Reader(body)
-    found = tuple(map(pods.decode_claim, reader.child("spec").children("resourceClaims")))
-    statuses = reader.child("status").children("resourceClaimStatuses")
-    made = {one.text("name"): one.text("resourceClaimName") for one in statuses if "resourceClaimName" in one}
-    if reader.problems:
-        store.problems.append((index, MalformedObjectError("PodGroup", group_meta.key, reader.problems)))
-    elif found:
-        version = str(body["apiVersion"])
-        store.group_claims[group_meta.key] = GroupClaims(meta=group_meta, api_version=version, claims=found, made=made)
 
 
 def _judge_admin_access(store: Store) -> None:

@@ -98,7 +98,7 @@ NEVER = frozenset({HoldReason.NO_FEASIBLE_PLACEMENT, HoldReason.QUOTA_EXCEEDED, 
 
 
 async def never_fits(wave: LaterWave, alone: Expanded, steps: int = STEPS) -> list[str]:
-    """Return why the pods of a later wave would not fit an empty cluster; nothing if they would, or nobody knows."""
+    """Return why the pods of a later wave would not fit an empty cluster; nothing if they would or may."""
     outcome = await simulate(alone, steps=steps)
     refused = [gang for gang in outcome.gangs if gang.verdict is not Verdict.ADMITTED and gang.reason in NEVER]
     roles = " and ".join(wave.roles)

@@ -6,32 +6,25 @@ for the group, with the gate DRAWorkloadResourceClaims; all of its pods use it
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from admission.api.kubernetes import meta
 from admission.api.kubernetes.claims import Claim, ClaimTemplate
 from admission.api.kubernetes.meta import Meta, Owner
-from admission.api.kubernetes.pods import Pod, PodClaim
+from admission.api.kubernetes.owners import Parent
+from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
 from admission.api.storage import persistent_volumes
 from admission.api.storage.persistent_volumes import VolumeClaim
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import Uid
 from admission.simulation import in_memory
+from admission.workloads.kinds import podgroup
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupClaims:
-    """The claims of one PodGroup. made: from status, the group's own name of a claim -> the claim that was made."""
-
-    meta: Meta
-    api_version: str
-    claims: tuple[PodClaim, ...]
-    made: Mapping[str, str]
-
-
-def with_claims(snapshot: Snapshot, groups: Mapping[str, GroupClaims]) -> Snapshot:
-    """Create the claims that the pods lack. groups: by key, the PodGroups of Kubernetes that have claims."""
+def with_claims(snapshot: Snapshot, parents: Mapping[str, Mapping[str, Parent]]) -> Snapshot:
+    """Create the claims that the pods lack. parents: as in a snapshot; the PodGroups among them may have claims."""
+    groups = parents.get(podgroup.GANGS.key, {})
     known_claims = dict(snapshot.claims)
     completed = {}
     for uid, pod in snapshot.pods.items():
@@ -41,8 +34,8 @@ def with_claims(snapshot: Snapshot, groups: Mapping[str, GroupClaims]) -> Snapsh
             template = snapshot.templates.get(f"{pod.meta.namespace}/{claim.template}")
             if pod.finished or claim.template is None or claim.name in generated:
                 continue
-            if group is not None and claim in group.claims and claim.name in group.made:
-                generated[claim.name] = group.made[claim.name]
+            if group is not None and claim in group.claims and claim.name in group.generated_claims:
+                generated[claim.name] = group.generated_claims[claim.name]
             elif template is not None:
                 owner = pod if group is None or claim not in group.claims else group
                 created = _claim_of(owner, claim.name, template)
@@ -104,16 +97,16 @@ def _with_consumer(pod: Pod, known_claims: Mapping[str, Claim]) -> dict[str, Cla
     }
 
 
-def _claim_of(owner: Pod | GroupClaims, name: str, template: ClaimTemplate) -> Claim:
+def _claim_of(owner: Pod | Parent, name: str, template: ClaimTemplate) -> Claim:
     meta = owner.meta
-    version, kind, key = ("v1", "Pod", "pod-claim-name")
-    if isinstance(owner, GroupClaims):
-        version, kind, key = (owner.api_version, "PodGroup", "podgroup-claim-name")
+    version, kind = "v1", "Pod"
+    if isinstance(owner, Parent):
+        version, kind = f"{podgroup.GANGS.group}/{podgroup.GANGS.versions[0]}", podgroup.GANGS.kind
     claim_meta = Meta(
         name=f"{meta.name}-{name}",
         namespace=meta.namespace,
         uid=in_memory.uid_of("ResourceClaim", f"{meta.uid}/{name}"),
-        annotations={f"resource.kubernetes.io/{key}": name},
+        annotations={"resource.kubernetes.io/pod-claim-name": name},
         owners=(Owner(api_version=version, kind=kind, name=meta.name, uid=meta.uid, controller=True),),
         created=meta.created,
     )

@@ -88,7 +88,7 @@ class LaterWave:
 
 
 def later_waves(store: Store, snapshot: Snapshot) -> Iterator[LaterWave]:
-    """Yield the later waves of the workloads of the input that make pods, as far as they can be told apart.
+    """Yield the later waves of the workloads of the input that make pods, as far as they can be distinguished.
 
     The first pods of a Job with an exclusive topology and the others are no waves here: they have one template.
     """

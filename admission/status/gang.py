@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from admission.accounting.books import Book
 from admission.api.kubernetes.meta import EPOCH, Condition, ConditionStatus
+from admission.api.kubernetes.pods import DEFAULT_SCHEDULER
 from admission.api.muster import gang_references
 from admission.api.muster.gangs import Charge, Evicted, Gang, GangReport, Phase, PlannedClaim, PlannedPod
 from admission.api.muster.ledger_entries import Placement
@@ -75,6 +76,8 @@ class StatusInputs:
     """The ClaimPolicies, compiled."""
     templates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By policy, which of its templates differ from what it wants."""
+    schedulers: frozenset[str] = frozenset({DEFAULT_SCHEDULER})
+    """The profiles of kube-scheduler that plans predict."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """By deleted queue, why Muster's finalizer cannot be removed."""
     estimates: Mapping[GangUid, Estimate] = field(default_factory=dict)
@@ -123,7 +126,7 @@ def gang(group: Group, inputs: StatusInputs) -> GangReport:
         placement=placed.mode,
         placement_reason=placed.reason,
         placement_references=placed.references,
-        not_simulated=not_simulated.of_pods(group.pods, inputs.snapshot.storage),
+        not_simulated=not_simulated.of_pods(group.pods, inputs.snapshot.storage, inputs.schedulers),
         topology=topology.report(group, inputs.snapshot.nodes),
         evictions=backoff.evictions if backoff else 0,
         evicted=inputs.evicted.get(group.uid),
@@ -132,7 +135,7 @@ def gang(group: Group, inputs: StatusInputs) -> GangReport:
         start_references=estimate.references if estimate is not None else (),
         queued_since=group.first_queued,
         next_try=backoff.next_try if backoff else None,
-        line=group.identity.position_key,
+        position_key=group.identity.position_key,
     )
     return with_uids(report, inputs)
 
@@ -257,7 +260,7 @@ def kept_until(record: Gang, report: GangReport, position_keys: Collection[str])
     for pods that name their gang is deleted after these. But an evicted gang's object stays until the gang may be tried
     again, for whatever recreates its pods. position_keys: of all gangs that have pods.
     """
-    if record.written_by_user or (record.workload is not None and record.line not in position_keys):
+    if record.written_by_user or (record.workload is not None and record.position_key not in position_keys):
         return None
     if report.phase is not Phase.EVICTED:
         return report.next_try or EPOCH

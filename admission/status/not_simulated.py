@@ -1,9 +1,9 @@
 """What kube-scheduler will ask of a gang's pods that Muster does not judge, by name."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
-from admission.api.kubernetes.pods import Pod
+from admission.api.kubernetes.pods import DEFAULT_SCHEDULER, Pod
 from admission.api.storage.storage import Storage
 from admission.filters import pod_claims, volume_binding
 
@@ -14,11 +14,16 @@ MOST = 8
 """The most volumes that are named before the rest are counted."""
 
 
-def of_pods(pods: Iterable[Pod], storage: Storage | None = None) -> tuple[str, ...]:
+def of_pods(
+    pods: Iterable[Pod],
+    storage: Storage | None = None,
+    schedulers: Collection[str] = (DEFAULT_SCHEDULER,),
+) -> tuple[str, ...]:
     """Return a sentence for each thing that is not judged; none where every rule of the pods is.
 
-    storage: None where it is not known, so that no volume is judged.
+    storage: None where it is not known, so that no volume is judged. schedulers: those that plans predict.
     """
+    pods = tuple(pods)
     # Nothing is asked of bound pods any more, and live nobody reads storage for them.
     waiting = [pod for pod in pods if pod.rules.volumes and not pod.finished and not (storage is None and pod.node)]
     users = Counter(key for pod in waiting for _, key in pod_claims.claims_of(pod))
@@ -28,7 +33,18 @@ def of_pods(pods: Iterable[Pod], storage: Storage | None = None) -> tuple[str, .
             first.setdefault(one, pod.meta.name)
     found = [f"{volume} of pod {pod} ({filters})" for (volume, filters), pod in first.items()]
     rest = len(found) - MOST
-    return (*found[:MOST], f"{rest} more volumes ({FILTERS})") if rest > 0 else tuple(found)
+    more = (f"{rest} more volumes ({FILTERS})",) if rest > 0 else ()
+    return (*_of_schedulers(pods, schedulers), *found[:MOST], *more)
+
+
+def _of_schedulers(pods: Iterable[Pod], schedulers: Collection[str]) -> Iterator[str]:
+    """Yield the schedulers that are not predicted, with one of their pods."""
+    first: dict[str, str] = {}
+    for pod in pods:
+        if pod.scheduler not in schedulers and not pod.node and not pod.finished:
+            first.setdefault(pod.scheduler, pod.meta.name)
+    for name, pod_name in sorted(first.items()):
+        yield f"what scheduler {name} asks of pod {pod_name}, beyond kube-scheduler's defaults"
 
 
 def _unjudged(pod: Pod, storage: Storage | None, users: Counter[str]) -> Iterator[tuple[str, str]]:

@@ -42,10 +42,10 @@ class KnownPaths:
         self._segments: tuple[bytes, ...] = ()
         self._is_plain_registered = is_plain_registered
         self._clock = clock or asyncio.get_running_loop().time
-        self._looking = asyncio.Lock()
+        self._reading = asyncio.Lock()
         self._failure: MusterError | None = None
         """Why the configurations could not be read."""
-        self._look_again = self._plain_until = self._clock()
+        self._read_again_at = self._plain_until = self._clock()
         self.replace(segments)
 
     def replace(self, segments: Iterable[str]) -> None:
@@ -71,9 +71,9 @@ class KnownPaths:
         """Whether plain paths are served now. Raises MusterError if the configurations cannot be read."""
         if self._is_plain_registered is None:
             return True
-        if self._clock() >= self._look_again:
-            async with self._looking:
-                if self._clock() >= self._look_again:
+        if self._clock() >= self._read_again_at:
+            async with self._reading:
+                if self._clock() >= self._read_again_at:
                     await self._refresh(self._is_plain_registered)
         if self._failure is not None:
             raise self._failure
@@ -87,4 +87,4 @@ class KnownPaths:
             self._failure = error
         if is_plain:
             self._plain_until = self._clock() + GRACE_SECONDS
-        self._look_again = self._clock() + (NAMED_AGAIN_SECONDS if is_plain else UNNAMED_AGAIN_SECONDS)
+        self._read_again_at = self._clock() + (NAMED_AGAIN_SECONDS if is_plain else UNNAMED_AGAIN_SECONDS)

@@ -209,7 +209,7 @@ async def listening(
             refuse=refuse,
             tasks=tasks,
         )
-        looking = tasks.create_task(listener.close_overdue(), name="look at connections")
+        checks = tasks.create_task(listener.close_overdue(), name="look at connections")
         listener.start()
         try:
             yield listener
@@ -221,7 +221,7 @@ async def listening(
         handler.pre_shutdown()
         await handler.shutdown(GOODBYE_SECONDS)
         connections.close_all()
-        looking.cancel()
+        checks.cancel()
     if raised is not None:
         raise raised
 

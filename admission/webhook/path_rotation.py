@@ -32,7 +32,7 @@ class RegisteredSegment:
         self._secret_store = secret_store
         self._lifetimes = lifetimes
         self._clock = clock
-        self._look = named
+        self._read_named = named
         self._named: Collection[str] | None = None
         self._segments: Segments = ()
 
@@ -41,7 +41,7 @@ class RegisteredSegment:
 
         Raises FixError if the list cannot be read.
         """
-        named = self._named if self._named is not None else await self._look()
+        named = self._named if self._named is not None else await self._read_named()
         # Only at the start: plain paths that are found later were registered by this process itself.
         finds_plain = self._named is None and path_segments.PLAIN in named
         found: Segments = ()

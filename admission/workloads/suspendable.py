@@ -1,6 +1,6 @@
 """The workloads that can be held as a whole: their `suspend` field, and the pods that their templates yield.
 
-The table has batch Jobs and the families with a `suspend` field. A workload that another object controls is not held,
+The table has batch Jobs and other kinds with a `suspend` field. A workload that another object controls is not held,
 since its controller sets that field itself; workloads of a schedule are an exception.
 """
 

@@ -48,27 +48,38 @@ PRIVATE_WORDS = set(
         """
         alike alikes allotment allotting anew appraisal appraising aside asking assuming awaited away board boards
         breaching card carrying census chooser claiming crew deck desk displaced doors doubt doubting emptied entering
-        entitlements entrance expecting families flaw flaws foretelling gathering giving guarding heeding hired hopes
-        hosting imagined judging kinship lack landing lending lineage lingering lining making meeting mend mended
-        namesakes objected ousting outbox outlook pasts pauses paying placer promise promised purse quirks reaching
-        realm recall recalling reclaiming regained rehearsing remembering reserving resting retelling rooms sacrifice
-        scenes shelf shelving sight sights spot standing stay stepping stir stock strays succeeding sweep taking tell
-        tenancy tenants tenure thinning told town trait traps understudy untold upkeep vaults vetting visit waking
-        wanting ward world worlds
+        entitlements entrance expecting families flaw flaws foretelling gathering giving guarding heeding hired hopeless
+        hopes hosting imagined judging kinship lack landing lending lineage lineages lingering lining looked looking
+        looks making meeting mend mended namesake namesakes objected ousting outbox outlook pasts pauses paying placer
+        promise promised purse quirks reaching realm recall recalled recalling reclaiming regained rehearsing
+        remembering reserving resting retelling rooms sacrifice scene scenes shelf shelving sight sights spot standing
+        stay stepping stir stock strays succeeding sweep taking tell tenancy tenants tenure thinning told town trait
+        traps understudy untold upkeep vaults vetting visit waking wanting ward world worlds
         """,
     )
 )
 """What the code called things before its names were the field's."""
 
-TERMS_OF_THE_FIELD = {"lending", "lending_limit", "promised"}
-"""Names with such a word that Kueue, or a spec or status of Muster, has."""
-
-DEFINITION = re.compile(
-    r"(?:def|class) (\w+)[(:\[]|(?:\)|import \w+) as (\w+)|for (\w+)(?:, \w+)* in "
-    r"|^ *(?:self\.)?(\w+)(?:, \w+)*(?:: [^=\n]+)? = |[(*] ?(\w+): [\w\"]+[,)\[ ]|, (\w+): \w+[,)\[.]",
-    re.MULTILINE,
+PRIVATE_IN_PROSE = set(
+    re.findall(
+        r"\w+",
+        """
+        alikes allotment allotting anew appraisal appraising census deck foretelling kinship lineage lineages namesake
+        namesakes outbox outlook ousting purse realm recalled rehearsing retelling scenes shelf shelving strays tenancy
+        tenure thinning told trait understudy untold vetting worlds
+        """,
+    )
 )
-"""A function or class, an alias, a variable or attribute, a parameter."""
+"""Those of these words that plain English about the field does not need, either."""
+
+SHOWN_TO_USERS = {ROOT / "admission" / "cli", ROOT / "admission" / "settings"}
+"""Where docstrings are the help of commands and the reference of settings."""
+
+TERMS_OF_THE_FIELD = {"lending", "Lending", "lending_limit", "promised", "LONGEST_LOOKED_UP"}
+"""Names with such a word that Kueue, or a spec or status of Muster, has; and what is looked up."""
+
+WORD = re.compile(r"[A-Z]?[a-z]+")
+"""A word of a text, or of a name in snake case or camel case."""
 
 IMPORT = re.compile(r"^ *from (admission[\w.]*) import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
 """An import of ours, as ruff formats it: the module, then the names, in parentheses or not."""
@@ -171,20 +182,45 @@ def test_no_import_hides_behind_type_checking() -> None:
 
 
 def test_no_name_is_of_the_private_language() -> None:
-    found = {
-        f"{_name(path)}: {name}"
-        for path, text in TEXTS.items()
-        for name in _defined(text)
-        if PRIVATE_WORDS & set(name.strip("_").split("_")) and name not in TERMS_OF_THE_FIELD
-    }
+    found: set[str] = set()
+    for path, text in TEXTS.items():
+        if not _private(text):
+            continue
+        nodes = [*ast.walk(ast.parse(text))]
+        found |= {f"{_name(path)}: {name}" for node in nodes for name in _defined(node) if _private(name)}
+        if SHOWN_TO_USERS.isdisjoint(path.parents):
+            docstrings = [text for node in nodes if (text := _docstring(node))]
+            found |= {f"{_name(path)}: {word}" for text in docstrings for word in _private(text) & PRIVATE_IN_PROSE}
 
     assert found == set()
 
 
-def _defined(text: str) -> set[str]:
-    """Return the names that a module defines, in snake case."""
-    names = {name for groups in DEFINITION.findall(text) for name in groups if name}
-    return {re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower() for name in names}
+@cache
+def _private(text: str) -> set[str]:
+    """Return the private words of a text or of a name."""
+    return set() if text in TERMS_OF_THE_FIELD else PRIVATE_WORDS.intersection(map(str.lower, WORD.findall(text)))
+
+
+def _defined(node: ast.AST) -> Iterator[str]:
+    """Yield the names that a node defines: of functions, classes, parameters, variables, attributes and aliases."""
+    match node:
+        case ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+            yield name
+        case ast.alias(asname=str(name)) | ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)):
+            yield name
+        case _:
+            pass
+
+
+def _docstring(node: ast.AST) -> str:
+    """Return the docstring that a node is, be it of a module, a class, a function or a value; empty if it is none."""
+    match node:
+        case ast.Expr(value=ast.Constant(value=str(text))):
+            return text
+        case _:
+            return ""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from admission.api.kubernetes import devices, nodes, pods
+from admission.api.kubernetes import nodes, pods
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
@@ -16,6 +16,8 @@ from admission.api.storage import csi, persistent_volumes
 from admission.api.storage.persistent_volumes import ONE_POD
 from admission.api.storage.storage import Storage
 from admission.api.values.names import NodeName, Uid
+from admission.dra import compatibility
+from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner import node_filters
 from admission.dra.planner.node_filters import Filter
 from admission.dra.requests.gang_request import PodDemand
@@ -23,6 +25,7 @@ from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
 from admission.filters.pod_rules import PodRules
 from admission.filters.refusal import Rule
+from tests.conformance import device_judge
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -68,17 +71,20 @@ def answer(world: Mapping[str, Any], placed: Sequence[str] | None = None) -> Jso
     placed: the nodes of the pods, or empty text, as another answer has them, so that one difference does not bring
     others with it.
     """
+    profile = compatibility.of_version(world.get("version", "1.37"))
     snapshot = Snapshot(
         nodes={node.name: node for node in map(nodes.decode, world.get("nodes") or ())},
         namespaces={one.meta.name: one for one in map(nodes.decode_namespace, world.get("namespaces") or ())},
-        classes={one.meta.name: one for one in map(devices.decode_class, world.get("deviceClasses") or ())},
         pods={pod.meta.uid: pod for pod in map(pod_of, world.get("pods") or ())},
         storage=storage_of(world),
     )
-    cluster, found = cluster_state.build(snapshot, ()), []
+    snapshot = device_judge.with_devices(snapshot, dict(world))
+    cluster, found = cluster_state.build(snapshot, (), profile=profile), []
+    selectors = Selectors(cluster.profile.cel)
     for number, one in enumerate(world.get("gang") or ()):
         pod = pod_of(one["pod"])
-        judged = judge(pod, cluster)
+        demand = device_judge.demand_of(pod, snapshot)
+        judged = judge(pod, cluster, demand, selectors)
         node = one.get("node") or next(iter(judged["fits"]), "")
         judged["node"] = placed[number] if placed is not None else node if node in judged["fits"] else ""
         found.append(judged)
@@ -86,19 +92,22 @@ def answer(world: Mapping[str, Any], placed: Sequence[str] | None = None) -> Jso
             name = NodeName(judged["node"])
             rules = PodRules(pod, cluster.placed, cluster.nodes)
             snapshot = replace(
-                snapshot,
-                pods={**snapshot.pods, pod.meta.uid: replace(pod, node=name)},
+                device_judge.placed(demand or PodDemand(pod=pod), name, cluster, snapshot, selectors),
                 storage=rules.volumes.reserved(cluster.nodes[name]) if rules.volumes else snapshot.storage,
             )
-            cluster = cluster_state.build(snapshot, (), before=cluster)
+            cluster = cluster_state.build(snapshot, (), profile=profile, before=cluster)
     return {"pods": found}
 
 
-def judge(pod: Pod, cluster: ClusterState) -> Json:
-    """Return the nodes that take a pod, and who refuses the others."""
+def judge(pod: Pod, cluster: ClusterState, demand: PodDemand | None, selectors: Selectors) -> Json:
+    """Return the nodes that take a pod, and who refuses the others. demand: None if a claim of it is not there."""
     rules, fits, refused = PodRules(pod, cluster.placed, cluster.nodes), [], {}
+    plain = device_judge.without_rules(cluster)
     for name in sorted(cluster.nodes):
         refusal = refusal_of(pod, cluster.nodes[name], cluster, rules)
+        if refusal is None and (demand is None or demand.claims):
+            plan = device_judge.planned(demand, name, plain, selectors) if demand is not None else None
+            refusal = ("DynamicResources", "cannot allocate all claims") if plan is None else None
         if refusal is None:
             fits.append(name)
         else:

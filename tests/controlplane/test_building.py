@@ -134,7 +134,7 @@ def test_both_versions_are_built_from_the_same_program_text() -> None:
     folders = [building.HERE / f"k8s-{version}" for version in building.VERSIONS]
     texts = [{path.name: path.read_text() for path in folder.glob("*.go")} for folder in folders]
 
-    assert texts[0].keys() == {"main.go", "filters.go", "selectors.go"}
+    assert texts[0].keys() == {"main.go", "filters.go", "lines.go", "selectors.go"}
     assert all(text == texts[0] for text in texts)
 
 

@@ -73,7 +73,7 @@ def test_the_earliest_start_equals_that_of_a_search_through_all_times(
     town: ReplayCluster, arrivals: tuple[Arrival, ...], guess: int | None
 ) -> None:
     stage, others = played(town, arrivals)
-    present, later = stage.backfill.present, stage.backfill._later
+    present, later = stage.backfill._present, stage.backfill._later
 
     for waiting in others:
         inputs = asked(stage, waiting)

@@ -1,12 +1,13 @@
 """The common parts of Kubernetes objects: metadata, owners, and conditions of status."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from functools import wraps
+from typing import Any, Protocol, TypeVar
 
-from admission.api.values.decoding import Reader
+from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import Uid
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -66,6 +67,32 @@ class Condition:
     status: ConditionStatus
     reason: str
     message: str
+
+
+class Object(Protocol):
+    """A decoded object."""
+
+    @property
+    def meta(self) -> Meta: ...
+
+
+T = TypeVar("T", bound=Object)
+
+
+def decoder(kind: str) -> Callable[[Callable[[Reader], T]], Callable[[Json], T]]:
+    """Return a decorator: what reads an object of a kind becomes a decoder that reports all of its problems at once."""
+
+    def decorated(read: Callable[[Reader], T]) -> Callable[[Json], T]:
+        @wraps(read)
+        def decoded(obj: Json) -> T:
+            reader = Reader(obj)
+            result = read(reader)
+            reader.finish(kind, result.meta.key)
+            return result
+
+        return decoded
+
+    return decorated
 
 
 def decode(reader: Reader) -> Meta:

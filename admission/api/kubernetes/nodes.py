@@ -1,8 +1,9 @@
 """Nodes and namespaces: their resources, taints and labels."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import chain
 
 from admission.api.kubernetes import meta
 from admission.api.kubernetes.meta import Meta
@@ -68,6 +69,14 @@ def decode_resources(reader: Reader, name: str) -> dict[str, int]:
         resource: values.parsed(resource, quantities.parse_millis if resource == "cpu" else quantities.parse_ceiling, 0)
         for resource in reader.keys(name)
     }
+
+
+def total(parts: Iterable[Resources]) -> Resources:
+    """Return the sum of resources."""
+    several = [part for part in parts if part]
+    if len(several) == 1:
+        return several[0]
+    return {name: sum(part.get(name, 0) for part in several) for name in dict.fromkeys(chain.from_iterable(several))}
 
 
 def render_resources(resources: Resources) -> str:

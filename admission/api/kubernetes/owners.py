@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from admission.api.kubernetes.jobs import PodTemplate
 from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.pods import PodClaim
 
 UNSERVED = "the API server does not serve it"
 """The reason why a kind has no objects in the store, if the API server does not serve it."""
@@ -46,7 +47,8 @@ class Parent:
     if the workload itself records it and its pods do not; empty for the first. deadline: the time after its start when
     its controller ends all of its pods; None: never. finished: whether it has ended, for kinds that can be held as a
     whole. suspended and templates: whether it makes no pods now, and its pod templates; only for workloads that Muster
-    holds as a whole, or has held.
+    holds as a whole, or has held. claims and generated_claims: of a PodGroup of Kubernetes, as a pod has them; its pods
+    share them.
     """
 
     meta: Meta
@@ -57,6 +59,8 @@ class Parent:
     finished: bool = False
     suspended: bool = False
     templates: tuple[PodTemplate, ...] = ()
+    claims: tuple[PodClaim, ...] = ()
+    generated_claims: Mapping[str, str] = field(default_factory=dict)
 
     def wave_of(self, role: str) -> str:
         """Return the name of the wave of a pod with that role."""

@@ -2,9 +2,15 @@
 
 They differ only while a pod is resized in place: kube-scheduler counts the larger of what is wanted and what is given,
 until it is given. Mirrors PodRequests with UseStatusResources of `k8s.io/component-helpers/resource` (v0.37.1).
+
+Devices may take CPU, memory or huge pages of their node beside that (DRANodeAllocatableResources, alpha in 1.36 and
+1.37). The status of a scheduled pod says how much; before that it follows from the devices, from how often containers
+name each claim, and from the resources of the pod as a whole, which have to cover it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 from admission.api.kubernetes import nodes
@@ -16,11 +22,56 @@ ContainerRequests = Callable[[Reader], Resources]
 
 
 class PodRequests(NamedTuple):
-    """counted: as kube-scheduler counts them. taken: what the kubelet has given; None where it is the same."""
+    """counted: as kube-scheduler counts them. taken: what the kubelet has given; None where it is the same.
+
+    older: as kube-scheduler 1.36 counts them; None where it is the same.
+    """
 
     counted: Resources
     taken: Resources | None = None
+    older: Resources | None = None
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimUser:
+    """A container that names claims. claims: the pod's own names of them, each as often as it is there.
+
+    limits: of a container that is no init container.
+    """
+
+    claims: tuple[str, ...]
+    limits: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodLevel:
+    """The resources that a pod has as a whole, which have to cover what devices take.
+
+    requests: as 1.37 stores them. older: as 1.36 does, which completes them only where there are limits. containers:
+    what containers request together.
+    """
+
+    requests: tuple[tuple[str, int], ...] = ()
+    older: tuple[tuple[str, int], ...] = ()
+    limits: tuple[tuple[str, int], ...] = ()
+    containers: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedResources:
+    """What a pod's claims have to do with the resources of its node.
+
+    taken: what the status says that devices take, beside the pod's requests. by: the claims of these devices.
+    """
+
+    users: tuple[ClaimUser, ...] = ()
+    level: PodLevel | None = None
+    taken: Mapping[str, int] = field(default_factory=dict)
+    by: tuple[str, ...] = ()
+
+
+NOTHING = ClaimedResources()
+_STATUSES = "nodeAllocatableResourceClaimStatuses"
 
 RESIZABLE = ("cpu", "memory")
 """All that can be resized in place (`pkg/apis/core/validation`, validateContainerResize)."""
@@ -41,7 +92,29 @@ def decode(spec: Reader, status: Reader) -> PodRequests:
     taken = {**wanted, **{name: of_status[name] for name in RESIZABLE if name in of_status}}
     # While a resize is refused, kube-scheduler counts nothing of a resource that no status names.
     counted = of_status if given.is_infeasible else _maximum(wanted, of_status)
-    return PodRequests(counted, None if taken == counted else taken)
+    older = _counted_by_1_36(spec, status, given)
+    return PodRequests(counted, None if taken == counted else taken, None if older == counted else older)
+
+
+def _counted_by_1_36(spec: Reader, status: Reader, given: "_Given") -> dict[str, int]:
+    """Return the requests of a pod that is resized as 1.36 adds them up: the most of each container.
+
+    It reads no status of init containers that end, nor one that says what is allocated alone.
+    """
+    ending = {one.text("name") for one in spec.children("initContainers") if one.text("restartPolicy") != "Always"}
+
+    def of(container: Reader) -> Resources:
+        own, parts = of_container(container), given.of_container(container)
+        if parts is None or container.text("name") in ending:
+            return own
+        return _maximum(*parts) if given.is_infeasible else _maximum(own, *parts)
+
+    level = _of_level(spec, _aggregate(spec, of_container))
+    if "resources" in status:
+        parts = (given.actuated_of_pod, given.allocated_of_pod)
+        most = _maximum(*parts) if given.is_infeasible else _maximum(level, *parts)
+        level = {name: most.get(name, 0) for name in level}
+    return _with_pod_level(_aggregate(spec, of), level, spec)
 
 
 def decode_spec(spec: Reader) -> dict[str, int]:
@@ -63,6 +136,39 @@ def of_container(container: Reader) -> dict[str, int]:
     """Return requests; a limit without a request counts as the request, as the API server defaults it."""
     resources = container.child("resources")
     return nodes.decode_resources(resources, "limits") | nodes.decode_resources(resources, "requests")
+
+
+def decode_claimed(spec: Reader, status: Reader) -> ClaimedResources:
+    """Decode what the pod's claims have to do with the resources of its node."""
+    # A pod without claims of its own may have one for extended resources.
+    if not any(name in spec for name in ("resourceClaims", "resources")) and _STATUSES not in status:
+        return NOTHING
+    containers = _aggregate(spec, of_container) if "resources" in spec else {}
+    level = _of_level(spec, containers)
+    limits, written = (nodes.decode_resources(spec.child("resources"), name) for name in ("limits", "requests"))
+    older = level if limits or any(map(_is_huge, containers)) else written
+    # Within the pod-level request of a resource, devices add nothing to it.
+    covered = older if any("resources" in one for one in status.children(_STATUSES)) else level
+    return ClaimedResources(
+        users=tuple(_users(spec)),
+        level=PodLevel(
+            requests=_sorted(level), older=_sorted(older), limits=_sorted(limits), containers=_sorted(containers)
+        )
+        if level or limits
+        else None,
+        taken={name: amount for name, amount in rounded(_taken(status)).items() if name not in covered},
+        by=tuple(one.text("resourceClaimName") for one in status.children(_STATUSES)),
+    )
+
+
+def rounded(amounts: Mapping[str, Fraction]) -> dict[str, int]:
+    """Return amounts in the unit of `Resources`, rounded up as kube-scheduler does."""
+    return {name: ceiling(amount * 1000 if name == "cpu" else amount) for name, amount in amounts.items()}
+
+
+def ceiling(amount: Fraction) -> int:
+    """Return the least whole number that is not less."""
+    return -(-amount.numerator // amount.denominator)
 
 
 def _is_resized(spec: Reader, status: Reader) -> bool:
@@ -107,6 +213,14 @@ class _Given:
         self.allocated_of_pod = nodes.decode_resources(status, "allocatedResources")
         self.actuated_of_pod = nodes.decode_resources(level, "requests")
 
+    def of_container(self, container: Reader) -> tuple[Resources, Resources] | None:
+        """Return what is actuated and allocated by the status of a container; None if it does not say the former."""
+        status = self._of_containers.get(container.text("name"))
+        if status is None or "resources" not in status:
+            return None
+        actuated = nodes.decode_resources(status.child("resources"), "requests")
+        return actuated, nodes.decode_resources(status, "allocatedResources")
+
     def allocated(self, container: Reader) -> Resources:
         status = self._of_containers.get(container.text("name"))
         if status is not None and "allocatedResources" in status:
@@ -132,9 +246,13 @@ def _of_level(spec: Reader, containers: Resources) -> Resources:
         return {}
     return {
         **{name: amount for name, amount in limits.items() if name not in containers},
-        **{name: amount for name, amount in containers.items() if name in RESIZABLE},
+        **{name: amount for name, amount in containers.items() if name in RESIZABLE or _is_huge(name)},
         **requests,
     }
+
+
+def _is_huge(name: str) -> bool:
+    return name.startswith("hugepages-")
 
 
 def _with_pod_level(total: Resources, level: Resources, spec: Reader) -> dict[str, int]:
@@ -166,3 +284,39 @@ def _sum(parts: Iterable[Resources]) -> dict[str, int]:
 def _maximum(*parts: Resources) -> dict[str, int]:
     names = dict.fromkeys(name for part in parts for name in part)
     return {name: max(part.get(name, 0) for part in parts) for name in names}
+
+
+def _users(spec: Reader) -> Iterator[ClaimUser]:
+    for part in ("initContainers", "containers"):
+        for container in spec.children(part):
+            resources = container.child("resources")
+            claims = tuple(one.text("name") for one in resources.children("claims"))
+            if claims:
+                limits = nodes.decode_resources(resources, "limits") if part == "containers" else {}
+                yield ClaimUser(claims=claims, limits=_sorted(limits))
+
+
+def _taken(status: Reader) -> dict[str, Fraction]:
+    total: dict[str, Fraction] = {}
+    for claim in status.children(_STATUSES):
+        references = len(claim.texts("containers"))
+        for one in claim.children("mapping"):
+            _add(total, one.text("name"), _amount(one, "quantity"))
+        for one in claim.children("overhead"):
+            _add(total, one.text("name"), _amount(one, "perPod") + references * _amount(one, "perContainer"))
+        resources = claim.child("resources")  # 1.36
+        for name in claim.keys("resources"):
+            _add(total, name, _amount(resources, name))
+    return total
+
+
+def _add(total: dict[str, Fraction], name: str, amount: Fraction) -> None:
+    total[name] = total.get(name, Fraction(0)) + amount
+
+
+def _amount(reader: Reader, name: str) -> Fraction:
+    return reader.parsed(name, quantities.measure, Fraction(0)) if name in reader else Fraction(0)
+
+
+def _sorted(resources: Resources) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(resources.items()))

@@ -5,15 +5,19 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from admission.api.kubernetes import active_deadline, meta, pod_requests
+from admission.api.kubernetes import active_deadline, meta, nodes, pod_requests
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.nodes import Resources
+from admission.api.kubernetes.pod_requests import NOTHING, ClaimedResources
 from admission.api.scheduling import scheduling_rules
 from admission.api.scheduling.scheduling_rules import NO_RULES, SchedulingRules
 from admission.api.values import names, selectors
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import NodeName
 from admission.api.values.selectors import NodeSelector, Toleration
+
+DEFAULT_SCHEDULER = "default-scheduler"
+"""The profile of kube-scheduler for pods that name none."""
 
 FINISHED = frozenset({"Succeeded", "Failed"})
 MOST_OF_MESSAGE = 400
@@ -68,6 +72,10 @@ class Pod:
     """The name of its PodGroup of Kubernetes; it never changes."""
     requests: Resources = field(default_factory=dict)
     given: Resources | None = None
+    older: Resources | None = None
+    """What kube-scheduler 1.36 counts instead of its requests, while several containers are resized; None: the same."""
+    claimed: ClaimedResources = NOTHING
+    """What devices of its claims take of its node beside that."""
     containers: tuple[Container, ...] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict)
     affinity: NodeSelector | None = None
@@ -83,7 +91,7 @@ class Pod:
     """When the kubelet accepted it."""
     unschedulable: str = ""
     """Why kube-scheduler does not bind it, in its words, of which the end is cut off; empty where it does not say."""
-    scheduler: str = "default-scheduler"
+    scheduler: str = DEFAULT_SCHEDULER
     service_account: str = ""
     mirror: bool = False
     """The mirror of a static pod, made by the kubelet: the pod runs already and cannot be held."""
@@ -101,6 +109,16 @@ class Pod:
     def taken(self) -> Resources:
         """Return what it takes of its node: what it was given, which a resize in place changes when it is done."""
         return self.requests if self.given is None else self.given
+
+    @property
+    def counted(self) -> Resources:
+        """Return what kube-scheduler counts of it on its node: its requests, and what its devices take there."""
+        return nodes.total((self.requests, self.claimed.taken))
+
+    @property
+    def counted_by_1_36(self) -> Resources:
+        """Return what kube-scheduler 1.36 counts of it on its node."""
+        return self.counted if self.older is None else nodes.total((self.older, self.claimed.taken))
 
     @property
     def queue(self) -> str:
@@ -132,15 +150,13 @@ def decode(obj: Json) -> Pod:
             condition.text("type") == "Ready" and condition.text("status") == "True"
             for condition in status.children("conditions")
         ),
-        claims=tuple(map(decode_claim, spec.children("resourceClaims"))),
-        generated_claims={
-            entry.text("name"): entry.text("resourceClaimName")
-            for entry in status.children("resourceClaimStatuses")
-            if "resourceClaimName" in entry
-        },
+        claims=decode_claims(spec),
+        generated_claims=decode_generated(status),
         group=spec.child("schedulingGroup").text("podGroupName"),
         requests=requested.counted,
         given=requested.taken,
+        older=requested.older,
+        claimed=pod_requests.decode_claimed(spec, status),
         containers=decode_containers(spec),
         node_selector=spec.pairs("nodeSelector"),
         affinity=selectors.decode_nodes(node_affinity.child(required)) if required in node_affinity else None,
@@ -151,7 +167,7 @@ def decode(obj: Json) -> Pod:
         deadline=active_deadline.read(spec),
         started=status.time("startTime"),
         unschedulable=_unschedulable(status),
-        scheduler=spec.text("schedulerName", "default-scheduler"),
+        scheduler=spec.text("schedulerName", DEFAULT_SCHEDULER),
         service_account=spec.text("serviceAccountName"),
         mirror="kubernetes.io/config.mirror" in reader.child("metadata").pairs("annotations"),
     )
@@ -170,8 +186,21 @@ def _unschedulable(status: Reader) -> str:
     return ""
 
 
-def decode_claim(reader: Reader) -> PodClaim:
-    """Decode an entry of spec.resourceClaims of a pod or PodGroup."""
+def decode_claims(spec: Reader) -> tuple[PodClaim, ...]:
+    """Decode the claims that a pod or PodGroup names."""
+    return tuple(map(_decode_claim, spec.children("resourceClaims")))
+
+
+def decode_generated(status: Reader) -> dict[str, str]:
+    """Return the claims that were made for a pod or PodGroup, by its own names of them."""
+    return {
+        entry.text("name"): entry.text("resourceClaimName")
+        for entry in status.children("resourceClaimStatuses")
+        if "resourceClaimName" in entry
+    }
+
+
+def _decode_claim(reader: Reader) -> PodClaim:
     claim = PodClaim(
         name=reader.required("name"),
         claim=reader.optional("resourceClaimName"),

@@ -1,7 +1,7 @@
-"""A gang's status for a reader: which names of other gangs, claims and pods it has follows from who reads it.
+"""A gang's status for a reader: its names of other gangs, claims and pods depend on the reader.
 
-The controller writes it for readers of the gang's own namespace, with the UIDs of what it does not name. Whoever may
-read these objects finds their names by UID (`resolved`).
+The controller writes it for readers of the gang's own namespace, with the UIDs of what it does not name. A user who
+may read these objects finds their names by UID (`resolved`).
 """
 
 from collections.abc import Callable, Mapping
@@ -89,7 +89,7 @@ def is_made_for(evicted: Evicted, key: str, record: Gang | None) -> bool:
 
 
 def identified(report: GangReport, identify: Callable[[Reference], Reference]) -> GangReport:
-    """Return a report with what is known of the objects that it refers to, in the words for anybody."""
+    """Return a report with what is known of the objects that it refers to, in the words for any reader."""
     if not references_of(report):
         return report
     placement, start = (tuple(map(identify, one)) for one in (report.placement_references, report.start_references))

@@ -100,7 +100,7 @@ class Evicted:
     """The eviction of a whole gang. at: the time of the decision.
 
     made_room_for: `namespace/name` of the gang that it made room for; empty unless it was preempted or reclaimed, or
-    where the reader is not told. references: of the message, without a name in it.
+    if the reader may not know it. references: of the message, without a name in it.
     """
 
     reason: EvictionReason
@@ -139,9 +139,9 @@ class Gang:
     next_try: datetime | None = None
 
     @property
-    def line(self) -> str:
-        """Return its position key: equal for the gangs that its controller creates one after the other in its place."""
-        return self.meta.annotations.get(names.LINE, "")
+    def position_key(self) -> str:
+        """Return a key that is equal for the gangs that its controller creates one after the other in its place."""
+        return self.meta.annotations.get(names.POSITION_KEY, "")
 
     @property
     def written_by_user(self) -> bool:
@@ -186,7 +186,7 @@ class GangReport:
     """Its latest eviction, until it runs again."""
     queued_since: datetime | None = None
     next_try: datetime | None = None
-    line: str = ""
+    position_key: str = ""
     """Its position key: equal for the gangs that its controller creates one after the other in its place; or empty."""
     over: bool = False
     """Whether nothing of it is left that needs its Gang object, so that Muster removes the object if it created it."""

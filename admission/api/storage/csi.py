@@ -6,10 +6,11 @@ Only what the filters of kube-scheduler read of them (`pkg/scheduler/framework/p
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from admission.api.kubernetes import meta
 from admission.api.kubernetes.meta import Meta
 from admission.api.storage.persistent_volumes import decode_meta, decode_size
 from admission.api.values import selectors
-from admission.api.values.decoding import Json, Reader
+from admission.api.values.decoding import Reader
 from admission.api.values.names import NodeName
 from admission.api.values.selectors import LabelSelector
 
@@ -54,55 +55,47 @@ class VolumeAttachment:
     volume: str = ""
 
 
-def decode_csi_node(obj: Json) -> CsiNode:
+@meta.decoder("CSINode")
+def decode_csi_node(reader: Reader) -> CsiNode:
     """Decode a CSINode."""
-    reader = Reader(obj)
     drivers = {}
     for driver in reader.child("spec").children("drivers"):
         allocatable = driver.child("allocatable")
         drivers[driver.required("name")] = allocatable.integer("count") if "count" in allocatable else None
     migrated = reader.child("metadata").pairs("annotations").get(_MIGRATED, "")
-    result = CsiNode(meta=decode_meta(reader), drivers=drivers, migrated=frozenset(filter(None, migrated.split(","))))
-    reader.finish("CSINode", result.meta.name)
-    return result
+    return CsiNode(meta=decode_meta(reader), drivers=drivers, migrated=frozenset(filter(None, migrated.split(","))))
 
 
-def decode_csi_driver(obj: Json) -> CsiDriver:
+@meta.decoder("CSIDriver")
+def decode_csi_driver(reader: Reader) -> CsiDriver:
     """Decode a CSIDriver."""
-    reader = Reader(obj)
     spec = reader.child("spec")
-    result = CsiDriver(
+    return CsiDriver(
         meta=decode_meta(reader),
         tells_capacity=spec.flag("storageCapacity"),
         must_be_there=spec.flag("preventPodSchedulingIfMissing"),
     )
-    reader.finish("CSIDriver", result.meta.name)
-    return result
 
 
-def decode_capacity(obj: Json) -> StorageCapacity:
+@meta.decoder("CSIStorageCapacity")
+def decode_capacity(reader: Reader) -> StorageCapacity:
     """Decode a CSIStorageCapacity."""
-    reader = Reader(obj)
     largest = decode_size(reader, "maximumVolumeSize")
-    result = StorageCapacity(
+    return StorageCapacity(
         meta=decode_meta(reader),
         class_name=reader.text("storageClassName"),
         largest=decode_size(reader, "capacity") if largest is None else largest,
         topology=selectors.decode_labels(reader.child("nodeTopology")) if "nodeTopology" in reader else None,
     )
-    reader.finish("CSIStorageCapacity", result.meta.key)
-    return result
 
 
-def decode_attachment(obj: Json) -> VolumeAttachment:
+@meta.decoder("VolumeAttachment")
+def decode_attachment(reader: Reader) -> VolumeAttachment:
     """Decode a VolumeAttachment."""
-    reader = Reader(obj)
     spec = reader.child("spec")
-    result = VolumeAttachment(
+    return VolumeAttachment(
         meta=decode_meta(reader),
         attacher=spec.text("attacher"),
         node=NodeName(spec.text("nodeName")),
         volume=spec.child("source").text("persistentVolumeName"),
     )
-    reader.finish("VolumeAttachment", result.meta.name)
-    return result

@@ -12,7 +12,7 @@ from admission.api.kubernetes.meta import Meta
 from admission.api.scheduling import pod_volumes
 from admission.api.scheduling.pod_volumes import Disk
 from admission.api.values import quantities, selectors
-from admission.api.values.decoding import Json, Reader
+from admission.api.values.decoding import Reader
 from admission.api.values.selectors import LabelSelector, NodeSelector, Requirement
 
 ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
@@ -118,12 +118,12 @@ class StorageClass:
         return not self.topologies or any(term and all(one.matches(labels) for one in term) for term in self.topologies)
 
 
-def decode_volume(obj: Json) -> PersistentVolume:
+@meta.decoder("PersistentVolume")
+def decode_volume(reader: Reader) -> PersistentVolume:
     """Decode a PersistentVolume."""
-    reader = Reader(obj)
     spec = reader.child("spec")
     csi, reference, affinity = spec.child("csi"), spec.child("claimRef"), spec.child("nodeAffinity")
-    result = PersistentVolume(
+    return PersistentVolume(
         meta=decode_meta(reader, labels=True),
         class_name=_class_name(reader) or "",
         capacity=decode_size(spec.child("capacity"), "storage") or 0,
@@ -139,16 +139,14 @@ def decode_volume(obj: Json) -> PersistentVolume:
         handle=csi.text("volumeHandle"),
         disk=pod_volumes.decode_disk(spec),
     )
-    reader.finish("PersistentVolume", result.meta.name)
-    return result
 
 
-def decode_claim(obj: Json) -> VolumeClaim:
+@meta.decoder("PersistentVolumeClaim")
+def decode_claim(reader: Reader) -> VolumeClaim:
     """Decode a PersistentVolumeClaim."""
-    reader = Reader(obj)
     spec, notes = reader.child("spec"), reader.child("metadata").pairs("annotations")
     volume = spec.text("volumeName")
-    result = VolumeClaim(
+    return VolumeClaim(
         meta=decode_meta(reader),
         class_name=_class_name(reader),
         size=decode_size(spec.child("resources").child("requests"), "storage"),
@@ -161,13 +159,11 @@ def decode_claim(obj: Json) -> VolumeClaim:
         is_lost=reader.child("status").text("phase") == "Lost",
         selected_node=notes.get(_SELECTED_NODE),
     )
-    reader.finish("PersistentVolumeClaim", result.meta.key)
-    return result
 
 
-def decode_class(obj: Json) -> StorageClass:
+@meta.decoder("StorageClass")
+def decode_class(reader: Reader) -> StorageClass:
     """Decode a StorageClass."""
-    reader = Reader(obj)
     terms = (
         tuple(
             Requirement(key=one.required("key"), operator="In", values=one.texts("values"))
@@ -175,15 +171,13 @@ def decode_class(obj: Json) -> StorageClass:
         )
         for term in reader.children("allowedTopologies")
     )
-    result = StorageClass(
+    return StorageClass(
         meta=decode_meta(reader),
         provisioner=reader.text("provisioner"),
         waits=reader.text("volumeBindingMode") == "WaitForFirstConsumer",
         topologies=tuple(terms),
         is_default=reader.child("metadata").pairs("annotations").get(_IS_DEFAULT) == "true",
     )
-    reader.finish("StorageClass", result.meta.name)
-    return result
 
 
 def decode_meta(reader: Reader, *, labels: bool = False) -> Meta:

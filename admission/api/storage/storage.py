@@ -40,7 +40,7 @@ class Storage:
 
     @property
     def free(self) -> Mapping[str, tuple[PersistentVolume, ...]]:
-        """Return the volumes that are nobody's, by class."""
+        """Return the available volumes without a claim, by class."""
         found = self._free
         if found is None:
             free = (one for one in self.volumes.values() if one.claim is None and one.is_available)

@@ -13,7 +13,7 @@ from admission.errors import AmountError, MalformedObjectError, Problem
 Json = Mapping[str, Any]
 
 MAX_PROBLEMS = 100
-"""The most problems that are noted of one object: a message of more helps nobody."""
+"""The most problems that are recorded of one object; a longer message would not help."""
 
 T = TypeVar("T")
 

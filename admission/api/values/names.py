@@ -50,8 +50,8 @@ HELD = "muster.dev/held"
 GANG_UID = "muster.dev/gang-uid"
 """Annotation of an Event: the UID of its gang, as in logs and in the ledger."""
 
-LINE = "muster.dev/line"
-"""Annotation of a Gang that Muster created: its lineage, shared with its replacements by its controller."""
+POSITION_KEY = "muster.dev/line"
+"""Annotation of a Gang that Muster created: its position key, equal for the gangs that replace each other."""
 
 PLACEMENT = "muster.dev/placement"
 """Annotation of a claim that Muster has allocated, or of a claim or pod that it has withdrawn: which, and when."""

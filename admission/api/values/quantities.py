@@ -25,7 +25,7 @@ LONGEST = 4096
 """Most characters of a quantity; Python parses numbers of up to 4,300 digits."""
 
 
-_SHOWN = 60
+_LONGEST_QUOTE = 60
 _USUAL = 32
 """Most characters of a cached quantity, so that long ones cannot fill the memory."""
 
@@ -46,7 +46,7 @@ def _parse_cached(text: str) -> Fraction:
 def _parsed(text: str) -> Fraction:
     match = _QUANTITY.fullmatch(text) if len(text) <= LONGEST else None
     if match is None:
-        raise AmountError(f"{shown(text)} is not a Kubernetes quantity such as 8, 500m, 80Gi or 1e3")
+        raise AmountError(f"{quoted(text)} is not a Kubernetes quantity such as 8, 500m, 80Gi or 1e3")
     sign, digits, exponent, suffix = match.groups()
     value = Fraction(digits if "." not in digits else digits.strip(".") if digits.endswith(".") else digits)
     if exponent:
@@ -78,11 +78,11 @@ def parse_amount(text: str) -> int:
     """Return a quantity that must be a whole number ≥ 0 of base units, at most MOST. Raises AmountError when not."""
     value = parse(text)
     if value.denominator != 1:
-        raise AmountError(f"{shown(text)} is not a whole number of the meter's base unit")
+        raise AmountError(f"{quoted(text)} is not a whole number of the meter's base unit")
     if value < 0:
-        raise AmountError(f"{shown(text)} is negative; write 0 for none")
+        raise AmountError(f"{quoted(text)} is negative; write 0 for none")
     if value > MOST:
-        raise AmountError(f"{shown(text)} is more than can be counted, 10^27 of the meter's base unit")
+        raise AmountError(f"{quoted(text)} is more than can be counted, 10^27 of the meter's base unit")
     return value.numerator
 
 
@@ -90,11 +90,11 @@ def parse_hours(text: str) -> int:
     """Return meter-hours > 0 as whole meter-seconds, at most LIMIT. Raises AmountError when they are not."""
     seconds = parse(text) * 3600
     if seconds <= 0:
-        raise AmountError(f"{shown(text)} must be more than 0; to give nothing, set the quota's nominal to 0")
+        raise AmountError(f"{quoted(text)} must be more than 0; to give nothing, set the quota's nominal to 0")
     if seconds.denominator != 1:
-        raise AmountError(f"{shown(text)} hours are not a whole number of seconds; 0.0025 hours are 9 seconds")
+        raise AmountError(f"{quoted(text)} hours are not a whole number of seconds; 0.0025 hours are 9 seconds")
     if seconds > LIMIT:
-        raise AmountError(f"{shown(text)} hours are more than the ledger can count, 10^38 meter-seconds")
+        raise AmountError(f"{quoted(text)} hours are more than the ledger can count, 10^38 meter-seconds")
     return seconds.numerator
 
 
@@ -107,9 +107,9 @@ def parse_weight(text: str) -> Fraction:
     """Return a quantity ≥ 0 that need not be whole, at most MOST. Raises AmountError when it is not."""
     value = parse(text)
     if value < 0:
-        raise AmountError(f"{shown(text)} is negative; write 0 to come after all others")
+        raise AmountError(f"{quoted(text)} is negative; write 0 to come after all others")
     if value > MOST or value.denominator > MOST:
-        raise AmountError(f"{shown(text)} is too large or too fine; use a number such as 2 or 0.5")
+        raise AmountError(f"{quoted(text)} is too large or too fine; use a number such as 2 or 0.5")
     return value
 
 
@@ -171,6 +171,6 @@ def is_decimal(text: str) -> bool:
     return ("." in digits and suffix in BINARY) or len(digits.replace(".", "")) > 18
 
 
-def shown(text: str) -> str:
+def quoted(text: str) -> str:
     """Return a user's text in quotes for messages, cut if it is long."""
-    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
+    return repr(text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…")

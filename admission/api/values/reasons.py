@@ -121,7 +121,7 @@ def message_for(hold: Hold | Denial, audience: Audience) -> str:
 
 
 def identified(hold: H, identify: Callable[[Reference], Reference]) -> H:
-    """Return a hold with what is known of the objects that it refers to, in the words for anybody."""
+    """Return a hold with what is known of the objects that it refers to, in the words for any reader."""
     if not isinstance(hold, Hold) or not hold.references:
         return hold
     references = tuple(map(identify, hold.references))

@@ -1,7 +1,7 @@
 """References from a message to the objects that it is about, and the words for these, which depend on the reader.
 
-A message names no object that may be of another namespace. In its place it has a phrase that anybody may read ("2 gangs
-of queue research that hold 8 devices"), and beside it stands a Reference with the objects. `render` replaces phrases by
+A message names no object that may be of another namespace. In its place it has a phrase that any reader may know ("2
+gangs of queue research that hold 8 devices"), accompanied by a Reference with the objects. `render` replaces phrases by
 the names that a reader may know.
 """
 
@@ -31,16 +31,16 @@ class _Everywhere:
 
 
 EVERYWHERE: Audience = _Everywhere()
-"""A reader of every namespace: a log, the ledger, whoever has all manifests."""
+"""A reader of every namespace, such as a log, the ledger, or a user who has all manifests."""
 
 KEPT = 16
-"""The most objects that a status has one by one; of the others it has how many there are of each queue."""
+"""The most objects that a status lists one by one; the others are counted by queue."""
 
 NUMBERED = "#"
-"""The first character of what stands for the UID of a gang that has none."""
+"""The first character of the placeholder for the UID of a gang without one."""
 
 NOWHERE: Audience = frozenset[str]()
-"""A reader of whom nothing is known."""
+"""A reader who may know no names."""
 
 
 class Kind(StrEnum):
@@ -57,7 +57,7 @@ _NOUNS = {Kind.GANG: "gang", Kind.CLAIM: "claim", Kind.TEMPLATE: "template", Kin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Referent:
-    """An object that a message is about. key: `namespace/name`, empty where the reader is not told; uid: if known.
+    """An object that a message is about. key: `namespace/name`, empty if the reader may not know it; uid: if known.
 
     gang, gang_uid: of a claim, the gang that pays for it. queue: of the gang. devices: what it holds of what the
     message is about; 0 if that is no number of devices. note: what the message says of it beside its name. count: how
@@ -128,7 +128,7 @@ class Reference:
     def for_reader(self, audience: Audience) -> "Reference":
         """Return the reference in the words for a reader, without names that the reader may not know.
 
-        Of what a newer Muster refers to nothing is known but the phrase.
+        A reference by a newer version of Muster to an unknown kind keeps its phrase.
         """
         if not self.referents:
             return self
@@ -147,9 +147,9 @@ References = tuple[Reference, ...]
 
 
 def refer(referents: Iterable[Referent], *, detail: str = "", count: int = 0) -> Reference:
-    """Return a reference to objects, with the phrase that anybody may read. count: of how many these are the first.
+    """Return a reference to objects, with the phrase for any reader. count: of all objects; these are the first.
 
-    Of many objects those that hold most are kept, since every status that refers to them has them.
+    If there are many, only those that hold most are kept, since every status with the reference lists them.
     """
     found = tuple(referents)
     if len(found) > LISTED:
@@ -200,9 +200,10 @@ def resolve(references: References, keys: Mapping[str, str]) -> References:
 
 
 def identify(reference: Reference, find: Callable[[Referent], Referent]) -> Reference:
-    """Return a reference with what `find` adds to its objects, as their UIDs and queues, in the words for anybody.
+    """Return a reference with what `find` adds to its objects, as their UIDs and queues, in the words for any reader.
 
-    It is that of a status: of many objects only the first are kept one by one, and gangs in place of their claims.
+    It is for a status: if there are many objects, only the first are kept one by one, and claims are replaced by their
+    gangs.
     """
     found = _condensed(tuple(map(find, reference.referents)))
     return replace(reference, phrase=phrase(found, NOWHERE, count=reference.count), referents=found)
@@ -275,15 +276,15 @@ def namespaces(references: References) -> set[str]:
 
 
 def mentioned(text: str) -> set[str]:
-    """Return the namespaces of all that a text names as `namespace/name`."""
+    """Return the namespaces of everything that a text names as `namespace/name`."""
     return {found[1] for found in _KEY.finditer(text)}
 
 
 def conceal(text: str, audience: Audience) -> str:
     """Return a text of the ledger without what it names in namespaces that a reader may not know.
 
-    The books keep names for ever, also those that an older Muster has written, and have no references beside them. What
-    looks like a name and is none is concealed as well.
+    The ledger keeps names for ever, and has no references for texts of older versions. A text that looks like a name is
+    concealed as well.
     """
     return _KEY.sub(lambda found: found[0] if found[1] in audience else CONCEALED, text)
 
@@ -315,7 +316,7 @@ def _mapped(references: References, change: Callable[[Referent], Referent]) -> R
 
 
 def _nameless(referent: Referent, numbers: dict[str, str]) -> Referent:
-    """Return an object without its name. numbers: of gangs without a UID, so that claims of one gang stay so."""
+    """Return an object without its name. numbers: of gangs without a UID, so that claims of one gang stay together."""
     gang_uid = referent.gang_uid
     if referent.gang and not gang_uid:
         gang_uid = numbers.setdefault(referent.gang, f"{NUMBERED}{len(numbers)}")

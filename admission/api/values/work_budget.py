@@ -1,7 +1,7 @@
 """The work that one review may cause, counted in units instead of time, so that the answer is the same everywhere.
 
-Whoever works through something of which a user may send much charges it before. What exceeds the budget is refused: a
-review that takes long keeps all others waiting, and the API server gives up after seconds.
+Code that works through input of which a user may send much charges it first. What exceeds the budget is refused: a long
+review delays all others, and the API server gives up after seconds.
 """
 
 from enum import Enum

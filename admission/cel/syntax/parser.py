@@ -83,7 +83,7 @@ def grammar() -> str:
 
 @functools.cache
 def parser(*, escapes: bool = False) -> lark.Lark:
-    """Return the parser, built once (some 100 ms): call it at start-up, away from the event loop."""
+    """Return the parser, built once (some 100 ms): call it at start-up, off the event loop."""
     return lark.Lark(
         grammar(),
         parser="lalr",

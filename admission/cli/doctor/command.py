@@ -8,14 +8,15 @@ from typing import Annotated
 
 import typer
 
-from admission.cli import apps, config_command, terminal
+from admission.cli import apps, config_command, manifest_reader, terminal
 from admission.cli.cluster_options import RETRY_POLICY, Cluster, ContextOption, KubeconfigOption
 from admission.cli.config_command import ConfigOption, SetOption
-from admission.cli.doctor import checks, findings
+from admission.cli.doctor import checks, findings, scheduler_config
 from admission.cli.doctor.checks import CheckInputs
 from admission.cli.doctor.findings import Finding, Verdict
+from admission.cli.manifest_reader import BadInputError
 from admission.cli.terminal import Format
-from admission.errors import ForbiddenError, MusterError, RetryError
+from admission.errors import ForbiddenError, MalformedObjectError, MusterError, RetryError
 from admission.kube.client.connection import Connection
 from admission.kube.client.credentials import ClusterSelection
 from admission.ledger.db import database_url, engines, migrations
@@ -50,6 +51,15 @@ def doctor(
             help="Muster's user; by default the service account of each role in its namespace.", show_default=False
         ),
     ] = "",
+    scheduler_config_file: Annotated[
+        str | None,
+        typer.Option(
+            "--scheduler-config",
+            metavar="FILE",
+            help="kube-scheduler's --config, or - for standard input: tell whether plans hold by it.",
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[Format, typer.Option("--format", "-o", help="A table, or one JSON object.")] = Format.TEXT,
     config: ConfigOption = None,
     changes: SetOption = None,
@@ -59,7 +69,8 @@ def doctor(
     """Check the installation: Kubernetes, rights, webhook, certificates, leader, clocks, devices, queues, ledger."""
     settings = config_command.chosen(config, {}, changes).settings
     place = ClusterSelection(kubeconfig=kubeconfig or _file(settings.kubeconfig), context=context)
-    found = asyncio.run(_run_checks(place, settings, account))
+    compared = _compare_scheduler(scheduler_config_file, settings) if scheduler_config_file else []
+    found = [*asyncio.run(_run_checks(place, settings, account)), *compared]
     if output is Format.JSON:
         entries = [
             {"check": one.check, "verdict": str(one.verdict), "message": one.message, "mend": one.fix} for one in found
@@ -69,6 +80,24 @@ def doctor(
         rows = [(one.check, one.verdict, one.message, one.fix) for one in found]
         terminal.table("Findings", ("check", "verdict", "what was seen", "mend"), rows)
     raise typer.Exit(CHECKS_FAILED if any(one.verdict is Verdict.FAILED for one in found) else 0)
+
+
+def _compare_scheduler(path: str, settings: Settings) -> list[Finding]:
+    """Return what the configurations of kube-scheduler in a file change. Raises BadInputError."""
+    kind, found = scheduler_config.KIND, list[Finding]()
+    manifests = [one for one in manifest_reader.read([path]) if one.body.get("kind") == kind]
+    if not manifests:
+        raise BadInputError([f"{path}: has no {kind}; name the file that kube-scheduler gets as --config"])
+    for manifest in manifests:
+        version = manifest.body["apiVersion"]
+        if version not in scheduler_config.VERSIONS:
+            read = " or ".join(scheduler_config.VERSIONS)
+            raise BadInputError([f"{manifest.place('apiVersion')}: {kind}: {version} is not read here; {read} is"])
+        try:
+            found += scheduler_config.judge(manifest.body, settings.controller.schedulers)
+        except MalformedObjectError as error:
+            raise BadInputError([manifest.problem(problem) for problem in error.problems]) from error
+    return found
 
 
 def _file(name: str | None) -> Path | None:

@@ -30,7 +30,7 @@ OWN = (watched_resources.QUEUES, watched_resources.METERS, watched_resources.POL
 """Muster's kinds; without Muster there are none."""
 
 MANAGER = "muster-init"
-"""Field manager of the objects, so that nobody takes them for what the controller writes."""
+"""Field manager of the objects, so that they are not mistaken for objects of the controller."""
 
 ACTIVE_SECONDS = 60.0
 START_SECONDS = 60.0

@@ -148,7 +148,7 @@ def _text(option: str, source: str) -> str:
 
 
 def without_keys(kept: KeptHeads) -> FixError:
-    """Return the error for heads whose signatures nobody can check."""
+    """Return the error for heads whose signatures cannot be checked."""
     named = ", ".join(sorted({signed.key for signed in kept.heads})[:5])
     return FixError(
         f"--keys: the heads are signed by {named}, and no public keys stand beside them; pass the keys that `muster"

@@ -1,1 +1,1 @@
-"""`muster uninstall`: the removal of all by which Muster acts on others."""
+"""`muster uninstall`: the removal of everything in a cluster by which Muster affects other objects."""

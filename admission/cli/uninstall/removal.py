@@ -1,7 +1,7 @@
-"""The removal of Muster's objects, in an order in which no namespace is ever closed by a Muster that is gone.
+"""The removal of Muster's objects, in an order in which no webhook configuration outlives the webhook.
 
-Controllers write the webhook configurations again and again, so they end first, while the webhooks go on answering.
-Then the configurations go, then fences, finalizers and Muster's own objects. Every step is harmless when repeated.
+Controllers write the webhook configurations again and again, so they are stopped first, while the webhook answers. Then
+the configurations are deleted, then fences, finalizers and Muster's own objects. Every step may be repeated.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from admission.settings import Settings
 
 CONTROLLER = "muster-controller"
 CONTROLLER_PODS = "app.kubernetes.io/name=muster,app.kubernetes.io/component=controller"
-"""The chart's Deployment of controllers, and what its pods are told apart by."""
+"""The chart's Deployment of controllers, and the label of its pods."""
 
 END_SECONDS = 120.0
 """How long to wait until controllers have ended, or CRDs are gone."""
@@ -34,16 +34,16 @@ CRDS = tuple(f"{plural}.{names.GROUP}" for plural in ("gangs", "queues", "meters
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """One removal. say: told of each removed object."""
+    """One removal. say: called with a line for each removed object."""
 
     connection: Connection
     settings: Settings
     say: Callable[[str], None]
 
     async def run(self, found: Survey, *, purge: bool) -> None:
-        """Remove everything by which Muster acts on others; with purge, also its CRDs and the signed heads.
+        """Remove everything by which Muster affects other objects; with purge, also its CRDs and the signed heads.
 
-        Raises FixError while a controller elsewhere leads: nothing is removed then.
+        Raises FixError, with nothing removed, while a controller that is not the chart's leads.
         """
         await self._end_controllers()
         await self._nobody_leads()
@@ -82,8 +82,8 @@ class Removal:
         try:
             await self.connection.patch(scale, {"spec": {"replicas": 0}}, PatchKind.MERGE)
         except GoneError:
-            return  # nobody deployed any, or Helm has deleted it
-        # A pod that is being deleted is no replica any more, and may still write.
+            return  # it was not installed by the chart, or Helm has deleted it
+        # A pod that is being deleted no longer counts as a replica, and may still write.
         pods = paths.within("/api/v1", self._namespace, "pods")
         async for _ in _tries(f"the pods of Deployment {self._namespace}/{CONTROLLER} have not ended"):
             if not (await self.connection.get(pods, {"labelSelector": CONTROLLER_PODS})).get("items"):
@@ -105,17 +105,17 @@ class Removal:
             )
 
     async def _lease_record(self) -> Json | None:
-        """Return the lease if somebody holds it."""
+        """Return the lease if it is held."""
         try:
             found = await self.connection.get(self._lease)
         except GoneError:
             return None
         return found if (found.get("spec") or {}).get("holderIdentity") else None
 
-    # What they leave behind.
+    # The objects that controllers leave behind.
 
     async def _release(self, queues: Sequence[Meta]) -> None:
-        """Take the finalizer off the queues, which nobody would do any more when they are deleted."""
+        """Remove the finalizer from the queues, which no controller would do when they are deleted later."""
         writer = QueueFinalizerWriter(self.connection)
         for queue in queues:
             await writer.release(queue)
@@ -145,7 +145,7 @@ class Removal:
 
 
 async def _tries(what: str) -> AsyncIterator[None]:
-    """Yield again and again. Raises ClusterUnavailableError after END_SECONDS, with what was waited for."""
+    """Yield for each try. Raises ClusterUnavailableError after END_SECONDS, with what was waited for."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + END_SECONDS
     while loop.time() < deadline:

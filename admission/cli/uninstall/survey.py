@@ -34,7 +34,7 @@ class Survey:
         return [queue for queue in self.queues if names.IN_USE in queue.finalizers]
 
     def lines(self) -> Iterator[str]:
-        """Yield what people should know before anything is removed."""
+        """Yield the lines to print before anything is removed."""
         if self.running:
             yield (
                 f"{_counted(self.running, 'gang')} let in: the pods run on and keep their devices, and nobody counts"
@@ -52,7 +52,7 @@ class Survey:
 
 
 async def survey(cluster: Cluster) -> Survey:
-    """Read what there is; of kinds that are not installed there is nothing."""
+    """Read the objects; kinds that are not installed have none."""
     reports = [status_views.gang(obj) for obj in await _installed(cluster, watched_resources.GANGS)]
     fences = await fence_controller.cluster_fences(cluster.connection)
     return Survey(

@@ -41,7 +41,7 @@ def advice(hold: Hold, queue: str) -> str:  # noqa: C901, PLR0911, PLR0912 - one
         case HoldReason.NO_FEASIBLE_PLACEMENT:
             return _infeasible(hold.details)
         case HoldReason.WAITING_FOR_CLAIMS:
-            return "the claim or template that is named has to exist; Kubernetes makes claims from templates by itself"
+            return _claims(hold.details)
         case HoldReason.BEHIND_IN_ORDER:
             return _order(hold.details, queue)
         case HoldReason.POOL_INCOMPLETE:
@@ -49,7 +49,7 @@ def advice(hold: Hold, queue: str) -> str:  # noqa: C901, PLR0911, PLR0912 - one
         case HoldReason.START_TIMED_OUT:
             return "nothing, if a time is named: it is tried again then; see the pods' events for why it did not run"
         case HoldReason.PLACEMENT_FAILED:
-            return "it is tried again at the time that is named; what the sentence says was in the way has to be mended"
+            return "what the sentence says was in the way has to be mended; it is tried again, if a time is named then"
         case HoldReason.RUNTIME_EXCEEDED:
             return f"it is tried again at the time that is named; to run longer it needs a longer maxRuntime of {queue}"
         case HoldReason.SEARCH_LIMIT:
@@ -83,6 +83,14 @@ def _incomplete(details: Mapping[str, Detail]) -> str:
         f"{missing} more {'pod has' if str(missing) == '1' else 'pods have'} to be created;"
         " look at the events of what makes them if that does not happen"
     )
+
+
+def _claims(details: Mapping[str, Detail]) -> str:
+    if "pod" in details:
+        return "the claim or template that is named has to exist; Kubernetes makes claims from templates by itself"
+    if "claim" in details:
+        return f"claim {details['claim']} has to be seen as the sentence above says; that mostly passes by itself"
+    return "nothing: what the sentence above waits for passes by itself"
 
 
 def _budget(details: Mapping[str, Detail], queue: str) -> str:
@@ -122,6 +130,8 @@ def _infeasible(details: Mapping[str, Detail]) -> str:
         return f"{helps}fewer devices on one node, or without {named}; or nodes that have them so"
     if "matching" in details and _more(details) is not None:
         most = details["matching"]
+        if int(str(details["needed"])) <= int(str(most)):
+            return f"{helps}fewer pods in the gang, or more nodes for it with {_devices(details)}"
         return (
             f"{helps}at most {most} in {_request(details)}, which is the most that a node has;"
             f" or a node with {details['needed']} {_devices(details)}"

@@ -19,6 +19,7 @@ from admission.api.kubernetes.admission_review import Review
 from admission.api.kubernetes.claims import Claim, ClaimTemplate
 from admission.api.kubernetes.jobs import PodTemplate
 from admission.api.kubernetes.meta import Meta, Owner
+from admission.api.kubernetes.owners import Parent
 from admission.api.kubernetes.pods import Pod, PodClaim
 from admission.api.muster.ledger_entries import Placement
 from admission.api.scheduling import scheduling_rules
@@ -34,6 +35,7 @@ from admission.review import provided_templates, reviewer
 from admission.review.caches import ReviewCaches
 from admission.workloads import gang_key, owner_chain, suspendable
 from admission.workloads.gang_key import LARGEST_SIZE
+from admission.workloads.kinds import podgroup
 from admission.workloads.suspendable import Workload
 
 SUFFIX = " (expected)"
@@ -49,14 +51,16 @@ class _ExpectedPods:
 
     Not over `admission.incremental`: while a namespace is not observed the pods that were derived before stay.
 
-    named: the claim templates that the pods name, by `namespace/name`. claims: those that would be created for the
-    pods from the templates at the last refresh.
+    groups: the PodGroups that the pods name, by key, as they were then; their claims are the pods', too. named: the
+    claim templates that the pods name, by `namespace/name`. claims: those that would be created for the pods from the
+    templates at the last refresh.
     """
 
     found: object
     inputs: tuple[object, ...]
     pods: Mapping[Uid, Pod]
     problem: Hold | Denial | None = None
+    groups: Mapping[str, Parent | None] = field(default_factory=dict)
     named: tuple[str, ...] = field(init=False)
     claims: Mapping[str, Claim] = field(default_factory=dict)
     _templates: tuple[ClaimTemplate | None, ...] = ()
@@ -64,6 +68,10 @@ class _ExpectedPods:
     def __post_init__(self) -> None:
         named = {_template_of(pod, claim) for pod in self.pods.values() for claim in pod.claims if claim.template}
         self.named = tuple(sorted(named))
+
+    def has_seen(self, groups: Mapping[str, Parent]) -> bool:
+        """Return whether the PodGroups that the pods name are those that the pods were derived from."""
+        return all(groups.get(key) is group for key, group in self.groups.items())
 
     def refresh(self, templates: Mapping[str, ClaimTemplate]) -> bool:
         """Derive the claims again if a template has changed; return whether one has."""
@@ -170,7 +178,8 @@ class PendingPods:
     def _expected_of(self, workload: Workload, snapshot: Snapshot, inputs: tuple[object, ...]) -> _ExpectedPods | None:
         """Return the pods of a workload; None while its namespace is not observed."""
         known = self._by_workload.get(workload.meta.uid)
-        if known is not None and known.found is workload.obj and known.inputs is inputs:
+        groups = snapshot.parents.get(podgroup.GANGS.key, {})
+        if known is not None and known.found is workload.obj and known.inputs is inputs and known.has_seen(groups):
             return known
         try:
             made = _make_pods(workload, snapshot, self._review_caches)
@@ -179,7 +188,8 @@ class PendingPods:
         except MalformedObjectError as error:
             made = f"nobody can say what pods would come of it: {error}"
         if isinstance(made, dict):
-            return _ExpectedPods(found=workload.obj, inputs=inputs, pods=made)
+            named = {_group_key(pod): groups.get(_group_key(pod)) for pod in made.values() if pod.group}
+            return _ExpectedPods(found=workload.obj, inputs=inputs, pods=made, groups=named)
         problem = Hold(HoldReason.NOT_HOLDABLE, made) if isinstance(made, str) else made
         return _ExpectedPods(found=workload.obj, inputs=inputs, pods=_placeholder(workload), problem=problem)
 
@@ -238,11 +248,15 @@ def _expected(part: Part) -> Iterator[tuple[Uid, Pod]]:
 
 
 def _claims_of(pod: Pod, templates: Mapping[str, ClaimTemplate]) -> Iterator[Claim]:
-    """Yield the claims that would be created for a pod."""
+    """Yield the claims that would be created for a pod: not those that its PodGroup has."""
     for named in pod.claims:
         template = templates.get(_template_of(pod, named)) if named.template is not None else None
-        if template is not None:
+        if template is not None and pod.generated_claims.get(named.name, "").endswith(SUFFIX):
             yield _claim(pod, named, template)
+
+
+def _group_key(pod: Pod) -> str:
+    return f"{pod.meta.namespace}/{pod.group}"
 
 
 def _template_of(pod: Pod, claim: PodClaim) -> str:
@@ -320,8 +334,10 @@ def _make_pods(workload: Workload, snapshot: Snapshot, known: ReviewCaches) -> d
         first_pod = _first_pod(workload, template, snapshot, known)
         if isinstance(first_pod, Denial):
             return first_pod
+        group = snapshot.parents.get(podgroup.GANGS.key, {}).get(_group_key(first_pod))
         for number in range(template.pods):
             pod = _numbered_pod(first_pod, template, number, names.expected_pod(workload.meta.uid, len(found)))
+            pod = replace(pod, generated_claims=_generated_claims(pod, group))
             if template.exclusive or (template.part_labels and pod.rules.concern_pods):
                 pod = _with_own_rules(pod, _body(workload, template, number))
             found[pod.meta.uid] = pod
@@ -380,10 +396,27 @@ def _review(obj: Json, username: str) -> Review:
 def _numbered_pod(pod: Pod, template: PodTemplate, number: int, uid: Uid) -> Pod:
     name = f"{template.name}-{number}"
     created = pod.meta.created + timedelta(microseconds=number)
-    claims = {claim.name: f"{name}-{claim.name}{SUFFIX}" for claim in pod.claims if claim.template is not None}
     labels = {**pod.meta.labels, **template.parts_of(number)} if template.part_labels else pod.meta.labels
     meta = replace(pod.meta, name=name, uid=uid, created=created, labels=labels)
-    return replace(pod, meta=meta, generated_claims=claims)
+    return replace(pod, meta=meta)
+
+
+def _generated_claims(pod: Pod, group: Parent | None) -> dict[str, str]:
+    """Return the claims that are made for a pod from templates, by its own names of them.
+
+    A claim that its PodGroup has, by the same name and template, is the group's one, which is made before any pod
+    exists (`pkg/controller/resourceclaim`, syncPodGroup; BindTo of `k8s.io/dynamic-resource-allocation/resourceclaim`).
+    Until then the pod has none.
+    """
+    found = {}
+    for claim in pod.claims:
+        if claim.template is None:
+            continue
+        if group is None or claim not in group.claims:
+            found[claim.name] = f"{pod.meta.name}-{claim.name}{SUFFIX}"
+        elif claim.name in group.generated_claims:
+            found[claim.name] = group.generated_claims[claim.name]
+    return found
 
 
 def _claim(pod: Pod, named: PodClaim, template: ClaimTemplate) -> Claim:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from admission.api.kubernetes.pods import DEFAULT_SCHEDULER
+
 UNCONFIRMED = "a new leader first makes sure that it sees all that the one before it saw"
 """Why gangs are held and fences do not count before the view is confirmed."""
 
@@ -36,7 +38,11 @@ class Term:
 
 @dataclass(slots=True, kw_only=True)
 class CycleSettings:
-    """The settings that may change during a term. steps: of one search for a plan. writes: concurrent ones."""
+    """The settings that may change during a term. steps: of one search for a plan. writes: concurrent ones.
+
+    schedulers: the profiles of kube-scheduler whose decisions are predicted; these do not change.
+    """
 
     steps: int = 50_000
     writes: int = 32
+    schedulers: frozenset[str] = frozenset({DEFAULT_SCHEDULER})

@@ -179,6 +179,7 @@ class GangEviction:
             meters=inputs.meters,
             backoffs=self.evictions.backoffs,
             evicted=self.evictions.evicted,
+            schedulers=self.writer.settings.schedulers,
         )
         with contextlib.suppress(RetryError, FixError, GoneError):
             await self.reports.gang(gang.gang(group, basis))

@@ -307,7 +307,8 @@ class GangPlacement:
             return
         error = next((one for one in work.errors if _is_final(one)), work.errors[0])
         references = error.references if isinstance(error, _MisfitError) else ()
-        work.hold = replace(_waits(f"it cannot be placed as planned: {error}"), references=references)
+        message = f"it cannot be placed as planned: {error}"
+        work.hold = Hold(HoldReason.PLACEMENT_FAILED, message, references=references)
         if not _is_final(error):
             return
         if self._opened(group) and not any(pod.phase == "Running" for pod in group.pods):

@@ -61,15 +61,15 @@ class Preemption:
         """Decide about the pending gangs, and which gangs to evict for those that are held."""
         memory, backfill = self.nominations, self.backfill
         if not memory.by_gang and not any(map(targets.may_preempt, inputs.snapshot.queues.values())):
-            memory.mark_recalled()
+            memory.mark_restored()
             return cycle.decide_all(inputs.groups, rules, cluster, usage, backfill), ()
-        if not memory.has_recalled:
-            self._nominate_recalled(inputs, rules, cluster, usage)
-            memory.mark_recalled()
+        if not memory.has_restored:
+            self._nominate_restored(inputs, rules, cluster, usage)
+            memory.mark_restored()
         memory.keep_waiting(inputs.groups)
         decided = nominations.decide_all(inputs.groups, rules, cluster, usage, memory, backfill=backfill)
         found = {decision.group.uid: decision for decision in decided.updated}
-        dropped = self._drop_hopeless(inputs, found)
+        dropped = self._drop_unreachable(inputs, found)
         chosen: tuple[PreemptionTargets, ...] = ()
         is_paid = rules.hold_beyond_limit is None and rules.workspace.balances is not None
         if is_paid and self.term.is_confirmed and not rules.first_in_next:
@@ -110,7 +110,7 @@ class Preemption:
 
     # Nominations that no longer stand.
 
-    def _drop_hopeless(self, inputs: CycleInputs, found: dict[GangUid, Decision]) -> list[GangUid]:
+    def _drop_unreachable(self, inputs: CycleInputs, found: dict[GangUid, Decision]) -> list[GangUid]:
         """Drop the nominations of held gangs that no awaited victim can help any more; return the gangs."""
         memory, dropped = self.nominations, []
         for uid, nomination in [*memory.by_gang.items()]:
@@ -274,7 +274,7 @@ class Preemption:
         evicted = self.evictions.evicted.get(candidate.uid) or (record.evicted if record is not None else None)
         return evicted is not None and gang_references.is_made_for(evicted, group.key, group.record)
 
-    def _nominate_recalled(self, inputs: CycleInputs, rules: Rules, cluster: ClusterState, usage: Usage) -> None:
+    def _nominate_restored(self, inputs: CycleInputs, rules: Rules, cluster: ClusterState, usage: Usage) -> None:
         """Nominate the gangs for which an earlier leader evicted others, if these suffice."""
         _, going = self._candidates(inputs)
         waiting = {group.key: group for group in inputs.groups if group.waiting} if going else {}

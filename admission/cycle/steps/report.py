@@ -22,7 +22,7 @@ from admission.cycle.state.queues import QueueRegistry
 from admission.cycle.state.result import CycleLog, CycleResult
 from admission.cycle.state.scheduling_cache import SchedulingCache
 from admission.cycle.state.status import OutcomeLog, StatusState
-from admission.cycle.state.term import Term
+from admission.cycle.state.term import CycleSettings, Term
 from admission.errors import FixError, GoneError, RetryError
 from admission.lifecycle import ledger_clock, limits, requeue_backoff
 from admission.ports import Reports, Templates
@@ -53,6 +53,7 @@ class CycleReport:
 
     reports: Reports
     templates: Templates
+    settings: CycleSettings
     executor: BackgroundExecutor
     term: Term
     mirror: LedgerMirror
@@ -125,6 +126,7 @@ class CycleReport:
             policies=self.policies.policies(inputs.snapshot),
             estimates=self.backfill.estimates,
             templates=self.templates.troubles(),
+            schedulers=self.settings.schedulers,
             now=inputs.clock,
         )
         gangs = self.statuses.make_gangs(inputs.groups, decided, basis, self.log.defects)

@@ -64,7 +64,7 @@ class Scheduling:
             return CycleDecisions(), ()
         cluster = cache.predict_cluster(inputs, book, self.settings.steps)
         expected = self.nominations.with_nominated(self._find_ends(inputs, cluster), inputs.snapshot.queues)
-        self.backfill.present.expect(expected, inputs.now)
+        self.backfill.expect(expected, inputs.now)
         rules = self._in_order(inputs, self._rules(inputs, balances, self.log.defects))
         return self.preemption.decide(inputs, rules, cluster, scheduling_cache.usage(book))
 

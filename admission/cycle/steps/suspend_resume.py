@@ -126,4 +126,4 @@ def _workloads(group: Group, snapshot: Snapshot) -> list[Workload]:
 
 def _not_resumed(workload: Workload, error: MusterError) -> Hold:
     message = f"{workload.kind.kind} {workload.meta.name} could not be resumed: {error}; it is tried again"
-    return Hold(HoldReason.WAITING_FOR_CLAIMS, message, {"workload": workload.meta.key})
+    return Hold(HoldReason.PLACEMENT_FAILED, message, {"workload": workload.meta.key})

@@ -311,9 +311,9 @@ class Search:
             self._give_back(c, at, counted=taken)
             if answer is not False:
                 return answer
-            # From the first step back on, a step costs what it looks at: all devices to find candidates, and all
+            # From the first step back on, a step costs what it inspects: all devices to find candidates, and all
             # claims to build the key of `_dead`.
-            self._price = 1 + (len(self._units) + self._end) // LOOKS
+            self._price = 1 + (len(self._units) + self._end) // INSPECTIONS
         self._note(c, r, self._claims[c].requests[r].options[o].count - missing, reasons, example)
         return False
 
@@ -489,8 +489,8 @@ class Search:
             self.farthest = DeadEnd(c, r, o, known.reasons | reasons, known.at if at is None else at)
 
 
-LOOKS = 40
-"""How many devices and claims a search looks at in the time of one step."""
+INSPECTIONS = 40
+"""How many devices and claims a search inspects in the time of one step."""
 
 
 def _met(refusal: Refusal, c: int, option: Option) -> Refusal:

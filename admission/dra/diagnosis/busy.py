@@ -17,12 +17,12 @@ LISTED = 64
 
 
 def explain_busy(
-    explanation: Explanation, scene_search: FirstFitSearch, cluster: ClusterState, device_signatures: DeviceSignatures
+    explanation: Explanation, greedy_search: FirstFitSearch, cluster: ClusterState, device_signatures: DeviceSignatures
 ) -> Explanation:
     """Add the claims that have the missing devices."""
     if explanation.parsed is None:
         return _with_users(explanation, cluster)
-    state = scene_search.state
+    state = greedy_search.state
     used = {
         entry.id: cluster.taken[entry.id]
         for node in range(len(state.names))

@@ -14,14 +14,14 @@ from admission.api.values.names import NodeName
 from admission.api.values.reasons import Detail
 from admission.api.values.references import References
 from admission.dra.allocator.results import DeadEnd, Failure
-from admission.dra.diagnosis import no_devices, node_resources, rule_refusals, used_up
+from admission.dra.diagnosis import no_devices, node_resources, other_nodes, requested, rule_refusals, used_up
 from admission.dra.diagnosis.used_up import Shortage
 from admission.dra.equivalence.device_signature import Answer, DeviceSignatures, Layout
 from admission.dra.inventory import pools
 from admission.dra.planner import node_filters
 from admission.dra.planner.first_fit import FirstFitSearch
 from admission.dra.planner.pod_groups import ClaimToAllocate, Gang, Placed, PodKind
-from admission.dra.requests.requests import Option, ParsedClaim, ParsedRequest, RequestAlternatives
+from admission.dra.requests.requests import Option, ParsedRequest, RequestAlternatives
 from admission.dra.state.cluster_state import ClusterState
 from admission.filters.refusal import Refusal
 
@@ -96,6 +96,10 @@ def _explained(context: _DeadEndContext) -> Explanation:
     left = [at for at in with_resources if at not in refusals]
     if refusals and (not left or any(context.greedy.dead_end_at(context.kind, at) is None for at in refusals)):
         return _kept_off_by_rules(context, {state.names[at]: refusal for at, refusal in refusals.items()}, left)
+    lacking = {state.names[at]: found for at in left if (found := context.greedy.lacking_at(context.kind, at))}
+    if lacking:
+        short = node_resources.shortage_with_devices(lacking)
+        return Explanation(f"{_subject(context)} {short.text}{_after(context)}", {"pod": context.pod, **short.details})
     return _insufficient_devices(context, left)
 
 
@@ -187,14 +191,20 @@ def _insufficient_resources(context: _DeadEndContext, nodes: Sequence[int]) -> E
     """Explain that the nodes have too little of their resources."""
     state = context.greedy.state
     left = [(state.names[node], state.left(node) or {}) for node in nodes]
-    found = node_resources.shortage(context.kind.wants, left, context.cluster)
-    return Explanation(f"{_subject(context)} {found.text}{_after(context)}", {"pod": context.pod, **found.details})
+    found, allocatable = node_resources.shortage(context.kind.wants, left, context.cluster), context.cluster.nodes
+    elsewhere = other_nodes.text(
+        context.kind,
+        context.cluster,
+        lambda name: node_filters.lacking(context.kind.wants, allocatable[name].allocatable) is None,
+    )
+    message = f"{_subject(context)} {found.text}{_after(context)}{elsewhere}"
+    return Explanation(message, {"pod": context.pod, **found.details})
 
 
 def _insufficient_devices(context: _DeadEndContext, nodes: Sequence[int]) -> Explanation:
     """Explain that devices are too few: find the first request of which no node has enough."""
     parsed_requests = context.device_signatures.parsed_requests
-    needs = _needs(wanted.parsed for wanted in context.wanted)
+    needs = requested.needs(wanted.parsed for wanted in context.wanted)
     for wanted in context.wanted:
         for request in wanted.parsed.requests:
             tries = [
@@ -288,20 +298,31 @@ def _too_few(  # noqa: PLR0917 - what the sentence says
     }
     start = f"{_subject(context)} needs {devices} on one node ({place}{others})"
     number = context.device_signatures.parsed_requests[parsed]
+    elsewhere = _elsewhere(context, parsed, needed)
     if not any(count.matching for count in counts.values()):
-        message = f"{start}; {_nothing(context, parsed, counts)}{_contradictory(context)}"
+        message = f"{start}; {_nothing(context, parsed, counts, elsewhere)}{_contradictory(context)}"
         return Explanation(message, {**details, "matching": 0}, number)
     tainted = f" and {counts[best].tainted} more tainted" if counts[best].tainted else ""
     any_node = "any of these" if _tied(context) else "any node"
     return Explanation(
         f"{start}; the most that {any_node} has free is {counts[best].free} ({node}, of {counts[best].matching} that"
-        f" match{tainted}){_after(context)}",
+        f" match{tainted}){_after(context)}{elsewhere}",
         {**details, "matching": counts[best].matching},
         number,
     )
 
 
-def _nothing(context: _DeadEndContext, parsed: ParsedRequest, counts: Mapping[int, _Counts]) -> str:
+def _elsewhere(context: _DeadEndContext, parsed: ParsedRequest, needed: int) -> str:
+    """Return which nodes have enough devices and are left out, and why."""
+    inventories, signatures = context.cluster.node_inventories, context.device_signatures
+
+    def has_enough(name: NodeName) -> bool:
+        return name in inventories and len(signatures.selected(parsed.texts, inventories[name])) >= needed
+
+    return other_nodes.text(context.kind, context.cluster, has_enough)
+
+
+def _nothing(context: _DeadEndContext, parsed: ParsedRequest, counts: Mapping[int, _Counts], elsewhere: str) -> str:
     tainted = sum(count.tainted for count in counts.values())
     if tainted:
         one = _a_taint(context, parsed, counts)
@@ -310,7 +331,8 @@ def _nothing(context: _DeadEndContext, parsed: ParsedRequest, counts: Mapping[in
     if failed:
         return f"no device satisfies the selectors: {failed}"
     names = [context.greedy.state.names[node] for node in counts]
-    return no_devices.reason(parsed, names, context.cluster, context.device_signatures)
+    why = no_devices.reason(parsed, names, context.cluster, context.device_signatures, others=not elsewhere)
+    return f"{why}{elsewhere}"
 
 
 def _a_taint(context: _DeadEndContext, parsed: ParsedRequest, nodes: Iterable[int]) -> str:
@@ -345,13 +367,16 @@ def _conflicting_requests(context: _DeadEndContext, nodes: Sequence[int]) -> Exp
         }
     )
     requests = ", ".join(
-        f"{_request_text(request)} (request {request.name} of claim {w.claim.meta.name})"
+        f"{requested.text(request)} (request {request.name} of claim {w.claim.meta.name})"
         for w in context.wanted
         for request in w.parsed.requests
     )
     node = context.greedy.state.names[best]
-    where = f"none of {len(nodes)} nodes serves them" if len(nodes) > 1 else f"node {node} does not serve them"
-    under = f" under {' and '.join(rules)}" if rules else " together"
+    options = [option for w in context.wanted for request in w.parsed.requests for option in request.options]
+    is_one = len(options) == 1 and options[0].plain and options[0].count == 1
+    them = "it" if is_one else "them"
+    where = f"none of {len(nodes)} nodes serves {them}" if len(nodes) > 1 else f"node {node} does not serve {them}"
+    under = f" under {' and '.join(rules)}" if rules else "" if is_one else " together"
     details: dict[str, Detail] = {
         "pod": context.pod,
         "claims": [w.claim.meta.name for w in context.wanted],
@@ -417,29 +442,6 @@ def _shortage(
                 shares.setdefault(use.device, []).append(use.share)
             found.append(used_up.of_capacity(layout, option.parsed, signatures, shares))
     return next((shortage for shortage in found if shortage is not None), None)
-
-
-def _request_text(request: RequestAlternatives) -> str:
-    """Return a request in words."""
-    return " or ".join(
-        f"{'all' if not option.plain and not option.admin else option.count} of class {option.parsed.device_class}"
-        for option in request.options
-    )
-
-
-def _needs(claims: Iterable[ParsedClaim]) -> dict[ParsedRequest, int]:
-    """Return the least devices needed per parsed request: summed over requests without alternatives, else one's own."""
-    needs: dict[ParsedRequest, int] = {}
-    for claim in claims:
-        for request in claim.requests:
-            if len(request.options) == 1 and request.options[0].plain:
-                parsed = request.options[0].parsed
-                needs[parsed] = needs.get(parsed, 0) + request.options[0].count
-            else:
-                for option in request.options:
-                    least = option.count if option.plain else 1
-                    needs[option.parsed] = max(needs.get(option.parsed, 0), least)
-    return needs
 
 
 def _after(context: _DeadEndContext) -> str:

@@ -19,11 +19,17 @@ MOST_NAMED = 3
 
 
 def reason(
-    parsed: ParsedRequest, nodes: Collection[NodeName], cluster: ClusterState, device_signatures: DeviceSignatures
+    parsed: ParsedRequest,
+    nodes: Collection[NodeName],
+    cluster: ClusterState,
+    device_signatures: DeviceSignatures,
+    *,
+    others: bool = True,
 ) -> str:
     """Return the first of these that fails: a driver, a device of the class, the selectors, the capacity.
 
-    nodes: where the pod may go; none of their devices matches the request.
+    nodes: where the pod may go; none of their devices matches the request. others: whether to name nodes that have some
+    of the class.
     """
     where = f"the {len(nodes)} nodes where the pod may go" if len(nodes) > 1 else "the only node where the pod may go"
     device_class = cluster.classes.get(parsed.device_class)
@@ -35,7 +41,10 @@ def reason(
 
     of_class = len({device.id for device in selected(class_texts, nodes)})
     if not of_class:
-        return _none_of_class(where, selected((), cluster.nodes), _nodes_with(class_texts, cluster, device_signatures))
+        found = _nodes_with(class_texts, cluster, device_signatures)
+        if found and not others:
+            return f"no device of the class is on {where}"
+        return _none_of_class(where, selected((), cluster.nodes), found)
     listed = selected(parsed.texts, nodes)
     if listed and parsed.needs:
         return _too_small(parsed, listed, cluster.profile.features)

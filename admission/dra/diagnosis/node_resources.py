@@ -7,6 +7,7 @@ from admission.api.values import quantities
 from admission.api.values.names import NodeName
 from admission.api.values.reasons import Detail
 from admission.dra.planner import node_filters
+from admission.dra.requests.node_resources import Lacking
 from admission.dra.state.cluster_state import ClusterState
 
 MOST_NAMED = 3
@@ -34,6 +35,17 @@ def shortage(
                 details={"resource": resource, "needed": needed, "left": most, "node": node},
             )
     return _each_lacks_another(wants, left)
+
+
+def shortage_with_devices(lacking: Mapping[NodeName, Lacking]) -> Shortage:
+    """Return what is missing for a pod with the devices that it would get. lacking: by node, what that is."""
+    node, best = max(sorted(lacking.items()), key=lambda pair: pair[1].left - pair[1].needed)
+    needed, left = amount(best.resource, best.needed), amount(best.resource, best.left)
+    return Shortage(
+        text=f"needs {needed} {best.resource} of a node with the devices that it gets there, which take some of it;"
+        f" {node} has {left} left",
+        details={"resource": best.resource, "needed": best.needed, "left": best.left, "node": node},
+    )
 
 
 def _each_lacks_another(wants: Mapping[str, int], left: Sequence[tuple[NodeName, Mapping[str, int]]]) -> Shortage:

@@ -10,7 +10,7 @@ from enum import Enum
 from itertools import groupby
 from typing import Any
 
-from admission.api.kubernetes.devices import Device, DeviceId, Slice
+from admission.api.kubernetes.devices import Device, DeviceId, NodeResource, Slice
 from admission.api.values.names import MeterName
 from admission.api.values.selectors import first_untolerated
 from admission.dra.compatibility import Release, SchedulerProfile
@@ -55,7 +55,7 @@ class DeviceSignature:
     shared: whether several claims may have shares of it. room: its consumable capacities. takes: per request, what it
     consumes of them. draw: what the device draws from its pool's counters; empty if it names a set and no counter of
     it; None if it draws nothing. evicting: the requests that match the device, but whose pods are deleted because of
-    its taint.
+    its taint. node_resources: what the device takes of its node.
     """
 
     answers: tuple[Answer | Refusal, ...]
@@ -66,6 +66,7 @@ class DeviceSignature:
     takes: tuple[tuple[Amount, ...], ...] = ()
     draw: Draw | None = None
     evicting: frozenset[int] = frozenset()
+    node_resources: tuple[NodeResource, ...] = ()
     inexact: bool = False
     """Whether 1.36 adds up wrongly what its shares consume."""
 
@@ -269,12 +270,14 @@ class DeviceSignatures:
             or device.taints
             or device.binding_conditions
             or device.allows_multiple
+            or device.node_resources
         ):
             return None
         values = tuple(constraints.attribute_of(device, listed.id.driver, name) for name in self.need.attributes)
         capacity = tuple((name, one.text, one.policy, one.inexact) for name, one in device.capacity.items())
         draw = counters.drawn(device) if device.consumes else None
-        return (values, capacity, draw, device.taints, bool(device.binding_conditions), device.allows_multiple)
+        conditions = bool(device.binding_conditions)
+        return (values, capacity, draw, device.taints, conditions, device.allows_multiple, device.node_resources)
 
     def _signature_from_bits(self, listed: InventoryDevice, bits: tuple[int, ...]) -> int | None:
         answers = [
@@ -325,6 +328,7 @@ class DeviceSignatures:
                 for at, parsed in enumerate(self.need.parsed_requests)
                 if features.taints and _is_evicted(parsed, device)
             ),
+            node_resources=device.node_resources,
             inexact=device.allows_multiple and any(capacity.inexact for capacity in device.capacity.values()),
         )
 

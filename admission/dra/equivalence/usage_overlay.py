@@ -50,7 +50,7 @@ class AllocatedOverlay:
 
     def commit(self) -> None:
         """Move everything into the layer below, which must not be a cluster state."""
-        assert isinstance(self._below, AllocatedOverlay)  # noqa: S101 - worlds are frozen
+        assert isinstance(self._below, AllocatedOverlay)  # noqa: S101 - cluster states are frozen
         self._below.add(DeviceUse(device) for device in self._taken)
         self._below.add(
             DeviceUse(device, shared=True, share=s) for device, found in self._shares.items() for s in found

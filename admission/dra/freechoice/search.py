@@ -37,6 +37,8 @@ class FreeChoiceSearch(FirstFitSearch):
         affordable: Affordable,
     ) -> None:
         super().__init__(gang, cluster, device_signatures, budget, affordable, greedy=False)
+        # Where devices take resources of nodes, this search is asked only whether there could be a plan without that.
+        self._by_devices = None
         self._orders = DeviceOrders(self.state.units)
         self._solutions: dict[tuple[tuple[ParsedClaim, ...], Hashable], CachedIterator[Match]] = {}
         # With devices chosen freely any order of a plan's pods is possible; only the pod that brings a shared claim

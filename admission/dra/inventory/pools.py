@@ -139,7 +139,10 @@ class Slices:
         elsewhere: list[Slice] = []
         members: dict[PoolId, list[Slice]] = {}
         self._drawing: set[PoolId] = set()
+        self.takes_of_nodes = False
+        """Whether a device takes resources of its node beside what pods request."""
         for slice_ in slices:
+            self.takes_of_nodes = self.takes_of_nodes or slice_.takes_of_nodes
             pool = (slice_.driver, slice_.pool)
             members.setdefault(pool, []).append(slice_)
             if slice_.counters:

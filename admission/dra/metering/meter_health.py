@@ -54,15 +54,15 @@ def check(
         return before
     known = before.seen if same else {}
     seen: dict[str, tuple[Slice, Failures]] = {}
-    left = looked = 0
+    left = inspected = 0
     doubtful = _doubtful(meters)
     for key, slice_ in _newest(slices):
         found = known.get(key)
         if found is not None and found[0] is slice_:
             seen[key] = found
-        elif looked < most:
+        elif inspected < most:
             seen[key] = (slice_, _failures(slice_, meters, doubtful, classes, selectors))
-            looked += len(slice_.devices) if doubtful else 0
+            inspected += len(slice_.devices) if doubtful else 0
         else:
             left += 1
     failures: dict[MeterName, ChargeError] = {}

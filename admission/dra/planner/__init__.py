@@ -5,6 +5,7 @@ __all__ = [
     "cost",
     "device_kinds",
     "device_order",
+    "device_resources",
     "first_fit",
     "no_plan",
     "node_filters",

@@ -56,11 +56,13 @@ class CandidateNodes:
         self._inspected = 0
         self._stops = False
         """Whether some device stops a search that meets it."""
+        self._takes = bool(kind.bound)
+        """Whether devices take resources of nodes: then nodes are equal only if they have the same left."""
 
     def some(self, cluster: ClusterState, most: int) -> frozenset[NodeName] | None:
         """Return up to `most` nodes of every group of equal nodes; None if no node may be left out."""
         self._update(cluster)
-        if self._odd:
+        if self._odd or self._takes:
             return None
         return frozenset(name for names in self._equal.values() for name in names[:most])
 
@@ -90,6 +92,7 @@ class CandidateNodes:
         """Evaluate new sorts of devices; return whether counting must stop, since one of them can be shared."""
         known = self._signatures_by_node.device_signatures.known
         new, self._inspected = known[self._inspected :], len(known)
+        self._takes |= any(signature.node_resources for signature in new)
         self._stops |= any(not isinstance(answer, Answer) for signature in new for answer in signature.answers)
         if not self._least or not any(signature.shared for signature in new):
             return False
@@ -181,7 +184,8 @@ def count(gang: Gang, cluster: ClusterState, known: DeviceSignatures) -> Counted
     options = [*requests.options(gang.claims)]
     includes_taken = any(option.admin or option.mode is Mode.ALL for option in options)
     plain = not includes_taken and all(option.plain for option in options)
-    key = (cluster.series, includes_taken, kind.nodes, kind.devices, plain, tuple(sorted(kind.wants.items())))
+    wants = tuple(sorted(kind.wants.items()))
+    key = (cluster.series, includes_taken, kind.nodes, kind.devices, plain, wants, bool(kind.bound))
     candidates: CandidateNodes | None = known.candidate_nodes.pop(key, None)
     if candidates is None:
         candidates = CandidateNodes(

@@ -19,7 +19,7 @@ Bounded by the budget: at its end StepsEndedError is raised, and nothing is prov
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -35,12 +35,14 @@ from admission.dra.inventory.pools import InventoryDevice
 from admission.dra.metering import device_meters
 from admission.dra.planner import node_order, pod_groups
 from admission.dra.planner.cost import Pricing
+from admission.dra.planner.device_resources import DeviceResources
 from admission.dra.planner.node_groups import NodeState, SearchState, Undo
 from admission.dra.planner.node_order import FirstFitRank
 from admission.dra.planner.pod_groups import Gang, Outcome, Placed, PodKind
 from admission.dra.planner.upper_bound import UpperBounds
 from admission.dra.requests import requests
 from admission.dra.requests.gang_request import Affordable
+from admission.dra.requests.node_resources import Lacking
 from admission.dra.requests.requests import Fatal, ParsedClaim, Refusal
 from admission.dra.state.cluster_state import ClusterState
 
@@ -55,6 +57,9 @@ class _Option:
     open: tuple[int, ...]
     charge: Charge
 
+
+_Fit = Match | DeadEnd | Lacking | Refusal | None
+"""What a pod gets on a node, or why it gets nothing."""
 
 _NodeAnswers = dict[NodeSignature, tuple[Match | DeadEnd | Refusal, int]]
 """By node signature, what kube-scheduler gives there, and how many steps finding it took."""
@@ -96,7 +101,7 @@ class FirstFitSearch:
         self._undo: list[tuple[Undo, ...]] = []
         self._failed: set[Hashable] = set()
         self._moved: defaultdict[NodeState, int] = defaultdict(int)
-        self._fits: dict[tuple[int, tuple[int, ...], NodeState], Match | DeadEnd | Refusal | None] = {}
+        self._fits: dict[Hashable, _Fit] = {}
         self._searched: dict[Hashable, Match | DeadEnd | Refusal] = {}
         self._known: dict[tuple[ParsedClaim, ...], _NodeAnswers] = self.state.units.memory.setdefault(
             cluster.profile, {}
@@ -119,6 +124,7 @@ class FirstFitSearch:
         )
         self._need_of_each = [self._bounds.needed(kind) for kind in gang.kinds]
         self._commuting = fixed and not gang.shared and not self._depends_on_order and self._commutes()
+        self._by_devices = DeviceResources(gang, self.state, cluster.profile.release) if self.state.takes else None
         self.state.on_change = self._changed
 
     def run(self) -> Outcome:
@@ -160,6 +166,12 @@ class FirstFitSearch:
         number = next(at for at, one in enumerate(self._gang.kinds) if one is kind)
         found = self._fit(number, self._open(number), self.state.signatures[node])
         return found if isinstance(found, DeadEnd) else None
+
+    def lacking_at(self, kind: PodKind, node: int) -> Lacking | None:
+        """Return what a node has too little of for a pod of the kind with the devices that it would get there."""
+        number = next(at for at, one in enumerate(self._gang.kinds) if one is kind)
+        found = self._fit(number, self._open(number), self.state.signatures[node])
+        return found if isinstance(found, Lacking) else None
 
     def _is_final(self) -> bool:
         """Return whether a point without options ends the whole search."""
@@ -236,6 +248,9 @@ class FirstFitSearch:
                     ranked.append((rank, found, node_state))
                 elif isinstance(found, DeadEnd):
                     final = final and found.firm
+                elif isinstance(found, Lacking):
+                    # When its devices are taken, it gets others, which may take less.
+                    final = False
                 elif found is not None:
                     final = False
                     self.outcome.refusals.setdefault(found, (kind, _claim_of(found, open_)))
@@ -248,20 +263,21 @@ class FirstFitSearch:
             return False
         return self.state.refuses(self._gang.kinds[kind], self.state.first(node_state)) is not None
 
-    def _fit(self, kind: int, open_: tuple[int, ...], node_state: NodeState) -> Match | DeadEnd | Refusal | None:
+    def _fit(self, kind: int, open_: tuple[int, ...], node_state: NodeState) -> _Fit:
         """Return what a pod of the kind gets on such a node; None if filters or resources keep it off."""
-        key = (kind, open_, node_state)
+        key = (kind, open_, node_state, None if self._by_devices is None else self._by_devices.key)
         if key not in self._fits:
             self._fits[key] = self._searched_fit(kind, open_, node_state)
         return self._fits[key]
 
-    def _searched_fit(
-        self, kind: int, open_: tuple[int, ...], node_state: NodeState
-    ) -> Match | DeadEnd | Refusal | None:
+    def _searched_fit(self, kind: int, open_: tuple[int, ...], node_state: NodeState) -> _Fit:
         described = self._gang.kinds[kind]
         if kind not in node_state.kinds or self.state.bounds(described, node_state) == 0:
             return None
-        return self._first_fit(tuple(described.parsed_requests[at] for at in open_), node_state)
+        found = self._first_fit(tuple(described.parsed_requests[at] for at in open_), node_state)
+        if self._by_devices is None or not isinstance(found, Match):
+            return found
+        return self._by_devices.checked(kind, open_, found, node_state)
 
     def _first_fit(self, claims: tuple[ParsedClaim, ...], node_state: NodeState) -> Match | DeadEnd | Refusal:
         """Return what kube-scheduler will give on such a node."""
@@ -331,9 +347,9 @@ class FirstFitSearch:
             )
             for wanted, picks in zip(wanted_here, option.found.picks, strict=True)
         )
-        taken = self.state.assume(
-            kind, option.node, [t for _, given in claims for one in given if (t := one.use) is not None]
-        )
+        uses = [use for _, given in claims for one in given if (use := one.use) is not None]
+        by_devices, shares = self._taken_by_devices(option)
+        taken = self.state.assume(kind, option.node, uses, by_devices)
         shared = tuple(
             self.state.allocate_shared(wanted.shared, self._usable_from(option.node, [one.listed for one in given]))
             for wanted, given in claims
@@ -342,14 +358,28 @@ class FirstFitSearch:
         before = self._charge
         self._charge = device_meters.added((before, option.charge))
         self._left[option.kind] -= 1
-        self.outcome.placed.append(Placed(option.kind, member, option.node, claims))
+        self.outcome.placed.append(Placed(option.kind, member, option.node, claims, by_devices))
 
         def restore() -> None:
             self._charge = before
             self._left[option.kind] += 1
             self.outcome.placed.pop()
 
-        self._undo.append((restore, *reversed(shared), taken))
+        self._undo.append((restore, *reversed(shared), taken, *shares))
+
+    def _taken_by_devices(self, option: _Option) -> tuple[Mapping[str, int], list[Undo]]:
+        """Return what a pod's devices take of its node; record those of shared claims, and return the undo of that."""
+        if self._by_devices is None:
+            return {}, []
+        node_state, kind = self.state.signatures[option.node], self._gang.kinds[option.kind]
+        taken = self._by_devices.of_pod(option.kind, option.open, option.found, node_state)
+        wanted = [(place, kind.wanted[0][at]) for place, at in enumerate(option.open)]
+        shares = [
+            self._by_devices.share(one.shared, self._by_devices.given(one, option.found, place, node_state))
+            for place, one in wanted
+            if one.shared is not None
+        ]
+        return {} if isinstance(taken, Fatal) else taken, shares
 
     def _given(
         self, claim: ParsedClaim, pick: Pick, listed: InventoryDevice, signature: DeviceSignature
@@ -402,7 +432,8 @@ class FirstFitSearch:
         Node states are counted, not named: which of equal nodes has changed does not matter.
         """
         moved = frozenset(entry for entry in self._moved.items() if entry[1])
-        return (tuple(self._left), tuple(self.state.allocated), tuple(sorted(self._charge.items())), moved)
+        shared = None if self._by_devices is None else self._by_devices.key
+        return (tuple(self._left), tuple(self.state.allocated), tuple(sorted(self._charge.items())), moved, shared)
 
     def _changed(self, before: NodeState, after: NodeState) -> None:
         self._moved[before] -= 1

@@ -1,8 +1,8 @@
 """The node filters of kube-scheduler, devices aside: which nodes a pod may go to.
 
 Simulated: NodeUnschedulable, TaintToleration, NodeAffinity (node selector and required affinity), NodeDeclaredFeatures,
-NodeResourcesFit, and the node selectors of claims that are allocated already. What looks at other pods is in
-`admission.filters`. Not simulated, as the documentation says: volumes.
+NodeResourcesFit, and the node selectors of claims that are allocated already. What looks at other pods, and at volumes,
+is in `admission.filters`.
 """
 
 from collections.abc import Mapping

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from types import MappingProxyType
 
 from admission.dra.equivalence import node_signature
 from admission.dra.equivalence.device_signature import DeviceSignatures, Layout
@@ -25,6 +26,7 @@ from admission.filters.gang_rules import Place, RulesSearch
 from admission.filters.refusal import Refusal
 
 Undo = Callable[[], None]
+_NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,11 +77,16 @@ class SearchState:
         self._usage = AllocatedOverlay(cluster)
         self._node_sigs: list[NodeSignature] = [self._signatures_by_node.node_sigs[name] for name in self.names]
         self._numbers = {name: at for at, name in enumerate(self.names)}
-        self._resources = sorted({resource for kind in gang.kinds for resource in kind.wants})
+        by_devices = self._taken_by_devices()
+        self.takes = bool(by_devices)
+        """Whether devices may take resources of nodes beside what pods request."""
+        self._resources = sorted({resource for kind in gang.kinds for resource in kind.wants} | by_devices)
         self._most = self._demanded()
         self._pods = sum(len(kind.members) for kind in gang.kinds)
-        self._has_uniform_pods = len({frozenset(kind.wants.items()) for kind in gang.kinds}) == 1 and bool(
-            self._resources
+        self._has_uniform_pods = (
+            not self.takes
+            and len({frozenset(kind.wants.items()) for kind in gang.kinds}) == 1
+            and bool(self._resources)
         )
         self._kinds = self._kinds_of_nodes()
         self.rules = RulesSearch(gang.coupled, self.names) if gang.coupled is not None else None
@@ -104,6 +111,10 @@ class SearchState:
     def left(self, node: int) -> Mapping[str, int] | None:
         """Return what is left of the resources that the gang requests; None for no limit."""
         return self._left[node]
+
+    def left_of(self, signature: NodeState) -> Mapping[str, int] | None:
+        """Return the same of a group of nodes, where devices may take resources."""
+        return None if signature.left is None else dict(zip(self._resources, signature.left, strict=True))
 
     def first(self, signature: NodeState) -> int:
         """Return the first node of a group."""
@@ -155,8 +166,10 @@ class SearchState:
         """Return the devices of a signature."""
         return [self.units.known[number] for number in signature.contents.units]
 
-    def assume(self, kind: PodKind, node: int, taken: Iterable[DeviceUse]) -> Undo:
-        """Take devices, shares and resources; return the undo."""
+    def assume(
+        self, kind: PodKind, node: int, taken: Iterable[DeviceUse], by_devices: Mapping[str, int] = _NOTHING
+    ) -> Undo:
+        """Take devices, shares and resources; return the undo. by_devices: what the devices take of the node."""
         given = tuple(taken)
         touched = {node}
         devices = {(use.device.driver, use.device.pool): use.device for use in given}
@@ -167,7 +180,7 @@ class SearchState:
             )
         before = {at: self._node_sigs[at] for at in touched}
         self._usage.add(given)
-        self._add(node, kind, -1)
+        self._add(node, (kind.wants, by_devices), -1)
         if self.rules is not None:
             self.rules.assume(kind.rules, self.names[node])
         for at in touched:
@@ -176,9 +189,9 @@ class SearchState:
 
         def undo() -> None:
             self._usage.remove(given)
-            self._add(node, kind, 1)
+            self._add(node, (kind.wants, by_devices), 1)
             if self.rules is not None:
-                self.rules.forget(kind.rules, self.names[node])
+                self.rules.take_back(kind.rules, self.names[node])
             for at, node_sig in before.items():
                 self._node_sigs[at] = node_sig
             self._refresh(touched)
@@ -196,10 +209,10 @@ class SearchState:
 
         return undo
 
-    def _add(self, node: int, kind: PodKind, sign: int) -> None:
+    def _add(self, node: int, parts: Iterable[Mapping[str, int]], sign: int) -> None:
         left = self._left[node]
         if left is not None:
-            for resource, amount in kind.wants.items():
+            for resource, amount in (one for part in parts for one in part.items()):
                 left[resource] = left[resource] + sign * amount
 
     def _refresh(self, nodes: Iterable[int]) -> None:
@@ -251,7 +264,15 @@ class SearchState:
         """Return what is left of resources, for the signature: the number of pods that fit if all are of one size."""
         if self._has_uniform_pods:
             return (min(self._pods, _bounds(self.gang.kinds[0], left)),)
+        if self.takes:
+            return tuple(left[name] for name in self._resources)
         return tuple(min(left[name], self._most[name]) for name in self._resources)
+
+    def _taken_by_devices(self) -> set[str]:
+        """Return the resources of which devices may take some."""
+        signatures = self._signatures_by_node.device_signatures.known
+        found = {one.name for signature in signatures for one in signature.node_resources}
+        return found.union(name for kind in self.gang.kinds for claim in kind.bound for name in claim.names)
 
     def _demanded(self) -> dict[str, int]:
         """Return what the whole gang requests of each resource: more than that on a node makes no difference."""

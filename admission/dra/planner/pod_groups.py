@@ -9,13 +9,16 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from admission.api.kubernetes.claims import MAX_CONSUMERS, Claim
+from admission.api.kubernetes.pods import Pod
 from admission.api.values.names import NodeName, Uid
 from admission.dra.allocator.allocation import AllocatedRequest
+from admission.dra.compatibility import Release
 from admission.dra.equivalence.device_signature import DeviceSignature
 from admission.dra.inventory.pools import InventoryDevice
 from admission.dra.planner import node_filters
-from admission.dra.requests import extended_resources, requests
+from admission.dra.requests import extended_resources, node_resources, requests
 from admission.dra.requests.gang_request import PodDemand, Shortfall
+from admission.dra.requests.node_resources import OfClaim
 from admission.dra.requests.requests import Fatal, Option, ParsedClaim, ParsedRequest, Refusal
 from admission.dra.state.cluster_state import ClusterState, key_of
 from admission.filters import gang_rules
@@ -37,7 +40,8 @@ class PodKind:
 
     wanted: per member, the claims to allocate, in the pod's order. wants: resources per pod. nodes: those whose filters
     pass the pods. rules: their number in the gang's rules. likeness: all that they request, equal for kinds that differ
-    only in their subgroup.
+    only in their subgroup. claim_users: per wanted claim, how often each container names it. bound: what the devices of
+    claims that are allocated already take of a node. Both are empty where no device takes any.
     """
 
     members: tuple[PodDemand, ...]
@@ -46,6 +50,8 @@ class PodKind:
     nodes: frozenset[NodeName]
     likeness: Hashable
     rules: int = 0
+    claim_users: tuple[tuple[int, ...], ...] = ()
+    bound: tuple[OfClaim, ...] = ()
 
     @property
     def subgroup(self) -> str:
@@ -165,6 +171,8 @@ def _refusal(demand: PodDemand, users: Mapping[Uid, int], cluster: ClusterState)
                 f"claim {claim.meta.name} would have {users[key_of(claim)]} consumers, and status.reservedFor holds"
                 f" {MAX_CONSUMERS} at most; let the pods share several claims"
             )
+        if _takes(cluster) and _is_anothers(claim, demand.pod, cluster):
+            return Fatal(node_resources.exclusive(claim.meta.name))
     for resource in demand.extended:
         offers = extended_resources.offering(resource, cluster.classes)
         if len(offers) > 1:
@@ -173,6 +181,22 @@ def _refusal(demand: PodDemand, users: Mapping[Uid, int], cluster: ClusterState)
                 " kube-scheduler takes cannot be told; let only one have that extendedResourceName"
             )
     return None
+
+
+def _is_anothers(claim: Claim, pod: Pod, cluster: ClusterState) -> bool:
+    """Return whether another pod has a claim that no two pods may share, since it has a resource of its node itself.
+
+    1.36 knows it only by the status of the other pod.
+    """
+    if claim.allocation is None or cluster.slices is None:
+        return False
+    if cluster.profile.release is Release.V1_36:
+        there = ((uid, one) for pods in cluster.placed.by_node.values() for uid, one in pods.items())
+        own, place = pod.meta.uid, (claim.meta.namespace, claim.meta.name)
+        return any(uid != own and (one.namespace, name) == place for uid, one in there for name in one.device_claims)
+    found = node_resources.of_claim(node_resources.of_allocation(claim.allocation, cluster.slices), (), claim)
+    is_mapped = isinstance(found, OfClaim) and found.mapped is not None
+    return is_mapped and not {*claim.reserved_for} <= {pod.meta.uid}
 
 
 def _open(demand: PodDemand, cluster: ClusterState) -> Iterable[Claim]:
@@ -202,6 +226,7 @@ def _likeness(demand: PodDemand, wanted: Iterable[ClaimToAllocate], cluster: Clu
         for claim in demand.claims
         if claim.allocation is not None or key_of(claim) in cluster.pinned
     )
+    by_devices = (pod.claimed.users, pod.claimed.level, _bound(demand, cluster)) if _takes(cluster) else ()
     return (
         tuple((one.parsed, one.shared) for one in wanted),
         tuple(sorted(pod.requests.items())),
@@ -212,7 +237,26 @@ def _likeness(demand: PodDemand, wanted: Iterable[ClaimToAllocate], cluster: Clu
         demand.extended,
         demand.kept_to,
         bound,
+        by_devices,
     )
+
+
+def _takes(cluster: ClusterState) -> bool:
+    """Return whether there are devices that take resources of their nodes."""
+    return cluster.slices is not None and cluster.slices.takes_of_nodes
+
+
+def _bound(demand: PodDemand, cluster: ClusterState) -> tuple[OfClaim, ...]:
+    """Return what the devices of claims that are allocated already take of the pod's node; 1.36 counts none of it."""
+    if cluster.slices is None or cluster.profile.release is Release.V1_36:
+        return ()
+    found = []
+    for claim in demand.claims:
+        if claim.allocation is not None:
+            users = node_resources.users_of(demand.pod, demand.own_names(claim))
+            one = node_resources.of_claim(node_resources.of_allocation(claim.allocation, cluster.slices), users, claim)
+            found += [one] if isinstance(one, OfClaim) else []
+    return tuple(found)
 
 
 def _kind(
@@ -233,6 +277,10 @@ def _kind(
         nodes=nodes,
         likeness=likeness,
         rules=number,
+        claim_users=tuple(node_resources.users_of(first.pod, first.own_names(wanted.claim)) for wanted in members[0][1])
+        if _takes(cluster)
+        else (),
+        bound=_bound(first, cluster) if _takes(cluster) else (),
     )
 
 
@@ -253,12 +301,16 @@ def _parts(name: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A placed pod: its kind, its number among the members, its node, and the devices of each claim."""
+    """A placed pod: its kind, its number among the members, its node, and the devices of each claim.
+
+    by_devices: what these take of the node beside the pod's requests.
+    """
 
     kind: int
     member: int
     node: int
     claims: tuple[tuple[ClaimToAllocate, tuple[AllocatedRequest, ...]], ...]
+    by_devices: Mapping[str, int] = field(default_factory=dict)
 
 
 def given(

@@ -1,3 +1,3 @@
 """The parsed form of requests for devices: alternatives, constraints, capacity, extended resources."""
 
-__all__ = ["capacity", "constraints", "device_use", "extended_resources", "gang_request", "requests"]
+__all__ = ["capacity", "constraints", "device_use", "extended_resources", "gang_request", "node_resources", "requests"]

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from admission.api.kubernetes import nodes
 from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.nodes import Resources
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import Charge, PlannedPod
 from admission.api.muster.ledger_entries import Holding
@@ -36,6 +38,11 @@ class PodDemand:
     def by_devices(self) -> tuple[str, ...]:
         """Return the resources of the pod that devices serve."""
         return () if self.plugged else self.extended
+
+    def own_names(self, claim: Claim) -> tuple[str, ...]:
+        """Return the pod's own names for one of its claims; none for that of its extended resources."""
+        pairs = zip(self.pod.claims, self.claims, strict=False)
+        return tuple(own.name for own, one in pairs if one.meta.key == claim.meta.key)
 
 
 class Shortfall(Protocol):
@@ -118,7 +125,8 @@ class Plan:
 
     A shared claim is with the first pod that uses it. holdings: of each claim that has still to be allocated, and of
     each pod whose requests of its node a meter counts. charge: their sum. uses: what each claim makes unavailable to
-    others, by its UID, or its key if it has none.
+    others, by its UID, or its key if it has none. by_devices: what devices take of a pod's node beside its requests, by
+    the pod's UID.
     """
 
     pods: tuple[PlannedPod, ...]
@@ -129,3 +137,8 @@ class Plan:
     """How many steps of the budget the search spent."""
     apart: str = ""
     """Why the plan does not meet a preferred topology; empty if it does."""
+    by_devices: Mapping[Uid, Resources] = field(default_factory=dict)
+
+    def taken_by(self, pod: Pod) -> Resources:
+        """Return what a pod of the plan takes of its node."""
+        return nodes.total((pod.requests, self.by_devices.get(pod.meta.uid, {})))

@@ -26,7 +26,7 @@ from admission.dra.inventory.pools import NodeInventory, PoolId, Slices
 from admission.dra.requests import device_use, extended_resources
 from admission.dra.requests.device_use import DeviceUse, Holder, Shared
 from admission.dra.requests.gang_request import Plan
-from admission.dra.state import incremental
+from admission.dra.state import incremental, planned_resources
 from admission.dra.state.change_log import ChangeLog
 from admission.dra.state.incremental import IncrementalUsage, UsageTotals
 from admission.dra.state.sources import Sources
@@ -78,7 +78,7 @@ class ClusterState:
     is_what_if: whether this is a single what-if state, which no other follows. series: name of a series of what-if
     states; empty for the observed one. slices, tainted, sources: inputs of the rest, for the next state; None while use
     that depends on slices is planned but not seen. kept: results per claim and node. token: identity of this state.
-    journal, place: the change log shared with its predecessors, and its position there.
+    change_log, place: the change log shared with its predecessors, and its position there.
     """
 
     profile: SchedulerProfile = field(default_factory=SchedulerProfile)
@@ -100,7 +100,7 @@ class ClusterState:
     sources: Sources | None = None
     kept: IncrementalUsage = field(default_factory=IncrementalUsage, repr=False)
     token: object = field(default_factory=object, init=False)
-    journal: ChangeLog = field(default_factory=ChangeLog, init=False)
+    change_log: ChangeLog = field(default_factory=ChangeLog, init=False)
     place: int = field(default=0, init=False)
     passing: dict[Hashable, Nodes] = field(default_factory=dict, init=False)
     """Results of `node_filters` for these nodes."""
@@ -142,14 +142,15 @@ def build(
     if before is not None and in_use and before.tainted is tainted:
         return before
     slices, node_inventories = _node_inventories(snapshot, tainted, profile, before)
-    if before is not None and in_use:
+    if before is not None and in_use and not (slices.takes_of_nodes or before.kept.by_devices):
         cluster = replace(before, node_inventories=node_inventories, slices=slices, tainted=tainted)
         if cluster.kept.counted_for is before.token:
             cluster.kept.counted_for = cluster.token
         return follow(before, cluster, _reindexed_nodes(before, cluster))
     by_uid = claims if claims is not None else extended_resources.index_claims(snapshot)
     kept = before.kept if before is not None else IncrementalUsage()
-    counted = kept.count(snapshot, placements, by_uid, profile.features)
+    totals = kept.count(snapshot, placements, by_uid, profile)
+    counted = planned_resources.counted(totals, kept, snapshot, placements, by_uid, slices, profile)
     use = _Use(dict(counted.taken), {device: list(found) for device, found in counted.shares.items()})
     unseen = counted.unseen
     by_uid = {**by_uid, **{claim.meta.uid: claim for claim in _absent(snapshot, unseen, by_uid)}} if unseen else by_uid
@@ -194,9 +195,9 @@ def changed(before: ClusterState, cluster: ClusterState) -> frozenset[NodeName] 
     """
     if before.profile != cluster.profile:
         return None
-    journal = cluster.journal
-    if before.journal is journal or journal.knows(before.journal, before.place):
-        return frozenset(journal.since(min(before.place, cluster.place)))
+    change_log = cluster.change_log
+    if before.change_log is change_log or change_log.knows(before.change_log, before.place):
+        return frozenset(change_log.since(min(before.place, cluster.place)))
     return _differing(before, cluster)
 
 
@@ -233,7 +234,7 @@ def granted(
             key = claim.uid or Uid(claim.claim)
             pinned[key] = pinned.get(key, _NO_NODES) | {place.node}
             use.add(plan.uses.get(key, ()), Holder(claim=claim.claim, gang=gang))
-        left[place.node] = incremental.less(left.get(place.node), pods[place.uid].requests)
+        left[place.node] = incremental.less(left.get(place.node), plan.taken_by(pods[place.uid]))
         for uid in claims.get(place.uid, ()):
             users[uid] = users.get(uid, _NO_PODS) | {place.uid}
             if uid in pinned:
@@ -267,10 +268,12 @@ def with_usage(
 
 def follow(before: ClusterState, cluster: ClusterState, nodes: frozenset[NodeName]) -> ClusterState:
     """Record in a new cluster state from which one it follows, and on which nodes it differs; return it."""
-    journal = before.journal if before.place == before.journal.steps else before.journal.branch(before.place)
-    journal.add(nodes)
-    object.__setattr__(cluster, "journal", journal)
-    object.__setattr__(cluster, "place", journal.steps)
+    change_log = (
+        before.change_log if before.place == before.change_log.steps else before.change_log.branch(before.place)
+    )
+    change_log.add(nodes)
+    object.__setattr__(cluster, "change_log", change_log)
+    object.__setattr__(cluster, "place", change_log.steps)
     return cluster
 
 

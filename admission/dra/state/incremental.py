@@ -20,7 +20,7 @@ from admission.api.muster.ledger_entries import Placement
 from admission.api.snapshot import Snapshot, changed
 from admission.api.values import names
 from admission.api.values.names import GangUid, NodeName, Uid
-from admission.dra.compatibility import Features
+from admission.dra.compatibility import Features, Release, SchedulerProfile
 from admission.dra.requests import device_use
 from admission.dra.requests.device_use import DeviceUse, Holder, Shared
 from admission.filters.placed_pods import PlacedPod, PlacedPods
@@ -196,7 +196,8 @@ class _Devices:
 class _NodeCapacities:
     """The pods on nodes, and the resources that they leave there."""
 
-    def __init__(self) -> None:
+    def __init__(self, release: Release = Release.V1_37) -> None:
+        self._release = release
         self._nodes: Mapping[NodeName, Node] = {}
         self._pods: Mapping[Uid, Pod] = {}
         self._seats: dict[Uid, dict[GangUid, NodeName]] = {}
@@ -268,7 +269,8 @@ class _NodeCapacities:
         left: _Left = node.allocatable
         for uid, times in self._there.get(node.name, {}).items():
             for _ in range(times):
-                left = less(left, self._pods[uid].requests)
+                pod = self._pods[uid]
+                left = less(left, pod.counted_by_1_36 if self._release is Release.V1_36 else pod.counted)
         return left
 
 
@@ -286,13 +288,19 @@ class IncrementalUsage:
     """The token of the cluster state that was built from the counts."""
     planned: Collection[DeviceId] = ()
     """The devices in use in that cluster state in addition to the counts."""
+    by_devices: Mapping[NodeName, Resources] = field(default_factory=dict)
+    """What planned devices take of nodes in that cluster state in addition to the counts."""
 
     def count(
-        self, snapshot: Snapshot, placements: Sequence[Placement], by_uid: Mapping[Uid, Claim], features: Features
+        self,
+        snapshot: Snapshot,
+        placements: Sequence[Placement],
+        by_uid: Mapping[Uid, Claim],
+        profile: SchedulerProfile,
     ) -> UsageTotals:
         """Count the usage in a snapshot and placements. by_uid: `extended_resources.index_claims` of the snapshot."""
         try:
-            return self._counted(snapshot, placements, by_uid, features)
+            return self._counted(snapshot, placements, by_uid, profile)
         except BaseException:
             # A partial count cannot be continued: the next one starts from nothing.
             self._forget()
@@ -304,12 +312,16 @@ class IncrementalUsage:
         self._users = Inverted(claim_users)
 
     def _counted(
-        self, snapshot: Snapshot, placements: Sequence[Placement], by_uid: Mapping[Uid, Claim], features: Features
+        self,
+        snapshot: Snapshot,
+        placements: Sequence[Placement],
+        by_uid: Mapping[Uid, Claim],
+        profile: SchedulerProfile,
     ) -> UsageTotals:
-        if self._devices is None or self._devices.features != features:
+        if self._devices is None or self._devices.features != profile.features:
             # Under other features the same claims use other devices: nothing that was counted holds.
             self._forget()
-            self._devices = _Devices(features)
+            self._devices, self._bounds = _Devices(profile.features), _NodeCapacities(profile.release)
         follows, self.counted_for = self.counted_for, None
         by_gang = {placement.gang_uid: placement for placement in placements}
         gangs = changed(self._placements, by_gang)

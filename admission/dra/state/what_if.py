@@ -16,7 +16,7 @@ from admission.dra.inventory.pools import NodeInventory, PoolId
 from admission.dra.requests.device_use import DeviceUse, Holder, Shared
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
-from admission.filters.placed_pods import PlacedPod
+from admission.filters.placed_pods import OnNode, PlacedPods
 from admission.incremental import Memo
 
 Room = Mapping[NodeName, Mapping[str, int] | None]
@@ -42,13 +42,14 @@ class Interval:
 class Arrival:
     """A gang that starts later: its devices, and the requests of its pods.
 
-    room: what is left beside it on its nodes when it has started.
+    room: what is left beside it on its nodes when it has started. pods: its pods on nodes, for the rules between pods.
     """
 
     gang: str
     uses: tuple[DeviceUse, ...] = ()
     requests: tuple[tuple[NodeName, Resources], ...] = ()
     room: Room = field(default_factory=dict)
+    pods: tuple[OnNode, ...] = ()
 
 
 Part = Interval | Arrival
@@ -106,7 +107,7 @@ class WhatIfSeries:
             taken=WhatIfUsage(now.taken, names, _taken((*arrived, *kept))),
             shares=_shares(now, names, (*arrived, *kept)),
             left=WhatIfResources(now.left, sums, _bounds(kept)),
-            placed=now.placed.without_later(one.pods for one in removed),
+            placed=_placed(now.placed, removed, arrived, kept),
             conflicted=tuple(one for one in now.conflicted if one.holder.gang not in names),
             pending={node: tuple(one for one in pods if one.gang not in names) for node, pods in now.pending.items()},
         )
@@ -162,6 +163,15 @@ class WhatIfSeries:
         if part.devices is not None:
             return part.devices
         return self._held.get(None, (now,), lambda: _held(now)).get(part.gang, ())
+
+
+def _placed(
+    now: PlacedPods, removed: Iterable[Interval], arrived: Iterable[Arrival], kept: Iterable[Arrival]
+) -> PlacedPods:
+    """Return the pods on nodes. Those of kept gangs are not there yet: they only keep others off."""
+    coming = [pod for one in arrived for pod in one.pods]
+    coming += [(node, uid, pod.as_guard()) for one in kept for node, uid, pod in one.pods if pod.keeps_off]
+    return now.without_later(one.pods for one in removed).added_later(coming)
 
 
 def _seers(inventories: Mapping[NodeName, NodeInventory]) -> dict[PoolId, list[NodeName]]:
@@ -362,7 +372,7 @@ def with_usage(
     cluster: ClusterState,
     room: Iterable[tuple[NodeName, Resources]],
     given: Iterable[tuple[Holder, Iterable[DeviceUse]]],
-    pods: Iterable[tuple[NodeName, Uid, PlacedPod]] = (),
+    pods: Iterable[OnNode] = (),
 ) -> ClusterState:
     """Return the cluster state with more in use. room: requests on nodes. given: devices, by holder. pods: on nodes."""
     placed = cluster.placed.added(pods)

@@ -72,7 +72,7 @@ class Store:
     def _frozen_storage(self, pods: Mapping[Uid, Pod]) -> Storage | None:
         """Return the storage objects, the same as before if none has changed; None while no waiting pod has volumes.
 
-        Nor where a kind may not be read: nobody judges by a part of them.
+        Also None if one of the kinds may not be read, since volumes are not judged by a part of these objects.
         """
         for uid in changed(self._pods, pods) if self._storage_tables else ():
             pod = pods.get(uid)

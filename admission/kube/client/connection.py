@@ -47,7 +47,7 @@ class PatchKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How long one request may take, and how often it is tried while the API server is away or busy. Seconds."""
+    """How long one request may take, and how often it is tried while the API server is unavailable or busy. Seconds."""
 
     tries: int = 5
     timeout: float = 30.0

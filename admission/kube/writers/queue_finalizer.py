@@ -26,7 +26,7 @@ TRIES = 4
 
 
 class QueueFinalizerWriter:
-    """Adds the finalizer to Queues and removes it. Writes name the UID, so they never affect a later namesake."""
+    """Adds the finalizer to Queues and removes it. Writes name the UID, so they never affect a later Queue."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

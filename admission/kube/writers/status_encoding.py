@@ -45,8 +45,8 @@ def gang(report: GangReport) -> dict[str, Any]:
         "namespace": report.namespace,
         "labels": {names.MANAGED_BY: names.FIELD_MANAGER, names.QUEUE: report.queue},
     }
-    if report.line:
-        meta["annotations"] = {names.LINE: report.line}
+    if report.position_key:
+        meta["annotations"] = {names.POSITION_KEY: report.position_key}
     spec: dict[str, Any] = {"queue": report.queue, "size": report.size, "priority": report.priority}
     if report.topology is not None and report.topology.gang is not None:
         spec["topology"] = _domain_request(report.topology.gang.request)

@@ -1,8 +1,8 @@
 """The proof by heads that were kept outside of the database: the chain passes through every one of them.
 
-`verify` proves that rows, balances and the stored end of the chain belong together. Whoever can write to the database
-can make others that belong together as well: only a head from elsewhere tells the two apart. Since a digest covers all
-rows before it, a chain that passes through a head has, up to there, the rows that the leader has seen.
+`verify` proves that rows, balances and the stored end of the chain belong together. A client that can write to the
+database can make others that belong together as well; only a head from elsewhere distinguishes the two. Since a digest
+covers all rows before it, a chain that passes through a head has, up to there, the rows that the leader has seen.
 """
 
 import asyncio

@@ -21,7 +21,7 @@ BUSY_SECONDS = 5
 """How long a statement of SQLite waits for another process's SQL transaction."""
 
 ANSWER_SECONDS = 10.0
-"""How long a SQL transaction of the controller may take on PostgreSQL before the database counts as away."""
+"""How long a SQL transaction of the controller may take on PostgreSQL before the database counts as down."""
 
 PATIENT_SECONDS = 3600.0
 """How long a SQL transaction may take for which a person waits, such as verifying or migrating a large ledger."""

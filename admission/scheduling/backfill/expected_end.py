@@ -93,7 +93,7 @@ def _requests(placement: Placement, group: Group | None) -> Iterator[tuple[NodeN
     for pod in group.pods if group is not None else ():
         seat = placement.seats.get(pod.meta.uid)
         if seat is not None:
-            yield pod.node or seat.node, pod.requests
+            yield pod.node or seat.node, pod.counted
 
 
 def _is_shared(placement: Placement, users: Users) -> bool:

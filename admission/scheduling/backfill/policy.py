@@ -83,9 +83,16 @@ class _Head:
 
 @dataclass(slots=True)
 class Backfill:
-    """The heads of the queues, their reservations, and the running gangs. One per leader."""
+    """The heads of the queues, their reservations, and the running gangs. One per leader.
 
-    present: RunningGangs
+    Rule: only this class changes heads, reservations and running gangs. `expect` comes before `begin` in a cycle, and
+    `note` follows every verdict.
+
+    The heads are kept by hand, since they change within a cycle with every verdict and grant; states beside sets of
+    reservations are kept for one cluster state each.
+    """
+
+    _present: RunningGangs
     revision: int = 0
     """Grows when a reservation is dropped."""
     is_new: bool = False
@@ -110,7 +117,19 @@ class Backfill:
     _never_fits: NeverFits = field(init=False)
 
     def __post_init__(self) -> None:
-        self._never_fits = NeverFits(self.present)
+        self._never_fits = NeverFits(self._present)
+
+    @property
+    def now(self) -> datetime:
+        return self._present.now
+
+    def expect(self, expected_ends: Mapping[str, ExpectedEnd], now: datetime) -> None:
+        """Replace the running gangs at the beginning of a cycle."""
+        self._present.expect(expected_ends, now)
+
+    def move_to(self, now: datetime) -> None:
+        """Set the time."""
+        self._present.move_to(now)
 
     def begin(self, rules: Rules, waiting: Collection[GangUid], cluster: ClusterState) -> None:
         """Start a cycle. waiting: the pending gangs.
@@ -118,8 +137,8 @@ class Backfill:
         If the cluster state or running gangs have changed, a reservation is proved again when it is needed; if other
         inputs have, it is made again. Heads stay heads.
         """
-        present, now = self.present, rules.now
-        present.now = now
+        present = self._present
+        present.move_to(rules.now)
         self._order, self._front = rules.order, None
         made_from = rules.profile, rules.workspace.verdicts.cleared
         self.is_new = not self._made_from
@@ -137,7 +156,7 @@ class Backfill:
                 head.reservation.is_proved &= is_same
                 if head.may_start_sooner(present):
                     self._cancel(head)
-        present.begin()
+        present.reset_flags()
         self._unsure = {queue: one for queue, one in self._unsure.items() if one[0] in waiting}
         if not self._heads and not self._never_fits:
             self._plans = PlanCache()
@@ -156,8 +175,8 @@ class Backfill:
 
     def advance(self, now: datetime) -> bool:
         """Advance the time between cycles; return whether a reservation was dropped."""
-        present = self.present
-        present.now = now
+        present = self._present
+        present.move_to(now)
         late, before = present.late(), self.revision
         for head in self._heads.values():
             one = head.reservation
@@ -166,14 +185,14 @@ class Backfill:
             is_old = head.may_start_sooner(present)
             if is_old or one.at <= now or any(end > one.at and one.counts_on(gang) for gang, end in late.items()):
                 self._cancel(head)
-        present.is_early, present.overdue = False, None
+        present.reset_ends()
         return self.revision != before
 
     @property
     def next(self) -> datetime | None:
         """Return when the next reservation begins; None if there is none."""
         found = (head.reservation for head in self._heads.values())
-        return min((one.at for one in found if one is not None and one.at > self.present.now), default=None)
+        return min((one.at for one in found if one is not None and one.at > self._present.now), default=None)
 
     def decide(self, inputs: Inputs) -> Verdict:
         """Decide about a gang; hold it if it would delay a reservation of a head ahead of it."""
@@ -184,14 +203,15 @@ class Backfill:
         if not isinstance(found.outcome, Grant):
             return found
         bound = self._binding(inputs)
-        requests = reservations.requests(inputs.group, found.outcome.plan)
-        if all(one.leaves(found.outcome.plan, requests, inputs.queue.name) for one in bound):
+        if all(one.leaves(inputs.group, found.outcome.plan) for one in bound):
             return found
         rules = replace(inputs.rules, workspace=replace(inputs.rules.workspace, plans=self._plans), mute=True)
         cluster, queue_usage = self._cluster(bound, inputs.cluster), UsageExcludingReserved(inputs.queue_usage, bound)
         decision = chain.decide(replace(inputs, rules=rules, cluster=cluster, queue_usage=queue_usage))
         if isinstance(decision.outcome, Grant):
-            return decision
+            plan = decision.outcome.plan
+            if all(one.leaves_pods(inputs.group, plan) for one in bound):
+                return decision
         return Verdict(
             group=inputs.group,
             outcome=reservations.behind(inputs.group, inputs.queue, bound),
@@ -208,8 +228,8 @@ class Backfill:
         Used where the reason of a hold does not matter. None if reservations have to be made or proved first.
         """
         ahead = self._heads_ahead(self._order.rank(inputs.group))
-        made = [head.reservation for head in ahead if head.tried != self.present.changes]
-        if not ahead or not all(one is not None and one.is_proved and self.present.now < one.at for one in made):
+        made = [head.reservation for head in ahead if head.tried != self._present.changes]
+        if not ahead or not all(one is not None and one.is_proved and self._present.now < one.at for one in made):
             return None
         end = self._end(inputs.group, inputs.queue)
         bound = tuple(one for one in made if one is not None and _reaches(end, one))
@@ -243,19 +263,19 @@ class Backfill:
         kept = (bound for bound in bounds if all(id(one) in made for one in bound))
         return min((max(one.at for one in bound) for bound in kept), default=None)
 
-    def note(self, finding: Verdict, inputs: Inputs | None) -> None:
+    def note(self, verdict: Verdict, inputs: Inputs | None) -> None:
         """Record the verdict on a gang, in the order of its queue. A granted gang starts.
 
         inputs: those of the verdict; None for a gang that may not enter its queue.
         """
-        if inputs is not None and isinstance(finding.outcome, Grant):
-            self.start(finding.group, inputs.queue, finding.outcome.plan)
+        if inputs is not None and isinstance(verdict.outcome, Grant):
+            self.start(verdict.group, inputs.queue, verdict.outcome.plan)
             return
-        group, head = finding.group, self._heads.get(finding.group.queue)
+        group, head = verdict.group, self._heads.get(verdict.group.queue)
         is_head = head is not None and head.group.uid == group.uid
         # A gang that runs is no head: its other pods join as they fit, and nothing is reserved for them.
-        if inputs is None or not waits(finding) or group.runs:
-            holds_up = inputs is not None and not group.runs and isinstance(finding.outcome, Hold)
+        if inputs is None or not waits(verdict) or group.runs:
+            holds_up = inputs is not None and not group.runs and isinstance(verdict.outcome, Hold)
             if head is not None and (is_head or (holds_up and head.is_behind(group, self._order))):
                 self._drop(group.queue)
             return
@@ -264,7 +284,7 @@ class Backfill:
         if head is not None and is_head and reservations.are_equivalent(head.group, group):
             head.group = group
             return
-        never_fits = self._never_fits.refresh(group, inputs, finding.needed)
+        never_fits = self._never_fits.refresh(group, inputs, verdict.needed)
         if head is not None and (is_head or not never_fits or head.is_behind(group, self._order)):
             self._drop(group.queue)
         if not never_fits:
@@ -273,7 +293,7 @@ class Backfill:
             if self._unsure.get(group.queue, ("",))[0] == group.uid:
                 del self._unsure[group.queue]
         elif group.queue not in self._heads:
-            self._invalidate(finding)
+            self._invalidate(verdict)
 
     def start(self, group: Group, queue: Queue, plan: Plan) -> None:
         """Record that a gang starts: charge the reservations that it leaves untouched, drop the others."""
@@ -287,7 +307,7 @@ class Backfill:
                 continue
             if not _reaches(end, reservation):
                 reservation.passed.add(group.key)
-            elif reservation.leaves(plan, requests, group.queue):
+            elif reservation.leaves(group, plan):
                 reservation.charge(plan.charge, requests, group.queue)
             else:
                 self._cancel(one)
@@ -295,11 +315,11 @@ class Backfill:
         devices = tuple(use.device for uses in plan.uses.values() for use in uses)
         pods = frozenset(place.uid for place in plan.pods)
         interval = Interval(gang=group.key, requests=requests, devices=devices, pods=pods)
-        self.present.add(ExpectedEnd(interval=interval, queue=group.queue, charge=plan.charge, end=end))
+        self._present.add(ExpectedEnd(interval=interval, queue=group.queue, charge=plan.charge, end=end))
 
     def end(self, gang: str) -> None:
         """Record that a gang has given everything back."""
-        known = self.present.remove(gang)
+        known = self._present.remove(gang)
         if known is not None and known.end is None:
             self._never_fits.clear()
 
@@ -325,7 +345,7 @@ class Backfill:
         end = runtime.end(start, runtime.declared_runtime(inputs.group, inputs.queue))
         for head in self._heads_ahead(self._order.rank(inputs.group)):
             known = head.reservation
-            if known is not None and self.present.now < known.at and _reaches(end, known):
+            if known is not None and self._present.now < known.at and _reaches(end, known):
                 yield self._renewed(head, known, inputs.cluster, inputs.queue_usage, absent)
 
     @property
@@ -334,12 +354,12 @@ class Backfill:
         heads = {head.group.uid: one.estimate for head in self._heads.values() if (one := head.reservation) is not None}
         return dict(self._unsure.values()) | heads
 
-    def _invalidate(self, finding: Verdict) -> None:
+    def _invalidate(self, verdict: Verdict) -> None:
         """Record why the start of the first gang of a queue cannot be computed."""
-        group, known = finding.group, self._unsure.get(finding.group.queue)
-        if finding.outcome.reason not in {HoldReason.DEVICES_BUSY, HoldReason.QUOTA_EXCEEDED}:
+        group, known = verdict.group, self._unsure.get(verdict.group.queue)
+        if verdict.outcome.reason not in {HoldReason.DEVICES_BUSY, HoldReason.QUOTA_EXCEEDED}:
             return
-        estimate = self.present.unknown()
+        estimate = self._present.unknown()
         if estimate is None:
             return
         if known is None or (known[0] == group.uid and known[1] != estimate):
@@ -363,7 +383,7 @@ class Backfill:
         self._guesses.clear()
         self._plans = PlanCache()
         self._reserved = None
-        self.present.changes += 1
+        self._present.note_change()
 
     def _heads_ahead(self, rank: Rank | None) -> list[_Head]:
         """Return the heads ahead of a rank, in order; of all ranks if None."""
@@ -381,7 +401,7 @@ class Backfill:
 
     def _end(self, group: Group, queue: Queue) -> datetime | None:
         """Return when a gang that starts now ends; None if unknown."""
-        return runtime.end(self.present.now, runtime.declared_runtime(group, queue))
+        return runtime.end(self._present.now, runtime.declared_runtime(group, queue))
 
     def _cluster(self, bound: tuple[Reservation, ...], cluster: ClusterState) -> ClusterState:
         """Return the cluster state beside reservations."""
@@ -400,14 +420,14 @@ class Backfill:
         if known is not None and self._is_kept(head, known, inputs.cluster, inputs.queue_usage):
             return known
         self._cancel(head)
-        if head.tried != self.present.changes:
-            head.reservation, head.made, head.is_old = self._reserve(head, inputs), self.present.now, False
-            head.tried = self.present.changes if head.reservation is None else NEVER
+        if head.tried != self._present.changes:
+            head.reservation, head.made, head.is_old = self._reserve(head, inputs), self._present.now, False
+            head.tried = self._present.changes if head.reservation is None else NEVER
         return head.reservation
 
     def _is_kept(self, head: _Head, known: Reservation, cluster: ClusterState, queue_usage: QueueUsage) -> bool:
         """Return whether a reservation still stands and has not begun."""
-        return self.present.now < known.at and (known.is_proved or self._prove(head, known, cluster, queue_usage))
+        return self._present.now < known.at and (known.is_proved or self._prove(head, known, cluster, queue_usage))
 
     def _prove(self, head: _Head, known: Reservation, cluster: ClusterState, queue_usage: QueueUsage) -> bool:
         """Return whether a reservation of an earlier cycle stands; update what is left beside it."""
@@ -420,9 +440,9 @@ class Backfill:
         self, head: _Head, known: Reservation, cluster: ClusterState, usage: QueueUsage, absent: Collection[str] = ()
     ) -> Reservation | None:
         """Return a reservation as it is in a state without the absent gangs; None if it falls in that state."""
-        removed = [one for one in self.present.removed(known.at) if one.interval.gang not in absent]
+        removed = [one for one in self._present.removed(known.at) if one.interval.gang not in absent]
         names = {one.interval.gang for one in removed}.union(absent)
-        if any(gang in self.present.expected_ends and gang not in names for gang in known.removed):
+        if any(gang in self._present.expected_ends and gang not in names for gang in known.removed):
             return None
         others = self._others(head, known.at)
         then = (WhatIfSeries("absent") if absent else self._later).cluster(
@@ -444,11 +464,11 @@ class Backfill:
 
     def _reserve(self, head: _Head, inputs: Inputs) -> Reservation | None:
         """Return a reservation from the first time at which a head has a plan; None if there is no such time."""
-        others = sorted(one.until for one in self._others(head, self.present.now) if one.until is not None)
-        times = Times(heapq.merge(self.present.ends, others), self.present.now)
+        others = sorted(one.until for one in self._others(head, self._present.now) if one.until is not None)
+        times = Times(heapq.merge(self._present.ends, others), self._present.now)
         search = earliest_start.Search(
             inputs=chain.with_demand(self._inputs_of(head, inputs)),
-            present=self.present,
+            present=self._present,
             later=self._later,
             others=partial(self._others, head),
         )
@@ -457,26 +477,19 @@ class Backfill:
             return None
         moment, plan = found
         self._guesses[head.queue.name] = moment.at
-        requests = reservations.requests(head.group, plan)
-        uses = tuple(use for uses in plan.uses.values() for use in uses)
-        room = reservations.room_excluding(moment.cluster, requests)
-        awaits = self._pending_gangs(moment, plan, inputs.cluster)
-        return Reservation(
-            group=head.group,
-            at=moment.at,
-            estimate=reservations.pending(moment.at, awaits),
+        return reservations.made(
+            head.group,
+            plan,
+            moment,
             until=runtime.end(moment.at, runtime.declared_runtime(head.group, head.queue)),
-            plan=plan,
-            arrival=Arrival(gang=head.group.key, uses=uses, requests=requests, room=room),
-            removed=frozenset(one.interval.gang for one in moment.removed),
+            awaits=self._pending_gangs(moment, plan, inputs.cluster),
             drawn=reservations.drawn(plan, inputs.cluster),
-            queue_usage=moment.queue_usage,
         )
 
     def _pending_gangs(self, moment: Moment, plan: Plan, cluster: ClusterState) -> tuple[str, ...]:
         """Return the gangs that have to end for a plan, in the order of their ends."""
         holders = reservations.holders(plan, cluster)
-        before = len(self.present.removed(moment.at - runtime.SECOND))
+        before = len(self._present.removed(moment.at - runtime.SECOND))
         last = {one.interval.gang for one in moment.removed[before:]}
         return tuple(one.interval.gang for one in moment.removed if one.interval.gang in holders | last)
 
@@ -485,11 +498,11 @@ def _reaches(end: datetime | None, reservation: Reservation) -> bool:
     return end is None or runtime.floor_to_second(end) > reservation.at
 
 
-def waits(finding: Verdict) -> bool:
+def waits(verdict: Verdict) -> bool:
     """Return whether a verdict holds a gang until others end."""
-    if not isinstance(finding.outcome, Hold):
+    if not isinstance(verdict.outcome, Hold):
         return False
-    return finding.by in WAITING or bool(finding.bound) or finding.outcome.reason is HoldReason.QUOTA_EXCEEDED
+    return verdict.by in WAITING or bool(verdict.bound) or verdict.outcome.reason is HoldReason.QUOTA_EXCEEDED
 
 
 def _intervals(expected_ends: Iterable[ExpectedEnd]) -> list[Interval]:

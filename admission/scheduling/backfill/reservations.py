@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from admission.api.kubernetes.nodes import Resources
+from admission.api.kubernetes.nodes import Namespace, Resources
+from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import Charge
 from admission.api.muster.queues import Queue
 from admission.api.values import durations, references
@@ -18,6 +19,9 @@ from admission.dra.requests.gang_request import Plan
 from admission.dra.state import incremental
 from admission.dra.state.cluster_state import ClusterState
 from admission.dra.state.what_if import Arrival, Interval, Room
+from admission.filters import gang_rules
+from admission.filters.placed_pods import OnNode, PlacedPod, PlacedPods
+from admission.filters.refusal import Nodes
 from admission.quota import queue_order
 from admission.quota.headroom import QueueUsage
 from admission.quota.shortage import Shortage
@@ -51,8 +55,9 @@ class Reservation:
     """The plan that is kept for a head, from `at` on. until: when it gives it back; None if unknown.
 
     removed: the gangs that have ended by then. passed: gangs that were backfilled since and end before. drawn: the
-    pools of its devices that have counters. queue_usage: at that time, with all gangs but itself. arrival.room: what is
-    left on its nodes beside it. Both are charged with what starts meanwhile. is_proved: whether both are of this cycle.
+    pools of its devices that have counters. pods: its own, on their nodes, which are of `nodes`. queue_usage: at that
+    time, with all gangs but itself. arrival.room: what is left on its nodes beside it. Both are charged with what
+    starts meanwhile. is_proved: whether both are of this cycle.
     """
 
     group: Group
@@ -63,6 +68,9 @@ class Reservation:
     removed: frozenset[str]
     estimate: Estimate
     drawn: frozenset[PoolId]
+    pods: tuple[tuple[NodeName, Pod], ...]
+    nodes: Nodes
+    namespaces: Mapping[str, Namespace]
     queue_usage: QueueUsage
     passed: set[str] = field(default_factory=set)
     is_proved: bool = True
@@ -73,16 +81,25 @@ class Reservation:
         """Return whether it stands only if a gang has ended by then."""
         return gang in self.removed or gang in self.passed
 
-    def leaves(self, plan: Plan, requests: Requests, queue: QueueName) -> bool:
-        """Return whether it still stands if a gang of a queue runs then with this plan."""
+    def leaves(self, group: Group, plan: Plan) -> bool:
+        """Return whether it still stands if a gang runs then with this plan."""
         own_devices = {use.device for use in self.arrival.uses}
         for device in (use.device for uses in plan.uses.values() for use in uses):
             if device in own_devices or (device.driver, device.pool) in self.drawn:
                 return False
-        room = self.arrival.room
-        if any(_falls_short(room[node], requested) for node, requested in _by_node(requests).items() if node in room):
+        room, asked = self.arrival.room, requests(group, plan)
+        if any(_falls_short(room[node], requested) for node, requested in _by_node(asked).items() if node in room):
             return False
-        return self.leaves_quota(queue, plan.charge)
+        return self.leaves_pods(group, plan) and self.leaves_quota(group.queue, plan.charge)
+
+    def leaves_pods(self, group: Group, plan: Plan) -> bool:
+        """Return whether its pods may come to their nodes beside those of a gang, by the rules between pods."""
+        if not any(pod.rules.concern_pods for _, pod in self.pods) and not any(
+            pod.rules.anti_affinity for pod in group.pods
+        ):
+            return True
+        others = PlacedPods.build({}, self.namespaces).added(placed(group, plan))
+        return gang_rules.leaves_alone(self.pods, others, self.nodes)
 
     def leaves_quota(self, queue: QueueName, charge: Charge) -> bool:
         """Return whether quota is left for it beside a charge of a queue."""
@@ -168,6 +185,39 @@ def moment(cluster: ClusterState, queue_usage: QueueUsage, at: datetime, removed
     return Moment(at, cluster, queue_usage, removed)
 
 
+def made(
+    group: Group,
+    plan: Plan,
+    moment: Moment,
+    *,
+    until: datetime | None,
+    awaits: Sequence[str],
+    drawn: frozenset[PoolId],
+) -> Reservation:
+    """Return the reservation of a gang for its plan at a moment. awaits: the gangs that have to end for it."""
+    asked = requests(group, plan)
+    return Reservation(
+        group=group,
+        at=moment.at,
+        estimate=pending(moment.at, awaits),
+        until=until,
+        plan=plan,
+        arrival=Arrival(
+            gang=group.key,
+            uses=tuple(use for uses in plan.uses.values() for use in uses),
+            requests=asked,
+            room=room_excluding(moment.cluster, asked),
+            pods=placed(group, plan),
+        ),
+        removed=frozenset(one.interval.gang for one in moment.removed),
+        drawn=drawn,
+        pods=pods_on(group, plan),
+        nodes=moment.cluster.nodes,
+        namespaces=moment.cluster.placed.namespaces,
+        queue_usage=moment.queue_usage,
+    )
+
+
 def renewed(known: Reservation, moment: Moment) -> Reservation | None:
     """Return a reservation with what is left beside it at its time; None if it no longer stands."""
     devices = (use.device for use in known.arrival.uses if not use.shared)
@@ -180,6 +230,11 @@ def renewed(known: Reservation, moment: Moment) -> Reservation | None:
         return None
     if not moment.queue_usage.fits(known.group.queue, known.plan.charge):
         return None
+    then = moment.cluster
+    if gang_rules.may_apply([pod for _, pod in known.pods], then.placed) and not gang_rules.may_come(
+        known.pods, then.placed.left, then.nodes
+    ):
+        return None
     return Reservation(
         group=known.group,
         at=known.at,
@@ -189,6 +244,9 @@ def renewed(known: Reservation, moment: Moment) -> Reservation | None:
         removed=known.removed,
         estimate=known.estimate,
         drawn=known.drawn,
+        pods=known.pods,
+        nodes=then.nodes,
+        namespaces=then.placed.namespaces,
         queue_usage=moment.queue_usage,
         passed=known.passed,
     )
@@ -286,8 +344,18 @@ def charge(queue_usage: QueueUsage, others: Iterable[Reservation]) -> None:
 
 def requests(group: Group, plan: Plan) -> tuple[tuple[NodeName, Resources], ...]:
     """Return the planned nodes of a gang's pods, with the pods' requests."""
+    return tuple((node, plan.taken_by(pod)) for node, pod in pods_on(group, plan))
+
+
+def pods_on(group: Group, plan: Plan) -> tuple[tuple[NodeName, Pod], ...]:
+    """Return a gang's pods on their planned nodes."""
     pods = {pod.meta.uid: pod for pod in group.pods}
-    return tuple((place.node, pods[place.uid].requests) for place in plan.pods)
+    return tuple((place.node, pods[place.uid]) for place in plan.pods)
+
+
+def placed(group: Group, plan: Plan) -> tuple[OnNode, ...]:
+    """Return a gang's pods as they will be on their planned nodes."""
+    return tuple((node, pod.meta.uid, PlacedPod.of(pod)) for node, pod in pods_on(group, plan))
 
 
 def room_excluding(cluster: ClusterState, requests: Requests) -> dict[NodeName, Mapping[str, int] | None]:

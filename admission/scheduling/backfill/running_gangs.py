@@ -22,22 +22,23 @@ class _End(NamedTuple):
 
 @dataclass(slots=True)
 class RunningGangs:
-    """The running gangs, by name. changes: grows whenever one starts or ends.
+    """The running gangs, by name. One per leader, owned by its `Backfill`.
 
-    is_early: whether a gang has ended sooner than expected since the cycle began, or is about to. overdue: the earliest
-    expected end of gangs that ended late; what was computed after it expected them to end later than they did.
-    is_vague: whether a gang with an unknown end has started or ended.
+    Rule: only this class changes its fields. The time moves by `move_to`. What has changed since the flags were reset
+    is recorded whenever a gang is added, removed or expected at another time.
 
     The gangs change in place within a cycle, so their orders are no values over `admission.incremental`: `changes` and
     `now` are what they are kept for, and `expect` drops them.
     """
 
-    now: datetime
-    expected_ends: dict[str, ExpectedEnd] = field(default_factory=dict)
-    changes: int = 0
-    is_early: bool = False
-    overdue: datetime | None = None
-    is_vague: bool = False
+    _now: datetime
+    _expected_ends: dict[str, ExpectedEnd] = field(default_factory=dict)
+    _changes: int = 0
+    _is_early: bool = False
+    """Whether a gang has ended sooner than expected since the cycle began, or is about to."""
+    _overdue: datetime | None = None
+    """The earliest expected end of gangs that ended late. What was computed after it expected them to end later."""
+    _is_vague: bool = False
     _source: Mapping[str, ExpectedEnd] = field(default_factory=dict)
     _ends: list[_End] = field(default_factory=list)
     _by_end: list[ExpectedEnd] = field(default_factory=list)
@@ -47,33 +48,63 @@ class RunningGangs:
     _expected: tuple[datetime, int, list[_End], list[ExpectedEnd]] | None = None
     """The expected ends and their gangs, as of a time and a value of `changes`; None if equal to the declared ones."""
 
+    @property
+    def now(self) -> datetime:
+        return self._now
+
+    @property
+    def expected_ends(self) -> Mapping[str, ExpectedEnd]:
+        return self._expected_ends
+
+    @property
+    def changes(self) -> int:
+        """Return a number that grows whenever a gang starts or ends, and with `note_change`."""
+        return self._changes
+
+    @property
+    def is_vague(self) -> bool:
+        """Return whether a gang with an unknown end has started or ended since the cycle began."""
+        return self._is_vague
+
+    def move_to(self, now: datetime) -> None:
+        """Set the time."""
+        self._now = now
+
+    def note_change(self) -> None:
+        """Record a change beside the gangs themselves, so that what depends on `changes` is computed again."""
+        self._changes += 1
+
     def expect(self, expected_ends: Mapping[str, ExpectedEnd], now: datetime) -> None:
         """Replace the running gangs at the beginning of a cycle."""
         if expected_ends is self._source:
             return
-        before, self._source = self.expected_ends, expected_ends
-        self.expected_ends = {gang: self._same(gang, one) for gang, one in expected_ends.items()}
-        self._by_end = sorted((one for one in self.expected_ends.values() if one.end is not None), key=_end)
+        before, self._source = self._expected_ends, expected_ends
+        self._expected_ends = {gang: self._same(gang, one) for gang, one in expected_ends.items()}
+        self._by_end = sorted((one for one in self._expected_ends.values() if one.end is not None), key=_end)
         self._ends = [*map(_end, self._by_end)]
         self._expected, self._unknown = None, (-1, None)
         removed = [one for gang, one in before.items() if gang not in expected_ends]
-        added = [one for gang, one in self.expected_ends.items() if gang not in before]
-        self.changes += bool(removed or added)
-        self.is_early |= any(_is_early(one, now) for one in removed) or any(
-            _is_sooner(one, before[gang]) for gang, one in self.expected_ends.items() if gang in before
+        added = [one for gang, one in self._expected_ends.items() if gang not in before]
+        self._changes += bool(removed or added)
+        self._is_early |= any(_is_early(one, now) for one in removed) or any(
+            _is_sooner(one, before[gang]) for gang, one in self._expected_ends.items() if gang in before
         )
-        self.is_vague |= any(one.end is None for one in (*removed, *added))
+        self._is_vague |= any(one.end is None for one in (*removed, *added))
         for one in removed:
             self._note_overdue(one, now)
 
-    def begin(self) -> None:
-        """Reset the flags of changes."""
-        self.is_early = self.is_vague = False
-        self.overdue = None
+    def reset_flags(self) -> None:
+        """Forget what has changed, at the beginning of a cycle."""
+        self._is_vague = False
+        self.reset_ends()
+
+    def reset_ends(self) -> None:
+        """Forget that gangs have ended at another time than expected."""
+        self._is_early, self._overdue = False, None
 
     def is_sooner(self, made: datetime) -> bool:
         """Return whether a gang has ended sooner than expected at the time when something was computed."""
-        return self.is_early or (self.overdue is not None and self.overdue <= made)
+        return self._is_early or (self._overdue is not None and self._overdue <= made)
 
     def add(self, expected_end: ExpectedEnd) -> None:
         """Add a gang, or more pods of one."""
@@ -85,30 +116,30 @@ class RunningGangs:
             expected_end = replace(
                 known, interval=_merge(known.interval, expected_end.interval), charge=charge, end=last
             )
-        self.expected_ends[gang] = expected_end
+        self._expected_ends[gang] = expected_end
         if expected_end.end is not None:
             at = bisect_left(self._ends, _end(expected_end))
             self._ends.insert(at, _end(expected_end))
             self._by_end.insert(at, expected_end)
-        self.changes += 1
+        self._changes += 1
 
     def remove(self, gang: str) -> ExpectedEnd | None:
         """Remove a gang; return its expected end, if it is known."""
         # Compare with the ledger again in the next cycle, even if it has not changed.
         self._source = {}
-        self.changes += 1
+        self._changes += 1
         known = self._pop(gang)
         if known is not None:
-            self.is_early |= _is_early(known, self.now)
-            self._note_overdue(known, self.now)
+            self._is_early |= _is_early(known, self._now)
+            self._note_overdue(known, self._now)
         return known
 
     def late(self) -> dict[str, datetime]:
         """Return the gangs that should have ended by now, with their expected ends."""
-        due = self._ends[: bisect_left(self._ends, _End(runtime.floor_to_second(self.now) + runtime.SECOND, ""))]
-        expected_at = ((gang, self.expected_ends[gang].end) for _, gang in due)
+        due = self._ends[: bisect_left(self._ends, _End(runtime.floor_to_second(self._now) + runtime.SECOND, ""))]
+        expected_at = ((gang, self._expected_ends[gang].end) for _, gang in due)
         return {
-            gang: runtime.expected(end, self.now) for gang, end in expected_at if end is not None and end <= self.now
+            gang: runtime.expected(end, self._now) for gang, end in expected_at if end is not None and end <= self._now
         }
 
     @property
@@ -123,17 +154,17 @@ class RunningGangs:
 
     def unknown(self) -> Estimate | None:
         """Return that starts are unknown, since the ends of some gangs are; None if all ends are known."""
-        if self._unknown[0] != self.changes:
-            endless = sorted(gang for gang, one in self.expected_ends.items() if one.end is None)
-            self._unknown = self.changes, reservations.unknown(endless) if endless else None
+        if self._unknown[0] != self._changes:
+            endless = sorted(gang for gang, one in self._expected_ends.items() if one.end is None)
+            self._unknown = self._changes, reservations.unknown(endless) if endless else None
         return self._unknown[1]
 
     def _note_overdue(self, expected_end: ExpectedEnd, now: datetime) -> None:
         if expected_end.end is not None and expected_end.end < now:
-            self.overdue = expected_end.end if self.overdue is None else min(self.overdue, expected_end.end)
+            self._overdue = expected_end.end if self._overdue is None else min(self._overdue, expected_end.end)
 
     def _pop(self, gang: str) -> ExpectedEnd | None:
-        known = self.expected_ends.pop(gang, None)
+        known = self._expected_ends.pop(gang, None)
         if known is not None and known.end is not None:
             at = bisect_left(self._ends, _end(known))
             del self._ends[at], self._by_end[at]
@@ -142,21 +173,21 @@ class RunningGangs:
     def _in_order(self) -> tuple[list[_End], list[ExpectedEnd]]:
         """Return the expected ends in order, and their gangs."""
         # Only gangs that are late, or due in this second, are expected at another time than declared.
-        first = bisect_left(self._ends, _End(runtime.floor_to_second(self.now) + runtime.SECOND, ""))
+        first = bisect_left(self._ends, _End(runtime.floor_to_second(self._now) + runtime.SECOND, ""))
         if not first:
             return self._ends, self._by_end
         known = self._expected
-        if known is None or known[:2] != (self.now, self.changes):
+        if known is None or known[:2] != (self._now, self._changes):
             ends = self._ends[first:]
             for second, gang in self._ends[:first]:
-                expected_at = self.expected_ends[gang].end or second
-                insort(ends, _End(runtime.expected(expected_at, self.now), gang))
-            known = self._expected = self.now, self.changes, ends, [self.expected_ends[gang] for _, gang in ends]
+                expected_at = self._expected_ends[gang].end or second
+                insort(ends, _End(runtime.expected(expected_at, self._now), gang))
+            known = self._expected = self._now, self._changes, ends, [self._expected_ends[gang] for _, gang in ends]
         return known[2:]
 
     def _same(self, gang: str, expected_end: ExpectedEnd) -> ExpectedEnd:
         """Return the known object of a gang if it is equal, so that identity shows changes."""
-        known = self.expected_ends.get(gang)
+        known = self._expected_ends.get(gang)
         if known is expected_end:
             return expected_end
         if known is None or (known.queue, known.end, known.charge) != (
@@ -169,7 +200,7 @@ class RunningGangs:
 
 
 def _end(expected_end: ExpectedEnd) -> _End:
-    assert expected_end.end is not None  # noqa: S101 - who says nothing of it is not among the ends
+    assert expected_end.end is not None  # noqa: S101 - gangs without a known end are not in `_ends`
     return _End(runtime.floor_to_second(expected_end.end), expected_end.interval.gang)
 
 

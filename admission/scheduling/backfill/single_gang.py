@@ -9,7 +9,6 @@ from dataclasses import replace
 from datetime import datetime
 
 from admission.dra.state.what_if import WhatIfSeries
-from admission.scheduling.backfill import reservations
 from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.backfill.reservations import UsageExcludingReserved
 from admission.scheduling.cache.plan_cache import PlanCache
@@ -36,12 +35,11 @@ def granted(
         return None
     if backfill is None:
         return found
-    ahead = [*backfill.ahead(inputs, absent, start or backfill.present.now)]
+    ahead = [*backfill.ahead(inputs, absent, start or backfill.now)]
     bound = [one for one in ahead if one is not None]
     if spares_all and len(bound) < len(ahead):
         return None
-    requests = reservations.requests(inputs.group, found.outcome.plan)
-    if all(one.leaves(found.outcome.plan, requests, inputs.queue.name) for one in bound):
+    if all(one.leaves(inputs.group, found.outcome.plan) for one in bound):
         return found
     rules, queue_usage = (
         replace(inputs.rules, workspace=replace(inputs.rules.workspace, plans=PlanCache()), mute=True),
@@ -49,4 +47,7 @@ def granted(
     )
     cluster = WhatIfSeries("single gang").cluster(inputs.cluster, kept=[one.arrival for one in bound])
     decision = chain.decide(replace(inputs, rules=rules, cluster=cluster, queue_usage=queue_usage))
-    return decision if isinstance(decision.outcome, Grant) else None
+    if not isinstance(decision.outcome, Grant):
+        return None
+    plan = decision.outcome.plan
+    return decision if all(one.leaves_pods(inputs.group, plan) for one in bound) else None

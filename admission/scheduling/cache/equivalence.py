@@ -69,6 +69,7 @@ class GangEquivalence:
             pods=tuple(map(self._planned, plan.pods)),
             holdings=tuple(map(self._holding, plan.holdings)),
             uses={self._claim(uid).uid: uses for uid, uses in plan.uses.items()},
+            by_devices={self.pods[_number(uid)].pod.meta.uid: taken for uid, taken in plan.by_devices.items()},
         )
 
     def _planned(self, planned: PlannedPod) -> PlannedPod:
@@ -176,5 +177,6 @@ def pod_key(pod: Pod) -> Hashable:
         pod.affinity,
         pod.tolerations,
         pod.features,
+        (pod.claimed.users, pod.claimed.level),
         replace(pod.rules, volumes=()) if pod.rules.concern_pods else None,
     )

@@ -1,6 +1,6 @@
-"""What the members of queues use, from the books, and the places that their gangs have by it (`quota.queue_order`).
+"""The usage of the members of queues, from the ledger, and the order of their gangs by it (`quota.queue_order`).
 
-Only queues with `fairSharing.within` are looked at. A placement names its namespace and its user, so a new leader finds
+Only queues with `fairSharing.within` are counted. A placement names its namespace and its user, so a new leader finds
 the same members in the ledger.
 """
 
@@ -34,7 +34,7 @@ class MemberUsage:
     """
 
     _made_from: tuple[object, ...] = ()
-    """What decides whose a placement is; if it changes, all are counted again."""
+    """The inputs that attribute a placement to a member; if they change, all placements are counted again."""
     _placements: Mapping[GangUid, Placement] = field(default_factory=dict)
     _used: dict[QueueName, dict[str, Amounts]] = field(default_factory=dict)
 
@@ -99,7 +99,7 @@ def _rules(tree: Tree) -> dict[QueueName, Within]:
 
 
 def _member(within: Within, namespace: str, user: str, namespaces: Mapping[str, Namespace]) -> str:
-    """Return the member whose a gang is; empty for gangs of nobody that is known, who are one member."""
+    """Return the member that a gang belongs to; empty if unknown. All gangs of unknown members count as one member."""
     match within.by:
         case MemberKind.NAMESPACE:
             return namespace

@@ -35,7 +35,7 @@ class Premise(NamedTuple):
 
 
 Holds = Callable[[QueueName, Premise], bool]
-"""Returns whether a ground is unchanged."""
+"""Returns whether a premise still holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -53,8 +53,8 @@ class CachedQueue:
 class QueueCache:
     """The queues whose verdicts may still stand. One per leader.
 
-    Whether a queue stands is asked of its premises, not told by the identity of inputs, so it is no value over
-    `admission.incremental`.
+    Whether a queue's verdicts stand is determined by their premises, not by the identity of inputs, so it is no value
+    over `admission.incremental`.
     """
 
     _waiting: Memo[None, Mapping[QueueName, tuple[Group, ...]]] = field(default_factory=Memo)

@@ -91,7 +91,7 @@ class VerdictCache:
 
     _inputs: tuple[object, ...] = ()
     _queues: Mapping[QueueName, Queue] = field(default_factory=dict)
-    _findings: dict[GangUid, Verdict] = field(default_factory=dict)
+    _verdicts: dict[GangUid, Verdict] = field(default_factory=dict)
     _claims: Mapping[str, Claim] = field(default_factory=dict)
     _named: dict[str, set[GangUid]] = field(default_factory=dict)
     """By claim, `namespace/name`, the gangs with a kept verdict whose pods name it."""
@@ -114,14 +114,14 @@ class VerdictCache:
             for name in changed(self._queues, queues)
         ):
             self.cleared += 1
-            self._findings.clear()
+            self._verdicts.clear()
             self._named.clear()
             self._last_shortages.clear()
             self.queue_cache.clear()
         self._inputs, self._queues = now, queues
         for key in changed(self._claims, snapshot.claims):
             for uid in self._named.pop(key, ()):
-                dropped = self._findings.pop(uid, None)
+                dropped = self._verdicts.pop(uid, None)
                 if dropped is not None:
                     self.queue_cache.drop(dropped.group.queue)
         self._claims = snapshot.claims
@@ -134,7 +134,7 @@ class VerdictCache:
 
     def lookup(self, group: Group, ahead: str, shortage_of: ShortageOf) -> Verdict | None:
         """Return the verdict that still stands for a gang. ahead: the gang that blocks it in a strict queue."""
-        found = self._findings.get(group.uid)
+        found = self._verdicts.get(group.uid)
         if found is None or found.group is not group:
             return None
         if found.by in STEADY:
@@ -150,33 +150,33 @@ class VerdictCache:
 
     def needed(self, group: Group) -> Charge | None:
         """Return the lower bound on a gang's charge of its kept verdict; None if it has none."""
-        found = self._findings.get(group.uid)
+        found = self._verdicts.get(group.uid)
         return found.needed if found is not None and found.group is group else None
 
-    def keep(self, finding: Verdict) -> None:
+    def keep(self, verdict: Verdict) -> None:
         """Keep a verdict if it is of a kind that may stand; else drop an earlier one."""
-        uid = finding.group.uid
-        if not finding.is_kept:
-            self._findings.pop(uid, None)
+        uid = verdict.group.uid
+        if not verdict.is_kept:
+            self._verdicts.pop(uid, None)
             return
-        self._findings[uid] = finding
-        for key in _claims_of(finding.group):
+        self._verdicts[uid] = verdict
+        for key in _claims_of(verdict.group):
             self._named.setdefault(key, set()).add(uid)
 
     def keep_only(self, groups: Sequence[Group]) -> None:
         """Drop the verdicts of gangs that no longer exist, once there are many."""
-        if len(self._findings) > 2 * len(groups):
+        if len(self._verdicts) > 2 * len(groups):
             alive = {group.uid for group in groups}
-            self._findings = {uid: found for uid, found in self._findings.items() if uid in alive}
+            self._verdicts = {uid: found for uid, found in self._verdicts.items() if uid in alive}
 
-    def is_kept(self, finding: Verdict) -> bool:
+    def is_kept(self, verdict: Verdict) -> bool:
         """Return whether this verdict is kept."""
-        return self._findings.get(finding.group.uid) is finding
+        return self._verdicts.get(verdict.group.uid) is verdict
 
-    def inputs(self, findings: Iterable[Verdict]) -> list[Premise]:
+    def inputs(self, verdicts: Iterable[Verdict]) -> list[Premise]:
         """Return the inputs of one queue's verdicts, beside the gangs and the shared inputs, each once."""
         found: dict[Hashable, Premise] = {}
-        for one in findings:
+        for one in verdicts:
             for premise in one.premises if one.by in {PROOF, QUOTA, RESERVED, KINDS} else ():
                 key = one.by, tuple(sorted(premise.needed.items())), id(premise.proof), premise.bound
                 found.setdefault(key, premise)

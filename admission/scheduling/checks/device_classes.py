@@ -13,7 +13,7 @@ from admission.dra.requests.gang_request import PodDemand
 def missing(demands: tuple[PodDemand, ...], snapshot: Snapshot) -> Hold | None:
     """Hold a gang with a request for a class that does not exist; kube-scheduler gives up on its pod.
 
-    It is told before what its quota is short of: what a class that is misspelt costs says nothing.
+    It precedes the check of quota, since the charge of a misspelt class means nothing.
     """
     for demand in demands:
         for claim in demand.claims:
@@ -34,7 +34,8 @@ def missing(demands: tuple[PodDemand, ...], snapshot: Snapshot) -> Hold | None:
 def unmetered(demands: tuple[PodDemand, ...], queue: Queue, meters: Meters, classes: Collection[str]) -> Denial | None:
     """Refuse claims of a class that no meter counts, unless the queue allows them.
 
-    One that does not exist is told as that, and before others: no Meter would help. classes: those that exist.
+    A class that does not exist is reported as missing and before others, since no Meter would help. classes: those that
+    exist.
     """
     if queue.unmetered is UnmeteredClasses.ALLOW:
         return None

@@ -3,7 +3,7 @@
 A breach is a device behind a fence that another client than Muster has allocated to a claim. That the API server stores
 a DeviceTaintRule does not prove that kube-scheduler applies it: 1.37 serves them even if the feature gate is off, and
 kube-scheduler cannot be asked. Its allocations show it. After one breach a fence does not count for the rest of the
-leader's term: whoever fixes the cause restarts Muster.
+leader's term: an operator who has fixed the cause restarts Muster.
 """
 
 from collections.abc import Collection, Iterator, Mapping

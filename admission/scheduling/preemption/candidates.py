@@ -118,7 +118,7 @@ def _used_room(placement: Placement, inputs: CandidateInputs) -> Iterator[tuple[
     for seat in placement.seats.values():
         pod = inputs.observed.snapshot.pods.get(seat.pod_uid)
         if pod is not None and not pod.finished and not (pod.node and inputs.is_going(pod)):
-            yield pod.node or seat.node, pod.requests
+            yield pod.node or seat.node, pod.counted
 
 
 def _room_of_deleted(inputs: CandidateInputs) -> Iterator[PreemptionCandidate]:
@@ -127,7 +127,7 @@ def _room_of_deleted(inputs: CandidateInputs) -> Iterator[PreemptionCandidate]:
         pod for pod in inputs.observed.snapshot.pods.values() if pod.node and not pod.finished and inputs.is_going(pod)
     ]
     if deleted:
-        bounds = tuple((pod.node, pod.requests) for pod in deleted)
+        bounds = tuple((pod.node, pod.counted) for pod in deleted)
         placed, now = frozenset(pod.meta.uid for pod in deleted), inputs.now
         nobody = Candidate(uid=_NO_GANG, queue=_NO_QUEUE, priority=0, reserved_at=now, queued_since=now, charge={})
         yield PreemptionCandidate(key="", candidate=nobody, belongings=Belongings(room=bounds, placed=placed))

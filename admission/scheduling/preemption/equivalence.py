@@ -15,6 +15,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid
 from admission.api.values.reasons import EvictionReason
 from admission.dra.planner import pod_groups
+from admission.filters import gang_rules
 from admission.scheduling.cache import equivalence
 from admission.scheduling.checks import budget, demand, elastic, runtime
 from admission.scheduling.placement import mode
@@ -34,6 +35,7 @@ class _CachedQuestion(NamedTuple):
     group: Group
     queue: Queue
     needed: Charge
+    labels: frozenset[str]
     question: PreemptionQuestion
 
 
@@ -41,20 +43,27 @@ class _CachedQuestion(NamedTuple):
 class PreemptionQuestions:
     """The question of each gang, computed once: the claims of such a gang exist, and their specs are immutable.
 
-    It is derived from the gang and its queue, compared by identity, and from its charge, compared by value, which
-    `admission.incremental.Memo` does not mix.
+    It is derived from the gang and its queue, compared by identity, and from its charge and the labels that the
+    anti-affinity of running pods reads, compared by value, which `admission.incremental.Memo` does not mix.
     """
 
     _by_gang: dict[GangUid, _CachedQuestion] = field(default_factory=dict)
     _by_content: dict[Hashable, PreemptionQuestion] = field(default_factory=dict)
 
-    def question(self, group: Group, queue: Queue, needed: Charge, snapshot: Snapshot) -> PreemptionQuestion:
-        """Return the question of a gang. needed: a lower bound on its charge."""
+    def question(
+        self, group: Group, queue: Queue, needed: Charge, snapshot: Snapshot, labels: frozenset[str] = frozenset()
+    ) -> PreemptionQuestion:
+        """Return the question of a gang. needed: a lower bound on its charge. labels: as of `content`."""
         known = self._by_gang.get(group.uid)
-        if known is None or known.group is not group or known.queue is not queue or known.needed != needed:
-            found = content(group, queue, needed, snapshot)
+        if (
+            known is None
+            or known.group is not group
+            or known.queue is not queue
+            or (known.needed, known.labels) != (needed, labels)
+        ):
+            found = content(group, queue, needed, snapshot, labels)
             known = self._by_gang[group.uid] = _CachedQuestion(
-                group, queue, needed, self._by_content.setdefault(found, PreemptionQuestion(found))
+                group, queue, needed, labels, self._by_content.setdefault(found, PreemptionQuestion(found))
             )
         return known.question
 
@@ -66,21 +75,23 @@ class PreemptionQuestions:
             self._by_content = {one.question.content: one.question for one in self._by_gang.values()}
 
 
-def content(group: Group, queue: Queue, needed: Charge, snapshot: Snapshot) -> Hashable:
+def content(
+    group: Group, queue: Queue, needed: Charge, snapshot: Snapshot, labels: frozenset[str] = frozenset()
+) -> Hashable:
     """Return all that a plan for a gang depends on.
 
-    A claim that a pod names counts by its UID; one made from a template counts by its content.
+    A claim that a pod names counts by its UID; one made from a template counts by its content. labels: those of pods
+    that the anti-affinity of pods on nodes reads.
     """
     topology = workloads_topology.request(group)
     demands = workloads_topology.with_subgroups(demand.demands(group, snapshot), topology)
-    # Which labels the rules of other pods read is not known here.
-    has_rules = any(one.pod.rules.concern_pods for one in demands)
+    labels |= gang_rules.own_labels(one.pod for one in demands)
     has_volumes = snapshot.storage is not None and any(one.pod.rules.volumes for one in demands)
     numbers = {uid: at for at, uid in enumerate(dict.fromkeys(c.meta.uid for one in demands for c in one.claims))}
     pods = tuple(
         (
             equivalence.pod_key(one.pod),
-            tuple(sorted(one.pod.meta.labels.items())) if has_rules else (),
+            tuple((key, one.pod.meta.labels[key]) for key in sorted(labels) if key in one.pod.meta.labels),
             (one.pod.meta.name, one.pod.rules.volumes) if has_volumes else (),
             one.pod.containers,
             one.subgroup,

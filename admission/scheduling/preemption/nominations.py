@@ -90,7 +90,7 @@ class Nomination:
             ),
             belongings=Belongings(
                 claims=frozenset(claim.claim for place in plan.pods for claim in place.claims),
-                room=tuple((place.node, pods[place.uid].requests) for place in plan.pods),
+                room=tuple((place.node, plan.taken_by(pods[place.uid])) for place in plan.pods),
                 placed=frozenset(place.uid for place in plan.pods),
             ),
         )
@@ -140,7 +140,7 @@ class Nominations:
     """
 
     _by_gang: dict[GangUid, Nomination] = field(default_factory=dict)
-    _has_recalled: bool = False
+    _has_restored: bool = False
     _explained: dict[GangUid, _Explained] = field(default_factory=dict)
     """By gang, its last explained hold, so that an equal hold gets the same object."""
     _states: Memo[None, dict[tuple[Nomination, ...], ClusterState]] = field(default_factory=Memo)
@@ -152,12 +152,12 @@ class Nominations:
         return self._by_gang
 
     @property
-    def has_recalled(self) -> bool:
+    def has_restored(self) -> bool:
         """Return whether the leader has examined its predecessor's evictions."""
-        return self._has_recalled
+        return self._has_restored
 
-    def mark_recalled(self) -> None:
-        self._has_recalled = True
+    def mark_restored(self) -> None:
+        self._has_restored = True
 
     def nominate(self, nomination: Nomination) -> None:
         self._by_gang[nomination.uid] = nomination
@@ -229,7 +229,7 @@ def _with_all(cluster: ClusterState, nominations: Iterable[Nomination]) -> Clust
 def with_nomination(cluster: ClusterState, group: Group, grant: Grant) -> ClusterState:
     """Return the state in which the devices and resources of a grant are taken, while its claims stay pending."""
     plan, pods = grant.plan, {pod.meta.uid: pod for pod in group.waiting}
-    room = [(place.node, pods[place.uid].requests) for place in plan.pods]
+    room = [(place.node, plan.taken_by(pods[place.uid])) for place in plan.pods]
     claims = ((claim.claim, plan.uses.get(claim.uid or Uid(claim.claim), ())) for p in plan.pods for claim in p.claims)
     held = ((Holder(claim=claim, gang=group.key), taken) for claim, taken in claims)
     placed = ((place.node, place.uid, PlacedPod.of(pods[place.uid])) for place in plan.pods)

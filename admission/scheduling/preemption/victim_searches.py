@@ -19,8 +19,8 @@ class VictimSearches:
     """The questions of preempting gangs, and what the last search left. One per leader.
 
     Rule: a question that `note_failed` records is not searched again until `begin` finds that nodes, the use of devices
-    or another input has changed. Changes are told from the last search by identity; what a search costs is why it is
-    not a value over `admission.incremental`: questions that are left are searched in later cycles, in turn.
+    or another input has changed. Changes are found by the identity of the inputs. A search is too expensive to be
+    a value over `admission.incremental`: the remaining questions are searched in later cycles, in turn.
     """
 
     _questions: PreemptionQuestions = field(default_factory=PreemptionQuestions)
@@ -45,8 +45,9 @@ class VictimSearches:
         return self._has_more
 
     def question(self, group: Group, queue: Queue, needed: Charge, snapshot: Snapshot) -> PreemptionQuestion:
-        """Return the question of a gang. needed: a lower bound on its charge."""
-        return self._questions.question(group, queue, needed, snapshot)
+        """Return the question of a gang in this search. needed: a lower bound on its charge."""
+        labels = self._cluster.placed.read_labels if self._cluster is not None else frozenset[str]()
+        return self._questions.question(group, queue, needed, snapshot, labels)
 
     def keep(self, gangs: Iterable[GangUid]) -> None:
         """Drop the questions of all other gangs."""

@@ -329,7 +329,7 @@ class Clock:
         if ended:
             self.virtual_cluster.move(departed=[running.running_gang for running in ended])
             self.rules.workspace.plans.forget_changes()
-        self.backfill.present.now = self.time
+        self.backfill.move_to(self.time)
         for running in ended:
             self.backfill.end(running.waiting.key)
             self.queue_usage.give_back(running.waiting.queue, running.charge)

@@ -31,6 +31,7 @@ GANGS = WorkloadKind(
     read=kubernetes,
     fields="spec.schedulingPolicy.gang.minCount",
     named=True,
+    has_claims=True,
 )
 """v1beta1 since Kubernetes 1.37, v1alpha2 in 1.36, each only if enabled."""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from admission.api.kubernetes import active_deadline, meta
+from admission.api.kubernetes import active_deadline, meta, pods
 from admission.api.kubernetes.jobs import Job, PodTemplate
 from admission.api.kubernetes.meta import Meta, Owner
 from admission.api.kubernetes.owners import Parent, Wave
@@ -93,7 +93,7 @@ class WorkloadKind:
     only creates one object of that kind; while held as a whole, it stands for that object. attempt: returns the
     object's attempt. has_ended: whether a suspendable object makes no more pods, and its controller ignores `suspend`.
     deadline: the path of the field after which its controller ends all pods, counted from the object's start; through a
-    list, one for each element. Empty if it has none.
+    list, one for each element. Empty if it has none. has_claims: whether its objects have claims that their pods share.
     """
 
     kind: str
@@ -112,6 +112,7 @@ class WorkloadKind:
     attempt: Callable[[Reader], str] = no_attempt
     has_ended: Callable[[Reader], bool] = has_ended
     deadline: tuple[str, ...] = ()
+    has_claims: bool = False
 
     @property
     def makes_pods(self) -> bool:
@@ -133,6 +134,8 @@ class WorkloadKind:
         suspended = is_held and is_suspended(reader, self.suspend)
         finished = bool(self.suspend) and self.has_ended(reader)
         attempt, deadlines = self.attempt(reader), deadlines_at(reader, self.deadline)
+        claims = pods.decode_claims(reader.child("spec")) if self.has_claims else ()
+        generated = pods.decode_generated(reader.child("status")) if claims else {}
         reader.finish(self.kind, object_meta.key)
         return Parent(
             meta=object_meta,
@@ -143,6 +146,8 @@ class WorkloadKind:
             finished=finished,
             suspended=suspended,
             templates=templates,
+            claims=claims,
+            generated_claims=generated,
         )
 
 

@@ -13,7 +13,8 @@ from tests.conformance import filter_judge
 Json = dict[str, Any]
 
 JUDGED = frozenset(plugin for plugin, _ in (*filter_judge.NODE_FILTERS.values(), *filter_judge.RULES.values())) | {
-    "NodeResourcesFit"
+    "DynamicResources",
+    "NodeResourcesFit",
 }
 """The plugins that Muster simulates."""
 

@@ -1,5 +1,8 @@
 """Claims for devices: a pod's own and shared ones, allocated and not, and what devices take of the node beside them."""
 
+from collections.abc import Sequence
+
+from tests.conformance.filters import node_needs
 from tests.conformance.filters.draws import Draw
 from tests.conformance.filters.volumes import add
 from tests.conformance.filters.world import Json, World, merge
@@ -9,10 +12,11 @@ GATE = "DRANodeAllocatableResources"
 
 
 def dynamic_resources(draw: Draw, world: World) -> None:
-    """Nodes with few devices, pods that claim them in one way or the other, and devices that need a node's memory."""
+    """Nodes with few devices, pods that claim them in one way or the other, and devices that take of their nodes."""
     needy = draw.chance(35)
     if needy:
         world.gates[GATE] = True
+        node_needs.add_requests(draw, world)
     chosen: Json = {"metadata": {"name": CLASS}, "spec": {"selectors": [_selector(f'device.driver == "{DRIVER}"')]}}
     if served := draw.chance(40):
         chosen["spec"]["extendedResourceName"] = SERVED
@@ -20,23 +24,36 @@ def dynamic_resources(draw: Draw, world: World) -> None:
         add(world, "deviceClasses", chosen)
     free = {name: _slice(draw, world, name, needy=needy) for name in world.named() if draw.chance(90)}
     for pod in world.bound:
-        if pod["spec"]["nodeName"] in free and draw.chance(50):
-            _hold(world, pod, free[pod["spec"]["nodeName"]])
+        left = free.get(pod["spec"]["nodeName"])
+        if left and draw.chance(50):
+            _hold(world, pod, left)
+            if needy and draw.chance(60):
+                node_needs.add_status(draw, pod, world.version)
     for number, group in enumerate(world.groups):
-        way = draw.weighted([("own", 50), ("shared", 25), ("elsewhere", 10), ("served" if served else "own", 15)])
-        request = _request(draw)
-        place = draw.pick(world.named())
-        for pod in group:
-            if way == "served":
-                limits = {SERVED: str(draw.number(1, 2))}
-                merge(pod["spec"]["containers"][0], {"resources": {"limits": limits}})
-                continue
-            name = f"{pod['metadata']['name']}-gpu" if way == "own" else f"gpu-{number}"
-            claim = _claim(pod, name, request)
-            if way == "elsewhere":
-                _allocate(claim, place, free.get(place, []))
-            _use(pod, name)
-            add(world, "resourceClaims", claim)
+        _claim_for(draw, world, number, group, free, ways=(served, needy))
+
+
+def _claim_for(
+    draw: Draw, world: World, number: int, group: list[Json], free: dict[str, list[str]], *, ways: tuple[bool, bool]
+) -> None:
+    """Let the pods of a group claim devices. ways: whether a class serves a resource, and devices take of nodes."""
+    served, needy = ways
+    users = node_needs.users(draw, group) if needy else [0]
+    way = draw.weighted([("own", 50), ("shared", 25), ("elsewhere", 10), ("served" if served else "own", 15)])
+    request = _request(draw)
+    if needy and draw.chance(20):
+        request["exactly"]["capacity"] = {"requests": {node_needs.CAPACITY: draw.pick(("1", "2", "5"))}}
+    place = draw.pick(world.named())
+    for pod in group:
+        if way == "served":
+            merge(pod["spec"]["containers"][0], {"resources": {"limits": {SERVED: str(draw.number(1, 2))}}})
+            continue
+        name = f"{pod['metadata']['name']}-gpu" if way == "own" else f"gpu-{number}"
+        claim = _claim(pod, name, request)
+        if way == "elsewhere":
+            _allocate(claim, place, free.get(place, []))
+        _use(pod, name, users)
+        add(world, "resourceClaims", claim)
 
 
 def _selector(expression: str) -> Json:
@@ -57,12 +74,7 @@ def _device(draw: Draw, name: str, *, needy: bool, version: str) -> Json:
     if draw.chance(10):
         device["taints"] = [{"key": "broken", "effect": draw.pick(("NoSchedule", "NoExecute"))}]
     if needy and draw.chance(70):
-        amount = draw.pick(("8Gi", "20Gi", "40Gi"))
-        if version == "1.36":
-            device["nodeAllocatableResourceMappings"] = {"memory": {"allocationMultiplier": amount}}
-        else:
-            way = draw.pick(({"mapping": {"deviceMultiplier": amount}}, {"overhead": {"perPod": amount}}))
-            device["nodeAllocatableResources"] = {"memory": way}
+        node_needs.add_needs(draw, device, version)
     return device
 
 
@@ -76,7 +88,10 @@ def _request(draw: Draw) -> Json:
         model = draw.pick(("a", "b"))
         exactly["selectors"] = [_selector(f'device.attributes["{DRIVER}"].model == "{model}"')]
     if draw.chance(15):
-        exactly["tolerations"] = [{"key": "broken", "operator": "Exists"}]
+        # By name: what tolerates a wildcard is evicted all the same, so that Muster does not promise it.
+        exactly["tolerations"] = [
+            {"key": "broken", "operator": "Exists", "effect": effect} for effect in ("NoSchedule", "NoExecute")
+        ]
     return {"name": "gpu", "exactly": exactly}
 
 
@@ -85,15 +100,15 @@ def _claim(pod: Json, name: str, request: Json) -> Json:
     return {"metadata": meta, "spec": {"devices": {"requests": [request]}}}
 
 
-def _use(pod: Json, name: str) -> None:
+def _use(pod: Json, name: str, users: Sequence[int] = (0,)) -> None:
+    """Let a pod use a claim. users: which of its containers name it."""
     merge(pod, {"spec": {"resourceClaims": [{"name": "gpu", "resourceClaimName": name}]}})
-    merge(pod["spec"]["containers"][0], {"resources": {"claims": [{"name": "gpu"}]}})
+    for at in users:
+        merge(pod["spec"]["containers"][at], {"resources": {"claims": [{"name": "gpu"}]}})
 
 
 def _hold(world: World, pod: Json, free: list[str]) -> None:
-    """Let a pod that runs hold a device of its node, if one is left."""
-    if not free:
-        return
+    """Let a pod that runs hold a device of its node."""
     name = f"{pod['metadata']['name']}-gpu"
     claim = _claim(pod, name, {"name": "gpu", "exactly": {"deviceClassName": CLASS}})
     _allocate(claim, pod["spec"]["nodeName"], [free.pop(0)])

@@ -17,14 +17,14 @@ from typing import Any
 from admission.api.kubernetes import nodes
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import NodeName
-from admission.dra import gang_planner
+from admission.dra import compatibility, gang_planner
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.requests.gang_request import Plan, PodDemand
 from admission.dra.state import cluster_state
 from admission.kube.writers import pod_patch
 from admission.status import not_simulated
-from tests.conformance import filter_judge
+from tests.conformance import device_judge, filter_judge
 from tests.conformance.filters import worlds
 from tests.conformance.filters.draws import Draw
 from tests.controlplane.filters import Oracle
@@ -44,8 +44,10 @@ def planned(world: Json) -> Plan | NoPlan:
         pods={pod.meta.uid: pod for pod in map(filter_judge.pod_of, world["pods"])},
         storage=filter_judge.storage_of(world),
     )
-    cluster = cluster_state.build(snapshot, ())
-    demands = [PodDemand(pod=filter_judge.pod_of(one["pod"])) for one in world["gang"]]
+    snapshot = device_judge.with_devices(snapshot, world)
+    cluster = cluster_state.build(snapshot, (), profile=compatibility.of_version(world["version"]))
+    pods = [filter_judge.pod_of(one["pod"]) for one in world["gang"]]
+    demands = [device_judge.demand_of(pod, snapshot) or PodDemand(pod=pod) for pod in pods]
     return gang_planner.plan(demands, cluster, selectors=Selectors(cluster.profile.cel), steps=STEPS)
 
 

@@ -22,7 +22,7 @@ def node_resources_fit(draw: Draw, world: World) -> None:
         if draw.chance(80):
             _ask(pod, _demand(draw))
         if draw.chance(18):
-            _resize(draw, pod, world.version)
+            _resize(draw, pod)
 
 
 def _ask(pod: Json, piece: Json) -> None:
@@ -101,31 +101,25 @@ def _add_pod_level(draw: Draw, piece: Json) -> None:
     piece["resources"] = {kind: given}
 
 
-def _resize(draw: Draw, pod: Json, version: str) -> None:
+def _resize(draw: Draw, pod: Json) -> None:
     """Say in the status that containers have other resources than the spec asks: a resize that is under way.
 
     1.36 adds up the most of each container, 1.37 takes the most of what they have together, and counts what is
-    allocated though nothing is said of what is there. Muster counts as 1.37 does; for 1.36, worlds are drawn in which
-    both is one: one container is resized, its status says both, it is alone where that is infeasible, and its pod has
-    no resources of its own.
+    allocated though nothing is said of what is there.
     """
-    older = version == "1.36"
-    if older and "resources" in pod["spec"]:
-        return
     statuses = []
-    for container in pod["spec"]["containers"][: 1 if older else None]:
+    for container in pod["spec"]["containers"]:
         status: Json = {"name": container["name"], "ready": True, "restartCount": 0, "image": "i", "imageID": "i"}
-        if older or draw.chance(80):
+        if draw.chance(80):
             status["allocatedResources"] = {"cpu": draw.pick(CPU), "memory": draw.pick(MEMORY)}
-        if older or draw.chance(80):
+        if draw.chance(80):
             status["resources"] = {"requests": {"cpu": draw.pick(CPU), "memory": draw.pick(MEMORY)}}
         statuses.append(status)
     pod["status"]["containerStatuses"] = statuses
     told = any("resources" in status or "allocatedResources" in status for status in statuses)
     # Who refuses a resize for good is the kubelet, which says first what there is.
     if told and draw.chance(40):
-        alone = len(pod["spec"]["containers"]) == 1 and "initContainers" not in pod["spec"]
-        reason = draw.pick(("Infeasible", "Deferred") if alone or not older else ("Deferred",))
+        reason = draw.pick(("Infeasible", "Deferred"))
         pod["status"]["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": reason}]
     elif draw.chance(20):
         pod["status"]["conditions"] = [{"type": "PodResizeInProgress", "status": "True"}]

@@ -32,6 +32,7 @@ MIXED = "mixed"
 PLANNED = "planned"
 """A world mixed of what Muster simulates, for plans."""
 SIMULATED = (
+    "DynamicResources",
     "InterPodAffinity",
     "NodeAffinity",
     "NodePorts",

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -90,20 +89,7 @@ type refusal struct {
 func filters(in io.Reader, out io.Writer) error {
 	// What plugins log is not asked for, and who asks may not read it.
 	klog.SetLogger(klog.New(nil))
-	lines, answers := bufio.NewReader(in), json.NewEncoder(out)
-	answers.SetEscapeHTML(false)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if err := answers.Encode(judged(line)); err != nil {
-			return err
-		}
-	}
+	return answerLines(in, out, func(line []byte) (judgement, error) { return judged(line), nil })
 }
 
 func judged(line []byte) (given judgement) {

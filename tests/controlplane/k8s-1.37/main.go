@@ -6,7 +6,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -128,20 +127,11 @@ func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
 // allocate answers one record a line until its input ends, with the allocator
 // that kube-scheduler has linked in.
 func allocate(in io.Reader, out io.Writer) error {
-	lines, answers := bufio.NewReader(in), json.NewEncoder(out)
-	answers.SetEscapeHTML(false)
 	caches := map[cel.Features]*cel.Cache{}
-	for {
-		line, err := lines.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	return answerLines(in, out, func(line []byte) (given answer, err error) {
 		var asked record
 		if err := json.Unmarshal(line, &asked); err != nil {
-			return err
+			return given, err
 		}
 		features := cel.Features{
 			EnableConsumableCapacity: asked.Features.ConsumableCapacity,
@@ -150,10 +140,8 @@ func allocate(in io.Reader, out io.Writer) error {
 		if caches[features] == nil {
 			caches[features] = cel.NewCache(1000, features)
 		}
-		if err := answers.Encode(asked.answer(caches[features])); err != nil {
-			return err
-		}
-	}
+		return asked.answer(caches[features]), nil
+	})
 }
 
 func (r *record) answer(cache *cel.Cache) (given answer) {

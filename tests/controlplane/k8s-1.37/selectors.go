@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 
@@ -41,24 +39,13 @@ type verdict struct {
 // selectors answers one record a line until its input ends, with the compiler
 // that kube-scheduler has linked in.
 func selectors(in io.Reader, out io.Writer) error {
-	lines, answers := bufio.NewReader(in), json.NewEncoder(out)
-	answers.SetEscapeHTML(false)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	return answerLines(in, out, func(line []byte) (given verdict, err error) {
 		var asked selector
 		if err := json.Unmarshal(line, &asked); err != nil {
-			return err
+			return given, err
 		}
-		if err := answers.Encode(asked.verdict()); err != nil {
-			return err
-		}
-	}
+		return asked.verdict(), nil
+	})
 }
 
 func (s *selector) verdict() (given verdict) {

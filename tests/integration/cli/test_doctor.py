@@ -429,12 +429,37 @@ async def test_a_database_that_does_not_answer_is_a_finding_without_its_password
 
 
 def test_a_cluster_that_does_not_answer_is_a_single_finding(
-    muster: Muster, kubeconfig: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    muster: Muster, kubeconfig: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(command, "RETRY_POLICY", QUICK)
+    scheduler = tmp_path / "scheduler.yaml"
+    scheduler.write_text("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n")
+    given = ("--kubeconfig", str(kubeconfig("http://127.0.0.1:1")), "--scheduler-config", str(scheduler))
 
-    done = muster("doctor", "--kubeconfig", str(kubeconfig("http://127.0.0.1:1")), "--format", "json")
+    done = muster("doctor", *given, "--format", "json")
 
     found = {one["check"]: one["verdict"] for one in json.loads(done.stdout)["findings"]}
     assert done.returncode == 3
-    assert found == {"settings": "ok", "cluster": "failed", "ledger": "skipped"}
+    assert found == {"settings": "ok", "cluster": "failed", "ledger": "skipped", "kube-scheduler": "ok"}
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("apiVersion: v1\nkind: Pod\n", "has no KubeSchedulerConfiguration"),
+        ("apiVersion: kubescheduler.config.k8s.io/v1beta3\nkind: KubeSchedulerConfiguration\n", "v1beta3 is not read"),
+        (
+            "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles: {}\n",
+            "scheduler.yaml:3: KubeSchedulerConfiguration",
+        ),
+    ],
+)
+def test_a_scheduler_configuration_that_is_none_is_an_error_with_its_place(
+    muster: Muster, tmp_path: Path, text: str, error: str
+) -> None:
+    (tmp_path / "scheduler.yaml").write_text(text)
+
+    done = muster("doctor", "--scheduler-config", str(tmp_path / "scheduler.yaml"))
+
+    assert done.returncode == 2
+    assert error in done.stderr

@@ -102,6 +102,16 @@ CASES: dict[str, tuple[Json, Json, int, int]] = {
 }
 
 
+def test_1_36_adds_up_the_most_of_each_container() -> None:
+    """One container grows while another shrinks: 1.37 counts the larger sum, 1.36 the sum of the larger."""
+    spec = {"containers": [container("one", "4"), container("two", "1")]}
+    statuses = [given("one", allocated="1"), given("two", allocated="4")]
+
+    pod = pods.decode({"metadata": {"name": "p"}, "spec": spec, "status": {"containerStatuses": statuses}})
+
+    assert (pod.counted["cpu"], pod.counted_by_1_36["cpu"]) == (5000, 8000)
+
+
 @pytest.mark.parametrize(("spec", "status", "counted", "taken"), CASES.values(), ids=CASES)
 def test_a_resize_counts_for_nodes_at_once_and_is_taken_when_the_kubelet_gives_it(
     spec: Json, status: Json, counted: int, taken: int

@@ -51,6 +51,22 @@ ADVICE: dict[str, tuple[HoldReason, dict[str, Any], str]] = {
             " with 9 devices of class gpu"
         ),
     ),
+    "devices that the gang's own pods take": (
+        *(HoldReason.NO_FEASIBLE_PLACEMENT, {"deviceClass": "gpu", "needed": 1, "mostFree": 0, "matching": 1}),
+        "waiting does not help: fewer pods in the gang, or more nodes for it with devices of class gpu",
+    ),
+    "a claim that does not exist": (
+        *(HoldReason.WAITING_FOR_CLAIMS, {"pod": "p", "claim": "c"}),
+        "the claim or template that is named has to exist; Kubernetes makes claims from templates by itself",
+    ),
+    "a claim that still has devices": (
+        *(HoldReason.WAITING_FOR_CLAIMS, {"claim": "ns/c"}),
+        "claim ns/c has to be seen as the sentence above says; that mostly passes by itself",
+    ),
+    "a fence that counts soon": (
+        *(HoldReason.WAITING_FOR_CLAIMS, {"driver": "d"}),
+        "nothing: what the sentence above waits for passes by itself",
+    ),
     "devices that no node has": (
         HoldReason.NO_FEASIBLE_PLACEMENT,
         {"deviceClass": "gpu", "needed": 1, "mostFree": 0, "matching": 0, "request": "r", "claim": "c"},

@@ -10,9 +10,11 @@ import pytest
 from admission.api.kubernetes import claims
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import GangReport, Phase
+from admission.api.scheduling.scheduling_rules import AffinityTerm, HostPort, SchedulingRules, SpreadConstraint
 from admission.api.values import names
 from admission.api.values.names import MeterName
 from admission.api.values.reasons import HoldReason
+from admission.api.values.selectors import LabelSelector, Requirement
 from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.backfill.reservations import UsageExcludingReserved
 from admission.scheduling.backfill.running_gangs import RunningGangs
@@ -23,7 +25,9 @@ from admission.simulation.replay.arrivals import Waiting
 from admission.simulation.replay.cluster import Clock
 from admission.simulation.replay.queue import Muster
 from tests import readers
+from tests.builders import NAMESPACE, a_cluster
 from tests.property.test_replay import Controlled
+from tests.unit.cycle.jobs import Jobs, Play
 from tests.unit.simulation.test_offline import expand, node, teams
 from tests.unit.simulation.test_replay import play, queue, row, starts, strict, town, trace
 
@@ -403,3 +407,68 @@ def test_under_fair_sharing_no_gang_passes_the_head_before_a_new_leader_knows_th
     leader.scheduling._verdicts, leader.scheduling._plans = VerdictCache(), PlanCache()
 
     assert shared.at(2, "long") == []
+
+
+PORT = SchedulingRules(ports=(HostPort(port=80),))
+
+
+def about(app: str) -> AffinityTerm:
+    selector = LabelSelector(requirements=(Requirement(key="app", operator="In", values=(app,)),))
+    return AffinityTerm(topology_key="kubernetes.io/hostname", selector=selector, namespaces=frozenset({NAMESPACE}))
+
+
+def ruled(cluster: Jobs, name: str, rules: SchedulingRules) -> None:
+    for uid, pod in [*cluster._pods.items()]:
+        if pod.meta.name.startswith(f"{name}-"):
+            meta = replace(pod.meta, labels={**pod.meta.labels, "app": name})
+            cluster._pods[uid] = replace(pod, meta=meta, rules=rules)
+
+
+RULES: dict[str, tuple[SchedulingRules, SchedulingRules]] = {
+    "a host port": (PORT, PORT),
+    "the anti-affinity of the head": (SchedulingRules(anti_affinity=(about("late"),)), SchedulingRules()),
+    "the anti-affinity of the later gang": (SchedulingRules(), SchedulingRules(anti_affinity=(about("large"),))),
+    "a spread of the head that counts the later gang": (
+        SchedulingRules(spread=(SpreadConstraint(topology_key="rack", max_skew=1, selector=about("late").selector),)),
+        SchedulingRules(),
+    ),
+}
+"""What keeps two gangs apart → the rules of the head's pods and of those of a later gang."""
+
+
+@pytest.mark.parametrize(("head", "late"), RULES.values(), ids=RULES)
+async def test_a_gang_whose_pods_would_keep_the_head_off_its_node_waits(
+    head: SchedulingRules, late: SchedulingRules
+) -> None:
+    cluster = Jobs(a_cluster().node("a", gpus=4, labels={"rack": "r"}).queue("q", gpus=8))
+    play = Play(cluster)
+    cluster.submit("first", queue="q", gpus=2, annotations={names.RUNTIME: "10s"})
+    await play.forget_changes(2)
+    cluster.submit("large", queue="q", gpus=4, priority=1)
+    ruled(cluster, "large", head)
+    cluster.submit("late", queue="q", gpus=0)
+    ruled(cluster, "late", late)
+    cluster.submit("harmless", queue="q", gpus=0)
+
+    result = await play.forget_changes(3)
+
+    assert cluster.running() == {"first", "harmless"}
+    (hold,) = (gang.hold for gang in result.gangs if gang.name.startswith("late"))
+    assert hold is not None
+    assert hold.reason is HoldReason.BEHIND_IN_ORDER
+
+
+async def test_a_gang_that_finds_another_node_than_the_one_that_the_head_needs_is_backfilled() -> None:
+    cluster = Jobs(a_cluster().node("a", gpus=4).node("b", gpus=0).queue("q", gpus=8))
+    play = Play(cluster)
+    cluster.submit("first", queue="q", gpus=2, annotations={names.RUNTIME: "10s"})
+    await play.forget_changes(2)
+    cluster.submit("large", queue="q", gpus=4, priority=1)
+    cluster.submit("late", queue="q", gpus=0)
+    ruled(cluster, "large", PORT)
+    ruled(cluster, "late", PORT)
+
+    await play.forget_changes(3)
+
+    assert cluster.running() == {"first", "late"}
+    assert {pod.node for pod in cluster._pods.values() if pod.meta.name.startswith("late")} == {"b"}

@@ -104,7 +104,7 @@ async def test_a_changed_claim_requeues_its_gang_whole_and_the_gang_is_placed_ag
     assert ledger.book.usage() == {}
     hold = report(result).hold
     assert hold is not None
-    assert hold.reason is HoldReason.WAITING_FOR_CLAIMS
+    assert hold.reason is HoldReason.PLACEMENT_FAILED
     assert "it has changed" in hold.message
     assert kinds(ledger) == [Kind.RESERVE, Kind.EVICT]
 

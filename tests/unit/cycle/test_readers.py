@@ -101,7 +101,7 @@ SCENES_OF = sorted(
 
 @pytest.mark.parametrize(("scene", "reason"), SCENES_OF)
 async def test_a_reason_that_refers_to_others_is_seen_in_its_scene(scene: str, reason: str) -> None:
-    cluster = (await teams.SCENES[scene]()).cluster
+    cluster = (await teams.seen(scene)).cluster
 
     holds = {obj["status"]["hold"]["reason"] for _, obj in cluster.written if "hold" in obj.get("status", {})}
     assert reason in cluster.referring() | cluster.events() | (holds & set(DenyReason))
@@ -109,12 +109,12 @@ async def test_a_reason_that_refers_to_others_is_seen_in_its_scene(scene: str, r
 
 @pytest.mark.parametrize(("scene", "condition"), [("deleted", "Active"), ("tolerated", "DevicesProtected")])
 async def test_the_condition_of_a_queue_refers_to_others_in_its_scene(scene: str, condition: str) -> None:
-    assert condition in (await teams.SCENES[scene]()).cluster.referring()
+    assert condition in (await teams.seen(scene)).cluster.referring()
 
 
 @pytest.mark.parametrize("scene", teams.SCENES)
 async def test_nothing_that_is_written_for_one_namespace_names_another(scene: str) -> None:
-    cluster = (await teams.SCENES[scene]()).cluster
+    cluster = (await teams.seen(scene)).cluster
 
     assert cluster.written
     assert not [*cluster.leaks()]
@@ -139,14 +139,14 @@ NAMED = {
 @pytest.mark.parametrize(("scene", "named"), NAMED.items(), ids=NAMED)
 async def test_who_may_read_everything_is_given_the_names(scene: str, named: str) -> None:
     """So that the other tests would fail if nobody but the gang itself were in the scene."""
-    reports = (await teams.SCENES[scene]()).reports()
+    reports = (await teams.seen(scene)).reports()
 
     assert named in repr([gang_references.for_reader(report, EVERYWHERE) for report in reports])
 
 
 @pytest.mark.parametrize("scene", ["preempted", "reclaimed"])
 async def test_the_books_have_the_name_of_whom_a_gang_made_room_for(scene: str) -> None:
-    entries = (await teams.SCENES[scene]()).play.ledger.entries
+    entries = (await teams.seen(scene)).play.ledger.entries
 
     [reason] = [entry.reason for entry in entries if entry.kind is Kind.EVICT]
     assert re.match(r"(Preempted|Reclaimed): gang plain-ns/our-work-\w+-\w+ ", reason)
@@ -298,7 +298,7 @@ REVIEWS = {
 @pytest.mark.parametrize("review", REVIEWS.values(), ids=REVIEWS)
 @pytest.mark.parametrize("scene", ["busy", "same_name", "preempted"])
 async def test_no_answer_at_the_door_names_another_namespace(scene: str, review: Review) -> None:
-    snapshot = (await teams.SCENES[scene]()).cluster.snapshot()
+    snapshot = (await teams.seen(scene)).cluster.snapshot()
     view = ports.FrozenView(snapshot)
     rules = Rules(controller="muster")
 

@@ -1,22 +1,28 @@
 """Workloads that are held as a whole: planned before they have pods, resumed, and their pods take over the plan."""
 
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 from admission.accounting.books import Book
+from admission.api.kubernetes import claims, pods
+from admission.api.kubernetes.meta import Owner
 from admission.api.muster.gangs import GangReport, Phase
 from admission.api.muster.ledger_entries import Kind
 from admission.api.snapshot import Snapshot
+from admission.api.values.decoding import Reader
 from admission.api.values.names import Held, Uid
 from admission.api.values.reasons import HoldReason
 from admission.cycle import cycle, reconcile
 from admission.cycle.state.result import CycleResult
 from admission.workloads import suspendable
-from tests.builders import CLASS, a_cluster, claim_manifest
+from admission.workloads.kinds import podgroup
+from tests.builders import CLASS, NAMESPACE, a_cluster, claim_manifest
 from tests.unit.claimpolicy.policies import a_policy
 from tests.unit.cycle.fences import kinds, report
 from tests.unit.cycle.jobs import Play
-from tests.unit.cycle.suspended import a_play
+from tests.unit.cycle.suspended import HeldJobs, a_play
+
+FABRIC = {"name": "fabric", "resourceClaimTemplateName": "x1"}
 
 
 def gpus(play: Play) -> tuple[int, int]:
@@ -361,3 +367,43 @@ async def test_expected_pods_are_added_to_the_snapshot_again_when_their_number_c
     again = pending.add_to(snapshot, book)
     assert again.pods is pending.add_to(snapshot, book).pods
     assert pending.add_to(replace(snapshot, jobs={}), book).pods is snapshot.pods
+
+
+def _a_ring(cluster: HeldJobs, **status: Any) -> None:
+    """Create a PodGroup of two pods that has a claim for one GPU."""
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "resourceClaims": [FABRIC]}
+    meta = {"name": "ring", "namespace": NAMESPACE, "uid": "group-ring"}
+    group = podgroup.GANGS.decode({"metadata": meta, "spec": spec, "status": status})
+    cluster._rest = replace(cluster._rest, parents={podgroup.GANGS.key: {group.meta.key: group}})
+
+
+async def test_a_held_job_uses_the_one_claim_that_its_pod_group_has() -> None:
+    cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=3))
+    own = [{"name": "gpus", "resourceClaimTemplateName": "x1"}, FABRIC]
+    _a_ring(cluster)
+    cluster.submit_held(
+        "train", queue="q", pods=2, resourceClaims=own, gpus=0, schedulingGroup={"podGroupName": "ring"}
+    )
+    cluster.made["train"]["gpus"] = 1
+
+    hold = of(await play.forget_changes(), "ring").hold
+    assert hold is not None
+    assert "claim fabric: not made yet from ResourceClaimTemplate team/x1" in hold.message
+
+    made = claims.decode(claim_manifest("ring-fabric", 1, owner="group-ring"))
+    owner = Owner(api_version="scheduling.k8s.io/v1beta1", kind="PodGroup", name="ring", uid=Uid("group-ring"))
+    cluster._claims[made.meta.key] = replace(made, meta=replace(made.meta, owners=(owner,)))
+    _a_ring(cluster, resourceClaimStatuses=[{"name": "fabric", "resourceClaimName": "ring-fabric"}])
+    await play.forget_changes()
+
+    assert cluster.writes == ["start train"]
+    assert gpus(play) == (3, 0)
+    cluster.make_pods()
+    for pod in cluster.pods_of("train"):
+        named = {**pod.generated_claims, "fabric": "ring-fabric"}
+        both = pods.decode_claims(Reader({"resourceClaims": own}))
+        cluster._pods[pod.meta.uid] = replace(pod, group="ring", claims=both, generated_claims=named)
+    await play.forget_changes(3)
+    assert cluster.running() == {"train"}
+    assert gpus(play) == (0, 3)
+    assert Kind.RELEASE not in kinds(play.ledger)

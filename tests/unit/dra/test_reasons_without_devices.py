@@ -13,7 +13,10 @@ IS_A100 = "device.attributes['gpu.example.com'].?model.orValue('') == 'a100'"
 A100 = {"attributes": {"model": {"string": "a100"}}}
 SHARABLE = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "80Gi"}}}
 POLICY = {"requestPolicy": {"default": "10Gi", "validValues": ["10Gi", "20Gi"]}}
-ASKED = "pod p needs 1 device of class gpu on one node (request gpu of claim p-0)"
+ASKED = [
+    f"pod p needs {devices} of class gpu on one node (request gpu of claim p-0)"
+    for devices in ("1 device", "2 devices")
+]
 
 
 def asking(**capacity: str) -> Any:
@@ -37,6 +40,10 @@ NAMED = {
     ),
     "the nodes, where others have devices of the class": (
         a_cluster().node("a", gpus=0).node("b", gpus=1, unschedulable=True).plan(a_pod("p", 1)),
+        "no device of the class is on the only node where the pod may go; b has enough in all, but is unschedulable",
+    ),
+    "the nodes, where others have fewer of the class": (
+        a_cluster().node("a", gpus=0).node("b", gpus=1, unschedulable=True).plan(a_pod("p", 2)),
         "no device of the class is on the only node where the pod may go; b has some",
     ),
     "the selectors": (
@@ -68,7 +75,7 @@ NAMED = {
 
 @pytest.mark.parametrize(("answer", "sentence"), NAMED.values(), ids=NAMED)
 def test_what_is_at_fault_is_named(answer: Plan | NoPlan, sentence: str) -> None:
-    assert refused(answer).message == f"{ASKED}; {sentence}"
+    assert refused(answer).message in [f"{asked}; {sentence}" for asked in ASKED]
 
 
 APART = "and no node where it may go has all of it left"
@@ -129,3 +136,31 @@ def test_devices_of_several_classes_are_not_added() -> None:
     answer = refused(cluster.plan(a_pod("p-0", claim, 1), a_pod("p-1", claim, 2)))
 
     assert answer.message.endswith(", after p-1 took 2 of class gpu and 1 of class nic on a")
+
+
+def test_what_is_in_use_is_not_spoken_of_where_no_device_matches() -> None:
+    cluster, pod = a_cluster().node("a", gpus=0), a_pod("p", 1)
+
+    assert cluster.diagnose(pod).message == refused(cluster.plan(pod)).message
+
+
+def test_a_single_device_is_not_told_to_be_several_that_are_served_together() -> None:
+    pods = [a_pod(name, a_request(capacity={"requests": {"memory": "50Gi"}})) for name in ("p", "q")]
+
+    answer = a_cluster().node("a", gpus=[SHARABLE]).diagnose(*pods)
+
+    assert "needs 1 of class gpu (request gpu of claim q-0) on one node; node a does not serve it: request" in (
+        answer.message
+    )
+
+
+def test_nodes_with_enough_are_named_with_what_keeps_the_pod_off_them() -> None:
+    cluster = a_cluster().node("a", gpus=1, allocatable={"cpu": "1"})
+    for name in ("b", "c"):
+        cluster = cluster.node(name, gpus=2, allocatable={"cpu": "4"}, labels={"pool": "x"}, unschedulable=True)
+
+    devices = refused(cluster.plan(a_pod("p", 2)))
+    resources = refused(cluster.plan(a_pod("p", requests={"cpu": "3"})))
+
+    for answer in (devices, resources):
+        assert answer.message.endswith("; b and c have enough in all, but each is unschedulable")

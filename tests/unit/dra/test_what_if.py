@@ -1,9 +1,13 @@
 """Cluster states as they will be: who has gone gives back, and who has come takes."""
 
+from dataclasses import replace
+
 from admission.api.kubernetes.devices import DeviceId
-from admission.api.values.names import NodeName
+from admission.api.scheduling.scheduling_rules import NO_RULES, AffinityTerm, HostPort, SchedulingRules
+from admission.api.values.names import NodeName, Uid
 from admission.dra.requests.device_use import DeviceUse
 from admission.dra.state.what_if import Arrival, Interval, WhatIfSeries
+from admission.filters.placed_pods import PlacedPod
 from tests.unit.dra.clusters import DRIVER, a_cluster
 
 DEVICES = [DeviceId(DRIVER, "a", f"gpu-{at}") for at in range(3)]
@@ -64,3 +68,19 @@ def test_room_is_given_back_and_taken_and_bounded_by_what_is_kept() -> None:
     assert left(arrived=[comer]) == 2000
     assert left(kept=[keeper, unlimited]) == 500
     assert left() == 4000
+
+
+def test_pods_of_arriving_gangs_are_there_and_those_of_kept_ones_only_keep_others_off() -> None:
+    now = a_cluster().node("a").cluster()
+    term = AffinityTerm(topology_key="rack", selector=None, namespaces=frozenset({"team"}))
+    rules = SchedulingRules(ports=(HostPort(port=80),), anti_affinity=(term,))
+    shy = PlacedPod(namespace="team", labels={"app": "x"}, rules=rules)
+    plain = replace(shy, rules=NO_RULES)
+    gang = Arrival(gang="g", pods=((A, Uid("shy"), shy), (A, Uid("plain"), plain)))
+
+    come, kept = WhatIfSeries("s").cluster(now, arrived=[gang]), WhatIfSeries("t").cluster(now, kept=[gang])
+
+    assert come.placed.anti_affinity_terms == kept.placed.anti_affinity_terms == {term: {A: 1}}
+    assert come.placed.left.on(A) == {"shy": shy, "plain": plain}
+    assert [(pod.rules, pod.labels) for pod in kept.placed.left.on(A).values()] == [(rules, {})]
+    assert now.placed.left.on(A) == {}

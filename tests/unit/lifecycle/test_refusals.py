@@ -8,6 +8,7 @@ import pytest
 
 from admission.api.kubernetes import pods
 from admission.api.kubernetes.pods import Pod
+from admission.api.scheduling.scheduling_rules import REQUIRED
 from admission.api.values import names
 from admission.api.values.names import NodeName
 from admission.api.values.reasons import Hold, HoldReason
@@ -99,7 +100,21 @@ def test_a_pod_keeps_its_own_affinity() -> None:
     assert matches == {("b", "z"), ("c", "z")}
 
 
-@pytest.mark.parametrize("field", ["requests", "node_selector", "tolerations", "claims", "scheduler"])
+@pytest.mark.parametrize(
+    "field",
+    [
+        "requests",
+        "node_selector",
+        "tolerations",
+        "claims",
+        "scheduler",
+        "ports",
+        "affinity",
+        "spread",
+        "volumes",
+        "features",
+    ],
+)
 def test_pods_that_ask_for_something_else_have_another_shape(field: str) -> None:
     others = {
         "requests": a_pod(containers=[{"resources": {"requests": {"cpu": "2"}}}]),
@@ -107,6 +122,11 @@ def test_pods_that_ask_for_something_else_have_another_shape(field: str) -> None
         "tolerations": a_pod(tolerations=[{"operator": "Exists"}]),
         "claims": a_pod(resourceClaims=[{"name": "g", "resourceClaimTemplateName": "t"}]),
         "scheduler": a_pod(schedulerName="other"),
+        "ports": a_pod(containers=[{"ports": [{"hostPort": 80}]}]),
+        "affinity": a_pod(affinity={"podAntiAffinity": {REQUIRED: [{"topologyKey": "rack", "labelSelector": {}}]}}),
+        "spread": a_pod(topologySpreadConstraints=[{"topologyKey": "rack", "maxSkew": 1}]),
+        "volumes": a_pod(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]),
+        "features": a_pod(hostNetwork=True, hostUsers=False),
     }
 
     assert refusals.shape(others[field]) != refusals.shape(a_pod())

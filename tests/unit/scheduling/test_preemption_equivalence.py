@@ -9,14 +9,17 @@ import pytest
 
 from admission.api.kubernetes.pods import Container, Pod, Stage
 from admission.api.muster.queues import PlacementMode
+from admission.api.scheduling.scheduling_rules import AffinityTerm, SchedulingRules
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import MeterName
-from admission.api.values.selectors import NodeSelector, Toleration
+from admission.api.values.selectors import LabelSelector, NodeSelector, Requirement, Toleration
+from admission.dra.state import cluster_state
 from admission.scheduling.preemption import equivalence
 from admission.scheduling.preemption.equivalence import PreemptionQuestions
+from admission.scheduling.preemption.victim_searches import VictimSearches
 from admission.workloads import gangs
-from tests.builders import a_cluster, pod_of, with_pods
+from tests.builders import a_cluster, pod_of, running, with_pods
 
 
 def questions(snapshot: Snapshot, **queue: Any) -> list[Hashable]:
@@ -144,3 +147,21 @@ def test_the_cached_preemption_question_of_a_gang_changes_with_its_pods_and_ends
     first = known.question(x, queue, {}, snapshot)
     known.keep([])
     assert known.question(x, queue, {}, snapshot) is not first
+
+
+def test_gangs_that_the_anti_affinity_of_a_running_pod_tells_apart_are_different_preemption_questions() -> None:
+    """One may go where the other may not, so that other victims help it."""
+    snapshot = two(labels={"app": "shy"})
+    x, y = sorted(gangs.groups(snapshot, {}), key=lambda group: group.key)
+    queue = snapshot.queues[x.queue]
+    runs = running(pod_of(a_cluster().pod("runs").snapshot(), "runs"), "a")
+    about = LabelSelector(requirements=(Requirement(key="app", operator="In", values=("shy",)),))
+    term = AffinityTerm(topology_key="rack", selector=about, namespaces=frozenset({"team"}))
+    bars = with_pods(snapshot, replace(runs, rules=SchedulingRules(anti_affinity=(term,))))
+    searches = VictimSearches()
+
+    searches.begin((x, y), cluster_state.build(snapshot, ()))
+    assert searches.question(x, queue, {}, snapshot) is searches.question(y, queue, {}, snapshot)
+
+    searches.begin((x, y), cluster_state.build(bars, ()))
+    assert searches.question(x, queue, {}, bars) is not searches.question(y, queue, {}, bars)

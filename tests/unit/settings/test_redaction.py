@@ -2,7 +2,7 @@
 
 import pytest
 
-from admission.settings.redaction import shown
+from admission.settings.redaction import format_value
 from admission.settings.schema import fields
 
 URLS = {
@@ -17,8 +17,8 @@ URLS = {
 
 @pytest.mark.parametrize(("url", "seen"), URLS.values(), ids=URLS)
 def test_a_password_in_a_url_is_masked(url: str, seen: str) -> None:
-    assert shown(fields()["ledger.url"], url) == seen
+    assert format_value(fields()["ledger.url"], url) == seen
 
 
 def test_settings_without_secrets_are_shown_unmasked() -> None:
-    assert shown(fields()["webhook.url"], "https://a:b@c") == "https://a:b@c"
+    assert format_value(fields()["webhook.url"], "https://a:b@c") == "https://a:b@c"

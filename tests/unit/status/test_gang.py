@@ -167,7 +167,7 @@ NEXT_TRY = EPOCH + timedelta(days=2)
 def test_a_gang_object_is_removed_with_its_workload_or_when_a_successor_replaces_the_gang() -> None:
     workload = Owner(api_version="jobset.x-k8s.io/v1alpha2", kind="JobSet", name="js", uid=Uid("u"), controller=True)
     known = {names.MANAGED_BY: names.FIELD_MANAGER}
-    meta = Meta(name="js-abcde", namespace="team", labels=known, annotations={names.LINE: "u/js"})
+    meta = Meta(name="js-abcde", namespace="team", labels=known, annotations={names.POSITION_KEY: "u/js"})
     ran = Gang(meta=meta, queue=QueueName("q"), size=2, workload=workload, phase=Phase.FINISHED)
     evicted = Evicted(reason=EvictionReason.PREEMPTED, message="", at=EPOCH + timedelta(days=1))
     taken_back = replace(ran, phase=Phase.EVICTED, evicted=evicted, next_try=NEXT_TRY)

@@ -1,8 +1,10 @@
 """What of a gang's pods is not judged is said by name."""
 
+from dataclasses import replace
 from typing import Any
 
 from admission.api.kubernetes import pods
+from admission.api.values.names import NodeName
 from admission.status import not_simulated
 
 
@@ -38,3 +40,13 @@ def test_many_volumes_are_counted_and_those_of_finished_pods_are_not() -> None:
 
     assert len(found) == not_simulated.MOST + 1
     assert found[-1].startswith("2 more volumes")
+
+
+def test_a_scheduler_that_is_not_predicted_is_named_once_unless_the_settings_know_it() -> None:
+    gang = [replace(a_pod(f"p-{at}"), scheduler="packing") for at in range(2)]
+    bound = replace(a_pod("bound"), scheduler="volcano", node=NodeName("a"))
+
+    assert not_simulated.of_pods([*gang, bound, a_pod("q")]) == (
+        "what scheduler packing asks of pod p-0, beyond kube-scheduler's defaults",
+    )
+    assert not_simulated.of_pods(gang, schedulers={"packing"}) == ()
