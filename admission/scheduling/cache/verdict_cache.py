@@ -70,7 +70,7 @@ class Verdict:
     parts: "tuple[Verdict, ...]" = ()
     """The verdicts on the kinds of devices, if `by` is KINDS and all of them can be kept."""
     inventories: object = None
-    """The devices of nodes by which the kinds were told apart."""
+    """The devices of nodes from which the kinds that may serve it were computed."""
 
     @property
     def is_kept(self) -> bool:
