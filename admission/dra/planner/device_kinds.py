@@ -19,6 +19,8 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from admission.api.kubernetes.claims import Claim, ClaimSpec, DeviceRequest, Request
+from admission.api.kubernetes.devices import Slice
+from admission.api.muster.ledger_entries import Placement
 from admission.api.muster.preferences import DeviceKind, Preferences
 from admission.api.values.names import NodeName, Uid
 from admission.dra.inventory import selectors as inventory_selectors
@@ -58,9 +60,16 @@ class _Narrowed:
 
 
 def attempts(
-    demands: Sequence[PodDemand], preferences: Preferences, cluster: ClusterState, selectors: Selectors
+    demands: Sequence[PodDemand],
+    preferences: Preferences,
+    cluster: ClusterState,
+    selectors: Selectors,
+    placement: Placement | None = None,
 ) -> tuple[Attempt, ...]:
-    """Return the demands for each kind to be tried, in order; none if no claim is about these kinds."""
+    """Return the demands for each kind to be tried, in order; none if no claim is about these kinds.
+
+    placement: of other pods of the gang. The kinds that these have are the only ones to be tried, if they have any.
+    """
     reader = _Reader(preferences, cluster, selectors)
     specs = {claim.spec.equivalence_key: claim.spec for demand in demands for claim in reader.open(demand)}
     wanted = [kinds for spec in specs.values() for kinds in reader.kinds(spec) if kinds is not None]
@@ -69,6 +78,8 @@ def attempts(
     open_kinds = sorted({kind for kinds in wanted if len(kinds) > 1 for kind in kinds})
     if not open_kinds:
         return (Attempt(demands=reader.narrowed(demands, 0), kind=None),)
+    held = reader.held(placement) if placement is not None else frozenset()
+    open_kinds = [at for at in open_kinds if at in held] or open_kinds
     return tuple(Attempt(demands=reader.narrowed(demands, at), kind=preferences.kinds[at]) for at in open_kinds)
 
 
@@ -89,6 +100,25 @@ class _Reader:
         """Return for each request the kinds with devices that can serve it; None if the kinds are not about it."""
         key = ("kinds", spec.equivalence_key, self.preferences)
         return self._kept(key, lambda: tuple(map(self._kinds_of, spec.requests)))
+
+    def held(self, placement: Placement) -> Kinds:
+        """Return the kinds of the devices that pods of a gang have on their nodes."""
+        held = {(*one.device,) for holding in placement.holdings.values() for one in holding.devices}
+        nodes = {seat.node for seat in placement.seats.values()} & self.cluster.node_inventories.keys()
+        return frozenset(
+            kind
+            for node in nodes
+            for source in self.cluster.node_inventories[node].sources
+            for place, device in enumerate(source.devices)
+            if (source.driver, source.pool, device.name) in held
+            for kind, one in enumerate(self.preferences.kinds)
+            if self._is_of(one, source, place)
+        )
+
+    def _is_of(self, kind: DeviceKind, source: Slice, place: int) -> bool:
+        known = [self.cluster.classes[name] for name in kind.classes if name in self.cluster.classes]
+        own = (kind.selector,) if kind.selector is not None else ()
+        return any(self.selectors.column((*one.selectors, *own), source).yes >> place & 1 for one in known)
 
     def narrowed(self, demands: Sequence[PodDemand], kind: int) -> tuple[PodDemand, ...]:
         """Return the demands narrowed to a kind. A claim that pods share stays one claim."""

@@ -6,6 +6,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 
 from admission.api.muster.gangs import Charge
 from admission.api.muster.queues import PlacementMode, Queue
@@ -395,9 +396,7 @@ def _preferred(inputs: Inputs) -> Verdict:
         found.needed = needed
         return found
 
-    def level(charge: Charge) -> int:
-        return preference.loan_level(inputs.queue, charge, inputs.rules.meters, inputs.queue_usage)
-
+    level = partial(preference.loan_level, inputs.queue, meters=inputs.rules.meters, queue_usage=inputs.queue_usage)
     return preference.first(tried, preferences.when_can_borrow, plan, level, inputs.cluster.node_inventories)
 
 
@@ -406,7 +405,8 @@ def attempts(inputs: Inputs) -> tuple[Attempt, ...]:
     preferences = inputs.queue.preferences
     if preferences is None or mode.requested(inputs.group.record, inputs.queue) is PlacementMode.COUNT:
         return ()
-    found = device_kinds.attempts(inputs.demands, preferences, inputs.cluster, inputs.rules.selectors)
+    cluster, selectors, placement = inputs.cluster, inputs.rules.selectors, inputs.group.placement
+    found = device_kinds.attempts(inputs.demands, preferences, cluster, selectors, placement)
     return tuple(one for one in found if inputs.only in {None, one.name})
 
 
