@@ -102,7 +102,12 @@ def _held(tried: Sequence[tuple[Attempt, Verdict]], inventories: object) -> Verd
         named = [(attempt.name, one.outcome) for attempt, one in tried]
         details: dict[str, Detail] = {**hold.details, "kind": first.name, "kinds": [name for name, _ in named]}
         message = "; ".join(f"kind {name}: {one.message}" for name, one in named)
-        references = tuple(dict.fromkeys(reference for _, one in named for reference in one.references))
+        # Phrases are found in the order of the references; the details are those of the first kind alone.
+        references = tuple(
+            reference if one is hold else replace(reference, detail="")
+            for _, one in named
+            for reference in one.references
+        )
         hold = Hold(hold.reason, message, details, references)
     parts = tuple(one for _, one in tried)
     is_kept = all(one.by in {PROOF, QUOTA} for one in parts)
