@@ -7,7 +7,7 @@ Real: `kube` (View, Fences, Pods, Reports, EntryStore), `ledger` (Ledger, Chain,
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from admission.accounting.accruals import QueueMeter
@@ -17,7 +17,7 @@ from admission.api.kubernetes.jobs import Job, Suspendable
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import GangReport
-from admission.api.muster.ledger_entries import BudgetShare, ChainEnd, Entry, Posted, UsageInterval
+from admission.api.muster.ledger_entries import BudgetShare, ChainEnd, Entry, MemberUsageInterval, Posted, UsageInterval
 from admission.api.muster.status_reports import ConditionReport, Notice, QueueReport
 from admission.api.snapshot import Snapshot
 from admission.api.values.decoding import Json
@@ -239,6 +239,13 @@ class Ledger(Protocol):
 
     async def usage(self, since: datetime) -> Sequence[UsageInterval]:
         """Return the same, interval by interval between marks, oldest first. Raises LedgerUnavailableError."""
+        ...
+
+    async def member_usage(self, since: datetime, until: datetime, step: timedelta) -> Sequence[MemberUsageInterval]:
+        """Return the use of a time by namespace and creator, step by step, oldest first, as far as it is not closed.
+
+        Raises LedgerUnavailableError.
+        """
         ...
 
     async def write_shares(self, shares: Sequence[BudgetShare], *, epoch: int, now: datetime) -> Sequence[BudgetShare]:

@@ -6,11 +6,11 @@ It wraps the real ledger and needs no further requests, since the answer to each
 import asyncio
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from admission.accounting.accruals import QueueMeter
 from admission.accounting.books import Book
-from admission.api.muster.ledger_entries import BudgetShare, Entry, Kind, Posted, UsageInterval
+from admission.api.muster.ledger_entries import BudgetShare, Entry, Kind, MemberUsageInterval, Posted, UsageInterval
 from admission.errors import LedgerUnavailableError
 from admission.heads.signed_head import LARGEST, Range
 from admission.ports import Ledger
@@ -131,6 +131,9 @@ class OwnWrites:
 
     async def usage(self, since: datetime) -> Sequence[UsageInterval]:
         return await self._ledger.usage(since)
+
+    async def member_usage(self, since: datetime, until: datetime, step: timedelta) -> Sequence[MemberUsageInterval]:
+        return await self._ledger.member_usage(since, until, step)
 
     async def write_shares(self, shares: Sequence[BudgetShare], *, epoch: int, now: datetime) -> Sequence[BudgetShare]:
         return await self._ledger.write_shares(shares, epoch=epoch, now=now)

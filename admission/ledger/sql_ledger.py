@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from admission.accounting.accruals import QueueMeter
 from admission.accounting.books import Book
-from admission.api.muster.ledger_entries import BudgetShare, ChainEnd, Entry, Posted, UsageInterval
+from admission.api.muster.ledger_entries import BudgetShare, ChainEnd, Entry, MemberUsageInterval, Posted, UsageInterval
 from admission.api.values.names import QueueName
 from admission.errors import LedgerCorruptError, LedgerUnavailableError, LedgerVersionError
 from admission.ledger.audit import close_period, kept_heads, rebuild, verify
@@ -25,8 +25,9 @@ from admission.ledger.db import database_url, engines, migrations
 from admission.ledger.db.errors import translated
 from admission.ledger.db.tables import GENESIS, REVISION
 from admission.ledger.journal import amend, base, positions, post, read, shared_budgets
+from admission.ledger.journal.base import Window
 from admission.ledger.journal.carry_forward import Carried
-from admission.ledger.reports import statement, usage
+from admission.ledger.reports import member_usage, statement, usage
 from admission.ledger.reports.statement import Statement
 
 T = TypeVar("T")
@@ -199,6 +200,11 @@ class SqlLedger:
         """Return the same use by intervals between marks, oldest first."""
         async with self.snapshot() as connection:
             return await usage.usage(connection, self._cluster, since)
+
+    async def member_usage(self, since: datetime, until: datetime, step: timedelta) -> list[MemberUsageInterval]:
+        """Return the use of a time by namespace and creator, step by step, oldest first, as far as it is not closed."""
+        async with self.snapshot() as connection:
+            return await member_usage.member_usage(connection, self._cluster, Window(since, until), step)
 
     async def fence(self, epoch: int) -> None:
         """Fence off the leaders of earlier epochs; a new leader does so before `load`. Raises DeposedError."""

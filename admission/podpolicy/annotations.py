@@ -3,7 +3,7 @@
 `admission` calls it for every pod that enters a queue.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 
 from admission.api.values import durations, formats, names
@@ -18,8 +18,14 @@ LONGEST_GANG = 63
 
 
 def judge(new_pod: PodView) -> Denial | None:
-    """Return the first error in the pod's labels and annotations."""
-    return next((denial for check in _CHECKS if (denial := check(new_pod)) is not None), None)
+    """Return the first error in the pod's labels and annotations. Only checks of keys that it has are run."""
+    keys = _KEYS.intersection(new_pod.annotations).union(_KEYS.intersection(new_pod.labels or ()))
+    if not keys:
+        return None
+    for check, read in _CHECKS.items():
+        if not keys.isdisjoint(read) and (denial := check(new_pod)) is not None:
+            return denial
+    return None
 
 
 def _gang_is_a_name(new_pod: PodView) -> Denial | None:
@@ -115,11 +121,14 @@ def _malformed(key: str, message: str) -> Denial:
     return Denial(DenyReason.MALFORMED_REQUEST, message, {"key": key})
 
 
-_CHECKS: tuple[Callable[[PodView], Denial | None], ...] = (
-    _gang_is_a_name,
-    _sizes_are_numbers,
-    _foreign_group_sizes_are_numbers,
-    _topology_is_a_label,
-    _subgroup_is_a_name,
-    _runtime_is_a_duration,
-)
+_CHECKS: Mapping[Callable[[PodView], Denial | None], Collection[str]] = {
+    _gang_is_a_name: {names.GANG},
+    _sizes_are_numbers: {names.GANG_SIZE, names.GANG_MIN},
+    _foreign_group_sizes_are_numbers: pod_labels.NUMBERS,
+    _topology_is_a_label: topology.KEYS,
+    _subgroup_is_a_name: {names.SUBGROUP},
+    _runtime_is_a_duration: {names.RUNTIME},
+}
+"""The checks in order, with the keys that each reads."""
+
+_KEYS = frozenset().union(*_CHECKS.values())

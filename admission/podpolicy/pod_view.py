@@ -202,9 +202,11 @@ def decode(obj: Json | None, namespace: str, work: WorkBudget | None = None) -> 
 def read(head: PodHead, namespace: str, work: WorkBudget | None = None) -> PodView:
     """Read a pod whose fields have the right types. Raises MalformedObjectError for a wrong value."""
     labels, spec = head["metadata"].get("labels"), head["spec"]
+    amounts, has_domain = _weigh_amounts(spec)
     if work is not None:
         _charge(work, head)
-        _charge_amounts(work, spec)
+        if amounts > FEW:
+            work.charge(Work.AMOUNT, amounts)
     gates = spec.get("schedulingGates")
     return PodView(
         namespace=namespace,
@@ -214,7 +216,7 @@ def read(head: PodHead, namespace: str, work: WorkBudget | None = None) -> PodVi
         node=spec.get("nodeName") or "",
         scheduler=spec.get("schedulerName") or "",
         claims=tuple([_claim(claim) for claim in spec.get("resourceClaims") or ()]),
-        containers=pods.decode_containers(Reader(spec)) if _requests_devices(spec) else (),
+        containers=pods.decode_containers(Reader(spec)) if has_domain else (),
         controller=_controller(head["metadata"].get("ownerReferences") or ()),
         spec=spec,
     )
@@ -233,16 +235,24 @@ def _charge(work: WorkBudget, head: PodHead) -> None:
         work.charge(Work.VALUE, owners + pairs + gates)
 
 
-def _charge_amounts(work: WorkBudget, spec: SpecHead) -> None:
-    """Charge the amounts of resources, those of many digits more."""
-    count = 0
+def _weigh_amounts(spec: SpecHead) -> tuple[int, bool]:
+    """Return how many amounts of resources there are, and whether a container requests a resource with a domain.
+
+    An amount of many digits counts more. Devices may serve a resource with a domain in its name; few pods request any.
+    """
+    count, has_domain = 0, False
     for part in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()), spec):
-        resources = part.get("resources") or {}
+        resources = part.get("resources")
+        if not resources:
+            continue
         for amounts in (resources.get("requests"), resources.get("limits")):
-            for amount in (amounts or {}).values():
+            if not amounts:
+                continue
+            for name, amount in amounts.items():
                 count += 1 + (len(amount) // FEW if isinstance(amount, str) else 0)
-    if count > FEW:
-        work.charge(Work.AMOUNT, count)
+                if "/" in name and part is not spec:
+                    has_domain = True
+    return count, has_domain
 
 
 def decode_job(obj: Json | None) -> JobView:
@@ -257,16 +267,6 @@ def decode_job(obj: Json | None) -> JobView:
         annotations=template_meta.get("annotations") if template_meta else None,
         labels=job["metadata"].get("labels") or {},
     )
-
-
-def _requests_devices(spec: SpecHead) -> bool:
-    """Return whether a container requests a resource with a domain in its name; in most pods none does."""
-    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
-        resources = container.get("resources") or {}
-        for name in (*(resources.get("requests") or ()), *(resources.get("limits") or ())):
-            if "/" in name:
-                return True
-    return False
 
 
 def _controller(owners: Iterable[OwnerHead]) -> Owner | None:

@@ -1,13 +1,17 @@
-"""Checks of changes to existing pods: gate, queue, gang, claims and maker are fixed.
+"""Checks of changes to existing pods: gate, queue, gang, claims and maker are fixed, if admitted the priority class.
 
 `review.reviewer` calls it for every change that reaches the webhook (`webhook_config.match_conditions`, MATTERS), by
 any user and through any kind of request.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+from admission.api.muster.queues import Queue
 from admission.api.values import names
+from admission.api.values.names import QueueName
 from admission.api.values.reasons import Denial, DenyReason
+from admission.podpolicy import queue_selection
 from admission.podpolicy.admission import JOB_CONTROLLERS, Rules
 from admission.podpolicy.pod_view import PodView
 from admission.workloads import topology
@@ -39,8 +43,10 @@ JOB_CHANGERS = JOB_CONTROLLERS | {"system:serviceaccount:kube-system:generic-gar
 them."""
 
 
-def judge(old: PodView, new: PodView, *, username: str, rules: Rules) -> Denial | None:
-    """Judge an update: only the controller may change gate, queue and gang of a queued pod."""
+def judge(
+    old: PodView, new: PodView, *, username: str, rules: Rules, queues: Mapping[QueueName, Queue]
+) -> Denial | None:
+    """Judge an update: only the controller may change gate, queue and gang of a queued pod. queues: all there are."""
     if username == rules.controller:
         return None
     if old.gated and not new.gated:
@@ -52,7 +58,7 @@ def judge(old: PodView, new: PodView, *, username: str, rules: Rules) -> Denial 
         )
     if not old.queue and not new.queue:
         return None
-    denial = _key_denial(old, new)
+    denial = _key_denial(old, new) or _priority_class_denial(old, new, queues)
     if denial is not None:
         return denial
     old_user, new_user = (pod.annotations.get(names.USER) for pod in (old, new))
@@ -71,6 +77,39 @@ def _key_denial(old: PodView, new: PodView) -> Denial | None:
         if before != after and (before or key in IMMUTABLE_KEYS):
             return _key_changed(key, _format(before), _format(after))
     return None
+
+
+def _priority_class_denial(old: PodView, new: PodView, queues: Mapping[QueueName, Queue]) -> Denial | None:
+    """Refuse another priority class of a pod that is admitted, or one that its queue does not have.
+
+    Of a pod that waits it may be given and changed, not taken away, as in Kueue (`pkg/controller/jobframework/
+    validation.go`, 2026). There that of a running workload may be changed, too; here
+    the priority by which a gang was let in stays, so that none escapes preemption by a change.
+    """
+    before, after = old.settings(names.PRIORITY_CLASS), new.settings(names.PRIORITY_CLASS)
+    if before == after:
+        return None
+    if not old.gated:
+        return _priority_class_changed(before, after, "the pod is admitted, and keeps the one that it had then")
+    if before.keys() - after.keys():
+        return _priority_class_changed(before, after, "it cannot be taken away; name another class of the queue")
+    queue = queues.get(QueueName(new.queue))
+    if queue is None:
+        return None
+    for where, name in after.items():
+        denial = queue_selection.refuse_priority_class(name, queue)
+        if denial is not None:
+            return replace(denial, message=f"{where} {denial.message}")
+    return None
+
+
+def _priority_class_changed(before: Mapping[str, str], after: Mapping[str, str], why: str) -> Denial:
+    shown = {"before": _format(before), "after": _format(after)}
+    return Denial(
+        DenyReason.POLICY_VIOLATION,
+        f"{names.PRIORITY_CLASS} of a pod in a queue is changed from {shown['before']} to {shown['after']}; {why}",
+        {"key": names.PRIORITY_CLASS, **shown},
+    )
 
 
 def _key_changed(key: str, before: str, after: str) -> Denial:

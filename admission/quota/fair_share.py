@@ -30,7 +30,9 @@ which is that of those that declare no `fairSharing`.
 The members of one queue, namespaces or users, have shares of what they use of what the queue can have, as the
 LocalQueues of one ClusterQueue in Kueue's admission fair sharing:
 
-    share(member) = max over meters m of usage(member, m) / potential(queue, m) / weight(member).
+    share(member) = max over meters m of usage(member, m) / potential(queue, m) / weight(member),
+
+with a half-life of the effective usage, as above, in place of the present one.
 """
 
 import math
@@ -41,7 +43,7 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
 from admission.api.muster.gangs import Charge
-from admission.api.muster.ledger_entries import UsageInterval
+from admission.api.muster.ledger_entries import MemberUsageInterval, UsageInterval
 from admission.api.muster.queues import FairSharing
 from admission.api.values.names import MeterName, QueueName
 from admission.quota.headroom import QueueUsage, Usage
@@ -149,9 +151,11 @@ class Shares:
     def __init__(
         self, queue_usage: QueueUsage, usage: Usage, rules: Rules, history: UsageHistory | None = None
     ) -> None:
-        """usage: the one from which the queue usage was built. The queue usage is copied."""
+        """usage: the one from which the queue usage was built. The queue usage is copied, without what queues keep."""
         self.tree = queue_usage.tree
         self._queue_usage = queue_usage.copy()
+        # Else the gang for which a queue keeps its own quota would borrow as much again.
+        self._queue_usage.release_all()
         self._rules = rules
         self._meters = {meter for amounts in (*self.tree.quotas.values(), *usage.values()) for meter in amounts}
         self._present: defaultdict[QueueName, defaultdict[MeterName, int]] = defaultdict(lambda: defaultdict(int))
@@ -168,7 +172,7 @@ class Shares:
 
     def share(self, queue: QueueName) -> float:
         """Return the share of a queue; 0 if it is inactive, or is not ranked by its share."""
-        return self._share(queue, queue, {})[0]
+        return self._share(queue, {}, self._borrowed(queue, queue, {}))[0]
 
     def place(self, name: QueueName, queue: QueueName, charge: Charge) -> Place:
         """Return where a queue stands among its siblings if a gang of it, or of a queue under it, starts.
@@ -184,11 +188,9 @@ class Shares:
         known, key = self._places[name], (queue, tuple(charge.items()))
         if key not in known:
             user = next(iter(self.tree.bearing(queue)), queue)
-            borrows = has_parent and any(
-                amount and self._queue_usage.borrowed_with(name, meter, user, amount)
-                for meter, amount in charge.items()
-            )
-            known[key] = borrows, *self._share(name, user, charge)
+            borrowed = self._borrowed(name, user, charge)
+            borrows = any(charge.get(meter) for meter in borrowed)
+            known[key] = borrows, *self._share(name, charge, borrowed)
         return known[key]
 
     def charge(self, queue: QueueName, charge: Charge) -> None:
@@ -201,28 +203,39 @@ class Shares:
         self._note(queue, charge)
         self._move(queue, charge, -1)
 
-    def _share(self, queue: QueueName, user: QueueName, charge: Charge) -> tuple[float, float]:
-        """Return the share and, if it is infinite, what it is without the weight.
+    def _borrowed(self, queue: QueueName, user: QueueName, charge: Charge) -> dict[MeterName, int]:
+        """Return what the queue would borrow; of the meters of the charge, and of all where its share is of that.
 
         user: the queue or one under it, which is charged so much more.
+        """
+        if queue not in self.tree.parents:
+            return {}
+        is_by_loans = queue in self._rules.weights and queue not in self._rules.by_history
+        found = {
+            meter: self._queue_usage.borrowed_with(queue, meter, user, charge.get(meter, 0))
+            for meter in (self._meters | charge.keys() if is_by_loans else charge)
+        }
+        return {meter: amount for meter, amount in found.items() if amount}
+
+    def _share(self, queue: QueueName, charge: Charge, borrowed: Charge) -> tuple[float, float]:
+        """Return the share, with a charge more, and what it is without the weight, if it is infinite.
+
+        borrowed: what the queue then borrows.
         """
         weight = self._rules.weights.get(queue)
         if weight is None or not self.tree.active(queue):
             return 0.0, 0.0
         is_by_history = queue in self._rules.by_history
-        parts = self._parts_used(queue, charge) if is_by_history else self._parts_borrowed(queue, user, charge)
+        parts = self._parts_used(queue, charge) if is_by_history else self._parts_borrowed(queue, borrowed)
         part = max(parts, default=0.0)
         if not part or (weight and part != math.inf):
             return (part * weight.denominator / weight.numerator if part else 0.0), 0.0
         return math.inf, part
 
-    def _parts_borrowed(self, queue: QueueName, user: QueueName, charge: Charge) -> Iterator[float]:
-        parent = self.tree.parents.get(queue)
-        for meter in self._meters | charge.keys() if parent is not None else ():
-            borrowed = self._queue_usage.borrowed_with(queue, meter, user, charge.get(meter, 0))
-            if borrowed and parent is not None:
-                lendable = self._queue_usage.potential(parent, meter)
-                yield borrowed / lendable if lendable else math.inf
+    def _parts_borrowed(self, queue: QueueName, borrowed: Charge) -> Iterator[float]:
+        for meter, amount in borrowed.items():
+            lendable = self._queue_usage.potential(self.tree.parents[queue], meter)
+            yield amount / lendable if lendable else math.inf
 
     def _parts_used(self, queue: QueueName, charge: Charge) -> Iterator[float]:
         for meter in self._present[queue].keys() | self._decayed[queue].keys() | charge.keys():
@@ -278,24 +291,70 @@ class Shares:
 class MemberShares:
     """What the members of a queue use, and are entitled to. potential: what the queue can have of each meter.
 
-    weights: of the members that have another one than 1.
+    weights: of the members that have another one than 1. decayed: the past usage; None if it does not count.
     """
 
     used: Mapping[str, Charge]
     potential: Mapping[MeterName, int]
     weights: Mapping[str, Fraction]
+    decayed: Mapping[str, Mapping[MeterName, float]] | None = None
 
     def share(self, member: str, used: Charge) -> tuple[float, float]:
         """Return the share of a member that uses so much and, if it is infinite, what it is without the weight."""
+        effective: Mapping[MeterName, float] = used
+        if self.decayed is not None:
+            past = self.decayed.get(member, {})
+            effective = {meter: (used.get(meter, 0) + past.get(meter, 0.0)) / 2 for meter in used.keys() | past.keys()}
         parts = (
             amount / potential if (potential := self.potential.get(meter, 0)) else math.inf
-            for meter, amount in used.items()
+            for meter, amount in effective.items()
             if amount > 0
         )
         part, weight = max(parts, default=0.0), self.weights.get(member, Fraction(1))
         if not part or (weight and part != math.inf):
             return (part * weight.denominator / weight.numerator if part else 0.0), 0.0
         return math.inf, part
+
+
+MemberUse = tuple[QueueName, str, str, MeterName]
+"""A queue, a namespace, the creator of a gang, and a meter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberHistory:
+    """The decayed usage of queues by namespace and creator, in base units, at a time. half_lives: by queue."""
+
+    at: datetime
+    half_lives: Mapping[QueueName, timedelta]
+    use: Mapping[MemberUse, float] = field(default_factory=dict)
+
+    def after(self, intervals: Iterable[MemberUsageInterval], now: datetime) -> "MemberHistory":
+        """Return the history at a later time, with the usage since. If the clock went back, ages stay as they are."""
+        now, half_lives = max(now, self.at), self.half_lives
+        use = {key: amount * _weight(now - self.at, half_lives[key[0]]) for key, amount in self.use.items()}
+        for one in intervals:
+            if one.queue in half_lives:
+                key = one.queue, one.namespace, one.user, one.meter
+                use[key] = use.get(key, 0.0) + _decayed_seconds(one, half_lives[one.queue], now)
+        return MemberHistory(at=now, half_lives=half_lives, use={key: value for key, value in use.items() if value > 0})
+
+    def going_on(self, held: Mapping[QueueName, Mapping[tuple[str, str], Charge]], now: datetime) -> "MemberHistory":
+        """Return the history at a later time, if so much has been used since. held: by queue, namespace and creator."""
+        found = self.after((), now)
+        use = dict(found.use)
+        for queue, people in held.items():
+            grown = 1 - _weight(found.at - self.at, self.half_lives[queue]) if queue in self.half_lives else 0.0
+            for (namespace, user), amounts in people.items() if grown else ():
+                for meter, amount in amounts.items():
+                    key = queue, namespace, user, meter
+                    use[key] = use.get(key, 0.0) + amount * grown
+        return MemberHistory(at=found.at, half_lives=self.half_lives, use=use)
+
+
+def member_half_lives(tree: Tree) -> dict[QueueName, timedelta]:
+    """Return the half-lives of the past usage of members, of the queues where that counts."""
+    found = ((name, queue.fair_sharing) for name, queue in tree.queues.items())
+    return {name: one.within.half_life for name, one in found if one and one.within and one.within.half_life}
 
 
 def _sibling_groups(tree: Tree) -> list[tuple[QueueName, ...]]:

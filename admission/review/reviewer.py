@@ -263,7 +263,7 @@ def _judge_pod(review: Review, view: View, rules: Rules, caches: ReviewCaches) -
         old, new = (pod_view.decode(obj, review.namespace, review.work) for obj in (review.old, review.obj))
     except MalformedObjectError as error:
         return admission_review.refuse_malformed(error)
-    denial = update.judge(old, new, username=review.username, rules=rules)
+    denial = update.judge(old, new, username=review.username, rules=rules, queues=view.snapshot().queues)
     return ALLOWED if denial is None else Verdict(denial=denial)
 
 

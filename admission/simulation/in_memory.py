@@ -6,9 +6,10 @@ clock in here; each cycle's caller passes the time. The ports of signed heads ar
 """
 
 import uuid
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from admission.accounting import accruals
@@ -27,6 +28,8 @@ from admission.api.muster.ledger_entries import (
     Entry,
     Holding,
     Kind,
+    MemberUsageInterval,
+    Placement,
     Posted,
     UsageInterval,
 )
@@ -397,6 +400,30 @@ class Ledger:
                 last_mark = entry.at
         return found
 
+    async def member_usage(self, since: datetime, until: datetime, step: timedelta) -> list[MemberUsageInterval]:  # noqa: ARG002
+        """Return the use from entry to entry, whatever the step."""
+        found: list[MemberUsageInterval] = []
+        start, end = accruals.floor_to_second(since), accruals.floor_to_second(until)
+        book = Book()
+        for entry, following in zip(self.entries, [*self.entries[1:], None], strict=True):
+            book = book.apply(entry)
+            begun = max(start, accruals.floor_to_second(entry.at))
+            ended = end if following is None else min(end, accruals.floor_to_second(following.at))
+            for placement in book.placements.values() if begun < ended else ():
+                for meter, amount in _settled(placement).items():
+                    found.append(
+                        MemberUsageInterval(
+                            queue=placement.queue,
+                            namespace=placement.gang.partition("/")[0],
+                            user=placement.user,
+                            meter=meter,
+                            start=begun,
+                            end=ended,
+                            seconds=amount * accruals.between(begun, ended),
+                        )
+                    )
+        return found
+
     async def write_shares(self, shares: Sequence[BudgetShare], *, epoch: int, now: datetime) -> list[BudgetShare]:
         self._check(epoch)
         for key in self.shares.keys() - {_budget(share) for share in shares}:
@@ -412,6 +439,14 @@ class Ledger:
     def _check(self, epoch: int) -> None:
         if epoch < self._epoch:
             raise DeposedError(f"the ledger is at epoch {self._epoch}, this writer has {epoch}")
+
+
+def _settled(placement: Placement) -> Counter[MeterName]:
+    """Return what a gang is charged for the claims that are settled."""
+    charged = Counter[MeterName]()
+    for holding in placement.holdings.values():
+        charged.update(holding.charge if holding.settled else {})
+    return charged
 
 
 def _budget(share: BudgetShare) -> tuple[QueueName, MeterName, datetime, datetime]:

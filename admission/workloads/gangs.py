@@ -198,12 +198,16 @@ def _group(members: _Members, placement: Placement | None, snapshot: Snapshot) -
     return replace(group, queued_since=min(pod.meta.created for pod in group.waiting))
 
 
-def _priority(pods: Iterable[Pod], queue: Queue | None) -> int:
-    """Return the highest priority of the pods: of the class of the queue that a pod names, or else its own."""
+def _priority(pods: Collection[Pod], queue: Queue | None) -> int:
+    """Return the highest priority of the pods: of the class of the queue that a pod names, or else its own.
+
+    Of classes only those of admitted pods count, if there are any: a pod that waits may be given another one.
+    """
     classes = {one.name: one.value for one in queue.priority_classes} if queue is not None else {}
     if not classes:
         return max(pod.priority for pod in pods)
-    return max(classes.get(labels.setting(pod, names.PRIORITY_CLASS), pod.priority) for pod in pods)
+    admitted = [pod for pod in pods if not pod.gated] or pods
+    return max(classes.get(labels.setting(pod, names.PRIORITY_CLASS), pod.priority) for pod in admitted)
 
 
 def _runs(pod: Pod) -> bool:

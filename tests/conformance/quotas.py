@@ -22,6 +22,15 @@ from admission.simulation.offline import Outcome, Verdict
 
 ROOT = Path(__file__).parents[2]
 FILE = Path(__file__).parent / "data" / "quota.jsonl"
+FIELDS = Path(__file__).parent / "data" / "kueue_fields.txt"
+"""The fields of the specs of Kueue's objects, `Kind.path`, of v1beta1 and v1beta2 as of August 2026."""
+CALLED = {
+    "cohort": "cohortName",
+    "admissionChecks": "admissionChecksStrategy",
+    "priorityClassName": "priorityClassRef",
+    "priorityClassSource": "priorityClassRef",
+}
+"""What v1beta1 calls otherwise than v1beta2, after which docs/tasks/kueue.md is named."""
 NODE = "one"
 ANY = "any"
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -44,6 +53,23 @@ def documented_options() -> Iterator[tuple[str, str]]:
         elif line.startswith("| `"):
             _, option, verdict = line.split("|", 2)
             yield f"{kind}.{option.strip().strip('`')}", verdict.strip()
+
+
+def untold_fields() -> list[str]:
+    """Return the fields of Kueue's objects of which docs/tasks/kueue.md has no row, nor one of an object around them.
+
+    A row of `option=value` is one of the option. What is beside the name of a flavor needs a row of its own.
+    """
+    told = {row.partition("=")[0] for row, _ in documented_options()}
+    return [field for field in FIELDS.read_text().split() if not _names_of(field) & told]
+
+
+def _names_of(field: str) -> set[str]:
+    """Return the names of rows that would tell of a field: of its last parts, or those of an object around it."""
+    kind, *path = field.replace("resources.name", "coveredResources").split(".")
+    path = [CALLED.get(part, part) if len(path) == 1 else part for part in path]
+    ends = [end for end in range(1, len(path) + 1) if path[end - 1] != "flavors" or path[end:] in ([], ["name"])]
+    return {f"{kind}.{'.'.join(path[start:end])}" for end in ends for start in range(end)}
 
 
 def difference(record: Record, *, has_claims: bool = True) -> str | None:

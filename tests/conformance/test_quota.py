@@ -56,3 +56,8 @@ def test_what_kueue_decides_alike_by_the_documentation_has_cases() -> None:
     assert {row for row, verdict in rows.items() if verdict.startswith("the same")} - shown == set()
     assert shown - rows.keys() == set()
     assert len(rows) > 40
+
+
+def test_the_documentation_tells_of_every_field_of_the_objects_that_users_of_kueue_write() -> None:
+    assert quotas.untold_fields() == []
+    assert len(quotas.FIELDS.read_text().split()) > 60

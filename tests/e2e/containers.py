@@ -93,8 +93,8 @@ class Containers:
             self._ended.append(container.muster)
 
     @contextmanager
-    def hook_runs(self) -> Iterator[None]:
-        """Meanwhile run the commands of the hooks' pods where these are, and end processes whose pods are gone."""
+    def hook_runs(self, component: str) -> Iterator[None]:
+        """Meanwhile run the command of a hook's pods where these are, and end processes whose pods are gone."""
         is_over, failures, done = threading.Event(), list[str](), set[str]()
 
         def end_those_without_pods() -> None:
@@ -103,7 +103,7 @@ class Containers:
 
         def run_those_of_the_hook() -> None:
             while not is_over.wait(SECONDS_BETWEEN_LOOKS):
-                for pod in {pod for hook in HOOKS.values() for pod in self._pods_of(hook)} - done:
+                for pod in {*self._pods_of(component)} - done:
                     done.add(pod)
                     failures.extend(self._run_to_its_end(pod))
 

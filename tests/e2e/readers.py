@@ -54,8 +54,8 @@ class Reader:
         return {**urls, "PGHOST": "127.0.0.1", "PGPORT": str(server.port), "PGUSER": ROLE}
 
     def does(self, block: Block) -> None:
-        has_hooks = any(words in block.text for words in HOOKS)
-        with self.containers.hook_runs() if has_hooks else nullcontext():
+        hook = next((hook for words, hook in HOOKS.items() if words in block.text), None)
+        with self.containers.hook_runs(hook) if hook else nullcontext():
             self._terminal.run(block)
         self.containers.catch_up()
 

@@ -3,6 +3,7 @@
 import asyncio
 import tempfile
 from collections import defaultdict
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -12,11 +13,12 @@ from hypothesis import given, settings, strategies as st
 from admission.accounting import accruals, books
 from admission.accounting.accruals import QueueMeter
 from admission.accounting.books import Allocated, Book
-from admission.api.muster.ledger_entries import Bucket, Entry, Kind, UsageInterval
+from admission.api.muster.ledger_entries import Bucket, Entry, Kind, MemberUsageInterval, UsageInterval
 from admission.api.values.names import GangUid
 from admission.errors import ConflictError, LedgerCorruptError
 from admission.ledger.db.tables import carried_usage, closings
 from admission.ledger.sql_ledger import SqlLedger
+from admission.simulation import in_memory
 from tests.integration.ledgers import AT, CLUSTER, GPU, QUEUE, a_gang, a_grant, a_ledger, minutes, run, tamper
 from tests.property.histories import histories
 
@@ -179,3 +181,34 @@ async def test_a_usage_entry_that_was_changed_is_named(url: str) -> None:
 
     assert finding is not None
     assert finding.sequence == 5
+
+
+def by_member(intervals: Iterable[MemberUsageInterval]) -> dict[tuple[str, ...], int]:
+    sums: defaultdict[tuple[str, ...], int] = defaultdict(int)
+    for one in intervals:
+        assert one.start < one.end
+        sums[one.queue, one.namespace, one.user, one.meter] += one.seconds
+    return {key: seconds for key, seconds in sums.items() if seconds}
+
+
+@settings(max_examples=25, deadline=None)
+@given(histories(max_size=20), st.integers(-100, 20_000), st.integers(1, 20_000), st.integers(10, 5_000))
+def test_the_use_of_members_equals_that_counted_from_entry_to_entry(
+    history: list[Entry], after: int, length: int, step: int
+) -> None:
+    async def check(folder: Path) -> None:
+        since = (history[0].at if history else AT) + timedelta(seconds=after)
+        asked = since, since + timedelta(seconds=length), timedelta(seconds=step)
+        kept = in_memory.Ledger()
+        await kept.post_all(history, epoch=1)
+        async with SqlLedger.open(await a_ledger(folder), CLUSTER) as ledger:
+            await ledger.post_all(history, epoch=1)
+
+            found = await ledger.member_usage(*asked)
+
+        assert by_member(found) == by_member(await kept.member_usage(*asked))
+        assert [one.end for one in found] == sorted(one.end for one in found)
+        assert all(one.end - one.start <= asked[2] for one in found)
+
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(check(Path(folder)))

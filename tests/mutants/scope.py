@@ -12,6 +12,7 @@ DECIDING = (
     "device_cel",
     "quota",
     "accounting",
+    "filters",
     "dra",
     "workloads",
     "podpolicy",

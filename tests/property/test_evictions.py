@@ -36,9 +36,16 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "fairSharing": {"weight": "1", "within": {"by": "Namespace"}},
         "gpus": 0,
     },
-    "what is kept": {"preemption": {**NEWER, "reclaim": "LowerPriority"}},
+    "what is kept, and all else": {
+        "preemption": {**NEWER, "reclaim": "LowerPriority", "byShares": "LessThanInitialShare"},
+        "fairSharing": {"weight": "1", "within": {"by": "User"}},
+        "priorityClasses": [{"name": f"class-{value}", "value": value} for value in range(3)],
+        "gpus": 2,
+        "claims": 1,
+    },
 }
-"""What the queues say. gpus: the nominal quota of each; what is missing is their parent's."""
+"""What the queues say. gpus and claims: the nominal quota of each; what is missing is their parent's, so that of claims
+one is borrowed with almost any gang. By default queues keep quota that they cannot take back (`lending`)."""
 MOST_JOBS = 9
 GPUS = 6
 QUIET = 60
@@ -51,6 +58,7 @@ class Mortal(Jobs):
 
     def __init__(self, random: Random, strategy: QueueingStrategy, *, gpus: int = 3, **spec: Any) -> None:
         builder = a_cluster().node("a", gpus=4).node("b", gpus=2).queue("top", gpus=GPUS - 2 * gpus)
+        self.has_classes = "priorityClasses" in spec
         for name in QUEUES:
             builder.queue(name, gpus=gpus, parent="top", queueingStrategy=strategy, **spec)
         super().__init__(builder, graceful=True)
@@ -59,6 +67,8 @@ class Mortal(Jobs):
         self.lives_left = 10**9
         self.submitted: dict[str, str] = {}
         """The queue of every Job."""
+        self.ranks: dict[str, int] = {}
+        """The priority of every Job, of its pods or their class."""
 
     async def suspend(self, job: Job) -> None:
         self._count()
@@ -91,6 +101,10 @@ class Mortal(Jobs):
             pods, gpus = self.random.choice(((1, 1), (2, 1), (3, 1), (1, 2), (2, 2)))
             priority = self.random.choice((0, 0, 1, 2))
             job = {"pods": pods, "gpus": gpus, "cpu": self.random.choice(("1", "1", "20")), **self._says()}
+            self.ranks[name] = priority
+            if self.has_classes:
+                named = {names.PRIORITY_CLASS: f"class-{priority}", names.USER: self.random.choice(("ann", "bob"))}
+                job["annotations"], priority = {**job["annotations"], **named}, 2 - priority
             self.submit(name, queue=self.submitted[name], priority=priority, **job)
         elif what == "end" and (running := sorted(self.running())):
             self._forget(self.random.choice(running))
@@ -151,7 +165,7 @@ def check_evictions(play: Play, known: int) -> None:
         same = cluster.submitted[victim] == cluster.submitted[winner]
         assert reason == ("Preempted" if same else "Reclaimed")
         later = int(victim[1:]) > int(winner[1:]) and cluster.is_newer_evicted
-        assert not same or cluster.priorities[victim] < cluster.priorities[winner] + later
+        assert not same or cluster.ranks[victim] < cluster.ranks[winner] + later
 
 
 async def rest(play: Play) -> None:

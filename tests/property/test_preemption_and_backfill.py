@@ -14,8 +14,8 @@ from admission.scheduling.preemption.targets import PreemptionTargets
 from admission.simulation import expand
 from admission.simulation.replay import cluster, preempt
 from admission.simulation.replay.arrivals import Waiting
+from admission.simulation.replay.backlog import ReplayQueue
 from admission.simulation.replay.cluster import Clock, ReplayCluster, Running
-from admission.simulation.replay.queue import ReplayQueue
 from tests.property.test_replay import CARDS, _claim, fixed, node, queue
 
 QUEUES = ("x", "y", "y")

@@ -199,3 +199,11 @@ class UsageInterval:
     start: datetime
     end: datetime
     seconds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberUsageInterval(UsageInterval):
+    """Meter-seconds that the gangs of one creator in one namespace used of a queue in a time. user: as recorded."""
+
+    namespace: str
+    user: str

@@ -149,11 +149,15 @@ class MemberKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Within:
-    """The shares of the members of one queue. label: for `MemberKind.LABEL`. weights: by member; 1 for all others."""
+    """The shares of the members of one queue. label: for `MemberKind.LABEL`. weights: by member; 1 for all others.
+
+    half_life: of past use; 0 if only present use counts.
+    """
 
     by: MemberKind
     label: str = ""
     weights: tuple[tuple[str, Fraction], ...] = ()
+    half_life: timedelta = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -401,7 +405,8 @@ def _within(reader: Reader) -> Within:
         if name in weights:
             one.problem("name", f"{name} is named twice; keep one entry per member")
         weights[name] = one.parsed("weight", quantities.parse_weight, Fraction(1))
-    return Within(by=by, label=label, weights=tuple(weights.items()))
+    half_life = reader.parsed("halfLife", durations.parse_positive, timedelta(0))
+    return Within(by=by, label=label, weights=tuple(weights.items()), half_life=half_life)
 
 
 def _priority_classes(spec: Reader) -> tuple[PriorityClass, ...]:

@@ -351,6 +351,10 @@ def _within() -> Schema:
                 *MemberKind,
             ),
             "label": fields.text("The label of namespaces, for by: Label. Example: team.", minLength=1, maxLength=317),
+            "halfLife": fields.duration(
+                """The time after which past use counts half; what is used now counts beside it. Absent: what is used
+                now alone counts. Example: 168h, a week."""
+            ),
             "weights": fields.sequence(
                 "Members of another weight than 1.",
                 fields.record(

@@ -24,6 +24,7 @@ from admission.errors import AmountError, ConflictError, LedgerUnavailableError,
 from admission.ports import Ledger
 from admission.quota import fair_share
 from admission.quota.budgets import Balances
+from admission.quota.fair_share import MemberHistory
 
 MOST_UNPOSTED = 10_000
 """The most entries that wait for the database; if there are more, all are dropped, and later derived again."""
@@ -187,6 +188,11 @@ class LedgerMirror:
     def past_usage(self, inputs: CycleInputs) -> fair_share.UsageHistory | None:
         """Return the decayed usage of every queue up to now; None if it is unknown."""
         return self._usage.past(inputs, self._book)
+
+    @property
+    def past_member_usage(self) -> MemberHistory | None:
+        """Return the decayed usage of the members of queues, at the time when it was read; None if it is unknown."""
+        return self._usage.members
 
     async def holds_epoch(self) -> bool:
         """Return whether the database answers and has no later epoch. Raises DeposedError if it has.

@@ -1,23 +1,31 @@
 """The past usage for budgets and fair shares: read from the ledger once, then updated with every mark."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from admission.accounting.accruals import QueueMeter
 from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Bucket, BudgetShare, Entry, Kind, UsageInterval
+from admission.api.values.names import QueueName
 from admission.cycle.state.inputs import CycleInputs
 from admission.lifecycle import ledger_clock
 from admission.ports import Ledger
 from admission.quota import budget_periods, budgets, fair_share
 from admission.quota.budgets import Balances, BudgetKey, Sources
+from admission.quota.fair_share import MemberHistory
 from admission.scheduling.checks import budget
 
 MINUTE = timedelta(minutes=1)
 
 LONGEST = timedelta(days=400)
 """How far back usage is read at most for fair shares."""
+
+SECOND = timedelta(seconds=1)
+STEPS_IN_HALF_LIFE = 24
+MOST_STEPS = 1_000
+"""The usage of members is read in so many steps of a half-life, and altogether in no more than these."""
 
 
 @dataclass(slots=True)
@@ -35,6 +43,8 @@ class UsageHistory:
     """Those of these moments that are between two marks, so that their sums have to be read again."""
     _past: fair_share.UsageHistory | None = None
     """The decayed usage for fair shares; None if it has to be read."""
+    _members: MemberHistory | None = None
+    """The decayed usage of the members of queues when it was read; None if it has to be read, or none counts."""
     _shares: tuple[BudgetShare, ...] | None = None
     """This cluster's use of shared budgets, as last stated to the ledger; None before the first statement."""
     _elsewhere: dict[BudgetKey, int] = field(default_factory=dict)
@@ -42,7 +52,7 @@ class UsageHistory:
 
     def clear(self) -> None:
         """Drop what was read."""
-        self._spent, self._past = {}, None
+        self._spent, self._past, self._members = {}, None, None
 
     def mark(self, entries: Iterable[Entry], since: datetime | None) -> None:
         """Add marks that are about to be entered into the book. since: the mark before them.
@@ -75,6 +85,19 @@ class UsageHistory:
         rules = fair_share.Rules.from_tree(inputs.tree)
         if self._past is None or not self._past.covers(rules):
             self._past = await self._read_past(rules, inputs.now, book)
+        half_lives = fair_share.member_half_lives(inputs.tree)
+        if not half_lives:
+            self._members = None
+        elif self._members is None or self._members.half_lives != half_lives:
+            self._members = await self._read_members(half_lives, inputs.now)
+
+    @property
+    def members(self) -> MemberHistory | None:
+        """Return the decayed usage of the members of queues, at the time when it was read; None if it is unknown.
+
+        From then on `MemberUsage` goes on by what the book says that they use.
+        """
+        return self._members
 
     def keep_current(self, inputs: CycleInputs) -> tuple[datetime, ...]:
         """Drop periods that no budget has any more; return the beginnings of the current ones."""
@@ -139,6 +162,14 @@ class UsageHistory:
             return Balances(inputs.tree, now, sources)
         except KeyError:
             return None
+
+    async def _read_members(self, half_lives: Mapping[QueueName, timedelta], now: datetime) -> MemberHistory:
+        longest = min(fair_share.HALF_LIVES * max(half_lives.values()), LONGEST)
+        # Within a step use counts as if it were even. As the time is bounded, so is what is read.
+        step = max(longest / MOST_STEPS, min(half_lives.values()) / STEPS_IN_HALF_LIFE, SECOND)
+        whole = timedelta(seconds=math.ceil(step.total_seconds()))
+        used = await self._ledger.member_usage(now - longest, now, whole)
+        return MemberHistory(at=now, half_lives=half_lives).after(used, now)
 
     async def _read_past(self, rules: fair_share.Rules, now: datetime, book: Book) -> fair_share.UsageHistory:
         marked = book.marked or now

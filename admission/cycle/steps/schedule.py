@@ -87,6 +87,7 @@ class Scheduling:
         cache, placements = self.cache, self.mirror.book.placements
         waiting = cache.verdicts.queue_cache.waiting(inputs.groups)
         needed = partial(cycle.needed, rules=rules)
+        cache.members.read(self.mirror.past_member_usage, inputs.now)
         order = cache.members.order(waiting, placements, inputs.snapshot.namespaces, inputs.tree, needed)
         return replace(rules, order=order)
 

@@ -445,11 +445,9 @@ def _absent(snapshot: Snapshot, placements: Iterable[Placement], seen: Collectio
         return
     for seat in (seat for placement in placements for seat in placement.seats.values()):
         pod = snapshot.pods.get(seat.pod_uid)
-        claim = (
-            extended_resources.claim_of(pod, snapshot.classes)
-            if pod is not None and unmade.intersection(seat.claims)
-            else None
-        )
+        if pod is None or unmade.isdisjoint(seat.claims):
+            continue
+        claim = extended_resources.claim_of(pod, snapshot.classes)
         if claim is not None:
             yield claim
 
@@ -488,9 +486,8 @@ def _pending(
             known.update(mine)
             if mine:
                 devices = tuple(placement.holdings[uid].devices for uid in mine)
-                pending = PendingAllocation(
-                    claims=tuple(claims[uid] for uid in mine), devices=devices, gang=placement.gang
-                )
+                known_claims = tuple(claims[uid] for uid in mine)
+                pending = PendingAllocation(claims=known_claims, devices=devices, gang=placement.gang)
                 found.setdefault(seat.node, []).append(pending)
     return {node: tuple(pods) for node, pods in found.items()}
 

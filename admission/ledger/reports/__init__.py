@@ -4,6 +4,7 @@ __all__ = [
     "allocation_intervals",
     "export",
     "focus",
+    "member_usage",
     "statement",
     "time_series",
     "transaction_search",

@@ -13,10 +13,10 @@ A reservation is made when a later gang would conflict with it; it stands until 
 import heapq
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 
-from admission.api.muster.queues import Queue, QueueingStrategy
+from admission.api.muster.queues import Queue
 from admission.api.values.names import GangUid, QueueName
 from admission.api.values.reasons import Hold, HoldReason
 from admission.dra.inventory.selectors import Selectors
@@ -26,6 +26,7 @@ from admission.dra.state.what_if import Arrival, Interval, WhatIfSeries
 from admission.quota.headroom import QueueUsage
 from admission.quota.queue_order import BY_RANK, Order, Rank
 from admission.scheduling.backfill import earliest_start, reservations
+from admission.scheduling.backfill.queue_head import NEVER, QueueHead
 from admission.scheduling.backfill.reservations import (
     Estimate,
     ExpectedEnd,
@@ -49,37 +50,6 @@ MOST = 16
 WAITING = frozenset({PROOF, QUOTA, RESERVED, KINDS})
 """The sources of verdicts that hold gangs until others end."""
 
-SOONER = timedelta(seconds=10)
-"""How long a reservation stands although a gang ended sooner than expected, which may allow an earlier one."""
-
-NEVER = -1
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Head:
-    """The first gang of a queue that waits for others to end.
-
-    is_old: whether a gang has ended sooner than the reservation expects. tried: `changes` when none was found.
-    """
-
-    group: Group
-    queue: Queue
-    reservation: Reservation | None = None
-    made: datetime | None = None
-    is_old: bool = False
-    tried: int = NEVER
-
-    def may_start_sooner(self, present: RunningGangs) -> bool:
-        """Return whether the reservation has to be recomputed, since it may begin sooner."""
-        if self.reservation is None or self.made is None:
-            return False
-        self.is_old |= present.is_sooner(self.made)
-        return self.is_old and present.now - self.made >= SOONER
-
-    def is_behind(self, group: Group, order: Order) -> bool:
-        """Return whether a strict queue orders the head after another gang, so that it is no head while that waits."""
-        return self.queue.strategy is QueueingStrategy.STRICT_FIFO and order.rank(group) < order.rank(self.group)
-
 
 @dataclass(slots=True)
 class Backfill:
@@ -97,9 +67,9 @@ class Backfill:
     """Grows when a reservation is dropped."""
     is_new: bool = False
     """Whether this is the first cycle, in which the heads are not known yet."""
-    _heads: dict[QueueName, _Head] = field(default_factory=dict)
+    _heads: dict[QueueName, QueueHead] = field(default_factory=dict)
     _order: Order = BY_RANK
-    _front: list[tuple[Rank, _Head]] | None = None
+    _front: list[tuple[Rank, QueueHead]] | None = None
     """The heads that may have a reservation, in order; None until recomputed."""
     _made_from: tuple[Hashable, ...] = ()
     _seen: ClusterState | None = None
@@ -288,7 +258,7 @@ class Backfill:
         if head is not None and (is_head or not never_fits or head.is_behind(group, self._order)):
             self._drop(group.queue)
         if not never_fits:
-            self._heads[group.queue] = _Head(group=group, queue=inputs.queue)
+            self._heads[group.queue] = QueueHead(group=group, queue=inputs.queue)
             self._front = None
             if self._unsure.get(group.queue, ("",))[0] == group.uid:
                 del self._unsure[group.queue]
@@ -323,9 +293,10 @@ class Backfill:
         if known is not None and known.end is None:
             self._never_fits.clear()
 
-    def has_head(self, queue: QueueName) -> bool:
-        """Return whether a queue has a head."""
-        return queue in self._heads
+    def head(self, queue: QueueName) -> Group | None:
+        """Return the head of a queue, if it has one."""
+        head = self._heads.get(queue)
+        return None if head is None else head.group
 
     def never_fits(self, group: Group) -> bool:
         """Return whether it is known that a gang would not fit even after all known ends, so that it is no head."""
@@ -370,7 +341,7 @@ class Backfill:
         self._cancel(self._heads.pop(queue))
         self._front = None
 
-    def _cancel(self, head: _Head) -> None:
+    def _cancel(self, head: QueueHead) -> None:
         """Drop the reservation of a head."""
         if head.reservation is not None:
             self.revision += 1
@@ -385,7 +356,7 @@ class Backfill:
         self._reserved = None
         self._present.note_change()
 
-    def _heads_ahead(self, rank: Rank | None) -> list[_Head]:
+    def _heads_ahead(self, rank: Rank | None) -> list[QueueHead]:
         """Return the heads ahead of a rank, in order; of all ranks if None."""
         if self._front is None:
             ranked = [(self._order.rank(head.group), head) for head in self._heads.values()]
@@ -414,7 +385,7 @@ class Backfill:
             known[arrivals] = self._unreserved.cluster(cluster, kept=arrivals)
         return known[arrivals]
 
-    def _reservation(self, head: _Head, inputs: Inputs) -> Reservation | None:
+    def _reservation(self, head: QueueHead, inputs: Inputs) -> Reservation | None:
         """Return the reservation of a head; make it again if it no longer stands."""
         known = head.reservation
         if known is not None and self._is_kept(head, known, inputs.cluster, inputs.queue_usage):
@@ -425,11 +396,11 @@ class Backfill:
             head.tried = self._present.changes if head.reservation is None else NEVER
         return head.reservation
 
-    def _is_kept(self, head: _Head, known: Reservation, cluster: ClusterState, queue_usage: QueueUsage) -> bool:
+    def _is_kept(self, head: QueueHead, known: Reservation, cluster: ClusterState, queue_usage: QueueUsage) -> bool:
         """Return whether a reservation still stands and has not begun."""
         return self._present.now < known.at and (known.is_proved or self._prove(head, known, cluster, queue_usage))
 
-    def _prove(self, head: _Head, known: Reservation, cluster: ClusterState, queue_usage: QueueUsage) -> bool:
+    def _prove(self, head: QueueHead, known: Reservation, cluster: ClusterState, queue_usage: QueueUsage) -> bool:
         """Return whether a reservation of an earlier cycle stands; update what is left beside it."""
         found = self._renewed(head, known, cluster, queue_usage)
         if found is not None:
@@ -437,7 +408,12 @@ class Backfill:
         return found is not None
 
     def _renewed(
-        self, head: _Head, known: Reservation, cluster: ClusterState, usage: QueueUsage, absent: Collection[str] = ()
+        self,
+        head: QueueHead,
+        known: Reservation,
+        cluster: ClusterState,
+        usage: QueueUsage,
+        absent: Collection[str] = (),
     ) -> Reservation | None:
         """Return a reservation as it is in a state without the absent gangs; None if it falls in that state."""
         removed = [one for one in self._present.removed(known.at) if one.interval.gang not in absent]
@@ -452,17 +428,17 @@ class Backfill:
         reservations.charge(moment.queue_usage, others)
         return reservations.renewed(known, moment)
 
-    def _inputs_of(self, head: _Head, inputs: Inputs) -> Inputs:
+    def _inputs_of(self, head: QueueHead, inputs: Inputs) -> Inputs:
         """Return the inputs of a head, given those of any gang."""
         same = inputs.group is head.group
         return replace(inputs, group=head.group, queue=head.queue, known=inputs.known if same else None, blocked_by="")
 
-    def _others(self, head: _Head, at: datetime) -> list[Reservation]:
+    def _others(self, head: QueueHead, at: datetime) -> list[Reservation]:
         """Return the reservations of the heads ahead of another that have not ended at a time."""
         made = (one.reservation for one in self._heads_ahead(self._order.rank(head.group)))
         return [one for one in made if one is not None and (one.until is None or one.until > at)]
 
-    def _reserve(self, head: _Head, inputs: Inputs) -> Reservation | None:
+    def _reserve(self, head: QueueHead, inputs: Inputs) -> Reservation | None:
         """Return a reservation from the first time at which a head has a plan; None if there is no such time."""
         others = sorted(one.until for one in self._others(head, self._present.now) if one.until is not None)
         times = Times(heapq.merge(self._present.ends, others), self._present.now)

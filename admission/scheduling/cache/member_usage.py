@@ -7,6 +7,7 @@ the same members in the ledger.
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from admission.api.kubernetes.nodes import Namespace
 from admission.api.muster.gangs import Charge
@@ -16,13 +17,16 @@ from admission.api.snapshot import changed
 from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.incremental import are_same
 from admission.quota import queue_order
-from admission.quota.fair_share import MemberShares
+from admission.quota.fair_share import MemberHistory, MemberShares
 from admission.quota.headroom import QueueUsage
 from admission.quota.queue_order import BY_RANK, Order, Rank
 from admission.quota.tree import Tree
 from admission.workloads.gangs import Group
 
 Amounts = defaultdict[MeterName, int]
+
+_Person = tuple[str, str]
+"""A namespace, and the creator of a gang there."""
 
 
 @dataclass(slots=True)
@@ -37,6 +41,22 @@ class MemberUsage:
     """The inputs that attribute a placement to a member; if they change, all placements are counted again."""
     _placements: Mapping[GangUid, Placement] = field(default_factory=dict)
     _used: dict[QueueName, dict[str, Amounts]] = field(default_factory=dict)
+    _held: dict[QueueName, dict[_Person, Amounts]] = field(default_factory=dict)
+    """By queue whose members have a history, namespace and creator: what they use now."""
+    _read: MemberHistory | None = None
+    """The history as last read from the ledger, with which `_history` began."""
+    _history: MemberHistory | None = None
+    """What was used up to the last cycle."""
+
+    def read(self, history: MemberHistory | None, now: datetime) -> None:
+        """Bring past use up to a time, from what was read, or on by what has been used since the last cycle.
+
+        Called before `order` counts what has changed. history: as read from the ledger; None if it is unknown.
+        """
+        if history is not self._read:
+            self._read = self._history = history
+        if self._history is not None:
+            self._history = self._history.going_on(self._held, now)
 
     def order(
         self,
@@ -49,10 +69,11 @@ class MemberUsage:
         """Return the order of waiting gangs. waiting: by queue. needed: a lower bound on a gang's charge."""
         rules = _rules(tree)
         if not rules:
-            self._made_from, self._placements, self._used = (), {}, {}
+            self._made_from, self._placements, self._used, self._held = (), {}, {}, {}
             return BY_RANK
         self._count(rules, placements, namespaces, tree)
         usage, places = QueueUsage(tree, {}), dict[str, Rank]()
+        decayed = self._decayed(rules, namespaces)
         meters = {meter for quotas in tree.quotas.values() for meter in quotas}
         for queue, within in rules.items():
             groups = waiting.get(queue, ())
@@ -62,6 +83,7 @@ class MemberUsage:
                 used=self._used.get(queue, {}),
                 potential={meter: usage.potential(queue, meter) for meter in meters},
                 weights=dict(within.weights),
+                decayed=decayed.get(queue, {}) if within.half_life else None,
             )
             members = {group.key: _member(within, group.identity.namespace, group.user, namespaces) for group in groups}
             places |= queue_order.member_places(groups, lambda group: members[group.key], needed, shares)  # noqa: B023
@@ -76,18 +98,33 @@ class MemberUsage:
     ) -> None:
         made_from = (tree, namespaces)
         if not are_same(made_from, self._made_from):
-            self._made_from, self._placements, self._used = made_from, {}, {}
+            self._made_from, self._placements, self._used, self._held = made_from, {}, {}, {}
         for uid in changed(self._placements, placements):
             for placement, sign in ((self._placements.get(uid), -1), (placements.get(uid), 1)):
                 within = rules.get(placement.queue) if placement is not None else None
                 if placement is None or within is None:
                     continue
-                member = _member(within, placement.gang.partition("/")[0], placement.user, namespaces)
-                used = self._used.setdefault(placement.queue, {}).setdefault(member, defaultdict(int))
+                person = placement.gang.partition("/")[0], placement.user
+                member = _member(within, *person, namespaces)
+                sums = [self._used.setdefault(placement.queue, {}).setdefault(member, defaultdict(int))]
+                if within.half_life:
+                    sums.append(self._held.setdefault(placement.queue, {}).setdefault(person, defaultdict(int)))
                 for holding in placement.holdings.values():
                     for meter, amount in holding.charge.items():
-                        used[meter] += sign * amount
+                        for used in sums:
+                            used[meter] += sign * amount
         self._placements = placements
+
+    def _decayed(
+        self, rules: Mapping[QueueName, Within], namespaces: Mapping[str, Namespace]
+    ) -> Mapping[QueueName, Mapping[str, Mapping[MeterName, float]]]:
+        """Return the past use of members, by queue: of those whose namespaces and creators they are now."""
+        found: dict[QueueName, dict[str, defaultdict[MeterName, float]]] = {}
+        for (queue, namespace, user, meter), amount in self._history.use.items() if self._history is not None else ():
+            if queue in rules:
+                member = _member(rules[queue], namespace, user, namespaces)
+                found.setdefault(queue, {}).setdefault(member, defaultdict(float))[meter] += amount
+        return found
 
 
 def _rules(tree: Tree) -> dict[QueueName, Within]:

@@ -18,8 +18,9 @@ from admission.scheduling.preemption import targets
 from admission.scheduling.preemption.targets import PreemptionCandidate, PreemptionScope, PreemptionTargets
 from admission.simulation.replay import arrivals
 from admission.simulation.replay.arrivals import Waiting
+from admission.simulation.replay.backlog import ReplayQueue
 from admission.simulation.replay.cluster import ReplayCluster, Running
-from admission.simulation.replay.queue import Muster, ReplayQueue
+from admission.simulation.replay.queue import Muster
 
 
 def is_possible(replay_cluster: ReplayCluster) -> bool:

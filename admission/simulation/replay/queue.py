@@ -7,28 +7,27 @@ a hold remains valid. Jobs held by a reservation also differ in runtime: then ot
 would conflict with fewer reservations.
 """
 
-import bisect
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
-from datetime import timedelta
-from operator import itemgetter
+from dataclasses import dataclass
 from typing import Protocol
 
 from admission.api.muster.gangs import Charge
-from admission.api.muster.queues import Queue, QueueingStrategy
+from admission.api.muster.queues import QueueingStrategy
 from admission.api.values.names import QueueName
 from admission.api.values.reasons import Denial, Hold
 from admission.quota import queue_order
 from admission.quota.headroom import QueueUsage
-from admission.quota.queue_order import Rank, Tournament
+from admission.quota.queue_order import Tournament
 from admission.quota.shortage import Shortage
 from admission.scheduling.backfill import policy
 from admission.scheduling.cache.plan_cache import InfeasibilityProof
 from admission.scheduling.cache.verdict_cache import PROOF, QUOTA, RESERVED, STEADY, Verdict
 from admission.scheduling.checks.chain import Grant
-from admission.simulation.replay import arrivals
 from admission.simulation.replay.arrivals import Waiting
+from admission.simulation.replay.backlog import ReplayQueue
 from admission.simulation.replay.cluster import Clock, Running
+from admission.simulation.replay.decision_order import DecisionOrder
+from admission.simulation.replay.kept_quota import Held, KeptQuota
 
 Refused = tuple[Waiting, Denial]
 
@@ -52,81 +51,6 @@ class Decider(Protocol):
         """Yield the waiting jobs, each with its hold, or with that of the first job with the same requests."""
 
 
-@dataclass(slots=True, eq=False)
-class ReplayQueue:
-    """Jobs of one queue, by rank, of which only the first may start, unless a reservation holds it.
-
-    head_verdict: the verdict on the first job, or None. other_verdicts: the verdicts on later jobs, which conflict with
-    fewer reservations.
-    """
-
-    queue: Queue
-    jobs: list[Waiting] = field(default_factory=list)
-    head_verdict: Verdict | None = None
-    other_verdicts: list[Verdict] = field(default_factory=list)
-    _by_runtime: list[tuple[timedelta, Rank, Waiting]] = field(default_factory=list)
-    """The same jobs, those with the shortest expected runtime first."""
-
-    @property
-    def head(self) -> Waiting:
-        return self.jobs[0]
-
-    @property
-    def found(self) -> list[Verdict]:
-        """Return all verdicts that hold jobs of the backlog."""
-        return [self.head_verdict, *self.other_verdicts] if self.head_verdict is not None else []
-
-    @property
-    def is_reserved(self) -> bool:
-        """Whether a reservation holds the first job."""
-        return self.head_verdict is not None and bool(self.head_verdict.bound)
-
-    def add(self, waiting: Waiting) -> bool:
-        """Insert a job by rank; return whether it is the first now."""
-        jobs, rank = self.jobs, queue_order.rank(waiting)
-        bisect.insort(self._by_runtime, self._entry(waiting))
-        if not jobs or queue_order.rank(jobs[-1]) < rank:
-            jobs.append(waiting)
-            return len(jobs) == 1
-        at = bisect.bisect(jobs, rank, key=queue_order.rank)
-        jobs.insert(at, waiting)
-        return at == 0
-
-    def reexamine(self) -> None:
-        """Forget the verdicts, so that the first job is decided again."""
-        self.head_verdict = None
-        self.other_verdicts.clear()
-
-    def hold(self, waiting: Waiting, verdict: Verdict) -> None:
-        """Record the verdict that holds a job."""
-        if waiting is self.head:
-            self.head_verdict = verdict
-        else:
-            self.other_verdicts.append(verdict)
-
-    def pop(self, waiting: Waiting | None = None) -> Waiting:
-        """Remove a job, by default the first one. After the first one, the next is to be decided."""
-        if waiting is None or waiting is self.head:
-            self.reexamine()
-            waiting = self.jobs.pop(0)
-        else:
-            del self.jobs[bisect.bisect_left(self.jobs, queue_order.rank(waiting), key=queue_order.rank)]
-        del self._by_runtime[bisect.bisect_left(self._by_runtime, self._entry(waiting))]
-        return waiting
-
-    def next_behind(self, waiting: Waiting, runtime_bound: timedelta | None) -> Waiting | None:
-        """Return the first job behind another with a shorter expected runtime than this; None for any runtime."""
-        rank = queue_order.rank(waiting)
-        if runtime_bound is None:
-            at = bisect.bisect(self.jobs, rank, key=queue_order.rank)
-            return self.jobs[at] if at < len(self.jobs) else None
-        short = self._by_runtime[: bisect.bisect_left(self._by_runtime, runtime_bound, key=itemgetter(0))]
-        return min((entry[1:] for entry in short if entry[1] > rank), default=(None, None))[1]
-
-    def _entry(self, waiting: Waiting) -> tuple[timedelta, Rank, Waiting]:
-        return arrivals.expected(waiting.arrival, self.queue) or timedelta.max, queue_order.rank(waiting), waiting
-
-
 class Muster:
     """Decides as the controller does."""
 
@@ -137,6 +61,7 @@ class Muster:
         self._backlogs: dict[Hashable, ReplayQueue] = {}
         self._keys_of_queue: dict[QueueName, set[Hashable]] = {}
         """The backlogs of each queue."""
+        self._kept = KeptQuota(clock)
 
     def arrive(self, waiting: Waiting) -> None:
         key = self._backlog_key(waiting)
@@ -148,30 +73,83 @@ class Muster:
             backlog.reexamine()
 
     def settle(self, *, freed: bool) -> list[Running]:
-        clock = self._clock
-        if clock.backfill.advance(clock.time) or freed:
-            self._forget_stale_verdicts()
-        order = _DecisionOrder(clock, (backlog for backlog in self._backlogs.values() if backlog.head_verdict is None))
+        clock, kept = self._clock, self._kept
+        may_be_stale = clock.backfill.advance(clock.time) or freed
         started: list[Running] = []
-        for waiting, backlog in order:
+        # A round in which nothing starts is followed by another one for what a queue keeps no longer, or a job that was
+        # held by a reservation which fell after its turn; at most once for each queue.
+        idle, has_more = 0, True
+        while has_more and idle <= len(self._clock.replay_cluster.tree.order):
+            if kept.lenders:
+                kept.begin(self._waits)
+            if may_be_stale:
+                self._forget_stale_verdicts()
+            found = self._round()
+            started += found
+            idle = 0 if found else idle + 1
+            may_be_stale = bool(kept.lenders) and kept.end(self._held(), self._waits, has_started=bool(found))
+            has_more = may_be_stale or any(backlog.head_verdict is None for backlog in self._backlogs.values())
+        return started
+
+    def _round(self) -> list[Running]:
+        """Let each job that may start have its turn once."""
+        clock, order = self._clock, DecisionOrder(self._clock, self._backlogs_of)
+        for backlog in self._backlogs.values():
+            if backlog.head_verdict is None:
+                order.enter(backlog.head, backlog)
+        self._enter_lenders(order)
+        started: list[Running] = []
+        for waiting, undecided in order:
+            if undecided is None:
+                self._pass(waiting)
+                continue
             before = clock.backfill.revision
-            verdict = clock.decide_backfill(waiting)
-            if isinstance(verdict.outcome, Hold):
-                backlog.hold(waiting, verdict)
-            else:
-                self._remove(backlog, waiting)
-                if isinstance(verdict.outcome, Grant):
-                    plan = verdict.outcome.plan
-                    clock.charge(waiting, plan.charge)
-                    order.charge(waiting.queue, plan.charge)
-                    started.append(clock.start(waiting, plan, plan.charge))
-                else:
-                    self.refused.append((waiting, verdict.outcome))
-            self._continue(backlog, waiting, order)
+            started += self._decide(waiting, undecided, order)
+            self._continue(undecided, waiting, order)
             if clock.backfill.revision != before:
                 self._reexamine_reserved(order)
             self._promote(waiting.queue, order)
         return started
+
+    def _decide(self, waiting: Waiting, backlog: ReplayQueue, order: DecisionOrder) -> list[Running]:
+        """Decide about a job; return what starts."""
+        clock = self._clock
+        verdict = clock.decide_backfill(waiting)
+        if isinstance(verdict.outcome, Hold):
+            backlog.hold(waiting, verdict)
+            self._kept.turn(waiting, verdict)
+            return []
+        self._remove(backlog, waiting)
+        if not isinstance(verdict.outcome, Grant):
+            self.refused.append((waiting, verdict.outcome))
+            return []
+        plan = verdict.outcome.plan
+        clock.charge(waiting, plan.charge)
+        order.charge(waiting.queue, plan.charge)
+        started = clock.start(waiting, plan, plan.charge)
+        self._enter_lenders(order)
+        return [started]
+
+    def _pass(self, waiting: Waiting) -> None:
+        """Let a job that is known to be held have its turn."""
+        backlog = self._backlogs.get(self._backlog_key(waiting))
+        if backlog is not None and backlog.head is waiting and backlog.head_verdict is not None:
+            self._kept.turn(waiting, backlog.head_verdict)
+
+    def _enter_lenders(self, order: DecisionOrder) -> None:
+        """Enter the jobs for which queues will keep quota at their turn."""
+        for waiting in self._kept.next(self._held()) if self._kept.lenders else ():
+            order.enter(waiting)
+
+    def _held(self) -> Iterator[Held]:
+        """Yield the first jobs of backlogs that are held, each with the verdict."""
+        for backlog in self._backlogs.values():
+            if backlog.head_verdict is not None:
+                yield backlog.head, backlog.head_verdict
+
+    def _waits(self, waiting: Waiting) -> bool:
+        backlog = self._backlogs.get(self._backlog_key(waiting))
+        return backlog is not None and backlog.has(waiting)
 
     def waiting(self) -> Iterator[tuple[Waiting, Hold]]:
         for backlog in self._backlogs.values():
@@ -194,7 +172,7 @@ class Muster:
             del self._backlogs[key]
             self._keys_of_queue[waiting.queue].discard(key)
 
-    def _continue(self, backlog: ReplayQueue, waiting: Waiting, order: "_DecisionOrder") -> None:
+    def _continue(self, backlog: ReplayQueue, waiting: Waiting, order: DecisionOrder) -> None:
         """Enter the next job of a backlog that may start."""
         if backlog.jobs and backlog.head_verdict is None:
             order.enter(backlog.head, backlog)
@@ -204,7 +182,7 @@ class Muster:
             if job is not None:
                 order.enter(job, backlog)
 
-    def _reexamine_reserved(self, order: "_DecisionOrder") -> None:
+    def _reexamine_reserved(self, order: DecisionOrder) -> None:
         """Enter the heads of backlogs whose conflicting reservations no longer exist."""
         inputs = UnchangedReasons(self._clock)
         for backlog in self._backlogs.values():
@@ -212,13 +190,14 @@ class Muster:
                 backlog.reexamine()
                 order.enter(backlog.head, backlog)
 
-    def _promote(self, queue: QueueName, order: "_DecisionOrder") -> None:
+    def _promote(self, queue: QueueName, order: DecisionOrder) -> None:
         """If a queue has no head for backfill, enter its next gang, which may become the head."""
-        if self._clock.backfill.has_head(queue):
+        if self._clock.backfill.head(queue) is not None:
             return
-        backlogs = [self._backlogs[key] for key in self._keys_of_queue.get(queue, ())]
         waiting_backlogs = [
-            backlog for backlog in backlogs if backlog.head_verdict is not None and policy.waits(backlog.head_verdict)
+            backlog
+            for backlog in self._backlogs_of(queue)
+            if backlog.head_verdict is not None and policy.waits(backlog.head_verdict)
         ]
         candidates = [
             backlog
@@ -230,35 +209,26 @@ class Muster:
             backlog.reexamine()
             order.enter(backlog.head, backlog)
 
+    def _backlogs_of(self, queue: QueueName | None) -> Iterable[ReplayQueue]:
+        """Return the backlogs of a queue; all if None."""
+        if queue is None:
+            return self._backlogs.values()
+        return [self._backlogs[key] for key in self._keys_of_queue.get(queue, ())]
+
     def _forget_stale_verdicts(self) -> None:
         """Forget the verdicts whose reasons have changed."""
         inputs = UnchangedReasons(self._clock)
         for backlog in self._backlogs.values():
-            if backlog.head_verdict is not None and not inputs.all_hold(backlog):
+            if backlog.head_verdict is None:
+                continue
+            if not inputs.all_hold(backlog) or self._becomes_head(backlog, backlog.head_verdict):
                 backlog.reexamine()
 
-
-class _DecisionOrder:
-    """The jobs to be decided, in order, each with its backlog."""
-
-    def __init__(self, clock: Clock, backlogs: Iterable[ReplayQueue]) -> None:
-        self._backlogs = {backlog.head.key: backlog for backlog in backlogs}
-        heads = [backlog.head for backlog in self._backlogs.values()]
-        self._tournament = Tournament(clock.shares, heads, lambda one: one.queue, clock.needed)
-
-    def __iter__(self) -> Iterator[tuple[Waiting, ReplayQueue]]:
-        for waiting in self._tournament:
-            yield waiting, self._backlogs.pop(waiting.key)
-
-    def enter(self, waiting: Waiting, backlog: ReplayQueue) -> None:
-        """Enter a job, unless it is entered already."""
-        if waiting.key not in self._backlogs:
-            self._backlogs[waiting.key] = backlog
-            self._tournament.enter(waiting)
-
-    def charge(self, queue: QueueName, charge: Charge) -> None:
-        """Count a grant to a queue."""
-        self._tournament.charge(queue, charge)
+    def _becomes_head(self, backlog: ReplayQueue, verdict: Verdict) -> bool:
+        """Return whether a held job is to become the head of its queue: it is not known any more to never fit."""
+        head = self._clock.backfill.head(backlog.queue.name)
+        is_first = head is None or queue_order.rank(backlog.head) < queue_order.rank(head)
+        return is_first and policy.waits(verdict) and not self._clock.backfill.never_fits(verdict.group)
 
 
 class Counting:

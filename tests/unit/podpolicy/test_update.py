@@ -7,7 +7,7 @@ import pytest
 from admission.api.values import names
 from admission.api.values.reasons import DenyReason
 from tests.unit.scheduling import plan_inputs
-from tests.unit.webhook.cases import CONTROLLER, GATES, RULES, a_pod, held
+from tests.unit.webhook.cases import CONTROLLER, GATES, RULES, World, a_pod, held
 
 JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 KUEUE = "kueue.x-k8s.io/pod-group-name"
@@ -90,6 +90,37 @@ def test_the_maker_annotation_of_a_queued_pod_cannot_be_changed(after: dict[str,
     assert denial.reason == DenyReason.GATE_TAMPERING
     assert plan_inputs.change(held(), held(annotations=after), username=RULES.controller) is None
     assert plan_inputs.change(a_pod(annotations={names.USER: "x"}), a_pod(annotations=after)) is None
+
+
+IDLE, URGENT = ({names.PRIORITY_CLASS: name} for name in ("idle", "urgent"))
+
+CLASSES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "given to a pod that waits": (held(), held(labels=URGENT), ""),
+    "changed of a pod that waits": (held(labels=IDLE), held(labels=URGENT), ""),
+    "one that the queue does not have": (
+        held(labels=IDLE),
+        held(annotations={names.PRIORITY_CLASS: "urgnt"}, labels=IDLE),
+        "annotation muster.dev/priority-class names urgnt, which is no priority class of queue team-a",
+    ),
+    "taken away": (held(labels=URGENT), held(), "cannot be taken away"),
+    "given to an admitted pod": (
+        held(gates=[]),
+        held(gates=[], labels=URGENT),
+        "changed from nothing to label 'urgent'",
+    ),
+    "changed of an admitted pod": (held(gates=[], labels=IDLE), held(gates=[], labels=URGENT), "the pod is admitted"),
+    "changed as the gate is opened": (held(labels=IDLE), held(gates=[], labels=URGENT), "scheduling gate"),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "why"), CLASSES.values(), ids=CLASSES)
+def test_the_priority_class_may_change_while_the_pod_waits(old: dict[str, Any], new: dict[str, Any], why: str) -> None:
+    classes = [{"name": "urgent", "value": 7}, {"name": "idle", "value": -1}]
+
+    denial = plan_inputs.change(old, new, cluster=World().queue("team-a", priorityClasses=classes))
+
+    assert (denial is not None) == bool(why)
+    assert why in (denial.message if denial is not None else "")
 
 
 def of_job(uid: str | None, **owner: Any) -> dict[str, Any]:

@@ -401,6 +401,20 @@ CASES |= {
         sharing(),
         NOBODY,
     ),
+    "a gang of a queue below has no share to compare": (
+        Scene(a_pool(4).builder.queue("a1", 0, parent="a")).gang("x", "a1", 4),
+        2,
+        sharing(),
+        NOBODY,
+    ),
+    "a queue keeps its quota for its own gangs, whatever those below have borrowed": (
+        Scene(two_queues(a=2, b=2).builder.queue("b1", 0, parent="b"))
+        .gang("x", "b", 2)
+        .gang("y", "b1", 2, priority=99),
+        2,
+        LOWER,
+        NOBODY,
+    ),
     "what is one's own is taken back whatever the shares": (
         two_queues(a=4, b=0).gang("x", "b", 4),
         4,

@@ -178,3 +178,15 @@ def test_a_gang_that_enters_later_has_its_place() -> None:
     tournament.enter(a_gang("a/3", minute=2))
     tournament.enter(a_gang("c/1", priority=2))
     assert keys(tournament) == ["c/1", "b/1", "a/3", "b/2", "a/1"]
+
+
+def test_a_gang_for_which_its_queue_keeps_its_own_quota_does_not_borrow() -> None:
+    tree = Tree.build([a_root(), *(a_queue(name, parent="root", quotas={"gpu": 4}) for name in "ab")])
+    used = {QueueName("a"): {GPU: 2}, QueueName("b"): {GPU: 4}}
+    usage = QueueUsage(tree, used)
+    usage.keep(QueueName("a"), {GPU: 2})
+
+    shares = Shares(usage, used, Rules.from_tree(tree))
+    waiting = [a_gang("a/1", minute=2, gpus=2), a_gang("b/1", minute=1)]
+
+    assert keys(Tournament(shares, waiting, lambda gang: gang.queue, lambda gang: {GPU: gang.gpus})) == ["a/1", "b/1"]

@@ -31,6 +31,9 @@ def added(arrival: PodView, snapshot: Snapshot) -> Patch:
     return admission.additions(arrival, queue)
 
 
-def change(old: dict[str, Any], new: dict[str, Any], *, username: str = "alice") -> Denial | None:
+def change(
+    old: dict[str, Any], new: dict[str, Any], *, username: str = "alice", cluster: World | None = None
+) -> Denial | None:
     before, after = pod_view.decode(old, "ml"), pod_view.decode(new, "ml")
-    return update.judge(before, after, username=username, rules=RULES)
+    queues = cluster.build().queues if cluster is not None else {}
+    return update.judge(before, after, username=username, rules=RULES, queues=queues)

@@ -1,7 +1,7 @@
 """Who the members of a queue are: namespaces, users by the books and the pods, and labels of namespaces."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.nodes import Namespace
@@ -9,6 +9,7 @@ from admission.api.muster import queues
 from admission.api.muster.ledger_entries import Holding, Placement
 from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, QueueName, Uid
+from admission.quota.fair_share import MemberHistory
 from admission.quota.queue_order import BY_RANK
 from admission.quota.tree import Tree
 from admission.scheduling.cache.member_usage import MemberUsage
@@ -87,3 +88,48 @@ def test_what_is_counted_follows_placements_queues_and_labels() -> None:
     assert first(usage, a_tree(by="Namespace"), a_placement("x/one", 1), labels=labels) == "y"
     heavier = a_tree(by="Namespace", weights=[{"name": "x", "weight": "4"}])
     assert first(usage, heavier, a_placement("x/one", 2), a_placement("y/one", 1), labels=labels) == "x"
+
+
+DAY, NOW = timedelta(days=1), datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def a_history(**used: float) -> MemberHistory:
+    return MemberHistory(
+        at=NOW,
+        half_lives={Q: DAY},
+        use={(Q, *key.split("_"), GPUS): amount for key, amount in used.items()},  # type: ignore[misc]
+    )
+
+
+def test_past_use_counts_beside_present_use_where_a_half_life_is_said() -> None:
+    usage, tree, history = MemberUsage(), a_tree(by="User", halfLife="24h"), a_history(x_ann=4.0)
+
+    def asked(days: int, *placements: Placement) -> str:
+        usage.read(history, NOW + days * DAY)
+        return first(usage, tree, *placements)
+
+    assert asked(0) == "y", "ann of namespace x has used more"
+    # A quarter of it is left after two days, and bob uses one now, as much as he has used since.
+    assert asked(0, a_placement("y/one", 1, user="bob")) == "y"
+    assert asked(2, a_placement("y/one", 1, user="bob")) == "x"
+    # Of bob's gang 15/16 count when it has ended after four half-lives, of what ann has used before 4/16.
+    assert asked(4) == "x"
+    assert asked(4, a_placement("x/one", 1, user="ann")) == "y"
+
+
+def test_past_use_is_that_of_the_members_of_now_and_none_without_a_half_life() -> None:
+    labels = {"x": "red", "y": "blue", "z": "red"}
+    usage = MemberUsage()
+    usage.read(a_history(z_ann=4.0), NOW)
+
+    assert first(usage, a_tree(by="Label", label="team", halfLife="24h"), labels=labels) == "y"
+    assert first(usage, a_tree(by="Label", label="team", halfLife="24h"), labels={**labels, "z": "blue"}) == "x"
+    assert first(usage, a_tree(by="Label", label="team"), labels=labels) == "x"
+
+
+def test_a_history_that_is_read_anew_replaces_what_was_known() -> None:
+    usage, tree = MemberUsage(), a_tree(by="User", halfLife="24h")
+    usage.read(a_history(x_ann=4.0), NOW)
+    usage.read(a_history(y_bob=4.0), NOW)
+
+    assert first(usage, tree) == "x"

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from admission.api.kubernetes.meta import Meta
 from admission.api.muster.queues import PriorityClass, Queue
 from admission.api.values import names
-from admission.api.values.names import QueueName
+from admission.api.values.names import QueueName, Uid
 from admission.workloads import gangs as workloads_gangs
 from admission.workloads.gang_cache import GangCache, QueuePosition
 from admission.workloads.gangs import Group
@@ -44,6 +44,21 @@ def test_a_gang_has_the_priority_of_its_class_as_its_queue_says_now() -> None:
     assert priorities() == {"a": 0, "b": 0}
     assert priorities(PriorityClass(name="urgent", value=7)) == {"a": 7, "b": 0}
     assert priorities(PriorityClass(name="urgent", value=-9)) == {"a": -9, "b": 0}
+
+
+def test_a_class_that_is_given_to_a_pod_that_waits_does_not_count_for_what_was_let_in() -> None:
+    group = {names.GANG: "one", names.GANG_SIZE: "1"}
+    urgent = {**group, names.PRIORITY_CLASS: "urgent"}
+    queue = Queue(meta=Meta(name="q"), priority_classes=(PriorityClass(name="urgent", value=7),))
+
+    waits = a_cluster().pod("a", labels=group).pod("b", labels=urgent).snapshot()
+    waits = replace(waits, queues={QueueName("q"): queue})
+    opened = replace(waits.pods[Uid("pod-a")], gates=())
+
+    (before,) = workloads_gangs.groups(waits, {})
+    (after,) = workloads_gangs.groups(replace(waits, pods={**waits.pods, opened.meta.uid: opened}), {})
+
+    assert (before.priority, after.priority) == (7, 0)
 
 
 def test_the_gang_cache_forgets_deleted_gangs() -> None:

@@ -1,0 +1,42 @@
+"""The head of a queue: the gang for which backfill reserves."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from admission.api.muster.queues import Queue, QueueingStrategy
+from admission.quota.queue_order import Order
+from admission.scheduling.backfill.reservations import Reservation
+from admission.scheduling.backfill.running_gangs import RunningGangs
+from admission.workloads.gangs import Group
+
+SOONER = timedelta(seconds=10)
+"""How long a reservation stands although a gang ended sooner than expected, which may allow an earlier one."""
+
+NEVER = -1
+"""No state of the running gangs."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class QueueHead:
+    """The first gang of a queue that waits for others to end.
+
+    is_old: whether a gang has ended sooner than the reservation expects. tried: `changes` when none was found.
+    """
+
+    group: Group
+    queue: Queue
+    reservation: Reservation | None = None
+    made: datetime | None = None
+    is_old: bool = False
+    tried: int = NEVER
+
+    def may_start_sooner(self, present: RunningGangs) -> bool:
+        """Return whether the reservation has to be recomputed, since it may begin sooner."""
+        if self.reservation is None or self.made is None:
+            return False
+        self.is_old |= present.is_sooner(self.made)
+        return self.is_old and present.now - self.made >= SOONER
+
+    def is_behind(self, group: Group, order: Order) -> bool:
+        """Return whether a strict queue orders the head after another gang, so that it is no head while that waits."""
+        return self.queue.strategy is QueueingStrategy.STRICT_FIFO and order.rank(group) < order.rank(self.group)

@@ -1,0 +1,105 @@
+"""The quota that queues keep for jobs that wait, as `scheduling.cycle` lets queues keep it for gangs.
+
+A queue keeps from the turn of its first job that is held for quota on, and from the beginning of later rounds while
+that job waits for it. The reasons are those of `checks.lender_quota`.
+"""
+
+from collections.abc import Callable, Iterable
+
+from admission.api.values.names import GangUid, QueueName
+from admission.quota import queue_order
+from admission.scheduling.backfill import policy
+from admission.scheduling.cache.verdict_cache import Verdict
+from admission.scheduling.checks import lender_quota
+from admission.simulation.replay.arrivals import Waiting
+from admission.simulation.replay.cluster import Clock
+
+Held = tuple[Waiting, Verdict]
+"""The first job of a backlog, and the verdict that holds it."""
+
+
+class KeptQuota:
+    """What queues keep, in the quotas in use of a Clock. Only a queue beside, above or below others can."""
+
+    def __init__(self, clock: Clock) -> None:
+        tree = clock.replay_cluster.tree
+        self._clock = clock
+        self.lenders = frozenset(
+            name
+            for name in tree.order
+            if (name in tree.parents or name in tree.children) and lender_quota.may_keep(tree.queues[name], {})
+        )
+        """The queues that may keep anything."""
+        self._kept_before: dict[QueueName, Waiting] = {}
+        self._keeping: dict[QueueName, Waiting] = {}
+        """By queue, the job for which it keeps since this round; between rounds, since the last one."""
+
+    def begin(self, waits: Callable[[Waiting], bool]) -> None:
+        """Begin a round: keep what was kept before for jobs that wait for it. waits: tells whether a job waits."""
+        usage = self._clock.queue_usage
+        usage.release_all()
+        kept = {queue: one for queue, one in self._keeping.items() if waits(one) and self._waits_for_quota(one)}
+        for queue, waiting in kept.items():
+            usage.keep(queue, self._clock.needed(waiting))
+        self._kept_before, self._keeping = kept, {}
+
+    def next(self, held: Iterable[Held]) -> list[Waiting]:
+        """Return the jobs for which queues will keep quota once these have their turn."""
+        return [
+            first
+            for queue, first in self._first(held).items()
+            if queue not in self._keeping and self._kept_before.get(queue) is not first
+        ]
+
+    def turn(self, waiting: Waiting, verdict: Verdict) -> None:
+        """Keep quota for a held job that has its turn, if it is the first that needs that, or keep it no longer."""
+        queue = waiting.queue
+        if queue in self._keeping or queue not in self.lenders:
+            return
+        if self._is_short(waiting, verdict):
+            self._keeping[queue] = waiting
+            self._clock.queue_usage.keep(queue, self._clock.needed(waiting))
+        elif self._kept_before.get(queue) is waiting:
+            self._clock.queue_usage.keep(queue, {})
+
+    def end(self, held: Iterable[Held], waits: Callable[[Waiting], bool], *, has_started: bool) -> bool:
+        """End a round; return whether others may take in the next one what was kept in it.
+
+        has_started: whether a job has started in it; else the next round is the same if it begins in the same way.
+        """
+        clock, before = self._clock, self._kept_before
+        self._keeping = self._first(held) | self._keeping
+        kept = [one for one in (*before.values(), *self._keeping.values()) if waits(one)]
+        if not kept:
+            return False
+        clock.queue_usage.release_all()
+        clock.backfill.refresh(clock.rules, clock.virtual_cluster.cluster, clock.queue_usage)
+        left = [one for one in kept if not self._waits_for_quota(one)]
+        after = {queue: one for queue, one in self._keeping.items() if one in kept and one not in left}
+        return bool(left) and (has_started or after != before)
+
+    def _first(self, held: Iterable[Held]) -> dict[QueueName, Waiting]:
+        """Return the first job of each queue that is short of quota which the queue may keep for it."""
+        found: dict[QueueName, Waiting] = {}
+        for waiting, verdict in held:
+            known = found.get(waiting.queue)
+            is_first = known is None or queue_order.rank(waiting) < queue_order.rank(known)
+            if is_first and waiting.queue in self.lenders and self._is_short(waiting, verdict):
+                found[waiting.queue] = waiting
+        return found
+
+    def _is_short(self, waiting: Waiting, verdict: Verdict) -> bool:
+        # A job that waits for devices is told first if it is short of quota, too.
+        if verdict.by in policy.WAITING:
+            return self._waits_for_quota(waiting)
+        return lender_quota.is_short(verdict.outcome) and self._may_keep(waiting)
+
+    def _waits_for_quota(self, waiting: Waiting) -> bool:
+        fits = self._clock.queue_usage.fits(waiting.queue, self._clock.needed(waiting))
+        return not fits and self._may_keep(waiting)
+
+    def _may_keep(self, waiting: Waiting) -> bool:
+        estimate = self._clock.backfill.estimates.get(GangUid(waiting.key))
+        is_reserved = estimate is not None and estimate.at is not None
+        queue = self._clock.replay_cluster.queue(waiting)
+        return not is_reserved and lender_quota.may_keep(queue, self._clock.needed(waiting))
