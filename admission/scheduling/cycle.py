@@ -97,12 +97,11 @@ def decide_all(
         held = _all_held(groups, state, held)
     if held is None:
         # Verdicts beside grants are not kept as a whole: a grant may fail when it is committed.
-        verdicts.queue_cache.clear()
+        verdicts.forget_queues()
         _note_first(groups, state)
-        state.blocked.clear()
-        state.keeping.clear()
+        state = replace(state, blocked={}, keeping={})
     found = _grant_in_order(groups, usage, state) if held is None else CycleDecisions(updated=tuple(held))
-    verdicts.keeping = state.keeping
+    verdicts.keep_for(state.keeping)
     state.queue_usage.release_all()
     if backfill is not None:
         backfill.refresh(rules, state.cluster, state.queue_usage)
@@ -260,10 +259,8 @@ def _all_held(groups: tuple[Group, ...], state: _State, before: Iterable[Decisio
     decisions: list[Decision] = []
     noted: list[Examined] = []
     seen: set[QueueName] = set()
-    for queue, waiting in verdicts.queue_cache.changed(
-        groups, partial(_holds, state=state), {*rules.unready, *rules.backoffs}, rules.order
-    ):
-        verdicts.queue_cache.drop(queue)
+    unsteady, holds = {*rules.unready, *rules.backoffs}, partial(_holds, state=state)
+    for queue, waiting in verdicts.changed_queues(groups, holds, unsteady, rules.order):
         ordered, examined = rules.order.sorted(waiting), list[Examined]()
         for group in ordered:
             examined.append(_examine(group, state))
@@ -278,8 +275,7 @@ def _all_held(groups: tuple[Group, ...], state: _State, before: Iterable[Decisio
             Decision(group=group, outcome=verdict.outcome, position=at, needed=verdict.needed)
             for at, (group, verdict) in enumerate(zip(ordered, new_verdicts, strict=True), 1)
         ]
-        if all(map(verdicts.is_kept, new_verdicts)):
-            verdicts.queue_cache.keep(queue, waiting, verdicts.inputs(new_verdicts), rules.order)
+        verdicts.keep_queue(queue, waiting, new_verdicts, rules.order)
         decisions += found
         noted += examined
     state.keeping |= {queue: uid for queue, uid in state.kept_before.items() if queue not in seen}
@@ -337,8 +333,9 @@ def _verdict(inputs: Inputs, state: _State) -> Verdict:
             return known
         if proof is not None and known.equivalent.is_fresh(inputs.cluster):
             hold = known.equivalent.hold(proof.hold)
-            known.outcome, known.proof = known.outcome if hold == known.outcome else hold, proof
-            return known
+            renewed = replace(known, outcome=known.outcome if hold == known.outcome else hold, proof=proof)
+            verdicts.keep(renewed)
+            return renewed
     verdict = chain.decide(inputs) if backfill is None else backfill.decide(inputs)
     # A verdict with extended resources is not kept: their least cost depends on the nodes.
     if is_cacheable and not any(pod.containers for pod in group.pods):

@@ -1,7 +1,8 @@
 """The devices that CEL selectors of classes and requests select, cached by CEL text and slice version.
 
 A `Selectors` lives as long as the process and is passed in by the caller that plans: answers depend only on CEL texts
-and on a slice's version, so they outlive a cycle. No other module of `dra` keeps state of its own.
+and on a slice's version, so they outlive a cycle. What modules of `dra` derive from these answers is kept with them, so
+that it ends with them.
 
 The answer of a text on a slice is a column: one bit per device. Columns of several texts are combined in their order,
 so that an error counts only where no earlier text is false; it stops a search only if the search meets the device.
@@ -56,7 +57,10 @@ class _Seen:
 
 
 class Selectors:
-    """Compiled selectors and their answers, for one version of Kubernetes and its feature gates."""
+    """Compiled selectors and their answers, for one version of Kubernetes and its feature gates.
+
+    Rule: only this class changes answers and programs, and only `device_signature.build` writes `memory`.
+    """
 
     def __init__(self, profile: environment.Profile = environment.DEFAULT) -> None:
         self.profile = profile

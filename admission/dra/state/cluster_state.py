@@ -74,11 +74,11 @@ class ClusterState:
     of devices that several claims may use. pinned: by `key_of`, planned claims not yet seen allocated, with the nodes
     of their waiting pods. users: by claim UID, the pods of the gang that use it. conflicted: planned claims whose
     devices went to other claims. pending: by node, in the order of opened gates, pods whose planned claims are pending.
-    placed: the pods on nodes, bound or granted, for the rules between pods.
-    is_what_if: whether this is a single what-if state, which no other follows. series: name of a series of what-if
-    states; empty for the observed one. slices, tainted, sources: inputs of the rest, for the next state; None while use
-    that depends on slices is planned but not seen. kept: results per claim and node. token: identity of this state.
-    change_log, place: the change log shared with its predecessors, and its position there.
+    placed: the pods on nodes, bound or granted, for rules between pods. is_what_if: whether this is a single what-if
+    state, which no other follows. series: name of a series of what-if states; empty for the observed one. slices,
+    tainted, sources: inputs of the rest, for the next state; None while use that depends on slices is planned but not
+    seen. kept: results per claim and node. token: identity of this state. change_log, place: the change log shared with
+    its predecessors, and its position there.
     """
 
     profile: SchedulerProfile = field(default_factory=SchedulerProfile)
@@ -103,7 +103,7 @@ class ClusterState:
     change_log: ChangeLog = field(default_factory=ChangeLog, init=False)
     place: int = field(default=0, init=False)
     passing: dict[Hashable, Nodes] = field(default_factory=dict, init=False)
-    """Results of `node_filters` for these nodes."""
+    """Results of `node_filters`, which depend on the nodes alone. Rule: only `node_filters.passed` adds any."""
     _vanished: frozenset[PoolId] | None = field(default=None, init=False)
 
     @property
@@ -195,9 +195,8 @@ def changed(before: ClusterState, cluster: ClusterState) -> frozenset[NodeName] 
     """
     if before.profile != cluster.profile:
         return None
-    change_log = cluster.change_log
-    if before.change_log is change_log or change_log.knows(before.change_log, before.place):
-        return frozenset(change_log.since(min(before.place, cluster.place)))
+    if (log := cluster.change_log) is before.change_log or log.knows(before.change_log, before.place):
+        return frozenset(log.since(min(before.place, cluster.place)))
     return _differing(before, cluster)
 
 
@@ -268,12 +267,10 @@ def with_usage(
 
 def follow(before: ClusterState, cluster: ClusterState, nodes: frozenset[NodeName]) -> ClusterState:
     """Record in a new cluster state from which one it follows, and on which nodes it differs; return it."""
-    change_log = (
-        before.change_log if before.place == before.change_log.steps else before.change_log.branch(before.place)
-    )
-    change_log.add(nodes)
-    object.__setattr__(cluster, "change_log", change_log)
-    object.__setattr__(cluster, "place", change_log.steps)
+    log = before.change_log if before.place == before.change_log.steps else before.change_log.branch(before.place)
+    log.add(nodes)
+    object.__setattr__(cluster, "change_log", log)
+    object.__setattr__(cluster, "place", log.steps)
     return cluster
 
 

@@ -276,7 +276,10 @@ class _NodeCapacities:
 
 @dataclass(slots=True, eq=False)
 class IncrementalUsage:
-    """The counts for the last cluster state of a profile. Not thread-safe."""
+    """The counts for the last cluster state of a profile. Not thread-safe.
+
+    Rule: `count` alone changes the counts; `cluster_state.build`, which calls it, records for which state they are.
+    """
 
     _placements: Mapping[GangUid, Placement] = field(default_factory=dict)
     _claims: Mapping[str, Claim] = field(default_factory=dict)

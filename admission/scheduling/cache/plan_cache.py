@@ -85,7 +85,7 @@ class InfeasibilityProof:
 class PlanCache:
     """Holds by gang and number of planned pods, proofs by question, and their inputs. One per leader.
 
-    `begin` is called in every cycle.
+    Rule: only this class changes its fields. `begin` is called in every cycle, and `end` at its first grant.
     """
 
     _basis: Basis | None = None

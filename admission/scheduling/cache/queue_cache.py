@@ -51,7 +51,9 @@ class CachedQueue:
 
 @dataclass(slots=True)
 class QueueCache:
-    """The queues whose verdicts may still stand. One per leader.
+    """The queues whose verdicts may still stand. One per leader, owned by its `VerdictCache`.
+
+    Rule: a queue is in it from `keep` until `drop`, `clear`, or a cycle in which it has no pending gang.
 
     Whether a queue's verdicts stand is determined by their premises, not by the identity of inputs, so it is no value
     over `admission.incremental`.

@@ -212,10 +212,10 @@ def _decide(inputs: Inputs) -> Verdict:
 def _verdict(inputs: Inputs) -> Verdict:
     inputs = with_demand(inputs)
     found = first_failure(inputs) or _preferred(inputs)
-    if inputs.refusals and found.by in {"", PROOF, KINDS} and isinstance(found.outcome, Hold):
-        found.outcome = refusals.explained(found.outcome, inputs.refusals)
-    found.needed = inputs.needed
-    return found
+    outcome = found.outcome
+    if inputs.refusals and found.by in {"", PROOF, KINDS} and isinstance(outcome, Hold):
+        outcome = refusals.explained(outcome, inputs.refusals)
+    return replace(found, outcome=outcome, needed=inputs.needed)
 
 
 def with_demand(inputs: Inputs) -> Inputs:
@@ -393,8 +393,7 @@ def _preferred(inputs: Inputs) -> Verdict:
         narrowed = replace(inputs, demands=attempt.demands, needed=needed, terms=terms, known=None)
         short = quota_may_suffice(narrowed)
         found = _plan(narrowed) if short is None else Verdict(group=inputs.group, outcome=short, by=QUOTA)
-        found.needed = needed
-        return found
+        return replace(found, needed=needed)
 
     level = partial(preference.loan_level, inputs.queue, meters=inputs.rules.meters, queue_usage=inputs.queue_usage)
     return preference.first(tried, preferences.when_can_borrow, plan, level, inputs.cluster.node_inventories)

@@ -82,11 +82,11 @@ def loan_level(queue: Queue, charge: Charge, meters: Meters, queue_usage: QueueU
 
 
 def _granted(attempt: Attempt, found: Verdict) -> Verdict:
-    if attempt.name:
-        chosen = found.outcome.chosen
-        reason = f"{chosen.reason}; devices of kind {attempt.name}"
-        found.outcome = replace(found.outcome, kind=attempt.name, chosen=replace(chosen, reason=reason))
-    return found
+    if not attempt.name:
+        return found
+    chosen = found.outcome.chosen
+    reason = f"{chosen.reason}; devices of kind {attempt.name}"
+    return replace(found, outcome=replace(found.outcome, kind=attempt.name, chosen=replace(chosen, reason=reason)))
 
 
 def _held(tried: Sequence[tuple[Attempt, Verdict]], inventories: object) -> Verdict:

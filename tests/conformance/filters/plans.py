@@ -11,10 +11,12 @@ planned and what was not. Needs Go once, to build Kubernetes.
 import argparse
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any
 
 from admission.api.kubernetes import nodes
+from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import NodeName
 from admission.dra import compatibility, gang_planner
@@ -53,9 +55,8 @@ def planned(world: Json) -> Plan | NoPlan:
 
 def flaw(world: Json, answer: Plan | NoPlan, oracle: Oracle, draw: Draw) -> str | None:
     """Return what is wrong with a plan, or which one was not found; None where nothing is."""
-    if not_simulated.of_pods(
-        (filter_judge.pod_of(one["pod"]) for one in world["gang"]), filter_judge.storage_of(world)
-    ):
+    pods = [filter_judge.pod_of(one["pod"]) for one in world["gang"]]
+    if not_simulated.of_pods(pods, filter_judge.storage_of(world)) or _share_beside_volumes(pods):
         return None
     if isinstance(answer, Plan):
         return _refused(world, [(each.pod.partition("/")[2], each.node) for each in answer.pods], oracle)
@@ -66,6 +67,12 @@ def flaw(world: Json, answer: Plan | NoPlan, oracle: Oracle, draw: Draw) -> str 
         if way is not None and _refused(world, way, oracle) is None:
             return f"no plan ({answer.kind}: {answer.message}), but {way} starts"
     return None
+
+
+def _share_beside_volumes(pods: Iterable[Pod]) -> bool:
+    """Return whether pods with volumes share a claim, of which the program leaves the allocation pending."""
+    named = [claim.claim for pod in pods if pod.rules.volumes for claim in pod.claims]
+    return len(named) > len(set(named))
 
 
 def _way(world: Json, oracle: Oracle, draw: Draw) -> list[tuple[str, str]] | None:
