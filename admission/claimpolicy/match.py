@@ -77,7 +77,11 @@ class Policies:
     def build(
         cls, policies: Mapping[str, ClaimPolicy], namespaces: Mapping[str, Namespace], previous: Self | None = None
     ) -> Self:
-        """Compile all policies. previous: an earlier result; policies that have not changed are taken from it."""
+        """Compile all policies. previous: an earlier result; policies that have not changed are taken from it.
+
+        The identity of its policy is the only input of a compiled one. `ReviewCaches` declares the whole result over
+        `admission.incremental`.
+        """
         earlier = previous.compiled if previous is not None else {}
         compiled = {}
         for name, policy in policies.items():

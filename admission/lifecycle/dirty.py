@@ -21,7 +21,10 @@ from admission.lifecycle.transitions import ObservedAllocations
 
 @dataclass(slots=True)
 class DirtyGangs:
-    """The gangs to examine, and the inputs of the last examination. One per leader."""
+    """The gangs to examine, and the inputs of the last examination. One per leader.
+
+    Rule: `refresh` adds gangs, and drops those that left the ledger; all others stay until `mark_clean`.
+    """
 
     _snapshot: Snapshot = field(default_factory=Snapshot)
     _meters: Meters | None = None

@@ -91,7 +91,7 @@ def select_queue(new_pod: PodView, snapshot: Snapshot, defaults: Defaults) -> Qu
     The labels of its Job name the queue of a pod that names none. The template of a Job has the queue's name from
     `workload_queue`, unless the Job is older.
     """
-    job = snapshot.jobs.get(new_pod.job) if new_pod.controller is not None and new_pod.job else None
+    job = snapshot.jobs.get(uid) if (uid := new_pod.job) else None
     of_job = None
     if job is not None and job.meta.namespace == new_pod.namespace:
         of_job = resolve(foreign_queues.of_owner(job.meta.labels), new_pod.namespace, snapshot, defaults)
@@ -264,9 +264,7 @@ def _suggestion(name: str, nearest: list[str], namespace: str, snapshot: Snapsho
 
 def _parent_denial(name: QueueName, namespace: str, snapshot: Snapshot) -> Denial:
     children = sorted(
-        other
-        for other in _open_to(namespace, snapshot)
-        if (parent := snapshot.queues[QueueName(other)].parent) is not None and parent == name
+        other for other in _open_to(namespace, snapshot) if snapshot.queues[QueueName(other)].parent == name
     )
     fix = f"name one below it: {', '.join(children)}" if children else HOW_TO_LIST
     return Denial(

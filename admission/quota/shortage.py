@@ -95,12 +95,20 @@ class Shortage:
         if self.meter is None:
             return f"queue {self.queue} is not active"
         use = f"used {self.used}" + (f", borrowed {self.borrowed}" if self.borrowed else "")
-        loan = f"; {self.loan.message}" if self.loan else self._kept
+        loan = f"; {self.loan.message}" if self.loan else self._kept or self._taken
         return (
             f"queue {self.queue} has {self.left} {self.meter} left (nominal {self.nominal}, {use}),"
             f" the gang needs {self.needed}"
             + (loan if self.ever else f"; the queue can never have more than {self.potential}")
         )
+
+    @property
+    def _taken(self) -> str:
+        """Return how much of what the queue may borrow others use, without which it would have more left."""
+        taken = self.potential - self.left - self.used
+        if taken <= 0 or self.used + self.left < self.nominal:
+            return ""
+        return f"; {taken} more that it may borrow {'is' if taken == 1 else 'are'} taken by other queues"
 
     @property
     def _kept(self) -> str:

@@ -20,7 +20,7 @@ from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.cache import equivalence
 from admission.scheduling.cache.plan_cache import Basis, PlanCache
 from admission.scheduling.cache.queue_cache import Premise
-from admission.scheduling.cache.verdict_cache import PROOF, RESERVED, Verdict, VerdictCache
+from admission.scheduling.cache.verdict_cache import KINDS, PROOF, RESERVED, Verdict, VerdictCache
 from admission.scheduling.checks import budget, chain, completeness, demand, elastic, faults, lender_quota
 from admission.scheduling.checks.chain import Decision, Grant, Inputs, Rules
 from admission.scheduling.checks.faults import During
@@ -59,6 +59,13 @@ class _State:
     """By queue, its first gang held for quota, if the queue keeps its own quota for it."""
     kept_before: dict[QueueName, GangUid] = field(default_factory=dict)
     """The same of the cycle before, where that still stands."""
+    reserved: frozenset[GangUid] = field(init=False)
+    """The gangs that had a reserved start when the cycle began, beside which others may borrow until then. One that is
+    made on the way counts in the next cycle, so that it does not matter who is asked first."""
+
+    def __post_init__(self) -> None:
+        found = self.backfill.estimates if self.backfill is not None else {}
+        self.reserved = frozenset(uid for uid, estimate in found.items() if estimate.at is not None)
 
 
 def decide_all(
@@ -97,12 +104,11 @@ def decide_all(
         held = _all_held(groups, state, held)
     if held is None:
         # Verdicts beside grants are not kept as a whole: a grant may fail when it is committed.
-        verdicts.queue_cache.clear()
+        verdicts.forget_queues()
         _note_first(groups, state)
-        state.blocked.clear()
-        state.keeping.clear()
+        state = replace(state, blocked={}, keeping={})
     found = _grant_in_order(groups, usage, state) if held is None else CycleDecisions(updated=tuple(held))
-    verdicts.keeping = state.keeping
+    verdicts.keep_for(state.keeping)
     state.queue_usage.release_all()
     if backfill is not None:
         backfill.refresh(rules, state.cluster, state.queue_usage)
@@ -194,7 +200,7 @@ def _keep_again(groups: tuple[Group, ...], state: _State, keeping: Mapping[Queue
     found: list[tuple[Group, Charge]] = []
     for name, uid in keeping.items():
         group, queue = known.get(uid), state.rules.tree.queues.get(name)
-        if group is None or queue is None or _is_reserved(group, state):
+        if group is None or queue is None or uid in state.reserved:
             continue
         charge = needed(group, state.rules)
         if lender_quota.keep_again(group, queue, charge, state.queue_usage):
@@ -224,14 +230,8 @@ def _keeps(verdict: Verdict, inputs: Inputs, state: _State) -> bool:
         lender_quota.is_short(verdict.outcome)
         and not group.runs
         and lender_quota.may_keep(inputs.queue, verdict.needed)
-        and not _is_reserved(group, state)
+        and group.uid not in state.reserved
     )
-
-
-def _is_reserved(group: Group, state: _State) -> bool:
-    """Return whether the gang has a reserved start, beside which others may borrow until then."""
-    estimate = state.backfill.estimates.get(group.uid) if state.backfill is not None else None
-    return estimate is not None and estimate.at is not None
 
 
 def needed(group: Group, rules: Rules) -> Charge:
@@ -257,20 +257,11 @@ def _all_held(groups: tuple[Group, ...], state: _State, before: Iterable[Decisio
     does not matter.
     """
     rules, verdicts = state.rules, state.rules.workspace.verdicts
-    shortage_of = partial(_shortage, state.queue_usage)
-
-    def holds(queue: QueueName, basis: Premise) -> bool:
-        if basis.bound:
-            return _still_reserved(basis, queue, state) and verdicts.stands(queue, basis, shortage_of)
-        key = basis.equivalent.key if basis.equivalent is not None else None
-        is_proved = key is None or rules.workspace.plans.proof(key, state.cluster, rules.selectors) is basis.proof
-        return is_proved and verdicts.stands(queue, basis, shortage_of)
-
     decisions: list[Decision] = []
     noted: list[Examined] = []
     seen: set[QueueName] = set()
-    for queue, waiting in verdicts.queue_cache.changed(groups, holds, {*rules.unready, *rules.backoffs}, rules.order):
-        verdicts.queue_cache.drop(queue)
+    unsteady, holds = {*rules.unready, *rules.backoffs}, partial(_holds, state=state)
+    for queue, waiting in verdicts.changed_queues(groups, holds, unsteady, rules.order):
         ordered, examined = rules.order.sorted(waiting), list[Examined]()
         for group in ordered:
             examined.append(_examine(group, state))
@@ -285,8 +276,7 @@ def _all_held(groups: tuple[Group, ...], state: _State, before: Iterable[Decisio
             Decision(group=group, outcome=verdict.outcome, position=at, needed=verdict.needed)
             for at, (group, verdict) in enumerate(zip(ordered, new_verdicts, strict=True), 1)
         ]
-        if all(map(verdicts.is_kept, new_verdicts)):
-            verdicts.queue_cache.keep(queue, waiting, verdicts.inputs(new_verdicts), rules.order)
+        verdicts.keep_queue(queue, waiting, new_verdicts, rules.order)
         decisions += found
         noted += examined
     state.keeping |= {queue: uid for queue, uid in state.kept_before.items() if queue not in seen}
@@ -334,7 +324,9 @@ def _verdict(inputs: Inputs, state: _State) -> Verdict:
     known = verdicts.lookup(group, inputs.blocked_by, partial(_shortage, inputs.queue_usage)) if is_cacheable else None
     if known is not None and known.by == RESERVED and _still_reserved(known, group.queue, state):
         return known
-    if known is not None and known.by not in {PROOF, RESERVED}:
+    if known is not None and known.by == KINDS and all(_holds(group.queue, one, state) for one in known.premises):
+        return known
+    if known is not None and known.by not in {PROOF, RESERVED, KINDS}:
         return known
     if known is not None and known.equivalent is not None and known.by == PROOF:
         proof = rules.workspace.plans.proof(known.equivalent.key, inputs.cluster, rules.selectors)
@@ -342,13 +334,27 @@ def _verdict(inputs: Inputs, state: _State) -> Verdict:
             return known
         if proof is not None and known.equivalent.is_fresh(inputs.cluster):
             hold = known.equivalent.hold(proof.hold)
-            known.outcome, known.proof = known.outcome if hold == known.outcome else hold, proof
-            return known
+            renewed = replace(known, outcome=known.outcome if hold == known.outcome else hold, proof=proof)
+            verdicts.keep(renewed)
+            return renewed
     verdict = chain.decide(inputs) if backfill is None else backfill.decide(inputs)
     # A verdict with extended resources is not kept: their least cost depends on the nodes.
     if is_cacheable and not any(pod.containers for pod in group.pods):
         verdicts.keep(verdict)
     return verdict
+
+
+def _holds(queue: QueueName, basis: Premise, state: _State) -> bool:
+    """Return whether an input of verdicts of a queue is what it was."""
+    rules, cluster, verdicts = state.rules, state.cluster, state.rules.workspace.verdicts
+    shortage_of = partial(_shortage, state.queue_usage)
+    if basis.inventories is not None and basis.inventories is not cluster.node_inventories:
+        return False
+    if basis.bound:
+        return _still_reserved(basis, queue, state) and verdicts.stands(queue, basis, shortage_of)
+    key = basis.equivalent.key if basis.equivalent is not None else None
+    is_proved = key is None or rules.workspace.plans.proof(key, cluster, rules.selectors) is basis.proof
+    return is_proved and verdicts.stands(queue, basis, shortage_of)
 
 
 def _still_reserved(held: Verdict | Premise, queue: QueueName, state: _State) -> bool:

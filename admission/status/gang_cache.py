@@ -71,7 +71,10 @@ def _count(counts: Counter[K], key: K, times: int) -> None:
 
 @dataclass(slots=True)
 class GangStatusCache:
-    """The statuses of the last cycle. One per leader."""
+    """The statuses of the last cycle. One per leader.
+
+    Rule: only the methods of this class change it; the public fields are for reading.
+    """
 
     gangs: tuple[GangReport, ...] = ()
     """Of all gangs, including those with an object but no pods, by name."""

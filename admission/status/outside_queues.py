@@ -39,9 +39,11 @@ def held(claims: Iterable[Claim], pods: Mapping[Uid, Pod], counted: Collection[s
 
 
 class OutsideQueues:
-    """The devices held outside queues by class, in successive snapshots. Only claims that changed are looked at again.
+    """The devices held outside queues by class, in successive snapshots. Only claims that changed are counted again.
 
-    Owned by one leader, which updates it once in a cycle.
+    One per leader. Rule: `update`, called once in a cycle, alone changes it.
+
+    The sums are no value over `admission.incremental`: a changed claim changes them by its difference.
     """
 
     def __init__(self) -> None:

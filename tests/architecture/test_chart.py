@@ -50,7 +50,7 @@ QUERIES = {
 }
 
 
-def test_its_schema_knows_every_setting_and_no_other() -> None:
+def test_the_schema_of_the_charts_values_knows_every_setting_and_no_other() -> None:
     schema = json.loads(SCHEMA.read_text())
     if REGENERATE:
         schema["properties"]["settings"] = _settings_schema()
@@ -82,7 +82,7 @@ def _settings_schema() -> dict[str, Any]:
     return dict(resolved(reference))
 
 
-def test_its_schema_knows_every_value_and_no_other() -> None:
+def test_the_schema_of_the_charts_values_knows_every_value_and_no_other() -> None:
     schema, values = json.loads(SCHEMA.read_text()), yaml.safe_load(VALUES.read_text())
 
     def known(part: dict[str, Any]) -> Any:
@@ -99,7 +99,7 @@ def test_its_schema_knows_every_value_and_no_other() -> None:
     assert set(found) == set(wanted)
 
 
-def test_its_version_is_musters() -> None:
+def test_the_charts_version_is_musters() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
 
     [image] = yaml.safe_load((ROOT / "deploy/manifests/kustomization.yaml").read_text())["images"]
@@ -107,7 +107,7 @@ def test_its_version_is_musters() -> None:
     assert {chart["version"], chart["appVersion"], image["newTag"]} == {admission.__version__}
 
 
-def test_its_readme_lists_every_value() -> None:
+def test_the_charts_readme_lists_every_value() -> None:
     before, marker, after = README.read_text().partition("## Values\n")
     table = "\n| Key | Type | Default | Description |\n|-----|------|---------|-------------|\n" + "".join(_rows())
     rest = after[after.index("\n## ") :] if "\n## " in after else ""

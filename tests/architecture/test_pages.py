@@ -18,7 +18,7 @@ SITE = tomllib.loads((pages.ROOT / "zensical.toml").read_text())["project"]
 
 
 @pytest.mark.parametrize("name", pages.names())
-def test_its_links_lead_somewhere(name: str) -> None:
+def test_the_links_of_a_page_lead_somewhere(name: str) -> None:
     for link in pages.links(name):
         path, _, heading = link.partition("#")
         if ":" in path:

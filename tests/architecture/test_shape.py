@@ -57,6 +57,16 @@ def test_a_module_can_be_read_at_a_glance() -> None:
     assert {name: length for name, length in lengths.items() if length > LONGEST_FUNCTION} == {}
 
 
+def test_the_name_of_a_test_has_its_subject() -> None:
+    """It stands alone in a report of failures."""
+    texts = {path: path.read_text() for path in sorted((ROOT / "tests").rglob("test_*.py"))}
+    pronouns = re.compile(r"^ *(?:async )?def (test_(?:it|its|they|their)_\w+)", re.MULTILINE)
+
+    assert [
+        f"{path.relative_to(ROOT)}: {name}" for path, text in texts.items() for name in pronouns.findall(text)
+    ] == []
+
+
 def test_a_module_says_what_it_is_for() -> None:
     assert [name for name, text in TEXTS.items() if text and not text.startswith(('"""', 'r"""'))] == []
 

@@ -167,7 +167,10 @@ async def load(*, port: int, authority: str, shape: str, **span: Any) -> dict[st
 
 def _requests(shape: cluster.Shape) -> list[bytes]:
     """Return requests as the API server sends them, to the mutating and the validating endpoint in turn."""
-    bodies = {path: [json.dumps(review).encode() for review in cluster.reviews(path, shape)] for path in ENDPOINTS}
+    bodies = {
+        path: [json.dumps(review, separators=(",", ":")).encode() for review in cluster.reviews(path, shape)]
+        for path in ENDPOINTS
+    }
     pairs = zip(*(bodies[endpoint] for endpoint in ENDPOINTS), strict=True)
     return [_request(endpoint, body) for pair in pairs for endpoint, body in zip(ENDPOINTS, pair, strict=True)]
 

@@ -130,7 +130,7 @@ def test_ready_made_programs_are_used_and_only_the_others_are_built(
     assert commands["kube-scheduler"][1:] == ("kube-scheduler",), "one that cannot be run is not there"
 
 
-def test_both_versions_are_built_from_the_same_program_text() -> None:
+def test_the_programs_of_all_versions_are_built_from_the_same_text() -> None:
     folders = [building.HERE / f"k8s-{version}" for version in building.VERSIONS]
     texts = [{path.name: path.read_text() for path in folder.glob("*.go")} for folder in folders]
 

@@ -352,7 +352,7 @@ def test_the_api_server_refuses_the_account(cluster: World, call: Callable[[Clie
     assert refused.value.code == 403
 
 
-def test_it_never_lacked_a_right(cluster: World) -> None:
+def test_the_dashboard_never_lacked_a_right(cluster: World) -> None:
     cluster.see("/devices", "whole-1", "parted-1")
 
     log = cluster.site.muster.log
@@ -391,7 +391,7 @@ def test_the_api_server_takes_its_manifests_and_what_helm_renders(cluster: World
         assert "networkpolicy.networking.k8s.io/muster-dashboard serverside-applied (server dry run)" in said
 
 
-def test_its_pods_keep_to_the_restricted_standard(cluster: World) -> None:
+def test_the_dashboards_pods_keep_to_the_restricted_standard(cluster: World) -> None:
     [deployment] = [one for one in yaml.safe_load_all(sites.MANIFEST.read_text()) if one["kind"] == "Deployment"]
     template = deployment["spec"]["template"]
     pod = {"metadata": {"name": "standard", **template["metadata"]}, "spec": template["spec"]}

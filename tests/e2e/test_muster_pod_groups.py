@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.controlplane import ControlPlane, building, workloads
+from tests.controlplane import ApiError, ControlPlane, building, workloads
 from tests.controlplane.fleet import Manifest
+from tests.controlplane.observing import eventually
 from tests.e2e import herds
-from tests.e2e.herds import Herd
+from tests.e2e.herds import Herd, an_object
 from tests.e2e.musters import Muster
+from tests.e2e.teams import GROUP
 
 VERSIONS = {"1.36": "v1alpha2", "1.37": "v1beta1"}
 GATES: dict[str, dict[str, bool]] = {
@@ -88,3 +90,36 @@ def test_a_claim_of_the_group_is_charged_once(release: str, herd: Herd) -> None:
     assert [one["resource"] for one in claim["status"]["reservedFor"]] == ["podgroups"]
     herd.clear(group)
     assert "are right" in herd.lab.muster.ledger("verify")
+
+
+def test_a_job_that_is_held_as_a_whole_is_planned_with_the_claim_of_its_group(release: str, herd: Herd) -> None:
+    lab = herd.lab
+    lab.client.merge_patch(f"{GROUP}/queues/{lab.team.queue}", {"spec": {"holdAt": "Workload", "stopPolicy": "Hold"}})
+    own, shared = ({"name": name, "resourceClaimTemplateName": "one"} for name in ("own", "shared"))
+    template = herd.template()
+    template["spec"] |= {"resourceClaims": [own, shared], "schedulingGroup": {"podGroupName": "ring"}}
+    template["spec"]["containers"][0]["resources"] = {"claims": [{"name": "own"}, {"name": "shared"}]}
+    job = an_object("batch/v1", "Job", "ring", parallelism=2, completions=2, template=template)
+    eventually(lambda: _is_held(herd, job), what="Jobs are held")
+    group = herd.put(a_group(release, "ring", 2, resourceClaims=[shared]))
+
+    made = herd.put(job)
+    gang = herd.wait_held("is stopped", of=group)
+    assert (gang["status"]["expected"], gang["status"].get("pods", 0)) == (2, 0)
+    lab.stop_queue("None")
+
+    herd.wait_running(*herd.pods_of(made, 2))
+    lab.wait_used(gpus=(0, 3))
+    assert len(lab.client.items(lab.namespace.claims)) == 3
+    assert not herd.told("is not what the template of its workload said")
+    herd.clear(made, group)
+    assert "are right" in lab.muster.ledger("verify")
+
+
+def _is_held(herd: Herd, job: Manifest) -> bool:
+    """Whether a Job would be suspended; an answer from before the queue was changed refuses it."""
+    try:
+        answer = herd.lab.client.create(f"{herd.lab.team.jobs}?dryRun=All", job)
+    except ApiError:
+        return False
+    return bool(answer["spec"].get("suspend"))

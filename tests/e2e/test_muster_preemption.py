@@ -210,6 +210,44 @@ MAX_RUNTIME, GRACE = 4, 3
 """Seconds."""
 
 
+def test_of_what_is_lent_to_several_the_queue_that_has_less_gets_its_share_and_is_next(
+    control_plane: ControlPlane, muster: Muster, namespace: Namespace, other: Namespace
+) -> None:
+    client, parent = control_plane.client(), tree_of(namespace)
+    quotas = [{"meter": "gpus", "nominal": "4"}]
+    root = {"apiVersion": API_VERSION, "kind": "Queue", "metadata": {"name": parent}, "spec": {"quotas": quotas}}
+    client.apply(f"{GROUP}/queues/{parent}", root)
+    spec: dict[str, Any] = {
+        "parent": parent,
+        "fairSharing": {"weight": "1"},
+        "preemption": {"reclaim": "Any", "byShares": "LessThanOrEqualToFinalShare"},
+    }
+    greedy, modest = (found_team(control_plane, of, gpus=0, **spec) for of in (namespace, other))
+    for name in ("one", "two"):
+        greedy.submit(name, pods=2)
+        greedy.wait_running(name, 2)
+
+    modest.submit("first", pods=2)
+
+    modest.wait_running("first", 2)
+    (victim,) = (name for name in ("one", "two") if muster.entries(f"{namespace.name}/{name}", "evict"))
+    (left,) = {"one", "two"} - {victim}
+    greedy.wait_held(victim, "QuotaExceeded")
+    (entry,) = muster.entries(f"{namespace.name}/{victim}", "evict")
+    assert "is of a queue with a smaller share of what is lent than" in entry["reason"]
+    assert len(greedy.phases(left)) == 2
+
+    # Both have half of it, so neither takes more of the other; who has less is next, however long others have waited.
+    modest.submit("second", pods=2)
+    modest.wait_held("second", "QuotaExceeded")
+    modest.finish("first")
+    modest.wait_running("second", 2)
+    greedy.wait_held(victim, "QuotaExceeded")
+    assert "are right" in muster.ledger("verify")
+    for queue in (greedy.queue, modest.queue, parent):
+        client.delete(f"{GROUP}/queues/{queue}")
+
+
 def test_who_has_run_for_the_longest_time_of_its_queue_ends_whole_gives_all_back_and_queues_again(
     control_plane: ControlPlane, muster: Muster, namespace: Namespace
 ) -> None:

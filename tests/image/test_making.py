@@ -42,7 +42,7 @@ def test_what_is_sent_to_the_builder_is_what_git_knows_of_what_is_copied(
     assert {path for path, entry in sent.entries.items() if entry.content} == {*known}
 
 
-def test_nothing_that_lies_about_gets_in(tree: Tree) -> None:
+def test_no_secret_beside_the_sources_gets_into_the_image(tree: Tree) -> None:
     secret = building.SECRET.encode()
     files = [tree.folder / path for path in tree.below(MUSTER)]
 
@@ -76,7 +76,7 @@ def test_whoever_runs_it_may_read_all_of_it_and_change_nothing(tree: Tree) -> No
     assert {path: entry for path, entry in tree.below(MUSTER).items() if wrong(entry)} == {}
 
 
-def test_it_says_how_it_is_run(engine: Engine, image: str) -> None:
+def test_the_image_says_how_it_is_run(engine: Engine, image: str) -> None:
     [found] = json.loads(engine.podman("image", "inspect", image))
     config = found["Config"]
 

@@ -36,25 +36,25 @@ def python(engine: Engine, image: str, confined: list[str]) -> Muster:
     return lambda script: engine.podman(*confined, "--entrypoint=/opt/muster/bin/python", image, "-c", script)
 
 
-def test_it_tells_its_version_and_what_it_can_do(muster: Muster) -> None:
+def test_the_image_prints_its_version_and_its_commands(muster: Muster) -> None:
     assert __version__ in muster("--version")
     for command in ("serve", "ledger", "doctor"):
         assert command in muster("--help")
 
 
-def test_it_shows_the_default_settings(muster: Muster) -> None:
+def test_the_image_prints_the_default_settings(muster: Muster) -> None:
     shown = json.loads(muster("config", "show", "--format", "json"))
 
     assert shown == json.loads(run(MUSTER, "config", "show", "--format", "json").stdout)
 
 
-def test_it_prints_the_manifests_of_the_checkout_it_was_made_of(muster: Muster) -> None:
+def test_the_image_prints_the_manifests_of_its_checkout(muster: Muster) -> None:
     words = ("install", "--print", "--image", "registry.example.com/muster:1", "--dashboard", "--monitoring")
 
     assert muster(*words) == run(MUSTER, *words).stdout
 
 
-def test_it_has_the_ledgers_migrations_and_may_write_in_its_tmp(
+def test_the_image_has_the_ledgers_migrations_and_a_writable_tmp(
     engine: Engine, image: str, confined: list[str]
 ) -> None:
     commands = ("migrate", "migrate", "verify", "statement")
@@ -65,13 +65,13 @@ def test_it_has_the_ledgers_migrations_and_may_write_in_its_tmp(
     assert "are right" in said
 
 
-def test_it_simulates_the_examples_that_it_brings(python: Muster, muster: Muster) -> None:
+def test_the_image_simulates_its_own_examples(python: Muster, muster: Muster) -> None:
     place = python("from admission import resources; print(resources.config())").strip()
 
     assert "vision/train  research-vision  Admitted" in muster("simulate", f"{place}/examples")
 
 
-def test_it_is_content_with_any_user_as_openshift_chooses_one(engine: Engine, image: str, confined: list[str]) -> None:
+def test_the_image_runs_as_any_user_as_openshift_chooses_one(engine: Engine, image: str, confined: list[str]) -> None:
     words = (*confined, "--user=1000660000:0", image, "ledger", "migrate", "--database", LEDGER)
 
     assert "the ledger is at revision" in engine.podman(*words)
@@ -88,7 +88,9 @@ FORBIDDEN = {
 
 
 @pytest.mark.parametrize("script", FORBIDDEN.values(), ids=FORBIDDEN)
-def test_it_really_is_confined(engine: Engine, image: str, confined: list[str], script: str) -> None:
+def test_the_confinement_of_the_image_is_in_effect(
+    engine: Engine, image: str, confined: list[str], script: str
+) -> None:
     done = engine.asked(*confined, "--entrypoint=/opt/muster/bin/python", image, "-c", script, ends=(1,))
 
     assert done.stderr.splitlines()[-1].split(":")[0] in {"OSError", "PermissionError", "AssertionError"}

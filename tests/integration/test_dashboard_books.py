@@ -80,7 +80,7 @@ CONDITIONS = {
 
 
 @pytest.mark.parametrize(("search", "found"), CONDITIONS.values(), ids=CONDITIONS)
-async def test_transactions_are_found_by(books: Ledger, search: Search, found: list[int]) -> None:
+async def test_transactions_are_found_by_each_of_their_fields(books: Ledger, search: Search, found: list[int]) -> None:
     assert [one.sequence for one in await books.search(search)] == found
 
 

@@ -29,7 +29,7 @@ async def both_have_answered(muster: Muster) -> bool:
     return min(counts) > 0
 
 
-async def test_both_workers_answer_and_are_counted_on_one_page(tmp_path: Path) -> None:
+async def test_two_workers_answer_and_are_counted_on_one_page(tmp_path: Path) -> None:
     async with serving.muster(tmp_path, workers=2, linger=0) as muster:
         await eventually(muster.is_ready, what="both workers are ready")
         assert await muster.counted("muster_webhook_workers") == 2

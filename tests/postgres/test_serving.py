@@ -48,7 +48,7 @@ def test_a_server_keeps_what_it_has_over_a_kill(durable_postgres: Server) -> Non
     assert durable_postgres.query("SELECT number FROM kept LIMIT 1") == [(1,)]
 
 
-def test_it_does_not_run_as_root(postgres: Server) -> None:
+def test_postgresql_does_not_run_as_root(postgres: Server) -> None:
     assert (postgres.log.parent / "data").stat().st_uid != 0
     assert os.geteuid() == 0 or (postgres.log.parent / "data").stat().st_uid == os.geteuid()
 

@@ -94,7 +94,7 @@ class Preemption:
         for one in chosen:
             if self.mirror.is_down:
                 self.nominations.drop(one.group.uid)
-                self.cache.verdicts.queue_cache.drop(one.group.queue)
+                self.cache.verdicts.forget_queue(one.group.queue)
                 continue
             for victim in one.victims:
                 cause = targets.cause(one.group, victim)

@@ -59,7 +59,7 @@ class Scheduling:
         cache, book = self.cache, self.mirror.book
         cache.check_meters(inputs)
         if not self.statuses.begin_decisions():
-            cache.verdicts.queue_cache.clear()
+            cache.verdicts.forget_queues()
         if not any(group.waiting for group in inputs.groups):
             return CycleDecisions(), ()
         cluster = cache.predict_cluster(inputs, book, self.settings.steps)
@@ -85,7 +85,7 @@ class Scheduling:
     def _in_order(self, inputs: CycleInputs, rules: Rules) -> Rules:
         """Return the rules with the order of gangs by what the members of their queues use."""
         cache, placements = self.cache, self.mirror.book.placements
-        waiting = cache.verdicts.queue_cache.waiting(inputs.groups)
+        waiting = cache.verdicts.waiting(inputs.groups)
         needed = partial(cycle.needed, rules=rules)
         cache.members.read(self.mirror.past_member_usage, inputs.now)
         order = cache.members.order(waiting, placements, inputs.snapshot.namespaces, inputs.tree, needed)

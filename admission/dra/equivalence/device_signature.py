@@ -150,9 +150,9 @@ class DeviceSignatures:
         self._layouts: dict[int, Layout] = {}
         self._interned: dict[tuple[int, ...], tuple[int, ...]] = {}
         self.signature_caches: dict[Any, Any] = {}
-        """The `NodeSignatureCache`s of this need, kept by `node_signature`."""
+        """The `NodeSignatureCache`s of this need. Rule: only `node_signature.build` writes it."""
         self.candidate_nodes: dict[Any, Any] = {}
-        """The `CandidateNodes` of this need, kept by `candidate_nodes`."""
+        """The `CandidateNodes` of this need. Rule: only `candidate_nodes.count` writes it, and bounds its size."""
 
     def layout(self, node_inventory: NodeInventory) -> Layout:
         """Return the devices that a node sees, without those that match no request."""

@@ -90,7 +90,11 @@ class NodeContents:
 
 
 class Units:
-    """The numbers of units, for one set of device signatures."""
+    """The numbers of units, for one set of device signatures.
+
+    Rule: only `number` adds units, and a number never changes. `memory` is written by the searches, each under a key of
+    its own, with values that depend on the numbers alone.
+    """
 
     def __init__(self, device_signatures: DeviceSignatures) -> None:
         self.device_signatures = device_signatures

@@ -85,6 +85,9 @@ class Index:
     """`index_claims` of successive snapshots: only what changed is indexed again.
 
     claims: the result of `index_claims`. holders: by pod, the keys of the claims reserved for it, in order.
+
+    Several indexes may follow one, so each is built from an earlier one instead of being declared over
+    `admission.incremental`, which follows one history. The law is tested in `tests/property/test_cluster_state.py`.
     """
 
     snapshot: Snapshot

@@ -30,7 +30,7 @@ from admission.dra.state import incremental, planned_resources
 from admission.dra.state.change_log import ChangeLog
 from admission.dra.state.incremental import IncrementalUsage, UsageTotals
 from admission.dra.state.sources import Sources
-from admission.filters.placed_pods import PlacedPod, PlacedPods
+from admission.filters.placed_pods import PlacedPods
 
 K = TypeVar("K")
 Nodes = frozenset[NodeName]
@@ -74,11 +74,11 @@ class ClusterState:
     of devices that several claims may use. pinned: by `key_of`, planned claims not yet seen allocated, with the nodes
     of their waiting pods. users: by claim UID, the pods of the gang that use it. conflicted: planned claims whose
     devices went to other claims. pending: by node, in the order of opened gates, pods whose planned claims are pending.
-    placed: the pods on nodes, bound or granted, for the rules between pods.
-    is_what_if: whether this is a single what-if state, which no other follows. series: name of a series of what-if
-    states; empty for the observed one. slices, tainted, sources: inputs of the rest, for the next state; None while use
-    that depends on slices is planned but not seen. kept: results per claim and node. token: identity of this state.
-    change_log, place: the change log shared with its predecessors, and its position there.
+    placed: the pods on nodes, bound or granted, for rules between pods. is_what_if: whether this is a single what-if
+    state, which no other follows. series: name of a series of what-if states; empty for the observed one. slices,
+    tainted, sources: inputs of the rest, for the next state; None while use that depends on slices is planned but not
+    seen. kept: results per claim and node. token: identity of this state. change_log, place: the change log shared with
+    its predecessors, and its position there.
     """
 
     profile: SchedulerProfile = field(default_factory=SchedulerProfile)
@@ -103,7 +103,7 @@ class ClusterState:
     change_log: ChangeLog = field(default_factory=ChangeLog, init=False)
     place: int = field(default=0, init=False)
     passing: dict[Hashable, Nodes] = field(default_factory=dict, init=False)
-    """Results of `node_filters` for these nodes."""
+    """Results of `node_filters`, which depend on the nodes alone. Rule: only `node_filters.passed` adds any."""
     _vanished: frozenset[PoolId] | None = field(default=None, init=False)
 
     @property
@@ -149,8 +149,7 @@ def build(
         return follow(before, cluster, _reindexed_nodes(before, cluster))
     by_uid = claims if claims is not None else extended_resources.index_claims(snapshot)
     kept = before.kept if before is not None else IncrementalUsage()
-    totals = kept.count(snapshot, placements, by_uid, profile)
-    counted = planned_resources.counted(totals, kept, snapshot, placements, by_uid, slices, profile)
+    counted = planned_resources.count(kept, snapshot, placements, by_uid, slices, profile)
     use = _Use(dict(counted.taken), {device: list(found) for device, found in counted.shares.items()})
     unseen = counted.unseen
     by_uid = {**by_uid, **{claim.meta.uid: claim for claim in _absent(snapshot, unseen, by_uid)}} if unseen else by_uid
@@ -195,9 +194,8 @@ def changed(before: ClusterState, cluster: ClusterState) -> frozenset[NodeName] 
     """
     if before.profile != cluster.profile:
         return None
-    change_log = cluster.change_log
-    if before.change_log is change_log or change_log.knows(before.change_log, before.place):
-        return frozenset(change_log.since(min(before.place, cluster.place)))
+    if (log := cluster.change_log) is before.change_log or log.knows(before.change_log, before.place):
+        return frozenset(log.since(min(before.place, cluster.place)))
     return _differing(before, cluster)
 
 
@@ -228,7 +226,7 @@ def granted(
     claims = claims or {}
     use = _Use.from_cluster(cluster)
     left, pinned, users = dict(cluster.left), dict(cluster.pinned), dict(cluster.users)
-    placed = cluster.placed.added((place.node, place.uid, PlacedPod.of(pods[place.uid])) for place in plan.pods)
+    placed = cluster.placed.granted((place.node, place.uid, pods[place.uid]) for place in plan.pods)
     for place in plan.pods:
         for claim in place.claims:
             key = claim.uid or Uid(claim.claim)
@@ -268,12 +266,10 @@ def with_usage(
 
 def follow(before: ClusterState, cluster: ClusterState, nodes: frozenset[NodeName]) -> ClusterState:
     """Record in a new cluster state from which one it follows, and on which nodes it differs; return it."""
-    change_log = (
-        before.change_log if before.place == before.change_log.steps else before.change_log.branch(before.place)
-    )
-    change_log.add(nodes)
-    object.__setattr__(cluster, "change_log", change_log)
-    object.__setattr__(cluster, "place", change_log.steps)
+    log = before.change_log if before.place == before.change_log.steps else before.change_log.branch(before.place)
+    log.add(nodes)
+    object.__setattr__(cluster, "change_log", log)
+    object.__setattr__(cluster, "place", log.steps)
     return cluster
 
 

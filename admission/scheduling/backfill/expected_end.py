@@ -26,7 +26,10 @@ Users = Mapping[Uid, frozenset[Uid]]
 
 @dataclass(slots=True)
 class ExpectedEnds:
-    """The expected ends as last computed; one is computed again if its gang, placement or queue changed."""
+    """The expected ends as last computed; one is computed again if its gang, placement or queue changed.
+
+    One per leader. Rule: only `refresh` changes them.
+    """
 
     _ends: Memo[GangUid, ExpectedEnd] = field(default_factory=Memo)
     _by_name: Memo[None, Mapping[str, ExpectedEnd]] = field(default_factory=Memo)

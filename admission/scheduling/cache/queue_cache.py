@@ -22,7 +22,8 @@ from admission.workloads.gangs import Group
 class Premise(NamedTuple):
     """An input of verdicts of one queue: what it lacks for a charge (None: nothing), and the proof, if any.
 
-    bound: the reservations that the gang would delay.
+    bound: the reservations that the gang would delay. inventories: the devices of nodes, if a gang's kinds were read
+    from them; None if it has none.
     """
 
     needed: Charge
@@ -30,6 +31,7 @@ class Premise(NamedTuple):
     equivalent: GangEquivalence | None
     proof: InfeasibilityProof | None
     bound: tuple[Any, ...] = ()
+    inventories: object = None
 
 
 Holds = Callable[[QueueName, Premise], bool]
@@ -49,7 +51,9 @@ class CachedQueue:
 
 @dataclass(slots=True)
 class QueueCache:
-    """The queues whose verdicts may still stand. One per leader.
+    """The queues whose verdicts may still stand. One per leader, owned by its `VerdictCache`.
+
+    Rule: a queue is in it from `keep` until `drop`, `clear`, or a cycle in which it has no pending gang.
 
     Whether a queue's verdicts stand is determined by their premises, not by the identity of inputs, so it is no value
     over `admission.incremental`.

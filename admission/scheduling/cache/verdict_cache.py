@@ -8,7 +8,7 @@ A verdict on quota stands under other usage if the shortage is the same, which i
 no declaration over `admission.incremental`. The law is tested in `tests/property/test_cycles.py`.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,12 +20,16 @@ from admission.api.snapshot import Snapshot, changed
 from admission.api.values.names import GangUid, QueueName
 from admission.api.values.reasons import Hold
 from admission.dra.requests.gang_request import PodDemand
+from admission.quota.queue_order import Order
 from admission.scheduling.cache.equivalence import GangEquivalence
 from admission.scheduling.cache.plan_cache import InfeasibilityProof
-from admission.scheduling.cache.queue_cache import Premise, QueueCache
+from admission.scheduling.cache.queue_cache import Holds, Premise, QueueCache
 from admission.workloads.gangs import Group
 
 PROOF, ORDER, QUOTA, RESERVED = "proof", "order_is_kept", "quota_may_suffice", "reserved"
+
+KINDS = "kinds"
+"""A hold for the reasons of several kinds of devices, each a proof or a shortage; else it is not kept."""
 
 STEADY = frozenset(
     {
@@ -46,7 +50,7 @@ ShortageOf = Callable[[QueueName, Charge], Hold | None]
 """Returns why a queue may not take a charge now."""
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Verdict:
     """The outcome for a gang. by: its source, see above; empty if the verdict is not kept.
 
@@ -64,15 +68,31 @@ class Verdict:
     equivalent: GangEquivalence | None = None
     proof: InfeasibilityProof | None = None
     bound: tuple[Any, ...] = ()
+    parts: "tuple[Verdict, ...]" = ()
+    """The verdicts on the kinds of devices, if `by` is KINDS and all of them can be kept."""
+    inventories: object = None
+    """The devices of nodes from which the kinds that may serve it were computed."""
 
     @property
     def is_kept(self) -> bool:
-        return self.by in STEADY or self.by in {PROOF, ORDER, QUOTA, RESERVED}
+        is_by_kinds = self.by == KINDS and bool(self.parts)
+        return is_by_kinds or self.by in STEADY or self.by in {PROOF, ORDER, QUOTA, RESERVED}
+
+    @property
+    def premises(self) -> "Iterator[Premise]":
+        """Yield the inputs that the verdict depends on, beside its gang and the shared inputs."""
+        for part in self.parts or (self,):
+            shortage = part.outcome if part.by == QUOTA else None
+            yield Premise(part.needed, shortage, part.equivalent, part.proof, part.bound, self.inventories)
 
 
 @dataclass(slots=True)
 class VerdictCache:
-    """Verdicts by gang, and their inputs. One per leader; `begin` is called in every cycle."""
+    """Verdicts by gang, and their inputs. One per leader; `begin` is called in every cycle.
+
+    Rule: only this class changes its fields. A verdict never changes; one with another hold or proof replaces it. The
+    verdicts of a queue stand as a whole only while each of them is kept; `forget_queue` ends that.
+    """
 
     _inputs: tuple[object, ...] = ()
     _queues: Mapping[QueueName, Queue] = field(default_factory=dict)
@@ -85,10 +105,18 @@ class VerdictCache:
     """The shortages of queues in this cycle, and the last ones of earlier cycles, to keep equal objects."""
     cleared: int = 0
     """Grows when the shared inputs have changed."""
-    keeping: dict[QueueName, GangUid] = field(default_factory=dict)
-    """By queue, the gang for which it keeps its own quota since an earlier cycle."""
-    queue_cache: QueueCache = field(default_factory=QueueCache)
+    _keeping: Mapping[QueueName, GangUid] = field(default_factory=dict)
+    _queue_cache: QueueCache = field(default_factory=QueueCache)
     """The queues whose verdicts may all still stand."""
+
+    @property
+    def keeping(self) -> Mapping[QueueName, GangUid]:
+        """Return by queue the gang for which it keeps its own quota since an earlier cycle."""
+        return self._keeping
+
+    def keep_for(self, keeping: Mapping[QueueName, GangUid]) -> None:
+        """Record for which gangs queues keep their own quota until the next cycle."""
+        self._keeping = keeping
 
     def begin(self, snapshot: Snapshot, queues: Mapping[QueueName, Queue], *inputs: object) -> None:
         """Start a cycle: drop verdicts whose inputs have changed. queues: all that are placed in the tree."""
@@ -102,13 +130,13 @@ class VerdictCache:
             self._verdicts.clear()
             self._named.clear()
             self._last_shortages.clear()
-            self.queue_cache.clear()
+            self._queue_cache.clear()
         self._inputs, self._queues = now, queues
         for key in changed(self._claims, snapshot.claims):
             for uid in self._named.pop(key, ()):
                 dropped = self._verdicts.pop(uid, None)
                 if dropped is not None:
-                    self.queue_cache.drop(dropped.group.queue)
+                    self._queue_cache.drop(dropped.group.queue)
         self._claims = snapshot.claims
         self.recount()
 
@@ -127,11 +155,13 @@ class VerdictCache:
         if ahead or found.ahead:
             return found if ahead == found.ahead else None
         shortage = self._shortage(group.queue, found.needed, shortage_of)
-        if found.by == QUOTA:
-            if shortage is not None:
-                found.outcome = shortage
-            return found if shortage is not None else None
-        return found if shortage is None else None
+        if found.by != QUOTA:
+            return found if shortage is None else None
+        if shortage is None:
+            return None
+        if found.outcome is not shortage:
+            found = self._verdicts[group.uid] = replace(found, outcome=shortage)
+        return found
 
     def needed(self, group: Group) -> Charge | None:
         """Return the lower bound on a gang's charge of its kept verdict; None if it has none."""
@@ -158,15 +188,40 @@ class VerdictCache:
         """Return whether this verdict is kept."""
         return self._verdicts.get(verdict.group.uid) is verdict
 
-    def inputs(self, verdicts: Iterable[Verdict]) -> list[Premise]:
+    def waiting(self, groups: tuple[Group, ...]) -> Mapping[QueueName, tuple[Group, ...]]:
+        """Return the pending gangs, by queue."""
+        return self._queue_cache.waiting(groups)
+
+    def changed_queues(
+        self, groups: tuple[Group, ...], holds: Holds, unsteady: Collection[GangUid], order: Order
+    ) -> Iterator[tuple[QueueName, tuple[Group, ...]]]:
+        """Yield and forget the queues whose gangs have to be decided again, as `QueueCache.changed`."""
+        for queue, waiting in self._queue_cache.changed(groups, holds, unsteady, order):
+            self._queue_cache.drop(queue)
+            yield queue, waiting
+
+    def keep_queue(
+        self, queue: QueueName, groups: tuple[Group, ...], verdicts: Sequence[Verdict], order: Order
+    ) -> None:
+        """Keep the verdicts of a queue as a whole if each of them is kept."""
+        if all(map(self.is_kept, verdicts)):
+            self._queue_cache.keep(queue, groups, self._premises(verdicts), order)
+
+    def forget_queue(self, queue: QueueName) -> None:
+        """Have all gangs of a queue decided again."""
+        self._queue_cache.drop(queue)
+
+    def forget_queues(self) -> None:
+        """Have the gangs of all queues decided again."""
+        self._queue_cache.clear()
+
+    def _premises(self, verdicts: Iterable[Verdict]) -> list[Premise]:
         """Return the inputs of one queue's verdicts, beside the gangs and the shared inputs, each once."""
         found: dict[Hashable, Premise] = {}
         for one in verdicts:
-            if one.by in {PROOF, QUOTA, RESERVED}:
-                key = one.by, tuple(sorted(one.needed.items())), id(one.proof), one.bound
-                if key not in found:
-                    shortage = one.outcome if one.by == QUOTA else None
-                    found[key] = Premise(one.needed, shortage, one.equivalent, one.proof, one.bound)
+            for premise in one.premises if one.by in {PROOF, QUOTA, RESERVED, KINDS} else ():
+                key = one.by, tuple(sorted(premise.needed.items())), id(premise.proof), premise.bound
+                found.setdefault(key, premise)
         return list(found.values())
 
     def stands(self, queue: QueueName, basis: Premise, shortage_of: ShortageOf) -> bool:

@@ -5,6 +5,7 @@ As many as fit, but at least the gang's minimum. Once those run, each of the oth
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
 
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.queues import Queue, QueueingStrategy
@@ -49,8 +50,7 @@ def largest(group: Group, decide: Decide) -> Verdict:
         best = _any(group, waiting, decide, best)
     elif is_granted(best):
         best = _most(group, waiting, decide, best)
-    best.group = group
-    return best
+    return replace(best, group=group)
 
 
 def least(group: Group) -> int:
@@ -98,7 +98,7 @@ def _any(group: Group, waiting: Sequence[Pod], decide: Decide, first: Verdict) -
         if is_granted(tried):
             return tried
         # The verdict on one sort does not hold for the others, so it is not kept.
-        first.by = ""
+        first = replace(first, by="")
     return first
 
 

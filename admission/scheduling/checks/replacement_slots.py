@@ -70,8 +70,7 @@ def reassigned(
     pinned = decide(_pinned(group.without(others), slots))
     if not elastic.is_granted(pinned):
         return found
-    pinned.group = group
-    return pinned
+    return replace(pinned, group=group)
 
 
 def _by_pod(pods: Iterable[Pod], places: Sequence[ReplacementSlot]) -> dict[Uid, ReplacementSlot]:

@@ -259,9 +259,7 @@ class Clock:
         demands = demand.demands(inputs.group, self.rules.snapshot)
         needed = demand.at_least(demands, self.rules.meters, self.rules.snapshot.nodes.values())
         verdict = chain.first_failure(replace(inputs, demands=demands, needed=needed))
-        if verdict is not None:
-            verdict.needed = needed
-        return needed, verdict
+        return needed, None if verdict is None else replace(verdict, needed=needed)
 
     def charge(self, waiting: Waiting, charge: Charge) -> None:
         """Charge the queue of a job. The caller updates the fair shares."""

@@ -6,7 +6,7 @@ that job waits for it. The reasons are those of `checks.lender_quota`.
 
 from collections.abc import Callable, Iterable
 
-from admission.api.values.names import GangUid, QueueName
+from admission.api.values.names import QueueName
 from admission.quota import queue_order
 from admission.scheduling.backfill import policy
 from admission.scheduling.cache.verdict_cache import Verdict
@@ -30,6 +30,8 @@ class KeptQuota:
             if (name in tree.parents or name in tree.children) and lender_quota.may_keep(tree.queues[name], {})
         )
         """The queues that may keep anything."""
+        self._reserved: set[str] = set()
+        """The jobs that had a reserved start when the round began."""
         self._kept_before: dict[QueueName, Waiting] = {}
         self._keeping: dict[QueueName, Waiting] = {}
         """By queue, the job for which it keeps since this round; between rounds, since the last one."""
@@ -38,6 +40,7 @@ class KeptQuota:
         """Begin a round: keep what was kept before for jobs that wait for it. waits: tells whether a job waits."""
         usage = self._clock.queue_usage
         usage.release_all()
+        self._note_reserved()
         kept = {queue: one for queue, one in self._keeping.items() if waits(one) and self._waits_for_quota(one)}
         for queue, waiting in kept.items():
             usage.keep(queue, self._clock.needed(waiting))
@@ -74,6 +77,7 @@ class KeptQuota:
             return False
         clock.queue_usage.release_all()
         clock.backfill.refresh(clock.rules, clock.virtual_cluster.cluster, clock.queue_usage)
+        self._note_reserved()
         left = [one for one in kept if not self._waits_for_quota(one)]
         after = {queue: one for queue, one in self._keeping.items() if one in kept and one not in left}
         return bool(left) and (has_started or after != before)
@@ -99,7 +103,9 @@ class KeptQuota:
         return not fits and self._may_keep(waiting)
 
     def _may_keep(self, waiting: Waiting) -> bool:
-        estimate = self._clock.backfill.estimates.get(GangUid(waiting.key))
-        is_reserved = estimate is not None and estimate.at is not None
         queue = self._clock.replay_cluster.queue(waiting)
-        return not is_reserved and lender_quota.may_keep(queue, self._clock.needed(waiting))
+        return waiting.key not in self._reserved and lender_quota.may_keep(queue, self._clock.needed(waiting))
+
+    def _note_reserved(self) -> None:
+        found = self._clock.backfill.estimates
+        self._reserved = {uid for uid, estimate in found.items() if estimate.at is not None}

@@ -1,8 +1,9 @@
 """An answer of kube-scheduler's filters held against Muster's: node by node, for each pod of the gang in its turn.
 
 Compared is whether a node is refused. Not compared are nodes that a plugin refuses which Muster does not simulate,
-since later plugins are not asked then, and pods for which a plugin had an error. By which plugin a node is refused,
-where several would refuse it, is counted, but is no difference: PreFilter of one comes before Filter of all.
+since later plugins are not asked then, pods for which a plugin had an error, and claims that are being allocated. By
+which plugin a node is refused, where several would refuse it, is counted, but is no difference: PreFilter of one comes
+before Filter of all.
 """
 
 from collections.abc import Iterator
@@ -17,6 +18,9 @@ JUDGED = frozenset(plugin for plugin, _ in (*filter_judge.NODE_FILTERS.values(),
     "NodeResourcesFit",
 }
 """The plugins that Muster simulates."""
+
+PENDING = "is in the process of being allocated"
+"""What kube-scheduler says of a shared claim after Reserve, which is where the program leaves pods with volumes."""
 
 
 class Compared(NamedTuple):
@@ -50,6 +54,8 @@ def compared(world: Json, answer: Json) -> Iterator[Compared]:
         if "error" in there and not there["fits"]:
             continue
         for name in (node["metadata"]["name"] for node in world["nodes"]):
+            if PENDING in str(there["refused"].get(name)):
+                continue
             found = [one["refused"].get(name, {}).get("plugin", "") for one in (there, here)]
             if not found[0] or JUDGED.issuperset(found[0].split(",")):
                 yield Compared(member["pod"]["metadata"]["name"], name, *found)

@@ -26,7 +26,11 @@ def node_resources_fit(draw: Draw, world: World) -> None:
 
 
 def _ask(pod: Json, piece: Json) -> None:
-    """Give the pod what it asks; its container that is there already is the first of them."""
+    """Give the pod what it asks instead of what it asked; its container that is there already is the first of them."""
+    for amounts in pod["spec"]["containers"][0].get("resources", {}).values():
+        for name in ("cpu", "memory", HUGE) if isinstance(amounts, dict) else ():
+            amounts.pop(name, None)
+    pod["spec"].pop("resources", None)
     first, *others = piece["containers"]
     merge(pod["spec"]["containers"][0], {name: given for name, given in first.items() if name != "name"})
     merge(pod["spec"], {**piece, "containers": others})

@@ -282,7 +282,7 @@ async def test_the_kubeconfig_of_the_environment_is_used(
         assert await connection.version() == (1, 37)
 
 
-async def test_the_name_that_we_go_by(api: FakeApi, connection: Connection) -> None:
+async def test_the_user_name_at_the_api_server_is_read(api: FakeApi, connection: Connection) -> None:
     review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
     api.answer("POST", review, 201, {"status": {"userInfo": {"username": "system:serviceaccount:muster:muster"}}})
 

@@ -130,7 +130,7 @@ async def test_a_webhook_that_is_no_longer_reached_is_registered_again(api: Fake
     assert again == first
 
 
-def test_the_mark_is_what_is_looked_for() -> None:
+def test_the_annotation_that_the_webhook_adds_is_the_one_that_the_probe_expects() -> None:
     verdict = handler.prove(
         Review(uid="u", group="", version="v1", kind="Lease", resource="leases", operation="CREATE", obj={})
     )

@@ -60,7 +60,7 @@ async def test_where_nothing_is_registered_nothing_is_named(connection: Connecti
     assert await registered_paths.named(connection) == set()
 
 
-async def test_of_two_configurations_both_are_looked_at(api: FakeApi, connection: Connection) -> None:
+async def test_the_paths_of_both_webhook_configurations_are_read(api: FakeApi, connection: Connection) -> None:
     """As in the moment when one of them is written anew."""
     written(api, a_client())
     plain: dict[str, Any] = {

@@ -69,7 +69,7 @@ async def test_claims_are_reviewed_for_policies_with_defaults_or_rules(api: Fake
         keeping.cancel()
 
 
-async def test_both_are_registered_and_removed(api: FakeApi, connection: Connection) -> None:
+async def test_both_webhook_configurations_are_registered_and_removed(api: FakeApi, connection: Connection) -> None:
     await webhook_config_registration.register(connection, a_registration(VISION))
     assert api.last("PATCH", MUTATING).body["kind"] == "MutatingWebhookConfiguration"
     assert api.last("PATCH", VALIDATING).query == {"fieldManager": "muster", "force": "true"}

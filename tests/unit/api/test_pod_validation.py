@@ -35,7 +35,7 @@ def test_a_valid_pod_has_no_problems(obj: Json) -> None:
     ],
     ids=["a claim", "a claim where there is none", "half a GPU", "less GPUs than the limit"],
 )
-def test_it_is_told_in_the_words_of_the_api_server(obj: Json, words: str) -> None:
+def test_an_invalid_pod_is_reported_in_the_words_of_the_api_server(obj: Json, words: str) -> None:
     assert [problem.message for problem in validation.problems(obj["spec"], "spec")] == [words]
 
 

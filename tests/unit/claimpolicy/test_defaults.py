@@ -253,7 +253,7 @@ def test_default_conditions_share_a_cost_budget() -> None:
     assert "limit exceeded" in done.warnings[0]
 
 
-def test_the_queue_and_the_namespace_can_be_asked_for() -> None:
+def test_defaults_may_depend_on_the_queue_and_the_namespace() -> None:
     policy = defaults(
         {"when": "queue == 'research' && namespaceObject.metadata.labels.team == 'vision'", "labels": {"a": "b"}}
     )

@@ -51,7 +51,7 @@ QUIET = {
 
 
 @pytest.mark.parametrize(("texts", "driver", "device_class"), QUIET.values(), ids=QUIET)
-def test_nothing_is_said_of(texts: list[str], driver: str, device_class: str) -> None:
+def test_guarded_and_unreadable_selectors_get_no_warning(texts: list[str], driver: str, device_class: str) -> None:
     assert said(*texts, driver=driver, device_class=device_class) == []
 
 

@@ -17,6 +17,7 @@ from admission.kube.cache.watched_resources import Kind
 from admission.workloads import gang_key
 from tests import standins
 from tests.standins import Manifest
+from tests.unit.workloads.kinds.herds import an_object
 
 SPACE = "a"
 TEMPLATE: Manifest = {"metadata": {"labels": {"muster.dev/queue": "q"}}, "spec": {"containers": []}}
@@ -66,10 +67,6 @@ class Served(cluster_options.Cluster):
         return asyncio.run(command._find(self, SPACE, pod["metadata"]["name"]))
 
 
-def an_object(api_version: str, kind: str, name: str, **spec: Any) -> Manifest:
-    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec}
-
-
 def named(workload: str, *uid: str) -> str:
     """What the Gang object of a workload is called."""
     return gang_key.unique_name(workload, gang_key.gang_uid(*uid))
@@ -83,7 +80,7 @@ def a_jobset(cluster: Served) -> tuple[Manifest, list[Manifest]]:
 
 
 @pytest.mark.parametrize("forbidden", ["", FORBIDDEN], ids=["who may read it", "who may not"])
-def test_a_pod_of_a_jobset_is_in_the_gang_of_that_for(forbidden: str) -> None:
+def test_a_pod_of_a_jobset_leads_to_the_gang_of_the_jobset(forbidden: str) -> None:
     cluster = Served(forbidden)
     jobset, made = a_jobset(cluster)
     cluster.gang("other")

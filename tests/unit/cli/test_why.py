@@ -78,7 +78,7 @@ def found(name: str) -> Any:
     }.items(),
     ids=["a gang", "its Job", "a pod of its Job", "another gang", "a pod by its label"],
 )
-def test_a_gang_is_found_by(name: str, gang: str) -> None:
+def test_why_finds_a_gang_by_each_of_its_names(name: str, gang: str) -> None:
     report = found(name)
 
     assert isinstance(report, GangReport)

@@ -78,7 +78,9 @@ CHANGES: dict[str, tuple[Callable[[Snapshot], Snapshot], bool]] = {
 
 
 @pytest.mark.parametrize(("change", "is_dirty"), CHANGES.values(), ids=CHANGES)
-def test_a_gang_is_looked_at_again_after_a_change_of(change: Callable[[Snapshot], Snapshot], *, is_dirty: bool) -> None:
+def test_a_gang_is_examined_again_after_a_change_of_its_inputs(
+    change: Callable[[Snapshot], Snapshot], *, is_dirty: bool
+) -> None:
     found = refreshed(a_clean_state(), WORLD._replace(snapshot=change(WORLD.snapshot)))
 
     assert found == ({GANG} if is_dirty else set())
@@ -95,7 +97,7 @@ def test_a_gang_that_is_new_is_looked_at_once_and_again_only_where_something_fol
     assert refreshed(dirty, WORLD) == set()
 
 
-def test_all_gangs_are_looked_at_again_for_other_meters() -> None:
+def test_all_gangs_are_examined_again_for_other_meters() -> None:
     dirty = a_clean_state()
     other = device_meters.compile_meters(WORLD.snapshot.meters.values())
 

@@ -11,15 +11,14 @@ from admission.api.values.names import NodeName, Uid
 from admission.lifecycle import placement_progress
 from admission.workloads import gangs
 from tests.builders import NOON, let_in, pod_of, with_pods
+from tests.unit.lifecycle.allocations import device, with_allocation
 from tests.unit.lifecycle.test_reconciliation import (
     CLAIM,
     World,
     booked_cluster,
-    device,
     granted,
     reserved,
     sight_of,
-    with_allocation,
     without_claim,
 )
 
@@ -72,7 +71,9 @@ TROUBLES: dict[str, tuple[Callable[[Snapshot], Snapshot], str | None]] = {
 
 
 @pytest.mark.parametrize(("change", "told"), TROUBLES.values(), ids=TROUBLES)
-def test_a_gang_is_kept_from_starting_by(change: Callable[[Snapshot], Snapshot], told: str | None) -> None:
+def test_what_keeps_a_gang_from_starting_as_planned_is_named(
+    change: Callable[[Snapshot], Snapshot], told: str | None
+) -> None:
     world = a_world()
 
     assert trouble(change(world.snapshot), world.book) == told

@@ -9,8 +9,6 @@ import pytest
 
 from admission.accounting import books
 from admission.accounting.books import Account, Allocated, Book
-from admission.api.kubernetes.claims import AllocatedDevice, Allocation
-from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.api.kubernetes.pods import PodClaim
 from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Kind, Seat
 from admission.api.snapshot import Snapshot
@@ -20,6 +18,7 @@ from admission.errors import MalformedObjectError
 from admission.lifecycle import reconciliation, transitions
 from admission.lifecycle.reconciliation import Author, Difference, DifferenceKind
 from tests.builders import CLASS, NOON, a_cluster, pod_of, running, with_pods
+from tests.unit.lifecycle.allocations import device, with_allocation
 
 GPUS, CLAIMS, Q = MeterName("gpus"), MeterName("claims"), QueueName("q")
 AUTHOR = Author(at=NOON + timedelta(hours=1), actor="root@host", reason="ticket 4711")
@@ -32,16 +31,6 @@ class World(NamedTuple):
 
     book: Book
     snapshot: Snapshot
-
-
-def device(index: int) -> RequestDevice:
-    return RequestDevice(request="gpus", device=DeviceId(CLASS, "a", f"gpu-{index}"))
-
-
-def with_allocation(snapshot: Snapshot, claim: str, *devices: RequestDevice) -> Snapshot:
-    found = snapshot.claims[claim]
-    allocation = Allocation(devices=tuple(AllocatedDevice(given=given) for given in devices)) if devices else None
-    return replace(snapshot, claims={**snapshot.claims, claim: replace(found, allocation=allocation)})
 
 
 def without_claim(snapshot: Snapshot, claim: str) -> Snapshot:

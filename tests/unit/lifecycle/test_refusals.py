@@ -75,6 +75,7 @@ def test_a_pod_that_is_refused_wherever_it_would_go_avoids_no_node(message: str,
     hold = Hold(HoldReason.DEVICES_BUSY, "busy")
 
     assert allowed([pod], one) == ["bc" if avoids else "abc"]
+    assert allowed([pod], one, refused(pod, "b")) == ["c" if avoids else "ac"]
     assert refusals.text((one,)) == f"kube-scheduler refused pod p{' on node a' * avoids} ({message})"
     assert refusals.nodes((one,)) == ["a"] * avoids
     assert (refusals.explained(hold, (one,)) == hold) is not avoids

@@ -24,6 +24,7 @@ from admission.lifecycle import start_timeout, transitions
 from admission.lifecycle.eviction import Eviction
 from admission.workloads import gangs
 from tests.builders import CLASS, NOON, a_cluster, let_in, pod_of, running, with_pods
+from tests.unit.lifecycle.allocations import device, with_allocation
 
 GPUS, CLAIMS = MeterName("gpus"), MeterName("claims")
 TIMEOUT = timedelta(minutes=5)
@@ -32,10 +33,6 @@ ACTOR = "test"
 
 def a_snapshot() -> Snapshot:
     return a_cluster().node("a", gpus=4).job("train", queue="q", pods=2).snapshot()
-
-
-def device(index: int) -> RequestDevice:
-    return RequestDevice(request="gpus", device=DeviceId(CLASS, "a", f"gpu-{index}"))
 
 
 def a_placement() -> Placement:
@@ -82,12 +79,6 @@ UNREADABLE = Source(classes=(CLASS,), measure=Measure.EXPRESSION, expression="1 
 def a_meter(name: str) -> Meter:
     """Return a meter that counts devices."""
     return Meter(meta=Meta(name=name), sources=(Source(classes=(CLASS,), measure=Measure.COUNT),))
-
-
-def with_allocation(snapshot: Snapshot, claim: str, *devices: RequestDevice) -> Snapshot:
-    found = snapshot.claims[claim]
-    allocation = Allocation(devices=tuple(AllocatedDevice(given=given) for given in devices)) if devices else None
-    return replace(snapshot, claims={**snapshot.claims, claim: replace(found, allocation=allocation)})
 
 
 def a_sight(snapshot: Snapshot) -> transitions.ObservedAllocations:

@@ -6,7 +6,8 @@ import pytest
 
 from admission.api.values.work_budget import WorkBudget
 from admission.errors import TooMuchWorkError
-from admission.podpolicy import admission, pod_view
+from admission.podpolicy import admission, pod_view, workload_queue
+from admission.workloads import template_labels
 from tests.unit.webhook.cases import World, exactly, held
 
 GPUS = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
@@ -58,3 +59,16 @@ def test_what_many_claims_of_a_pod_ask_for_is_charged() -> None:
     assert work.spent == 0
     with pytest.raises(TooMuchWorkError, match="requests of the claims of a pod"):
         admission.charge_claims(many, snapshot, work)
+
+
+@pytest.mark.parametrize("field", ["labels", "annotations"])
+def test_what_the_template_of_a_workload_is_labelled_with_is_charged(field: str) -> None:
+    template = {"metadata": {field: {f"k{at}": "" for at in range(60_000)}}, "spec": {}}
+
+    with pytest.raises(TooMuchWorkError, match="fields and elements"):
+        workload_queue.decode(
+            template_labels.BY_RESOURCE["batch", "jobs"],
+            {"metadata": {"name": "j"}, "spec": {"template": template}},
+            "ml",
+            WorkBudget(),
+        )

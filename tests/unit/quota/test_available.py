@@ -103,7 +103,10 @@ def test_a_charge_that_does_not_fit_says_what_is_short() -> None:
     short = available.charge_fits(tree.tree, tree.usage, A, {GPU: 3})
 
     assert short is not None
-    assert short.message == "queue a has 2 gpu left (nominal 2, used 1), the gang needs 3"
+    assert short.message == (
+        "queue a has 2 gpu left (nominal 2, used 1), the gang needs 3;"
+        " 5 more that it may borrow are taken by other queues"
+    )
     assert short.details == {
         "queue": "a",
         "meter": "gpu",

@@ -131,7 +131,7 @@ def test_by_history_the_capacity_includes_what_children_lend_to_nobody() -> None
     assert share(found, "a") == 0.25
 
 
-def test_the_incoming_gang_is_counted_in() -> None:
+def test_the_incoming_gang_counts_in_the_share_of_its_queue() -> None:
     found = shares(a_root(gpu=8), a_child("a", quotas={"gpu": 2}), a_child("b", 0), a={"gpu": 1})
     a, b = QueueName("a"), QueueName("b")
 

@@ -49,7 +49,9 @@ CONDITIONS: dict[str, tuple[Protections, str, str, str]] = {
 
 
 @pytest.mark.parametrize(("known", "status", "reason", "message"), CONDITIONS.values(), ids=CONDITIONS)
-def test_the_condition_says_whether(known: Protections, status: str, reason: str, message: str) -> None:
+def test_the_protection_condition_says_why_devices_are_protected_or_not(
+    known: Protections, status: str, reason: str, message: str
+) -> None:
     condition = protection_conditions.condition(a_queue(), known)
 
     assert condition is not None

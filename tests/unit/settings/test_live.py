@@ -34,7 +34,7 @@ def test_a_setting_changed_back_no_longer_waits_for_a_restart() -> None:
     assert held.apply(Settings()) == ReloadOutcome(changed=(), waiting=())
 
 
-async def test_a_change_is_waited_for() -> None:
+async def test_a_waiting_reader_gets_the_next_change_of_the_settings() -> None:
     held = LiveSettings(Settings())
     waiting = asyncio.create_task(held.change())
     await asyncio.sleep(0)

@@ -200,7 +200,7 @@ def test_pods_that_depend_on_an_initializer_and_exceed_the_quota_are_told() -> N
     assert later.startswith("may start, but its workers never fit: QuotaExceeded: queue team has 2 gpus left")
 
 
-def test_a_launcher_that_waits_for_its_workers_is_looked_at() -> None:
+def test_a_launcher_that_waits_for_its_workers_is_simulated() -> None:
     roles = {
         "Launcher": {"replicas": 1, "template": template("large")},
         "Worker": {"replicas": 2, "template": template()},

@@ -33,7 +33,9 @@ SAID: dict[str, tuple[Texts, Texts, str]] = {
 
 
 @pytest.mark.parametrize(("labels", "annotations", "read"), SAID.values(), ids=SAID)
-def test_the_queue_of_a_pod_is_read_from(labels: Texts, annotations: Texts, read: str) -> None:
+def test_the_queue_of_a_pod_is_read_from_the_labels_of_other_systems(
+    labels: Texts, annotations: Texts, read: str
+) -> None:
     said = foreign_queues.named_queue(labels, annotations)
 
     assert (f"{said.where}: {said.name}" if said is not None else "") == read
