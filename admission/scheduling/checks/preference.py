@@ -96,7 +96,7 @@ def _rank(reason: HoldReason) -> tuple[bool, bool, bool]:
 def _held(tried: Sequence[tuple[Attempt, Verdict]], inventories: object) -> Verdict:
     """Return the hold for the reasons of all kinds. Its own reason is that of the first that is over quota, if one is.
 
-    Else it is that of the first kind that may fit in time. So it is `NoFeasiblePlacement` only if it is so on all kinds.
+    Else it is that of the first kind that may fit in time. So it is `NoFeasiblePlacement` only if all have that.
 
     Without a loan no kind fits that does not fit with one, so the verdicts with loans alone have to stand.
     """
