@@ -61,7 +61,8 @@ def queue(cluster: ControlPlane) -> Iterator[str]:
         "message": "no queue root-of-it",
         "lastTransitionTime": "2026-11-21T00:00:00Z",
     }
-    status = {"conditions": [active], "gangs": {"pending": 3, "admitted": 2, "running": 1}}
+    summary = {"use": "6/4 gpus", "borrowed": "2", "waiting": 3, "started": 1}
+    status = {"conditions": [active], "summary": summary}
     client.merge_patch(f"{path}/columns/status", {"status": status})
     yield "columns"
     client.delete(f"{path}/columns")
@@ -475,6 +476,7 @@ def test_the_columns_of_a_queue(cluster: ControlPlane, queue: str) -> None:
     rows = kubectl(cluster, "get", "mq", queue).stdout.splitlines()
     wide = kubectl(cluster, "get", "mq", queue, "-o", "wide").stdout
 
-    assert rows[0].split() == ["NAME", "PARENT", "PENDING", "ADMITTED", "RUNNING", "ACTIVE", "AGE"]
-    assert rows[1].split()[:-1] == ["columns", "root-of-it", "3", "2", "1", "False"]
-    assert "no queue root-of-it" in wide
+    assert rows[0].split() == ["NAME", "PARENT", "USE", "BORROWED", "WAITING", "STARTED", "ACTIVE", "AGE"]
+    assert rows[1].split()[:-1] == ["columns", "root-of-it", "6/4", "gpus", "2", "3", "1", "False"]
+    assert "ParentMissing" in wide
+    assert max(len(line) for line in wide.splitlines()) <= 160
