@@ -6,16 +6,21 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from admission.api.kubernetes.pods import Pod
+from admission.api.storage.storage import Storage
 from admission.api.values.names import NodeName
 from admission.cycle import events
 from admission.cycle.state.in_flight import InFlight
 from admission.cycle.state.term import CycleSettings
 from admission.errors import FixError, GoneError, RetryError
+from admission.filters import volume_binding
 from admission.ports import Pods, Reports, Traces
 
 T = TypeVar("T")
 
 Write = Callable[[Pod], Awaitable[None]]
+
+_OF_VOLUMES = -1
+"""The lane of the gates of pods that take volumes from each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +49,13 @@ class BulkWriter:
         """Write every pod; return those to be tried again."""
         return await self._lanes([[(pod, write)] for pod in pods])
 
-    async def open_gates(self, gangs: Iterable[Sequence[tuple[Pod, NodeName]]]) -> None:
+    async def open_gates(self, gangs: Iterable[Sequence[tuple[Pod, NodeName]]], storage: Storage | None = None) -> None:
         """Open gates of gangs, in order on each node and several nodes at a time. The next cycle retries failed ones.
 
         On one node the order matters: kube-scheduler allocates to the pod that it sees first. Where a pod of a gang has
-        to be with another one, or is counted with others, all gates of the gang are opened in order. For a pod without
-        a node kube-scheduler chooses the node.
+        to be with another one, or is counted with others, all gates of the gang are opened in order; and those of all
+        gangs that wait for volumes which are there, one gang after the other. For a pod without a node kube-scheduler
+        chooses the node.
         """
 
         def opener(node: NodeName) -> Write:
@@ -62,10 +68,12 @@ class BulkWriter:
 
         lanes: dict[NodeName | int, list[tuple[Pod, Write]]] = {}
         for number, pairs in enumerate(gangs):
-            in_order = any(pod.rules.depend_on_order for pod, _ in pairs)
+            lane: int | None = number if any(pod.rules.depend_on_order for pod, _ in pairs) else None
+            if storage is not None and any(volume_binding.takes_volumes(pod, storage) for pod, _ in pairs):
+                lane = _OF_VOLUMES
             for pod, node in pairs:
                 if pod.meta.uid not in self.in_flight.opened:
-                    lanes.setdefault(number if in_order else node, []).append((pod, opener(node)))
+                    lanes.setdefault(node if lane is None else lane, []).append((pod, opener(node)))
         await self._lanes(list(lanes.values()))
 
     async def _lanes(self, lanes: Sequence[Sequence[tuple[Pod, Write]]]) -> list[Pod]:

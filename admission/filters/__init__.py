@@ -2,6 +2,7 @@
 
 __all__ = [
     "gang_rules",
+    "gang_volumes",
     "inter_pod_affinity",
     "node_ports",
     "node_volume_limits",
@@ -13,5 +14,4 @@ __all__ = [
     "volume_binding",
     "volume_restrictions",
     "volume_rules",
-    "volume_zone",
 ]

@@ -8,17 +8,21 @@ it assumes on a node. `RulesSearch` is the state of one search.
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
 from admission.api.values.names import NodeName
-from admission.filters import node_volume_limits, placed_pods, volume_rules
+from admission.filters import gang_volumes, node_volume_limits, placed_pods, volume_rules
+from admission.filters.gang_volumes import GangVolumes, Tokens, VolumeSearch
 from admission.filters.placed_pods import PlacedPods
-from admission.filters.pod_claims import CsiVolume
+from admission.filters.pod_claims import SharedVolumes
 from admission.filters.pod_rules import Effect, PodRules
 from admission.filters.refusal import Nodes, Refusal
+from admission.filters.volume_binding import VolumeBinding
 
 HOSTNAME = "kubernetes.io/hostname"
+NOT_SHARED = SharedVolumes()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -26,13 +30,14 @@ class GangRules:
     """The rules of a gang. states: by number, before any pod of the gang is placed. counts: by number, its pods.
 
     effects: by number, what a pod of each number means to it. coupled: the numbers whose rules change with the gang's
-    pods. keys: the labels whose domains matter to them.
+    pods. volumes: those for which pods of the gang compete; None if none do. keys: the labels whose domains matter.
     """
 
     nodes: Nodes
     states: tuple[PodRules, ...]
     counts: tuple[int, ...]
     effects: Mapping[int, Mapping[int, Effect]] = field(default_factory=dict)
+    volumes: GangVolumes | None = None
     keys: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -45,8 +50,17 @@ class GangRules:
 
     @property
     def depend_on_order(self) -> bool:
-        """Return whether a plan may be valid in one order of its pods and not in another."""
-        return any(self.states[number].pod.rules.depend_on_order for number in self.effects)
+        """Return whether other pods that come first may make room for a pod."""
+        return any(map(self._depends_on_order, self.effects))
+
+    def _depends_on_order(self, number: int) -> bool:
+        binding = self.volumes.bindings.get(number) if self.volumes is not None else None
+        return self.states[number].pod.rules.depend_on_order or (binding is not None and bool(binding.shared))
+
+    @property
+    def commute(self) -> bool:
+        """Return whether a plan that is valid in one order of its pods is so in every other."""
+        return not self.depend_on_order and (self.volumes is None or self.volumes.commute)
 
     @property
     def are_plain(self) -> bool:
@@ -54,7 +68,7 @@ class GangRules:
 
         Then how many of them find a place does not depend on where the first ones go.
         """
-        return not self.depend_on_order and len(self.effects) == 1 and len(self.keys) <= 1
+        return self.commute and len(self.effects) == 1 and len(self.keys) <= 1
 
     @property
     def relaxed(self) -> "GangRules | None":
@@ -62,11 +76,7 @@ class GangRules:
 
         Affinity to pods of another part, and the counts of a spread, do not.
         """
-        kept = {
-            number: effects
-            for number, effects in self.effects.items()
-            if not self.states[number].pod.rules.depend_on_order
-        }
+        kept = {number: effects for number, effects in self.effects.items() if not self._depends_on_order(number)}
         return replace(self, effects=kept) if kept else None
 
     def _keys(self) -> dict[str, None]:
@@ -95,11 +105,19 @@ class GangRules:
         on_node = ports or (volumes is not None and volumes.apart)
         return frozenset((*affinity.unwanted, *affinity.objects, *([""] if on_node else [])))
 
-    def takes_one(self, number: int, place: "Place") -> bool:
-        """Return whether a node takes one pod of a number at most."""
+    def most(self, number: int, place: "Place") -> int | None:
+        """Return how many pods of a number more a node takes at most; None where rules set no bound."""
+        if self._takes_one(number, place):
+            return 1
+        if self.volumes is None:
+            return None
+        spent = (token for (_, tokens), count in place.here for _ in range(count) for token in tokens)
+        return self.volumes.most(number, place.volumes, spent)
+
+    def _takes_one(self, number: int, place: "Place") -> bool:
         apart = self.are_apart(number, number)
         return "" in apart or any(
-            key in apart and domain is not None for key, domain in zip(self.keys, place[0], strict=True)
+            key in apart and domain is not None for key, domain in zip(self.keys, place.domains, strict=True)
         )
 
     def apart_from_each_other(self, numbers: Iterable[int]) -> Iterator[tuple[str, list[int]]]:
@@ -210,7 +228,7 @@ def leaves_alone(pods: Sequence[tuple[NodeName, Pod]], placed: PlacedPods, nodes
     return may_come(pods, placed, nodes)
 
 
-def numbers(pods: Sequence[Pod], placed: PlacedPods) -> tuple[list[int], list[Pod]]:
+def numbers(pods: Sequence[Pod], placed: PlacedPods, nodes: Nodes) -> tuple[list[int], list[Pod]]:
     """Number pods by the rules that apply to them and of which they are objects; return a pod of each number too."""
     labels = key_labels(pods, placed)
     shared = shared_volumes(pods, placed)
@@ -218,7 +236,7 @@ def numbers(pods: Sequence[Pod], placed: PlacedPods) -> tuple[list[int], list[Po
     firsts: list[Pod] = []
     found: list[int] = []
     for pod in pods:
-        volumes = volume_rules.fingerprint(pod, placed, shared) if placed.storage is not None else None
+        volumes = volume_rules.fingerprint(pod, placed, nodes, shared) if placed.storage is not None else None
         number = known.setdefault((fingerprint(pod, labels), volumes), len(known))
         if number == len(firsts):
             firsts.append(pod)
@@ -226,9 +244,9 @@ def numbers(pods: Sequence[Pod], placed: PlacedPods) -> tuple[list[int], list[Po
     return found, firsts
 
 
-def shared_volumes(pods: Iterable[Pod], placed: PlacedPods) -> frozenset[CsiVolume]:
+def shared_volumes(pods: Sequence[Pod], placed: PlacedPods) -> SharedVolumes:
     """Return the volumes of a gang that more than one pod uses, in the gang or beside it."""
-    return node_volume_limits.shared(pods, placed) if have_volumes(pods, placed) else frozenset()
+    return node_volume_limits.shared(pods, placed) if have_volumes(pods, placed) else NOT_SHARED
 
 
 def fingerprint(pod: Pod, labels: frozenset[str]) -> Hashable:
@@ -250,7 +268,7 @@ def compiled(
     counts: Sequence[int],
     placed: PlacedPods,
     nodes: Nodes,
-    shared: frozenset[CsiVolume] = frozenset(),
+    shared: SharedVolumes = NOT_SHARED,
 ) -> GangRules | None:
     """Return the rules of a gang; None if none applies. pods: one of each number; counts: how many there are of it.
 
@@ -268,11 +286,29 @@ def compiled(
         }
         if found:
             effects[number] = found
-    return GangRules(nodes=nodes, states=states, counts=tuple(counts), effects=effects)
+    competing = {
+        number: state.volumes.binding
+        for number, state in enumerate(states)
+        if state.volumes is not None and any(one[1] is not None and one[1].competes for one in _of(effects, number))
+    }
+    volumes = gang_volumes.build(competing, placed.assumed(nodes), nodes)
+    return GangRules(nodes=nodes, states=states, counts=tuple(counts), effects=effects, volumes=volumes)
 
 
-Place = tuple[tuple[str | int | None, ...], Hashable, tuple[tuple[int, int], ...]]
-"""What rules know of a node: its domains, what is there without the gang, and the gang's pods on it by number."""
+def _of(effects: Mapping[int, Mapping[int, Effect]], number: int) -> Iterable[Effect]:
+    return effects.get(number, {}).values()
+
+
+class Place(NamedTuple):
+    """What rules know of a node: its domains, what is there without the gang, and the gang's pods on it.
+
+    here: by number and the tokens of the volumes that they have got, how many. volumes: those that were free there.
+    """
+
+    domains: tuple[str | int | None, ...]
+    view: Hashable
+    here: tuple[tuple[tuple[int, Tokens], int], ...] = ()
+    volumes: Tokens = ()
 
 
 class RulesSearch:
@@ -281,10 +317,11 @@ class RulesSearch:
     def __init__(self, rules: GangRules, names: Sequence[NodeName]) -> None:
         """names: the nodes that the search uses."""
         self.rules = rules
-        self._states = {number: rules.states[number].copy() for number in rules.effects}
+        self._volumes = VolumeSearch(rules.volumes) if rules.volumes is not None else None
+        self._states = {number: rules.states[number].copy(self._binding(number)) for number in rules.effects}
         self._nodes = rules.nodes
         self._keys = rules.keys
-        self._here: dict[NodeName, Counter[int]] = {}
+        self._here: dict[NodeName, Counter[tuple[int, Tokens]]] = {}
         self._affects: dict[int, list[tuple[PodRules, Effect]]] = {}
         for number, effects in rules.effects.items():
             for other, effect in effects.items():
@@ -294,6 +331,9 @@ class RulesSearch:
         shared = [{value for value, times in counts.items() if value and times > 1} for counts in several]
         self._beginning = {name: self._without_gang(self._nodes[name], shared, viewed) for name in names}
 
+    def _binding(self, number: int) -> VolumeBinding | None:
+        return self._volumes.binding(number) if self._volumes is not None else None
+
     def refuses(self, number: int, node: NodeName) -> Refusal | None:
         """Return why a pod of a number may not go to a node now."""
         state = self._states.get(number)
@@ -301,33 +341,37 @@ class RulesSearch:
 
     def assume(self, number: int, node: NodeName) -> None:
         """Place a pod on a node."""
-        self._add(number, node, 1)
+        self._add(number, node, self._volumes.assume(number, self._nodes[node]) if self._volumes is not None else (), 1)
 
     def take_back(self, number: int, node: NodeName) -> None:
-        """Take a pod back from a node."""
-        self._add(number, node, -1)
+        """Take the pod back that was placed last, from its node."""
+        self._add(number, node, self._volumes.take_back() if self._volumes is not None else (), -1)
 
-    def _add(self, number: int, node: NodeName, times: int) -> None:
+    def are_short_of_volumes(self, pods: Mapping[int, int]) -> bool:
+        """Return whether too few volumes are left for these pods, wherever they go. pods: how many of each number."""
+        return self._volumes is not None and self._volumes.are_too_few(pods)
+
+    def _add(self, number: int, node: NodeName, tokens: Tokens, times: int) -> None:
         affected = self._affects.get(number)
         if affected is None:
             return
         for state, effect in affected:
             state.add(effect, self._nodes[node], times)
         here = self._here.setdefault(node, Counter())
-        here[number] += times
-        if not here[number]:
-            del here[number]
+        here[number, tokens] += times
+        if not here[number, tokens]:
+            del here[number, tokens]
 
     def place(self, name: NodeName) -> Place:
         """Return a key that is equal for nodes that no rule tells apart: of one domain, or alone in equal ones."""
-        return (*self._beginning[name], tuple(sorted(self._here.get(name, {}).items())))
+        here = self._here.get(name)
+        return self._beginning[name]._replace(here=tuple(sorted(here.items()))) if here else self._beginning[name]
 
-    def _without_gang(
-        self, node: Node, shared: Sequence[Collection[str]], viewed: Sequence[PodRules]
-    ) -> tuple[tuple[str | int | None, ...], Hashable]:
-        """Return the part of a node's key that the gang's pods do not change."""
+    def _without_gang(self, node: Node, shared: Sequence[Collection[str]], viewed: Sequence[PodRules]) -> Place:
+        """Return the key of a node without pods of the gang."""
         labels, domains = node.meta.labels, list[str | int | None]()
         for key, values in zip(self._keys, shared, strict=True):
             value = labels.get(key)
             domains.append(value if value in values else None if value is None else 1)
-        return tuple(domains), tuple(state.view(node) for state in viewed)
+        volumes = self.rules.volumes.on.get(node.name, ()) if self.rules.volumes is not None else ()
+        return Place(tuple(domains), tuple(state.view(node) for state in viewed), volumes=volumes)

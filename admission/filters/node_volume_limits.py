@@ -10,8 +10,9 @@ from admission.api.scheduling.pod_volumes import PodVolume
 from admission.api.storage.csi import CsiNode
 from admission.api.storage.storage import Storage
 from admission.api.values.names import NodeName
+from admission.filters import pod_claims
 from admission.filters.placed_pods import PlacedPods
-from admission.filters.pod_claims import CsiVolume, csi_volumes
+from admission.filters.pod_claims import CsiVolume, SharedVolumes, csi_volumes
 from admission.filters.refusal import Refusal, Rule
 
 
@@ -143,19 +144,27 @@ class NodeVolumeLimits:
         )
 
 
-def shared(pods: Iterable[Pod], placed: PlacedPods) -> frozenset[CsiVolume]:
-    """Return the volumes of a gang's pods that several of them use, or others too, or that are attached already."""
+def shared(pods: Iterable[Pod], placed: PlacedPods) -> SharedVolumes:
+    """Return the volumes of a gang's pods that several of them use, or others too, or that are attached already.
+
+    With the claims that several pods of the gang use.
+    """
     storage = placed.storage
     if storage is None:
-        return frozenset()
+        return SharedVolumes()
+    pods = tuple(pods)
     times = Counter(one for pod in pods for one in set(csi_volumes(_named(pod), storage, migrates=True)))
+    users = Counter(key for pod in pods for key in {key for _, key in pod_claims.claims_of(pod)})
     elsewhere = placed.all_csi_volumes
     attached = {
         (one.attacher, volume.handle)
         for one in storage.attachments.values()
         if (volume := storage.volumes.get(one.volume)) is not None
     }
-    return frozenset(one for one, count in times.items() if count > 1 or one in elsewhere or one in attached)
+    return SharedVolumes(
+        frozenset(one for one, count in times.items() if count > 1 or one in elsewhere or one in attached),
+        frozenset(key for key, count in users.items() if count > 1 and key in storage.unbound),
+    )
 
 
 def _named(pod: Pod) -> Iterator[tuple[PodVolume, str]]:

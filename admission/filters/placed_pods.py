@@ -9,15 +9,17 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from admission.api.kubernetes.nodes import Namespace
+from admission.api.kubernetes.nodes import Namespace, Node
 from admission.api.kubernetes.pods import Pod
 from admission.api.scheduling.pod_volumes import PodVolume
 from admission.api.scheduling.scheduling_rules import AffinityTerm, HostPort, SchedulingRules
+from admission.api.storage.assumed_volumes import AssumedVolumes
 from admission.api.storage.storage import Storage
 from admission.api.values.names import NodeName, Uid
 from admission.api.values.selectors import LabelSelector
-from admission.filters import pod_claims
-from admission.filters.pod_claims import CsiVolume
+from admission.filters import pod_claims, volume_binding
+from admission.filters.pod_claims import CsiVolume, PodClaims
+from admission.filters.refusal import Nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +27,8 @@ class PlacedPod:
     """A pod on a node: the part of it that filters read. deleted: whether its deletion has begun.
 
     claims: the name of the claim of each of its volumes; empty text for a volume without one. device_claims: its
-    resource claims with devices that take resources of its node.
+    resource claims with devices that take resources of its node. turn: its place in the order in which nodes were
+    granted; None for pods that Muster did not place.
     """
 
     namespace: str
@@ -33,10 +36,11 @@ class PlacedPod:
     rules: SchedulingRules
     deleted: bool = False
     claims: tuple[str, ...] = ()
+    turn: int | None = None
     device_claims: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, pod: Pod) -> Self:
+    def of(cls, pod: Pod, turn: int | None = None) -> Self:
         """Return this part of a pod."""
         return cls(
             namespace=pod.meta.namespace,
@@ -44,6 +48,7 @@ class PlacedPod:
             rules=pod.rules,
             deleted=pod.meta.deleted is not None,
             claims=tuple([volume.claim_of(pod.meta.name) for volume in pod.rules.volumes]),
+            turn=turn if pod.rules.volumes else None,
             device_claims=pod.claimed.by,
         )
 
@@ -62,6 +67,11 @@ class PlacedPod:
         """Return its volumes, each with the name of its claim."""
         return zip(self.rules.volumes, self.claims, strict=True)
 
+    @property
+    def named_claims(self) -> Iterable[tuple[PodVolume, str]]:
+        """Return its volumes that have a claim, each with the claim's key."""
+        return ((volume, f"{self.namespace}/{name}") for volume, name in self.volumes if name)
+
 
 PodsOfNode = Mapping[Uid, PlacedPod]
 
@@ -79,7 +89,7 @@ class PlacedPods:
     storage: what volumes are; None if it is not known, and then no rule about volumes is judged.
     wanted_only: whether these pods only count where a pod has to be with them, as if they kept no pod off. leaving:
     pods that do not count; coming: pods without anti-affinity that count as well. They are taken out and added when
-    somebody asks for `left`, since most gangs do not.
+    somebody asks for `left`, since most gangs do not. turns: more than the turn of every pod.
     """
 
     by_node: Mapping[NodeName, PodsOfNode] = field(default_factory=dict)
@@ -90,6 +100,7 @@ class PlacedPods:
     storage: Storage | None = None
     wanted_only: bool = False
     leaving: tuple[frozenset[Uid], ...] = ()
+    turns: int = 0
     coming: tuple[OnNode, ...] = ()
     known: dict[Hashable, Mapping[NodeName, int]] = field(default_factory=dict, init=False, repr=False)
     _terms: dict[AffinityTerm, Counter[NodeName]] | None = field(default=None, init=False, repr=False)
@@ -97,6 +108,7 @@ class PlacedPods:
     _about: dict[Hashable, tuple[AffinityTerm, ...]] = field(default_factory=dict, init=False, repr=False)
     _csi: dict[NodeName, frozenset[CsiVolume]] = field(default_factory=dict, init=False, repr=False)
     _all_csi: frozenset[CsiVolume] | None = field(default=None, init=False, repr=False)
+    _assumed: tuple[Nodes, AssumedVolumes] | None = field(default=None, init=False, repr=False)
     _left: "PlacedPods | None" = field(default=None, init=False, repr=False)
 
     @classmethod
@@ -120,8 +132,11 @@ class PlacedPods:
         """Return these pods with the storage as it is now."""
         return self if storage is self.storage else replace(self, storage=storage)
 
-    def changed(self, pods: Mapping[NodeName, PodsOfNode]) -> "PlacedPods":
-        """Return the pods with those of some nodes replaced. pods: by node; a node without any has none from now on."""
+    def changed(self, pods: Mapping[NodeName, PodsOfNode], turns: int = 0) -> "PlacedPods":
+        """Return the pods with those of some nodes replaced. pods: by node; a node without any has none from now on.
+
+        turns: more than the turn of each of them.
+        """
         if not pods:
             return self
         by_node = {**self.by_node, **pods}
@@ -134,6 +149,7 @@ class PlacedPods:
         found = replace(
             self,
             by_node=by_node,
+            turns=max(self.turns, turns),
             with_anti_affinity=_replaced(self.with_anti_affinity, pods, anti),
             with_ports=_replaced(self.with_ports, pods, ports),
             with_volumes=_replaced(self.with_volumes, pods, volumes),
@@ -142,12 +158,17 @@ class PlacedPods:
         found._csi.update((name, known) for name, known in self._csi.items() if name not in pods)  # noqa: SLF001
         return found
 
-    def added(self, pods: Iterable[OnNode]) -> "PlacedPods":
-        """Return these pods and more."""
+    def added(self, pods: Iterable[OnNode], turns: int = 0) -> "PlacedPods":
+        """Return these pods and more. turns: more than the turn of each of them."""
         more: dict[NodeName, dict[Uid, PlacedPod]] = {}
         for node, uid, pod in pods:
             more.setdefault(node, dict(self.on(node)))[uid] = pod
-        return self.changed(more)
+        return self.changed(more, turns)
+
+    def granted(self, pods: Iterable[tuple[NodeName, Uid, Pod]]) -> "PlacedPods":
+        """Return these pods and more, to which nodes are granted in this order."""
+        listed = [(node, uid, PlacedPod.of(pod, self.turns + at)) for at, (node, uid, pod) in enumerate(pods)]
+        return self.added(listed, self.turns + len(listed))
 
     def without(self, uids: frozenset[Uid]) -> "PlacedPods":
         """Return these pods without some of them."""
@@ -292,6 +313,34 @@ class PlacedPods:
             found = frozenset[CsiVolume]().union(*map(self.csi_volumes, self.with_volumes))
             object.__setattr__(self, "_all_csi", found)
         return found
+
+    def assumed(self, nodes: Nodes) -> AssumedVolumes:
+        """Return which volumes claims get of pods that are granted a node and whose binding is not seen yet.
+
+        As kube-scheduler assumes them, one pod after the other.
+        """
+        known = self._assumed
+        if known is None or known[0] is not nodes:
+            storage = self.storage
+            found = AssumedVolumes() if storage is None else volume_binding.assumed_of(self._waiting(nodes), storage)
+            known = nodes, found
+            object.__setattr__(self, "_assumed", known)
+        return known[1]
+
+    def _waiting(self, nodes: Nodes) -> Iterable[tuple[PodClaims, Node]]:
+        """Return the pods that Muster has placed and that have claims which are not bound, in their turns."""
+        storage = self.storage
+        if storage is None or not storage.unbound or self.wanted_only:
+            return []
+        found = [
+            (pod.turn, uid, name, pod)
+            for name in self.with_volumes
+            if name in nodes
+            for uid, pod in self.on(name).items()
+            if pod.turn is not None and any(f"{pod.namespace}/{one}" in storage.unbound for one in pod.claims)
+        ]
+        found.sort(key=lambda one: (one[0], one[1]))
+        return [(pod_claims.resolve_named(pod.named_claims, uid, storage), nodes[name]) for _, uid, name, pod in found]
 
     def ports(self, node: NodeName) -> list[HostPort]:
         """Return the host ports in use on a node."""

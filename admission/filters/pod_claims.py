@@ -5,12 +5,14 @@ As PreFilter of VolumeBinding, VolumeZone and VolumeRestrictions (`pkg/scheduler
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from admission.api.kubernetes.pods import Pod
 from admission.api.scheduling.pod_volumes import DRIVERS, NOT_MIGRATED, PodVolume
 from admission.api.storage.persistent_volumes import PersistentVolume, VolumeClaim
 from admission.api.storage.storage import Storage
 from admission.api.values import names
+from admission.api.values.names import Uid
 from admission.filters.refusal import Refusal, Rule
 
 
@@ -32,6 +34,13 @@ CsiVolume = tuple[str, str]
 """Driver and handle of a volume."""
 
 
+class SharedVolumes(NamedTuple):
+    """What several pods of a gang use: volumes, also such as others use too, and claims that are not bound."""
+
+    volumes: frozenset[CsiVolume] = frozenset()
+    claims: frozenset[str] = frozenset()
+
+
 def claims_of(pod: Pod) -> Iterator[tuple[PodVolume, str]]:
     """Yield the volumes of a pod that have a claim, with the claim's key."""
     for volume in pod.rules.volumes:
@@ -42,14 +51,19 @@ def claims_of(pod: Pod) -> Iterator[tuple[PodVolume, str]]:
 
 def resolve(pod: Pod, storage: Storage) -> PodClaims:
     """Return the claims of a pod."""
+    return resolve_named(claims_of(pod), pod.meta.uid, storage)
+
+
+def resolve_named(named: Iterable[tuple[PodVolume, str]], pod: Uid, storage: Storage) -> PodClaims:
+    """Return the claims of a pod. named: its volumes that have one, each with the claim's key."""
     bound: list[tuple[VolumeClaim, PersistentVolume]] = []
     waiting: list[VolumeClaim] = []
     unjudged: list[str] = []
-    for volume, key in claims_of(pod):
+    for volume, key in named:
         claim = storage.claims.get(key)
         problem = _problem(pod, volume, claim)
         # Claims of pods that do not exist yet may be made with them.
-        if claim is None and (not storage.is_whole or names.is_expected(pod.meta.uid)):
+        if claim is None and (not storage.is_whole or names.is_expected(pod)):
             unjudged.append(volume.text)
         elif claim is None or problem:
             return PodClaims(refusal=Refusal(Rule.CLAIM, key.partition("/")[2], text=problem))
@@ -76,7 +90,7 @@ def _waits(claim: VolumeClaim, storage: Storage) -> bool:
     return found is not None and found.waits
 
 
-def _problem(pod: Pod, volume: PodVolume, claim: VolumeClaim | None) -> str:
+def _problem(pod: Uid, volume: PodVolume, claim: VolumeClaim | None) -> str:
     """Return why a claim keeps a pod from every node, whatever it is bound to; empty text if it does not."""
     if claim is None:
         return "is still to be made for the pod" if volume.is_ephemeral else "does not exist"
@@ -85,7 +99,7 @@ def _problem(pod: Pod, volume: PodVolume, claim: VolumeClaim | None) -> str:
     if claim.meta.deleted is not None:
         return "is being deleted"
     owner = claim.meta.controller
-    if volume.is_ephemeral and (owner is None or owner.uid != pod.meta.uid):
+    if volume.is_ephemeral and (owner is None or owner.uid != pod):
         return "was not made for the pod, though it has the name of its ephemeral volume"
     return ""
 

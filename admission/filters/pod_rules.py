@@ -8,9 +8,10 @@ from admission.api.kubernetes.pods import Pod
 from admission.filters.inter_pod_affinity import Effect as AffinityEffect, InterPodAffinity
 from admission.filters.node_ports import NodePorts
 from admission.filters.placed_pods import PlacedPods
-from admission.filters.pod_claims import CsiVolume
+from admission.filters.pod_claims import SharedVolumes
 from admission.filters.pod_topology_spread import Effect as SpreadEffect, PodTopologySpread
 from admission.filters.refusal import Nodes, Refusal
+from admission.filters.volume_binding import VolumeBinding
 from admission.filters.volume_rules import Effect as VolumeEffect, VolumeRules
 
 Effect = tuple[bool, VolumeEffect | None, SpreadEffect, AffinityEffect]
@@ -33,7 +34,7 @@ class PodRules:
         nodes: Nodes,
         *,
         pinned: bool = False,
-        shared: frozenset[CsiVolume] | None = None,
+        shared: SharedVolumes | None = None,
     ) -> None:
         self.pod = pod
         self._ports = NodePorts(pod, placed, nodes)
@@ -45,12 +46,12 @@ class PodRules:
         """Return whether any node may be refused."""
         return bool(self._ports) or self.volumes is not None or bool(self._spread) or bool(self._affinity)
 
-    def copy(self) -> Self:
-        """Return a copy that changes by itself."""
+    def copy(self, binding: VolumeBinding | None = None) -> Self:
+        """Return a copy that changes by itself. binding: the filter among other pods that compete for volumes."""
         found = object.__new__(type(self))
         found.pod = self.pod
         found._ports, found._spread, found._affinity = self._ports.copy(), self._spread.copy(), self._affinity.copy()
-        found.volumes = self.volumes.copy() if self.volumes is not None else None
+        found.volumes = self.volumes.copy(binding) if self.volumes is not None else None
         return found
 
     def effect(self, other: Pod) -> Effect | None:

@@ -4,18 +4,21 @@ As `pkg/scheduler/framework/plugins/volumebinding/binder.go` and `FindMatchingVo
 `k8s.io/component-helpers/storage/volume` (v1.37).
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 from admission.api.kubernetes.nodes import Node
+from admission.api.kubernetes.pods import Pod
 from admission.api.scheduling.pod_volumes import IN_TREE
+from admission.api.storage.assumed_volumes import AssumedVolumes
+from admission.api.storage.free_volumes import fits, may_have
 from admission.api.storage.persistent_volumes import (
     BETA_REGION,
     BETA_ZONE,
     NO_PROVISIONER,
     REGION,
     ZONE,
-    ClaimRef,
     PersistentVolume,
     StorageClass,
     VolumeClaim,
@@ -24,6 +27,7 @@ from admission.api.storage.storage import Storage
 from admission.api.values import quantities
 from admission.api.values.names import NodeName
 from admission.api.values.selectors import NodeSelector, NodeTerm, Requirement
+from admission.filters import pod_claims
 from admission.filters.pod_claims import PodClaims
 from admission.filters.refusal import Refusal, Rule
 
@@ -36,44 +40,90 @@ class Found:
     chosen: Mapping[str, PersistentVolume] = field(default_factory=dict)
     made: tuple[VolumeClaim, ...] = ()
 
+    @property
+    def names(self) -> dict[str, str]:
+        """Return the names of the volumes by claim."""
+        return {key: volume.meta.name for key, volume in self.chosen.items()}
+
 
 class VolumeBinding:
-    """The filter for one pod."""
+    """The filter for one pod.
 
-    __slots__ = ("_candidates", "_claims", "_sorted", "_storage")
+    assumed: what claims of other pods get that are placed and not bound; whoever shares it may change it. shared:
+    claims of its gang that several pods use; None: any may be.
+    """
 
-    def __init__(self, claims: PodClaims, storage: Storage) -> None:
+    __slots__ = ("_assumed", "_claims", "_contested", "_kept", "_sorted", "_storage", "shared")
+
+    def __init__(
+        self,
+        claims: PodClaims,
+        storage: Storage,
+        assumed: AssumedVolumes,
+        shared: frozenset[str] | None = None,
+    ) -> None:
         self._claims = claims
         self._storage = storage
+        self._assumed = assumed
         self._sorted = sorted(claims.waiting, key=lambda claim: claim.size or 0)
-        self._candidates = {claim.meta.key: candidates(claim, storage) for claim in claims.waiting}
+        self._kept = {claim.meta.key: kept(claim, storage) for claim in claims.waiting}
+        self._contested = contested(claims, storage)
+        keys = frozenset(claim.meta.key for claim in claims.waiting)
+        self.shared = keys if shared is None else keys & shared
+        """Claims for which other pods of the gang may bring a volume."""
 
     def __bool__(self) -> bool:
         """Return whether the filter may refuse any node."""
         return self._claims.refusal is not None or bool(self._claims.bound or self._claims.waiting)
 
+    def beside(self, assumed: AssumedVolumes) -> Self:
+        """Return the filter beside other volumes that claims get."""
+        found = object.__new__(type(self))
+        found._claims, found._storage, found._assumed = self._claims, self._storage, assumed
+        found._sorted, found._kept = self._sorted, self._kept
+        found._contested, found.shared = self._contested, self.shared
+        return found
+
+    def competes(self, other: Pod) -> bool:
+        """Return whether it may matter to the pod which volumes another pod of the gang gets."""
+        if not self._contested:
+            return False
+        claims = pod_claims.resolve(other, self._storage)
+        return not self._contested.isdisjoint(contested(claims, self._storage))
+
+    def bars(self, node: Node) -> Refusal | None:
+        """Return why the pod may not go to a node, whatever volumes other pods of the gang get first.
+
+        They leave less to choose from, but a claim that is shared may have been given one.
+        """
+        return self._elsewhere(node) if self.shared else self.refuses(node)
+
     def refuses(self, node: Node) -> Refusal | None:
         """Return why the pod may not go to a node."""
+        return self._elsewhere(node) or (self.found(node).refusal if self._sorted else None)
+
+    def _elsewhere(self, node: Node) -> Refusal | None:
         if self._claims.refusal is not None:
             return self._claims.refusal
         for claim, volume in self._claims.bound:
             affinity = self._affinity(volume, node.name)
             if affinity is not None and not affinity.matches("", node.meta.labels):
                 return Refusal(Rule.VOLUME, claim.meta.name, text=f"{volume.meta.name} cannot be used there")
-        return self.found(node).refusal if self._sorted else None
+        for claim in self._sorted:
+            selected = self._selected(claim)
+            if selected not in (None, node.name):
+                text = f"its volume is made for node {selected}"
+                return Refusal(Rule.SELECTED, claim.meta.name, text=text)
+        return None
 
     def found(self, node: Node) -> Found:
-        """Return what becomes of the claims that wait, if the pod goes to a node."""
-        for claim in self._sorted:
-            if claim.selected_node not in (None, node.name):
-                text = f"its volume is made for node {claim.selected_node}"
-                return Found(Refusal(Rule.SELECTED, claim.meta.name, text=text))
+        """Return what becomes of the claims that wait, if the pod goes to a node that `bars` does not keep it off."""
         chosen: dict[str, PersistentVolume] = {}
-        made = [claim for claim in self._sorted if claim.selected_node is not None]
+        made = [claim for claim in self._sorted if self._selected(claim) is not None]
         taken: set[str] = set()
         for claim in self._sorted:
-            if claim.selected_node is None:
-                volume = matching(claim, self._candidates[claim.meta.key], node.meta.labels, taken)
+            if self._selected(claim) is None:
+                volume = self._matching(claim, node.meta.labels, taken)
                 if volume is None:
                     made.append(claim)
                 else:
@@ -85,23 +135,64 @@ class VolumeBinding:
                 return Found(refusal)
         return Found(None, chosen, tuple(made))
 
-    def reserved(self, node: Node) -> Storage:
-        """Return the storage after kube-scheduler has put the pod on a node that takes it."""
-        found = self.found(node)
-        if not found.chosen and not found.made:
-            return self._storage
-        claims = {claim.meta.key: claim for claim in self._claims.waiting}
-        volumes = {
-            volume.meta.name: replace(volume, claim=ClaimRef(one.namespace, one.name, one.uid))
-            for key, volume in found.chosen.items()
-            for one in (claims[key].meta,)
-        }
-        made = {claim.meta.key: replace(claim, selected_node=node.name) for claim in found.made}
-        return replace(
-            self._storage,
-            volumes={**self._storage.volumes, **volumes},
-            claims={**self._storage.claims, **made},
+    def usable(self, node: Node) -> Iterator[PersistentVolume]:
+        """Yield the free volumes that a claim that waits may get on a node."""
+        for claim in self._sorted:
+            free = self._storage.free.get(claim.class_name or "")
+            for volume in free.usable(node.meta.labels) if free is not None else ():
+                if volume.meta.name not in self._assumed.taken and may_have(claim, volume):
+                    yield volume
+
+    @property
+    def needed(self) -> int:
+        """Return how many free volumes the pod takes at least: none can be made for these claims, none is kept."""
+        classes = self._storage.classes
+        return (
+            0
+            if self.shared
+            else sum(
+                not _makes(classes[one.class_name or ""])
+                and not self._kept[one.meta.key]
+                and one.meta.key not in self._assumed.volumes
+                for one in self._sorted
+            )
         )
+
+    @property
+    def wishes(self) -> Hashable:
+        """Return which free volumes the claims that wait may get."""
+        return tuple(_wish(one) for one in self._sorted)
+
+    @property
+    def selected_by(self) -> frozenset[str]:
+        """Return the labels by which the claims that wait select volumes."""
+        selectors = (one.selector for one in self._sorted)
+        return frozenset(rule.key for one in selectors if one is not None for rule in one.requirements)
+
+    @property
+    def is_contested(self) -> bool:
+        """Return whether there are free volumes that its claims may get."""
+        return bool(self._contested)
+
+    def _selected(self, claim: VolumeClaim) -> str | None:
+        return claim.selected_node or self._assumed.nodes.get(claim.meta.key)
+
+    def _matching(self, claim: VolumeClaim, labels: Mapping[str, str], taken: set[str]) -> PersistentVolume | None:
+        """Return which volume a claim gets on a node with these labels: the smallest that will do.
+
+        A volume that is kept for the claim comes first; if the node cannot use that one, none will do.
+        """
+        given = self._storage.volumes.get(self._assumed.volumes.get(claim.meta.key, ""))
+        for volume in (*self._kept[claim.meta.key], *([given] if given is not None else [])):
+            if volume.meta.name not in taken and fits(claim, volume):
+                is_usable = volume.affinity is None or volume.affinity.matches("", labels)
+                return volume if is_usable else None
+        free = self._storage.free.get(claim.class_name or "")
+        for volume in free.usable(labels) if free is not None else ():
+            name = volume.meta.name
+            if name not in taken and name not in self._assumed.taken and may_have(claim, volume):
+                return volume
+        return None
 
     def _affinity(self, volume: PersistentVolume, node: NodeName) -> NodeSelector | None:
         """Return the nodes of a volume, as the driver of the node that an in-tree disk is migrated to names them."""
@@ -112,7 +203,7 @@ class VolumeBinding:
 
     def _refuses_provision(self, claim: VolumeClaim, node: Node) -> Refusal | None:
         found = self._storage.classes[claim.class_name or ""]
-        if found.provisioner in ("", NO_PROVISIONER):
+        if not _makes(found):
             return Refusal(Rule.NO_VOLUME, claim.meta.name, text="no volume that it could have is free there")
         if not found.allows(node.meta.labels):
             text = f"storage class {found.meta.name} makes none there"
@@ -137,54 +228,80 @@ class VolumeBinding:
         )
 
 
-def candidates(claim: VolumeClaim, storage: Storage) -> tuple[PersistentVolume, ...]:
-    """Return the volumes that a claim that waits may get on some node, those that are kept for it first."""
-    key, name = (claim.meta.namespace, claim.meta.name), claim.class_name or ""
-    kept = tuple(one for one in storage.kept.get(key, ()) if one.class_name == name and one.is_for(claim))
-    return (*kept, *storage.free.get(name, ()))
+def _makes(of_class: StorageClass) -> bool:
+    """Return whether volumes of a class are made when they are needed."""
+    return of_class.provisioner not in ("", NO_PROVISIONER)
 
 
-def fingerprint(claims: PodClaims, storage: Storage) -> Hashable:
-    """Return all that is read of claims that wait, but for the names of those for which volumes are made."""
+def kept(claim: VolumeClaim, storage: Storage) -> tuple[PersistentVolume, ...]:
+    """Return the volumes that are kept for a claim."""
+    found = storage.kept.get((claim.meta.namespace, claim.meta.name), ())
+    return tuple(one for one in found if one.class_name == (claim.class_name or "") and one.is_for(claim))
+
+
+def contested(claims: PodClaims, storage: Storage) -> frozenset[str]:
+    """Return the classes of free volumes that the claims of a pod that wait may get."""
+    return frozenset(name for one in claims.waiting if (name := one.class_name or "") in storage.free)
+
+
+def fingerprint(claims: PodClaims, storage: Storage, assumed: AssumedVolumes, shared: frozenset[str]) -> Hashable:
+    """Return all that is read of claims that wait, but for the names of those that are the pod's own alone."""
+
+    def name(claim: VolumeClaim) -> str | None:
+        key = claim.meta.key
+        is_known = key in shared or key in assumed.volumes or key in assumed.nodes or kept(claim, storage)
+        return key if is_known else None
+
     return tuple(
-        (
-            one.class_name,
-            one.size,
-            one.selected_node,
-            one.meta.key if candidates(one, storage) else None,
-        )
+        (one.selected_node, name(one), _wish(one) if (one.class_name or "") in storage.free else _asked(one))
         for one in claims.waiting
     )
 
 
-def matching(
-    claim: VolumeClaim, volumes: Iterable[PersistentVolume], labels: Mapping[str, str], taken: set[str]
-) -> PersistentVolume | None:
-    """Return which of its candidates a claim gets on a node with these labels: the smallest that will do.
+def _asked(claim: VolumeClaim) -> Hashable:
+    return claim.class_name, claim.size
 
-    A volume that is kept for the claim comes first; if the node cannot use that one, none will do.
-    """
-    smallest: PersistentVolume | None = None
-    for volume in volumes:
-        if (
-            volume.meta.name in taken
-            or volume.capacity < (claim.size or 0)
-            or volume.mode != claim.mode
-            or volume.attributes_class != claim.attributes_class
-            or volume.meta.deleted is not None
-        ):
+
+def _wish(claim: VolumeClaim) -> Hashable:
+    return (
+        claim.class_name,
+        claim.size,
+        claim.access_modes,
+        claim.mode,
+        claim.attributes_class,
+        claim.selector,
+    )
+
+
+def assumed_of(pods: Iterable[tuple[PodClaims, Node]], storage: Storage) -> AssumedVolumes:
+    """Return what the claims of pods get that kube-scheduler places one after the other on these nodes."""
+    found = AssumedVolumes()
+    for claims, node in pods:
+        binding = VolumeBinding(claims, storage, found)
+        if claims.refusal is not None or binding.refuses(node) is not None:
             continue
-        is_usable = volume.affinity is None or volume.affinity.matches("", labels)
-        if volume.is_for(claim):
-            return volume if is_usable else None
-        if (
-            is_usable
-            and (claim.selector is None or claim.selector.matches(volume.meta.labels))
-            and claim.access_modes <= volume.access_modes
-            and (smallest is None or volume.capacity < smallest.capacity)
-        ):
-            smallest = volume
-    return smallest
+        here = binding.found(node)
+        found.give(here.names)
+        found.nodes.update((one.meta.key, node.name) for one in here.made)
+    return found
+
+
+def takes_volumes(pod: Pod, storage: Storage) -> bool:
+    """Return whether a pod may take one of the volumes that are there, so that others do not get it."""
+    return bool(pod.rules.volumes and storage.unbound and contested(pod_claims.resolve(pod, storage), storage))
+
+
+def may_make(claim: VolumeClaim, storage: Storage) -> bool:
+    """Return whether a volume may be made for a claim, so that nobody knows yet which nodes can use it."""
+    of_class = storage.classes.get(claim.class_name or "")
+    return of_class is not None and _makes(of_class) and not kept(claim, storage)
+
+
+def undecided(claim: VolumeClaim, storage: Storage) -> bool:
+    """Return whether kube-scheduler may give a claim any of several volumes: of equal size, or all kept for it."""
+    here = kept(claim, storage)
+    free = storage.free.get(claim.class_name or "")
+    return len(here) > 1 or (not here and free is not None and free.undecided(claim, storage.selected_by))
 
 
 def migrated(volume: PersistentVolume, topology: str) -> NodeSelector | None:

@@ -5,22 +5,55 @@ from typing import NamedTuple, Self
 
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
+from admission.api.storage.persistent_volumes import BETA_REGION, BETA_ZONE, REGION, ZONE
 from admission.api.storage.storage import Storage
 from admission.filters import pod_claims, volume_binding, volume_restrictions
 from admission.filters.node_volume_limits import Counted, NodeVolumeLimits
 from admission.filters.placed_pods import PlacedPods
-from admission.filters.pod_claims import CsiVolume
-from admission.filters.refusal import Nodes, Refusal
+from admission.filters.pod_claims import PodClaims, SharedVolumes
+from admission.filters.refusal import Nodes, Refusal, Rule
 from admission.filters.volume_binding import VolumeBinding
 from admission.filters.volume_restrictions import VolumeRestrictions
-from admission.filters.volume_zone import VolumeZone
+
+_NAMED_SINCE = {BETA_ZONE: ZONE, BETA_REGION: REGION}
+
+
+class VolumeZone:
+    """Bound volumes with labels of zones or regions are used there only (`plugins/volumezone`, v1.37)."""
+
+    __slots__ = ("_zones",)
+
+    def __init__(self, claims: PodClaims) -> None:
+        self._zones = [
+            (claim.meta.name, key, values) for claim, volume in claims.bound for key, values in volume.zones.items()
+        ]
+
+    def __bool__(self) -> bool:
+        """Return whether the filter may refuse any node."""
+        return bool(self._zones)
+
+    def refuses(self, node: Node) -> Refusal | None:
+        """Return why the pod may not go to a node. A node without any such label takes every volume."""
+        labels = node.meta.labels
+        if all(key not in labels for key in (BETA_ZONE, BETA_REGION, ZONE, REGION)):
+            return None
+        for claim, key, values in self._zones:
+            value = labels.get(key, labels.get(_NAMED_SINCE.get(key, key)))
+            if value not in values:
+                text = f"its volume is in {key} {', '.join(sorted(values))}"
+                return Refusal(Rule.VOLUME_ZONE, claim, text=text)
+        return None
 
 
 class Effect(NamedTuple):
-    """What another pod of the gang means to a pod: a disk or a claim that both use, and volumes that count."""
+    """What another pod of the gang means to a pod: a disk or a claim that both use, and volumes that count.
+
+    competes: whether both wait for one of the same volumes.
+    """
 
     restrictions: tuple[bool, bool]
     limits: Counted | None
+    competes: bool = False
 
     @property
     def apart(self) -> bool:
@@ -31,39 +64,41 @@ class Effect(NamedTuple):
 class VolumeRules:
     """The state of these filters for one pod."""
 
-    __slots__ = ("_binding", "_limits", "_refusal", "_restrictions", "_zone")
+    __slots__ = ("_limits", "_refusal", "_restrictions", "_zone", "binding")
 
     def __init__(
-        self, pod: Pod, placed: PlacedPods, storage: Storage, nodes: Nodes, shared: frozenset[CsiVolume] | None
+        self, pod: Pod, placed: PlacedPods, storage: Storage, nodes: Nodes, shared: SharedVolumes | None
     ) -> None:
         claims = pod_claims.resolve(pod, storage)
         self._refusal = claims.refusal
         self._restrictions = VolumeRestrictions(pod, placed, storage, nodes)
-        self._limits = NodeVolumeLimits(pod, placed, storage, shared)
-        self._binding = VolumeBinding(claims, storage)
+        self._limits = NodeVolumeLimits(pod, placed, storage, shared.volumes if shared is not None else None)
+        self.binding = VolumeBinding(
+            claims, storage, placed.assumed(nodes), shared.claims if shared is not None else None
+        )
         self._zone = VolumeZone(claims)
 
     @classmethod
-    def of(cls, pod: Pod, placed: PlacedPods, nodes: Nodes, shared: frozenset[CsiVolume] | None = None) -> Self | None:
+    def of(cls, pod: Pod, placed: PlacedPods, nodes: Nodes, shared: SharedVolumes | None = None) -> Self | None:
         """Return the state for a pod; None if its volumes keep it off no node, or nothing is known of them."""
         storage = placed.storage
         if storage is None or not pod.rules.volumes:
             return None
         found = cls(pod, placed, storage, nodes, shared)
-        is_asked = found._refusal or found._restrictions or found._limits or found._binding or found._zone
+        is_asked = found._refusal or found._restrictions or found._limits or found.binding or found._zone
         return found if is_asked else None
 
-    def copy(self) -> Self:
-        """Return a copy that changes by itself."""
+    def copy(self, binding: VolumeBinding | None = None) -> Self:
+        """Return a copy that changes by itself. binding: the filter among other pods that compete for volumes."""
         found = object.__new__(type(self))
-        found._refusal, found._binding, found._zone = self._refusal, self._binding, self._zone
+        found._refusal, found.binding, found._zone = self._refusal, binding or self.binding, self._zone
         found._restrictions, found._limits = self._restrictions.copy(), self._limits.copy()
         return found
 
     def effect(self, other: Pod) -> Effect | None:
         """Return what another pod of the gang means to this one, wherever it is; None for nothing."""
-        found = Effect(self._restrictions.effect(other), self._limits.effect(other))
-        return found if any(found.restrictions) or found.limits is not None else None
+        found = Effect(self._restrictions.effect(other), self._limits.effect(other), self.binding.competes(other))
+        return found if found.apart or found.limits is not None or found.competes else None
 
     def add(self, effect: Effect, node: Node, times: int) -> None:
         """Count a pod with this effect on a node; times: -1 to take it back."""
@@ -77,22 +112,26 @@ class VolumeRules:
             self._refusal
             or self._restrictions.refuses(node)
             or self._limits.refuses(node)
-            or self._binding.refuses(node)
+            or self.binding.refuses(node)
             or self._zone.refuses(node)
         )
 
-    bars = refuses
-
-    def reserved(self, node: Node) -> Storage:
-        """Return the storage after kube-scheduler has put the pod on a node that takes it."""
-        return self._binding.reserved(node)
+    def bars(self, node: Node) -> Refusal | None:
+        """Return why the pod may not go to a node now nor when more pods are there."""
+        return (
+            self._refusal
+            or self._restrictions.refuses(node)
+            or self._limits.refuses(node)
+            or self.binding.bars(node)
+            or self._zone.refuses(node)
+        )
 
     def view(self, node: Node) -> Hashable:
         """Return what tells nodes apart beside those that are barred."""
         return self._limits.view(node)
 
 
-def fingerprint(pod: Pod, placed: PlacedPods, shared: frozenset[CsiVolume]) -> Hashable:
+def fingerprint(pod: Pod, placed: PlacedPods, nodes: Nodes, shared: SharedVolumes) -> Hashable:
     """Return all that these filters read of a pod, but for the names of claims and volumes that are its own alone.
 
     shared: `gang_rules.shared_volumes` of its gang.
@@ -104,7 +143,7 @@ def fingerprint(pod: Pod, placed: PlacedPods, shared: frozenset[CsiVolume]) -> H
     return (
         claims.refusal,
         tuple((volume.affinity, tuple(volume.zones.items()), volume.disk) for _, volume in claims.bound),
-        volume_binding.fingerprint(claims, storage),
+        volume_binding.fingerprint(claims, storage, placed.assumed(nodes), shared.claims),
         volume_restrictions.fingerprint(pod, storage),
-        NodeVolumeLimits(pod, placed, storage, shared).fingerprint,
+        NodeVolumeLimits(pod, placed, storage, shared.volumes).fingerprint,
     )

@@ -22,6 +22,7 @@ from admission.objectpolicy import (
     claim_policies as objectpolicy_claim_policies,
     gangs as objectpolicy_gangs,
     meters as objectpolicy_meters,
+    preferences,
     queues as objectpolicy_queues,
 )
 from admission.objectpolicy.findings import ObjectFinding
@@ -92,7 +93,9 @@ def _is_being_deleted(obj: Json) -> bool:
 
 def _queue(object_view: ObjectView, context: ObjectContext) -> Iterable[ObjectFinding]:
     before = _decode_or_none(queues.decode, object_view.old)
-    return objectpolicy_queues.check_write(queues.decode(object_view.obj or {}), context.snapshot, before)
+    queue = queues.decode(object_view.obj or {})
+    _charge_expressions(context.work, preferences.expressions(queue))
+    return objectpolicy_queues.check_write(queue, context.snapshot, before)
 
 
 def _meter(object_view: ObjectView, context: ObjectContext) -> Iterable[ObjectFinding]:

@@ -14,7 +14,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import quantities
 from admission.api.values.names import MeterName, QueueName
 from admission.api.values.reasons import DenyReason
-from admission.objectpolicy import findings, in_use
+from admission.objectpolicy import findings, in_use, preferences
 from admission.objectpolicy.findings import ObjectFinding
 from admission.quota.headroom import QueueUsage
 from admission.quota.tree import Inactive, Tree
@@ -28,6 +28,7 @@ def check_write(queue: Queue, snapshot: Snapshot, before: Queue | None = None) -
     yield from _parent(queue, new, snapshot, moved=before is None or before.parent != queue.parent)
     yield from _too_deep(queue, old, new)
     yield from _meters(queue, snapshot)
+    yield from preferences.check_write(queue, snapshot)
     yield from _limits(queue, new)
     yield from _competing_defaults(queue, snapshot)
     yield from _duplicate_aliases(queue, snapshot)

@@ -158,6 +158,23 @@ class QueueUsage:
         number, below = self._numbers.get(queue), self._numbers.get(user)
         return 0 if number is None or below is None else self._column(meter).borrowed_with(number, below, amount)
 
+    def loan_level(self, queue: QueueName, charge: Charge) -> int:
+        """Return how far up the queue would borrow for a charge: 0 if not at all, 1 from the queues beside it, ….
+
+        The first queue on its path that stays within its own quota with all of the charge ends the loan
+        (Kueue's `FindHeightOfLowestSubtreeThatFits`). 0 for a queue without a place.
+        """
+        path = [self._numbers[name] for name in self.tree.path(queue)] if queue in self._numbers else []
+        columns = [(self._plain_column(meter), amount) for meter, amount in charge.items() if amount]
+        return next(
+            (
+                level
+                for level, number in enumerate(path)
+                if not any(column.borrowed_with(number, path[0], amount) for column, amount in columns)
+            ),
+            len(path),
+        )
+
     def lent(self, queue: QueueName, meter: MeterName) -> int:
         """Return how much of the queue's quota other queues under the same parent use.
 

@@ -20,7 +20,7 @@ from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.cache import equivalence
 from admission.scheduling.cache.plan_cache import Basis, PlanCache
 from admission.scheduling.cache.queue_cache import Premise
-from admission.scheduling.cache.verdict_cache import PROOF, RESERVED, Verdict, VerdictCache
+from admission.scheduling.cache.verdict_cache import KINDS, PROOF, RESERVED, Verdict, VerdictCache
 from admission.scheduling.checks import budget, chain, completeness, demand, elastic, faults, lender_quota
 from admission.scheduling.checks.chain import Decision, Grant, Inputs, Rules
 from admission.scheduling.checks.faults import During
@@ -257,19 +257,11 @@ def _all_held(groups: tuple[Group, ...], state: _State, before: Iterable[Decisio
     does not matter.
     """
     rules, verdicts = state.rules, state.rules.workspace.verdicts
-    shortage_of = partial(_shortage, state.queue_usage)
-
-    def holds(queue: QueueName, basis: Premise) -> bool:
-        if basis.bound:
-            return _still_reserved(basis, queue, state) and verdicts.stands(queue, basis, shortage_of)
-        key = basis.equivalent.key if basis.equivalent is not None else None
-        is_proved = key is None or rules.workspace.plans.proof(key, state.cluster, rules.selectors) is basis.proof
-        return is_proved and verdicts.stands(queue, basis, shortage_of)
-
     decisions: list[Decision] = []
     noted: list[Examined] = []
     seen: set[QueueName] = set()
-    for queue, waiting in verdicts.changed_queues(groups, holds, {*rules.unready, *rules.backoffs}, rules.order):
+    unsteady, holds = {*rules.unready, *rules.backoffs}, partial(_holds, state=state)
+    for queue, waiting in verdicts.changed_queues(groups, holds, unsteady, rules.order):
         ordered, examined = rules.order.sorted(waiting), list[Examined]()
         for group in ordered:
             examined.append(_examine(group, state))
@@ -332,7 +324,9 @@ def _verdict(inputs: Inputs, state: _State) -> Verdict:
     known = verdicts.lookup(group, inputs.blocked_by, partial(_shortage, inputs.queue_usage)) if is_cacheable else None
     if known is not None and known.by == RESERVED and _still_reserved(known, group.queue, state):
         return known
-    if known is not None and known.by not in {PROOF, RESERVED}:
+    if known is not None and known.by == KINDS and all(_holds(group.queue, one, state) for one in known.premises):
+        return known
+    if known is not None and known.by not in {PROOF, RESERVED, KINDS}:
         return known
     if known is not None and known.equivalent is not None and known.by == PROOF:
         proof = rules.workspace.plans.proof(known.equivalent.key, inputs.cluster, rules.selectors)
@@ -348,6 +342,19 @@ def _verdict(inputs: Inputs, state: _State) -> Verdict:
     if is_cacheable and not any(pod.containers for pod in group.pods):
         verdicts.keep(verdict)
     return verdict
+
+
+def _holds(queue: QueueName, basis: Premise, state: _State) -> bool:
+    """Return whether an input of verdicts of a queue is what it was."""
+    rules, cluster, verdicts = state.rules, state.cluster, state.rules.workspace.verdicts
+    shortage_of = partial(_shortage, state.queue_usage)
+    if basis.inventories is not None and basis.inventories is not cluster.node_inventories:
+        return False
+    if basis.bound:
+        return _still_reserved(basis, queue, state) and verdicts.stands(queue, basis, shortage_of)
+    key = basis.equivalent.key if basis.equivalent is not None else None
+    is_proved = key is None or rules.workspace.plans.proof(key, cluster, rules.selectors) is basis.proof
+    return is_proved and verdicts.stands(queue, basis, shortage_of)
 
 
 def _still_reserved(held: Verdict | Premise, queue: QueueName, state: _State) -> bool:

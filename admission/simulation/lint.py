@@ -13,6 +13,7 @@ from typing import Any
 
 from admission.api.kubernetes import claims, devices, meta
 from admission.api.muster.policy_rules import Action
+from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import MeterName, QueueName
@@ -167,6 +168,7 @@ class _Linter:
                 case "Queue":
                     queue = self._snapshot.queues[QueueName(meta.name_in(obj))]
                     yield from _from_findings(index, queues.check_write(queue, self._snapshot))
+                    yield from self._kinds(index, queue)
                 case "Gang":
                     yield from self._gang(index, obj)
                 case _:
@@ -191,6 +193,21 @@ class _Linter:
         namespace = self._key(obj).rpartition("/")[0] or self._namespace
         for problem in used_requests.unknown(obj, namespace, self._snapshot):
             yield _warning(index, Code.UNKNOWN_REQUEST, problem.field, problem.message)
+
+    def _kinds(self, index: int, queue: Queue) -> Iterator[Remark]:
+        """Yield the kinds of devices of which the input has none, and those whose selector fails on a device."""
+        for at, kind in enumerate(queue.preferences.kinds if queue.preferences is not None else ()):
+            field = f"spec.preferences.kinds[{at}]"
+            classes = [self._snapshot.classes[name] for name in kind.classes if name in self._snapshot.classes]
+            own = (kind.selector,) if kind.selector is not None else ()
+            supplied = [self._supply((*one.selectors, *own)) for one in classes if self._snapshot.slices]
+            broken = next((one.broken for one in supplied if one.broken is not None), None)
+            if broken is not None:
+                message = f"fails on device {broken[0]}, which stops gangs that may get it: {broken[1]}"
+                yield _error(index, Code.FAILS_ON_DEVICE, f"{field}.selector", message)
+            elif supplied and not any(one.everywhere for one in supplied):
+                message = f"no device of the input is of kind {kind.name}"
+                yield _warning(index, Code.NEVER_FITS, field, message)
 
     def _gang(self, index: int, obj: Json) -> Iterator[Remark]:
         gang = self._snapshot.gangs[self._key(obj)]

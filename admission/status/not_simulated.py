@@ -8,7 +8,8 @@ from admission.api.storage.storage import Storage
 from admission.filters import pod_claims, volume_binding
 
 FILTERS = "VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits"
-CHOICE = "VolumeBinding, beside other claims that wait"
+MADE = "VolumeBinding: several pods share it, and nobody knows yet which nodes can use the volume that is made for it"
+CHOICE = "VolumeBinding: kube-scheduler may give it any of several volumes, of equal size or kept for it"
 
 MOST = 8
 """The most volumes that are named before the rest are counted."""
@@ -55,6 +56,8 @@ def _unjudged(pod: Pod, storage: Storage | None, users: Counter[str]) -> Iterato
     claims = pod_claims.resolve(pod, storage)
     yield from ((volume, FILTERS) for volume in claims.unjudged)
     for claim in claims.waiting:
-        # Which volume it gets, and so where its pod may go, depends on what other claims have got before.
-        if users[claim.meta.key] > 1 or volume_binding.candidates(claim, storage):
-            yield f"persistent volume claim {claim.meta.name}", CHOICE
+        name = f"persistent volume claim {claim.meta.name}"
+        if users[claim.meta.key] > 1 and volume_binding.may_make(claim, storage):
+            yield name, MADE
+        if volume_binding.undecided(claim, storage):
+            yield name, CHOICE

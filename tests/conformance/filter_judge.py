@@ -9,13 +9,15 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from admission.api.kubernetes import nodes, pods
+from admission.api.kubernetes.meta import EPOCH
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
+from admission.api.muster.ledger_entries import Placement, Seat
 from admission.api.snapshot import Snapshot
 from admission.api.storage import csi, persistent_volumes
 from admission.api.storage.persistent_volumes import ONE_POD
 from admission.api.storage.storage import Storage
-from admission.api.values.names import NodeName, Uid
+from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.dra import compatibility
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner import node_filters
@@ -29,6 +31,8 @@ from tests.conformance import device_judge
 
 Json = dict[str, Any]
 T = TypeVar("T")
+
+GANG = GangUid("gang")
 
 NODE_FILTERS = {
     Filter.UNSCHEDULABLE: ("NodeUnschedulable", "node(s) were unschedulable"),
@@ -80,7 +84,7 @@ def answer(world: Mapping[str, Any], placed: Sequence[str] | None = None) -> Jso
     )
     snapshot = device_judge.with_devices(snapshot, dict(world))
     cluster, found = cluster_state.build(snapshot, (), profile=profile), []
-    selectors = Selectors(cluster.profile.cel)
+    selectors, seats = Selectors(cluster.profile.cel), dict[Uid, Seat]()
     for number, one in enumerate(world.get("gang") or ()):
         pod = pod_of(one["pod"])
         demand = device_judge.demand_of(pod, snapshot)
@@ -90,12 +94,10 @@ def answer(world: Mapping[str, Any], placed: Sequence[str] | None = None) -> Jso
         found.append(judged)
         if judged["node"]:
             name = NodeName(judged["node"])
-            rules = PodRules(pod, cluster.placed, cluster.nodes)
-            snapshot = replace(
-                device_judge.placed(demand or PodDemand(pod=pod), name, cluster, snapshot, selectors),
-                storage=rules.volumes.reserved(cluster.nodes[name]) if rules.volumes else snapshot.storage,
-            )
-            cluster = cluster_state.build(snapshot, (), profile=profile, before=cluster)
+            snapshot = device_judge.placed(demand or PodDemand(pod=pod), name, cluster, snapshot, selectors)
+            seats[pod.meta.uid] = Seat(pod_uid=pod.meta.uid, pod=pod.meta.key, node=name)
+            placement = Placement(gang_uid=GANG, gang=GANG, queue=QueueName(""), reserved_at=EPOCH, seats=dict(seats))
+            cluster = cluster_state.build(snapshot, [placement], profile=profile, before=cluster)
     return {"pods": found}
 
 

@@ -4,6 +4,9 @@ The cases follow the rules of Kueue, by its documentation and tests; `rule` says
 what of Kueue's objects it shows. Devices are plenty, so that quota alone decides. Gangs that run have the longer wait,
 unless they are `late`; those that wait are in the order of their wait. Each case is decided twice: where pods have
 claims, and where they request the same amounts of nodes instead, CPU among them.
+
+A case with `kinds` has meters that count the kinds of one device class, each on a node of its own. A charge of `any`
+leaves the kind open; `on` says which kind the gangs that are admitted get.
 """
 
 import asyncio
@@ -29,6 +32,7 @@ CALLED = {
 }
 """What v1beta1 calls otherwise than v1beta2, after which docs/tasks/kueue.md is named."""
 NODE = "one"
+ANY = "any"
 START = datetime(2026, 1, 1, tzinfo=UTC)
 EVICTED = {"Preempted", "Reclaimed"}
 
@@ -79,8 +83,12 @@ def difference(record: Record, *, has_claims: bool = True) -> str | None:
     names = [(gang.name.partition("-")[0], gang) for gang in outcome.gangs]
     admitted = [name for name, gang in names if gang.verdict is Verdict.ADMITTED and name not in ran]
     evicted = sorted(name for name, gang in names if gang.reason in EVICTED)
-    expected = (record["admitted"], record["evicted"])
-    return None if (admitted, evicted) == expected else f"expected {expected}\n       got {(admitted, evicted)}"
+    found: tuple[object, ...] = (admitted, evicted)
+    expected: tuple[object, ...] = (record["admitted"], record["evicted"])
+    if "on" in record:
+        found += ({name: "+".join(gang.charges) for name, gang in names if name in admitted},)
+        expected += (record["on"],)
+    return None if found == expected else f"expected {expected}\n       got {found}"
 
 
 def _simulated(record: Record, *, has_claims: bool) -> Outcome:
@@ -92,26 +100,47 @@ def _simulated(record: Record, *, has_claims: bool) -> Outcome:
 
 
 def _meters(record: Record) -> list[str]:
-    return sorted({meter for gang in (*record["running"], *record["waiting"]) for meter in gang["charge"]})
+    charged = {meter for gang in (*record["running"], *record["waiting"]) for meter in gang["charge"]}
+    return sorted({*charged, *record.get("kinds", ())} - {ANY})
 
 
 def _cluster(record: Record) -> Iterator[Object]:
     for namespace in sorted({_namespace(gang) for gang in (*record["running"], *record["waiting"])}):
         yield _object("v1", "Namespace", namespace)
-    yield _object("v1", "Node", NODE)
+    for node in sorted({NODE, *record.get("kinds", ())}):
+        yield _object("v1", "Node", node)
+    if "kinds" in record:
+        yield _object("resource.k8s.io/v1", "DeviceClass", ANY)
     named = {quota["meter"] for queue in record["queues"] for quota in queue.get("quotas", ())}
     for meter in sorted({*named, *_meters(record)}):
+        node = _node(meter, record)
         driver = f"{meter}.example.com"
         yield _object("resource.k8s.io/v1", "DeviceClass", meter, {"selectors": [_cel(f"device.driver == '{driver}'")]})
-        sources = [{"deviceClasses": [meter], "count": {}}]
-        yield _object("muster.dev/v1alpha1", "Meter", meter, {"sources": sources})
-        pool = {"name": NODE, "generation": 1, "resourceSliceCount": 1}
+        yield _object("muster.dev/v1alpha1", "Meter", meter, {"sources": _sources(meter, record)})
+        pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
         devices = [{"name": f"{meter}-{number}"} for number in range(_most(record, meter))]
-        spec = {"driver": driver, "nodeName": NODE, "pool": pool, "devices": devices}
+        spec = {"driver": driver, "nodeName": node, "pool": pool, "devices": devices}
         yield _object("resource.k8s.io/v1", "ResourceSlice", meter, spec)
     for queue in record["queues"]:
-        spec = {key: value for key, value in queue.items() if key != "name"}
-        yield _object("muster.dev/v1alpha1", "Queue", queue["name"], {"namespaceSelector": {}, **spec})
+        own: Object = {key: value for key, value in queue.items() if key != "name"}
+        if "preferences" in own:
+            own["preferences"] = {**own["preferences"], "kinds": [*map(_kind, own["preferences"]["kinds"])]}
+        yield _object("muster.dev/v1alpha1", "Queue", queue["name"], {"namespaceSelector": {}, **own})
+
+
+def _node(meter: str, record: Record) -> str:
+    return meter if meter in record.get("kinds", ()) else NODE
+
+
+def _sources(meter: str, record: Record) -> list[Object]:
+    if meter not in record.get("kinds", ()):
+        return [{"deviceClasses": [meter], "count": {}}]
+    selector = f"device.driver == '{meter}.example.com'"
+    return [{"deviceClasses": [ANY, meter], "selector": selector, "count": {}}]
+
+
+def _kind(meter: str) -> Object:
+    return {"name": meter, "deviceClasses": [ANY, meter], "selector": f"device.driver == '{meter}.example.com'"}
 
 
 def _namespace(gang: Record) -> str:
@@ -120,7 +149,8 @@ def _namespace(gang: Record) -> str:
 
 def _most(record: Record, meter: str) -> int:
     """Return how many devices all gangs need at once."""
-    return sum(gang["charge"].get(meter, 0) for gang in (*record["running"], *record["waiting"]))
+    gangs = (*record["running"], *record["waiting"])
+    return sum(gang["charge"].get(meter, 0) + gang["charge"].get(ANY, 0) for gang in gangs)
 
 
 def _gangs(record: Record) -> Iterator[Object]:
@@ -141,14 +171,16 @@ def _gangs(record: Record) -> Iterator[Object]:
             )
             claim["metadata"]["uid"] = name
             if runs:
-                claim["status"] = _allocated(meter, range(taken[meter], taken[meter] + amount), gang["name"])
+                numbers = range(taken[meter], taken[meter] + amount)
+                claim["status"] = _allocated(meter, numbers, gang["name"], _node(meter, record))
                 taken[meter] += amount
             claims.append({"name": meter, "resourceClaimName": name})
             yield claim
-        yield _pod(gang, claims, created, runs=runs)
+        node = _node(next(iter(gang["charge"])), record)
+        yield _pod(gang, claims, created, node if runs else None)
 
 
-def _pod(gang: Record, claims: list[Object], created: datetime, *, runs: bool) -> Object:
+def _pod(gang: Record, claims: list[Object], created: datetime, node: str | None) -> Object:
     spec: Object = {
         "containers": [{"name": "main"}],
         "resourceClaims": claims,
@@ -161,8 +193,8 @@ def _pod(gang: Record, claims: list[Object], created: datetime, *, runs: bool) -
         "creationTimestamp": created.isoformat(),
         "labels": {QUEUE: gang["queue"], **({PRIORITY_CLASS: gang["class"]} if "class" in gang else {})},
     }
-    if runs:
-        spec["nodeName"] = NODE
+    if node is not None:
+        spec["nodeName"] = node
         pod["status"] = {"phase": "Running"}
     return pod
 
@@ -186,12 +218,12 @@ def _resource(meter: str) -> str:
     return "cpu" if meter == "gpu" else f"example.com/{meter}"
 
 
-def _allocated(meter: str, numbers: range, pod: str) -> Object:
+def _allocated(meter: str, numbers: range, pod: str, node: str) -> Object:
     results = [
-        {"request": "d", "driver": f"{meter}.example.com", "pool": NODE, "device": f"{meter}-{number}"}
+        {"request": "d", "driver": f"{meter}.example.com", "pool": node, "device": f"{meter}-{number}"}
         for number in numbers
     ]
-    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [NODE]}]}
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     allocation = {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [term]}}
     return {"allocation": allocation, "reservedFor": [{"resource": "pods", "name": pod, "uid": pod}]}
 

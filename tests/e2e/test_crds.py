@@ -210,6 +210,9 @@ TAKEN = {
     "members by a label": a_queue(
         fairSharing={"within": {"by": "Label", "label": "team", "weights": [{"name": "red", "weight": "0.5"}]}}
     ),
+    "kinds of devices": a_queue(
+        preferences={"kinds": [{"name": "a", "deviceClasses": ["gpu.example.com"]}], "whenCanBorrow": "TryNext"}
+    ),
     "preemption to borrow": a_queue(
         preemption={"reclaim": "Any", "borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": -5}}
     ),
@@ -287,6 +290,10 @@ REFUSED = {
             ]
         ),
         "two budgets of a meter have the same span, scope and onExhausted",
+    ),
+    "a kind of no class": (
+        a_queue(preferences={"kinds": [{"name": "a", "deviceClasses": []}]}),
+        "spec.preferences.kinds[0].deviceClasses",
     ),
     "members by a label that is not named": (
         a_queue(fairSharing={"within": {"by": "Label"}}),

@@ -62,6 +62,15 @@ def test_what_is_planned_starts_and_what_could_start_is_planned(oracle: Oracle, 
     assert 50 < sum(isinstance(answer, Plan) for answer in answers.values()) < len(SEEDS) - 50
 
 
+def test_gangs_planned_one_after_the_other_start_where_both_wait_for_volumes(oracle: Oracle, version: str) -> None:
+    asked = {seed: worlds.seeded(seed, family=worlds.COMPETING, version=version) for seed in SEEDS}
+
+    found = {seed: plans.flaw_in_turn(world, oracle, Draw(seed)) for seed, world in asked.items()}
+
+    assert {seed: flaw for seed, (_, flaw) in found.items() if flaw is not None} == {}
+    assert 50 < sum(isinstance(one, Plan) for answers, _ in found.values() for one in answers) < len(SEEDS)
+
+
 def test_the_next_pod_sees_where_the_last_one_went(oracle: Oracle) -> None:
     world = a_world(nodes=2, pods=3, port=80)
     world["gang"][0]["node"] = "n2"

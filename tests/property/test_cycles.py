@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from random import Random
+from typing import Any
 
 from hypothesis import example, given, strategies as st
 
@@ -19,22 +20,41 @@ from admission.cycle.state.leader import Leader, Ports
 from admission.cycle.state.result import CycleResult
 from admission.scheduling.checks.chain import Decision, Grant
 from admission.simulation import in_memory
-from tests.builders import NOON, a_cluster
+from tests.builders import CLASS, NOON, a_cluster
 
 QUEUES = ("q", "r")
 
 CORES = meters.decode({"metadata": {"name": "cores", "generation": 1}, "spec": {"resources": [{"name": "cpu"}]}})
 
 
-class Town(in_memory.Cluster):
-    """A cluster with two queues on three nodes, in which things happen by chance."""
+def of_model(model: str) -> str:
+    return f"device.attributes['{CLASS}'].model == '{model}'"
 
-    def __init__(self, random: Random) -> None:
-        builder = a_cluster().node("a", gpus=4).node("b", gpus=2).node("c", gpus=1, cpu="4")
-        builder._meters.append(CORES)
-        for name, gpus, cores in (("q", 8, 12), ("r", 4, 6)):
+
+def counting(model: str) -> Meter:
+    sources = [{"deviceClasses": [CLASS], "selector": of_model(model), "count": {}}]
+    return meters.decode({"metadata": {"name": model, "generation": 1}, "spec": {"sources": sources}})
+
+
+PREFERENCES = {"kinds": [{"name": m, "deviceClasses": [CLASS], "selector": of_model(m)} for m in ("a100", "h100")]}
+
+
+class Town(in_memory.Cluster):
+    """A cluster with two queues on three nodes, in which things happen by chance.
+
+    prefers: whether the queues prefer one of the kinds of devices that there then are, with quotas by kind.
+    """
+
+    def __init__(self, random: Random, *, prefers: bool = False) -> None:
+        builder = a_cluster().node("a", gpus=4).node("b", gpus=2, model="h100" if prefers else "a100")
+        builder.node("c", gpus=1, cpu="4")
+        builder._meters += [CORES, *map(counting, ("a100", "h100") if prefers else ())]
+        for name, gpus, cores, when in (("q", 8, 12, "Borrow"), ("r", 4, 6, "TryNext")):
             nominal = {"claims": 100, "gpus": gpus, "cores": cores}
-            builder.queue(name, quotas=[{"meter": meter, "nominal": amount} for meter, amount in nominal.items()])
+            nominal |= {"a100": gpus // 2, "h100": gpus // 2} if prefers else {}
+            more: dict[str, Any] = {"preferences": {**PREFERENCES, "whenCanBorrow": when}} if prefers else {}
+            quotas = [{"meter": meter, "nominal": amount} for meter, amount in nominal.items()]
+            builder.queue(name, quotas=quotas, **more)
         super().__init__(builder.snapshot())
         self.random = random
         self.whole = dict(self._rest.slices)
@@ -163,11 +183,11 @@ def _reason(decision: Decision) -> str:
     return "no devices" if reason in {HoldReason.DEVICES_BUSY, HoldReason.NO_FEASIBLE_PLACEMENT} else reason
 
 
-@given(st.integers(0, 10**6), st.integers(5, 25))
-@example(507859, 5)  # devices go from one gang to another between two cycles
-def test_caches_make_no_difference_to_decisions(seed: int, length: int) -> None:
+@given(st.integers(0, 10**6), st.integers(5, 25), st.booleans())
+@example(507859, 5, False)  # devices go from one gang to another between two cycles
+def test_caches_make_no_difference_to_decisions(seed: int, length: int, prefers: bool) -> None:
     async def live() -> None:
-        town = Town(Random(seed))  # noqa: S311 - not for secrets
+        town = Town(Random(seed), prefers=prefers)  # noqa: S311 - not for secrets
         ledger = in_memory.Ledger()
         leader = a_leader(town, ledger)
         now = NOON

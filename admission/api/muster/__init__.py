@@ -8,6 +8,7 @@ __all__ = [
     "meters",
     "observed",
     "policy_rules",
+    "preferences",
     "queue_references",
     "queues",
     "status_reports",

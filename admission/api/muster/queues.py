@@ -8,6 +8,8 @@ from typing import TypeVar
 
 from admission.api.kubernetes import meta
 from admission.api.kubernetes.meta import Meta
+from admission.api.muster import preferences
+from admission.api.muster.preferences import Preferences
 from admission.api.values import durations, quantities, selectors, time_zones
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import MeterName, QueueName
@@ -231,6 +233,7 @@ class Queue:
 
     namespaces: None for a queue that no pod enters directly (a parent). aliases: its names in other systems.
     fair_sharing: None if the queue declares no fair sharing. max_runtime and default_runtime: None if not set.
+    preferences: None if any device of the classes will do.
     """
 
     meta: Meta
@@ -240,6 +243,7 @@ class Queue:
     aliases: frozenset[str] = frozenset()
     quotas: tuple[Quota, ...] = ()
     budgets: tuple[Budget, ...] = ()
+    preferences: Preferences | None = None
     strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
     fair_sharing: FairSharing | None = None
     preemption: Preemption = Preemption()
@@ -277,6 +281,7 @@ def decode(obj: Json) -> Queue:
         aliases=frozenset(spec.texts("aliases")),
         quotas=_quotas(spec),
         budgets=_budgets(spec),
+        preferences=preferences.decode(spec.child("preferences")) if "preferences" in spec else None,
         strategy=_choice(spec, "queueingStrategy", QueueingStrategy.BEST_EFFORT_FIFO),
         fair_sharing=_fair_sharing(spec.child("fairSharing")) if "fairSharing" in spec else None,
         preemption=_preemption(spec.child("preemption")),

@@ -16,7 +16,7 @@ from admission.api.muster.queues import (
     UnmeteredClasses,
     WithinQueue,
 )
-from admission.api.schemas import fields, kubernetes, queue_status
+from admission.api.schemas import fields, kubernetes, preferences, queue_status
 from admission.api.schemas.fields import Schema
 from admission.api.values import time_zones
 
@@ -123,6 +123,7 @@ def _quota_fields() -> dict[str, Schema]:
             keys=("meter",),
         ),
         "budgets": _budgets(),
+        "preferences": preferences.preferences(),
         "unmeteredClasses": fields.choice(
             """What happens to claims for a device class that no Meter counts. Refuse denies their pods at the door and
             names the class; Allow lets them use it for nothing. Default: Refuse.""",

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from admission.api.storage.csi import CsiDriver, CsiNode, StorageCapacity, VolumeAttachment
+from admission.api.storage.free_volumes import FreeVolumes
 from admission.api.storage.persistent_volumes import PersistentVolume, StorageClass, VolumeClaim
 from admission.api.values.names import NodeName
 
@@ -27,24 +28,25 @@ class Storage:
     capacities: Mapping[str, StorageCapacity] = field(default_factory=dict)
     attachments: Mapping[str, VolumeAttachment] = field(default_factory=dict)
     is_whole: bool = True
-    _free: Mapping[str, tuple[PersistentVolume, ...]] | None = field(
-        default=None, init=False, repr=False, compare=False
-    )
+    _free: Mapping[str, FreeVolumes] | None = field(default=None, init=False, repr=False, compare=False)
     _kept: Mapping[tuple[str, str], tuple[PersistentVolume, ...]] | None = field(
         default=None, init=False, repr=False, compare=False
     )
+    _unbound: frozenset[str] | None = field(default=None, init=False, repr=False, compare=False)
+    _selected_by: frozenset[str] | None = field(default=None, init=False, repr=False, compare=False)
     _limited: frozenset[str] | None = field(default=None, init=False, repr=False, compare=False)
     _attached: Mapping[NodeName, tuple[VolumeAttachment, ...]] | None = field(
         default=None, init=False, repr=False, compare=False
     )
 
     @property
-    def free(self) -> Mapping[str, tuple[PersistentVolume, ...]]:
+    def free(self) -> Mapping[str, FreeVolumes]:
         """Return the available volumes without a claim, by class."""
         found = self._free
         if found is None:
             free = (one for one in self.volumes.values() if one.claim is None and one.is_available)
-            found = _grouped((one.class_name, one) for one in free)
+            grouped = _grouped((one.class_name, one) for one in free)
+            found = {name: FreeVolumes(volumes) for name, volumes in grouped.items()}
             object.__setattr__(self, "_free", found)
         return found
 
@@ -57,6 +59,25 @@ class Storage:
                 ((one.claim.namespace, one.claim.name), one) for one in self.volumes.values() if one.claim is not None
             )
             object.__setattr__(self, "_kept", found)
+        return found
+
+    @property
+    def unbound(self) -> frozenset[str]:
+        """Return the claims that are not bound to a volume."""
+        found = self._unbound
+        if found is None:
+            found = frozenset(key for key, claim in self.claims.items() if not claim.is_bound)
+            object.__setattr__(self, "_unbound", found)
+        return found
+
+    @property
+    def selected_by(self) -> frozenset[str]:
+        """Return the labels by which claims that are not bound select volumes."""
+        found = self._selected_by
+        if found is None:
+            selectors = (self.claims[key].selector for key in self.unbound)
+            found = frozenset(rule.key for one in selectors if one is not None for rule in one.requirements)
+            object.__setattr__(self, "_selected_by", found)
         return found
 
     @property

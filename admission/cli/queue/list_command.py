@@ -154,16 +154,21 @@ def _show_observed(observed: ObservedQueue) -> None:
     children_text = f"; below it: {', '.join(observed.children)}" if observed.children else ""
     stopped = f"; stopped: {queue.stop_policy}" if queue.stop_policy is not StopPolicy.NONE else ""
     terminal.say(f"Queue {queue.name} ({place}{children_text}); {queue.strategy}{stopped}")
+    if queue.preferences is not None:
+        kinds = ", ".join(kind.name for kind in queue.preferences.kinds)
+        terminal.say(f"Kinds of devices, as preferred: {kinds} (whenCanBorrow: {queue.preferences.when_can_borrow})")
     show([observed.report])
     cli_gang.show(observed.gangs)
 
 
 def _observed_json(observed: ObservedQueue) -> dict[str, Any]:
+    preferences = observed.queue.preferences
     return {
         **_json(observed.report),
         "parent": observed.queue.parent,
         "children": observed.children,
         "stopPolicy": str(observed.queue.stop_policy),
+        "preferences": [kind.name for kind in preferences.kinds] if preferences is not None else [],
         "members": [cli_gang.as_json(gang) for gang in observed.gangs],
     }
 

@@ -141,7 +141,8 @@ class GangPlacement:
         await self._allocate(inputs, [work for work in works if work.missing and work.hold is None])
         for work in works:
             await self._resolve(inputs, work)
-        await self.writer.open_gates([work.start.gates for work in works if work.hold is None])
+        gates = [work.start.gates for work in works if work.hold is None]
+        await self.writer.open_gates(gates, inputs.snapshot.storage)
         holds |= {work.group.uid: work.hold for work in works if work.hold is not None}
         self.log.placement_holds |= holds
         return holds

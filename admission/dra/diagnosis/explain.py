@@ -71,7 +71,7 @@ def explain_dead_end(
     if not kind.nodes:
         return _no_node_passes(context)
     found = _explained(context)
-    refusals = rule_refusals.left_out(gang, kind, cluster)
+    refusals = rule_refusals.left_out(gang, kind, member, cluster)
     if not refusals:
         return found
     rules: list[str] = [*rule_refusals.titles(refusals.values())]
@@ -95,7 +95,11 @@ def _explained(context: _DeadEndContext) -> Explanation:
     refusals = {at: refusal for at in with_resources if (refusal := state.refuses(context.kind, at)) is not None}
     left = [at for at in with_resources if at not in refusals]
     if refusals and (not left or any(context.greedy.dead_end_at(context.kind, at) is None for at in refusals)):
-        return _kept_off_by_rules(context, {state.names[at]: refusal for at, refusal in refusals.items()}, left)
+        own = {
+            state.names[at]: rule_refusals.of_member(refusal, context.gang, context.kind, context.member)
+            for at, refusal in refusals.items()
+        }
+        return _kept_off_by_rules(context, own, left)
     lacking = {state.names[at]: found for at in left if (found := context.greedy.lacking_at(context.kind, at))}
     if lacking:
         short = node_resources.shortage_with_devices(lacking)
@@ -160,7 +164,7 @@ def _no_node_passes(context: _DeadEndContext) -> Explanation:
         refused = node_filters.refuses(demand, node, context.cluster)
         if refused is not None:
             reasons.setdefault(refused.why, []).append(name)
-    refusals = rule_refusals.left_out(context.gang, context.kind, context.cluster)
+    refusals = rule_refusals.left_out(context.gang, context.kind, context.member, context.cluster)
     for title, names in rule_refusals.by_rule(refusals).items():
         reasons[f"may not take it by {title}"] = [*names]
     why = "; ".join(f"{rule_refusals.names_text(nodes)} {reason}" for reason, nodes in reasons.items())

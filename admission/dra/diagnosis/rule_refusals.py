@@ -6,7 +6,7 @@ from admission.api.values.names import NodeName
 from admission.dra.planner import node_filters
 from admission.dra.planner.pod_groups import Gang, PodKind
 from admission.dra.state.cluster_state import ClusterState
-from admission.filters.refusal import Refusal
+from admission.filters.refusal import ABOUT_LABELS, Refusal
 
 MOST_NAMED = 3
 """How many nodes, pods or claims a message names before it counts the rest."""
@@ -19,13 +19,25 @@ def names_text(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
-def left_out(gang: Gang, kind: PodKind, cluster: ClusterState) -> dict[NodeName, Refusal]:
+def left_out(gang: Gang, kind: PodKind, member: int, cluster: ClusterState) -> dict[NodeName, Refusal]:
     """Return the nodes that a rule keeps a pod off from the beginning, which pass all filters of nodes."""
     if gang.rules is None or not gang.rules.states[kind.rules]:
         return {}
     passed = sorted(node_filters.passed(kind.members[0], cluster) - kind.nodes)
     refusals = ((name, gang.rules.excludes(kind.rules, cluster.nodes[name])) for name in passed)
-    return {name: refusal for name, refusal in refusals if refusal is not None}
+    return {name: of_member(refusal, gang, kind, member) for name, refusal in refusals if refusal is not None}
+
+
+def of_member(refusal: Refusal, gang: Gang, kind: PodKind, member: int) -> Refusal:
+    """Return a refusal with the name of the member's own claim: rules are asked for one pod of those that are equal."""
+    if gang.rules is None or refusal.rule in ABOUT_LABELS:
+        return refusal
+    asked, pod = gang.rules.states[kind.rules].pod, kind.members[member].pod
+    claims = {
+        one.claim_of(asked.meta.name): own.claim_of(pod.meta.name)
+        for one, own in zip(asked.rules.volumes, pod.rules.volumes, strict=True)
+    }
+    return refusal._replace(key=claims.get(refusal.key, refusal.key))
 
 
 def by_rule(refusals: Mapping[NodeName, Refusal]) -> dict[str, list[NodeName]]:

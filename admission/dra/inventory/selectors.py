@@ -8,7 +8,7 @@ The answer of a text on a slice is a column: one bit per device. Columns of seve
 so that an error counts only where no earlier text is false; it stops a search only if the search meets the device.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from admission.cel.core.errors import CompileError, EvaluationError
 from admission.device_cel import bitsets, environment, programs
 from admission.device_cel.parse_cache import ParseCache
 from admission.dra.inventory.pools import InventoryDevice, NodeInventory
+from admission.incremental import Memo
 
 Texts = tuple[str, ...]
 """CEL texts in order: the class's, then the request's."""
@@ -71,6 +72,8 @@ class Selectors:
         self._columns: dict[Column, Column] = {}
         self.memory: dict[Any, Any] = {}
         """The `DeviceSignatures` of `device_signature`, by need, the least recently used first."""
+        self.kinds: Memo[Hashable, Any] = Memo()
+        """What `device_kinds` has found for these nodes, by what was asked."""
 
     def column(self, texts: Texts, slice_: Slice) -> Column:
         """Return which devices of a slice satisfy every text, and on which evaluation stops with an error."""
@@ -103,6 +106,8 @@ class Selectors:
         kept = {id(node_inventory) for node_inventory in node_inventories.values()}
         for device_signatures in self.memory.values():
             device_signatures.keep(kept)
+        if len(self.kinds) > MOST_COLUMNS:
+            self.kinds = Memo()
         self._forget_texts()
 
     def _forget_texts(self) -> None:

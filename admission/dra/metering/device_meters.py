@@ -170,12 +170,12 @@ def failure(
 def lower_bound(meters: Meters, spec: ClaimSpec) -> Charge:
     """Return a lower bound on the charge of a claim, whichever devices it gets.
 
-    Only certain amounts are in it: of sources that measure claims or counts and have no selector. Of a request with
-    alternatives the cheapest counts, meter by meter.
+    Only certain amounts are in it: of sources that measure claims or counts, and have no selector or one that the
+    request has word by word. Of a request with alternatives the cheapest counts, meter by meter.
     """
     total: dict[MeterName, int] = {}
     for name, meter in meters.meters.items():
-        rules = [rule for rule in meters.rules[name] if rule.source.selector is None]
+        rules = meters.rules[name]
         counted = sum(_least(rules, request, meter) for request in spec.requests)
         claims = sum(rule.source.measure is Measure.CLAIMS and _parsed_requests(rule, spec, meter) for rule in rules)
         if counted + claims:
@@ -389,7 +389,7 @@ def _least(rules: Sequence[_Rule], request: Request, meter: Meter) -> int:
     counts = [rule for rule in rules if rule.source.measure is Measure.COUNT]
     return min(
         (
-            sum(option.device_class in rule.classes for rule in counts) * (1 if option.mode == ALL else option.count)
+            sum(_is_certain(rule, option) for rule in counts) * (1 if option.mode == ALL else option.count)
             for option in request.alternatives
             if not _free(option, meter)
         ),
@@ -400,9 +400,15 @@ def _least(rules: Sequence[_Rule], request: Request, meter: Meter) -> int:
 def _parsed_requests(rule: _Rule, spec: ClaimSpec, meter: Meter) -> bool:
     """Return whether a request is for the source's classes, whichever alternative is chosen."""
     return any(
-        all(option.device_class in rule.classes and not _free(option, meter) for option in request.alternatives)
+        all(_is_certain(rule, option) and not _free(option, meter) for option in request.alternatives)
         for request in spec.requests
     )
+
+
+def _is_certain(rule: _Rule, option: DeviceRequest) -> bool:
+    """Return whether a source counts every device that a request may get."""
+    selector = rule.source.selector
+    return option.device_class in rule.classes and (selector is None or selector in option.selectors)
 
 
 def _free(option: DeviceRequest, meter: Meter) -> bool:

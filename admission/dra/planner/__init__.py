@@ -3,6 +3,7 @@
 __all__ = [
     "candidate_nodes",
     "cost",
+    "device_kinds",
     "device_order",
     "device_resources",
     "first_fit",

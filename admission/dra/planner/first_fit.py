@@ -123,7 +123,7 @@ class FirstFitSearch:
             self._bounds.counts(node_state).own * len(nodes) for node_state, nodes in self.state.groups.items()
         )
         self._need_of_each = [self._bounds.needed(kind) for kind in gang.kinds]
-        self._commuting = fixed and not gang.shared and not self._depends_on_order and self._commutes()
+        self._commuting = fixed and not gang.shared and (rules is None or rules.commute) and self._commutes()
         self._by_devices = DeviceResources(gang, self.state, cluster.profile.release) if self.state.takes else None
         self.state.on_change = self._changed
 
@@ -412,6 +412,8 @@ class FirstFitSearch:
         if self._greedy:
             return False
         if any(total < left for total, left in zip(self._total, self._left, strict=True)) or self._is_short():
+            return True
+        if self.state.are_short_of_volumes(self._left):
             return True
         if self._failed and self._key() in self._failed:
             return True

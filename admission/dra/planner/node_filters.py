@@ -31,6 +31,7 @@ class Filter(StrEnum):
     FEATURES = "declared features"
     CLAIM = "claim"
     PLUGIN = "device plugin"
+    KIND = "kind of devices"
 
 
 class Refused(NamedTuple):
@@ -42,7 +43,12 @@ class Refused(NamedTuple):
 
 def refuses(demand: PodDemand, node: Node, cluster: ClusterState) -> Refused | None:
     """Return the first filter that keeps the pod off the node, whatever is free there; None if all pass."""
-    return _refuses_pod(demand.pod, node) or _refuses_claims(demand, node, cluster) or _refuses_extended(demand, node)
+    return (
+        _refuses_pod(demand.pod, node)
+        or _refuses_claims(demand, node, cluster)
+        or _refuses_extended(demand, node)
+        or _refuses_kind(demand, node)
+    )
 
 
 def passed(demand: PodDemand, cluster: ClusterState) -> frozenset[NodeName]:
@@ -54,7 +60,7 @@ def passed(demand: PodDemand, cluster: ClusterState) -> frozenset[NodeName]:
     key = (tuple(sorted(pod.node_selector.items())), pod.affinity, pod.tolerations, pod.features)
     if key not in cluster.passing:
         cluster.passing[key] = frozenset(name for name, node in nodes if _refuses_pod(pod, node) is None)
-    return cluster.passing[key]
+    return cluster.passing[key] if demand.kept_to is None else cluster.passing[key] & demand.kept_to
 
 
 def _refuses_pod(pod: Pod, node: Node) -> Refused | None:
@@ -96,6 +102,12 @@ def _refuses_extended(demand: PodDemand, node: Node) -> Refused | None:
     if demand.plugged and any(claim.allocation is None for claim in demand.claims):
         return Refused(Filter.PLUGIN, "cannot bind a pod with claims beside resources of a device plugin")
     return None
+
+
+def _refuses_kind(demand: PodDemand, node: Node) -> Refused | None:
+    if demand.kept_to is None or demand.plugged or node.name in demand.kept_to:
+        return None
+    return Refused(Filter.KIND, "has devices of another kind as well, which kube-scheduler might give it")
 
 
 def wants(demand: PodDemand) -> dict[str, int]:

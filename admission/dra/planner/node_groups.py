@@ -6,7 +6,7 @@ devices in order with their use, what is left of their counters, and the shared 
 that several nodes see is in it by identity, so that nodes are equal only if they see the same one.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -135,6 +135,15 @@ class SearchState:
     def refuses(self, kind: PodKind, node: int) -> Refusal | None:
         """Return the rule between pods that keeps a pod off a node now, beside those in `kind.nodes`."""
         return self.rules.refuses(kind.rules, self.names[node]) if self.rules is not None else None
+
+    def are_short_of_volumes(self, pods: Sequence[int]) -> bool:
+        """Return whether too few volumes are left for these pods. pods: how many of each kind."""
+        if self.rules is None:
+            return False
+        left: Counter[int] = Counter()
+        for kind, count in zip(self.gang.kinds, pods, strict=True):
+            left[kind.rules] += count
+        return self.rules.are_short_of_volumes(left)
 
     def free_devices(self, node: int) -> list[int]:
         """Return the places of the node's devices that no claim has exclusively, in order."""

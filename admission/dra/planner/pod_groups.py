@@ -138,7 +138,7 @@ def _rules(demands: Sequence[PodDemand], cluster: ClusterState) -> tuple[GangRul
     if not gang_rules.may_apply(pods, cluster.placed):
         return None, {}
     placed = cluster.placed.left
-    numbers, firsts = gang_rules.numbers(pods, placed)
+    numbers, firsts = gang_rules.numbers(pods, placed, cluster.nodes)
     counts = Counter(numbers)
     found = gang_rules.compiled(
         firsts,
@@ -235,6 +235,7 @@ def _likeness(demand: PodDemand, wanted: Iterable[ClaimToAllocate], cluster: Clu
         pod.tolerations,
         pod.features,
         demand.extended,
+        demand.kept_to,
         bound,
         by_devices,
     )

@@ -137,8 +137,9 @@ class UpperBounds:
         bounds = self._state.bounds(described, node_state)
         most = len(described.members) if bounds is None else min(bounds, len(described.members))
         rules = self._gang.coupled
-        if rules is not None and node_state.place is not None and rules.takes_one(described.rules, node_state.place):
-            most = min(most, 1)
+        if rules is not None and node_state.place is not None:
+            by_rules = rules.most(described.rules, node_state.place)
+            most = most if by_rules is None else min(most, by_rules)
         needs = self._own_needs[kind]
         counts = self.counts(node_state)
         if counts.unknown & needs.keys():

@@ -23,7 +23,8 @@ class PodDemand:
     Claims that are allocated already are among them: they bind the pod to the nodes where they may be used. Pods that
     share a claim have the same claim (same UID, or same key if it has no UID). extended: resources of the pod that
     classes offer; the last claim is the one for them. plugged: whether device plugins serve these instead, so that the
-    claim is left out. subgroup: the part of the gang that the pod is in, if parts have to be together.
+    claim is left out. subgroup: the part of the gang that the pod is in, if parts have to be together. kept_to: the
+    only nodes for the pod, since kube-scheduler might give it devices of another kind on others; None for all.
     """
 
     pod: Pod
@@ -31,6 +32,7 @@ class PodDemand:
     extended: tuple[str, ...] = ()
     plugged: bool = False
     subgroup: str = ""
+    kept_to: frozenset[NodeName] | None = None
 
     @property
     def by_devices(self) -> tuple[str, ...]:

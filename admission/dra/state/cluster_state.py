@@ -30,7 +30,7 @@ from admission.dra.state import incremental, planned_resources
 from admission.dra.state.change_log import ChangeLog
 from admission.dra.state.incremental import IncrementalUsage, UsageTotals
 from admission.dra.state.sources import Sources
-from admission.filters.placed_pods import PlacedPod, PlacedPods
+from admission.filters.placed_pods import PlacedPods
 
 K = TypeVar("K")
 Nodes = frozenset[NodeName]
@@ -149,8 +149,7 @@ def build(
         return follow(before, cluster, _reindexed_nodes(before, cluster))
     by_uid = claims if claims is not None else extended_resources.index_claims(snapshot)
     kept = before.kept if before is not None else IncrementalUsage()
-    totals = kept.count(snapshot, placements, by_uid, profile)
-    counted = planned_resources.counted(totals, kept, snapshot, placements, by_uid, slices, profile)
+    counted = planned_resources.count(kept, snapshot, placements, by_uid, slices, profile)
     use = _Use(dict(counted.taken), {device: list(found) for device, found in counted.shares.items()})
     unseen = counted.unseen
     by_uid = {**by_uid, **{claim.meta.uid: claim for claim in _absent(snapshot, unseen, by_uid)}} if unseen else by_uid
@@ -227,7 +226,7 @@ def granted(
     claims = claims or {}
     use = _Use.from_cluster(cluster)
     left, pinned, users = dict(cluster.left), dict(cluster.pinned), dict(cluster.users)
-    placed = cluster.placed.added((place.node, place.uid, PlacedPod.of(pods[place.uid])) for place in plan.pods)
+    placed = cluster.placed.granted((place.node, place.uid, pods[place.uid]) for place in plan.pods)
     for place in plan.pods:
         for claim in place.claims:
             key = claim.uid or Uid(claim.claim)

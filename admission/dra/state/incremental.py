@@ -207,6 +207,9 @@ class _NodeCapacities:
         self._there: dict[NodeName, dict[Uid, int]] = {}
         """By node, how often each pod counts there."""
         self._left: Mapping[NodeName, _Left] = {}
+        self._turns: dict[Uid, int] = {}
+        """By pod, its place in the order of granted seats."""
+        self._next_turn = 0
         self.placed = PlacedPods()
         """The pods on nodes, as of the last `refresh`."""
         self.moved: set[NodeName] = set()
@@ -225,7 +228,8 @@ class _NodeCapacities:
             again = {name: self._room(nodes[name]) for name in nodes if name in dirty}
             self._left = {name: again[name] if name in again else self._left[name] for name in nodes}
             self.placed = self.placed.changed(
-                {name: there for name in dirty if (there := self._pods_on(name)) != self.placed.on(name)}
+                {name: there for name in dirty if (there := self._pods_on(name)) != self.placed.on(name)},
+                self._next_turn,
             )
         return self._left
 
@@ -233,7 +237,7 @@ class _NodeCapacities:
         """Return the pods of a node; one that has not changed is the same object as before."""
         before, found = self.placed.on(node), dict[Uid, PlacedPod]()
         for uid in self._there.get(node, ()):
-            pod = PlacedPod.of(self._pods[uid])
+            pod = PlacedPod.of(self._pods[uid], self._turns.get(uid))
             known = before.get(uid)
             found[uid] = known if known == pod else pod
         return found
@@ -248,7 +252,13 @@ class _NodeCapacities:
         for placement in changes.now:
             for seat in placement.seats.values():
                 self._seats.setdefault(seat.pod_uid, {})[placement.gang_uid] = seat.node
+                if seat.pod_uid not in self._turns:
+                    self._turns[seat.pod_uid] = self._next_turn
+                    self._next_turn += 1
                 yield seat.pod_uid
+        for uid in (uid for placement in changes.before for uid in _pods_of(placement)):
+            if uid not in self._seats:
+                self._turns.pop(uid, None)
 
     def _move(self, uid: Uid, pod: Pod | None) -> tuple[NodeName, ...]:
         """Count a pod where it is now; return the nodes where it counted before and where it counts now."""
@@ -331,7 +341,7 @@ class IncrementalUsage:
         changes = _Changes(
             gangs,
             before=[self._placements[gang] for gang in gangs if gang in self._placements],
-            now=[by_gang[gang] for gang in gangs if gang in by_gang],
+            now=[placement for gang, placement in by_gang.items() if gang in gangs],
         )
         keys = self._devices.update(snapshot.claims)
         renewed = [claims[key] for key in keys for claims in (self._claims, snapshot.claims) if key in claims]

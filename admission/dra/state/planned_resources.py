@@ -17,8 +17,7 @@ from admission.dra.state import incremental
 from admission.dra.state.incremental import IncrementalUsage, UsageTotals
 
 
-def counted(  # noqa: PLR0917 - all that usage depends on
-    totals: UsageTotals,
+def count(  # noqa: PLR0917 - all that usage depends on
     kept: IncrementalUsage,
     snapshot: Snapshot,
     placements: Sequence[Placement],
@@ -26,7 +25,8 @@ def counted(  # noqa: PLR0917 - all that usage depends on
     slices: Slices,
     profile: SchedulerProfile,
 ) -> UsageTotals:
-    """Return the totals with that taken from what is left of nodes. claims: by their UIDs in the ledger."""
+    """Count usage, with that taken from what is left of nodes. claims: by their UIDs in the ledger."""
+    totals = kept.count(snapshot, placements, claims, profile)
     if not slices.takes_of_nodes and not kept.by_devices:
         return totals
     left, found = dict(totals.left), _Planned(snapshot, claims, slices, profile)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.kubernetes.nodes import Resources
+from admission.api.kubernetes.pods import Pod
 from admission.api.values.names import NodeName, Uid
 from admission.dra.inventory.pools import NodeInventory, PoolId
 from admission.dra.requests.device_use import DeviceUse, Holder, Shared
@@ -372,10 +373,10 @@ def with_usage(
     cluster: ClusterState,
     room: Iterable[tuple[NodeName, Resources]],
     given: Iterable[tuple[Holder, Iterable[DeviceUse]]],
-    pods: Iterable[OnNode] = (),
+    pods: Iterable[tuple[NodeName, Uid, Pod]] = (),
 ) -> ClusterState:
     """Return the cluster state with more in use. room: requests on nodes. given: devices, by holder. pods: on nodes."""
-    placed = cluster.placed.added(pods)
+    placed = cluster.placed.granted(pods)
     left = dict(cluster.left)
     for node, requests in room:
         before = left.get(node)

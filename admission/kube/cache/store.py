@@ -72,14 +72,15 @@ class Store:
     def _frozen_storage(self, pods: Mapping[Uid, Pod]) -> Storage | None:
         """Return the storage objects, the same as before if none has changed; None while no waiting pod has volumes.
 
-        Also None if one of the kinds may not be read, since volumes are not judged by a part of these objects.
+        A pod waits behind its gate, and then until it is bound. Also None if one of the kinds may not be read, since
+        volumes are not judged by a part of these objects.
         """
         for uid in changed(self._pods, pods) if self._storage_tables else ():
             pod = pods.get(uid)
-            if pod is not None and pod.rules.volumes and pod.gated and not pod.finished:
-                self._claimants.add(uid)
-            else:
+            if pod is None or not pod.rules.volumes or pod.node or pod.finished:
                 self._claimants.discard(uid)
+            elif pod.gated:
+                self._claimants.add(uid)
         self._pods = pods
         if not self._claimants or any(table.unavailable for table in self._storage_tables.values()):
             self._storage = None

@@ -39,7 +39,7 @@ from admission.scheduling.backfill.running_gangs import RunningGangs
 from admission.scheduling.backfill.unreachable import NeverFits
 from admission.scheduling.cache.plan_cache import PlanCache
 from admission.scheduling.cache.queue_cache import Premise
-from admission.scheduling.cache.verdict_cache import PROOF, QUOTA, RESERVED, Verdict
+from admission.scheduling.cache.verdict_cache import KINDS, PROOF, QUOTA, RESERVED, Verdict
 from admission.scheduling.checks import chain, runtime
 from admission.scheduling.checks.chain import Grant, Inputs, Rules
 from admission.workloads.gangs import Group
@@ -47,7 +47,7 @@ from admission.workloads.gangs import Group
 MOST = 16
 """The most heads with a reservation, first ones first: each costs plans, and a check for every gang behind it."""
 
-WAITING = frozenset({PROOF, QUOTA, RESERVED})
+WAITING = frozenset({PROOF, QUOTA, RESERVED, KINDS})
 """The sources of verdicts that hold gangs until others end."""
 
 

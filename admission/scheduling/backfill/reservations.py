@@ -142,7 +142,10 @@ class Moment(NamedTuple):
 
 
 class UsageExcludingReserved(QueueUsage):
-    """The usage of queues now, with reservations excluded from what fits. Only for `fits` and `charge_fits`."""
+    """The usage of queues now, with reservations excluded from what fits.
+
+    Only for `fits`, `charge_fits` and `loan_level`.
+    """
 
     def __init__(self, now: QueueUsage, bound: Iterable[Reservation]) -> None:  # it has no quotas of its own
         self.tree = now.tree
@@ -160,6 +163,10 @@ class UsageExcludingReserved(QueueUsage):
             return found
         conflicting = next((one for one in self._bound if not one.leaves_quota(queue, charge)), None)
         return None if conflicting is None else conflicting.shortage(queue, charge)
+
+    def loan_level(self, queue: QueueName, charge: Charge) -> int:
+        """Return how far up the queue would borrow for a charge."""
+        return self._now.loan_level(queue, charge)
 
 
 def moment(cluster: ClusterState, queue_usage: QueueUsage, at: datetime, removed: Sequence[ExpectedEnd]) -> Moment:

@@ -49,6 +49,7 @@ class GangEquivalence:
                 pod=replace(one.pod, meta=replace(_meta(one.pod.meta, POD, at), labels=self.labels[at])),
                 claims=tuple(claims[claim.meta.uid] for claim in one.claims),
                 subgroup=one.subgroup,
+                kept_to=one.kept_to,
             )
             for at, one in enumerate(self.pods)
         )
@@ -132,7 +133,7 @@ def build(
     asked = tuple(specs.setdefault(text, len(specs)) for text in texts)
     named_pods = gang_rules.named([one.pod for one in ordered], cluster.placed)
     pods = tuple(
-        (pod_key(one.pod), rules, one.subgroup, tuple(numbers[claim.meta.uid] for claim in one.claims))
+        (pod_key(one.pod), rules, one.subgroup, one.kept_to, tuple(numbers[claim.meta.uid] for claim in one.claims))
         for one, (rules, _) in zip(ordered, named_pods, strict=True)
     )
     namespaces = tuple(sorted({one.pod.meta.namespace for one in demands}))

@@ -89,7 +89,7 @@ class PlanCache:
     """
 
     _basis: Basis | None = None
-    _holds: dict[tuple[GangUid, int], tuple[Question, Hold]] = field(default_factory=dict)
+    _holds: dict[tuple[GangUid, int, Hashable], tuple[Question, Hold]] = field(default_factory=dict)
     _is_valid: bool = False
     _proofs: dict[Hashable, InfeasibilityProof] = field(default_factory=dict)
     _changed: dict[tuple[object, object], frozenset[NodeName] | None] = field(default_factory=dict)
@@ -113,15 +113,15 @@ class PlanCache:
         """Record a grant: later gangs of the cycle see another cluster state, so no holds are kept or used."""
         self._is_valid = False
 
-    def hold(self, gang: GangUid, question: Question) -> Hold | None:
-        """Return the hold that still stands for a gang with this question."""
-        known = self._holds.get((gang, len(question[0]))) if self._is_valid else None
+    def hold(self, gang: GangUid, question: Question, terms: Hashable = None) -> Hold | None:
+        """Return the hold that still stands for a gang with this question. terms: what its quota was asked for."""
+        known = self._holds.get((gang, len(question[0]), terms)) if self._is_valid else None
         return known[1] if known is not None and known[0] == question else None
 
-    def keep(self, gang: GangUid, question: Question, hold: Hold) -> None:
+    def keep(self, gang: GangUid, question: Question, hold: Hold, terms: Hashable = None) -> None:
         """Keep a hold of the planner."""
         if self._is_valid:
-            self._holds[gang, len(question[0])] = (question, hold)
+            self._holds[gang, len(question[0]), terms] = (question, hold)
 
     def proof(self, key: Hashable, cluster: ClusterState, selectors: Selectors) -> InfeasibilityProof | None:
         """Return the proof that there is still no plan for this key; None if there may be one."""

@@ -22,7 +22,8 @@ from admission.workloads.gangs import Group
 class Premise(NamedTuple):
     """An input of verdicts of one queue: what it lacks for a charge (None: nothing), and the proof, if any.
 
-    bound: the reservations that the gang would delay.
+    bound: the reservations that the gang would delay. inventories: the devices of nodes, if a gang's kinds were read
+    from them; None if it has none.
     """
 
     needed: Charge
@@ -30,6 +31,7 @@ class Premise(NamedTuple):
     equivalent: GangEquivalence | None
     proof: InfeasibilityProof | None
     bound: tuple[Any, ...] = ()
+    inventories: object = None
 
 
 Holds = Callable[[QueueName, Premise], bool]

@@ -28,6 +28,9 @@ from admission.workloads.gangs import Group
 
 PROOF, ORDER, QUOTA, RESERVED = "proof", "order_is_kept", "quota_may_suffice", "reserved"
 
+KINDS = "kinds"
+"""A hold for the reasons of several kinds of devices, each a proof or a shortage; else it is not kept."""
+
 STEADY = frozenset(
     {
         "queue_is_active",
@@ -65,10 +68,22 @@ class Verdict:
     equivalent: GangEquivalence | None = None
     proof: InfeasibilityProof | None = None
     bound: tuple[Any, ...] = ()
+    parts: "tuple[Verdict, ...]" = ()
+    """The verdicts on the kinds of devices, if `by` is KINDS and all of them can be kept."""
+    inventories: object = None
+    """The devices of nodes from which the kinds that may serve it were computed."""
 
     @property
     def is_kept(self) -> bool:
-        return self.by in STEADY or self.by in {PROOF, ORDER, QUOTA, RESERVED}
+        is_by_kinds = self.by == KINDS and bool(self.parts)
+        return is_by_kinds or self.by in STEADY or self.by in {PROOF, ORDER, QUOTA, RESERVED}
+
+    @property
+    def premises(self) -> "Iterator[Premise]":
+        """Yield the inputs that the verdict depends on, beside its gang and the shared inputs."""
+        for part in self.parts or (self,):
+            shortage = part.outcome if part.by == QUOTA else None
+            yield Premise(part.needed, shortage, part.equivalent, part.proof, part.bound, self.inventories)
 
 
 @dataclass(slots=True)
@@ -204,11 +219,9 @@ class VerdictCache:
         """Return the inputs of one queue's verdicts, beside the gangs and the shared inputs, each once."""
         found: dict[Hashable, Premise] = {}
         for one in verdicts:
-            if one.by in {PROOF, QUOTA, RESERVED}:
-                key = one.by, tuple(sorted(one.needed.items())), id(one.proof), one.bound
-                if key not in found:
-                    shortage = one.outcome if one.by == QUOTA else None
-                    found[key] = Premise(one.needed, shortage, one.equivalent, one.proof, one.bound)
+            for premise in one.premises if one.by in {PROOF, QUOTA, RESERVED, KINDS} else ():
+                key = one.by, tuple(sorted(premise.needed.items())), id(premise.proof), premise.bound
+                found.setdefault(key, premise)
         return list(found.values())
 
     def stands(self, queue: QueueName, basis: Premise, shortage_of: ShortageOf) -> bool:

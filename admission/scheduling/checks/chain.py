@@ -6,19 +6,20 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 
 from admission.api.muster.gangs import Charge
-from admission.api.muster.queues import PlacementMode, Queue, StopPolicy
+from admission.api.muster.queues import PlacementMode, Queue
 from admission.api.snapshot import Snapshot
-from admission.api.values import references
 from admission.api.values.names import GangUid, Uid
 from admission.api.values.reasons import Denial, Hold, HoldReason
-from admission.api.values.references import Kind, Referent
 from admission.dra.compatibility import SchedulerProfile
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering.device_meters import Meters
+from admission.dra.planner import device_kinds
 from admission.dra.planner.candidate_nodes import CapacityBound
-from admission.dra.requests.gang_request import Plan, PodDemand, Topology
+from admission.dra.planner.device_kinds import Attempt
+from admission.dra.requests.gang_request import Plan, PodDemand, Shortfall, Topology
 from admission.dra.state.cluster_state import ClusterState
 from admission.lifecycle import refusals, requeue_backoff
 from admission.lifecycle.refusals import Refusals
@@ -27,12 +28,11 @@ from admission.quota import fair_share
 from admission.quota.budgets import Balances, BudgetShortage
 from admission.quota.headroom import QueueUsage
 from admission.quota.queue_order import BY_RANK, Order
-from admission.quota.shortage import Shortage
 from admission.quota.tree import Tree
 from admission.scheduling.cache import equivalence
 from admission.scheduling.cache.equivalence import GangEquivalence
 from admission.scheduling.cache.plan_cache import InfeasibilityProof, PlanCache
-from admission.scheduling.cache.verdict_cache import PROOF, Verdict, VerdictCache
+from admission.scheduling.cache.verdict_cache import KINDS, PROOF, QUOTA, Verdict, VerdictCache
 from admission.scheduling.checks import (
     budget,
     claim_readiness,
@@ -41,6 +41,8 @@ from admission.scheduling.checks import (
     device_classes,
     elastic,
     faults,
+    preference,
+    queue_rules,
     replacement_slots,
 )
 from admission.scheduling.checks.faults import Defect, During
@@ -49,7 +51,7 @@ from admission.scheduling.placement import mode
 from admission.scheduling.placement.mode import Chosen
 from admission.scheduling.placement.proposal import Planner, Proved
 from admission.scheduling.placement.protection import NOTHING, Protections
-from admission.workloads import name_conflicts, pod_replacement, topology as workloads_topology
+from admission.workloads import name_conflicts, topology as workloads_topology
 from admission.workloads.gangs import Group
 
 
@@ -125,6 +127,10 @@ class Inputs:
     """A lower bound on the gang's charge."""
     known: "Known | None" = None
     """Results for the gang under the same rules, if the caller has kept them."""
+    terms: tuple[str, bool] = ("", True)
+    """The kind of devices that the demands are narrowed to, empty without any, and whether the queue may borrow."""
+    only: str | None = None
+    """The one kind to be tried, of those that the queue prefers; None for all of them."""
 
     @property
     def refusals(self) -> Refusals:
@@ -150,13 +156,15 @@ class Known:
 class Grant:
     """A gang may start. claims: by pod, all claims it uses, shared and earlier allocated ones included.
 
-    chosen: the placement mode and its reason. warnings: shortages of budgets that only warn.
+    chosen: the placement mode and its reason. warnings: shortages of budgets that only warn. kind: of devices, of those
+    that the queue prefers; empty if the claims left none open.
     """
 
     plan: Plan
     claims: Mapping[Uid, tuple[Uid, ...]]
     chosen: Chosen
     warnings: tuple[str, ...] = ()
+    kind: str = ""
 
 
 Outcome = Grant | Hold | Denial
@@ -203,9 +211,9 @@ def _decide(inputs: Inputs) -> Verdict:
 
 def _verdict(inputs: Inputs) -> Verdict:
     inputs = with_demand(inputs)
-    found = first_failure(inputs) or _plan(inputs)
+    found = first_failure(inputs) or _preferred(inputs)
     outcome = found.outcome
-    if inputs.refusals and found.by in {"", PROOF} and isinstance(outcome, Hold):
+    if inputs.refusals and found.by in {"", PROOF, KINDS} and isinstance(outcome, Hold):
         outcome = refusals.explained(outcome, inputs.refusals)
     return replace(found, outcome=outcome, needed=inputs.needed)
 
@@ -257,20 +265,12 @@ def first_failure(inputs: Inputs) -> Verdict | None:
 
 def queue_is_active(inputs: Inputs) -> Hold | None:
     """Hold the gang while its queue is inactive."""
-    problem = inputs.rules.tree.problems.get(inputs.queue.name)
-    if problem is None:
-        return None
-    return Hold(HoldReason.QUEUE_INACTIVE, f"queue {inputs.queue.name}: {problem.message}", {"reason": problem.reason})
+    return queue_rules.inactive(inputs.queue.name, inputs.rules.tree)
 
 
 def queue_is_not_stopped(inputs: Inputs) -> Hold | None:
     """Hold the gang while its queue, or one above it, is stopped."""
-    for name in inputs.rules.tree.path(inputs.queue.name):
-        queue = inputs.rules.tree.queues[name]
-        if queue.stop_policy is not StopPolicy.NONE:
-            message = f"queue {name} is stopped; set its stopPolicy to None to let gangs start again"
-            return Hold(HoldReason.QUEUE_STOPPED, message, {"queue": name, "stopPolicy": queue.stop_policy})
-    return None
+    return queue_rules.stopped(inputs.queue.name, inputs.rules.tree)
 
 
 def workload_yields_pods(inputs: Inputs) -> Hold | Denial | None:
@@ -280,15 +280,7 @@ def workload_yields_pods(inputs: Inputs) -> Hold | Denial | None:
 
 def pods_replaced_expected(inputs: Inputs) -> Hold | None:
     """Hold the pods of a resumed workload, whose nodes were granted to it before, until all of them exist."""
-    kept = len(pod_replacement.expected(inputs.group))
-    if not kept:
-        return None
-    present = len(inputs.group.waiting)
-    message = (
-        f"{present} of {kept} pods and their claims exist since their workload was resumed;"
-        " their places are kept for them"
-    )
-    return Hold(HoldReason.GANG_INCOMPLETE, message, {"pods": present, "size": kept})
+    return completeness.not_replaced(inputs.group)
 
 
 def name_is_its_own(inputs: Inputs) -> Denial | None:
@@ -308,11 +300,7 @@ def pods_agree(inputs: Inputs) -> Denial | None:
 
 def earlier_life_is_over(inputs: Inputs) -> Hold | None:
     """Hold a gang while an earlier gang of its name or workload still holds devices in another queue."""
-    placement = inputs.group.placement
-    if placement is None or placement.queue == inputs.queue.name:
-        return None
-    message = f"earlier pods of the gang still hold devices in queue {placement.queue}; it waits until they are gone"
-    return Hold(HoldReason.WAITING_FOR_CLAIMS, message, {"queue": placement.queue})
+    return queue_rules.held_elsewhere(inputs.queue.name, inputs.group)
 
 
 def claims_are_free(inputs: Inputs) -> Hold | None:
@@ -333,20 +321,8 @@ def backoff_is_over(inputs: Inputs) -> Hold | None:
 
 
 def meters_are_known(inputs: Inputs) -> Hold | None:
-    """Hold the gang while a quota or budget of its queues is of a Meter that does not exist.
-
-    Its charge cannot be computed: such a Meter may count what any pod requests. It may be deleted while it is in use.
-    """
-    snapshot, tree = inputs.rules.snapshot, inputs.rules.tree
-    named = [(meter, name) for name in tree.path(inputs.queue.name) for meter in tree.queues[name].meters]
-    missing = next(((meter, name) for meter, name in named if meter not in snapshot.meters), None)
-    if missing is None:
-        return None
-    meter, name = missing
-    unread = snapshot.malformed.get(("Meter", meter))
-    why = f"which cannot be read ({unread}); mend it" if unread else "which does not exist; create it"
-    message = f"queue {name} has a quota or budget of Meter {meter}, {why}, or take it out of the queue"
-    return Hold(HoldReason.QUEUE_INACTIVE, message, {"queue": name, "meter": meter, "reason": "MeterMissing"})
+    """Hold the gang while a quota or budget of its queues is of a Meter that does not exist."""
+    return queue_rules.unknown_meter(inputs.queue.name, inputs.rules.tree, inputs.rules.snapshot)
 
 
 def classes_exist(inputs: Inputs) -> Hold | None:
@@ -361,24 +337,12 @@ def classes_are_metered(inputs: Inputs) -> Denial | None:
 
 def scheduler_is_known(inputs: Inputs) -> Hold | None:
     """Hold a gang that needs devices if kube-scheduler picks them in random order, so that no plan is reliable."""
-    claims = demand.new_claims(inputs.demands)
-    if inputs.rules.profile is not None or not claims:
-        return None
-    message = (
-        f"claim {claims[0].meta.key} needs devices, which kube-scheduler picks in random order before Kubernetes 1.36, "
-        "so nothing can be promised; upgrade Kubernetes, or set controller.profile and accept that plans may fail"
-    )
-    return Hold(HoldReason.NOT_SIMULATED, message, {"claim": claims[0].meta.key})
+    return demand.unpredictable(inputs.demands) if inputs.rules.profile is None else None
 
 
 def order_is_kept(inputs: Inputs) -> Hold | None:
     """Hold the gang behind an earlier one that is held, in a strict queue."""
-    if not inputs.blocked_by:
-        return None
-    referent = Referent(kind=Kind.GANG, key=inputs.blocked_by, queue=inputs.queue.name)
-    ahead = references.refer([referent], detail="behind")
-    message = f"queue {inputs.queue.name} is StrictFIFO and {ahead.phrase} is ahead of it"
-    return Hold(HoldReason.BEHIND_IN_ORDER, message, {"behind": ahead.phrase}, (ahead,))
+    return queue_rules.behind(inputs.queue.name, inputs.blocked_by)
 
 
 def quota_may_suffice(inputs: Inputs) -> Hold | None:
@@ -417,6 +381,39 @@ CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
 """In order: cheap checks before expensive ones, and what the owner can fix before what only time can."""
 
 
+def _preferred(inputs: Inputs) -> Verdict:
+    """Return the verdict on the kind of devices that the queue prefers of those that fit, if claims leave it open."""
+    preferences, tried = inputs.queue.preferences, attempts(inputs)
+    if preferences is None or not tried:
+        return _plan(inputs)
+    least = {one.name: least_charge(one, inputs) for one in tried}
+
+    def plan(attempt: Attempt, may_borrow: bool) -> Verdict:  # noqa: FBT001 - as named in `preference.Plan`
+        terms, needed = (attempt.name, may_borrow), least[attempt.name]
+        narrowed = replace(inputs, demands=attempt.demands, needed=needed, terms=terms, known=None)
+        short = quota_may_suffice(narrowed)
+        found = _plan(narrowed) if short is None else Verdict(group=inputs.group, outcome=short, by=QUOTA)
+        return replace(found, needed=needed)
+
+    level = partial(preference.loan_level, inputs.queue, meters=inputs.rules.meters, queue_usage=inputs.queue_usage)
+    return preference.first(tried, preferences.when_can_borrow, plan, level, inputs.cluster.node_inventories)
+
+
+def attempts(inputs: Inputs) -> tuple[Attempt, ...]:
+    """Return the demands for each kind that its queue prefers; none if the gang is about none of them."""
+    preferences = inputs.queue.preferences
+    if preferences is None or mode.requested(inputs.group.record, inputs.queue) is PlacementMode.COUNT:
+        return ()
+    cluster, selectors, placement = inputs.cluster, inputs.rules.selectors, inputs.group.placement
+    found = device_kinds.attempts(inputs.demands, preferences, cluster, selectors, placement)
+    return tuple(one for one in found if inputs.only in {None, one.name})
+
+
+def least_charge(attempt: Attempt, inputs: Inputs) -> Charge:
+    """Return a lower bound on the charge of the gang with devices of a kind."""
+    return demand.at_least(attempt.demands, inputs.rules.meters, inputs.rules.snapshot.nodes.values())
+
+
 def _plan(inputs: Inputs) -> Verdict:
     rules, group = inputs.rules, inputs.group
     wanted = mode.requested(group.record, inputs.queue)
@@ -428,7 +425,7 @@ def _plan(inputs: Inputs) -> Verdict:
     if equivalent is not None and proof is not None:
         return Verdict(group=group, outcome=equivalent.hold(proof.hold), by=PROOF, equivalent=equivalent, proof=proof)
     question = (inputs.demands, wanted, topology)
-    known = plans.hold(group.uid, question)
+    known = plans.hold(group.uid, question, inputs.terms)
     if known is not None:
         return Verdict(group=group, outcome=known)
     unpaid: dict[str, BudgetShortage] = {}
@@ -443,7 +440,7 @@ def _plan(inputs: Inputs) -> Verdict:
         answer = equivalent.hold(answer)
     # A hold for a budget is not kept: with time alone the budget may pay for the gang.
     if isinstance(answer, Hold) and not unpaid:
-        plans.keep(group.uid, question, answer)
+        plans.keep(group.uid, question, answer, inputs.terms)
     return Verdict(group=group, outcome=answer)
 
 
@@ -468,7 +465,7 @@ def _propose(
     """
     rules = inputs.rules
 
-    def shortage(charge: Charge) -> Shortage | BudgetShortage | None:
+    def shortage(charge: Charge) -> Shortfall | None:
         found = _shortage(inputs, charge) or budget.shortage(rules.workspace.balances, inputs.group, charge)
         if isinstance(found, BudgetShortage):
             unpaid[found.message] = found
@@ -494,5 +491,9 @@ def _propose(
     )
 
 
-def _shortage(inputs: Inputs, charge: Charge) -> Shortage | None:
-    return inputs.queue_usage.charge_fits(inputs.queue.name, charge)
+def _shortage(inputs: Inputs, charge: Charge) -> Shortfall | None:
+    found, (_, may_borrow) = inputs.queue_usage.charge_fits(inputs.queue.name, charge), inputs.terms
+    if found is None and not may_borrow:
+        level = preference.loan_level(inputs.queue, charge, inputs.rules.meters, inputs.queue_usage)
+        return preference.WouldBorrow(inputs.queue.name) if level else None
+    return found

@@ -13,7 +13,7 @@ from admission.api.values import names
 from admission.api.values.names import QueueName
 from admission.api.values.reasons import Denial, DenyReason, Detail, Hold, HoldReason
 from admission.podpolicy import queue_selection
-from admission.workloads import gang_key, topology
+from admission.workloads import gang_key, pod_replacement, topology
 from admission.workloads.gang_key import LARGEST_SIZE, UNKNOWN_SIZE
 from admission.workloads.gangs import Group
 from admission.workloads.kinds import labels
@@ -171,3 +171,16 @@ def _no_queue(queue: QueueName, snapshot: Snapshot) -> Hold:
         return Hold(HoldReason.QUEUE_INACTIVE, str(malformed), {"queue": queue})
     message = f"queue {queue} does not exist any more; create it, or delete the pods and name another"
     return Hold(HoldReason.QUEUE_INACTIVE, message, {"queue": queue})
+
+
+def not_replaced(group: Group) -> Hold | None:
+    """Hold the pods of a resumed workload until all that were expected exist; their places are kept."""
+    kept = len(pod_replacement.expected(group))
+    if not kept:
+        return None
+    present = len(group.waiting)
+    message = (
+        f"{present} of {kept} pods and their claims exist since their workload was resumed;"
+        " their places are kept for them"
+    )
+    return Hold(HoldReason.GANG_INCOMPLETE, message, {"pods": present, "size": kept})

@@ -8,6 +8,7 @@ from admission.api.muster.gangs import Charge
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import MeterName
+from admission.api.values.reasons import Hold, HoldReason
 from admission.dra.metering import device_meters, holdings
 from admission.dra.metering.device_meters import Meters
 from admission.dra.requests import extended_resources
@@ -32,6 +33,18 @@ def new_claims(pods: Iterable[PodDemand]) -> list[Claim]:
     """Return the claims that are still to be allocated, each once."""
     found = {claim.meta.uid: claim for demand in pods for claim in demand.claims if claim.allocation is None}
     return list(found.values())
+
+
+def unpredictable(pods: Iterable[PodDemand]) -> Hold | None:
+    """Hold a gang that needs devices where kube-scheduler picks them in random order."""
+    claims = new_claims(pods)
+    if not claims:
+        return None
+    message = (
+        f"claim {claims[0].meta.key} needs devices, which kube-scheduler picks in random order before Kubernetes 1.36, "
+        "so nothing can be promised; upgrade Kubernetes, or set controller.profile and accept that plans may fail"
+    )
+    return Hold(HoldReason.NOT_SIMULATED, message, {"claim": claims[0].meta.key})
 
 
 def at_least(pods: Sequence[PodDemand], meters: Meters, nodes: Collection[Node]) -> Charge:

@@ -86,7 +86,8 @@ class Planner:
                 return workloads_topology.hold_for_count(topology)
             return self._counted(demands, cluster, affordable, topology)
         if self._may_choose(demands, wanted):
-            found = self._planned(demands, cluster, wanted, affordable, Choice.FREE, topology)
+            anywhere = [replace(one, kept_to=None) if one.kept_to is not None else one for one in demands]
+            found = self._planned(anywhere, cluster, wanted, affordable, Choice.FREE, topology)
             # If no choice of devices has a plan, that of kube-scheduler has none either.
             if isinstance(found, Hold) or found.chosen.mode is PlacementMode.ALLOCATE:
                 return found

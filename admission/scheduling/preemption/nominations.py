@@ -24,7 +24,6 @@ from admission.dra.requests.device_use import Holder
 from admission.dra.state import cluster_state, what_if
 from admission.dra.state.cluster_state import ClusterState
 from admission.dra.state.what_if import Belongings, Interval
-from admission.filters.placed_pods import PlacedPod
 from admission.incremental import Memo
 from admission.quota.headroom import QueueUsage, Usage
 from admission.quota.preemption_rules import Candidate
@@ -232,7 +231,7 @@ def with_nomination(cluster: ClusterState, group: Group, grant: Grant) -> Cluste
     room = [(place.node, plan.taken_by(pods[place.uid])) for place in plan.pods]
     claims = ((claim.claim, plan.uses.get(claim.uid or Uid(claim.claim), ())) for p in plan.pods for claim in p.claims)
     held = ((Holder(claim=claim, gang=group.key), taken) for claim, taken in claims)
-    placed = ((place.node, place.uid, PlacedPod.of(pods[place.uid])) for place in plan.pods)
+    placed = ((place.node, place.uid, pods[place.uid]) for place in plan.pods)
     return what_if.with_usage(cluster, room, held, placed)
 
 

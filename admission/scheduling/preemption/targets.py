@@ -23,6 +23,7 @@ from admission.quota.preemption import Bounds, Victims
 from admission.quota.preemption_rules import Candidate, Incoming
 from admission.scheduling.backfill import single_gang
 from admission.scheduling.backfill.policy import Backfill
+from admission.scheduling.checks import chain
 from admission.scheduling.checks.chain import Grant, Inputs, Rules, Workspace
 from admission.workloads.gangs import Group
 
@@ -105,12 +106,19 @@ def may_help(outcome: object) -> bool:
     return isinstance(outcome, Hold) and outcome.reason in HELPED
 
 
-def plan(group: Group, queue: Queue, evictable: Iterable[PreemptionCandidate], scope: PreemptionScope) -> Grant | None:
-    """Return the grant of a gang without these gangs and those that end anyway, beside reservations; None if held."""
+def plan(
+    group: Group,
+    queue: Queue,
+    evictable: Iterable[PreemptionCandidate],
+    scope: PreemptionScope,
+    kind: str | None = None,
+) -> Grant | None:
+    """Return the grant of a gang without these gangs and those that end anyway, beside reservations; None if held.
+
+    kind: of devices, if only that is to be tried, of those that the queue prefers.
+    """
     evictable = [*evictable]
-    cluster, queue_usage = scope.without(evictable)
-    quiet = replace(scope.rules, workspace=Workspace(balances=scope.rules.workspace.balances), mute=True)
-    inputs = Inputs(rules=quiet, group=group, queue=queue, cluster=cluster, queue_usage=queue_usage)
+    inputs = _inputs(group, queue, evictable, scope, kind)
     found = single_gang.granted(inputs, {one.key for one in (*scope.going, *evictable)}, scope.backfill)
     return None if found is None else found.outcome
 
@@ -127,15 +135,53 @@ def choose(
     """Return the gangs to evict for a gang; None if no set helps, or none is found within the bounds.
 
     needed: a lower bound on its charge. evictable: the admitted gangs. was_reclaimed: whether the gang waits since
-    others took back what its queue had borrowed.
+    others took back what its queue had borrowed. Of the kinds of devices that the queue prefers one is taken for which
+    no gang of the queue itself is evicted, then one for which the queue does not borrow, then the first.
     """
+    evictable = [*evictable]
+    inputs = chain.with_demand(_inputs(group, queue, (), scope)) if queue.preferences is not None else None
+    tried = chain.attempts(inputs) if inputs is not None else ()
+    kinds: list[tuple[str | None, Charge]] = [(one.name, chain.least_charge(one, inputs)) for one in tried if inputs]
+    found = [
+        one
+        for kind, least in kinds or [(None, needed)]
+        if (one := _choose(group, queue, least, evictable, scope, kind, was_reclaimed=was_reclaimed)) is not None
+    ]
+    return min(
+        found, key=lambda one: (any(victim.queue == queue.name for victim in one.victims), one.borrows), default=None
+    )
+
+
+def _inputs(
+    group: Group,
+    queue: Queue,
+    evictable: Iterable[PreemptionCandidate],
+    scope: PreemptionScope,
+    kind: str | None = None,
+) -> Inputs:
+    """Return the inputs of the decision about a gang without these gangs and those that end anyway."""
+    cluster, queue_usage = scope.without(evictable)
+    quiet = replace(scope.rules, workspace=Workspace(balances=scope.rules.workspace.balances), mute=True)
+    return Inputs(rules=quiet, group=group, queue=queue, cluster=cluster, queue_usage=queue_usage, only=kind)
+
+
+def _choose(  # noqa: PLR0917 - as `choose`
+    group: Group,
+    queue: Queue,
+    needed: Charge,
+    evictable: Sequence[PreemptionCandidate],
+    scope: PreemptionScope,
+    kind: str | None,
+    *,
+    was_reclaimed: bool,
+) -> PreemptionTargets | None:
     candidates = {
         one.uid: one for one in evictable if one.uid != group.uid and scope.queue_usage.tree.active(one.queue)
     }
     grants: dict[frozenset[GangUid], Grant] = {}
 
     def fits(removed: frozenset[GangUid]) -> bool:
-        found = plan(group, queue, [candidates[uid] for uid in removed], scope)
+        found = plan(group, queue, [candidates[uid] for uid in removed], scope, kind)
         if found is not None:
             grants[removed] = found
         return found is not None

@@ -12,7 +12,7 @@ from admission.api.values.names import GangUid
 from admission.dra.state.what_if import Belongings
 from admission.quota import queue_order
 from admission.quota.preemption_rules import Candidate
-from admission.scheduling.cache.verdict_cache import PROOF, QUOTA
+from admission.scheduling.cache.verdict_cache import KINDS, PROOF, QUOTA
 from admission.scheduling.checks import runtime
 from admission.scheduling.preemption import targets
 from admission.scheduling.preemption.targets import PreemptionCandidate, PreemptionScope, PreemptionTargets
@@ -57,7 +57,7 @@ class Preempting(Muster):
         """Yield the first job, then later ones that would end before the reserved start of an earlier head."""
         if (
             backlog.head_verdict is None
-            or backlog.head_verdict.by not in {PROOF, QUOTA}
+            or backlog.head_verdict.by not in {PROOF, QUOTA, KINDS}
             or not targets.may_preempt(backlog.queue)
         ):
             return

@@ -246,5 +246,48 @@ def _add_local_volumes(draw: Draw, world: World) -> None:
             volume["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}
         elif state == "reserved":
             pod = draw.pick(world.gang)["metadata"]
-            volume["spec"]["claimRef"] = {"name": f"{pod['name']}-0", "namespace": pod["namespace"]}
+            kept = {"name": f"{pod['name']}-0", "namespace": pod["namespace"]}
+            if all(one["spec"].get("claimRef") != kept for one in world.objects["pvs"]):
+                # Of two that are kept for one claim kube-scheduler would take any.
+                volume["spec"]["claimRef"] = kept
         add(world, "pvs", volume)
+
+
+def competing_claims(draw: Draw, world: World) -> None:
+    """Claims that wait for volumes that are there: of one node or a zone, of equal sizes and others, own and shared."""
+    storage_classes(draw, world)
+    for node in world.named():
+        for at in range(draw.number(0, 3)):
+            _add_free(draw, world, f"disk-{node}-{at}", _term(HOSTNAME, "In", [node]), draw.pick(("1Gi", "2Gi", "5Gi")))
+    for at in range(draw.weighted([(0, 50), (2, 30), (4, 20)])):
+        zones = draw.some(ZONES, least=1, most=2)
+        # Zones overlap: of equal sizes kube-scheduler would take any.
+        _add_free(draw, world, f"zonal-{at}", _term(ZONE, "In", zones), f"{2 * at + 7}Gi")
+    for number, group in enumerate(world.groups):
+        for at in range(draw.weighted([(1, 75), (2, 25)])):
+            shared = draw.chance(12)
+            spec = draw.weighted([({}, 75), ({"selector": {"matchLabels": {"kind": "good"}}}, 25)])
+            size, class_name = draw.pick(("1Gi", "2Gi", "4Gi")), draw.weighted([("local", 85), ("fast", 15)])
+            for pod in group:
+                name = f"shared-{number}-{at}" if shared else f"{pod['metadata']['name']}-{at}"
+                claim = claim_of(pod["metadata"]["namespace"], name, class_name=class_name, size=size)
+                claim["spec"] |= spec
+                if draw.chance(8) and not shared:
+                    _keep_one(draw, world, claim)
+                add_claim(world, pod, name, claim)
+
+
+def _add_free(draw: Draw, world: World, name: str, place: Json, size: str) -> None:
+    """Add a volume that nobody has; those that select by kind tell volumes of one size apart."""
+    volume = volume_of(name, class_name=draw.weighted([("local", 90), ("fast", 10)]), size=size)
+    volume["spec"]["nodeAffinity"] = {"required": {"nodeSelectorTerms": [place]}}
+    volume["metadata"]["labels"] = {"kind": "good" if size in ("2Gi", "7Gi", "11Gi") else "bad"}
+    add(world, "pvs", volume)
+
+
+def _keep_one(draw: Draw, world: World, claim: Json) -> None:
+    """Keep a volume for a claim, if there is one."""
+    free = [one for one in world.objects["pvs"] if "claimRef" not in one["spec"]]
+    if free:
+        meta = claim["metadata"]
+        draw.pick(free)["spec"]["claimRef"] = {"name": meta["name"], "namespace": meta["namespace"]}

@@ -45,6 +45,8 @@ SIMULATED = (
     "VolumeRestrictions",
     "VolumeZone",
 )
+COMPETING = "competing"
+"""A world of claims that wait for volumes that are there, for plans of one gang and of two."""
 VERSIONS = ("1.37", "1.36")
 
 APART = ("NodeName",)
@@ -58,7 +60,7 @@ def seeded(seed: int, *, family: str | None = None, version: str | None = None) 
     drawn_version, drawn_family = draw.pick(VERSIONS), draw.pick((*FAMILIES, *[MIXED] * 5))
     found = world.base(draw, version or drawn_version)
     for name in _families(draw, family or drawn_family):
-        FAMILIES[name](draw, found)
+        (volumes.competing_claims if name == COMPETING else FAMILIES[name])(draw, found)
     return found.json(draw)
 
 

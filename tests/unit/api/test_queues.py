@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from admission.api.muster import queues
+from admission.api.muster.preferences import DeviceKind, Preferences, WhenCanBorrow
 from admission.api.muster.queues import (
     BorrowPolicy,
     BorrowWithinCohort,
@@ -110,6 +111,16 @@ def test_an_empty_fair_sharing_takes_part_with_weight_1_and_present_use() -> Non
     assert read(a_queue(fairSharing={})).fair_sharing == FairSharing(weight=Fraction(1), half_life=timedelta(0))
 
 
+def test_preferences_are_read_in_their_order_and_borrow_by_default() -> None:
+    kinds = [{"name": name, "deviceClasses": ["gpu"]} for name in ("b", "a")]
+    found = read(a_queue(preferences={"kinds": [{**kinds[0], "selector": "true"}, kinds[1]]})).preferences
+
+    kind = DeviceKind(name="b", classes=("gpu",), selector="true")
+    assert found == Preferences(kinds=(kind, DeviceKind(name="a", classes=("gpu",))))
+    assert found.when_can_borrow is WhenCanBorrow.BORROW
+    assert read(a_queue()).preferences is None
+
+
 def test_members_are_read_with_their_weights() -> None:
     spec = {"within": {"by": "Label", "label": "team", "weights": [{"name": "red", "weight": "0.5"}]}}
     found = read(a_queue(fairSharing=spec)).fair_sharing
@@ -198,6 +209,27 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         a_queue(preemption={"byShares": "LessThanInitialShare"}),
         "spec.preemption.byShares",
         "needs a reclaim other than Never",
+    ),
+    "preferences of nothing": (a_queue(preferences={}), "spec.preferences.kinds", "give 1 to 16, the preferred"),
+    "too many kinds": (
+        a_queue(preferences={"kinds": [{"name": f"k{at}", "deviceClasses": ["gpu"]} for at in range(17)]}),
+        "spec.preferences.kinds",
+        "has 17 entries",
+    ),
+    "a kind twice": (
+        a_queue(preferences={"kinds": [{"name": "a", "deviceClasses": ["gpu"]}] * 2}),
+        "spec.preferences.kinds[1].name",
+        "named twice",
+    ),
+    "a kind of no class": (
+        a_queue(preferences={"kinds": [{"name": "a"}]}),
+        "spec.preferences.kinds[0].deviceClasses",
+        "is required: the DeviceClasses",
+    ),
+    "what Kueue calls it": (
+        a_queue(preferences={"kinds": [{"name": "a", "deviceClasses": ["gpu"]}], "whenCanBorrow": "TryNextFlavor"}),
+        "spec.preferences.whenCanBorrow",
+        "'TryNextFlavor' is not one of Borrow, TryNext",
     ),
     "a priority class twice": (
         a_queue(priorityClasses=[{"name": "urgent", "value": value} for value in (1, 2)]),

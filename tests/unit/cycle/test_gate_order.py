@@ -1,12 +1,15 @@
 """In which order gates are opened: node by node, and pod by pod where pods of the gang depend on each other."""
 
 import asyncio
+from dataclasses import replace
 from typing import cast
 
 from admission import ports
 from admission.api.kubernetes import pods
 from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
+from admission.api.storage import persistent_volumes
+from admission.api.storage.storage import Storage
 from admission.api.values.names import NodeName
 from admission.cycle.bulk_writes import BulkWriter
 from admission.cycle.state.in_flight import InFlight
@@ -37,7 +40,7 @@ def a_pod(name: str, **spec: object) -> Pod:
     return pods.decode({"metadata": meta, "spec": {"containers": [], **spec}})
 
 
-async def opened(*gang: tuple[Pod, str]) -> list[str]:
+async def opened(*gang: tuple[Pod, str], storage: Storage | None = None) -> list[str]:
     gates = _Gates()
     writer = BulkWriter(
         settings=CycleSettings(),
@@ -46,7 +49,9 @@ async def opened(*gang: tuple[Pod, str]) -> list[str]:
         traces=ports.NoTraces(),
         in_flight=InFlight(),
     )
-    await writer.open_gates([[(pod, NodeName(node)) for pod, node in gang]])
+    # Each pod is a gang of its own where volumes are asked about.
+    pairs = [(pod, NodeName(node)) for pod, node in gang]
+    await writer.open_gates([pairs] if storage is None else [[pair] for pair in pairs], storage)
     return gates.opened
 
 
@@ -67,3 +72,26 @@ async def test_gates_of_a_gang_whose_pods_need_each_other_are_opened_one_after_t
         "second on b",
         "third on a",
     ]
+
+
+async def test_gates_of_gangs_that_wait_for_volumes_are_opened_one_gang_after_the_other() -> None:
+    """The first pod that kube-scheduler sees takes the smallest volume that will do, which another one may need."""
+    modes = {"storageClassName": "local", "accessModes": ["ReadWriteOnce"]}
+    names = ("first", "second", "third")
+    claims = [
+        persistent_volumes.decode_claim({"metadata": {"name": name, "namespace": "team"}, "spec": modes})
+        for name in names
+    ]
+    volume = {"metadata": {"name": "pv"}, "spec": modes, "status": {"phase": "Available"}}
+    of_class = {"metadata": {"name": "local"}, "volumeBindingMode": "WaitForFirstConsumer"}
+    storage = Storage(
+        claims={one.meta.key: one for one in claims},
+        volumes={"pv": persistent_volumes.decode_volume(volume)},
+        classes={"local": persistent_volumes.decode_class(of_class)},
+    )
+    pods_ = [a_pod(n, volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": n}}]) for n in names]
+
+    pairs = list(zip(pods_, ("a", "b", "c"), strict=True))
+
+    assert await opened(*pairs, storage=storage) == ["first on a", "second on b", "third on c"]
+    assert (await opened(*pairs, storage=replace(storage, volumes={})))[0] == "second on b"

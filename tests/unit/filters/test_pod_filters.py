@@ -257,4 +257,5 @@ def test_pods_on_nodes_follow_those_that_come_and_go() -> None:
     assert [*there.with_anti_affinity, *there.with_ports] == ["a1", "a2"]
     left = there.without(frozenset({pods_uid(0)}))
     assert [*left.with_anti_affinity, *left.with_ports] == ["a2"]
+    assert PlacedPods.build(left.by_node, left.namespaces).with_ports == {"a2"}
     assert fits(a_pod(**apart(term(HOST))), left) == ANYWHERE

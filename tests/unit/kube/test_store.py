@@ -191,20 +191,21 @@ def a_claim(name: str, version: str = "1") -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "team", "uid": name, "resourceVersion": version}, "spec": {}}
 
 
-def with_a_volume(name: str, *, gate: bool = True, version: str = "1") -> dict[str, Any]:
+def with_a_volume(name: str, *, gate: bool = True, version: str = "1", node: str = "") -> dict[str, Any]:
     obj = known(name, version)
     obj["spec"] |= {
+        "nodeName": node,
         "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
         "schedulingGates": [{"name": names.GATE}] if gate else [],
     }
     return obj
 
 
-async def test_storage_is_read_only_while_a_pod_with_volumes_waits_behind_its_gate() -> None:
+async def test_storage_is_read_only_while_a_pod_with_volumes_waits_behind_its_gate_or_to_be_bound() -> None:
     pods, claims = watched_resources.PODS, CLAIMS
     store = Store((pods, *watched_resources.STORAGE))
     with store.subscribe() as changes:
-        listed(store, pods, with_a_volume("bound", gate=False))
+        listed(store, pods, with_a_volume("bound", gate=False, node="n"))
         for kind in watched_resources.STORAGE:
             listed(store, kind, *([a_claim("data")] if kind is claims else ()))
         assert store.snapshot().storage is None
@@ -225,6 +226,8 @@ async def test_storage_is_read_only_while_a_pod_with_volumes_waits_behind_its_ga
         assert store.snapshot().storage is not storage
 
         store.tables[pods].put(with_a_volume("waits", gate=False, version="2"))
+        assert store.snapshot().storage is not None, "which volume it gets is still to be seen"
+        store.tables[pods].put(with_a_volume("waits", gate=False, version="3", node="n"))
         assert store.snapshot().storage is None
 
 

@@ -116,6 +116,33 @@ def test_a_queue_that_stands_in_a_circle_may_be_changed_otherwise() -> None:
     assert "a → b → a" in denied(created("queues", new, known(cluster)))
 
 
+KIND = {"name": "a", "deviceClasses": ["gpu.example.com"], "selector": "device.driver == 'a'"}
+PREFERENCES = {
+    "a selector that does not compile": (
+        [{**KIND, "selector": "device.driver ="}],
+        {},
+        "is no selector: compile error",
+    ),
+    "a selector that is no condition": ([{**KIND, "selector": "1"}], {}, "is no selector: compile error"),
+    "a version as text": ([{**KIND, "selector": "device.attributes['a'].v == '1.2.3'"}], {}, "selector: column"),
+    "a kind whose devices an earlier one has": ([KIND, {**KIND, "name": "b"}], {}, "has the same devices as kind a"),
+    "a class that there is not": ([{**KIND, "deviceClasses": ["gpu.exmaple.com"]}], {}, "did you mean gpu.example.com"),
+    "placement Count": ([KIND], {"placement": "Count"}, "does not count with placement: Count"),
+}
+
+
+@pytest.mark.parametrize(("kinds", "more", "message"), PREFERENCES.values(), ids=PREFERENCES)
+def test_preferences_that_cannot_work_are_refused_and_doubtful_ones_warned_of(
+    kinds: Any, more: dict[str, Any], message: str
+) -> None:
+    cluster = known(a_cluster().offered("gpu.example.com", "example.com/gpu"))
+    verdict = created("queues", an_object("new", **SELECTED, **eight(), preferences={"kinds": kinds}, **more), cluster)
+
+    said = denied(verdict) if message.startswith("is no selector") else warned(verdict)
+    assert "spec.preferences" in said
+    assert message in said
+
+
 def chain(length: int, *, top: str | None = None) -> World:
     cluster = World()
     for at in range(length):

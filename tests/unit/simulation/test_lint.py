@@ -103,6 +103,11 @@ def demanding(name: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
 
 
+def preferring(selector: str) -> dict[str, Any]:
+    kind = {"name": "a", "deviceClasses": ["gpu.example.com"], "selector": selector}
+    return own("Queue", "q", namespaceSelector={}, preferences={"kinds": [kind]})
+
+
 def told(linted: Linted) -> list[tuple[str, str, str]]:
     return [(remark.severity, remark.code, remark.field) for remark in linted.remarks]
 
@@ -114,6 +119,15 @@ FOUND: dict[str, tuple[Sequence[Any], list[tuple[str, str, str]]]] = {
         [("warning", "UnguardedLookup", f"{AT}.selectors[0].cel.expression")],
     ),
     "an unguarded look-up behind a class that selects its driver": ([CLASS, template(TRAP)], []),
+    "a kind of devices that there are": ([CLASS, hardware(), preferring("true")], []),
+    "a kind of which there is no device": (
+        [CLASS, hardware(), preferring("device.driver == 'other'")],
+        [("warning", "NeverFits", "spec.preferences.kinds[0]")],
+    ),
+    "a kind whose selector fails on a device": (
+        [CLASS, hardware(), preferring("device.attributes['gpu.example.com'].none == 'a'")],
+        [("error", "FailsOnDevice", "spec.preferences.kinds[0].selector")],
+    ),
     "a deadline of a Job that waits at its pods' gates": (
         [own("Queue", "q", namespaceSelector={}), deadline_job()],
         [("warning", "DeadlineWhileHeld", "spec.activeDeadlineSeconds")],

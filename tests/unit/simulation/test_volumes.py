@@ -163,15 +163,76 @@ def test_a_disk_that_one_pod_writes_is_on_a_node_once() -> None:
     assert sorted(nodes_of(of(result, "first")) + nodes_of(of(result, "second"))) == ["a", "b"]
 
 
-def test_which_of_several_volumes_a_claim_gets_is_named_as_not_simulated() -> None:
-    train = with_volumes(job("train"), uses("local"))
-    local = storage_class("fast", provisioner="kubernetes.io/no-provisioner")
-    gang = of(simulate(teams(), HARDWARE, train, local, claim("local"), volume("pv", **only_on(HOST, "c"))), "train")
-    without = of(simulate(teams(), HARDWARE, train, local, claim("local")), "train")
+LOCAL = storage_class("local", provisioner="kubernetes.io/no-provisioner")
 
-    assert nodes_of(gang) == ["c"]
-    assert [text.partition(" of pod ")[0] for text in gang.not_simulated] == ["persistent volume claim local"]
-    assert "a, b and c may not take it by lack of a volume for persistent volume claim local" in without.message
+
+def on(node: str, name: str, **spec: Any) -> Objects:
+    """A volume of a node."""
+    return volume(name, storageClassName="local", **{"accessModes": ["ReadWriteOnce"], **only_on(HOST, node), **spec})
+
+
+def one_volume_each(made: Objects, size: str = "1Gi") -> Objects:
+    """Give each pod a claim of its own for a local volume, of an ephemeral volume."""
+    asked = {
+        "storageClassName": "local",
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": size}},
+    }
+    return with_volumes(made, {"ephemeral": {"volumeClaimTemplate": {"spec": asked}}})
+
+
+def test_pods_of_a_gang_share_no_local_volume() -> None:
+    """Both GPUs of c are free, and one volume."""
+    two, three = (one_volume_each(job("train", pods=pods)) for pods in (2, 3))
+    volumes = [*on("c", "pv-c"), *on("a", "pv-a", capacity={"storage": "9Gi"})]
+    placed = of(simulate(teams(), HARDWARE, two, LOCAL, volumes), "train")
+    waits = of(simulate(teams(), HARDWARE, three, LOCAL, volumes), "train")
+    large = of(simulate(teams(), HARDWARE, one_volume_each(job("train", pods=2), "6Gi"), LOCAL, volumes), "train")
+
+    assert (nodes_of(placed), placed.not_simulated) == (["a", "c"], ())
+    assert waits.reason == large.reason == HoldReason.NO_FEASIBLE_PLACEMENT
+    assert "no node takes pod train-2: lack of a volume for persistent volume claim train-2-v0" in waits.message
+
+
+def test_a_gang_gets_the_volumes_that_gangs_before_it_leave() -> None:
+    """The smallest volume that will do goes first: 5Gi on c, then 9Gi there, and then none is left."""
+    volumes = [*on("c", "small"), *on("c", "large", capacity={"storage": "9Gi"})]
+    gangs = [one_volume_each(job(name)) for name in ("first", "second", "third")]
+    result = simulate(teams(), HARDWARE, *gangs, LOCAL, volumes)
+
+    assert [nodes_of(of(result, name)) for name in ("first", "second", "third")] == [["c"], ["c"], []]
+    assert "lack of a volume for persistent volume claim third-0-v0" in of(result, "third").message
+
+
+def test_pods_that_share_a_claim_go_where_its_volume_is() -> None:
+    shared = claim("shared", class_name="local", mode="ReadWriteMany")
+    pair, train = (with_volumes(job("train", pods=pods), uses("shared")) for pods in (2, 3))
+    zonal = volume("zonal", storageClassName="local", **only_on(ZONE, "z1"))
+    near = volume("near", storageClassName="local", capacity={"storage": "2Gi"}, **only_on(HOST, "c"))
+    placed = of(simulate(teams(), HARDWARE, train, LOCAL, shared, zonal), "train")
+    two = of(simulate(teams(), HARDWARE, pair, LOCAL, shared, near), "train")
+
+    assert (nodes_of(placed), placed.not_simulated) == (["a", "a", "b"], ())
+    assert nodes_of(two) == ["c", "c"]
+    assert of(simulate(teams(), HARDWARE, train, LOCAL, shared, near), "train").plan == ()
+
+
+def test_which_of_several_volumes_of_one_size_a_claim_gets_is_named_as_not_simulated() -> None:
+    train = one_volume_each(job("train"))
+    same = of(simulate(teams(), HARDWARE, train, LOCAL, on("c", "one"), on("c", "two"), on("a", "else")), "train")
+    zones = {"capacity": {"storage": "5Gi"}, **only_on(ZONE, "z2")}
+    other = of(simulate(teams(), HARDWARE, train, LOCAL, on("c", "one"), on("c", "two", **zones)), "train")
+
+    assert same.not_simulated == ()
+    assert ["may give it any of several volumes" in text for text in other.not_simulated] == [True]
+
+
+def test_a_volume_that_is_still_to_be_made_for_several_pods_is_named_as_not_simulated() -> None:
+    train = with_volumes(job("train", pods=2), uses("shared"))
+    gang = of(simulate(teams(), HARDWARE, train, storage_class("fast"), claim("shared")), "train")
+
+    assert len(gang.plan) == 2
+    assert "nobody knows yet which nodes can use the volume that is made for it" in "".join(gang.not_simulated)
 
 
 def test_what_the_manifests_do_not_tell_of_volumes_is_named_and_keeps_no_pod_off() -> None:

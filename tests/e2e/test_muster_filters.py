@@ -1,0 +1,338 @@
+"""Every filter of kube-scheduler on a real control plane: a gang is held by its rule, the world changes, it starts."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.controlplane import ApiError, ControlPlane, workloads
+from tests.controlplane.namespaces import Namespace
+from tests.controlplane.observing import eventually
+from tests.e2e import intruders
+from tests.e2e.labs import Lab, plain
+from tests.e2e.musters import Muster
+
+Json = dict[str, Any]
+
+HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+OUTSIDE = "/api/v1/namespaces/default/pods"
+"""Of a namespace without a queue: where pods have one, they may name no node."""
+VOLUMES = "/api/v1/persistentvolumes"
+CLASSES, CSI_NODES = ("/apis/storage.k8s.io/v1/storageclasses", "/apis/storage.k8s.io/v1/csinodes")
+PORT = {"containerPort": 9000, "hostPort": 31888}
+FEATURE = "RestartAllContainersOnContainerExits"
+NOWHERE, BUSY = "NoFeasiblePlacement", "DevicesBusy"
+
+
+@dataclass(kw_only=True)
+class World:
+    """Two nodes with two devices each, and what a test adds to them. key: a label, class or driver of its own."""
+
+    lab: Lab
+    nodes: tuple[str, ...]
+    added: list[str] = field(default_factory=list)
+
+    @property
+    def key(self) -> str:
+        return f"{self.lab.namespace.name}.example.com"
+
+    @property
+    def claims(self) -> str:
+        return f"/api/v1/namespaces/{self.lab.namespace.name}/persistentvolumeclaims"
+
+    def add(self, collection: str, name: str, body: Json) -> None:
+        """Create an object of no namespace, or of one that outlives the test."""
+        self.lab.client.create(collection, {"metadata": {"name": name, **body.pop("metadata", {})}, **body})
+        self.added.append(f"{collection}/{name}")
+
+    def patch(self, node: str, body: Json, part: str = "") -> None:
+        self.lab.client.merge_patch(f"/api/v1/nodes/{node}{part}", body)
+
+    def patch_all(self, body: Json) -> None:
+        for node in self.nodes:
+            self.patch(node, body)
+
+    def label(self, node: str, **labels: str) -> None:
+        self.patch(node, {"metadata": {"labels": labels}})
+
+    def remove(self, path: str) -> None:
+        self.lab.client.delete(f"{path}?gracePeriodSeconds=0")
+        self.added.remove(path)
+
+    def runs(self, name: str, node: str, labels: Json | None = None) -> None:
+        """Have a pod outside run on a node, with the host port."""
+        pod = workloads.pod(name, labels=labels, nodeName=node)
+        pod["spec"]["containers"][0]["ports"] = [PORT]
+        self.add(OUTSIDE, name, pod | {"metadata": {"labels": labels or {}}})
+
+    def volume(self, name: str, source: Json, *, labels: Json | None = None, **spec: Any) -> None:
+        whole = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "", **source}
+        self.add(
+            VOLUMES, f"{name}-{self.lab.namespace.name}", {"metadata": {"labels": labels or {}}, "spec": whole | spec}
+        )
+
+    def local(self, name: str, node: str) -> None:
+        """Add a volume of a node, in the class of the test."""
+        term = {"matchExpressions": [{"key": HOST, "operator": "In", "values": [node]}]}
+        affinity = {"required": {"nodeSelectorTerms": [term]}}
+        self.volume(name, {"local": {"path": "/disk"}}, nodeAffinity=affinity, storageClassName=self.key)
+
+    def local_class(self) -> None:
+        made = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
+        self.add(CLASSES, self.key, made)
+
+    def bound(self, source: Json, *, mode: str = "ReadWriteOnce", labels: Json | None = None) -> None:
+        """Add the claim `data`, and a volume to which the controller of volumes binds it."""
+        reference = {"name": "data", "namespace": self.lab.namespace.name}
+        self.volume("data", source, labels=labels, claimRef=reference, accessModes=[mode])
+        spec = {
+            "accessModes": [mode],
+            "storageClassName": "",
+            "volumeName": f"data-{self.lab.namespace.name}",
+            "resources": {"requests": {"storage": "1Gi"}},
+        }
+        self.lab.client.create(self.claims, {"metadata": {"name": "data"}, "spec": spec})
+        claim = f"{self.claims}/data"
+        eventually(lambda: self.lab.client.get(claim)["status"]["phase"] == "Bound", what="the claim is bound")
+
+    def limit(self, count: int) -> None:
+        """Say that the driver of the test attaches so many volumes to each node."""
+        for node in self.nodes:
+            driver = {"name": self.key, "nodeID": node, "topologyKeys": [], "allocatable": {"count": count}}
+            self.add(CSI_NODES, node, {"spec": {"drivers": [driver]}})
+
+    def clear(self) -> None:
+        for path in reversed(self.added):
+            self.lab.client.delete(f"{path}?gracePeriodSeconds=0")
+
+
+@pytest.fixture(scope="module")
+def muster(control_plane: ControlPlane) -> Iterator[Muster]:
+    yield from intruders.a_muster(control_plane)
+
+
+@pytest.fixture
+def world(control_plane: ControlPlane, muster: Muster, namespace: Namespace) -> Iterator[World]:
+    lab = Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=f"{namespace.name}.test")
+    found = World(lab=lab, nodes=())
+    try:
+        lab.device_class()
+        lab.meter("gpus", count={})
+        found.nodes = tuple(lab.node(name, plain(2)) for name in ("one", "two"))
+        for node in found.nodes:
+            found.label(node, **{HOST: node})
+        lab.found()
+        yield found
+    finally:
+        lab.clear()
+        found.clear()
+
+
+def submit(world: World, name: str = "train", pods: int = 1, count: int = 1, **spec: Any) -> None:
+    request = {"name": "gpu", "exactly": {"deviceClassName": world.lab.driver, "count": count}}
+    world.lab.submit(name, pods=pods, request=request, **spec)
+
+
+def container(**more: Any) -> Json:
+    """The container of a pod of the gang, with more in it."""
+    uses = {"claims": [{"name": "gpu"}]}
+    return {"containers": [{"name": "main", "image": "registry.k8s.io/pause:3.10", "resources": uses, **more}]}
+
+
+def uses_data(_: World) -> Json:
+    return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+
+
+def own_volume(world: World) -> Json:
+    """A claim of each pod's own, in the class of the test."""
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": world.key}
+    template = {"spec": {**spec, "resources": {"requests": {"storage": "1Gi"}}}}
+    return {"volumes": [{"name": "own", "ephemeral": {"volumeClaimTemplate": template}}]}
+
+
+class Case(NamedTuple):
+    """What a gang asks, and what is there before; the reason of its hold with words of it; what changes then."""
+
+    asks: Callable[[World], Json]
+    reason: str
+    words: str
+    changes: Callable[[World], object]
+    before: Callable[[World], object] = lambda _: None
+    pods: int = 1
+
+
+def near_partner(world: World) -> Json:
+    selector = {"matchLabels": {"partner": world.lab.namespace.name}}
+    term = {"topologyKey": HOST, "namespaces": ["default"], "labelSelector": selector}
+    return {"affinity": {"podAffinity": {REQUIRED: [term]}}}
+
+
+def spread(world: World) -> Json:
+    selector = {"matchLabels": {"batch.kubernetes.io/job-name": "train"}}
+    constraint = {"topologyKey": world.key, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+    return {"topologySpreadConstraints": [{**constraint, "labelSelector": selector}]}
+
+
+def ports_in_use(world: World) -> None:
+    for node in world.nodes:
+        world.runs(f"port-{node}", node)
+
+
+def restarts_all(_: World) -> Json:
+    rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}
+    return container(restartPolicy="Never", restartPolicyRules=[rule])
+
+
+def elsewhere(world: World) -> None:
+    for node in world.nodes:
+        world.label(node, **{ZONE: "z1"})
+    world.bound({"hostPath": {"path": "/data"}}, labels={ZONE: "z2"})
+
+
+def one_user(world: World) -> None:
+    world.bound({"hostPath": {"path": "/data"}}, mode="ReadWriteOncePod")
+    submit(world, "first", **uses_data(world))
+    world.lab.team.wait_running("first", 1)
+
+
+def attaches_none(world: World) -> None:
+    world.limit(0)
+    world.bound({"csi": {"driver": world.key, "volumeHandle": "data"}})
+
+
+def attaches_one(world: World) -> None:
+    for node in world.nodes:
+        world.remove(f"{CSI_NODES}/{node}")
+    world.limit(1)
+
+
+def one_volume(world: World) -> None:
+    world.local_class()
+    world.local("near", world.nodes[0])
+
+
+TAINT = {"key": "example.com/broken", "effect": "NoSchedule"}
+
+CASES = {
+    "InterPodAffinity": Case(
+        near_partner,
+        NOWHERE,
+        f"podAffinity on {HOST}",
+        lambda world: world.runs(
+            f"partner-{world.lab.namespace.name}", world.nodes[1], {"partner": world.lab.namespace.name}
+        ),
+    ),
+    "PodTopologySpread": Case(
+        spread,
+        NOWHERE,
+        "topologySpreadConstraints for a label",
+        lambda world: world.patch_all({"metadata": {"labels": {world.key: "yes"}}}),
+        pods=2,
+    ),
+    "NodePorts": Case(
+        lambda _: container(ports=[PORT]),
+        BUSY,
+        "hostPort",
+        lambda world: world.remove(f"{OUTSIDE}/port-{world.nodes[0]}"),
+        ports_in_use,
+    ),
+    "NodeUnschedulable": Case(
+        lambda _: {},
+        NOWHERE,
+        "unschedulable",
+        lambda world: world.patch(world.nodes[0], {"spec": {"unschedulable": None}}),
+        lambda world: world.patch_all({"spec": {"unschedulable": True}}),
+    ),
+    "TaintToleration": Case(
+        lambda _: {},
+        NOWHERE,
+        "taint example.com/broken",
+        lambda world: world.patch(world.nodes[0], {"spec": {"taints": None}}),
+        lambda world: world.patch_all({"spec": {"taints": [TAINT]}}),
+    ),
+    "NodeAffinity": Case(
+        lambda world: {"nodeSelector": {world.key: "yes"}},
+        NOWHERE,
+        "does not have label",
+        lambda world: world.label(world.nodes[1], **{world.key: "yes"}),
+    ),
+    "NodeResourcesFit": Case(
+        lambda _: {"resources": {"cpu": "40"}},
+        NOWHERE,
+        "cpu",
+        lambda world: world.patch(world.nodes[0], {"status": {"allocatable": {"cpu": "64"}}}, "/status"),
+    ),
+    "NodeDeclaredFeatures": Case(
+        restarts_all,
+        NOWHERE,
+        FEATURE,
+        lambda world: world.patch(world.nodes[0], {"status": {"declaredFeatures": [FEATURE]}}, "/status"),
+    ),
+    "DynamicResources": Case(
+        lambda _: {"count": 3}, NOWHERE, "needs 3 devices of class", lambda world: world.lab.node("three", plain(3))
+    ),
+    "VolumeBinding": Case(
+        own_volume,
+        NOWHERE,
+        "lack of a volume for persistent volume claim",
+        lambda world: world.local("far", world.nodes[1]),
+        one_volume,
+        pods=2,
+    ),
+    "VolumeZone": Case(
+        uses_data,
+        NOWHERE,
+        "zone of the volume of persistent volume claim data",
+        lambda world: world.label(world.nodes[1], **{ZONE: "z2"}),
+        elsewhere,
+    ),
+    "VolumeRestrictions": Case(
+        uses_data,
+        BUSY,
+        "other use of persistent volume claim data",
+        lambda world: world.lab.team.finish("first"),
+        one_user,
+    ),
+    "NodeVolumeLimits": Case(uses_data, NOWHERE, "volume limit of CSI driver", attaches_one, attaches_none),
+}
+"""By plugin. NodeName has a test of its own."""
+
+
+@pytest.mark.parametrize("plugin", CASES)
+def test_a_gang_is_held_by_a_rule_and_starts_when_the_world_has_changed(world: World, plugin: str) -> None:
+    case, team = CASES[plugin], world.lab.team
+    case.before(world)
+
+    submit(world, pods=case.pods, **case.asks(world))
+    hold = team.wait_held("train", case.reason)
+    case.changes(world)
+    team.wait_running("train", case.pods)
+
+    assert case.words in hold["message"]
+
+
+def test_a_gang_gets_none_of_the_volumes_that_another_one_gets(world: World) -> None:
+    """Both are there before either is bound: one volume is left for the second gang, which needs two."""
+    team = world.lab.team
+    world.local_class()
+    for name, node in (("a", 0), ("b", 0), ("c", 1)):
+        world.local(name, world.nodes[node])
+    world.lab.stop_queue("Hold")
+    for name in ("first", "second"):
+        submit(world, name, pods=2, **own_volume(world))
+    eventually(lambda: len([*team.pods("first"), *team.pods("second")]) == 4, what="both wait")
+    world.lab.stop_queue("None")
+    team.wait_running("first", 2)
+    hold = team.wait_held("second", NOWHERE)
+    world.local("d", world.nodes[1])
+    team.wait_running("second", 2)
+
+    assert "lack of a volume for persistent volume claim second-" in hold["message"]
+    assert "notSimulated" not in (team.gang("second") or {})["status"]
+
+
+def test_a_pod_that_names_a_node_enters_no_queue(world: World) -> None:
+    with pytest.raises(ApiError, match="nodeName"):
+        world.lab.client.create(world.lab.namespace.pods, workloads.pod("named", nodeName=world.nodes[0]))
