@@ -5,9 +5,8 @@ with quotas or budgets `QuotaWithin`, `MetersKnown` and `BudgetLeft`; `DevicesPr
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from admission.accounting.books import Use
@@ -33,8 +32,8 @@ K = TypeVar("K")
 
 ACTIVE = "Active"
 
-BEYOND = 2**64
-"""A factor by which a use without any quota comes before all others."""
+PARTS = 10**9
+"""Uses of meters are compared in parts of their quotas; what has no quota is busier than all else."""
 
 
 @dataclass(slots=True)
@@ -66,8 +65,8 @@ class _SharedInputs:
     uses: Mapping[QueueName, Mapping[MeterName, Use]]
     pending: Amounts
     queue_usage: QueueUsage
-    meters: Collection[MeterName]
-    """Those that any queue has a quota or use of."""
+    meters: Sequence[MeterName]
+    """Those that any queue has a quota or use of, sorted."""
     gangs: Mapping[QueueName, Counter[Phase]]
     """Gangs by queue, with those of the queues below it."""
     open_gangs: Mapping[QueueName, Sequence[Placement]]
@@ -84,8 +83,10 @@ def queues(tally: Tally, inputs: StatusInputs) -> list[QueueReport]:
         uses=uses,
         pending=tally.pending,
         queue_usage=QueueUsage(inputs.tree, totals),
-        meters={meter for queue in inputs.snapshot.queues.values() for meter in (quota.meter for quota in queue.quotas)}
-        | {meter for use in uses.values() for meter in use},
+        meters=sorted(
+            {quota.meter for queue in inputs.snapshot.queues.values() for quota in queue.quotas}
+            | {meter for use in uses.values() for meter in use}
+        ),
         gangs=_subtree_phases(tally, inputs.tree),
         open_gangs=deleted_queues.users(inputs.tree.queues, inputs.book.placements.values()) if deleted else {},
     )
@@ -126,19 +127,22 @@ def _subtree_phases(tally: Tally, tree: Tree) -> dict[QueueName, Counter[Phase]]
 
 def _summary(queue: Queue, shared: _SharedInputs) -> QueueSummary:
     """Return what lists show of a queue. Of meters that are equally busy, the first of its spec, then of the names."""
-    own = {quota.meter: at for at, quota in enumerate(queue.quotas)}
-    gangs = shared.gangs.get(queue.name, Counter())
-    counted = QueueSummary(waiting=gangs[Phase.PENDING], started=sum(gangs[phase] for phase in STARTED))
-    usage = shared.queue_usage
-    uses = [
-        (meter, usage.usage(queue.name, meter), usage.quota(queue.name, meter))
-        for meter in sorted(shared.meters, key=lambda meter: (own.get(meter, len(own)), meter))
-    ]
-    listed = [(meter, used, quota) for meter, used, quota in uses if meter in own or used or quota]
-    if not listed:
-        return counted
-    meter, used, quota = max(listed, key=lambda one: Fraction(one[1], one[2]) if one[2] else one[1] * BEYOND)
-    return replace(counted, meter=meter, used=used, quota=quota, borrowed=usage.borrowed(queue.name, meter))
+    gangs, usage = shared.gangs.get(queue.name, Counter[Phase]()), shared.queue_usage
+    own = [quota.meter for quota in queue.quotas]
+    busiest, share, used, quota = "", -1, 0, 0
+    for meter in (*own, *(meter for meter in shared.meters if meter not in own)):
+        use, most = usage.usage(queue.name, meter), usage.quota(queue.name, meter)
+        parts = use * PARTS // most if most else use * PARTS * PARTS
+        if parts > share and (use or most or meter in own):
+            busiest, share, used, quota = meter, parts, use, most
+    return QueueSummary(
+        meter=busiest,
+        used=used,
+        quota=quota,
+        borrowed=usage.borrowed(queue.name, MeterName(busiest)) if busiest else 0,
+        waiting=gangs[Phase.PENDING],
+        started=sum(gangs[phase] for phase in STARTED),
+    )
 
 
 def _uses(queue: Queue, shared: _SharedInputs) -> dict[MeterName, MeterUse]:
