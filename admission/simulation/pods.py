@@ -48,7 +48,6 @@ def _from_job(job: Job, store: Store) -> Iterator[Candidate]:
         index=store.places["Job", job.meta.key],
         sizes="spec.parallelism",
         store=store,
-        indexed=job.indexed,
     )
     yield from maker.pods(suspendable.job_templates(job))
 
@@ -144,7 +143,6 @@ class _Maker:
     index: int
     sizes: str
     store: Store
-    indexed: bool = False
 
     def pods(self, templates: Sequence[PodTemplate]) -> Iterator[Candidate]:
         """Yield the pods of the templates, or none if a template is invalid."""
@@ -176,7 +174,6 @@ class _Maker:
             namespace=self.meta.namespace,
             uid=in_memory.uid_of("Pod", f"{self.meta.uid}/{place}"),
             created=(self.meta.created + timedelta(microseconds=place)).isoformat(),
-            indexed=self.indexed,
         )
 
     def _refuse(self, problems: Iterable[Problem]) -> None:

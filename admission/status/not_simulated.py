@@ -5,7 +5,8 @@ from collections.abc import Collection, Iterable, Iterator
 
 from admission.api.kubernetes.pods import DEFAULT_SCHEDULER, Pod
 from admission.api.storage.storage import Storage
-from admission.filters import pod_claims, volume_binding
+from admission.api.values import names
+from admission.filters import gang_rules, pod_claims, volume_binding
 
 FILTERS = "VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits"
 MADE = "VolumeBinding: several pods share it, and nobody knows yet which nodes can use the volume that is made for it"
@@ -35,7 +36,22 @@ def of_pods(
     found = [f"{volume} of pod {pod} ({filters})" for (volume, filters), pod in first.items()]
     rest = len(found) - MOST
     more = (f"{rest} more volumes ({FILTERS})",) if rest > 0 else ()
-    return (*_of_schedulers(pods, schedulers), *found[:MOST], *more)
+    return (*_of_schedulers(pods, schedulers), *_of_labels(pods), *found[:MOST], *more)
+
+
+def _of_labels(pods: Iterable[Pod]) -> Iterator[str]:
+    """Yield the labels by whose values rules select pods of the gang, and whose values are not known yet."""
+    unknown: dict[str, str] = {}
+    for pod in pods:
+        for key, value in pod.meta.labels.items():
+            if value.startswith(names.UNKNOWN_LABEL):
+                unknown.setdefault(key, pod.meta.name)
+    if not unknown:
+        return
+    for one in sorted(gang_rules.requirements(pods), key=lambda one: one.key):
+        if one.key in unknown and any(not value.startswith(names.UNKNOWN_LABEL) for value in one.values):
+            pod_name = unknown.pop(one.key)
+            yield f"label {one.key} of pod {pod_name}, by which pods are selected: it is known once the pod exists"
 
 
 def _of_schedulers(pods: Iterable[Pod], schedulers: Collection[str]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from admission.api.kubernetes import pods
+from admission.api.values import names
 from admission.api.values.names import NodeName
 from admission.status import not_simulated
 
@@ -50,3 +51,19 @@ def test_a_scheduler_that_is_not_predicted_is_named_once_unless_the_settings_kno
         "what scheduler packing asks of pod p-0, beyond kube-scheduler's defaults",
     )
     assert not_simulated.of_pods(gang, schedulers={"packing"}) == ()
+
+
+def test_a_label_by_which_pods_are_selected_and_that_is_not_known_yet_is_named() -> None:
+    def selecting(*expressions: dict[str, Any]) -> pods.Pod:
+        term = {"topologyKey": "rack", "labelSelector": {"matchExpressions": list(expressions)}}
+        affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        labels = {"ray.io/cluster": names.unknown_label("train")}
+        return pods.decode({"metadata": {"name": "p", "labels": labels}, "spec": {"affinity": affinity}})
+
+    by_name = {"key": "ray.io/cluster", "operator": "In", "values": ["train-x7k2p"]}
+    any_one = {"key": "ray.io/cluster", "operator": "Exists"}
+
+    assert not_simulated.of_pods([selecting(by_name)]) == (
+        "label ray.io/cluster of pod p, by which pods are selected: it is known once the pod exists",
+    )
+    assert not_simulated.of_pods([selecting(any_one)]) == ()
