@@ -20,6 +20,10 @@ DEFAULT_SCHEDULER = "default-scheduler"
 """The profile of kube-scheduler for pods that name none."""
 
 FINISHED = frozenset({"Succeeded", "Failed"})
+NOT_BOUND = ("Unschedulable", "SchedulerError")
+"""Reasons of PodScheduled: a filter refused the pod, or binding it failed, such as a volume that was not provisioned
+(pkg/scheduler/schedule_one.go, handleSchedulingFailure, v1.37.1)."""
+
 MOST_OF_MESSAGE = 400
 """Characters that are kept of what kube-scheduler says of a pod."""
 
@@ -178,7 +182,7 @@ def decode(obj: Json) -> Pod:
 def _unschedulable(status: Reader) -> str:
     """Return the message of the condition PodScheduled, which FailedScheduling Events repeat, without preemption's."""
     for condition in status.children("conditions"):
-        if condition.text("type") == "PodScheduled" and condition.text("reason") == "Unschedulable":
+        if condition.text("type") == "PodScheduled" and condition.text("reason") in NOT_BOUND:
             message = condition.text("message").partition(" preemption: ")[0]
             message = message if len(message) <= MOST_OF_MESSAGE else f"{message[: MOST_OF_MESSAGE - 1]}…"
             # Whoever may write the status of pods has words in logs and on terminals of others with this.
