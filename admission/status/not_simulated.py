@@ -36,7 +36,7 @@ def of_pods(
     found = [f"{volume} of pod {pod} ({filters})" for (volume, filters), pod in first.items()]
     rest = len(found) - MOST
     more = (f"{rest} more volumes ({FILTERS})",) if rest > 0 else ()
-    return (*_of_schedulers(pods, schedulers), *_of_labels(pods), *found[:MOST], *more)
+    return (*_of_schedulers(pods, schedulers), *_of_labels(pods), *_of_gates(pods), *found[:MOST], *more)
 
 
 def _of_labels(pods: Iterable[Pod]) -> Iterator[str]:
@@ -62,6 +62,17 @@ def _of_schedulers(pods: Iterable[Pod], schedulers: Collection[str]) -> Iterator
             first.setdefault(pod.scheduler, pod.meta.name)
     for name, pod_name in sorted(first.items()):
         yield f"what scheduler {name} asks of pod {pod_name}, beyond kube-scheduler's defaults"
+
+
+def _of_gates(pods: Iterable[Pod]) -> Iterator[str]:
+    """Yield the scheduling gates of others that pods will have once they exist, with one of the pods."""
+    first: dict[str, str] = {}
+    for pod in pods:
+        if names.is_expected(pod.meta.uid):
+            for gate in pod.other_gates:
+                first.setdefault(gate, pod.meta.name)
+    for gate, pod_name in sorted(first.items()):
+        yield f"scheduling gate {gate} of pod {pod_name}, which Muster does not open"
 
 
 def _unjudged(pod: Pod, storage: Storage | None, users: Counter[str]) -> Iterator[tuple[str, str]]:

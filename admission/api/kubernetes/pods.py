@@ -106,6 +106,11 @@ class Pod:
         return names.GATE in self.gates
 
     @property
+    def other_gates(self) -> tuple[str, ...]:
+        """Return the gates that hold it and that others have to open."""
+        return tuple(gate for gate in self.gates if gate != names.GATE)
+
+    @property
     def finished(self) -> bool:
         return self.phase in FINISHED
 

@@ -313,6 +313,11 @@ def claims_exist(inputs: Inputs) -> Hold | None:
     return claim_readiness.hold(inputs.group, inputs.rules.snapshot)
 
 
+def other_gates_are_open(inputs: Inputs) -> Hold | None:
+    """Hold a gang until no other scheduling gate than Muster's holds its pods, which could not start behind one."""
+    return completeness.gated(inputs.group)
+
+
 def backoff_is_over(inputs: Inputs) -> Hold | None:
     """Hold an evicted gang until its next try, and for good after its last one."""
     rules = inputs.rules
@@ -369,6 +374,7 @@ CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
     name_is_its_own,
     gang_is_complete,
     claims_exist,
+    other_gates_are_open,
     claims_are_free,
     backoff_is_over,
     meters_are_known,

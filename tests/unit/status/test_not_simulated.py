@@ -5,7 +5,7 @@ from typing import Any
 
 from admission.api.kubernetes import pods
 from admission.api.values import names
-from admission.api.values.names import NodeName
+from admission.api.values.names import NodeName, Uid
 from admission.status import not_simulated
 
 
@@ -51,6 +51,17 @@ def test_a_scheduler_that_is_not_predicted_is_named_once_unless_the_settings_kno
         "what scheduler packing asks of pod p-0, beyond kube-scheduler's defaults",
     )
     assert not_simulated.of_pods(gang, schedulers={"packing"}) == ()
+
+
+def test_a_gate_of_others_on_pods_that_do_not_exist_yet_is_named() -> None:
+    gates = (names.GATE, "example.com/other")
+    pod = replace(a_pod("p-0"), gates=gates)
+    expected = replace(pod, meta=replace(pod.meta, uid=names.expected_pod(Uid("u"), 0)))
+
+    assert not_simulated.of_pods([expected, expected]) == (
+        "scheduling gate example.com/other of pod p-0, which Muster does not open",
+    )
+    assert not_simulated.of_pods([pod]) == ()
 
 
 def test_a_label_by_which_pods_are_selected_and_that_is_not_known_yet_is_named() -> None:
