@@ -12,12 +12,14 @@ from admission.api.kubernetes import pods
 from admission.api.kubernetes.jobs import Job, PodTemplate
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.owners import Parent
+from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import Held
 from admission.errors import MalformedObjectError, Problem
 from admission.simulation import in_memory
 from admission.simulation.manifests import Candidate, Store
+from admission.status import not_simulated
 from admission.workloads import suspendable
 from admission.workloads.gang_key import LARGEST_SIZE
 from admission.workloads.kinds import catalog, registry
@@ -70,6 +72,16 @@ def _from_parent(kind: Holdable, parent: Parent, store: Store) -> Iterator[Candi
         store=store,
     )
     yield from maker.pods([one for one in kind.templates(body) if one.pods > 0])
+
+
+def runtime_class_notes(found: Iterable[Pod], store: Store) -> Iterator[str]:
+    """Yield a note for each RuntimeClass of pods that no API server has completed."""
+    first: dict[str, str] = {}
+    for pod in found:
+        if pod.runtime_class and pod.meta.uid in store.invented:
+            first.setdefault(pod.runtime_class, pod.meta.key)
+    for name, key in sorted(first.items()):
+        yield f"pod {key} has RuntimeClass {name}, which is not simulated: {not_simulated.ADDED_BY_CLASS}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

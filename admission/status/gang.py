@@ -36,6 +36,7 @@ from admission.scheduling.placement.protection import NOTHING, Protections
 from admission.status import not_simulated
 from admission.workloads import gang_key, topology
 from admission.workloads.gangs import Group
+from admission.workloads.kinds import podgroup
 
 
 class ReportedPlacement(NamedTuple):
@@ -127,7 +128,12 @@ def gang(group: Group, inputs: StatusInputs) -> GangReport:
         placement=placed.mode,
         placement_reason=placed.reason,
         placement_references=placed.references,
-        not_simulated=not_simulated.of_pods(group.pods, inputs.snapshot.storage, inputs.schedulers),
+        not_simulated=not_simulated.of_pods(
+            group.pods,
+            inputs.snapshot.storage,
+            inputs.schedulers,
+            inputs.snapshot.parents.get(podgroup.GANGS.key, {}),
+        ),
         topology=topology.report(group, inputs.snapshot.nodes),
         evictions=backoff.evictions if backoff else 0,
         evicted=inputs.evicted.get(group.uid),

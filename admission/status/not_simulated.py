@@ -1,8 +1,10 @@
 """What kube-scheduler will ask of a gang's pods that Muster does not judge, by name."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
+from admission.api.kubernetes.owners import Parent
 from admission.api.kubernetes.pods import DEFAULT_SCHEDULER, Pod
 from admission.api.storage.storage import Storage
 from admission.api.values import names
@@ -12,6 +14,9 @@ FILTERS = "VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits"
 MADE = "VolumeBinding: several pods share it, and nobody knows yet which nodes can use the volume that is made for it"
 CHOICE = "VolumeBinding: kube-scheduler may give it any of several volumes, of equal size or kept for it"
 
+ADDED_BY_CLASS = "its overhead and the nodes that it selects, which the API server adds to the pod"
+NO_GROUPS: Mapping[Any, Parent] = {}
+
 MOST = 8
 """The most volumes that are named before the rest are counted."""
 
@@ -20,10 +25,12 @@ def of_pods(
     pods: Iterable[Pod],
     storage: Storage | None = None,
     schedulers: Collection[str] = (DEFAULT_SCHEDULER,),
+    pod_groups: Mapping[Any, Parent] = NO_GROUPS,
 ) -> tuple[str, ...]:
     """Return a sentence for each thing that is not judged; none where every rule of the pods is.
 
     storage: None where it is not known, so that no volume is judged. schedulers: those that plans predict.
+    pod_groups: of Kubernetes, by namespace and name.
     """
     pods = tuple(pods)
     # Nothing is asked of bound pods any more, and live nobody reads storage for them.
@@ -36,7 +43,33 @@ def of_pods(
     found = [f"{volume} of pod {pod} ({filters})" for (volume, filters), pod in first.items()]
     rest = len(found) - MOST
     more = (f"{rest} more volumes ({FILTERS})",) if rest > 0 else ()
-    return (*_of_schedulers(pods, schedulers), *_of_labels(pods), *_of_gates(pods), *found[:MOST], *more)
+    beside_volumes = (
+        *_of_schedulers(pods, schedulers),
+        *_of_groups(pods, pod_groups),
+        *_of_labels(pods),
+        *_of_gates(pods),
+        *_of_runtime_classes(pods),
+    )
+    return (*beside_volumes, *found[:MOST], *more)
+
+
+def _of_groups(pods: Iterable[Pod], pod_groups: Mapping[Any, Parent]) -> Iterator[str]:
+    """Yield the PodGroups that keep pods which wait in one domain of nodes."""
+    keys = {f"{pod.meta.namespace}/{pod.group}" for pod in pods if pod.group and not pod.node and not pod.finished}
+    for key in sorted(keys):
+        group = pod_groups.get(key)
+        if group is not None and group.constrained:
+            yield f"spec.schedulingConstraints of PodGroup {group.meta.name}: say the topology to Muster as well"
+
+
+def _of_runtime_classes(pods: Iterable[Pod]) -> Iterator[str]:
+    """Yield the RuntimeClasses of pods that do not exist yet, with one of the pods."""
+    first: dict[str, str] = {}
+    for pod in pods:
+        if pod.runtime_class and names.is_expected(pod.meta.uid):
+            first.setdefault(pod.runtime_class, pod.meta.name)
+    for name, pod_name in sorted(first.items()):
+        yield f"RuntimeClass {name} of pod {pod_name}: {ADDED_BY_CLASS}"
 
 
 def _of_labels(pods: Iterable[Pod]) -> Iterator[str]:

@@ -97,6 +97,7 @@ class Pod:
     """Why kube-scheduler does not bind it, in its words, of which the end is cut off; empty where it does not say."""
     scheduler: str = DEFAULT_SCHEDULER
     service_account: str = ""
+    runtime_class: str = ""
     mirror: bool = False
     """The mirror of a static pod, made by the kubelet: the pod runs already and cannot be held."""
 
@@ -178,6 +179,7 @@ def decode(obj: Json) -> Pod:
         unschedulable=_unschedulable(status),
         scheduler=spec.text("schedulerName", DEFAULT_SCHEDULER),
         service_account=spec.text("serviceAccountName"),
+        runtime_class=spec.text("runtimeClassName"),
         mirror="kubernetes.io/config.mirror" in reader.child("metadata").pairs("annotations"),
     )
     reader.finish("Pod", result.meta.key)
