@@ -22,7 +22,7 @@ from admission.simulation.manifests import Candidate, Store
 from admission.status import not_simulated
 from admission.workloads import suspendable
 from admission.workloads.gang_key import LARGEST_SIZE
-from admission.workloads.kinds import catalog, registry
+from admission.workloads.kinds import catalog, jobset, registry
 from admission.workloads.suspendable import Holdable
 
 
@@ -59,7 +59,7 @@ def _from_parent(kind: Holdable, parent: Parent, store: Store) -> Iterator[Candi
     suspended = registry.is_suspended(Reader(body), kind.suspend)
     if parent.finished or _is_stopped(kind.kind, parent.meta, store, suspended=suspended):
         return
-    if len(parent.waves) > 1:
+    if any(wave and not role.endswith(jobset.FOLLOWERS) for role, wave in parent.roles.items()):
         store.notes.append(
             f"{kind.kind} {parent.meta.key} makes some pods only when others run; only the first ones are simulated,"
             " and of the others whether they fit an empty cluster"

@@ -9,6 +9,7 @@ from admission.api.kubernetes.pods import DEFAULT_SCHEDULER, Pod
 from admission.api.storage.storage import Storage
 from admission.api.values import names
 from admission.filters import gang_rules, pod_claims, volume_binding
+from admission.workloads.kinds import jobset
 
 FILTERS = "VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits"
 MADE = "VolumeBinding: several pods share it, and nobody knows yet which nodes can use the volume that is made for it"
@@ -51,6 +52,15 @@ def of_pods(
         *_of_runtime_classes(pods),
     )
     return (*beside_volumes, *found[:MOST], *more)
+
+
+def of_followers(pods: Iterable[Pod], workload: Parent) -> tuple[str, ...]:
+    """Return that the other pods of exclusive Jobs are not planned with the first ones, while one of these waits."""
+    waiting = (pod for pod in pods if not pod.node and not pod.finished)
+    leader = next((pod for pod in waiting if jobset.leads_others(pod, workload)), None)
+    if leader is None:
+        return ()
+    return (f"the other pods of the exclusive Job of pod {leader.meta.name}: whether they fit the domain of this one",)
 
 
 def _of_groups(pods: Iterable[Pod], pod_groups: Mapping[Any, Parent]) -> Iterator[str]:

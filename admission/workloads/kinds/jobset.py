@@ -188,6 +188,12 @@ def join(pod: Pod, links: Sequence[Link], parent: Parent) -> Member:
     )
 
 
+def leads_others(pod: Pod, parent: Parent) -> bool:
+    """Return whether a pod is the first one of an exclusive Job, whose others are made when it is scheduled."""
+    followers = f"{pod.meta.labels.get(REPLICATED_JOB, '')}{FOLLOWERS}"
+    return followers in parent.roles and pod.meta.annotations.get(INDEX) == "0"
+
+
 def role(job: Job) -> str:
     """Return the ReplicatedJob that a Job belongs to."""
     return job.meta.labels.get(REPLICATED_JOB, "")

@@ -322,3 +322,20 @@ def test_the_constraints_of_a_pod_group_are_named_of_a_gang_that_is_admitted() -
 
     assert gang.verdict == "Admitted"
     assert [text.partition(":")[0] for text in gang.not_simulated] == ["spec.schedulingConstraints of PodGroup pg"]
+
+
+def test_of_an_exclusive_jobset_it_is_said_that_only_the_first_pods_are_planned() -> None:
+    annotations = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "pool"}
+    job = {"name": "a", "template": {"spec": {"parallelism": 4, "template": template()}}}
+    pool = node("one", 4)
+    pool[0]["metadata"]["labels"] = {"pool": "x"}
+    objects_ = [*teams(), *pool, *devices()]
+    found = jobset(spec={"replicatedJobs": [job]}, annotations=annotations)
+
+    gang = of(simulate(objects_, found), "train")
+
+    assert gang.verdict == "Admitted"
+    assert gang.not_simulated == (
+        "the other pods of the exclusive Job of pod train-a-0: whether they fit the domain of this one",
+    )
+    assert not [note for note in expand(objects_, found).notes if "empty cluster" in note]
