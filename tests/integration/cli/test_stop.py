@@ -180,6 +180,12 @@ def test_a_stopped_or_resumed_queue_is_watched_until_drained_or_filled(  # noqa:
     assert phase in done.stdout
 
 
+def test_the_api_server_selects_by_labels(muster: Muster, api: FakeApi) -> None:
+    assert muster("queue", "list", "-l", "team in (a,b)").returncode == 0
+
+    assert api.count("GET", f"{GROUP}/queues", labelSelector="team in (a,b)") == 1
+
+
 def test_watching_a_queue_continues_while_the_cluster_is_away(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
