@@ -16,7 +16,6 @@ from typing import Any
 
 from rich.cells import cell_len as _width
 from rich.console import Console
-from rich.progress import Progress
 from rich.text import Text
 
 from admission.api.muster.gangs import Charge, DomainReport, DomainRequest, Evicted, PlannedPod, TopologyReport
@@ -359,6 +358,8 @@ def progress(title: str) -> Iterator[Callable[[int, int], None]]:
 
     Nothing is written if the standard error is no terminal.
     """
+    from rich.progress import Progress  # noqa: PLC0415 - a third of what this module would take to import
+
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(title, total=None)

@@ -170,6 +170,23 @@ def test_bad_input_ends_with_2_and_a_sentence(muster: Muster, words: list[str], 
     assert "Traceback" not in done.stderr
 
 
+BAD_OPTIONS = {
+    "no whole number": ("simulate --steps 1.5 x", "'--steps': the value has to be a whole number"),
+    "no number": ("smoke-test --timeout soon", "'--timeout': the value has to be a number"),
+    "too small": ("simulate --steps 0 x", "'--steps': the value has to be greater than or equal to 1"),
+    "none of the choices": ("gang list -o xml", "'--format' / '-o': 'xml' is not one of 'text', 'table', 'wide', "),
+    "no command": ("qeue list", "No such command 'qeue'. Did you mean 'queue'?"),
+}
+
+
+@pytest.mark.parametrize(("line", "message"), BAD_OPTIONS.values(), ids=BAD_OPTIONS)
+def test_what_is_wrong_with_an_option_is_said_without_words_of_python(muster: Muster, line: str, message: str) -> None:
+    done = muster(*line.split())
+
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
 def test_a_problem_of_a_manifest_is_reported_with_file_line_and_field(muster: Muster, tmp_path: Path) -> None:
     path = tmp_path / "queue.yaml"
     path.write_text(
