@@ -140,6 +140,17 @@ def main() -> None:
         app()
 
 
+def kubectl_plugin() -> None:
+    """Run the command line as `kubectl muster`; kubectl finds the program `kubectl-muster` by its name.
+
+    It has no completion to install, since the shell asks kubectl.
+    """
+    command = typer.main.get_command(app)
+    command.params = [param for param in command.params if param.name not in {"install_completion", "show_completion"}]
+    with errors_as_messages():
+        command(prog_name="kubectl muster")
+
+
 @contextmanager
 def errors_as_messages() -> Iterator[None]:
     """Turn an error that leaves the block into a sentence and an exit code, and end the process."""

@@ -1,6 +1,7 @@
 """Commands as people type them: what they print, and how they end."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,23 @@ def test_bad_input_ends_with_2_and_a_sentence(muster: Muster, words: list[str], 
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {message}")
     assert "Traceback" not in done.stderr
+
+
+def test_kubectl_has_the_same_commands_by_its_own_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = []
+    for words in (["--help"], ["queue", "stop"]):
+        monkeypatch.setattr(sys, "argv", ["/usr/bin/kubectl-muster", *words])
+        with pytest.raises(SystemExit):
+            cli.kubectl_plugin()
+        told += capsys.readouterr()
+
+    root, _, _, missing = told
+    assert "Usage: kubectl muster [OPTIONS] COMMAND" in root
+    assert all(f"\n  {name} " in root for name in cli.COMMANDS)
+    assert "completion" not in root
+    assert missing.startswith("Usage: kubectl muster queue stop [OPTIONS] {QUEUE}")
 
 
 BAD_OPTIONS = {
