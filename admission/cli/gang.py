@@ -1,6 +1,6 @@
 """`muster gang`: the gangs of a cluster and their phases."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
@@ -10,11 +10,12 @@ import typer
 from admission.api.muster import gang_references, status_views
 from admission.api.muster.gangs import GangReport, Phase
 from admission.api.values.references import EVERYWHERE
-from admission.cli import apps, cluster_options, list_output, terminal, watch_output
+from admission.cli import apps, cluster_options, completion, list_output, referents, terminal, watch_output
 from admission.cli.cluster_options import Cluster, ContextOption, KubeconfigOption
 from admission.cli.list_output import ListFormat, ListFormatOption, Listing, SelectorOption
-from admission.cli.terminal import Overflow
+from admission.cli.terminal import Format, Overflow
 from admission.cli.watch_output import WatchOption
+from admission.errors import FixError
 from admission.kube.cache import watched_resources
 
 app = apps.group()
@@ -26,6 +27,11 @@ EPILOG = apps.epilog(
         "muster gang list --namespace team-a --queue research --format json",
     ),
     "Exit codes: 0 done, 1 the cluster does not answer, 2 it cannot be reached as told.",
+)
+
+SHOWING = apps.epilog(
+    ("muster gang show team-a/train", "muster gang show train --namespace team-a --watch"),
+    "Exit codes: 0 done, 1 the cluster does not answer, 2 it cannot be reached as told, or has no such gang.",
 )
 
 _ORDER = {phase: at for at, phase in enumerate((Phase.RUNNING, Phase.ADMITTED, Phase.RESERVED, Phase.PENDING))}
@@ -106,6 +112,74 @@ def listed(
         lambda found: list_output.write(_listing(found), output),
         again=again,
     )
+
+
+@app.command("show", epilog=SHOWING)
+def one(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="GANG",
+            help="It, or the workload that makes its pods: name, or namespace/name.",
+            autocompletion=completion.gangs,
+            show_default=False,
+        ),
+    ],
+    *,
+    again: WatchOption = False,
+    output: Annotated[Format, typer.Option("--format", "-o", help="Tables, or one JSON object.")] = Format.TEXT,
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Where GANG names none.")] = "default",
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+) -> None:
+    """Show one gang: all that is known of it, and its pods with their nodes and devices."""
+    name_namespace, _, plain_name = name.rpartition("/")
+
+    async def fetch(cluster: Cluster) -> GangReport:
+        return await referents.in_gang(await _find(cluster, name_namespace or namespace, plain_name), cluster)
+
+    def write(report: GangReport) -> None:
+        if output is Format.JSON:
+            terminal.as_json(as_json(report))
+        else:
+            _show_one(report)
+
+    watch_output.poll_and_print(
+        lambda: cluster_options.query(fetch, kubeconfig=kubeconfig, context=context), write, again=again
+    )
+
+
+async def _find(cluster: Cluster, namespace: str, name: str) -> GangReport:
+    for report in await reports(cluster, namespace):
+        if name in {report.name, report.workload.name if report.workload else ""}:
+            return report
+    raise FixError(f"there is no gang or workload of a gang {name} in namespace {namespace}; try `muster gang list`")
+
+
+def _show_one(report: GangReport) -> None:
+    terminal.table(f"Gang {report.key}", ("what", "value"), _facts(report))
+    if report.plan:
+        terminal.table("Plan", ("pod", "node", "devices"), terminal.plan_rows(report.plan))
+
+
+def _facts(report: GangReport) -> Iterator[tuple[str, object]]:
+    """Yield what is known of a gang; nothing of what does not concern it."""
+    yield from (("queue", report.queue), ("phase", report.phase), ("priority", report.priority))
+    yield "pods", f"{report.pods} of {report.size}" + (f", {report.expected} to come" if report.expected else "")
+    known = {
+        "workload": f"{report.workload.kind} {report.workload.name}" if report.workload else "",
+        "charges": terminal.charge(report.charges) if report.charges else "",
+        "position": report.position,
+        "waits since": terminal.moment(report.queued_since),
+        "why": f"{report.hold.reason}: {report.hold.message}" if report.hold else "",
+        "next try": terminal.moment(report.next_try),
+        "start": "; ".join(filter(None, (terminal.moment(report.start_estimate), report.start_reason))),
+        "placement": "; ".join(filter(None, (report.placement, report.placement_reason))),
+        "not simulated": "; ".join(report.not_simulated),
+        "evictions": report.evictions,
+        "evicted": f"{report.evicted.reason}: {report.evicted.message}" if report.evicted else "",
+    }
+    yield from ((what, value) for what, value in known.items() if value)
 
 
 async def reports(cluster: Cluster, namespace: str = "", *, labels: str = "") -> list[GangReport]:

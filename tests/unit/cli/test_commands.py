@@ -1,7 +1,9 @@
 """Commands as people type them: what they print, and how they end."""
 
 import json
+import pkgutil
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -174,11 +176,13 @@ def test_bad_input_ends_with_2_and_a_sentence(muster: Muster, words: list[str], 
 def test_kubectl_has_the_same_commands_by_its_own_name(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = []
+    scripts = tomllib.loads((EXAMPLES.parents[1] / "pyproject.toml").read_text())["project"]["scripts"]
+    plugin = pkgutil.resolve_name(scripts["kubectl-muster"])
+    told: list[str] = []
     for words in (["--help"], ["queue", "stop"]):
         monkeypatch.setattr(sys, "argv", ["/usr/bin/kubectl-muster", *words])
         with pytest.raises(SystemExit):
-            cli.kubectl_plugin()
+            plugin()
         told += capsys.readouterr()
 
     root, _, _, missing = told

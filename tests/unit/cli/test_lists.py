@@ -180,3 +180,27 @@ def test_csv_has_a_row_for_each_meter_and_for_each_gang() -> None:
 @pytest.mark.usefixtures("answers")
 def test_a_wide_list_has_the_whole_reason() -> None:
     assert "DevicesBusy: one is missing; here is a long story\n" in run("gang", "list", "-o", "wide")
+
+
+@pytest.mark.usefixtures("answers")
+def test_one_gang_is_shown_with_all_that_is_known_of_it() -> None:
+    shown = run("gang", "show", "a/first").splitlines()
+
+    assert shown[0] == "Gang a/first"
+    assert {line.split("  ")[0]: line.split("  ")[-1].strip() for line in shown[2:] if line} == {
+        "queue": "team",
+        "phase": "Pending",
+        "priority": "1",
+        "pods": "2 of 2",
+        "position": "1",
+        "waits since": "2026-05-01T08:00:00Z",
+        "why": "DevicesBusy: one is missing; here is a long story",
+    }
+    assert json.loads(run("gang", "show", "first", "-n", "a", "-o", "json"))["position"] == 1
+
+
+@pytest.mark.usefixtures("answers")
+def test_a_gang_that_does_not_exist_is_named() -> None:
+    error = CliRunner().invoke(cli.app, ["gang", "show", "a/third"]).exception
+
+    assert str(error) == "there is no gang or workload of a gang third in namespace a; try `muster gang list`"
