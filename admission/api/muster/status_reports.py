@@ -102,7 +102,11 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """An Event about one object. uid: empty for a Gang whose object was not there yet; its writer knows it."""
+    """An Event about one object.
+
+    uid: empty for a Gang whose object was not there yet, which its writer knows, and for objects that Muster does not
+    read, such as the ConfigMap of signed heads.
+    """
 
     api_version: str
     kind: str
@@ -115,3 +119,8 @@ class Notice:
     action: str = "Admission"
     gang_uid: str = ""
     """The UID of the gang that the Event is about, if any."""
+
+    @property
+    def awaits_gang(self) -> bool:
+        """Return whether it is about a Gang whose object, and so its UID, was not known when it was made."""
+        return self.kind == "Gang" and not self.uid
