@@ -65,14 +65,22 @@ class StatusWriter:
             await asyncio.sleep(self._pause)
 
     async def flush(self) -> None:
-        """Write all pending reports and notices."""
+        """Write all pending reports, then the notices, which may be about Gangs that the reports create.
+
+        A notice about a Gang of which no report has come yet is kept: its cycle makes one.
+        """
         pending, self._pending = self._pending, {}
-        notices, self._notices = self._notices, deque(maxlen=MOST_NOTICES)
+        notices = [notice for notice in self._notices if self._is_reported(notice)]
+        self._notices = deque((one for one in self._notices if not self._is_reported(one)), maxlen=MOST_NOTICES)
         async with asyncio.TaskGroup() as tasks:
             for key, (report, write) in pending.items():
                 tasks.create_task(self._write(key, report, write), name=f"report {key[0]} {key[1]}")
+        async with asyncio.TaskGroup() as tasks:
             for notice in notices:
                 tasks.create_task(self._notify(notice), name=f"event on {notice.name}")
+
+    def _is_reported(self, notice: Notice) -> bool:
+        return bool(notice.uid) or ("Gang", f"{notice.namespace}/{notice.name}") in self._latest
 
     def _enqueue(self, key: Key, report: Any, write: Write) -> None:
         self._forget()

@@ -88,7 +88,8 @@ class BulkWriter:
                     continue  # the next cycle sees that the pod is gone, and acts on it
                 except (RetryError, FixError) as error:
                     failed.append(pod)
-                    await events.gang_failed(self.reports, pod, error)
+                    if len(failed) <= events.MOST:
+                        await events.pod_failed(self.reports, pod, error)
 
         await self.each(lanes, run)
         return failed

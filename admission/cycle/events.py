@@ -1,15 +1,19 @@
-"""The Events on pods and queues, for users of kubectl: each is emitted once per change."""
+"""The Events on gangs, what makes them, and queues, for users of kubectl: each is emitted once per change.
 
-from collections.abc import Iterable, Mapping, Sequence
+Those of a gang are on its Gang object and on its workload, whatever the number of its pods; on pods only what is about
+one pod, and why the gang waits once it has waited for long.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.pods import Pod
-from admission.api.muster.gangs import GangReport
 from admission.api.muster.queues import Queue
 from admission.api.muster.status_reports import EventType, Notice, NoticeReason
 from admission.api.values import names, reasons, references
-from admission.api.values.names import GangUid
-from admission.api.values.reasons import Denial, EventReason, Hold, HoldReason
+from admission.api.values.names import GangUid, Uid
+from admission.api.values.reasons import Denial, EventReason, HoldReason
+from admission.cycle.hold_log import DueHold
 from admission.errors import MusterError
 from admission.lifecycle.eviction import Eviction
 from admission.ports import Reports
@@ -23,68 +27,77 @@ NO_GANG = GangUid("")
 MOST = 8
 """The most pods of one gang that get an Event; the Gang's status reports it for all."""
 
+MOST_MAKERS = 4
+"""The most makers of the pods of one gang that get an Event, if it is no workload's."""
+
+MOST_NODES = 4
+"""The most nodes that an Event names."""
+
 
 async def gang_admitted(reports: Reports, group: Group, grant: Grant) -> None:
-    """Emit on the pods of an admitted gang where they go."""
-    if any(names.is_expected(planned.uid) for planned in grant.plan.pods):
-        message = f"gang {group.key} was admitted from queue {group.queue}; its workload is resumed"
-        await reports.notify(_about(group.waiting[0], group.uid, EventType.NORMAL, EventReason.ADMITTED, message))
-    nodes = {planned.uid: planned.node for planned in grant.plan.pods if not names.is_expected(planned.uid)}
-    for pod in [pod for pod in group.waiting if pod.meta.uid in nodes][:MOST]:
-        where = nodes[pod.meta.uid]
-        goes = f"this pod goes to node {where}" if where else "kube-scheduler chooses this pod's node"
-        message = f"gang {group.key} was admitted from queue {group.queue}; {goes}"
-        await reports.notify(_about(pod, group.uid, EventType.NORMAL, EventReason.ADMITTED, message))
+    """Emit that a gang was admitted, where its pods go, and what was overlooked."""
+
+    async def emit(kind: EventType, reason: NoticeReason, message: str) -> None:
+        await _emit(reports, group, kind, reason, f"gang {group.key} was admitted{message}")
+
+    await emit(EventType.NORMAL, EventReason.ADMITTED, f" from queue {group.queue}; {_where(grant)}")
     if grant.plan.apart:
-        message = f"gang {group.key} was admitted, and its pods need not be in one domain: {grant.plan.apart}"
-        await reports.notify(_about(group.waiting[0], group.uid, EventType.NORMAL, EventReason.NOT_TOGETHER, message))
+        message = f", and its pods need not be in one domain: {grant.plan.apart}"
+        await emit(EventType.NORMAL, EventReason.NOT_TOGETHER, message)
     for warning in grant.warnings:
-        message = f"gang {group.key} was admitted nevertheless: {warning}"
-        notice = _about(group.waiting[0], group.uid, EventType.WARNING, HoldReason.BUDGET_EXHAUSTED, message)
-        await reports.notify(notice)
+        await emit(EventType.WARNING, HoldReason.BUDGET_EXHAUSTED, f" nevertheless: {warning}")
 
 
-async def gangs_held(
-    reports: Reports, by_uid: Mapping[GangUid, Group], held: Iterable[tuple[GangReport, Hold | Denial]]
-) -> None:
-    """Emit on the pods of held gangs why they are held. held: those with a new hold. by_uid: all gangs."""
-    for report, hold in held:
-        why = reasons.message_for(hold, {report.namespace})
-        for pod in _listeners(by_uid[report.uid]):
-            message = f"gang {report.key} waits in queue {report.queue}: {why}"
-            await reports.notify(_about(pod, report.uid, EventType.NORMAL, hold.reason, message))
+def _where(grant: Grant) -> str:
+    if any(names.is_expected(planned.uid) for planned in grant.plan.pods):
+        return "its workload is resumed"
+    nodes = sorted({planned.node for planned in grant.plan.pods if planned.node})
+    pods = f"{len(grant.plan.pods)} pods" if len(grant.plan.pods) > 1 else "its pod"
+    if not nodes:
+        return f"kube-scheduler chooses the nodes of {pods}"
+    more = f" and {len(nodes) - MOST_NODES} more" if len(nodes) > MOST_NODES else ""
+    goes = "go" if len(grant.plan.pods) > 1 else "goes"
+    return f"{pods} {goes} to node{'s'[: len(nodes) > 1]} {', '.join(nodes[:MOST_NODES])}{more}"
 
 
-def _listeners(group: Group) -> Sequence[Pod]:
-    """Return the pods on which a hold is emitted; an expected pod stands for its workload.
+async def gangs_held(reports: Reports, by_uid: Mapping[GangUid, Group], held: Iterable[DueHold]) -> None:
+    """Emit why gangs are held. held: those with a hold that is due. by_uid: all gangs.
 
-    While a resumed workload creates its pods no Event is emitted on those that exist: the others come in a moment.
+    While a resumed workload creates its pods no Event is emitted: the others come in a moment.
     """
-    if not any(names.is_expected(pod.meta.uid) for pod in group.pods):
-        return group.waiting[:MOST]
-    return [pod for pod in group.waiting[:1] if names.is_expected(pod.meta.uid)]
+    for due in held:
+        report, group = due.report, by_uid[due.report.uid]
+        if report.hold is None or (report.pods and report.expected):
+            continue
+        why = reasons.message_for(report.hold, {report.namespace})
+        never = report.never_fits or isinstance(report.hold, Denial)
+        what = f"can never start as it is, in queue {report.queue}" if never else f"waits in queue {report.queue}"
+        kind = EventType.WARNING if never else EventType.NORMAL
+        if due.is_new:
+            await _emit(reports, group, kind, report.hold.reason, f"gang {report.key} {what}: {why}")
+        for pod in [pod for pod in group.waiting if not names.is_expected(pod.meta.uid)][:MOST] if due.is_long else ():
+            message = f"gang {report.key} {what}: {why}"
+            await reports.notify(_on_pod(pod, group.uid, kind, report.hold.reason, message))
 
 
 async def gang_evicted(reports: Reports, eviction: Eviction) -> None:
-    """Emit on the pods of a gang that it was evicted."""
-    for pod in eviction.pods[:MOST]:
-        why = eviction.reason_for({pod.meta.namespace})
-        message = f"gang {eviction.group.key} was evicted as a whole: {why}"
-        cause = eviction.cause or EventReason.EVICTED
-        await reports.notify(_about(pod, eviction.group.uid, EventType.WARNING, cause, message))
+    """Emit that a gang was evicted."""
+    group = eviction.group
+    why = eviction.reason_for({group.identity.namespace})
+    message = f"gang {group.key} was evicted as a whole: {why}"
+    await _emit(reports, group, EventType.WARNING, eviction.cause or EventReason.EVICTED, message)
 
 
-async def gang_returned(reports: Reports, group: Group, pods: Sequence[Pod], reason: str) -> None:
-    """Emit on pods that their gang could not be placed as planned."""
-    for pod in pods[:MOST]:
-        message = f"gang {group.key} cannot be placed as planned and waits again: {reason}"
-        await reports.notify(_about(pod, group.uid, EventType.NORMAL, EventReason.REPLANNED, message))
+async def gang_returned(reports: Reports, group: Group, reason: str) -> None:
+    """Emit that a gang could not be placed as planned."""
+    message = f"gang {group.key} cannot be placed as planned and waits again: {reason}"
+    await _emit(reports, group, EventType.NORMAL, EventReason.REPLANNED, message)
 
 
-async def gang_failed(reports: Reports, pod: Pod, error: MusterError) -> None:
+async def pod_failed(reports: Reports, pod: Pod, error: MusterError) -> None:
     """Emit on a pod that a write to it failed and is retried."""
     message = f"{error}; it is tried again"
-    await reports.notify(_about(pod, NO_GANG, EventType.WARNING, EventReason.WRITE_FAILED, message))
+    await reports.notify(_on_pod(pod, NO_GANG, EventType.WARNING, EventReason.WRITE_FAILED, message))
 
 
 async def placed_differently(reports: Reports, groups: Iterable[Group], chosen: Mapping[GangUid, Chosen]) -> None:
@@ -94,7 +107,7 @@ async def placed_differently(reports: Reports, groups: Iterable[Group], chosen: 
         if found is not None and found.fell_back:
             why = references.words(found.reason, found.references, {group.identity.namespace})
             message = f"gang {group.key} asked for placement Allocate and is placed by {found.mode}: {why}"
-            await reports.notify(_about(group.pods[0], group.uid, EventType.WARNING, EventReason.FELL_BACK, message))
+            await _emit(reports, group, EventType.WARNING, EventReason.FELL_BACK, message)
 
 
 async def fence_changes(reports: Reports, queues: Iterable[Queue], changes: Sequence[Change]) -> None:
@@ -129,21 +142,50 @@ async def queues_kept(reports: Reports, queue: Meta, message: str) -> None:
     await reports.notify(notice)
 
 
-def _about(pod: Pod, gang: GangUid, kind: EventType, reason: NoticeReason, message: str) -> Notice:
-    """Return an Event on a pod or, if the pod is only expected, on its workload. gang: of the pod."""
-    owner = pod.meta.controller
-    if names.is_expected(pod.meta.uid) and owner is not None:
-        return Notice(
-            api_version=owner.api_version,
-            kind=owner.kind,
-            namespace=pod.meta.namespace,
-            name=owner.name,
-            uid=owner.uid,
+async def _emit(reports: Reports, group: Group, kind: EventType, reason: NoticeReason, message: str) -> None:
+    for api_version, object_kind, name, uid in _subjects(group):
+        notice = Notice(
+            api_version=api_version,
+            kind=object_kind,
+            namespace=group.identity.namespace,
+            name=name,
+            uid=uid,
             type=kind,
             reason=reason,
             message=message,
-            gang_uid=gang,
+            gang_uid=group.uid,
         )
+        await reports.notify(notice)
+
+
+def _subjects(group: Group) -> Iterator[tuple[str, str, str, Uid]]:
+    """Yield the objects that the Events of a gang are on: API version, kind, name and UID of its workload and its Gang.
+
+    Without a workload: of the first few makers of its pods, or of a pod that nothing makes. The writer knows the UID of
+    a Gang object that has just been created.
+    """
+    workload = group.identity.workload
+    if workload is not None:
+        yield workload.api_version, workload.kind, workload.name, workload.uid
+    else:
+        yield from _makers(group)
+    yield names.API_VERSION, "Gang", group.identity.name, group.record.meta.uid if group.record else Uid("")
+
+
+def _makers(group: Group) -> Sequence[tuple[str, str, str, Uid]]:
+    found: dict[Uid, tuple[str, str, str, Uid]] = {}
+    for pod in group.pods:
+        owner = pod.meta.controller
+        if owner is not None:
+            found.setdefault(owner.uid, (owner.api_version, owner.kind, owner.name, owner.uid))
+        elif not names.is_expected(pod.meta.uid):
+            found.setdefault(pod.meta.uid, ("v1", "Pod", pod.meta.name, pod.meta.uid))
+        if len(found) == MOST_MAKERS:
+            break
+    return [*found.values()]
+
+
+def _on_pod(pod: Pod, gang: GangUid, kind: EventType, reason: NoticeReason, message: str) -> Notice:
     return Notice(
         api_version="v1",
         kind="Pod",

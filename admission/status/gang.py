@@ -120,6 +120,7 @@ def gang(group: Group, inputs: StatusInputs) -> GangReport:
         expected=expected,
         hold=with_malformed_hardware(_hold(decision), inputs.snapshot)
         or (inputs.placement_holds.get(group.uid) if phase is Phase.RESERVED else None),
+        needed=decision.needed if is_waiting and decision is not None else {},
         position=decision.position if is_waiting and decision is not None else None,
         plan=_plan(placement),
         charges=charge_of(placement),

@@ -14,7 +14,7 @@ from admission.api.kubernetes.meta import Condition, ConditionStatus
 from admission.api.muster.gangs import Charge, GangReport, Phase
 from admission.api.muster.ledger_entries import Placement
 from admission.api.muster.queues import OnExhausted, Queue
-from admission.api.muster.status_reports import BudgetUse, MeterUse, QueueReport
+from admission.api.muster.status_reports import BudgetUse, MeterUse, QueueReport, QueueSummary
 from admission.api.values import names, quantities, references
 from admission.api.values.names import MeterName, QueueName
 from admission.api.values.reasons import HoldReason
@@ -22,7 +22,7 @@ from admission.api.values.references import Kind, References, Referent
 from admission.lifecycle import deleted_queues
 from admission.quota import budgets as budgets_
 from admission.quota.headroom import QueueUsage
-from admission.quota.tree import Inactive
+from admission.quota.tree import Inactive, Tree
 from admission.scheduling.placement import protection_conditions
 from admission.status import gang
 from admission.status.gang import StatusInputs
@@ -33,6 +33,9 @@ ACTIVE = "Active"
 
 _CONTENDED = (HoldReason.QUOTA_EXCEEDED, HoldReason.DEVICES_BUSY)
 """The reasons of gangs that wait for what others have."""
+
+PARTS = 10**9
+"""Uses of meters are compared in parts of their quotas; what has no quota is busier than all else."""
 
 
 @dataclass(slots=True)
@@ -70,6 +73,10 @@ class _SharedInputs:
     uses: Mapping[QueueName, Mapping[MeterName, Use]]
     tally: Tally
     queue_usage: QueueUsage
+    meters: Sequence[MeterName]
+    """Those that any queue has a quota or use of, sorted."""
+    gangs: Mapping[QueueName, Counter[Phase]]
+    """Gangs by queue, with those of the queues below it."""
     open_gangs: Mapping[QueueName, Sequence[Placement]]
     """By queue, the gangs that delay its deletion."""
 
@@ -84,6 +91,11 @@ def queues(tally: Tally, inputs: StatusInputs) -> list[QueueReport]:
         uses=uses,
         tally=tally,
         queue_usage=QueueUsage(inputs.tree, totals),
+        meters=sorted(
+            {quota.meter for queue in inputs.snapshot.queues.values() for quota in queue.quotas}
+            | {meter for use in uses.values() for meter in use}
+        ),
+        gangs=_subtree_phases(tally, inputs.tree),
         open_gangs=deleted_queues.users(inputs.tree.queues, inputs.book.placements.values()) if deleted else {},
     )
     return [
@@ -99,6 +111,7 @@ def queues(tally: Tally, inputs: StatusInputs) -> list[QueueReport]:
             budgets=inputs.budgets.get(name, ()),
             gangs=dict(tally.phases.get(name, {})),
             starved=_starved(queue, shared),
+            summary=_summary(queue, shared),
         )
         for name, queue in sorted(inputs.snapshot.queues.items())
     ]
@@ -108,6 +121,37 @@ def malformed(name: str, message: str) -> QueueReport:
     """Return the status of a malformed Queue."""
     active = gang.condition(ACTIVE, "Malformed", message, holds=False)
     return QueueReport(name=QueueName(name), conditions=(active,))
+
+
+STARTED = (Phase.RESERVED, Phase.ADMITTED, Phase.RUNNING)
+
+
+def _subtree_phases(tally: Tally, tree: Tree) -> dict[QueueName, Counter[Phase]]:
+    found: dict[QueueName, Counter[Phase]] = {}
+    for name, phases in tally.phases.items():
+        for above in tree.path(name):
+            _count(found.setdefault(above, Counter()), phases, 1)
+    return found
+
+
+def _summary(queue: Queue, shared: _SharedInputs) -> QueueSummary:
+    """Return what lists show of a queue. Of meters that are equally busy, the first of its spec, then of the names."""
+    gangs, usage = shared.gangs.get(queue.name, Counter[Phase]()), shared.queue_usage
+    own = [quota.meter for quota in queue.quotas]
+    busiest, share, used, quota = "", -1, 0, 0
+    for meter in (*own, *(meter for meter in shared.meters if meter not in own)):
+        use, most = usage.usage(queue.name, meter), usage.quota(queue.name, meter)
+        parts = use * PARTS // most if most else use * PARTS * PARTS
+        if parts > share and (use or most or meter in own):
+            busiest, share, used, quota = meter, parts, use, most
+    return QueueSummary(
+        meter=busiest,
+        used=used,
+        quota=quota,
+        borrowed=usage.borrowed(queue.name, MeterName(busiest)) if busiest else 0,
+        waiting=gangs[Phase.PENDING],
+        started=sum(gangs[phase] for phase in STARTED),
+    )
 
 
 def _uses(queue: Queue, shared: _SharedInputs) -> dict[MeterName, MeterUse]:

@@ -61,7 +61,8 @@ def queue(cluster: ControlPlane) -> Iterator[str]:
         "message": "no queue root-of-it",
         "lastTransitionTime": "2026-11-21T00:00:00Z",
     }
-    status = {"conditions": [active], "gangs": {"pending": 3, "admitted": 2, "running": 1}}
+    summary = {"use": "6/4 gpus", "borrowed": "2", "waiting": 3, "started": 1}
+    status = {"conditions": [active], "summary": summary}
     client.merge_patch(f"{path}/columns/status", {"status": status})
     yield "columns"
     client.delete(f"{path}/columns")
@@ -430,6 +431,8 @@ def test_the_status_of_a_gang_keeps_its_details(cluster: ControlPlane, namespace
     devices = [{"request": "gpu/h100", "driver": "gpu.example.com", "pool": "node-1", "device": "gpu-0"}]
     status = {
         "phase": "Pending",
+        "summary": {"reason": "QuotaExceeded", "requests": "8 gpus"},
+        "requests": {"gpus": "8"},
         "position": 2,
         "hold": {"reason": "QuotaExceeded", "message": "2 left", "details": details, "since": "2026-11-21T00:00:00Z"},
         "plan": [{"pod": "g-0", "node": "node-1", "claims": [{"claim": "g-0-gpu", "devices": devices}]}],
@@ -442,8 +445,8 @@ def test_the_status_of_a_gang_keeps_its_details(cluster: ControlPlane, namespace
     row = kubectl(
         cluster, "get", "mg", "-n", namespace.name, "--field-selector=spec.queue=q,status.phase=Pending"
     ).stdout
-    assert row.splitlines()[0].split() == ["NAME", "QUEUE", "SIZE", "PHASE", "REASON", "POSITION", "AGE"]
-    assert row.splitlines()[1].split()[:-1] == ["g", "q", "1", "Pending", "QuotaExceeded", "2"]
+    assert row.splitlines()[0].split() == ["NAME", "QUEUE", "SIZE", "PHASE", "REASON", "REQUESTS", "POSITION", "AGE"]
+    assert row.splitlines()[1].split()[:-1] == ["g", "q", "1", "Pending", "QuotaExceeded", "8", "gpus", "2"]
 
 
 def test_a_status_that_says_less_than_the_last_one_is_taken(cluster: ControlPlane, namespace: Namespace) -> None:
@@ -473,6 +476,7 @@ def test_the_columns_of_a_queue(cluster: ControlPlane, queue: str) -> None:
     rows = kubectl(cluster, "get", "mq", queue).stdout.splitlines()
     wide = kubectl(cluster, "get", "mq", queue, "-o", "wide").stdout
 
-    assert rows[0].split() == ["NAME", "PARENT", "PENDING", "ADMITTED", "RUNNING", "ACTIVE", "AGE"]
-    assert rows[1].split()[:-1] == ["columns", "root-of-it", "3", "2", "1", "False"]
-    assert "no queue root-of-it" in wide
+    assert rows[0].split() == ["NAME", "PARENT", "USE", "BORROWED", "WAITING", "STARTED", "ACTIVE", "AGE"]
+    assert rows[1].split()[:-1] == ["columns", "root-of-it", "6/4", "gpus", "2", "3", "1", "False"]
+    assert "ParentMissing" in wide
+    assert max(len(line) for line in wide.splitlines()) <= 160

@@ -46,7 +46,7 @@ TYPED = commanding.blocks()
 SKIPS = [block for block in TYPED if "skip" in block.attributes]
 SAID = list({said.text: said for said in sentences.every()}.values())
 VERBS = {
-    "kubectl": {"apply", "create", "debug", "delete", "describe", "exec", "explain", "get", "port-forward"},
+    "kubectl": {"apply", "create", "debug", "delete", "describe", "exec", "explain", "get", "port-forward", "wait"},
     "helm": {"test", "install", "uninstall", "upgrade"},
 }
 """What sentences have people do; what of it is complete is typed in tests/e2e/test_page_commands.py."""

@@ -9,7 +9,7 @@ from admission.api.kubernetes import meta
 from admission.api.kubernetes.devices import RequestDevice
 from admission.api.kubernetes.meta import Meta, Owner
 from admission.api.muster.queues import PlacementMode
-from admission.api.values import durations, names, quantities, references
+from admission.api.values import durations, names, quantities, reasons, references
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.api.values.reasons import Denial, EvictionReason, Hold
@@ -167,6 +167,8 @@ class GangReport:
     """Pods that its workload will create when it is resumed."""
     hold: Hold | Denial | None = None
     """Why it waits; a denial where it can never start in its present form."""
+    needed: Charge = field(default_factory=dict)
+    """While it waits, a lower bound on its charge."""
     position: int | None = None
     plan: tuple[PlannedPod, ...] = ()
     charges: Charge = field(default_factory=dict)
@@ -194,6 +196,13 @@ class GangReport:
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def never_fits(self) -> bool:
+        """Whether none of it has a place, and it would not fit even if nothing else were in use."""
+        if self.phase is not Phase.PENDING or not isinstance(self.hold, Hold):
+            return False
+        return reasons.never_fits(self.hold, self.needed)
 
 
 def decode(obj: Json) -> Gang:

@@ -50,6 +50,22 @@ class BudgetUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSummary:
+    """What lists show of a queue and those below it. meter: the busiest, by its use per quota; empty if there is none.
+
+    used: what counts against the queue's quota, reserved or in use. quota: without what queues below keep for
+    themselves. waiting, started: gangs.
+    """
+
+    meter: str = ""
+    used: int = 0
+    quota: int = 0
+    borrowed: int = 0
+    waiting: int = 0
+    started: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueReport:
     """Status of a Queue. references: of its conditions, whose type is the `detail` of each; tenants read them, too.
 
@@ -65,6 +81,7 @@ class QueueReport:
     budgets: tuple[BudgetUse, ...] = ()
     gangs: Mapping[Phase, int] = field(default_factory=dict)
     starved: int = 0
+    summary: QueueSummary = field(default_factory=QueueSummary)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +107,7 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """An Event about one object."""
+    """An Event about one object. uid: empty for a Gang whose object was not there yet; its writer knows it."""
 
     api_version: str
     kind: str

@@ -10,7 +10,7 @@ from admission.api.kubernetes import meta
 from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.api.kubernetes.meta import Condition, ConditionStatus
 from admission.api.muster import gangs
-from admission.api.muster.gangs import DomainReport, GangReport, Phase, PlannedClaim, PlannedPod, TopologyReport
+from admission.api.muster.gangs import Charge, DomainReport, GangReport, Phase, PlannedClaim, PlannedPod, TopologyReport
 from admission.api.muster.status_reports import BudgetUse, MeterUse, QueueReport
 from admission.api.values import quantities, references
 from admission.api.values.decoding import Json, Reader
@@ -37,9 +37,10 @@ def gang(obj: Json) -> GangReport:
         pods=status.integer("pods"),
         expected=status.integer("expected"),
         hold=_hold(status.child("hold"), decoded.meta.namespace) if "hold" in status else None,
+        needed=_amounts(status, "requests"),
         position=status.integer("position") or None,
         plan=tuple(_planned(pod, decoded.meta.namespace) for pod in status.children("plan")),
-        charges={MeterName(meter): _amount(status.child("charges"), meter) for meter in status.pairs("charges")},
+        charges=_amounts(status, "charges"),
         placement=status.text("placement"),
         placement_reason=status.text("placementReason"),
         placement_references=references.decode(status.children("placementReferences"), decoded.meta.namespace),
@@ -153,6 +154,10 @@ def _budget(reader: Reader) -> BudgetUse:
 
 def _seconds(reader: Reader, name: str) -> int:
     return reader.parsed(name, quantities.seconds_of, 0)
+
+
+def _amounts(status: Reader, name: str) -> Charge:
+    return {MeterName(meter): _amount(status.child(name), meter) for meter in status.pairs(name)}
 
 
 def _amount(reader: Reader, name: str) -> int:

@@ -12,14 +12,19 @@ COLUMNS = (
     fields.column("Queue", "string", ".spec.queue", "The queue that it waits in."),
     fields.column("Size", "integer", ".spec.size", "How many pods it has."),
     fields.column("Phase", "string", ".status.phase", "How far it has come."),
-    fields.column("Reason", "string", ".status.hold.reason", "Why it waits."),
+    fields.column(
+        "Reason",
+        "string",
+        ".status.summary.reason",
+        "Why it waits; `kubectl describe` has the sentence and the numbers.",
+    ),
+    fields.column("Requests", "string", ".status.summary.requests", "What it asks for or has, by meter."),
     fields.column("Position", "integer", ".status.position", "Its place in the queue."),
     fields.column("Priority", "integer", ".spec.priority", "Its priority.", wide=True),
     fields.column("Placement", "string", ".status.placement", "Who picks its devices.", wide=True),
     fields.column("Evictions", "integer", ".status.evictions", "How often it was taken back.", wide=True),
     # Not of type date: kubectl shows dates as ages, and a future date as "<invalid>".
     fields.column("Start", "string", ".status.startEstimate", "When it may start.", wide=True),
-    fields.column("Message", "string", ".status.hold.message", "Why it waits, in words.", wide=True),
     fields.age(),
 )
 
@@ -161,14 +166,22 @@ def _status() -> Schema:
                 devices returned. Evicted: it is being taken back, to wait again.""",
                 *Phase,
             ),
+            "summary": _summary(),
             "conditions": kubernetes.conditions(
-                "Admitted: the gates of all its pods are open. Running: all its pods run. Finished: all are done."
+                "Admitted: the gates of all its pods are open. Running: all its pods run. Finished: all are done. "
+                "NeverFits: it would not fit even if nothing else were in use, and why; absent otherwise."
             ),
             "pods": fields.integer("How many pods of the gang exist; Muster waits until they are size.", minimum=0),
             "expected": fields.integer(
                 """How many pods its workload makes when it is resumed, where the queue holds workloads as a whole.
                 Absent once they are there.""",
                 minimum=1,
+            ),
+            "requests": fields.mapping(
+                """The least that the gang will cost, as meter → quantity in the meter's base unit, as far as it is
+                known before planning. Absent unless it waits. Example: {gpus: "8"}.""",
+                fields.amount_seen("An amount of the meter."),
+                most=128,
             ),
             "position": fields.integer(
                 "Its place among the waiting gangs of its queue; 1 is next. Absent unless it waits.", minimum=1
@@ -199,16 +212,37 @@ def _status() -> Schema:
                 minimum=0,
             ),
             "evicted": _evicted(),
-            "startEstimate": fields.time(
-                """When the gang is to start, by the runtimes of those that run: what it needs is reserved for it
-                from then on. Only the first gang of a queue that waits for others has one. Absent: unknown."""
-            ),
-            "startReason": fields.text("Why then, or why that is not known, in words.", maxLength=1024),
-            "startReferences": references.schema("startReason"),
-            "queuedSince": fields.time("Since when the gang is complete and waits."),
-            "nextTry": fields.time("When a gang that did not start in time is tried again."),
+            **_times(),
         },
     )
+
+
+def _summary() -> Schema:
+    return fields.record(
+        "The gang in short, for `kubectl get`.",
+        {
+            "reason": fields.text(
+                "Why it waits: NeverFits where waiting does not help, else the reason of hold, or of evicted.",
+                maxLength=64,
+            ),
+            "requests": fields.text(
+                "What it asks for while it waits, or has, by meter. Example: 8 gpus.", maxLength=1024
+            ),
+        },
+    )
+
+
+def _times() -> dict[str, Schema]:
+    return {
+        "startEstimate": fields.time(
+            """When the gang is to start, by the runtimes of those that run: what it needs is reserved for it
+            from then on. Only the first gang of a queue that waits for others has one. Absent: unknown."""
+        ),
+        "startReason": fields.text("Why then, or why that is not known, in words.", maxLength=1024),
+        "startReferences": references.schema("startReason"),
+        "queuedSince": fields.time("Since when the gang is complete and waits."),
+        "nextTry": fields.time("When a gang that did not start in time is tried again."),
+    }
 
 
 def _domain_report() -> Schema:

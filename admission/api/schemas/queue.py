@@ -22,17 +22,20 @@ from admission.api.values import time_zones
 
 COLUMNS = (
     fields.column("Parent", "string", ".spec.parent", "The queue above; empty for a root."),
-    fields.column("Pending", "integer", ".status.gangs.pending", "Gangs that wait."),
-    fields.column("Admitted", "integer", ".status.gangs.admitted", "Gangs let in whose pods do not all run yet."),
-    fields.column("Running", "integer", ".status.gangs.running", "Gangs that run."),
+    fields.column(
+        "Use", "string", ".status.summary.use", "Use and quota of the busiest meter, with the queues below it."
+    ),
+    fields.column("Borrowed", "string", ".status.summary.borrowed", "What of this use is beyond the quota."),
+    fields.column("Waiting", "integer", ".status.summary.waiting", "Gangs that wait, with those of queues below it."),
+    fields.column("Started", "integer", ".status.summary.started", "Gangs that were let in, with those below."),
     fields.column("Active", "string", ".status.conditions[?(@.type=='Active')].status", "Whether it can admit gangs."),
     fields.column("Strategy", "string", ".spec.queueingStrategy", "The order inside the queue.", wide=True),
     fields.column("Stop", "string", ".spec.stopPolicy", "Whether the queue is stopped.", wide=True),
     fields.column(
-        "Message",
+        "Reason",
         "string",
-        ".status.conditions[?(@.type=='Active')].message",
-        "Why the queue is active or not.",
+        ".status.conditions[?(@.type=='Active')].reason",
+        "Why the queue is active or not; `kubectl describe` has the sentence.",
         wide=True,
     ),
     fields.age(),

@@ -20,6 +20,19 @@ def status() -> Schema:
             ),
             "budgets": fields.sequence("The budgets and what was spent of them.", _budget_use(), most=16),
             "references": references.schema("conditions", detail="The type of the condition that has the phrase."),
+            "summary": fields.record(
+                "The queue with those below it, in short, for `kubectl get`.",
+                {
+                    "use": fields.text(
+                        """What is used, of the quota, of the meter of which the most is used of its quota. What queues
+                        below it keep for themselves is in neither. Example: 6/8 gpus.""",
+                        maxLength=256,
+                    ),
+                    "borrowed": fields.amount_seen("What the use of this meter exceeds the quota by."),
+                    "waiting": _gang_count("that wait"),
+                    "started": _gang_count("that were let in and hold something"),
+                },
+            ),
             "gangs": fields.record(
                 "How many gangs of this queue are in each phase; finished ones are not counted.",
                 {

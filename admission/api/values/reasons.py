@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from admission.api.values import references as references_
+from admission.api.values.names import MeterName
 from admission.api.values.references import Audience, Reference, References
 
 Detail = str | int | bool | list[str]
@@ -101,6 +102,17 @@ class Denial:
     reason: DenyReason
     message: str
     details: Mapping[str, Detail] = field(default_factory=dict)
+
+
+def never_fits(hold: Hold, needed: Mapping[MeterName, int]) -> bool:
+    """Return whether a held gang would not fit even if nothing else were in use, so that waiting does not help.
+
+    needed: a lower bound on its charge. Nodes that kube-scheduler has refused are tried again, so they do not count.
+    """
+    if hold.reason is HoldReason.QUOTA_EXCEEDED:
+        potential = str(hold.details.get("potential"))
+        return potential.isdecimal() and needed.get(MeterName(str(hold.details.get("meter"))), 0) > int(potential)
+    return hold.reason is HoldReason.NO_FEASIBLE_PLACEMENT and "refusedOn" not in hold.details
 
 
 H = TypeVar("H", bound=Hold | Denial)

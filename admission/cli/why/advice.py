@@ -166,8 +166,14 @@ def _quota(details: Mapping[str, Detail], queue: str) -> str:
     meter, left, needed = (details.get(name) for name in ("meter", "left", "needed"))
     try:
         missing = quantities.parse_ceiling(str(needed)) - quantities.parse_ceiling(str(left))
+        potential = quantities.parse_ceiling(str(details.get("potential", needed)))
     except AmountError:
         return f"other gangs of queue {queue} have to end, or its quota be raised"
+    if quantities.parse_ceiling(str(needed)) > potential:
+        return (
+            f"waiting does not help: ask for at most {quantities.render(potential)} {meter}, or raise what queue"
+            f" {queue} can have: its quota or borrowingLimit, or the quotas of the queues that it borrows from"
+        )
     return (
         f"{quantities.render(missing)} more {meter} have to become free in queue {queue}: gangs end, its quota or"
         " borrowingLimit is raised"

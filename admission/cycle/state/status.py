@@ -1,6 +1,6 @@
 """The last decisions, statuses and outcomes, so that only changes are reported."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -9,8 +9,9 @@ from admission.api.muster.status_reports import QueueReport
 from admission.api.snapshot import Snapshot
 from admission.api.values import reasons, references
 from admission.api.values.names import GangUid
-from admission.api.values.reasons import Denial, Hold, HoldReason
+from admission.api.values.reasons import Denial
 from admission.api.values.references import EVERYWHERE
+from admission.cycle.hold_log import DueHold, HoldLog
 from admission.cycle.outcome import Kind, Outcome
 from admission.cycle.state.inputs import CycleInputs
 from admission.incremental import Memo
@@ -40,12 +41,10 @@ ReportedOutcome = tuple[Kind, str]
 class StatusState:
     """The decisions and statuses of this leader. One per leader.
 
-    Rule: a decision stands until a different one is made; a status is pending until it is written; a hold is new until
-    `new_holds` has yielded it.
+    Rule: a decision stands until a different one is made; a status is pending until it is written.
     """
 
-    _emitted: dict[GangUid, tuple[str, str]] = field(default_factory=dict)
-    """The reason and message of each held gang that were last emitted in an Event."""
+    _holds: HoldLog = field(default_factory=HoldLog)
     _decisions: dict[GangUid, Decision] = field(default_factory=dict)
     """The last decision about each pending gang."""
     _decided_groups: tuple[Group, ...] = ()
@@ -75,20 +74,14 @@ class StatusState:
         """Return the gangs that these statuses are about."""
         return self._gangs.groups
 
-    def new_holds(self, changed: Iterable[GangReport]) -> Iterator[tuple[GangReport, Hold | Denial]]:
-        """Yield the held gangs whose hold has to be emitted, with it. changed: those whose status changed."""
-        for uid in [uid for uid in self._emitted if uid not in self.groups]:
-            del self._emitted[uid]
-        for report in changed:
-            if report.hold is None or report.uid not in self.groups:
-                self._emitted.pop(report.uid, None)
-                continue
-            # The numbers of a budget change every second, so they are reported in the gang's status only.
-            moving = report.hold.reason is HoldReason.BUDGET_EXHAUSTED
-            reported_text = (str(report.hold.reason), "" if moving else report.hold.message)
-            if self._emitted.get(report.uid) != reported_text:
-                self._emitted[report.uid] = reported_text
-                yield report, report.hold
+    def due_holds(self, changed: Iterable[GangReport], now: datetime) -> list[DueHold]:
+        """Return the holds that have to be emitted. changed: the gangs whose status changed."""
+        return self._holds.due(changed, self.groups, now)
+
+    @property
+    def next_hold(self) -> datetime | None:
+        """Return when the next hold has to be emitted, though nothing changes."""
+        return self._holds.next_new
 
     def begin_decisions(self) -> bool:
         """Begin the decisions of a cycle. Return whether those of the cycle before were kept."""

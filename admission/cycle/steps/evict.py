@@ -136,7 +136,7 @@ class GangEviction:
             entry = books.evict(placement, keep=keep, at=at, actor=actor, reason=in_full)
         await self.mirror.record([entry])
         own = references_.words(reason, references, {group.identity.namespace})
-        await events.gang_returned(self.reports, group, gated, own)
+        await events.gang_returned(self.reports, group, own)
 
     async def resume_jobs(self, inputs: CycleInputs) -> None:
         """Resume Jobs that were suspended to take their pods back, once these pods are gone."""
@@ -269,7 +269,7 @@ class GangEviction:
             await suspend()
         except (RetryError, FixError) as error:
             for pod in eviction.pods[:1]:
-                await events.gang_failed(self.reports, pod, error)
+                await events.pod_failed(self.reports, pod, error)
             return False
         except GoneError:
             return True

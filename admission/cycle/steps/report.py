@@ -85,7 +85,7 @@ class CycleReport:
             if self.mirror.is_complete and is_confirmed:
                 tasks.create_task(_each(self.reports.queue, queues), name="report queues")
             tasks.create_task(_each(self.reports.conditions, conditions), name="report meters")
-            held = events.gangs_held(self.reports, statuses.groups, statuses.new_holds(sure))
+            held = events.gangs_held(self.reports, statuses.groups, statuses.due_holds(sure, inputs.clock))
             tasks.create_task(held, name="report holds")
             tasks.create_task(self._report_placement(inputs, granted), name="report placing")
         unposted = self.mirror.unposted
@@ -161,6 +161,9 @@ class CycleReport:
         """
         backoffs = self.evictions.backoffs.values()
         soon = [backoff.next_try for backoff in backoffs if backoff.next_try > inputs.clock]
+        hold_at = self.statuses.next_hold
+        if hold_at is not None:
+            soon.append(hold_at)
         if self.mirror.is_down:
             soon.append(inputs.clock + DATABASE_RETRY)
         if self.log.budget_was_taken or self.fences.protections.soon:

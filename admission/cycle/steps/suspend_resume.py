@@ -109,7 +109,7 @@ class SuspendResume:
             if isinstance(found, Mismatch):
                 why = found.message
                 expected = [uid for uid in (*placement.seats, *placement.holdings) if names.is_expected(uid)]
-                await events.gang_returned(self.reports, group, came, why)
+                await events.gang_returned(self.reports, group, why)
                 found = books.release(placement, pods=expected, claims=expected, at=at, actor=actor, reason=why)
             entries.append(found)
         await self.mirror.record(entries)

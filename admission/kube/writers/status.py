@@ -8,7 +8,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +19,7 @@ from admission.api.muster.gangs import GangReport
 from admission.api.muster.status_reports import ConditionReport, Notice, QueueReport
 from admission.api.values import names
 from admission.api.values.decoding import Json
+from admission.api.values.names import Uid
 from admission.errors import ConflictError, FixError, GoneError, MusterError
 from admission.kube.cache import watched_resources
 from admission.kube.cache.store import Store
@@ -132,7 +133,10 @@ class Reporter:
 
     async def notify(self, notice: Notice) -> None:
         """Publish an Event, unless it repeats a recent one. Never raises: a lost Event must not stop a decision."""
-        now = asyncio.get_running_loop().time()
+        found = notice if notice.uid else self._with_uid(notice)
+        if found is None:
+            return
+        notice, now = found, asyncio.get_running_loop().time()
         recent = self._event_filter.admit(notice, now=now)
         if recent is None:
             return
@@ -143,6 +147,12 @@ class Reporter:
 
     async def flush(self) -> None:
         """Do nothing: every report is written before its call returns."""
+
+    def _with_uid(self, notice: Notice) -> Notice | None:
+        """Return a notice about a Gang with the UID of its object, as last written; None if it has no object."""
+        path = paths.within(f"/apis/{names.API_VERSION}", notice.namespace, "gangs", notice.name)
+        cached = self._cache.get(path)
+        return replace(notice, uid=Uid(cached.uid)) if cached is not None else None
 
     async def _publish(self, notice: Notice, recent: events.RecentEvent, now: float) -> None:
         collection = paths.within("/apis/events.k8s.io/v1", events.namespace(notice), "events")

@@ -12,6 +12,7 @@ from admission.api.kubernetes.meta import Condition, ConditionStatus, Owner
 from admission.api.muster import gang_references, queue_references
 from admission.api.muster.gangs import (
     MADE_ROOM_FOR,
+    Charge,
     DomainReport,
     DomainRequest,
     Evicted,
@@ -22,7 +23,7 @@ from admission.api.muster.gangs import (
     TopologyReport,
 )
 from admission.api.muster.queues import Scope
-from admission.api.muster.status_reports import BudgetUse, ConditionReport, MeterUse, QueueReport
+from admission.api.muster.status_reports import BudgetUse, ConditionReport, MeterUse, QueueReport, QueueSummary
 from admission.api.values import names, quantities
 from admission.api.values.decoding import Json
 from admission.api.values.reasons import Denial, Hold
@@ -33,6 +34,8 @@ LONGEST_MESSAGE = 4096
 LONGEST_REASON = 1024
 LONGEST_PHRASE = 1024
 MOST_REFERENCES = 16
+LISTED_METERS = 3
+"""The most meters in a column."""
 
 _USED_PLACEMENTS = ("Allocate", "Pin", "Count")
 _COUNTED = (Phase.PENDING, Phase.RESERVED, Phase.ADMITTED, Phase.RUNNING, Phase.EVICTED)
@@ -62,13 +65,15 @@ def gang_status(report: GangReport, before: Json, *, now: datetime) -> dict[str,
     report = gang_references.for_reader(report, {report.namespace})
     status = {
         "phase": str(report.phase),
+        "summary": _gang_summary(report) or None,
         "conditions": conditions(_gang_conditions(report), before, now=now),
         "pods": report.pods,
         "expected": report.expected or None,
+        "requests": _amounts(report.needed),
         "position": report.position,
         "hold": _hold(report.hold, before, now=now) if report.hold else None,
         "plan": [_planned_pod(pod) for pod in report.plan] or None,
-        "charges": {meter: quantities.render(amount) for meter, amount in sorted(report.charges.items())} or None,
+        "charges": _amounts(report.charges),
         "placement": report.placement if report.placement in _USED_PLACEMENTS else None,
         "placementReason": cut(report.placement_reason, LONGEST_REASON) or None,
         "placementReferences": _references(report.placement_references),
@@ -83,6 +88,21 @@ def gang_status(report: GangReport, before: Json, *, now: datetime) -> dict[str,
         "nextTry": time(report.next_try),
     }
     return _without_none(status)
+
+
+def _gang_summary(report: GangReport) -> dict[str, Any]:
+    """Return why a gang waits in one word, and what it asks for or has."""
+    cause = report.hold or report.evicted
+    charge = [
+        f"{quantities.render(amount)} {meter}" for meter, amount in sorted((report.needed or report.charges).items())
+    ]
+    more = [f"{len(charge) - LISTED_METERS} more"] if len(charge) > LISTED_METERS else []
+    return _without_none(
+        {
+            "reason": "NeverFits" if report.never_fits else str(cause.reason) if cause else None,
+            "requests": ", ".join([*charge[:LISTED_METERS], *more]) or None,
+        }
+    )
 
 
 def _domain_request(request: DomainRequest) -> dict[str, Any]:
@@ -157,9 +177,18 @@ def queue_status(report: QueueReport, before: Json, *, now: datetime) -> dict[st
         "meters": [{"meter": str(meter), **_use(use)} for meter, use in sorted(report.meters.items())] or None,
         "budgets": [_budget(budget) for budget in report.budgets] or None,
         "references": _references(report.references),
+        "summary": _queue_summary(report.summary),
         "gangs": {phase.lower(): report.gangs.get(phase, 0) for phase in _COUNTED},
     }
     return _without_none(status)
+
+
+def _queue_summary(summary: QueueSummary) -> dict[str, Any]:
+    counts = {"waiting": summary.waiting, "started": summary.started}
+    if not summary.meter:
+        return counts
+    use = f"{quantities.render(summary.used)}/{quantities.render(summary.quota)} {summary.meter}"
+    return {"use": use, "borrowed": quantities.render(summary.borrowed), **counts}
 
 
 def condition_status(report: ConditionReport, before: Json, *, now: datetime) -> dict[str, Any]:
@@ -211,22 +240,32 @@ def cut(text: str, most: int) -> str:
 
 
 def _gang_conditions(report: GangReport) -> tuple[Condition, ...]:
-    phase = report.phase
-    why = (report.hold.reason, report.hold.message) if report.hold else (str(phase), f"the gang is {phase.lower()}")
+    """Return the conditions of a gang. What holds it is said once: by NeverFits, or else by Admitted."""
+    phase, hold = report.phase, report.hold
+    is_in = (str(phase), f"the gang is {phase.lower()}")
+    why = (str(hold.reason), hold.message) if hold else is_in
     states = {
-        "Admitted": phase in (Phase.ADMITTED, Phase.RUNNING, Phase.FINISHED),
-        "Running": phase is Phase.RUNNING,
-        "Finished": phase is Phase.FINISHED,
+        "Admitted": (
+            phase in (Phase.ADMITTED, Phase.RUNNING, Phase.FINISHED),
+            *(("NeverFits", "the gang can never start as it is") if report.never_fits else why),
+        ),
+        "Running": (phase is Phase.RUNNING, *is_in),
+        "Finished": (phase is Phase.FINISHED, *is_in),
+        **({"NeverFits": (True, *why)} if report.never_fits else {}),
     }
     return tuple(
         Condition(
             type=kind,
             status=ConditionStatus.TRUE if holds else ConditionStatus.FALSE,
-            reason=why[0],
-            message=why[1],
+            reason=reason,
+            message=message,
         )
-        for kind, holds in states.items()
+        for kind, (holds, reason, message) in states.items()
     )
+
+
+def _amounts(charge: Charge) -> dict[str, str] | None:
+    return {meter: quantities.render(amount) for meter, amount in sorted(charge.items())} or None
 
 
 def _hold(hold: Hold | Denial, before: Json, *, now: datetime) -> dict[str, Any]:

@@ -89,14 +89,18 @@ def _granted(attempt: Attempt, found: Verdict) -> Verdict:
     return replace(found, outcome=replace(found.outcome, kind=attempt.name, chosen=replace(chosen, reason=reason)))
 
 
+def _rank(reason: HoldReason) -> tuple[bool, bool, bool]:
+    return reason not in OVER, reason in HOPELESS, reason is HoldReason.NO_FEASIBLE_PLACEMENT
+
+
 def _held(tried: Sequence[tuple[Attempt, Verdict]], inventories: object) -> Verdict:
     """Return the hold for the reasons of all kinds. Its own reason is that of the first that is over quota, if one is.
 
-    Else it is that of the first kind that may fit in time.
+    Else it is that of the first kind that may fit in time. So it is `NoFeasiblePlacement` only if all have that.
 
     Without a loan no kind fits that does not fit with one, so the verdicts with loans alone have to stand.
     """
-    first, found = min(tried, key=lambda one: (one[1].outcome.reason not in OVER, one[1].outcome.reason in HOPELESS))
+    first, found = min(tried, key=lambda one: _rank(one[1].outcome.reason))
     hold = found.outcome
     if first.name:
         named = [(attempt.name, one.outcome) for attempt, one in tried]

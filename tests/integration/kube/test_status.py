@@ -12,7 +12,7 @@ from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.api.kubernetes.meta import Condition, ConditionStatus, Owner
 from admission.api.muster import gangs
 from admission.api.muster.gangs import GangReport, Phase, PlannedClaim, PlannedPod
-from admission.api.muster.status_reports import ConditionReport, EventType, MeterUse, Notice, QueueReport
+from admission.api.muster.status_reports import ConditionReport, EventType, MeterUse, Notice, QueueReport, QueueSummary
 from admission.api.schemas import crds
 from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
@@ -250,6 +250,7 @@ async def test_a_queue_shows_its_use(api: FakeApi, reporter: Reporter) -> None:
                 "pending": "3",
             },
         ],
+        "summary": {"waiting": 0, "started": 0},
         "gangs": {"pending": 0, "reserved": 0, "admitted": 0, "running": 2, "evicted": 0},
     }
 
@@ -287,7 +288,12 @@ def test_every_field_of_a_report_is_in_the_schema() -> None:
     written = {
         "gangs": status_encoding.gang_status(report, {}, now=START),
         "queues": status_encoding.queue_status(
-            QueueReport(name=QueueName("q"), conditions=(a_condition(),), meters={MeterName("m"): MeterUse()}),
+            QueueReport(
+                name=QueueName("q"),
+                conditions=(a_condition(),),
+                meters={MeterName("m"): MeterUse()},
+                summary=QueueSummary(meter="m", used=2, quota=1024),
+            ),
             {},
             now=START,
         ),
@@ -324,12 +330,19 @@ def test_a_denial_is_shown_like_a_hold() -> None:
     shown = status_encoding.gang_status(report, {}, now=START)
 
     assert shown["hold"]["reason"] == "NeverFits"
-    assert {condition["reason"] for condition in shown["conditions"]} == {"NeverFits"}
+    told = {condition["type"]: condition["reason"] for condition in shown["conditions"]}
+    assert told == {"Admitted": "NeverFits", "Running": "Pending", "Finished": "Pending"}
 
 
 def a_notice(message: str = "3 left", **more: Any) -> Notice:
-    values: dict[str, Any] = {"kind": "Gang", "namespace": "team", "name": "train", "reason": "Held"} | more
-    return Notice(api_version=names.API_VERSION, uid=Uid("g"), type=EventType.NORMAL, message=message, **values)
+    values: dict[str, Any] = {
+        "kind": "Gang",
+        "namespace": "team",
+        "name": "train",
+        "reason": "Held",
+        "uid": Uid("g"),
+    } | more
+    return Notice(api_version=names.API_VERSION, type=EventType.NORMAL, message=message, **values)
 
 
 async def test_an_event_is_published_on_its_object(api: FakeApi, reporter: Reporter) -> None:
@@ -352,6 +365,16 @@ async def test_an_event_about_a_cluster_scoped_object_is_in_default(api: FakeApi
 
     body = api.last("POST", "/apis/events.k8s.io/v1/namespaces/default/events").body
     assert "namespace" not in body["regarding"]
+
+
+async def test_an_event_on_a_gang_that_was_just_created_has_its_uid(api: FakeApi, reporter: Reporter) -> None:
+    await reporter.notify(a_notice(uid=Uid("")))
+    assert api.count("POST", EVENTS) == 0
+
+    await reporter.gang(a_report())
+    await reporter.notify(a_notice(uid=Uid("")))
+    regarding = api.last("POST", EVENTS).body["regarding"]
+    assert regarding["uid"] == api.objects[GANGS]["team/train"]["metadata"]["uid"]
 
 
 async def test_an_event_repeated_at_once_is_dropped(api: FakeApi, reporter: Reporter) -> None:

@@ -1,6 +1,7 @@
 """`muster why` finds the gang that is meant, and says what is known of it."""
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from admission.api.muster import status_views
 from admission.api.muster.gangs import GangReport
 from admission.api.values.decoding import Json
+from admission.api.values.reasons import Hold, HoldReason
 from admission.cli import cluster_options
 from admission.cli.why import command
 from admission.errors import FixError
@@ -104,6 +106,14 @@ def test_a_gang_that_waits_is_shown_with_its_numbers_and_what_would_help(capsys:
     )
     assert "names   a, b, c, d and 1 more" in text
     assert "What would have to change: 5 more gpus have to become free" in text
+
+
+def test_a_gang_that_never_fits_is_not_said_to_wait(capsys: pytest.CaptureFixture[str]) -> None:
+    hold = Hold(HoldReason.NO_FEASIBLE_PLACEMENT, "no node has 9")
+    command.show(replace(status_views.gang(WAITING), hold=hold), now=NOW)
+
+    text = capsys.readouterr().out
+    assert text.startswith("Gang a/train-ab12c (2 pods) can never start as it is; it is in queue team, place 1, for 3m")
 
 
 @pytest.mark.parametrize(

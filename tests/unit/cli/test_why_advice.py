@@ -83,6 +83,13 @@ ADVICE: dict[str, tuple[HoldReason, dict[str, Any], str]] = {
             " changes, at the latest after an hour; until then the gang needs a place on others"
         ),
     ),
+    "more than the queue can ever have": (
+        *(HoldReason.QUOTA_EXCEEDED, {"meter": "gpus", "needed": "28", "left": "0", "potential": "24"}),
+        (
+            "waiting does not help: ask for at most 24 gpus, or raise what queue team can have: its quota or"
+            " borrowingLimit, or the quotas of the queues that it borrows from"
+        ),
+    ),
     "a constraint": (
         *(HoldReason.NO_FEASIBLE_PLACEMENT, {"constraints": ["matchAttribute pcieRoot"], "claims": ["c"]}),
         (

@@ -106,13 +106,27 @@ async def test_a_flood_of_events_costs_bounded_memory() -> None:
     assert cluster.notices[0].name == "pod-5"
 
 
-def _notice(name: str) -> Notice:
+async def test_an_event_on_a_gang_without_an_object_waits_until_its_report_is_written() -> None:
+    cluster = Cluster()
+    outbox = StatusWriter(cluster)
+
+    await outbox.notify(_notice("train", uid=""))
+    await outbox.notify(_notice("other", uid=""))
+    await outbox.flush()
+    assert cluster.notices == []
+
+    await outbox.gang(a_report())
+    await outbox.flush()
+    assert [notice.name for notice in cluster.notices] == ["train"]
+
+
+def _notice(name: str, uid: str = "known") -> Notice:
     return Notice(
         api_version="v1",
         kind="Pod",
         namespace="team",
         name=name,
-        uid=Uid(name),
+        uid=Uid(uid),
         type=EventType.NORMAL,
         reason=EventReason.ADMITTED,
         message="it may start",

@@ -137,8 +137,8 @@ async def test_the_budget_numbers_of_a_hold_change_once_a_minute_and_make_a_sing
     hold = told[3].hold
     assert hold is not None
     assert hold.details["spent"] == "0.05"
-    events = [notice.name for notice in cluster.notices if notice.reason == HoldReason.BUDGET_EXHAUSTED]
-    assert sorted(events) == ["then-0", "then-1"]
+    events = [notice.kind for notice in cluster.notices if notice.reason == HoldReason.BUDGET_EXHAUSTED]
+    assert events == ["Job", "Gang"]
 
 
 async def test_a_budget_of_a_parent_binds_the_queues_below_it() -> None:
@@ -170,7 +170,7 @@ async def test_an_exhausted_budget_that_only_warns_holds_no_gang_and_makes_an_ev
 
     assert len(result.granted) == 1
     assert exhausted(result) == exhausted(again) == ("False", "BudgetExhausted")
-    assert [notice.reason for notice in cluster.notices].count(HoldReason.BUDGET_EXHAUSTED) == 1
+    assert [one.kind for one in cluster.notices if one.reason == HoldReason.BUDGET_EXHAUSTED] == ["Job", "Gang"]
 
 
 async def test_the_spent_budget_is_known_while_the_database_is_down() -> None:

@@ -32,7 +32,7 @@ async def test_a_counted_gang_within_quota_is_admitted_without_a_plan() -> None:
     assert cluster.done("allocate") == []
     assert ledger.book.usage()[Q][GPUS] == (2, 0)
     assert report(result).placement == "Count"
-    assert any("kube-scheduler chooses this pod's node" in notice.message for notice in cluster.notices)
+    assert any("kube-scheduler chooses the nodes of 2 pods" in notice.message for notice in cluster.notices)
 
 
 async def test_a_counted_gang_over_its_quota_is_held() -> None:

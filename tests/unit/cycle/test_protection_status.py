@@ -156,7 +156,7 @@ async def test_a_gang_of_placement_allocate_that_is_pinned_gets_an_event_with_th
 
     assert len(result.granted) == 1
     assert next(iter(cluster.gangs.values())).placement == "Pin"
-    (told,) = [notice for notice in cluster.notices if notice.reason == "FellBack"]
+    (told, _) = [notice for notice in cluster.notices if notice.reason == "FellBack"]
     assert "asked for placement Allocate and is placed by Pin: driver gpu.example.com: the API server" in told.message
 
 

@@ -144,7 +144,7 @@ async def test_a_gang_that_would_rather_be_together_starts_apart_and_says_why() 
     assert report.topology == TopologyReport(
         gang=DomainReport(request=DomainRequest(preferred=RACK), domains=("r1", "r2"))
     )
-    (notice,) = [notice for notice in cluster.notices if notice.reason == "NotTogether"]
+    (notice, _) = [notice for notice in cluster.notices if notice.reason == "NotTogether"]
     assert f"its pods need not be in one domain: none of 2 domains of {RACK} takes all 2 pods" in notice.message
 
 
@@ -163,7 +163,7 @@ async def test_a_counted_gang_with_a_required_topology_is_held_with_that_reason(
         in held.hold.message
     )
     assert let_in.phase is not Phase.PENDING
-    (notice,) = [notice for notice in cluster.notices if notice.reason == "NotTogether"]
+    (notice, _) = [notice for notice in cluster.notices if notice.reason == "NotTogether"]
     assert notice.message.endswith("placement Count leaves the nodes to kube-scheduler, which does not look at domains")
 
 

@@ -45,6 +45,8 @@ def test_the_reason_is_that_of_the_first_kind_over_quota_else_of_the_first_that_
     )
     assert held(never(), busy("n/a"), never()).reason is HoldReason.DEVICES_BUSY
     assert held(never(), never(), never()).reason is HoldReason.NO_FEASIBLE_PLACEMENT
+    unread = Hold(HoldReason.POOL_INCOMPLETE, "slices are missing")
+    assert held(never(), unread, never()).reason is HoldReason.POOL_INCOMPLETE
 
 
 def test_a_reader_is_told_of_the_gangs_of_each_kind_what_the_reader_may_know() -> None:

@@ -104,9 +104,11 @@ def test_a_gang_is_healthy_as_soon_as_it_runs() -> None:
 
 
 def test_a_gang_that_waits_is_progressing_and_one_that_can_never_start_is_degraded() -> None:
-    holds = {reason: gang(Phase.PENDING, Hold(reason, "waits")) for reason in HoldReason}
+    refused = {"refusedOn": ["n"]}
+    holds = {reason: gang(Phase.PENDING, Hold(reason, "waits", refused)) for reason in HoldReason}
     denials = {reason: gang(Phase.PENDING, Denial(reason, "never")) for reason in DenyReason}
 
     assert holds.pop(HoldReason.QUEUE_STOPPED) == ("Suspended", "waits")
     assert set(holds.values()) == {("Progressing", "waits")}
+    assert gang(Phase.PENDING, Hold(HoldReason.NO_FEASIBLE_PLACEMENT, "no class")) == ("Degraded", "no class")
     assert set(denials.values()) == {("Degraded", "never")}

@@ -9,7 +9,7 @@ import pytest
 
 from admission.accounting.books import Account, Book
 from admission.api.kubernetes.meta import EPOCH, Condition, ConditionStatus, Meta, Owner
-from admission.api.muster import meters
+from admission.api.muster import meters, status_views
 from admission.api.muster.gangs import Evicted, Gang, Phase
 from admission.api.muster.ledger_entries import Bucket, Placement, Seat
 from admission.api.muster.queues import PlacementMode
@@ -21,6 +21,7 @@ from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters, meter_health
 from admission.dra.requests.gang_request import Plan
 from admission.errors import MalformedObjectError, Problem
+from admission.kube.writers import status_encoding
 from admission.quota.tree import Tree
 from admission.quota.usage_matrix import Column
 from admission.scheduling.backfill.reservations import Estimate
@@ -34,6 +35,8 @@ from admission.workloads.gangs import Group
 from tests.builders import CLASS, NOON, ClusterBuilder, a_cluster, let_in, running
 
 GPUS = MeterName("gpus")
+META = {"name": "train", "namespace": "ns"}
+SPEC = {"queue": "q", "size": 2}
 
 
 def facts_of(builder: ClusterBuilder, **used: int) -> StatusInputs:
@@ -291,6 +294,38 @@ def test_a_gang_that_waits_is_told_its_place_and_when_it_may_start_and_one_that_
     assert (waits.hold, waits.position, waits.start_estimate, waits.start_reason) == (hold, 3, NOON, "when others end")
     for report in (starts, unknown):
         assert (report.hold, report.position, report.start_estimate, report.start_reason) == (None, None, None, "")
+
+
+SHORT = {"meter": "gpus", "needed": "28", "left": "0", "potential": "24"}
+NEVER: dict[str, tuple[HoldReason, dict[str, Any], int, bool]] = {
+    "more than the queue can ever have": (HoldReason.QUOTA_EXCEEDED, SHORT, 28, True),
+    "a plan of costly devices, where others may be cheaper": (HoldReason.QUOTA_EXCEEDED, SHORT, 24, False),
+    "more than the queue has now": (HoldReason.QUOTA_EXCEEDED, SHORT | {"potential": "28"}, 28, False),
+    "a queue that is not active": (HoldReason.QUOTA_EXCEEDED, {"queue": "q"}, 28, False),
+    "more than an empty cluster has": (HoldReason.NO_FEASIBLE_PLACEMENT, {}, 2, True),
+    "nodes are left out for a while": (HoldReason.NO_FEASIBLE_PLACEMENT, {"refusedOn": ["a"]}, 2, False),
+    "devices in use": (HoldReason.DEVICES_BUSY, {}, 2, False),
+}
+
+
+@pytest.mark.parametrize(("reason", "details", "needed", "never"), NEVER.values(), ids=NEVER)
+def test_a_gang_that_would_not_fit_if_nothing_were_in_use_never_fits(
+    reason: HoldReason, details: dict[str, Any], needed: int, *, never: bool
+) -> None:
+    group, _ = a_group()
+    decision = Decision(group=group, outcome=Hold(reason, "why", details), position=1, needed={GPUS: needed})
+
+    report = gang.gang(group, replace(facts_of(a_cluster()), decisions={group.uid: decision}))
+    shown = status_encoding.gang_status(report, {}, now=NOON)
+
+    read = {condition["type"]: condition for condition in shown["conditions"]}
+    assert ("NeverFits" in read) is never
+    told = read["NeverFits" if never else "Admitted"]
+    assert (told["reason"], told["message"]) == (reason, "why")
+    assert [kind for kind, condition in read.items() if condition["message"] == "why"] == [told["type"]]
+    assert shown["requests"] == {"gpus": str(needed)}
+    assert shown["summary"] == {"reason": "NeverFits" if never else reason, "requests": f"{needed} gpus"}
+    assert status_views.gang({"metadata": META, "spec": SPEC, "status": shown}).never_fits is never
 
 
 def test_what_keeps_a_gang_from_being_placed_is_told_while_its_places_are_reserved() -> None:

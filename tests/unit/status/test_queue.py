@@ -7,6 +7,7 @@ from admission.api.muster.gangs import GangReport, Phase
 from admission.api.muster.status_reports import BudgetUse
 from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.api.values.reasons import Hold, HoldReason
+from admission.kube.writers import status_encoding
 from admission.status import queue as status_queue
 from admission.status.gang import StatusInputs
 from admission.status.queue import Tally
@@ -65,6 +66,24 @@ def test_of_several_exhausted_budgets_the_condition_names_the_budget_that_holds_
     assert "nothing that needs it starts" in told.message
     assert condition(replace(facts, budgets={Q: ()}), "BudgetLeft").status == "True"
     assert condition(facts, "BudgetLeft").status == "Unknown"
+
+
+def test_a_queue_shows_its_busiest_meter_and_the_gangs_below_it() -> None:
+    builder = a_cluster().queue("top", quotas=[{"meter": "claims", "nominal": 9}, {"meter": "gpus", "nominal": 2}])
+    builder.queue("q", gpus=2, parent="top").queue("idle", quotas=[], parent="top").queue("lone", quotas=[])
+    tally = Tally()
+    for name, phase in (("q", Phase.PENDING), ("q", Phase.ADMITTED), ("idle", Phase.RUNNING), ("top", Phase.EVICTED)):
+        report = GangReport(uid=GangUid("g"), namespace="ns", name="g", queue=QueueName(name), size=1, phase=phase)
+        tally.add(report, {})
+
+    found = {report.name: report for report in status_queue.queues(tally, facts_of(builder, q=3))}
+    shown = {str(name): status_encoding.queue_status(report, {}, now=NOON)["summary"] for name, report in found.items()}
+
+    assert shown["top"] == {"use": "3/4 gpus", "borrowed": "0", "waiting": 1, "started": 2}
+    assert shown["q"] == {"use": "3/2 gpus", "borrowed": "1", "waiting": 1, "started": 1}
+    assert shown["idle"] == shown["lone"] | {"started": 1} == {"waiting": 0, "started": 1}
+    (idle,) = status_queue.queues(Tally(), facts_of(a_cluster().queue("q", gpus=0), q=1))
+    assert (idle.summary.meter, idle.summary.used, idle.summary.quota) == (GPUS, 1, 0)
 
 
 def test_a_queue_without_quotas_and_budgets_has_nothing_more_to_say() -> None:

@@ -1,0 +1,84 @@
+"""Which holds are to be emitted as Events: each change once, and on pods only what lasts."""
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import takewhile
+
+from admission.api.muster.gangs import GangReport
+from admission.api.values.names import GangUid
+from admission.api.values.reasons import Denial, Hold, HoldReason
+
+PASSING = frozenset({HoldReason.GANG_INCOMPLETE, HoldReason.WAITING_FOR_CLAIMS})
+"""Reasons that mostly pass within a second, while controllers create what is missing."""
+
+SETTLED = timedelta(seconds=5)
+"""How long such a hold stays the same before it is emitted."""
+
+LONG = timedelta(minutes=5)
+"""How long a gang is held for one reason before that is emitted on its pods as well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueHold:
+    """A gang whose hold is to be emitted. is_new: on the gang and its workload. is_long: on its pods."""
+
+    report: GangReport
+    is_new: bool = False
+    is_long: bool = False
+
+
+@dataclass(slots=True)
+class HoldLog:
+    """What was emitted of each held gang. One per leader.
+
+    Rule: `due` alone changes it, once a cycle; a gang that is no longer held has no entry.
+    """
+
+    _held: dict[GangUid, tuple[GangReport, str, str]] = field(default_factory=dict)
+    """The held gangs, with the reason and message that are emitted or will be."""
+    _new: dict[GangUid, datetime] = field(default_factory=dict)
+    """When holds that were not emitted yet are due."""
+    _long: dict[GangUid, datetime] = field(default_factory=dict)
+    """When holds that were not emitted on pods yet are due there, in this order."""
+
+    @property
+    def next_new(self) -> datetime | None:
+        """Return when the next hold has settled. Those on pods wait for a cycle that has another cause."""
+        return min(self._new.values(), default=None)
+
+    def due(self, changed: Iterable[GangReport], groups: Container[GangUid], now: datetime) -> list[DueHold]:
+        """Return the holds to be emitted now. changed: gangs whose status changed. groups: all gangs."""
+        for uid in [uid for uid in self._held if uid not in groups]:
+            self._forget(uid)
+        for report in changed:
+            if report.hold is None or report.uid not in groups:
+                self._forget(report.uid)
+            else:
+                self._note(report, report.hold, now)
+        new = [uid for uid, at in self._new.items() if at <= now]
+        long = [*takewhile(lambda uid: self._long[uid] <= now, self._long)]
+        for uid in new:
+            del self._new[uid]
+        for uid in long:
+            del self._long[uid]
+        due = {uid: DueHold(report=self._held[uid][0], is_new=True) for uid in new}
+        for uid in long:
+            due[uid] = DueHold(report=self._held[uid][0], is_new=uid in due, is_long=True)
+        return [*due.values()]
+
+    def _note(self, report: GangReport, hold: Hold | Denial, now: datetime) -> None:
+        # The numbers of a budget change every second, so they are reported in the gang's status only.
+        message = "" if hold.reason is HoldReason.BUDGET_EXHAUSTED else hold.message
+        uid, reason = report.uid, str(hold.reason)
+        before = self._held.get(uid)
+        self._held[uid] = report, reason, message
+        if before is None or before[1:] != (reason, message):
+            self._new[uid] = now + SETTLED if hold.reason in PASSING else now
+        if before is None or before[1] != reason:
+            self._long.pop(uid, None)
+            self._long[uid] = now + LONG
+
+    def _forget(self, uid: GangUid) -> None:
+        for known in (self._held, self._new, self._long):
+            known.pop(uid, None)
