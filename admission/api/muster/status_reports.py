@@ -67,7 +67,11 @@ class QueueSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueReport:
-    """Status of a Queue. references: of its conditions, whose type is the `detail` of each; tenants read them, too."""
+    """Status of a Queue. references: of its conditions, whose type is the `detail` of each; tenants read them, too.
+
+    starved: gangs that wait for quota or devices, and need no more than is left of its nominal quota. Not in the Queue
+    object.
+    """
 
     name: QueueName
     generation: int = 0
@@ -76,6 +80,7 @@ class QueueReport:
     meters: Mapping[MeterName, MeterUse] = field(default_factory=dict)
     budgets: tuple[BudgetUse, ...] = ()
     gangs: Mapping[Phase, int] = field(default_factory=dict)
+    starved: int = 0
     summary: QueueSummary = field(default_factory=QueueSummary)
 
 
