@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import admission
-from admission.cli import apps, terminal
+from admission.cli import apps
 from admission.errors import FixError, MusterError
 
 FAILED, NEEDS_FIX, INTERRUPTED = 1, 2, 130
@@ -118,7 +118,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        terminal.say(f"muster {admission.__version__}")
+        typer.echo(f"muster {admission.__version__}")
         raise typer.Exit
 
 
@@ -159,6 +159,8 @@ def errors_as_messages() -> Iterator[None]:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except Exception as error:  # noqa: BLE001 - the end of the line: whatever comes here becomes a sentence
+        from admission.cli import terminal  # noqa: PLC0415 - most of what the help would take to import
+
         if _debugging.get():
             traceback.print_exc()
         errors = list(_flatten(error))
