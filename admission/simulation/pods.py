@@ -19,7 +19,6 @@ from admission.api.values.names import Held
 from admission.errors import MalformedObjectError, Problem
 from admission.simulation import in_memory
 from admission.simulation.manifests import Candidate, Store
-from admission.status import not_simulated
 from admission.workloads import suspendable
 from admission.workloads.gang_key import LARGEST_SIZE
 from admission.workloads.kinds import catalog, jobset, registry
@@ -81,7 +80,10 @@ def runtime_class_notes(found: Iterable[Pod], store: Store) -> Iterator[str]:
         if pod.runtime_class and pod.meta.uid in store.invented:
             first.setdefault(pod.runtime_class, pod.meta.key)
     for name, key in sorted(first.items()):
-        yield f"pod {key} has RuntimeClass {name}, which is not simulated: {not_simulated.ADDED_BY_CLASS}"
+        yield (
+            f"pod {key} has RuntimeClass {name}, which is not simulated: its overhead and the nodes that it selects, which"
+            " the API server adds to the pod"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

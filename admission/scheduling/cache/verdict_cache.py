@@ -38,7 +38,6 @@ STEADY = frozenset(
         "pods_agree",
         "gang_is_complete",
         "claims_exist",
-        "other_gates_are_open",
         "meters_are_known",
         "classes_are_metered",
         "classes_exist",

@@ -289,8 +289,9 @@ def name_is_its_own(inputs: Inputs) -> Denial | None:
 
 
 def gang_is_complete(inputs: Inputs) -> Hold | None:
-    """Hold a gang that has not started until all of its pods exist; late pods of a started one join it."""
-    return completeness.hold(inputs.group, inputs.rules.snapshot, inputs.queue.start_timeout)
+    """Hold a gang that has not started until all of its pods exist, without gates of others; late pods join it."""
+    found = completeness.hold(inputs.group, inputs.rules.snapshot, inputs.queue.start_timeout)
+    return found or completeness.gated(inputs.group)
 
 
 def pods_agree(inputs: Inputs) -> Denial | None:
@@ -311,11 +312,6 @@ def claims_are_free(inputs: Inputs) -> Hold | None:
 def claims_exist(inputs: Inputs) -> Hold | None:
     """Hold the gang until every claim of its pods exists, may be used by them, and is not being deleted."""
     return claim_readiness.hold(inputs.group, inputs.rules.snapshot)
-
-
-def other_gates_are_open(inputs: Inputs) -> Hold | None:
-    """Hold a gang until no other scheduling gate than Muster's holds its pods, which could not start behind one."""
-    return completeness.gated(inputs.group)
 
 
 def backoff_is_over(inputs: Inputs) -> Hold | None:
@@ -374,7 +370,6 @@ CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
     name_is_its_own,
     gang_is_complete,
     claims_exist,
-    other_gates_are_open,
     claims_are_free,
     backoff_is_over,
     meters_are_known,
