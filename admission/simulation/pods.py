@@ -81,8 +81,8 @@ def runtime_class_notes(found: Iterable[Pod], store: Store) -> Iterator[str]:
             first.setdefault(pod.runtime_class, pod.meta.key)
     for name, key in sorted(first.items()):
         yield (
-            f"pod {key} has RuntimeClass {name}, which is not simulated: its overhead and the nodes that it selects, which"
-            " the API server adds to the pod"
+            f"pod {key} has RuntimeClass {name}, which is not simulated: its overhead and the nodes that it selects,"
+            " which the API server adds to the pod"
         )
 
 

@@ -166,6 +166,7 @@ def _compared_fields(pod: Pod) -> dict[str, Hashable]:
         "what its containers request": (tuple(sorted(pod.requests.items())), pod.containers),
         "spec.nodeSelector": tuple(sorted(pod.node_selector.items())),
         "spec.affinity": pod.affinity,
+        "spec.volumes": tuple(sorted(map(str, pod.rules.volumes))),
         "what it demands of other pods": (
             *(pod.rules.affinity, pod.rules.anti_affinity, pod.rules.spread, pod.rules.ports),
         ),

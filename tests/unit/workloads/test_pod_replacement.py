@@ -9,6 +9,7 @@ from admission.api.kubernetes.claims import Claim, ClaimSpec
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.pods import Pod, PodClaim
 from admission.api.muster.ledger_entries import Entry, Placement, Seat
+from admission.api.scheduling.pod_volumes import PodVolume
 from admission.api.scheduling.scheduling_rules import AffinityTerm, SchedulingRules
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
@@ -99,6 +100,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         "the label app, which what pods demand of each other reads,",
     ),
     "a label that no rule reads": ({"rules": APART, "meta": {"a": "b"}}, {"rules": APART}, ""),
+    "a volume": ({"rules": SchedulingRules(volumes=(PodVolume(name="data", claim="data"),))}, {}, "spec.volumes"),
     "a claim": ({"claims": (PodClaim(name="gpu", template="one"),)}, {}, "spec.resourceClaims"),
 }
 
