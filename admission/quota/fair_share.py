@@ -238,7 +238,7 @@ class Shares:
 
     def _parts_used(self, queue: QueueName, charge: Charge) -> Iterator[_Part]:
         for meter in self._present[queue].keys() | self._decayed[queue].keys() | charge.keys():
-            effective = float(self._present[queue].get(meter, 0) + charge.get(meter, 0))
+            effective: float = self._present[queue].get(meter, 0) + charge.get(meter, 0)
             if self._rules.half_lives[queue]:
                 effective = (effective + self._decayed[queue].get(meter, 0.0)) / 2
             if effective > 0:
@@ -351,7 +351,11 @@ def share_of_loans(queue_usage: QueueUsage, queue: QueueName, borrowed: Charge, 
 def _weighted(parts: Iterable[_Part], weight: Fraction) -> Share:
     """Return the share of which these are the parts, each more than 0: the largest, by weight."""
     parts, up, down = [*parts], weight.denominator, weight.numerator
-    share = max((amount / total * up / down if total and down else math.inf for amount, total in parts), default=0.0)
+    # One division of exact integers, which Python rounds correctly, so that shares that are equal are equal numbers.
+    share = max(
+        (amount * up / (total * down) if total and down else math.inf for amount, total in parts),
+        default=0.0,
+    )
     if share != math.inf:
         return share, 0.0
     return math.inf, max((amount / total for amount, total in parts if total), default=0.0)
