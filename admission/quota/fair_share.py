@@ -33,7 +33,8 @@ LocalQueues of one ClusterQueue in Kueue's admission fair sharing:
 
     share(member) = max over meters m of usage(member, m) / potential(queue, m) / weight(member),
 
-with a half-life of the effective usage, as above, in place of the present one.
+with a half-life of the effective usage, as above, in place of the present one. Weight 0 makes the share
+infinite, also of a member that uses nothing, as in Kueue.
 """
 
 import math
@@ -298,13 +299,15 @@ class MemberShares:
     decayed: Mapping[str, Mapping[MeterName, float]] | None = None
 
     def share(self, member: str, used: Charge) -> Share:
-        """Return the share of a member that uses so much."""
+        """Return the share of a member that uses so much; with weight 0 it is infinite also of nothing."""
         effective: Mapping[MeterName, float] = used
         if self.decayed is not None:
             past = self.decayed.get(member, {})
             effective = {meter: (used.get(meter, 0) + past.get(meter, 0.0)) / 2 for meter in used.keys() | past.keys()}
         parts = ((amount, self.potential.get(meter, 0)) for meter, amount in effective.items() if amount > 0)
-        return _weighted(parts, self.weights.get(member, Fraction(1)))
+        weight = self.weights.get(member, Fraction(1))
+        share = _weighted(parts, weight)
+        return share if weight else (math.inf, share[1])
 
 
 MemberUse = tuple[QueueName, str, str, MeterName]
