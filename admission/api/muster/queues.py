@@ -267,6 +267,9 @@ class Queue:
         """Return the meters that its quotas and budgets name, in order."""
         return tuple(sorted({*(quota.meter for quota in self.quotas), *(budget.meter for budget in self.budgets)}))
 
+    def has_priority_class(self, name: str) -> bool:
+        return any(one.name == name for one in self.priority_classes)
+
 
 def decode(obj: Json) -> Queue:
     """Decode a Queue."""
