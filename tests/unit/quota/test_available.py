@@ -1,8 +1,8 @@
 import pytest
 
 from admission.api.values.names import MeterName, QueueName
-from admission.quota import available
 from admission.quota.tree import MAX_DEPTH
+from tests.unit.quota import available
 from tests.unit.quota.trees import GPU, TreeBuilder, a_pair, a_tree
 
 A = QueueName("a")

@@ -4,8 +4,8 @@ from typing import Any, Self
 
 from admission.api.muster import queues
 from admission.api.values.names import MeterName, QueueName
-from admission.quota import available
 from admission.quota.tree import Tree
+from tests.unit.quota import available
 
 GPU = MeterName("gpu")
 
