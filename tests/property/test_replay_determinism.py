@@ -35,7 +35,7 @@ def test_the_same_trace_and_the_same_evictions_by_shares_are_always_played_the_s
             stdout=subprocess.PIPE,
             text=True,
         )
-        for seed in ("0", "1")
+        for seed in ("1", "2")
     ]
     first, second = (played.communicate()[0] for played in plays)
 
