@@ -66,8 +66,8 @@ mutants: env ## plant faults in what decides, one at a time, and list those that
 		$(if $(PACKAGES),--packages $(PACKAGES)) $(if $(TESTS),--tests $(TESTS))
 
 .PHONY: crds
-crds: env ## write config/crds again from their definition in Python
-	MUSTER_REGENERATE=1 $(RUN) pytest -q tests/architecture/test_crds.py
+crds: env ## write config/crds and config/schemas again from their definition in Python
+	MUSTER_REGENERATE=1 $(RUN) pytest -q tests/architecture/test_crds.py tests/architecture/test_json_schemas.py
 
 .PHONY: reference
 reference: env ## write docs/reference again, from the schemas and the commands
@@ -96,7 +96,7 @@ controlplane: env ## build the real control plane and helm, once per version
 	@$(RUN) python -m tests.controlplane build
 
 .PHONY: deps
-deps: env ## PostgreSQL, a browser and promtool, for tests (by apt-get as root, else it says what to install)
+deps: env ## PostgreSQL, a browser, promtool and amtool, for tests (by apt-get as root, else it says what to install)
 	@$(RUN) python -m tests.postgres install
 	@$(RUN) python -m tests.browser install
 	@$(RUN) python -m tests.promtool install

@@ -11,47 +11,99 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 import admission
-from admission.cli import apps, terminal
+from admission.cli import apps
 from admission.errors import FixError, MusterError
 
 FAILED, NEEDS_FIX, INTERRUPTED = 1, 2, 130
 
+
+class _Command(NamedTuple):
+    """A command: the module with its `app`, and the first paragraph of its help, which is told without an import."""
+
+    module: str
+    summary: str
+
+
 COMMANDS = {
-    "serve": "admission.cli.serve.command",
-    "config": "admission.cli.config_command",
-    "simulate": "admission.cli.simulate.command",
-    "lint": "admission.cli.lint",
-    "why": "admission.cli.why.command",
-    "gang": "admission.cli.gang",
-    "queue": "admission.cli.queue.list_command",
-    "fence": "admission.cli.fence",
-    "install": "admission.cli.install",
-    "init": "admission.cli.init.command",
-    "uninstall": "admission.cli.uninstall.command",
-    "doctor": "admission.cli.doctor.command",
-    "smoke-test": "admission.cli.smoke_test.command",
-    "ledger": "admission.cli.ledger.command",
+    "serve": _Command(
+        "serve.command",
+        "Run Muster: the webhook that holds pods, the controller that admits gangs, the dashboard that shows them.",
+    ),
+    "config": _Command("config_command", "Settings."),
+    "simulate": _Command(
+        "simulate.command",
+        "Show which gangs would start, where and on which devices, and why the others wait. Needs no cluster.",
+    ),
+    "lint": _Command(
+        "lint",
+        "Find what is wrong with manifests: CEL traps, what would be refused, what never fits. Needs no cluster.",
+    ),
+    "why": _Command("why.command", "Say why a pod or gang waits, in words and numbers, and what would have to change."),
+    "gang": _Command("gang", "Gangs: who waits, who runs, and where."),
+    "queue": _Command("queue.list_command", "Queues: use against quota, and whether they let gangs in."),
+    "fence": _Command("fence", "Fences: devices that kube-scheduler leaves to Muster."),
+    "install": _Command("install", "Print the manifests that install Muster, as the Helm chart renders them."),
+    "init": _Command(
+        "init.command", "Print a Meter, Queues and a sample Job for this very cluster, of devices that it has."
+    ),
+    "uninstall": _Command(
+        "uninstall.command",
+        "Take Muster out of a cluster, in an order in which it closes nothing that it no longer opens.",
+    ),
+    "doctor": _Command(
+        "doctor.command",
+        "Check the installation: Kubernetes, rights, webhook, certificates, leader, clocks, devices, queues, ledger.",
+    ),
+    "smoke-test": _Command(
+        "smoke_test.command", "Have Muster admit a gang of two pods without devices, and delete it again."
+    ),
+    "ledger": _Command("ledger.command", "The ledger: schema, statements, reports, exports, and proof."),
 }
-"""The name of a command → the module with its `app`."""
 
 _debugging: ContextVar[bool] = ContextVar("debugging", default=False)
 
 
 class _OnDemand(TyperGroup):
-    """A group that imports its commands one by one, since a database's or cluster's client takes a while to import."""
+    """A group that imports a command to run it, since a database's or cluster's client takes a while to import.
 
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the base class's
-        return list(COMMANDS)
+    Until then a command is its name and its summary, which is what help, completion and suggestions need.
+    """
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - the base class's
-        module = COMMANDS.get(cmd_name)
-        return None if module is None else typer.main.get_command(importlib.import_module(module).app)
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands.update(
+            {name: TyperCommand(name=name, help=command.summary) for name, command in COMMANDS.items()}
+        )
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = _plain(error.message)
+            raise
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, found, rest = super().resolve_command(ctx, args)
+        if name is not None and found is not None:
+            module = importlib.import_module(f"{__name__}.{COMMANDS[name].module}")
+            found = typer.main.get_command(module.app)
+        return name, found, rest
+
+
+def _plain(message: str) -> str:
+    """Return what is wrong with an option's value without the words of pydantic, by which typer reads it."""
+    text = message.removeprefix("Value error, ").partition(", unable to parse")[0]
+    return (
+        text.replace("valid integer", "whole number")
+        .replace("Input should", "the value has to")
+        .replace("valid number", "number")
+    )
 
 
 app = typer.Typer(
@@ -66,7 +118,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        terminal.say(f"muster {admission.__version__}")
+        typer.echo(f"muster {admission.__version__}")
         raise typer.Exit
 
 
@@ -88,6 +140,17 @@ def main() -> None:
         app()
 
 
+def kubectl_plugin() -> None:
+    """Run the command line as `kubectl muster`; kubectl finds the program `kubectl-muster` by its name.
+
+    It has no completion to install, since the shell asks kubectl.
+    """
+    command = typer.main.get_command(app)
+    command.params = [param for param in command.params if param.name not in {"install_completion", "show_completion"}]
+    with errors_as_messages():
+        command(prog_name="kubectl muster")
+
+
 @contextmanager
 def errors_as_messages() -> Iterator[None]:
     """Turn an error that leaves the block into a sentence and an exit code, and end the process."""
@@ -96,6 +159,8 @@ def errors_as_messages() -> Iterator[None]:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except Exception as error:  # noqa: BLE001 - the end of the line: whatever comes here becomes a sentence
+        from admission.cli import terminal  # noqa: PLC0415 - most of what the help would take to import
+
         if _debugging.get():
             traceback.print_exc()
         errors = list(_flatten(error))

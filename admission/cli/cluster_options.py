@@ -35,15 +35,15 @@ class Cluster:
 
     connection: Connection
 
-    async def list_objects(self, kind: Kind, namespace: str = "") -> list[Json]:
-        """Return all objects of a kind, of one namespace if it is given.
+    async def list_objects(self, kind: Kind, namespace: str = "", *, labels: str = "") -> list[Json]:
+        """Return all objects of a kind, of one namespace if it is given, and with some labels if it asks for them.
 
         Raises FixError if the kind is not installed.
         """
         path = kind.path if not namespace else _within(kind, namespace)
         found: list[Json] = []
         try:
-            async for page in self.connection.pages(path, limit=PAGE):
+            async for page in self.connection.pages(path, limit=PAGE, labels=labels):
                 found += page.get("items") or ()
         except GoneError as error:
             raise FixError(

@@ -1,21 +1,21 @@
 """The commands' output: tables for people, JSON for programs, notes and errors to the standard error.
 
-On a terminal, tables have colours and rules. Elsewhere they are plain text in columns, one row per line, so that grep,
-awk and logs can use them.
+Tables are plain columns. On a terminal they have colours and keep to its width; elsewhere they have one row per line,
+so that grep, awk and logs can use them.
 """
 
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from enum import StrEnum
+from enum import Enum, StrEnum
+from itertools import accumulate, zip_longest
 from typing import Any
 
-from rich import box
+from rich.cells import cell_len as _width
 from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
 from rich.text import Text
 
 from admission.api.muster.gangs import Charge, DomainReport, DomainRequest, Evicted, PlannedPod, TopologyReport
@@ -23,8 +23,8 @@ from admission.api.muster.status_reports import BudgetUse, MeterUse, QueueReport
 from admission.api.values import quantities
 from admission.quota import budgets
 
-UNLIMITED = 10_000
-"""Columns of plain text; nothing is truncated."""
+MORE = " …"
+"""What stands for words that were cut."""
 
 STYLES: Mapping[str, str] = {
     "Admitted": "green",
@@ -38,11 +38,26 @@ STYLES: Mapping[str, str] = {
 }
 
 
+GAP = 2
+"""Blanks between two columns."""
+
+READABLE = 24
+"""Columns of text that are enough to see what it is about."""
+
+
 class Format(StrEnum):
     """The format of a command's output."""
 
     TEXT = "text"
     JSON = "json"
+
+
+class Overflow(Enum):
+    """What becomes of the texts of a table that is too wide for its terminal."""
+
+    FOLD = "they go on in the next line of their column"
+    CUT = "they lose their last words"
+    WRAP = "they stay whole, and the terminal wraps the lines"
 
 
 class Number(str):
@@ -51,17 +66,37 @@ class Number(str):
     __slots__ = ()
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "none") -> None:
-    """Print a table; without rows, a line that says so."""
+def table(
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    empty: str = "none",
+    spare: Sequence[str] = (),
+    overflow: Overflow = Overflow.FOLD,
+) -> None:
+    """Print a table; without rows, a line that says so.
+
+    On a terminal that is too narrow the columns `spare` are left out, the first of them first; then `overflow` says
+    what becomes of the longest texts. Words are never cut: a table of long names is wider than its terminal, which
+    wraps it.
+    """
     console = Console(highlight=False)
-    listed = [[_cell(value) for value in row] for row in rows]
+    listed = [[_text(value) for value in row] for row in rows]
     if not listed:
         console.print(Text(f"{title}: {empty}"))
-    elif console.is_terminal:
-        console.print(_rich_table(title, columns, listed))
-        console.print()
-    else:
-        _plain(title, columns, listed)
+        return
+    lines = [[column.upper() for column in columns], *listed]
+    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
+    if not console.is_terminal:
+        sys.stdout.write("\n".join((title, *(line.plain for line in _aligned(columns, lines, widths)), "", "")))
+        return
+    if overflow is not Overflow.WRAP:
+        columns, lines, widths = _fitted(columns, lines, spare, overflow, console.width)
+    heading, *rest = _aligned(columns, lines, widths)
+    heading.stylize("bold")
+    text = Text("\n").join((Text(title, style="bold"), heading, *rest, Text()))
+    console.print(text, no_wrap=True, overflow="ignore", crop=False)
 
 
 def say(text: str) -> None:
@@ -181,32 +216,70 @@ def _local(key: str) -> str:
     return key.rpartition("/")[2]
 
 
-def _cell(value: object) -> Text:
-    text = "-" if value is None or value == "" else str(value)
-    return Text(text, style=STYLES.get(text, ""))
+def _text(value: object) -> str:
+    return "-" if value is None or value == "" else str(value)
 
 
-def _rich_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Text]]) -> Table:
-    rich_table = Table(title=title, title_justify="left", title_style="bold", box=box.ROUNDED, header_style="bold")
-    for column in columns:
-        right = isinstance(column, Number)
-        rich_table.add_column(column, justify="right" if right else "left", overflow="fold")
+def _aligned(columns: Sequence[str], lines: Iterable[Sequence[str]], widths: Sequence[int]) -> Iterator[Text]:
+    """Yield lines with their cells side by side, padded and styled."""
+    for line in lines:
+        aligned = Text()
+        for at, (cell, width, column) in enumerate(zip(line, widths, columns, strict=True)):
+            padding = " " * (width - _width(cell))
+            before, after = (padding, "") if isinstance(column, Number) else ("", padding)
+            aligned.append(f"{' ' * GAP if at else ''}{before}").append(cell, style=STYLES.get(cell, "")).append(after)
+        aligned.rstrip()
+        yield aligned
+
+
+def _fitted(
+    columns: Sequence[str], lines: Sequence[Sequence[str]], spare: Sequence[str], overflow: Overflow, room: int
+) -> tuple[list[str], list[list[str]], list[int]]:
+    """Return columns, lines and widths of a table that fits into `room`, as far as whole words do."""
+    shorten = _cut if overflow is Overflow.CUT else _folded
+    heading, *rows = lines
+    by_column = [[heading[at], *(row[at] for row in rows)] for at in range(len(columns))]
+    kept = list(range(len(columns)))
+    for name in spare:
+        if _total([_shortened(by_column[at], shorten, READABLE) for at in kept]) <= room:
+            break
+        kept.remove(columns.index(name))
+    least = {at: _shortened(by_column[at], shorten, 1) for at in kept}
+    widths = {at: max(map(_width, by_column[at])) for at in kept}
+    for _ in range(_total(widths.values()) - room):
+        longest = max(kept, key=lambda at: (widths[at] > least[at], widths[at]))
+        if widths[longest] == least[longest]:
+            break
+        widths[longest] -= 1
+    shown = [[heading[at] for at in kept]]
     for row in rows:
-        rich_table.add_row(*row)
-    return rich_table
+        parts = zip_longest(*(shorten(row[at], widths[at]) for at in kept), fillvalue="")
+        shown += map(list, parts)
+    return [columns[at] for at in kept], shown, list(widths.values())
 
 
-def _plain(title: str, columns: Sequence[str], rows: Sequence[Sequence[Text]]) -> None:
-    headings = [column.upper() for column in columns]
-    widths = [max(len(heading), *(len(row[at].plain) for row in rows)) for at, heading in enumerate(headings)]
-    sys.stdout.write(f"{title}\n")
-    for row in (headings, *([cell.plain for cell in row] for row in rows)):
-        line = "  ".join(
-            cell.rjust(width) if isinstance(column, Number) else cell.ljust(width)
-            for cell, width, column in zip(row, widths, columns, strict=True)
-        )
-        sys.stdout.write(f"{line.rstrip()}\n")
-    sys.stdout.write("\n")
+def _total(widths: Iterable[int]) -> int:
+    return sum(width + GAP for width in widths) - GAP
+
+
+def _shortened(column: Sequence[str], shorten: Callable[[str, int], list[str]], width: int) -> int:
+    """Return the width of a column whose texts are shortened to `width` where their words allow it."""
+    heading, *texts = column
+    return max(_width(heading), *(_width(part) for text in texts for part in shorten(text, width)))
+
+
+def _cut(text: str, width: int) -> list[str]:
+    """Return as many whole words as there is room for, and at least the first one."""
+    if _width(text) <= width or " " not in text:
+        return [text]
+    beginnings = list(accumulate(text.split(" ")[:-1], lambda before, word: f"{before} {word}"))
+    fitting = [beginning for beginning in beginnings if _width(beginning) + len(MORE) <= width]
+    return [f"{(fitting or beginnings[:1])[-1]}{MORE}"]
+
+
+def _folded(text: str, width: int) -> list[str]:
+    """Return the lines of a text, between whose words it is broken."""
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [text]
 
 
 def use_rows(queue: QueueReport) -> list[tuple[str, ...]]:
@@ -230,6 +303,9 @@ BUDGET_HEADINGS = (
     "until",
     "then",
 )
+
+BUDGET_SPARE = ("then", "elsewhere", "promised", "period")
+"""The columns of budgets that a narrow terminal does without."""
 
 
 def budget_rows(queue: QueueReport) -> list[tuple[str, ...]]:
@@ -282,6 +358,8 @@ def progress(title: str) -> Iterator[Callable[[int, int], None]]:
 
     Nothing is written if the standard error is no terminal.
     """
+    from rich.progress import Progress  # noqa: PLC0415 - a third of what this module would take to import
+
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(title, total=None)

@@ -24,8 +24,8 @@ FollowOption = Annotated[
 ]
 
 
-def poll_and_print(poll: Callable[[], T], show: Callable[[T], None], *, again: bool) -> None:
-    """Print the result of a poll; if `again`, poll until interrupted, and clear the terminal for each change."""
+def poll_and_print(poll: Callable[[], T], show: Callable[[T], None], *, again: bool) -> T:
+    """Print the result of a poll and return it; if `again`, poll until interrupted, on a cleared terminal."""
     previous = poll()
     show(previous)
     console = Console()
@@ -40,3 +40,4 @@ def poll_and_print(poll: Callable[[], T], show: Callable[[T], None], *, again: b
             console.clear()
             show(current)
             previous = current
+    return previous

@@ -80,7 +80,7 @@ class StatusWriter:
                 tasks.create_task(self._notify(notice), name=f"event on {notice.name}")
 
     def _is_reported(self, notice: Notice) -> bool:
-        return bool(notice.uid) or ("Gang", f"{notice.namespace}/{notice.name}") in self._latest
+        return not notice.awaits_gang or ("Gang", f"{notice.namespace}/{notice.name}") in self._latest
 
     def _enqueue(self, key: Key, report: Any, write: Write) -> None:
         self._forget()

@@ -17,6 +17,7 @@ from admission.api.muster.queues import OnExhausted, Queue
 from admission.api.muster.status_reports import BudgetUse, MeterUse, QueueReport, QueueSummary
 from admission.api.values import names, quantities, references
 from admission.api.values.names import MeterName, QueueName
+from admission.api.values.reasons import HoldReason
 from admission.api.values.references import Kind, References, Referent
 from admission.lifecycle import deleted_queues
 from admission.quota import budgets as budgets_
@@ -26,11 +27,12 @@ from admission.scheduling.placement import protection_conditions
 from admission.status import gang
 from admission.status.gang import StatusInputs
 
-Amounts = Mapping[QueueName, Mapping[MeterName, int]]
-
 K = TypeVar("K")
 
 ACTIVE = "Active"
+
+_CONTENDED = (HoldReason.QUOTA_EXCEEDED, HoldReason.DEVICES_BUSY)
+"""The reasons of gangs that wait for what others have."""
 
 PARTS = 10**9
 """Uses of meters are compared in parts of their quotas; what has no quota is busier than all else."""
@@ -38,15 +40,21 @@ PARTS = 10**9
 
 @dataclass(slots=True)
 class Tally:
-    """The sums of queues' statuses: gangs by phase, and the least that waiting gangs need."""
+    """The sums of queues' statuses: gangs by phase, and the least that waiting gangs need.
+
+    contended: by queue, how many gangs wait for quota or devices, by the least that each needs.
+    """
 
     phases: dict[QueueName, Counter[Phase]] = field(default_factory=dict)
     pending: dict[QueueName, Counter[MeterName]] = field(default_factory=dict)
+    contended: dict[QueueName, Counter[frozenset[tuple[MeterName, int]]]] = field(default_factory=dict)
 
     def add(self, report: GangReport, needed: Charge, times: int = 1) -> None:
         """Count a gang. times: -1 to subtract it."""
         _count(self.phases.setdefault(report.queue, Counter()), {report.phase: 1}, times)
         _count(self.pending.setdefault(report.queue, Counter()), needed, times)
+        if needed and report.hold is not None and report.hold.reason in _CONTENDED:
+            _count(self.contended.setdefault(report.queue, Counter()), {frozenset(needed.items()): 1}, times)
 
 
 def _count(counter: Counter[K], amounts: Mapping[K, int], times: int) -> None:
@@ -63,7 +71,7 @@ class _SharedInputs:
 
     inputs: StatusInputs
     uses: Mapping[QueueName, Mapping[MeterName, Use]]
-    pending: Amounts
+    tally: Tally
     queue_usage: QueueUsage
     meters: Sequence[MeterName]
     """Those that any queue has a quota or use of, sorted."""
@@ -81,7 +89,7 @@ def queues(tally: Tally, inputs: StatusInputs) -> list[QueueReport]:
     shared = _SharedInputs(
         inputs=inputs,
         uses=uses,
-        pending=tally.pending,
+        tally=tally,
         queue_usage=QueueUsage(inputs.tree, totals),
         meters=sorted(
             {quota.meter for queue in inputs.snapshot.queues.values() for quota in queue.quotas}
@@ -102,6 +110,7 @@ def queues(tally: Tally, inputs: StatusInputs) -> list[QueueReport]:
             meters=_uses(queue, shared),
             budgets=inputs.budgets.get(name, ()),
             gangs=dict(tally.phases.get(name, {})),
+            starved=_starved(queue, shared),
             summary=_summary(queue, shared),
         )
         for name, queue in sorted(inputs.snapshot.queues.items())
@@ -147,7 +156,8 @@ def _summary(queue: Queue, shared: _SharedInputs) -> QueueSummary:
 
 def _uses(queue: Queue, shared: _SharedInputs) -> dict[MeterName, MeterUse]:
     quotas = {quota.meter: quota.nominal for quota in queue.quotas}
-    usage, pending = shared.uses.get(queue.name, {}), shared.pending.get(queue.name, {})
+    usage: Mapping[MeterName, Use] = shared.uses.get(queue.name, {})
+    pending: Mapping[MeterName, int] = shared.tally.pending.get(queue.name, {})
     found: dict[MeterName, MeterUse] = {}
     for meter in sorted({*quotas, *usage, *pending}):
         reserved, used = usage.get(meter, (0, 0))
@@ -160,6 +170,18 @@ def _uses(queue: Queue, shared: _SharedInputs) -> dict[MeterName, MeterUse]:
             pending=pending.get(meter, 0),
         )
     return found
+
+
+def _starved(queue: Queue, shared: _SharedInputs) -> int:
+    """Return how many gangs wait for quota or devices, and need no more than is left of the queue's own quota."""
+    contended = shared.tally.contended.get(queue.name)
+    if not contended:
+        return 0
+    usage = shared.uses.get(queue.name, {})
+    left = {quota.meter: quota.nominal - sum(usage.get(quota.meter, Use(0, 0))) for quota in queue.quotas}
+    return sum(
+        gangs for needed, gangs in contended.items() if all(amount <= left.get(meter, 0) for meter, amount in needed)
+    )
 
 
 def _conditions(queue: Queue, shared: _SharedInputs) -> Iterator[Condition]:

@@ -9,6 +9,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from prometheus_client.utils import floatToGoString
 
 import admission
 from admission.api.muster.status_reports import BudgetUse, QueueReport
+from admission.api.values.names import QueueName
 from admission.api.values.reasons import HoldReason
 from admission.telemetry import metric_catalog
 from admission.telemetry.metric_catalog import Metric
@@ -107,6 +109,8 @@ class LastCycle:
     """The state after the leader's last cycle."""
 
     held: Mapping[str, int] = field(default_factory=dict)
+    waiting_since: Mapping[QueueName, datetime] = field(default_factory=dict)
+    """By queue with gangs that wait, since when the first of them does."""
     queues: Sequence[QueueReport] = ()
     behind: float = 0.0
     unposted: int = 0
@@ -138,6 +142,8 @@ class Leader(Collector):
         yield _gauge(
             metric_catalog.HELD, [((reason,), last.held.get(reason, 0)) for reason in HoldReason] if last else ()
         )
+        since = sorted(last.waiting_since.items()) if last else ()
+        yield _gauge(metric_catalog.WAITING_SINCE, [((queue,), at.timestamp()) for queue, at in since])
         yield from _queue_metrics(sorted(last.queues, key=lambda report: report.name) if last else ())
         yield _gauge(metric_catalog.BEHIND, [((), last.behind)] if last else ())
         yield _gauge(metric_catalog.UNPOSTED, [((), last.unposted)] if last else ())
@@ -196,6 +202,7 @@ def _queue_metrics(reports: Sequence[QueueReport]) -> Iterator[Family]:
     yield _gauge(
         metric_catalog.GANGS, (((one.name, phase), count) for one in reports for phase, count in one.gangs.items())
     )
+    yield _gauge(metric_catalog.STARVED, (((one.name,), one.starved) for one in reports))
     yield _gauge(
         metric_catalog.AMOUNT,
         (
@@ -208,12 +215,21 @@ def _queue_metrics(reports: Sequence[QueueReport]) -> Iterator[Family]:
     yield _gauge(
         metric_catalog.BUDGET,
         (
-            ((one.name, use.meter, _period(use), use.scope, use.on_exhausted, kind), getattr(use, kind))
+            ((*_budget(one, use), kind), getattr(use, kind))
             for one in reports
             for use in one.budgets
             for kind in metric_catalog.SPENDING
         ),
     )
+    yield _gauge(
+        metric_catalog.BUDGET_END,
+        ((_budget(one, use), use.end.timestamp()) for one in reports for use in one.budgets if use.end is not None),
+    )
+
+
+def _budget(report: QueueReport, use: BudgetUse) -> Labels:
+    """Return the labels of a budget."""
+    return report.name, use.meter, _period(use), use.scope, use.on_exhausted
 
 
 def _period(use: BudgetUse) -> str:

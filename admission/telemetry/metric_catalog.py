@@ -65,6 +65,13 @@ SPENDING = ("limit", "spent", "promised", "elsewhere", "left")
 _KIND = ("kind", "what is watched, `plural.group`")
 _QUEUE = ("queue", "its name")
 _METER = ("meter", "the Meter's name")
+_BUDGET = (
+    _QUEUE,
+    _METER,
+    ("period", "`Day`, `Week`, `Month`, `Quarter`, `Year`, or the first and last moment of a fixed window"),
+    ("scope", "`Cluster` or `Global`"),
+    ("on_exhausted", "`Hold` or `Warn`"),
+)
 
 REVIEWS = Metric(
     name="muster_review_seconds",
@@ -177,6 +184,20 @@ GANGS = Metric(
     help="Gangs of a queue.",
     labels=(_QUEUE, ("phase", "of the Gang's status")),
 )
+WAITING_SINCE = Metric(
+    name="muster_queue_waiting_since_timestamp_seconds",
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.LEADER,
+    help="Since when the longest waiting gang of a queue waits, in seconds since 1970; no series where none does.",
+    labels=(_QUEUE,),
+)
+STARVED = Metric(
+    name="muster_queue_gangs_starved",
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.LEADER,
+    help="Gangs that wait for quota or devices, and need no more than is left of their queue's nominal quota.",
+    labels=(_QUEUE,),
+)
 AMOUNT = Metric(
     name="muster_queue_amount",
     type=MetricType.GAUGE,
@@ -189,14 +210,14 @@ BUDGET = Metric(
     type=MetricType.GAUGE,
     exported_by=ExportedBy.LEADER,
     help="A queue's budget in its present period, in seconds times the meter's base unit.",
-    labels=(
-        _QUEUE,
-        _METER,
-        ("period", "`Day`, `Week`, `Month`, `Quarter`, `Year`, or the first and last moment of a fixed window"),
-        ("scope", "`Cluster` or `Global`"),
-        ("on_exhausted", "`Hold` or `Warn`"),
-        ("kind", ", ".join(f"`{kind}`" for kind in SPENDING)),
-    ),
+    labels=(*_BUDGET, ("kind", ", ".join(f"`{kind}`" for kind in SPENDING))),
+)
+BUDGET_END = Metric(
+    name="muster_queue_budget_end_timestamp_seconds",
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.LEADER,
+    help="When the present period of a queue's budget ends, in seconds since 1970; no series outside a fixed window.",
+    labels=_BUDGET,
 )
 BEHIND = Metric(
     name="muster_clock_behind_books_seconds",
@@ -314,7 +335,7 @@ RESIDENT = Metric(
 ALL = (
     *(REVIEWS, REFUSED, WORKERS, WORKERS_LOST, EXPIRY),
     *(READY, LEADING, EPOCH, CYCLES, ADMITTED, WAITS, DECISIONS, HELD, DEFECTS),
-    *(GANGS, AMOUNT, BUDGET),
+    *(GANGS, WAITING_SINCE, STARVED, AMOUNT, BUDGET, BUDGET_END),
     *(BEHIND, UNPOSTED, LAG, PROTECTED, OUTSIDE, POLICIES),
     *(HEAD_TIME, HEAD_FAILURES, HEAD_NOT_PASSED, FOREIGN),
     *(STALENESS, OBJECTS, EVENTS, LISTS),

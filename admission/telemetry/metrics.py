@@ -13,6 +13,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from admission.api.kubernetes.meta import ConditionStatus
 from admission.api.muster.gangs import GangReport
 from admission.api.muster.status_reports import ConditionReport
+from admission.api.values.names import QueueName
 from admission.cycle.state.result import CycleResult
 from admission.scheduling.checks.faults import During
 from admission.telemetry import metric_catalog
@@ -43,8 +44,8 @@ class Metrics:
         self._foreign = self._counter(metric_catalog.FOREIGN)
         for during in During:
             self._defects.labels(during)
-        self._held_by_reason: tuple[tuple[GangReport, ...], Count[str]] = ((), Count())
-        """The statuses that were counted last, and the number of their held gangs by reason."""
+        self._waiting: tuple[tuple[GangReport, ...], Count[str], dict[QueueName, datetime]] = ((), Count(), {})
+        """The statuses that were counted last; their held gangs by reason; and by queue, since when its first waits."""
 
     def record_review(self, endpoint: str, outcome: str, seconds: float, reason: str = "") -> None:
         """Count one review. All labels come from small fixed sets."""
@@ -91,8 +92,10 @@ class Metrics:
             self._defects.labels(defect.during).inc()
         # Not for a cycle that ended after its term: its state is out of date.
         if self._leader.epoch:
+            held, since = self._held(result.gangs)
             self._leader.last_cycle = LastCycle(
-                held=self._held(result.gangs),
+                held=held,
+                waiting_since=since,
                 queues=result.queues,
                 behind=result.behind.total_seconds(),
                 unposted=result.unposted,
@@ -127,11 +130,19 @@ class Metrics:
             self._expiry.labels(part).set(expires.timestamp())
         return generate_latest(self.registry), CONTENT_TYPE_LATEST
 
-    def _held(self, gangs: tuple[GangReport, ...]) -> Count[str]:
-        """Return the number of held gangs by reason, cached as long as the statuses are the same object."""
-        if self._held_by_reason[0] is not gangs:
-            self._held_by_reason = gangs, Count(gang.hold.reason for gang in gangs if gang.hold is not None)
-        return self._held_by_reason[1]
+    def _held(self, gangs: tuple[GangReport, ...]) -> tuple[Count[str], dict[QueueName, datetime]]:
+        """Return the number of held gangs by reason, and by queue since when its first one waits.
+
+        Cached as long as the statuses are the same object.
+        """
+        if self._waiting[0] is not gangs:
+            held = [gang for gang in gangs if gang.hold is not None]
+            since: dict[QueueName, datetime] = {}
+            for gang in held:
+                if gang.queued_since is not None:
+                    since[gang.queue] = min(gang.queued_since, since.get(gang.queue, gang.queued_since))
+            self._waiting = gangs, Count(gang.hold.reason for gang in held if gang.hold is not None), since
+        return self._waiting[1:]
 
     def _gauge(self, metric: metric_catalog.Metric) -> Gauge:
         return Gauge(metric.name, metric.help, metric.label_names, registry=self.registry)

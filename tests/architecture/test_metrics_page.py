@@ -11,9 +11,10 @@ import pytest
 import yaml
 from prometheus_client import Metric as Family
 
-from admission.api.muster.gangs import Phase
+from admission.api.muster.gangs import GangReport, Phase
 from admission.api.muster.status_reports import BudgetUse, ConditionReport, MeterUse, QueueReport
 from admission.api.values.names import GangUid, MeterName, QueueName
+from admission.api.values.reasons import Hold, HoldReason
 from admission.cycle.outcome import Kind, Outcome
 from admission.cycle.state.result import CycleResult
 from admission.kube.webhook_config import registration
@@ -61,7 +62,18 @@ def full() -> Metrics:
     metrics.record_review("validate", "denied", 0.1, "NeverFits")
     metrics.record_refusal("path")
     metrics.set_term(7)
-    use = BudgetUse(meter=MeterName("gpus"), limit=10, period="Day", scope="Cluster", on_exhausted="Hold")
+    now = datetime(2026, 8, 1, tzinfo=UTC)
+    use = BudgetUse(meter=MeterName("gpus"), limit=10, period="Day", end=now, scope="Cluster", on_exhausted="Hold")
+    gang = GangReport(
+        uid=GangUid("w"),
+        namespace="a",
+        name="w",
+        queue=QueueName("team"),
+        size=1,
+        phase=Phase.PENDING,
+        hold=Hold(HoldReason.QUOTA_EXCEEDED, "waits"),
+        queued_since=now,
+    )
     queue = QueueReport(
         name=QueueName("team"), meters={MeterName("gpus"): MeterUse()}, budgets=(use,), gangs={Phase.PENDING: 1}
     )
@@ -74,6 +86,7 @@ def full() -> Metrics:
     policy = ConditionReport(plural="claimpolicies", name="house", generation=1, conditions=())
     metrics.record_cycle(
         CycleResult(
+            gangs=(gang,),
             queues=(queue,),
             conditions=(policy,),
             protected=protected,

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from admission import cli
 from tests.docs import pages, reference
 from tests.docs.reference import commands
 
@@ -26,6 +27,15 @@ def test_every_command_has_its_section() -> None:
 
     for word in ("muster simulate", "muster ledger report", "muster fence lift"):
         assert f"# {word}\n" in text
+
+
+def test_the_summary_of_a_command_is_that_of_its_help() -> None:
+    """`muster --help` imports no command to show it."""
+    helps = {one.name: one.command.help.split("\n\n")[0] for one in commands.every() if one.name.count(" ") == 1}
+
+    assert {name: " ".join(text.split()) for name, text in helps.items()} == {
+        f"muster {name}": command.summary for name, command in cli.COMMANDS.items()
+    }
 
 
 def test_examples_of_the_help_are_taken_by_the_parser() -> None:

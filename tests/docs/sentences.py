@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from tests.docs import pages
 
 TOOLS = ("kubectl", "helm", "muster")
+PLUGIN = re.compile(r"^kubectl (?=muster\b)")
 OPEN = re.compile(r"…|\b[A-Z]{2,}\b")
 """What a reader has to fill in."""
 
@@ -40,6 +41,6 @@ class Said:
 
 
 def every() -> list[Said]:
-    """Return the code spans of all pages that begin with a tool and go on."""
-    found = ((name, span) for name in pages.names() for span in pages.spans(name))
+    """Return the code spans of all pages that begin with a tool and go on; `kubectl muster` is `muster`."""
+    found = ((name, PLUGIN.sub("", span)) for name in pages.names() for span in pages.spans(name))
     return [Said(page=name, text=span) for name, span in found if span.split(" ")[0] in TOOLS and " " in span]

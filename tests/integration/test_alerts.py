@@ -1,18 +1,22 @@
 """Each alert of the chart fires when it should, in the words that it should, and is silent otherwise.
 
+So does the rule in docs/tasks/alerts.md, and Alertmanager routes those about a queue as the page says.
+
 promtool evaluates the rules as Prometheus does, on series that are written here as it wants them: `0+6x20` begins with
 0 and grows by 6 each minute, twenty times. Time begins at 1970.
 """
 
 import json
+import re
 import subprocess
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.docs import pages
 from tests.promtool import programs
 
 RULES = Path(__file__).parents[2] / "deploy" / "chart" / "files" / "alerts.yaml"
@@ -42,6 +46,12 @@ CYCLES = 'muster_cycle_seconds_bucket{le="%s"}'
 LEADING, CYCLED = 'muster_leading{pod="%s"}', 'muster_cycle_seconds_count{pod="%s"}'
 HEAD = 'muster_ledger_head_timestamp_seconds{place="%s"}'
 HELD = 'muster_gangs_held{reason="%s"}'
+STARVED, SINCE = 'muster_queue_gangs_starved{queue="%s"}', 'muster_queue_waiting_since_timestamp_seconds{queue="%s"}'
+MONTH = {"queue": "vision", "meter": "gpus", "period": "Month", "scope": "Cluster", "on_exhausted": "Hold"}
+OF_MONTH = ",".join(f'{name}="{value}"' for name, value in MONTH.items())
+BUDGET = f'muster_queue_budget_seconds{{pod="a",{OF_MONTH},kind="%s"}}'
+END = f'muster_queue_budget_end_timestamp_seconds{{pod="a",{OF_MONTH}}}'
+USED = 'muster_queue_amount{pod="a",queue="vision",meter="gpus",kind="used"}'
 
 CLOSED = "Nothing can be created in queued namespaces until one does."
 WAIT = "Gangs wait, and nothing is let in or booked. What runs goes on."
@@ -271,6 +281,61 @@ CASES = {
         series={'muster_devices_outside_queues{class="gpu.example.com"}': "3x10 0x20"},
         at=20,
     ),
+    # Queues. Two days of 2 GPUs are 345600 GPU-seconds.
+    "a budget is spent two days early": Case(
+        alert="MusterBudgetRunsOut",
+        series={
+            END: "518400x200",
+            BUDGET % "left": "200000-120x200",
+            BUDGET % "promised": "154800x200",
+            BUDGET % "spent": "0+120x200",
+            USED: "2x200",
+        },
+        at=120,
+        # Of the six days two hours are over; 340400 GPU-seconds last for 170200 seconds.
+        says="Used as in the last day, gpus of queue vision (Month) are spent 3d 22h 43m 20s too early.",
+        labels=MONTH,
+    ),
+    "a budget is spent and the queue goes on": Case(
+        alert="MusterBudgetRunsOut",
+        series={END: "518400x200", BUDGET % "left": "-5x200", BUDGET % "promised": "0x200", USED: "2x200"},
+        at=120,
+        says="Used as in the last day, gpus of queue vision (Month) are spent 5d 22h 0m 0s too early.",
+        labels=MONTH,
+    ),
+    "a budget lasts until its period ends": Case(
+        alert="MusterBudgetRunsOut",
+        series={END: "518400x200", BUDGET % "left": "1100000-120x200", BUDGET % "promised": "0x200", USED: "2x200"},
+        at=120,
+    ),
+    "a budget is left alone": Case(
+        alert="MusterBudgetRunsOut",
+        series={END: "518400x200", BUDGET % "left": "10x200", BUDGET % "promised": "0x200", USED: "0x200"},
+        at=120,
+    ),
+    "a gang waits since yesterday": Case(
+        alert="MusterGangWaitsLong",
+        series={SINCE % "vision": "600x1500", SINCE % "speech": "80000x1500"},
+        at=1460,
+        says="The one that has waited longest in queue vision has for 1d 0h 10m 0s.",
+        labels={"queue": "vision"},
+    ),
+    "gangs wait, none of them for a day": Case(
+        alert="MusterGangWaitsLong", series={SINCE % "vision": "600x700 42000x800"}, at=1460
+    ),
+    "a queue waits for what is its own": Case(
+        alert="MusterQueueStarved",
+        series={STARVED % "vision": "3x200", STARVED % "speech": "0x200", SINCE % "vision": "0x200"},
+        at=130,
+        says="3 gangs of queue vision wait for no more than is left of its nominal quota.",
+        labels={"queue": "vision"},
+    ),
+    "a queue gets what is its own by and by": Case(
+        alert="MusterQueueStarved", series={STARVED % "vision": "3x200", SINCE % "vision": "0+60x200"}, at=130
+    ),
+    "a queue waits for more than is its own": Case(
+        alert="MusterQueueStarved", series={STARVED % "vision": "0x200", SINCE % "vision": "0x200"}, at=130
+    ),
     "a ClaimPolicy has a flaw": Case(
         alert="MusterClaimPolicyInvalid",
         series={
@@ -300,25 +365,95 @@ CASES = {
 }
 
 
+PAGE = "docs/tasks/alerts.md"
+ROUTES, RECIPE = (block.text for block in pages.blocks(PAGE) if block.language == "yaml")
+TOLD = {case.alert: case.labels for case in CASES.values() if "queue" in case.labels}
+"""The alerts about one queue, and the labels of one of each."""
+
+RECEIVERS = {
+    "research-vision": "vision",
+    "research-vision-notebooks": "vision",
+    "research-visions": "cluster",
+    "research-language": "language",
+    "research": "cluster",
+}
+
+
 @pytest.fixture(scope="session")
 def promtool() -> Path:
     """The program; without it the test is skipped."""
+    return _program("promtool")
+
+
+@pytest.fixture(scope="session")
+def amtool() -> Path:
+    """The program; without it the test is skipped."""
+    return _program("amtool")
+
+
+def _program(name: str) -> Path:
     try:
-        return programs.path()
+        return programs.path(name)
     except programs.ProgramMissing as missing:
         pytest.skip(str(missing))
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_an_alert_says_what_there_is_and_nothing_else(case: Case, promtool: Path, tmp_path: Path) -> None:
-    expected = {"eval_time": f"{case.at}m", "alertname": case.alert, "exp_alerts": [*_fired(case)]}
+    _expect(promtool, tmp_path, RULES, case, _fired(case, ALERTS[case.alert]))
+
+
+def test_a_limit_of_a_queues_own_is_told_where_it_is_exceeded(promtool: Path, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(RECIPE)
+    [rule] = yaml.safe_load(RECIPE)["groups"][0]["rules"]
+    name = "research-vision-notebooks"
+    says = f"It has waited in queue {name} for 16m 0s."
+    series = {SINCE % name: "240x60", SINCE % "research-vision": "0x60"}
+    case = Case(alert=rule["alert"], series=series, at=20, says=says, labels={"queue": name})
+
+    _expect(promtool, tmp_path, rules, case, _fired(case, rule))
+    _expect(promtool, tmp_path, rules, replace(case, at=19), [])
+
+
+@pytest.mark.parametrize("alert", TOLD)
+def test_an_alert_about_a_queue_goes_to_the_team_that_owns_it(alert: str, amtool: Path, tmp_path: Path) -> None:
+    for queue, receiver in RECEIVERS.items():
+        labels = {**ALERTS[alert]["labels"], **TOLD[alert], "queue": queue}
+        assert _receiver(amtool, tmp_path, labels) == receiver
+
+
+def test_an_alert_about_no_queue_goes_to_those_who_run_the_cluster(amtool: Path, tmp_path: Path) -> None:
+    assert _receiver(amtool, tmp_path, ALERTS["MusterDevicesOutsideQueues"]["labels"]) == "cluster"
+
+
+def test_the_page_has_every_alert_about_a_queue_and_no_other() -> None:
+    text = (pages.ROOT / PAGE).read_text()
+
+    assert re.findall(r"^\| \[`(Muster\w+)`", text, re.MULTILINE) == [name for name in ALERTS if name in TOLD]
+
+
+def _receiver(amtool: Path, folder: Path, labels: dict[str, str]) -> str:
+    """Return who is told of an alert with these labels, as Alertmanager reads the page's routes."""
+    config = folder / "alertmanager.yaml"
+    config.write_text(ROUTES)
+    told = [f"{name}={value}" for name, value in labels.items()]
+    command = [str(amtool), "config", "routes", "test", f"--config.file={config}", *told]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
+def _expect(promtool: Path, folder: Path, rules: Path, case: Case, fired: list[dict[str, Any]]) -> None:
+    """Fail unless these are the alerts that fire."""
+    expected = {"eval_time": f"{case.at}m", "alertname": case.alert, "exp_alerts": fired}
     series = [{"series": name, "values": values} for name, values in case.series.items()]
     tests = {
-        "rule_files": [str(RULES)],
+        "rule_files": [str(rules)],
         "evaluation_interval": "1m",
         "tests": [{"interval": "1m", "input_series": series, "alert_rule_test": [expected]}],
     }
-    file = tmp_path / "case.yaml"
+    file = folder / "case.yaml"
     file.write_text(json.dumps(tests))
 
     done = subprocess.run([promtool, "test", "rules", file], capture_output=True, text=True, check=False)
@@ -326,11 +461,10 @@ def test_an_alert_says_what_there_is_and_nothing_else(case: Case, promtool: Path
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def _fired(case: Case) -> list[dict[str, Any]]:
+def _fired(case: Case, rule: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the alert that fires, with what its rule says of itself."""
     if case.says is None:
         return []
-    rule = ALERTS[case.alert]
     return [
         {
             "exp_labels": {**rule["labels"], **case.labels},

@@ -19,6 +19,8 @@ OTHERS = ("text", "yaml", "toml", "json", "python")
 SKIPPED: Counter[str] = Counter(
     {
         "a rollback; tests/e2e/test_muster_certificates.py writes the paths so": 1,
+        "kubeconform is not part of Muster": 1,
+        "needs Argo CD": 1,
         "needs Docker and a registry": 1,
         "needs Kueue": 1,
         "needs books of months; tests/integration/test_ledger_closing_command.py closes them": 1,
@@ -44,7 +46,7 @@ TYPED = commanding.blocks()
 SKIPS = [block for block in TYPED if "skip" in block.attributes]
 SAID = list({said.text: said for said in sentences.every()}.values())
 VERBS = {
-    "kubectl": {"apply", "create", "debug", "delete", "describe", "exec", "explain", "get", "port-forward"},
+    "kubectl": {"apply", "create", "debug", "delete", "describe", "exec", "explain", "get", "port-forward", "wait"},
     "helm": {"test", "install", "uninstall", "upgrade"},
 }
 """What sentences have people do; what of it is complete is typed in tests/e2e/test_page_commands.py."""

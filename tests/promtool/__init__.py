@@ -1,1 +1,1 @@
-"""promtool, which plays Prometheus' alerts on numbers that a test gives."""
+"""promtool and amtool, which play Prometheus' alerts, and Alertmanager's routes, on what a test gives."""

@@ -1,4 +1,4 @@
-"""Where promtool is, and how it is fetched: out of Debian's package. To install that would start a server."""
+"""Where promtool and amtool are, and how to fetch them: out of Debian's packages. To install these starts servers."""
 
 import os
 import shutil
@@ -9,59 +9,67 @@ from pathlib import Path
 from tests import packages
 from tests.controlplane import building
 
-MEND = "put promtool 2.42 or newer on PATH (Debian's package prometheus has it, and so have the releases of Prometheus)"
+PACKAGES = {"promtool": "prometheus", "amtool": "prometheus-alertmanager"}
+"""Programs, and Debian's package of each."""
 
 
 class ProgramMissing(Exception):  # noqa: N818 - a fact, as in tests.postgres
-    """promtool is not on this machine; the message says what to do."""
+    """A program is not on this machine; the message says what to do."""
 
 
-def path() -> Path:
-    """Return the program. Raises ProgramMissing."""
-    found = shutil.which("promtool") or shutil.which(_kept())
+def path(name: str) -> Path:
+    """Return a program of PACKAGES. Raises ProgramMissing."""
+    found = shutil.which(name) or shutil.which(_kept(name))
     if found is None:
-        raise ProgramMissing(f"promtool is not found: {MEND}")
+        raise ProgramMissing(f"{name} is not found: {_mend(name)}")
     return Path(found)
 
 
 def install() -> None:
-    """Fetch it into the cache if it is missing and apt-get can; else say what is skipped without it."""
-    try:
-        path()
-    except ProgramMissing:
+    """Fetch what is missing into the cache if apt-get can; else say what is skipped without it."""
+    for name in PACKAGES:
         try:
-            _fetch()
-        except ProgramMissing as missing:
-            print(f"{missing}; without it, no alert is tried", file=sys.stderr)
+            path(name)
+        except ProgramMissing:
+            try:
+                _fetch(name)
+            except ProgramMissing as missing:
+                print(f"{missing}; without it, tests of alerts are skipped", file=sys.stderr)
 
 
-def _kept() -> Path:
-    return building.cache_folder().parent / "tools" / "promtool"
+def _mend(name: str) -> str:
+    return f"put {name} on PATH (Debian's package {PACKAGES[name]} has it, and so have the releases of Prometheus)"
 
 
-def _fetch() -> None:
+def _kept(name: str) -> Path:
+    return building.cache_folder().parent / "tools" / name
+
+
+def _fetch(name: str) -> None:
+    mend, package = _mend(name), PACKAGES[name]
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        raise ProgramMissing(MEND)
-    print("fetching promtool from Debian's prometheus", flush=True)
+        raise ProgramMissing(mend)
+    print(f"fetching {name} from Debian's {package}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         # Who downloads as root does so as _apt, which may not write there.
         patience = ("-o", "Acquire::http::Timeout=20", "-o", "Acquire::Retries=0")
-        download = ("apt-get", "-qq", *patience, "-o", "APT::Sandbox::User=root", "download", "prometheus")
+        download = ("apt-get", "-qq", *patience, "-o", "APT::Sandbox::User=root", "download", package)
         try:
-            _run(*download, cwd=folder)
+            _run(*download, mend=mend, cwd=folder)
         except ProgramMissing:
             if os.geteuid():
                 raise
-            _run("apt-get", "-qq", *patience, "update", cwd=folder)
-            _run(*download, cwd=folder)
-        [package] = Path(folder).glob("prometheus_*.deb")
-        _run("dpkg-deb", "--extract", str(package), "unpacked", cwd=folder)
-        _kept().parent.mkdir(parents=True, exist_ok=True)
+            _run("apt-get", "-qq", *patience, "update", mend=mend, cwd=folder)
+            _run(*download, mend=mend, cwd=folder)
+        [archive] = Path(folder).glob("*.deb")
+        _run("dpkg-deb", "--extract", str(archive), "unpacked", mend=mend, cwd=folder)
+        kept = _kept(name)
+        kept.parent.mkdir(parents=True, exist_ok=True)
         # Whole or not at all: others may be looking for it.
-        begun = _kept().with_name(f"promtool.{os.getpid()}")
-        shutil.copy(Path(folder, "unpacked/usr/bin/promtool"), begun)
-        begun.rename(_kept())
+        begun = kept.with_name(f"{name}.{os.getpid()}")
+        shutil.copy(Path(folder, "unpacked/usr/bin", name), begun)
+        begun.rename(kept)
 
 
-def _run(*command: str, cwd: str) -> None:
-    packages.run(*command, fix=MEND, failure=ProgramMissing, cwd=cwd)
+def _run(*command: str, mend: str, cwd: str) -> None:
+    packages.run(*command, fix=mend, failure=ProgramMissing, cwd=cwd)

@@ -67,7 +67,11 @@ class QueueSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueReport:
-    """Status of a Queue. references: of its conditions, whose type is the `detail` of each; tenants read them, too."""
+    """Status of a Queue. references: of its conditions, whose type is the `detail` of each; tenants read them, too.
+
+    starved: gangs that wait for quota or devices, and need no more than is left of its nominal quota. Not in the Queue
+    object.
+    """
 
     name: QueueName
     generation: int = 0
@@ -76,6 +80,7 @@ class QueueReport:
     meters: Mapping[MeterName, MeterUse] = field(default_factory=dict)
     budgets: tuple[BudgetUse, ...] = ()
     gangs: Mapping[Phase, int] = field(default_factory=dict)
+    starved: int = 0
     summary: QueueSummary = field(default_factory=QueueSummary)
 
 
@@ -102,7 +107,11 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """An Event about one object. uid: empty for a Gang whose object was not there yet; its writer knows it."""
+    """An Event about one object.
+
+    uid: empty for a Gang whose object was not there yet, which its writer knows, and for objects that Muster does not
+    read, such as the ConfigMap of signed heads.
+    """
 
     api_version: str
     kind: str
@@ -115,3 +124,8 @@ class Notice:
     action: str = "Admission"
     gang_uid: str = ""
     """The UID of the gang that the Event is about, if any."""
+
+    @property
+    def awaits_gang(self) -> bool:
+        """Return whether it is about a Gang whose object, and so its UID, was not known when it was made."""
+        return self.kind == "Gang" and not self.uid

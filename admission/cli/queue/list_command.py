@@ -1,5 +1,8 @@
 """`muster queue`: the use of queues, from the status that the controller writes."""
 
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -10,11 +13,13 @@ from admission.api.muster import queues, status_views
 from admission.api.muster.gangs import GangReport, Phase
 from admission.api.muster.queues import Queue, StopPolicy
 from admission.api.muster.status_reports import QueueReport
-from admission.cli import apps, cluster_options, gang as cli_gang, referents, terminal, watch_output
+from admission.api.values import quantities
+from admission.cli import apps, cluster_options, gang as cli_gang, list_output, referents, terminal, watch_output
 from admission.cli.cluster_options import Cluster, ContextOption, KubeconfigOption
+from admission.cli.list_output import ListFormat, ListFormatOption, Listing, SelectorOption
 from admission.cli.queue import stop as queue_stop
 from admission.cli.queue.stop import QueueArgument
-from admission.cli.terminal import Format, Number
+from admission.cli.terminal import Format, Number, Overflow
 from admission.cli.watch_output import FollowOption, WatchOption
 from admission.kube.cache import watched_resources
 
@@ -23,7 +28,7 @@ app = apps.group()
 EPILOG = apps.epilog(
     (
         "muster queue list",
-        "muster queue list --watch",
+        "muster queue list --watch --sort-by use",
         "muster queue list --format json | jq '.queues[] | {name, gpus: .meters.gpus}'",
     ),
     "Exit codes: 0 done, 1 the cluster does not answer, 2 it cannot be reached as told.",
@@ -36,6 +41,20 @@ SHOWING = apps.epilog(
 
 _COUNTED = (Phase.PENDING, Phase.RESERVED, Phase.ADMITTED, Phase.RUNNING)
 
+_AMOUNTS = ("nominal", "used", "borrowed", "lent", "pending", "waiting", "running")
+_HEADINGS = ("queue", "meter", *map(Number, _AMOUNTS))
+_SPARE = ("lent", "pending", "borrowed")
+"""The columns that a narrow terminal does without."""
+
+
+class SortQueues(StrEnum):
+    """The order of a list of queues."""
+
+    NAME = "name"
+    USE = "use"
+    WAITING = "waiting"
+    RUNNING = "running"
+
 
 @app.callback()
 def _group() -> None:
@@ -46,20 +65,24 @@ def _group() -> None:
 def listed(
     *,
     again: WatchOption = False,
-    output: Annotated[Format, typer.Option("--format", "-o", help="A table, or one JSON object.")] = Format.TEXT,
+    output: ListFormatOption = ListFormat.TEXT,
+    labels: SelectorOption = "",
+    sort: Annotated[
+        SortQueues,
+        typer.Option("--sort-by", help="The queue with the fullest meter, or the most gangs that wait or run, first."),
+    ] = SortQueues.NAME,
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = None,
 ) -> None:
     """Show what every queue is entitled to, uses, borrows and lends, and what waits in it."""
 
-    def write(reports: list[QueueReport]) -> None:
-        if output is Format.JSON:
-            terminal.as_json({"queues": [_json(report) for report in reports]})
-        else:
-            show(reports)
+    async def fetch(cluster: Cluster) -> list[QueueReport]:
+        return sorted(await _reports(cluster, labels), key=_SORT_KEYS[sort])
 
     watch_output.poll_and_print(
-        lambda: cluster_options.query(_reports, kubeconfig=kubeconfig, context=context), write, again=again
+        lambda: cluster_options.query(fetch, kubeconfig=kubeconfig, context=context),
+        lambda reports: list_output.write(_listing(reports), output),
+        again=again,
     )
 
 
@@ -173,20 +196,13 @@ def _observed_json(observed: ObservedQueue) -> dict[str, Any]:
     }
 
 
-def show(reports: list[QueueReport]) -> None:
+def show(reports: list[QueueReport], overflow: Overflow = Overflow.CUT) -> None:
     """Print the tables, and a note for each false condition of a queue."""
-    headings = (
-        "queue",
-        "meter",
-        *map(Number, ("nominal", "used", "borrowed", "lent", "pending")),
-        Number("waiting"),
-        Number("running"),
-    )
-    terminal.table("Queues", headings, [row for report in reports for row in _rows(report)])
-    if any(report.budgets for report in reports):
-        terminal.table(
-            "Budgets", terminal.BUDGET_HEADINGS, [row for report in reports for row in terminal.budget_rows(report)]
-        )
+    rows = [row for report in reports for row in _rows(report)]
+    terminal.table("Queues", _HEADINGS, rows, spare=_SPARE, overflow=overflow)
+    budget_rows = [row for report in reports for row in terminal.budget_rows(report)]
+    if budget_rows:
+        terminal.table("Budgets", terminal.BUDGET_HEADINGS, budget_rows, spare=terminal.BUDGET_SPARE, overflow=overflow)
     for report in reports:
         for condition in report.conditions:
             if condition.status is not ConditionStatus.TRUE:
@@ -194,8 +210,34 @@ def show(reports: list[QueueReport]) -> None:
                 terminal.note(f"queue {report.name}{active}: {condition.message}")
 
 
-async def _reports(cluster: Cluster) -> list[QueueReport]:
-    found = await cluster.list_objects(watched_resources.QUEUES)
+def _listing(reports: list[QueueReport]) -> Listing:
+    return Listing(
+        show=lambda overflow: show(reports, overflow),
+        document=lambda: {"queues": [_json(report) for report in reports]},
+        names=(f"queue.muster.dev/{report.name}" for report in reports),
+        headings=_HEADINGS,
+        rows=(row for report in reports for row in _csv_rows(report)),
+    )
+
+
+def _fullest(report: QueueReport) -> Fraction:
+    """Return the greatest share of its nominal quota that a queue uses; of a meter without one, each unit counts."""
+    return max(
+        (Fraction(use.reserved + use.used, max(use.nominal, 1)) for use in report.meters.values()), default=Fraction()
+    )
+
+
+_SORT_KEYS: dict[SortQueues, Callable[[QueueReport], Any]] = {
+    SortQueues.NAME: lambda report: report.name,
+    SortQueues.USE: lambda report: -_fullest(report),
+    SortQueues.WAITING: lambda report: -report.gangs.get(Phase.PENDING, 0),
+    SortQueues.RUNNING: lambda report: -report.gangs.get(Phase.RUNNING, 0),
+}
+"""Sorting is stable: among equals the order of names stays."""
+
+
+async def _reports(cluster: Cluster, labels: str) -> list[QueueReport]:
+    found = await cluster.list_objects(watched_resources.QUEUES, labels=labels)
     reports = await referents.in_queues(map(status_views.queue, found), cluster)
     return sorted(reports, key=lambda report: report.name)
 
@@ -206,6 +248,16 @@ def _rows(report: QueueReport) -> list[tuple[str, ...]]:
     counts = (str(waiting or "-"), str(running or "-"))
     rows = terminal.use_rows(report) or [(report.name, *("-" for _ in range(6)))]
     return [(*row, *(counts if at == 0 else ("", ""))) for at, row in enumerate(rows)]
+
+
+def _csv_rows(report: QueueReport) -> Iterator[tuple[object, ...]]:
+    """Yield a row for each meter; all have the queue's numbers of gangs."""
+    gangs = (report.gangs.get(Phase.PENDING, 0), report.gangs.get(Phase.RUNNING, 0))
+    for meter, use in sorted(report.meters.items()):
+        amounts = (use.nominal, use.reserved + use.used, use.borrowed, use.lent, use.pending)
+        yield (report.name, meter, *map(quantities.render, amounts), *gangs)
+    if not report.meters:
+        yield (report.name, "", *("" for _ in range(5)), *gangs)
 
 
 def _json(report: QueueReport) -> dict[str, Any]:

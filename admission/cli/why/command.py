@@ -12,9 +12,10 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import DomainReport, GangReport, Phase, TopologyReport
 from admission.api.values import durations
 from admission.api.values.reasons import Denial, Detail
-from admission.cli import apps, cluster_options, completion, gang, referents, terminal
+from admission.cli import apps, cluster_options, completion, gang, referents, terminal, watch_output
 from admission.cli.cluster_options import Cluster, ContextOption, KubeconfigOption
 from admission.cli.terminal import Format
+from admission.cli.watch_output import WatchOption
 from admission.cli.why import advice, device_use, gang_lookup
 from admission.cli.why.gang_lookup import PodGang
 from admission.errors import FixError
@@ -32,6 +33,7 @@ EPILOG = apps.epilog(
     (
         "muster why team-a/train",
         "muster why train-0-x7k2p --namespace team-a",
+        "muster why team-a/train --watch",
         "muster why team-a/train --format json | jq .details",
     ),
     "NAME is a pod, a gang, or the workload that makes its pods. Exit codes: 0 it is admitted or in no "
@@ -52,6 +54,7 @@ def why(
     ],
     *,
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Where NAME names none.")] = "default",
+    again: WatchOption = False,
     output: Annotated[Format, typer.Option("--format", "-o", help="Sentences, or one JSON object.")] = Format.TEXT,
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = None,
@@ -66,15 +69,19 @@ def why(
             return outside(await gang_lookup.find(found, cluster), held)
         return await referents.in_gang(found, cluster)
 
-    found = cluster_options.query(fetch, kubeconfig=kubeconfig, context=context)
-    if isinstance(found, str):
-        terminal.say(found)
-        raise typer.Exit(ADMITTED)
-    if output is Format.JSON:
-        terminal.as_json(gang.as_json(found) | {"advice": _advice(found)})
-    else:
-        show(found, now=datetime.now(UTC))
-    raise typer.Exit(HELD if found.phase in (Phase.PENDING, Phase.EVICTED) else ADMITTED)
+    def write(found: GangReport | str) -> None:
+        if isinstance(found, str):
+            terminal.say(found)
+        elif output is Format.JSON:
+            terminal.as_json(gang.as_json(found) | {"advice": _advice(found)})
+        else:
+            show(found, now=datetime.now(UTC))
+
+    found = watch_output.poll_and_print(
+        lambda: cluster_options.query(fetch, kubeconfig=kubeconfig, context=context), write, again=again
+    )
+    waits = isinstance(found, GangReport) and found.phase in (Phase.PENDING, Phase.EVICTED)
+    raise typer.Exit(HELD if waits else ADMITTED)
 
 
 def outside(found: PodGang, held: Sequence[str] = ()) -> str:

@@ -241,10 +241,15 @@ class Connection:
         return await self.send(Request(method="DELETE", path=path, body=body))
 
     async def pages(
-        self, path: str, *, limit: int, parsed_fields: ParsedFields = ParsedFields.ALL
+        self, path: str, *, limit: int, parsed_fields: ParsedFields = ParsedFields.ALL, labels: str = ""
     ) -> AsyncGenerator[Json]:
-        """Yield the pages of a collection at one moment. Raises ExpiredError when the API server has discarded it."""
+        """Yield the pages of a collection at one moment. Raises ExpiredError when the API server has discarded it.
+
+        labels: a label selector; the API server refuses what is none.
+        """
         params: dict[str, str | int | bool] = {"limit": limit} if limit else {}
+        if labels:
+            params["labelSelector"] = labels
         while True:
             page = await self.send(Request(method="GET", path=path, params=params, parsed_fields=parsed_fields))
             yield page

@@ -133,7 +133,7 @@ class Reporter:
 
     async def notify(self, notice: Notice) -> None:
         """Publish an Event, unless it repeats a recent one. Never raises: a lost Event must not stop a decision."""
-        found = notice if notice.uid else self._with_uid(notice)
+        found = self._with_uid(notice) if notice.awaits_gang else notice
         if found is None:
             return
         notice, now = found, asyncio.get_running_loop().time()

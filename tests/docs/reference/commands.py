@@ -47,7 +47,7 @@ def _below(name: str, command: Any, parent: Any) -> Iterator[Command]:
     yield Command(name, command, context)
     if hasattr(command, "list_commands"):
         for word in command.list_commands(context):
-            below = command.get_command(context, word)
+            _, below, _ = command.resolve_command(context, [word])
             if not below.hidden:
                 yield from _below(f"{name} {word}", below, context)
 

@@ -180,6 +180,39 @@ def test_a_stopped_or_resumed_queue_is_watched_until_drained_or_filled(  # noqa:
     assert phase in done.stdout
 
 
+@pytest.mark.parametrize("words", [("gang", "list", "-n", "ml"), ("why", "ml/train")], ids=["gang list", "why"])
+def test_watching_gangs_shows_what_has_changed(
+    muster: Muster, api: FakeApi, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    """A poll without a change shows nothing anew."""
+    gang = {"metadata": {"name": "train", "namespace": "ml"}, "spec": {"queue": "vision", "size": 1}}
+    hold = {"reason": "QueueStopped", "message": "queue lab is stopped", "details": {"queue": "lab"}}
+
+    def put(phase: str, **status: Any) -> None:
+        api.put(f"{GROUP}/namespaces/ml/gangs", {**gang, "status": {"phase": phase, **status}})
+
+    put("Pending", position=1, hold=hold)
+    happens = [lambda: put("Running"), lambda: None]
+
+    def sleep(_seconds: float) -> None:
+        if not happens:
+            raise KeyboardInterrupt
+        happens.pop()()
+
+    monkeypatch.setattr("time.sleep", sleep)
+
+    done = muster(*words, "--watch")
+
+    assert done.returncode == 130
+    assert (done.stdout.count("queue lab is stopped"), done.stdout.count("Running")) == (1, 1)
+
+
+def test_the_api_server_selects_by_labels(muster: Muster, api: FakeApi) -> None:
+    assert muster("queue", "list", "-l", "team in (a,b)").returncode == 0
+
+    assert api.count("GET", f"{GROUP}/queues", labelSelector="team in (a,b)") == 1
+
+
 def test_watching_a_queue_continues_while_the_cluster_is_away(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

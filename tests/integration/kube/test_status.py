@@ -367,6 +367,14 @@ async def test_an_event_about_a_cluster_scoped_object_is_in_default(api: FakeApi
     assert "namespace" not in body["regarding"]
 
 
+async def test_an_event_on_an_object_of_unknown_uid_is_published_unless_it_is_a_gang(
+    api: FakeApi, reporter: Reporter
+) -> None:
+    await reporter.notify(a_notice(kind="ConfigMap", uid=Uid("")))
+
+    assert api.last("POST", EVENTS).body["regarding"]["kind"] == "ConfigMap"
+
+
 async def test_an_event_on_a_gang_that_was_just_created_has_its_uid(api: FakeApi, reporter: Reporter) -> None:
     await reporter.notify(a_notice(uid=Uid("")))
     assert api.count("POST", EVENTS) == 0

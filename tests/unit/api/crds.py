@@ -39,7 +39,7 @@ def _is_int32(value: object) -> bool:
 
 def problems(obj: Any) -> list[str]:
     """Return what the schema of the object's kind has against it, each with its path; unknown fields are flaws."""
-    validator = jsonschema.Draft202012Validator(_closed(SCHEMAS[obj["kind"]]), format_checker=FORMATS)
+    validator = jsonschema.Draft202012Validator(closed(SCHEMAS[obj["kind"]]), format_checker=FORMATS)
     return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(obj)]
 
 
@@ -91,20 +91,20 @@ def _an(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": names.API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
-def _closed(schema: Schema, *, root: bool = True) -> Schema:
+def closed(schema: Schema, *, root: bool = True) -> Schema:
     """Turn a structural schema into a JSON schema that refuses the fields that the API server would drop."""
-    closed = dict(schema)
+    found = dict(schema)
     if "properties" in schema:
-        closed["properties"] = {name: _closed(part, root=False) for name, part in schema["properties"].items()}
+        found["properties"] = {name: closed(part, root=False) for name, part in schema["properties"].items()}
         if root:
-            closed["properties"]["metadata"] = {"type": "object"}
+            found["properties"]["metadata"] = {"type": "object"}
     if "items" in schema:
-        closed["items"] = _closed(schema["items"], root=False)
+        found["items"] = closed(schema["items"], root=False)
     if "additionalProperties" in schema:
-        closed["additionalProperties"] = _closed(schema["additionalProperties"], root=False)
+        found["additionalProperties"] = closed(schema["additionalProperties"], root=False)
     elif schema.get("type") == "object" and not schema.get("x-kubernetes-preserve-unknown-fields"):
-        closed["additionalProperties"] = False
-    return closed
+        found["additionalProperties"] = False
+    return found
 
 
 def _fill(value: Any, schema: Schema) -> Any:

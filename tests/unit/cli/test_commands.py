@@ -1,6 +1,9 @@
 """Commands as people type them: what they print, and how they end."""
 
 import json
+import pkgutil
+import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -168,6 +171,42 @@ def test_bad_input_ends_with_2_and_a_sentence(muster: Muster, words: list[str], 
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {message}")
     assert "Traceback" not in done.stderr
+
+
+def test_kubectl_has_the_same_commands_by_its_own_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scripts = tomllib.loads((EXAMPLES.parents[1] / "pyproject.toml").read_text())["project"]["scripts"]
+    plugin = pkgutil.resolve_name(scripts["kubectl-muster"])
+    told: list[str] = []
+    for words in (["--help"], ["queue", "stop"]):
+        monkeypatch.setattr(sys, "argv", ["/usr/bin/kubectl-muster", *words])
+        with pytest.raises(SystemExit):
+            plugin()
+        told += capsys.readouterr()
+
+    root, _, _, missing = told
+    assert "Usage: kubectl muster [OPTIONS] COMMAND" in root
+    assert all(f"\n  {name} " in root for name in cli.COMMANDS)
+    assert "completion" not in root
+    assert missing.startswith("Usage: kubectl muster queue stop [OPTIONS] {QUEUE}")
+
+
+BAD_OPTIONS = {
+    "no whole number": ("simulate --steps 1.5 x", "'--steps': the value has to be a whole number"),
+    "no number": ("smoke-test --timeout soon", "'--timeout': the value has to be a number"),
+    "too small": ("simulate --steps 0 x", "'--steps': the value has to be greater than or equal to 1"),
+    "none of the choices": ("gang list -o xml", "'--format' / '-o': 'xml' is not one of 'text', 'table', 'wide', "),
+    "no command": ("qeue list", "No such command 'qeue'. Did you mean 'queue'?"),
+}
+
+
+@pytest.mark.parametrize(("line", "message"), BAD_OPTIONS.values(), ids=BAD_OPTIONS)
+def test_what_is_wrong_with_an_option_is_said_without_words_of_python(muster: Muster, line: str, message: str) -> None:
+    done = muster(*line.split())
+
+    assert done.returncode == 2
+    assert message in done.stderr
 
 
 def test_a_problem_of_a_manifest_is_reported_with_file_line_and_field(muster: Muster, tmp_path: Path) -> None:

@@ -53,8 +53,8 @@ class Served(cluster_options.Cluster):
         gang = {"metadata": {"name": name, "namespace": SPACE}, "spec": spec, "status": {"phase": "Pending"}}
         self.gangs.append(gang)
 
-    async def list_objects(self, kind: Kind, namespace: str = "") -> list[Json]:
-        assert (kind, namespace) == (watched_resources.GANGS, SPACE)
+    async def list_objects(self, kind: Kind, namespace: str = "", *, labels: str = "") -> list[Json]:
+        assert (kind, namespace, labels) == (watched_resources.GANGS, SPACE, "")
         return self.gangs
 
     async def get_object(self, kind: Kind, name: str, namespace: str = "") -> Json | None:

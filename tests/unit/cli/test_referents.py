@@ -30,7 +30,8 @@ class Stored:
         self._scene, self._readable = scene, readable
         self.listed: list[tuple[str, str]] = []
 
-    async def list_objects(self, kind: Kind, namespace: str = "") -> list[Json]:
+    async def list_objects(self, kind: Kind, namespace: str = "", *, labels: str = "") -> list[Json]:
+        assert not labels
         self.listed.append((kind.name, namespace))
         if kind == watched_resources.NAMESPACES:
             if NAMESPACES not in self._readable:

@@ -54,8 +54,8 @@ class FakeCluster(cluster_options.Cluster):
 
     def __init__(self) -> None: ...
 
-    async def list_objects(self, kind: Kind, namespace: str = "") -> list[Json]:
-        assert (kind, namespace) == (GANGS, "a")
+    async def list_objects(self, kind: Kind, namespace: str = "", *, labels: str = "") -> list[Json]:
+        assert (kind, namespace, labels) == (GANGS, "a", "")
         return [WAITING, RUNNING]
 
     async def get_object(self, kind: Kind, name: str, namespace: str = "") -> Json | None:

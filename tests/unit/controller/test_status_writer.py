@@ -110,20 +110,21 @@ async def test_an_event_on_a_gang_without_an_object_waits_until_its_report_is_wr
     cluster = Cluster()
     outbox = StatusWriter(cluster)
 
-    await outbox.notify(_notice("train", uid=""))
-    await outbox.notify(_notice("other", uid=""))
+    await outbox.notify(_notice("train", kind="Gang", uid=""))
+    await outbox.notify(_notice("other", kind="Gang", uid=""))
+    await outbox.notify(_notice("heads", kind="ConfigMap", uid=""))
     await outbox.flush()
-    assert cluster.notices == []
+    assert [notice.name for notice in cluster.notices] == ["heads"]
 
     await outbox.gang(a_report())
     await outbox.flush()
-    assert [notice.name for notice in cluster.notices] == ["train"]
+    assert [notice.name for notice in cluster.notices] == ["heads", "train"]
 
 
-def _notice(name: str, uid: str = "known") -> Notice:
+def _notice(name: str, *, kind: str = "Pod", uid: str = "known") -> Notice:
     return Notice(
         api_version="v1",
-        kind="Pod",
+        kind=kind,
         namespace="team",
         name=name,
         uid=Uid(uid),

@@ -49,6 +49,7 @@ async def test_what_a_lender_has_left_is_kept_for_its_gang_that_waits() -> None:
         "queue borrower has 0 gpus left (nominal 2, used 3, borrowed 1), the gang needs 1;"
         " the rest may not be borrowed now: queue lender keeps its own quota for a gang of its own"
     )
+    assert {queue.name: queue.starved for queue in result.queues} == {"top": 0, "borrower": 0, "lender": 1}
     assert hold.details["keptBy"] == ["lender"]
 
     cluster.finish_job("b1")

@@ -225,6 +225,10 @@ SENTENCES = {
         a_cluster().node("a", gpus=1, unschedulable=True).node("b", gpus=1, taints=TAINT).plan(a_pod("p", 1)),
         "no node takes pod p: a is unschedulable; b has taint gpu=yes:NoSchedule",
     ),
+    "no node takes the pod, several for one reason": (
+        a_cluster().node("a", unschedulable=True).node("b", unschedulable=True).plan(a_pod("p", 1)),
+        "no node takes pod p: a and b each is unschedulable",
+    ),
     "there are no nodes": (a_cluster().plan(a_pod("p", 1)), "pod p cannot be placed: there are no nodes"),
 }
 

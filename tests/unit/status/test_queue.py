@@ -6,6 +6,7 @@ from admission.api.kubernetes.meta import Condition
 from admission.api.muster.gangs import GangReport, Phase
 from admission.api.muster.status_reports import BudgetUse
 from admission.api.values.names import GangUid, MeterName, QueueName
+from admission.api.values.reasons import Hold, HoldReason
 from admission.kube.writers import status_encoding
 from admission.status import queue as status_queue
 from admission.status.gang import StatusInputs
@@ -106,6 +107,30 @@ def test_a_queue_tally_counts_a_gang_until_its_report_is_subtracted() -> None:
 
     tally.add(report, {GPUS: 3}, -1)
     assert (tally.phases[Q], tally.pending[Q]) == ({}, {})
+
+
+def test_a_queue_is_starved_by_gangs_that_need_no_more_than_is_left_of_its_own_quota() -> None:
+    facts, tally = facts_of(a_cluster().queue("q", gpus=4), q=1), Tally()
+
+    def starved(reason: HoldReason, needed: int, times: int = 1) -> int:
+        hold = Hold(reason, "waits")
+        report = GangReport(
+            uid=GangUid("g"), namespace="team", name="g", queue=Q, size=1, phase=Phase.PENDING, hold=hold
+        )
+        tally.add(report, {GPUS: needed}, times)
+        (queue,) = status_queue.queues(tally, facts)
+        return queue.starved
+
+    counted = [
+        starved(HoldReason.DEVICES_BUSY, 4),
+        starved(HoldReason.DEVICES_BUSY, 3),
+        starved(HoldReason.QUOTA_EXCEEDED, 1),
+        starved(HoldReason.GANG_INCOMPLETE, 1),
+        starved(HoldReason.BUDGET_EXHAUSTED, 1),
+        starved(HoldReason.DEVICES_BUSY, 3, -1),
+    ]
+
+    assert counted == [0, 1, 2, 2, 2, 1]
 
 
 def test_a_budget_of_which_a_second_is_left_is_not_exhausted() -> None:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -249,7 +250,32 @@ def test_budgets_are_shown_each_by_its_period() -> None:
         return value(metrics, "muster_queue_budget_seconds", queue=TEAM, period=period, kind="left", **common)
 
     assert left("Day") == 50
-    assert left("2026-10-01T00:00:00+00:00/2027-01-01T00:00:00+00:00") == 7
+    window = "2026-10-01T00:00:00+00:00/2027-01-01T00:00:00+00:00"
+    assert left(window) == 7
+    ends = [
+        value(metrics, "muster_queue_budget_end_timestamp_seconds", queue=TEAM, period=period, **common)
+        for period in (window, "Day")
+    ]
+    assert ends == [end.timestamp(), None]
+
+
+def test_a_queue_shows_since_when_its_first_gang_waits_and_how_many_are_starved() -> None:
+    metrics = leader()
+    name, noon = "muster_queue_waiting_since_timestamp_seconds", datetime(2026, 8, 1, 12, tzinfo=UTC)
+    gangs = [
+        replace(waiting(HoldReason.QUOTA_EXCEEDED, str(hours)), queued_since=noon + timedelta(hours=hours))
+        for hours in (2, 1, 3)
+    ]
+    runs = replace(gangs[1], phase=Phase.RUNNING, hold=None, queued_since=noon)
+    incomplete = waiting(HoldReason.GANG_INCOMPLETE)
+
+    metrics.record_cycle(CycleResult(gangs=(*gangs, runs, incomplete), queues=(replace(report(), starved=2),)), 0.1)
+    shown = [value(metrics, name, queue=gangs[0].queue), value(metrics, "muster_queue_gangs_starved", queue=TEAM)]
+    metrics.record_cycle(CycleResult(gangs=(runs, incomplete), queues=(report(),)), 0.1)
+
+    assert shown == [(noon + timedelta(hours=1)).timestamp(), 2]
+    assert value(metrics, name, queue=gangs[0].queue) is None
+    assert value(metrics, "muster_queue_gangs_starved", queue=TEAM) == 0
 
 
 def test_a_queue_that_is_gone_is_no_longer_shown() -> None:
