@@ -10,7 +10,7 @@ from admission.api.values.names import QueueName
 from admission.api.values.work_budget import Work, WorkBudget, values_in
 from admission.objectpolicy import findings
 from admission.objectpolicy.findings import ObjectFinding
-from admission.podpolicy import workload_admission
+from admission.podpolicy import workload_admission, workload_queue
 from admission.podpolicy.queue_selection import Defaults
 from admission.podpolicy.workload_queue import QueuedWorkload
 from admission.workloads import suspendable, template_labels
@@ -47,6 +47,14 @@ def unknown_fields(workload: QueuedWorkload, work: WorkBudget) -> Iterator[Objec
         if place.path.is_pod_template and work.affords(Work.VALUE, values_in(body)):
             path = template_labels.field_of(place.base)
             yield from findings.uncertain(validation.of_pod_template(body, path))
+
+
+def unknown_priority_classes(
+    workload: QueuedWorkload, snapshot: Snapshot, defaults: Defaults
+) -> Iterator[ObjectFinding]:
+    """Yield warnings of labels that name a priority class which the queue does not have. Raises RetryError."""
+    for field, message in workload_queue.unknown_classes(workload, snapshot, defaults):
+        yield ObjectFinding(field=field, message=message)
 
 
 def _deadline_runs_while_gated(kind: Holdable, queue: QueueName, *, may_suspend: bool) -> ObjectFinding:

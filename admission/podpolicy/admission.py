@@ -127,6 +127,8 @@ class Inputs:
 def additions(new_pod: PodView, queue: Queue | None, *, username: str = "", trace: str = "") -> Patch:
     """Return what a new pod lacks: the gate, the label of the queue that it enters by default, and its maker.
 
+    Also a priority class of the queue that it names in Kueue's label alone.
+
     queue: the one that the pod enters. username: of its creator; if empty, no maker is set. trace: the parent of the
     pod's trace; may be empty.
     """
@@ -137,9 +139,16 @@ def additions(new_pod: PodView, queue: Queue | None, *, username: str = "", trac
         notes[names.TRACE] = trace
     return (
         *_gate(new_pod),
-        *json_patch.set_pairs("/metadata/labels", new_pod.labels, {names.QUEUE: queue.name}),
+        *json_patch.set_pairs("/metadata/labels", new_pod.labels, {names.QUEUE: queue.name, **_class(new_pod, queue)}),
         *json_patch.set_pairs("/metadata/annotations", new_pod.annotations or None, notes),
     )
+
+
+def _class(new_pod: PodView, queue: Queue) -> dict[str, str]:
+    named = foreign_queues.priority_class(new_pod.labels or {})
+    if named is None or new_pod.settings(names.PRIORITY_CLASS) or not queue.has_priority_class(named.name):
+        return {}
+    return {names.PRIORITY_CLASS: named.name}
 
 
 def maker(new_pod: PodView, username: str) -> str:

@@ -202,8 +202,8 @@ def refuse_namespace(queue: Queue, namespace: str, snapshot: Snapshot) -> Denial
     return _not_open_denial(queue.name, queue.namespaces, namespace, known.labels)
 
 
-def refuse_priority_class(name: str, queue: Queue) -> Denial | None:
-    """Refuse a priority class that the queue does not have."""
+def refuse_priority_class(name: str, queue: Queue, key: str = names.PRIORITY_CLASS) -> Denial | None:
+    """Refuse a priority class that the queue does not have. key: what names it."""
     known = [one.name for one in queue.priority_classes]
     if name in known:
         return None
@@ -212,7 +212,7 @@ def refuse_priority_class(name: str, queue: Queue) -> Denial | None:
     shown = labels.shortened(name)
     return Denial(
         DenyReason.POLICY_VIOLATION,
-        f"{names.PRIORITY_CLASS} names {shown}, which is no priority class of queue {queue.name}; {there}",
+        f"{key} names {shown}, which is no priority class of queue {queue.name}; {there}",
         {"queue": queue.name, "priorityClass": shown, "nearest": suggestions.nearest(name, known)},
     )
 

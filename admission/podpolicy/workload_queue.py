@@ -1,12 +1,14 @@
 """The queue that a workload names for its pods: in its own labels, or in those of its templates.
 
 The webhook writes the queue of a workload's own labels into the templates without one, so that the pods carry it from
-their creation, whoever makes them. A queue that its pods could not enter is refused where it is named, and so is a
-template with another queue than that of what it stands in. `muster simulate` and `muster lint` call the same functions.
+their creation, whoever makes them; with it the priority class of these labels, if the queue has
+it. A queue that its pods could not enter is refused where it is named, and so is a template with another queue than
+that of what it stands in. `muster simulate` and `muster lint` call the same functions.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from admission.api.kubernetes import meta
 from admission.api.kubernetes.meta import Meta
@@ -22,8 +24,10 @@ from admission.podpolicy.pod_view import PodView
 from admission.podpolicy.queue_selection import Defaults, QueueSelection
 from admission.workloads import template_labels
 from admission.workloads.kinds import foreign_queues
-from admission.workloads.kinds.foreign_queues import NamedQueue
+from admission.workloads.kinds.foreign_queues import NamedClass, NamedQueue
 from admission.workloads.template_labels import MOST_PLACES, LabelledKind, Path, Place
+
+L = TypeVar("L")
 
 OWN_FIELD = "metadata.labels"
 TRY_AGAIN = "create it again; if this persists, another webhook takes away what Muster's mutating webhook adds"
@@ -96,21 +100,49 @@ def first_queue(workload: QueuedWorkload, snapshot: Snapshot, defaults: Defaults
 def additions(
     workload: QueuedWorkload, snapshot: Snapshot, defaults: Defaults, *, before: QueuedWorkload | None = None
 ) -> Patch:
-    """Return the patch that writes the queue of a workload's labels into its templates. Raises RetryError.
+    """Return the patch that writes the queue and the priority class of a workload's labels into its templates.
 
-    before: the stored workload, for an update.
+    before: the stored workload, for an update. Raises RetryError.
     """
-    found = _found(workload, snapshot, defaults)
-    return tuple(one.place.add(names.QUEUE, one.queue.name) for one in found if _lacks(one, before) and one.queue)
+    classes = _Classes(workload, before)
+    return tuple(
+        step
+        for one in _found(workload, snapshot, defaults)
+        if one.queue is not None and one.place.path.is_written
+        for step in one.place.add(
+            ({names.QUEUE: one.queue.name} if _lacks(one, before) else {}) | classes.to_write(one.place, one.queue)
+        )
+    )
 
 
 def label_templates(workload: QueuedWorkload, queue: Queue) -> Patch:
-    """Return the patch that writes a queue into all templates without one."""
+    """Return the patch that writes a queue into all templates without one, and the priority class of the labels."""
+    classes = _Classes(workload)
     return tuple(
-        place.add(names.QUEUE, queue.name)
+        step
         for place, _ in workload.places
-        if place.path.is_written and not place.labels.get(names.QUEUE)
+        if place.path.is_written
+        for step in place.add(
+            ({} if place.labels.get(names.QUEUE) else {names.QUEUE: queue.name}) | classes.to_write(place, queue)
+        )
     )
+
+
+def unknown_classes(workload: QueuedWorkload, snapshot: Snapshot, defaults: Defaults) -> Iterator[tuple[str, str]]:
+    """Yield the labels, and why, that name a priority class which the queue of the pods does not have.
+
+    Each one once for each queue. Raises RetryError.
+    """
+    classes = _Classes(workload)
+    seen: set[tuple[str, str]] = set()
+    for one in _found(workload, snapshot, defaults):
+        level = classes.around(one.place)
+        if level is None or one.queue is None or (level.field, one.queue.name) in seen:
+            continue
+        seen.add((level.field, one.queue.name))
+        denial = queue_selection.refuse_priority_class(level.named.name, one.queue, level.named.key)
+        if denial is not None:
+            yield level.field, f"{denial.message}; it has no effect"
 
 
 def judge(
@@ -187,7 +219,49 @@ def _found(workload: QueuedWorkload, snapshot: Snapshot, defaults: Defaults) -> 
             yield _Found(place=place, own=own, selection=combined)
 
 
-def _around(base: Path, levels: Mapping[Path, _Level]) -> _Level:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ClassLevel:
+    """A priority class that an object names for the pods of the templates in it. field: its labels."""
+
+    field: str
+    named: NamedClass
+
+
+class _Classes:
+    """The priority classes that a workload's own labels, and those of what is inside it, name for its pods."""
+
+    def __init__(self, workload: QueuedWorkload, before: QueuedWorkload | None = None) -> None:
+        """before: the stored workload, for an update. The templates of one that runs once cannot be changed."""
+        self._levels: dict[Path, _ClassLevel | None] = {(): None}
+        self._writable: frozenset[Path] | None = None
+        outer = (((), OWN_FIELD, workload.meta.labels),)
+        inner = ((place.base, place.field, place.labels) for place, _ in workload.places if not place.path.is_written)
+        for base, field, labels in (*outer, *inner):
+            named = foreign_queues.priority_class(labels)
+            if named is not None:
+                self._levels[base] = _ClassLevel(field=field, named=named)
+        if before is not None and before.kind.is_fixed:
+            self._writable = frozenset(place.base for place, _ in before.places if _names_class(place))
+
+    def around(self, place: Place) -> _ClassLevel | None:
+        """Return what is named for the pods of a template that names none itself."""
+        return _around(place.base, self._levels) if place.path.is_written and not _names_class(place) else None
+
+    def to_write(self, place: Place, queue: Queue) -> dict[str, str]:
+        """Return the label that a template lacks. A name that the queue does not have is left out."""
+        level = self.around(place)
+        if level is None or not queue.has_priority_class(level.named.name):
+            return {}
+        if self._writable is not None and place.base not in self._writable:
+            return {}
+        return {names.PRIORITY_CLASS: level.named.name}
+
+
+def _names_class(place: Place) -> bool:
+    return names.PRIORITY_CLASS in place.annotations or foreign_queues.priority_class(place.labels) is not None
+
+
+def _around(base: Path, levels: Mapping[Path, L]) -> L:
     """Return the innermost level around a place. Paths have few parts."""
     return next(levels[base[:length]] for length in range(len(base), -1, -1) if base[:length] in levels)
 

@@ -8,7 +8,8 @@ fair_sharing.go`, 2026), so that a queue within its quota has no share of anythi
 
 where the subtree quota and the usage are those of `borrowing`, and the potential is what the parent could take if
 nothing were used. A root does not borrow. Weight 0 makes the share infinite as soon as anything is borrowed; so does
-a loan of a meter of which nothing can be lent, which Kueue leaves out.
+a loan of a meter of which nothing can be lent, which Kueue leaves out. Infinite shares are compared by the largest part
+of the other meters, without the weight.
 
 By history it is of all that the queue and those under it use and have used, past usage with decreasing weight, as in
 Kueue's admission fair sharing (KEP 4136):
@@ -32,7 +33,8 @@ LocalQueues of one ClusterQueue in Kueue's admission fair sharing:
 
     share(member) = max over meters m of usage(member, m) / potential(queue, m) / weight(member),
 
-with a half-life of the effective usage, as above, in place of the present one.
+with a half-life of the effective usage, as above, in place of the present one. Weight 0 makes the share
+infinite, also of a member that uses nothing, as in Kueue.
 """
 
 import math
@@ -135,6 +137,12 @@ def start_history(rules: Rules, intervals: Iterable[UsageInterval], now: datetim
     return UsageHistory(at=now, kept=rules.counted_half_lives).after(intervals, now)
 
 
+_Part = tuple[float, int]
+"""What is used or borrowed of a meter, in base units, and what there is of it."""
+
+Share = tuple[float, float]
+"""A share and, if it is infinite, the largest part of what can be lent, without the weight. The smaller is first."""
+
 Place = tuple[bool, float, float]
 """Where a queue stands among its siblings; the smallest is first. See `Shares.place`."""
 
@@ -178,7 +186,7 @@ class Shares:
         """Return where a queue stands among its siblings if a gang of it, or of a queue under it, starts.
 
         queue, charge: of the gang. In order: whether the queue then borrows from its parent what the gang is charged,
-        its share with the gang, and that without its weight, for queues of infinite shares. The first comes before the
+        its share with the gang, and what is compared of infinite shares (`Share`). The first comes before the
         second, so that no queue within its quota ever comes after one that borrows, as Kueue's
         `FairSharingPrioritizeNonBorrowing` and its classical order do.
         """
@@ -217,34 +225,25 @@ class Shares:
         }
         return {meter: amount for meter, amount in found.items() if amount}
 
-    def _share(self, queue: QueueName, charge: Charge, borrowed: Charge) -> tuple[float, float]:
-        """Return the share, with a charge more, and what it is without the weight, if it is infinite.
+    def _share(self, queue: QueueName, charge: Charge, borrowed: Charge) -> Share:
+        """Return the share, with a charge more.
 
         borrowed: what the queue then borrows.
         """
         weight = self._rules.weights.get(queue)
         if weight is None or not self.tree.active(queue):
             return 0.0, 0.0
-        is_by_history = queue in self._rules.by_history
-        parts = self._parts_used(queue, charge) if is_by_history else self._parts_borrowed(queue, borrowed)
-        part = max(parts, default=0.0)
-        if not part or (weight and part != math.inf):
-            return (part * weight.denominator / weight.numerator if part else 0.0), 0.0
-        return math.inf, part
+        if queue not in self._rules.by_history:
+            return share_of_loans(self._queue_usage, queue, borrowed, weight)
+        return _weighted(self._parts_used(queue, charge), weight)
 
-    def _parts_borrowed(self, queue: QueueName, borrowed: Charge) -> Iterator[float]:
-        for meter, amount in borrowed.items():
-            lendable = self._queue_usage.potential(self.tree.parents[queue], meter)
-            yield amount / lendable if lendable else math.inf
-
-    def _parts_used(self, queue: QueueName, charge: Charge) -> Iterator[float]:
+    def _parts_used(self, queue: QueueName, charge: Charge) -> Iterator[_Part]:
         for meter in self._present[queue].keys() | self._decayed[queue].keys() | charge.keys():
-            effective = float(self._present[queue].get(meter, 0) + charge.get(meter, 0))
+            effective: float = self._present[queue].get(meter, 0) + charge.get(meter, 0)
             if self._rules.half_lives[queue]:
                 effective = (effective + self._decayed[queue].get(meter, 0.0)) / 2
             if effective > 0:
-                capacity = self._capacity(self.tree.parents.get(queue), meter)
-                yield effective / capacity if capacity else math.inf
+                yield effective, self._capacity(self.tree.parents.get(queue), meter)
 
     def _capacity(self, parent: QueueName | None, meter: MeterName) -> int:
         key = (parent, meter)
@@ -299,21 +298,16 @@ class MemberShares:
     weights: Mapping[str, Fraction]
     decayed: Mapping[str, Mapping[MeterName, float]] | None = None
 
-    def share(self, member: str, used: Charge) -> tuple[float, float]:
-        """Return the share of a member that uses so much and, if it is infinite, what it is without the weight."""
+    def share(self, member: str, used: Charge) -> Share:
+        """Return the share of a member that uses so much; with weight 0 it is infinite also of nothing."""
         effective: Mapping[MeterName, float] = used
         if self.decayed is not None:
             past = self.decayed.get(member, {})
             effective = {meter: (used.get(meter, 0) + past.get(meter, 0.0)) / 2 for meter in used.keys() | past.keys()}
-        parts = (
-            amount / potential if (potential := self.potential.get(meter, 0)) else math.inf
-            for meter, amount in effective.items()
-            if amount > 0
-        )
-        part, weight = max(parts, default=0.0), self.weights.get(member, Fraction(1))
-        if not part or (weight and part != math.inf):
-            return (part * weight.denominator / weight.numerator if part else 0.0), 0.0
-        return math.inf, part
+        parts = ((amount, self.potential.get(meter, 0)) for meter, amount in effective.items() if amount > 0)
+        weight = self.weights.get(member, Fraction(1))
+        share = _weighted(parts, weight)
+        return share if weight else (math.inf, share[1])
 
 
 MemberUse = tuple[QueueName, str, str, MeterName]
@@ -349,6 +343,25 @@ class MemberHistory:
                     key = queue, namespace, user, meter
                     use[key] = use.get(key, 0.0) + amount * grown
         return MemberHistory(at=found.at, half_lives=self.half_lives, use=use)
+
+
+def share_of_loans(queue_usage: QueueUsage, queue: QueueName, borrowed: Charge, weight: Fraction) -> Share:
+    """Return the share of a queue that borrows so much of each meter of its parent; a root borrows nothing."""
+    potential, parents = queue_usage.potential, queue_usage.tree.parents
+    return _weighted(((amount, potential(parents[queue], meter)) for meter, amount in borrowed.items()), weight)
+
+
+def _weighted(parts: Iterable[_Part], weight: Fraction) -> Share:
+    """Return the share of which these are the parts, each more than 0: the largest, by weight."""
+    parts, up, down = [*parts], weight.denominator, weight.numerator
+    # One division of exact integers, which Python rounds correctly, so that shares that are equal are equal numbers.
+    share = max(
+        (amount * up / (total * down) if total and down else math.inf for amount, total in parts),
+        default=0.0,
+    )
+    if share != math.inf:
+        return share, 0.0
+    return math.inf, max((amount / total for amount, total in parts if total), default=0.0)
 
 
 def member_half_lives(tree: Tree) -> dict[QueueName, timedelta]:

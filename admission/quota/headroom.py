@@ -15,7 +15,7 @@ from admission.api.muster.gangs import Charge
 from admission.api.muster.queues import BorrowPolicy, ByShares, Quota, Reclaim
 from admission.api.values.names import MeterName, QueueName
 from admission.quota import borrowing, usage_matrix
-from admission.quota.shortage import MOST_NAMED, Loan, LoanReclaim, Shortage
+from admission.quota.shortage import MOST_NAMED, Eviction, Loan, LoanReclaim, Shortage
 from admission.quota.tree import Tree
 from admission.quota.usage_matrix import ROOT, Column, Pool
 
@@ -82,7 +82,7 @@ class QueueUsage:
         number = self._numbers[queue]
         for meter, needed in sorted(charge.items()):
             if needed > max(0, self._available(number, meter)):
-                return self._shortage(queue, meter, needed)
+                return self._shortage(queue, meter, charge)
         return None
 
     def fits(self, queue: QueueName, charge: Charge) -> bool:
@@ -225,10 +225,12 @@ class QueueUsage:
             self._columns[meter] = column
         return column
 
-    def _shortage(self, queue: QueueName, meter: MeterName, needed: int) -> Shortage:
-        number, column = self._numbers[queue], self._plain_column(meter)
+    def _shortage(self, queue: QueueName, meter: MeterName, charge: Charge) -> Shortage:
+        number, column, needed = self._numbers[queue], self._plain_column(meter), charge[meter]
         potential = column.potential(number)
         keepers = self._keepers(number, meter, needed)
+        may_evict = needed <= potential and not keepers
+        lender = self._lender(number, meter) if may_evict else None
         return Shortage(
             queue=queue,
             meter=meter,
@@ -238,23 +240,45 @@ class QueueUsage:
             used=column.own[number],
             borrowed=column.borrowed(number),
             potential=potential,
-            loan=self._loan(queue, meter, needed) if needed <= potential and not keepers else None,
+            loan=self._loan_of(lender, meter) if lender is not None else None,
+            eviction=self._eviction(queue, meter, charge, lender) if may_evict else None,
             keepers=keepers,
         )
 
-    def _loan(self, queue: QueueName, meter: MeterName, needed: int) -> Loan | None:
-        """Return the nearest loan by the queue or one above it; None if a borrowing limit is what stops the queue."""
-        column, number = self._plain_column(meter), self._numbers[queue]
-        is_own = column.own[number] + needed <= self._nominal(number, meter)
+    def _lender(self, number: int, meter: MeterName) -> int | None:
+        """Return the nearest that lends, of the queue and those above; None if a borrowing limit is what stops it."""
+        column = self._plain_column(meter)
         while (parent := self._parents[number]) != ROOT and not column.is_limited(number):
-            is_own = is_own or column.usage[number] + needed <= column.subtree[number]
-            amount = self._lent(number, meter)
-            if amount:
-                return self._loan_of(number, meter, amount, self._loan_reclaim(queue, is_own=is_own))
+            if self._lent(number, meter):
+                return number
             number = parent
         return None
 
-    def _loan_reclaim(self, queue: QueueName, *, is_own: bool) -> LoanReclaim:
+    def _eviction(self, queue: QueueName, meter: MeterName, charge: Charge, lender: int | None) -> Eviction:
+        """Return whether gangs of others are evicted for the charge, which is short of the meter, maybe of others."""
+        number = self._numbers[queue]
+        top = number if lender is None else lender
+        short = {name: needed for name, needed in charge.items() if needed > max(0, self._available(number, name))}
+        is_own, borrowed = self._is_own(number, top, short), None
+        if not is_own and self._is_own(number, top, {meter: short[meter]}):
+            borrowed = next(
+                (name for name in sorted(short) if not self._is_own(number, top, {name: short[name]})), None
+            )
+        reclaim = self._reclaim(queue, is_own=is_own)
+        return Eviction(reclaim=reclaim, borrowed=borrowed if reclaim is LoanReclaim.WOULD_BORROW else None)
+
+    def _is_own(self, number: int, top: int, charge: Charge) -> bool:
+        """Return whether a queue, or one above it up to the top, uses no more than its own quota with a charge."""
+        columns = [(self._plain_column(meter), meter, needed) for meter, needed in charge.items()]
+        if all(column.own[number] + needed <= self._nominal(number, meter) for column, meter, needed in columns):
+            return True
+        while not all(column.usage[number] + needed <= column.subtree[number] for column, _, needed in columns):
+            if number == top:
+                return False
+            number = self._parents[number]
+        return True
+
+    def _reclaim(self, queue: QueueName, *, is_own: bool) -> LoanReclaim:
         preemption = self.tree.queues[queue].preemption
         match preemption.reclaim:
             case Reclaim.NEVER:
@@ -264,7 +288,7 @@ class QueueUsage:
             case _ if not is_own and preemption.borrow_within_cohort.policy is BorrowPolicy.NEVER:
                 return LoanReclaim.WOULD_BORROW
             case _ if not is_own:
-                return LoanReclaim.LOWER_PRIORITY
+                return LoanReclaim.BORROW_WITHIN_COHORT
             case Reclaim.LOWER_PRIORITY:
                 return LoanReclaim.LOWER_PRIORITY
             case Reclaim.ANY:
@@ -274,17 +298,16 @@ class QueueUsage:
         quota = self._column(meter).quotas.get(number)
         return quota.nominal if quota else 0
 
-    def _loan_of(self, number: int, meter: MeterName, amount: int, reclaim: LoanReclaim) -> Loan:
+    def _loan_of(self, number: int, meter: MeterName) -> Loan:
         names = self.tree.order
         pool = self._pool(self._parents[number], meter)
         others = [borrower for borrower in pool.borrowers if borrower != number]
         return Loan(
             lender=names[number],
-            amount=amount,
+            amount=self._lent(number, meter),
             quota=self._plain_column(meter).subtree[number],
             borrowers=tuple(names[borrower] for borrower in others[:MOST_NAMED]),
             others=max(0, len(others) - MOST_NAMED),
-            reclaim=reclaim,
         )
 
     def _lent(self, number: int, meter: MeterName) -> int:

@@ -35,6 +35,7 @@ from typing import assert_never
 from admission.api.muster.gangs import Charge
 from admission.api.muster.queues import BorrowPolicy, ByShares, Preemption, Reclaim, WithinQueue
 from admission.api.values.names import GangUid, MeterName, QueueName
+from admission.quota.fair_share import Share, share_of_loans
 from admission.quota.headroom import QueueUsage
 
 
@@ -69,7 +70,6 @@ BY_SHARES = -1
 """The level (`Rules.level`) at which all may be evicted, whichever queues then borrow."""
 
 _Kind = tuple[QueueName, tuple[MeterName, ...]]
-_Share = tuple[bool, Fraction]
 _Unused = dict[tuple[QueueName, MeterName], tuple[int, int]]
 
 
@@ -289,18 +289,12 @@ class Rules:
             return None
         return self._path[ancestor.level - 1], ancestor.below[-1]
 
-    def _share(self, side: QueueName) -> _Share:
-        """Return the share of what is borrowed, as `fair_share` has it; infinite ones last, then without weight."""
-        tree, queue_usage = self._queue_usage.tree, self._queue_usage
-        parent, sharing = tree.parents[side], tree.queues[side].fair_sharing
-        weight, part = sharing.weight if sharing is not None else Fraction(1), Fraction()
-        for meter in self._meters:
-            borrowed = queue_usage.borrowed(side, meter)
-            lendable = queue_usage.potential(parent, meter) if borrowed else 1
-            if not lendable:
-                return True, Fraction(borrowed)
-            part = max(part, Fraction(borrowed, lendable))
-        return (False, part / weight if part else part) if weight or not part else (True, part)
+    def _share(self, side: QueueName) -> Share:
+        """Return the share of what is borrowed of all meters, as in `fair_share`; the weight is 1 by default."""
+        sharing = self._queue_usage.tree.queues[side].fair_sharing
+        found = ((meter, self._queue_usage.borrowed(side, meter)) for meter in self._meters)
+        borrowed = {meter: amount for meter, amount in found if amount}
+        return share_of_loans(self._queue_usage, side, borrowed, sharing.weight if sharing else Fraction(1))
 
     def _may_go_within(self, candidate: Candidate) -> bool:
         incoming = self._incoming
@@ -432,9 +426,9 @@ class _CommonAncestor:
     below: tuple[QueueName, ...]
 
 
-def _reversed(share: _Share) -> _Share:
+def _reversed(share: Share) -> Share:
     """Return a key that is the smaller, the larger the share is."""
-    return not share[0], -share[1]
+    return -share[0], -share[1]
 
 
 def _common_ancestor(path: Sequence[QueueName], own: Sequence[QueueName]) -> _CommonAncestor | None:

@@ -13,16 +13,18 @@ MOST_NAMED = 3
 
 
 class LoanReclaim(StrEnum):
-    """Whether a loan is taken back for the gang that is short, by what its queue says and would use."""
+    """Whether gangs of others are evicted for the gang that is short, by what its queue says and would use."""
 
     NEVER = "Never"
     """Its queue's `preemption.reclaim` is Never."""
     WOULD_BORROW = "WouldBorrow"
-    """With this gang its queue, and those above it up to the lender, would use more than their own quota."""
+    """With this gang its queue, and those above it up to the lender, would use more than their own quota of a meter."""
     BY_SHARES = "ByShares"
     """From queues with a larger share, if evicting their gangs lets it start."""
     LOWER_PRIORITY = "LowerPriority"
     """From gangs of lower priority, if evicting them lets it start."""
+    BORROW_WITHIN_COHORT = "BorrowWithinCohort"
+    """The same though its queue would borrow, up to a priority, and of loans alone."""
     ANY = "Any"
     """If evicting gangs of the borrowers lets it start."""
 
@@ -38,24 +40,40 @@ class Loan:
     amount: int
     quota: int
     borrowers: tuple[QueueName, ...]
-    reclaim: LoanReclaim
     others: int = 0
 
     @property
     def message(self) -> str:
-        """Return what is lent to which queues, and whether it is taken back."""
+        """Return what is lent to which queues."""
         names = ", ".join(self.borrowers) + (f" and {self.others} more" if self.others else "")
-        return f"{self.amount} of the {self.quota} of queue {self.lender} are lent to {names}; {self._reclaim_message}"
+        return f"{self.amount} of the {self.quota} of queue {self.lender} are lent to {names}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eviction:
+    """Whether gangs of others are evicted for the gang that is short.
+
+    borrowed: where its queue would borrow, the short meter of which, if it is not the one of the shortage.
+    """
+
+    reclaim: LoanReclaim
+    borrowed: MeterName | None = None
 
     @property
-    def _reclaim_message(self) -> str:
+    def message(self) -> str:
         match self.reclaim:
             case LoanReclaim.NEVER:
                 return "nobody is evicted for the gang, as its queue says no preemption.reclaim"
             case LoanReclaim.WOULD_BORROW:
-                return "nobody is evicted for the gang, as its queue would borrow, too"
+                what = f"borrow {self.borrowed}" if self.borrowed else "borrow"
+                return f"nobody is evicted for the gang, as its queue would {what}, too"
             case LoanReclaim.BY_SHARES:
                 return "gangs of queues with a larger share are evicted for the gang only where it could then start"
+            case LoanReclaim.BORROW_WITHIN_COHORT:
+                return (
+                    "gangs of lower priority, up to maxPriorityThreshold, are evicted for the gang only where their"
+                    " queues keep their own quota and it could then start"
+                )
             case LoanReclaim.LOWER_PRIORITY:
                 return "gangs of lower priority are evicted for the gang only where it could then start"
             case LoanReclaim.ANY:
@@ -70,6 +88,7 @@ class Shortage:
 
     left: what the queue may still take now. used: by the queue itself. borrowed: usage under it beyond its subtree's
     quota. potential: what it could take if nothing were used. loan: the nearest loan that makes it short, if any.
+    eviction: None if the queue could never take it, or if queues keep it.
     meter: None if the queue is inactive or unknown, so that it may take nothing.
     """
 
@@ -82,6 +101,7 @@ class Shortage:
     borrowed: int = 0
     potential: int = 0
     loan: Loan | None = None
+    eviction: Eviction | None = None
     keepers: tuple[QueueName, ...] = ()
 
     @property
@@ -91,15 +111,16 @@ class Shortage:
 
     @property
     def message(self) -> str:
-        """Return in one sentence what is short, and the loan behind it."""
+        """Return in one sentence what is short, who has taken it, and whether gangs of these are evicted."""
         if self.meter is None:
             return f"queue {self.queue} is not active"
         use = f"used {self.used}" + (f", borrowed {self.borrowed}" if self.borrowed else "")
-        loan = f"; {self.loan.message}" if self.loan else self._kept or self._taken
+        others = f"; {self.loan.message}" if self.loan else self._kept or self._taken
+        eviction = f"; {self.eviction.message}" if self.eviction and others else ""
         return (
             f"queue {self.queue} has {self.left} {self.meter} left (nominal {self.nominal}, {use}),"
             f" the gang needs {self.needed}"
-            + (loan if self.ever else f"; the queue can never have more than {self.potential}")
+            + (f"{others}{eviction}" if self.ever else f"; the queue can never have more than {self.potential}")
         )
 
     @property
@@ -140,6 +161,7 @@ class Shortage:
                 "lender": self.loan.lender,
                 "lent": str(self.loan.amount),
                 "borrowers": list[str](self.loan.borrowers),
-                "reclaim": self.loan.reclaim,
             }
+        if self.eviction and (self.loan or self._taken):
+            found["reclaim"] = self.eviction.reclaim
         return found

@@ -192,7 +192,11 @@ def _judge_workload(
         return admission_review.refuse_malformed(error)
     if denial is not None:
         return Verdict(denial=denial)
-    unknown = tuple(f"muster: {finding}" for finding in workloads.unknown_fields(queued, review.work))
+    found = (
+        *workloads.unknown_fields(queued, review.work),
+        *(() if before is not None else workloads.unknown_priority_classes(queued, snapshot, defaults)),
+    )
+    unknown = tuple(f"muster: {finding}" for finding in found)
     return Verdict(warnings=unknown) if unknown else ALLOWED
 
 

@@ -33,12 +33,12 @@ from admission.dra.inventory.selectors import Selectors
 from admission.errors import MalformedObjectError, RetryError
 from admission.objectpolicy import claim_policies, gangs, meters, queues, used_requests, workloads
 from admission.objectpolicy.findings import ObjectFinding
-from admission.podpolicy import outside_queues
+from admission.podpolicy import outside_queues, workload_queue
 from admission.quota.tree import Inactive
 from admission.review.caches import ReviewCaches
 from admission.simulation import expand, offline, validation
 from admission.simulation.expand import Expanded
-from admission.workloads import suspendable
+from admission.workloads import suspendable, template_labels
 from admission.workloads.kinds import registry
 
 
@@ -63,6 +63,7 @@ class Code(StrEnum):
     NEVER_EQUAL = "NeverEqual"
     FAILS_ON_DEVICE = "FailsOnDevice"
     UNKNOWN_CLASS = "UnknownClass"
+    UNKNOWN_PRIORITY_CLASS = "UnknownPriorityClass"
     UNKNOWN_REQUEST = "UnknownRequest"
     NEVER_FITS = "NeverFits"
     POLICY_VIOLATION = "PolicyViolation"
@@ -172,9 +173,21 @@ class _Linter:
                 case "Gang":
                     yield from self._gang(index, obj)
                 case _:
+                    yield from self._priority_classes(index, obj)
                     yield from self._workload(index, obj)
                     yield from self._used_requests(index, obj)
         yield from self._refusals()
+
+    def _priority_classes(self, index: int, obj: Json) -> Iterator[Remark]:
+        """Yield the labels of a workload that name a priority class which its queue does not have."""
+        kind = template_labels.BY_GROUP.get((str(obj["apiVersion"]).rpartition("/")[0], str(obj["kind"])))
+        if kind is None:
+            return
+        namespace = self._key(obj).rpartition("/")[0] or self._namespace
+        with contextlib.suppress(MalformedObjectError, RetryError):
+            workload = workload_queue.decode(kind, obj, namespace)
+            findings = workloads.unknown_priority_classes(workload, self._snapshot, self._queues)
+            yield from _from_findings(index, [*findings], Code.UNKNOWN_PRIORITY_CLASS)
 
     def _workload(self, index: int, obj: Json) -> Iterator[Remark]:
         group = str(obj["apiVersion"]).rpartition("/")[0]

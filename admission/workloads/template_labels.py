@@ -11,7 +11,7 @@ from typing import Any
 
 from admission.api.values import json_patch
 from admission.api.values.decoding import Json, Reader
-from admission.api.values.json_patch import Operation
+from admission.api.values.json_patch import Patch
 from admission.workloads.kinds import catalog, labels
 from admission.workloads.kinds.registry import WorkloadKind
 
@@ -91,17 +91,17 @@ class Place:
             reader = reader.child(name)
         return reader
 
-    def add(self, key: str, value: str) -> Operation:
-        """Return the operation that adds a label, with all that is absent above it."""
+    def add(self, pairs: Mapping[str, str]) -> Patch:
+        """Return the patch that adds labels, with all that is absent above them."""
         reader, names = self.reader, self.path.labels
-        for depth, name in enumerate(names):
+        for depth, name in enumerate(names if pairs else ()):
             if name not in reader:
-                added: Any = {key: value}
+                added: Any = dict(pairs)
                 for inner in reversed(names[depth + 1 :]):
                     added = {inner: added}
-                return json_patch.add(json_patch.pointer(*self.base, *names[: depth + 1]), added)
+                return (json_patch.add(json_patch.pointer(*self.base, *names[: depth + 1]), added),)
             reader = reader.child(name)
-        return json_patch.add(json_patch.pointer(*self.base, *names, key), value)
+        return tuple(json_patch.add(json_patch.pointer(*self.base, *names, key), text) for key, text in pairs.items())
 
 
 def places(kind: LabelledKind, reader: Reader) -> tuple[tuple[Place, ...], bool]:

@@ -338,6 +338,10 @@ REFUSED = {
         a_meter() | {"spec": {"resources": [{"name": "requests.cpu"}]}},
         "must be one of cpu, memory, ephemeral-storage, pods",
     ),
+    "a meter of huge pages of no size": (
+        a_meter() | {"spec": {"resources": [{"name": "hugepages-2mi"}]}},
+        "must be one of cpu, memory, ephemeral-storage, pods",
+    ),
     "a meter of thousandths of a byte": (
         a_meter() | {"spec": {"resources": [{"name": "memory", "per": "500m"}]}},
         "only cpu has thousandths: write per in whole units",

@@ -26,6 +26,7 @@ SKIPPED: Counter[str] = Counter(
         "needs books of months; tests/integration/test_ledger_closing_command.py closes them": 1,
         "of a ledger in a file; tests/integration/test_ledger_restoration.py backs up and restores": 2,
         "plays a trace of yours; tests/unit play some": 1,
+        "reads a file of yours; tests/unit/cli/test_scheduler_config.py reads some": 1,
         "sets up or runs this repository": 6,
         "shows a file that has the traps; tests/unit lint them": 1,
         "shows an estimate; tests/e2e asks for one": 1,

@@ -7,11 +7,11 @@ from random import Random
 from hypothesis import given, settings, strategies as st
 
 from admission.api.values.names import MeterName, QueueName
-from admission.quota import available
-from admission.quota.available import Loans
 from admission.quota.headroom import QueueUsage
 from admission.quota.tree import Tree
 from tests.property.queue_trees import METERS, Model, Usage, charges, trees, usages
+from tests.unit.quota import available
+from tests.unit.quota.available import Loans
 
 Move = tuple[QueueName, Mapping[MeterName, int]]
 

@@ -26,7 +26,7 @@ from admission.quota.tree import Tree
 from admission.scheduling.cache.verdict_cache import Verdict
 from admission.scheduling.checks import preference
 from admission.scheduling.checks.chain import Grant
-from admission.scheduling.checks.preference import WouldBorrow
+from admission.scheduling.checks.preference import Terms, WouldBorrow
 from admission.scheduling.placement.mode import Chosen
 from tests.property.test_planner import Node, Pod, Request, built, demanded, first_fits
 from tests.unit.dra.clusters import CLASS, DRIVER, STEPS
@@ -129,10 +129,11 @@ def planned(
     """Return what the gang is charged on the kind that it gets; None if it is held."""
     state, selectors, queue_usage = built(cluster).cluster(), Selectors(), usage(quota)
 
-    def plan(attempt: Attempt, may_borrow: bool) -> Verdict:
+    def plan(attempt: Attempt, terms: Terms) -> Verdict:
         def affordable(charge: Mapping[MeterName, int]) -> Shortage | WouldBorrow | None:
             short = queue_usage.charge_fits(QUEUE, charge)
-            return short or (WouldBorrow(QUEUE) if not may_borrow and queue_usage.loan_level(QUEUE, charge) else None)
+            would_borrow = not terms.may_borrow and queue_usage.loan_level(QUEUE, charge)
+            return short or (WouldBorrow(QUEUE) if would_borrow else None)
 
         free = choice is Choice.FREE
         answer = gang_planner.plan(

@@ -1,4 +1,4 @@
-"""A trace that is played again has the same outcome: in another process, and after other policies on one cluster."""
+"""What is played again has the same outcome: in another process, and after other policies on one cluster."""
 
 import os
 import subprocess
@@ -14,14 +14,18 @@ PLAYED = """
 from admission.simulation.replay import cluster, player
 from admission.simulation.replay.player import Policy
 from tests.bench import trace
+from tests.conformance import quotas
 shape = trace.Shape(jobs=150, nodes=8, load=1.2)
 town = cluster.build_cluster(trace.town(shape), steps=50_000)
 for policy in Policy:
     print(sorted((job.arrival.name, job.start) for job in player.replay(town, trace.arrivals(shape), policy).jobs))
+for record in quotas.records():
+    if record["id"].startswith("fair-sharing/preempts-largest"):
+        print(quotas.difference(dict(record, admitted=[], evicted=[])))
 """
 
 
-def test_the_same_trace_is_always_played_the_same() -> None:
+def test_the_same_trace_and_the_same_evictions_by_shares_are_always_played_the_same() -> None:
     """Another process puts sets of names in another order."""
     plays = [
         subprocess.Popen(
@@ -36,6 +40,7 @@ def test_the_same_trace_is_always_played_the_same() -> None:
     first, second = (played.communicate()[0] for played in plays)
 
     assert first.count("timedelta") > 150
+    assert first.count("got (['w'], [") == 3
     assert first == second
 
 

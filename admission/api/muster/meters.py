@@ -1,5 +1,6 @@
 """Meters: the rules that turn devices, and what pods request of nodes, into amounts of a unit."""
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -15,7 +16,8 @@ CPU = "cpu"
 NATIVE = (CPU, "memory", "ephemeral-storage", "pods")
 """What every node has for pods to request, beside huge pages."""
 
-HUGE_PAGES = "hugepages-"
+HUGE_PAGES = "^hugepages-[1-9][0-9]*([kMGTPE]|[KMGTPE]i)?$"
+"""The names of huge pages, which end in their size."""
 
 MOST_PER = 10**15
 
@@ -127,7 +129,7 @@ def _resources(spec: Reader) -> tuple[ResourceRate, ...]:
 
 def _rate(reader: Reader) -> ResourceRate:
     name = reader.required("name")
-    if name and not (name in NATIVE or name.startswith(HUGE_PAGES) or _is_extended(name)):
+    if name and not (name in NATIVE or re.fullmatch(HUGE_PAGES, name) or _is_extended(name)):
         fix = f"write one of {', '.join(NATIVE)}, a size of huge pages as in hugepages-2Mi, or a vendor's resource"
         reader.problem("name", f"{name!r} is nothing that pods request of nodes; {fix}, as in nvidia.com/gpu")
     factor = reader.integer("factor", 1)

@@ -267,6 +267,9 @@ class Queue:
         """Return the meters that its quotas and budgets name, in order."""
         return tuple(sorted({*(quota.meter for quota in self.quotas), *(budget.meter for budget in self.budgets)}))
 
+    def has_priority_class(self, name: str) -> bool:
+        return any(one.name == name for one in self.priority_classes)
+
 
 def decode(obj: Json) -> Queue:
     """Decode a Queue."""
@@ -303,6 +306,8 @@ def decode(obj: Json) -> Queue:
 def _quotas(spec: Reader) -> tuple[Quota, ...]:
     found: dict[str, Quota] = {}
     for reader in spec.children("quotas"):
+        if "nominal" not in reader:
+            reader.problem("nominal", "is required: how much the queue may use, such as 8; 0 if it only borrows")
         quota = Quota(
             meter=MeterName(reader.required("meter")),
             nominal=reader.parsed("nominal", quantities.parse_amount, 0),
@@ -412,7 +417,9 @@ def _within(reader: Reader) -> Within:
 def _priority_classes(spec: Reader) -> tuple[PriorityClass, ...]:
     found: dict[str, PriorityClass] = {}
     for reader in spec.children("priorityClasses"):
-        one = PriorityClass(name=reader.required("name"), value=reader.integer("value"))
+        if "value" not in reader:
+            reader.problem("value", "is required: the priority, such as 100; higher goes first")
+        one = PriorityClass(name=reader.required("name"), value=reader.int32("value"))
         if one.name in found:
             reader.problem("name", f"{one.name} is named twice; keep one entry per class")
         found[one.name] = one
@@ -435,7 +442,7 @@ def _borrow_within_cohort(preemption: Reader) -> BorrowWithinCohort:
     reader = preemption.child("borrowWithinCohort")
     found = BorrowWithinCohort(
         policy=_choice(reader, "policy", BorrowPolicy.NEVER),
-        max_priority_threshold=reader.integer("maxPriorityThreshold") if "maxPriorityThreshold" in reader else None,
+        max_priority_threshold=reader.int32("maxPriorityThreshold") if "maxPriorityThreshold" in reader else None,
     )
     if found.policy is not BorrowPolicy.NEVER and preemption.text("reclaim", Reclaim.NEVER) == Reclaim.NEVER:
         preemption.problem("borrowWithinCohort", "needs a reclaim other than Never; set it, or leave this out")
@@ -455,7 +462,7 @@ def _requeue(reader: Reader) -> Requeue:
     return Requeue(
         base=reader.parsed("base", durations.parse, timedelta(minutes=1)),
         max=reader.parsed("max", durations.parse, timedelta(hours=1)),
-        limit=reader.integer("limit") if "limit" in reader else None,
+        limit=reader.int32("limit") if "limit" in reader else None,
     )
 
 

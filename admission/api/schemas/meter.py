@@ -104,7 +104,7 @@ def _resource() -> Schema:
                     nvidia.com/gpu."""
                 ),
                 fields.rule(
-                    f"""self in [{natives}] || self.startsWith('{HUGE_PAGES}') ||
+                    f"""self in [{natives}] || self.matches('{HUGE_PAGES}') ||
                     (self.contains('/') && !self.contains('kubernetes.io/'))""",
                     f"""must be one of {", ".join(NATIVE)}, a size of huge pages as in hugepages-2Mi, or an extended
                     resource with the domain of a vendor, as in nvidia.com/gpu""",

@@ -21,6 +21,27 @@ MOST_PLACES = 2
 """A name that stands in more places below is no hint, such as `name`."""
 
 
+QUEUE = "Queue"
+
+OF_KUEUE: Mapping[str, str] = {
+    "cohort": "spec.parent",
+    "cohortName": "spec.parent",
+    "parentName": "spec.parent",
+    "resourceGroups": "spec.quotas",
+    "coveredResources": "spec.quotas",
+    "resources": "spec.quotas",
+    "nominalQuota": "spec.quotas[].nominal",
+    "flavors": "spec.preferences.kinds",
+    "flavorFungibility": "spec.preferences",
+    "withinClusterQueue": "spec.preemption.withinQueue",
+    "reclaimWithinCohort": "spec.preemption.reclaim",
+    "preemptionStrategies": "spec.preemption.byShares",
+    "admissionScope": "spec.fairSharing.within",
+    "usageHalfLifeTime": "spec.fairSharing.within.halfLife",
+}
+"""What a field of Kueue's ClusterQueue, Cohort or configuration is called in a Queue; similar names mean others."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
     """An object on the way to a field: its type, its path, and its path as a hint would name it."""
@@ -90,9 +111,11 @@ def _message(name: str, place: _Place, release: str, *, is_absent: bool) -> str:
 
 
 def _meant(name: str, place: _Place) -> list[str]:
-    """Return where a name belongs: one level below, above, or the most similar name here or one level below."""
+    """Return where a name belongs: what Kueue's is called here; one level below, above, or the most similar name."""
     if len(name) > LONGEST_NAME:
         return []
+    if name in OF_KUEUE and place.type.partition(".")[0] == QUEUE:
+        return [OF_KUEUE[name]]
     below = dict(_below(place))
     exact = [path for path, field in below.items() if field == name]
     if 0 < len(exact) <= MOST_PLACES:

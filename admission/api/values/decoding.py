@@ -116,6 +116,14 @@ class Reader:
             return default
         return value
 
+    def int32(self, name: str) -> int:
+        """Return an integer of 32 bits, as the fields of our objects are; 0 when absent."""
+        value = self.integer(name)
+        if not -(2**31) <= value < 2**31:
+            self.problem(name, f"{value} is not an integer from -2147483648 to 2147483647")
+            return 0
+        return value
+
     def flag(self, name: str, *, default: bool = False) -> bool:
         return self._typed(name, bool, "true or false", default)
 

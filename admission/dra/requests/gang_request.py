@@ -46,7 +46,7 @@ class PodDemand:
 
 
 class Shortfall(Protocol):
-    """Why a charge is not affordable. `quota.available.Shortage` is one."""
+    """Why a charge is not affordable. `quota.shortage.Shortage` is one."""
 
     @property
     def message(self) -> str: ...

@@ -127,8 +127,8 @@ class Inputs:
     """A lower bound on the gang's charge."""
     known: "Known | None" = None
     """Results for the gang under the same rules, if the caller has kept them."""
-    terms: tuple[str, bool] = ("", True)
-    """The kind of devices that the demands are narrowed to, empty without any, and whether the queue may borrow."""
+    terms: preference.Terms = preference.ANY
+    """With the kind of devices that the demands are narrowed to."""
     only: str | None = None
     """The one kind to be tried, of those that the queue prefers; None for all of them."""
 
@@ -389,8 +389,8 @@ def _preferred(inputs: Inputs) -> Verdict:
         return _plan(inputs)
     least = {one.name: least_charge(one, inputs) for one in tried}
 
-    def plan(attempt: Attempt, may_borrow: bool) -> Verdict:  # noqa: FBT001 - as named in `preference.Plan`
-        terms, needed = (attempt.name, may_borrow), least[attempt.name]
+    def plan(attempt: Attempt, terms: preference.Terms) -> Verdict:
+        needed = least[attempt.name]
         narrowed = replace(inputs, demands=attempt.demands, needed=needed, terms=terms, known=None)
         short = quota_may_suffice(narrowed)
         found = _plan(narrowed) if short is None else Verdict(group=inputs.group, outcome=short, by=QUOTA)
@@ -493,8 +493,8 @@ def _propose(
 
 
 def _shortage(inputs: Inputs, charge: Charge) -> Shortfall | None:
-    found, (_, may_borrow) = inputs.queue_usage.charge_fits(inputs.queue.name, charge), inputs.terms
-    if found is None and not may_borrow:
+    found = inputs.queue_usage.charge_fits(inputs.queue.name, charge)
+    if found is None and not inputs.terms.may_borrow:
         level = preference.loan_level(inputs.queue, charge, inputs.rules.meters, inputs.queue_usage)
         return preference.WouldBorrow(inputs.queue.name) if level else None
     return found

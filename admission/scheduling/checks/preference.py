@@ -25,8 +25,20 @@ OVER = frozenset({HoldReason.QUOTA_EXCEEDED, HoldReason.BUDGET_EXHAUSTED})
 HOPELESS = frozenset({HoldReason.NO_FEASIBLE_PLACEMENT, HoldReason.NOT_SIMULATED, HoldReason.POOL_INCOMPLETE})
 """The reasons for which a gang will not start on a kind as the cluster is, whatever ends."""
 
-Plan = Callable[[Attempt, bool], Verdict]
-"""Returns the verdict on a gang on one kind, and whether its queue may borrow for it."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a gang is tried on: the kind of devices, empty without any, and whether its queue may borrow for it."""
+
+    kind: str = ""
+    may_borrow: bool = True
+
+
+ANY = Terms()
+"""Any kind, and with a loan."""
+
+Plan = Callable[[Attempt, Terms], Verdict]
+"""Returns the verdict on a gang on one kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +69,17 @@ def first(
     """
     if len(attempts) > 1 and when is WhenCanBorrow.TRY_NEXT:
         for attempt in attempts:
-            found = plan(attempt, False)  # noqa: FBT003 - as named in `Plan`
+            found = plan(attempt, Terms(kind=attempt.name, may_borrow=False))
             if not isinstance(found.outcome, Hold):
                 return _granted(attempt, found)
-        tried = [(attempt, plan(attempt, True)) for attempt in attempts]  # noqa: FBT003 - the same
+        tried = [(attempt, plan(attempt, Terms(kind=attempt.name))) for attempt in attempts]
         granted = [(attempt, found) for attempt, found in tried if not isinstance(found.outcome, Hold)]
         if granted:
             return _granted(*min(granted, key=lambda one: level(one[1].outcome.plan.charge)))
         return _held(tried, inventories)
     tried = []
     for attempt in attempts:
-        found = plan(attempt, True)  # noqa: FBT003 - the same
+        found = plan(attempt, Terms(kind=attempt.name))
         if not isinstance(found.outcome, Hold):
             return _granted(attempt, found)
         tried.append((attempt, found))

@@ -1,4 +1,4 @@
-"""The labels and annotations in which other systems name a pod's queue, for users who migrate from them.
+"""The labels and annotations in which other systems name a pod's queue and priority, for users who migrate from them.
 
 Such a name has no meaning by itself. A queue lists the names that it accepts in `spec.aliases`; pods are read only if
 such a queue is open to their namespace.
@@ -19,6 +19,14 @@ class QueueKey:
     label: bool = True
     annotation: bool = False
     required_keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedClass:
+    """A priority class's name in a label. key: of the label."""
+
+    key: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +59,16 @@ JOB_LABELS = ("kueue.x-k8s.io/queue-name", "kai.scheduler/queue")
 
 OWNER_LABELS = (names.QUEUE, *JOB_LABELS)
 """Labels of a workload that name the queue of its pods; the first one that it has counts."""
+
+KUEUE_PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
+PRIORITY_LABELS = (names.PRIORITY_CLASS, KUEUE_PRIORITY_CLASS)
+"""Labels that name a priority class, of which a queue has one of the same name; the first one counts."""
+
+
+def priority_class(labels: Mapping[str, str]) -> NamedClass | None:
+    """Return the priority class that labels name."""
+    key = next((key for key in PRIORITY_LABELS if labels.get(key)), None)
+    return None if key is None else NamedClass(key=key, name=labels[key])
 
 
 def named_queue(labels: Mapping[str, str], annotations: Mapping[str, str]) -> NamedQueue | None:

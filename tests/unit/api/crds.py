@@ -28,9 +28,18 @@ def examples() -> dict[str, Any]:
     return {f"{obj['kind']} {obj['metadata']['name']}": obj for obj in found if obj["apiVersion"] == names.API_VERSION}
 
 
+FORMATS = jsonschema.FormatChecker(formats=())
+"""The formats that the API server checks."""
+
+
+@FORMATS.checks("int32")
+def _is_int32(value: object) -> bool:
+    return not isinstance(value, int) or -(2**31) <= value < 2**31
+
+
 def problems(obj: Any) -> list[str]:
     """Return what the schema of the object's kind has against it, each with its path; unknown fields are flaws."""
-    validator = jsonschema.Draft202012Validator(closed(SCHEMAS[obj["kind"]]))
+    validator = jsonschema.Draft202012Validator(closed(SCHEMAS[obj["kind"]]), format_checker=FORMATS)
     return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(obj)]
 
 

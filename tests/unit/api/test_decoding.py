@@ -86,6 +86,14 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
         {"spec": {"resources": [{"name": "storage"}]}},
         "spec.resources[0].name",
     ),
+    **{
+        f"a rate of huge pages of no size, {name}": (
+            "Meter",
+            {"spec": {"resources": [{"name": name}]}},
+            "spec.resources[0].name",
+        )
+        for name in ("hugepages-", "hugepages-0", "hugepages-2mi")
+    },
     "a rate without a resource": ("Meter", {"spec": {"resources": [{"factor": 2}]}}, "spec.resources[0].name"),
     "two rates of one resource": (
         "Meter",

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from admission.api.muster import claim_policies, gangs, meters, queues
+from admission.errors import MalformedObjectError
 from tests.unit.api import crds
 
 DECODERS: Mapping[str, Callable[[Any], Any]] = {
@@ -89,3 +90,34 @@ def test_every_rate_of_a_resource_is_in_the_schema_and_is_read(rate: Any) -> Non
     assert meters.decode(defaulted) == meters.decode(meter)
     (read,) = meters.decode(meter).resources
     assert (read.name, read.factor) == (rate["name"], rate.get("factor", 1))
+
+
+REFUSED: Mapping[str, tuple[str, Any, str]] = {
+    "a quota without an amount": ("Queue", {"quotas": [{"meter": "gpus"}]}, "quotas[0].nominal"),
+    "a priority class without a value": (
+        "Queue",
+        {"priorityClasses": [{"name": "urgent"}]},
+        "priorityClasses[0].value",
+    ),
+    "a priority of more than 32 bits": (
+        "Queue",
+        {"priorityClasses": [{"name": "urgent", "value": 2**31}]},
+        "priorityClasses[0].value",
+    ),
+    "a threshold of more than 32 bits": (
+        "Queue",
+        {"preemption": {"borrowWithinCohort": {"maxPriorityThreshold": -(2**31) - 1}}},
+        "preemption.borrowWithinCohort.maxPriorityThreshold",
+    ),
+    "more attempts than 32 bits": ("Queue", {"requeue": {"limit": 2**31}}, "requeue.limit"),
+}
+
+
+@pytest.mark.parametrize(("kind", "spec", "field"), REFUSED.values(), ids=REFUSED)
+def test_what_the_api_server_refuses_is_refused_by_the_decoder(kind: str, spec: Any, field: str) -> None:
+    obj = {"kind": kind, "metadata": {"name": "bad"}, "spec": spec}
+
+    assert crds.problems(obj) != []
+    with pytest.raises(MalformedObjectError) as caught:
+        DECODERS[kind](obj)
+    assert [problem.field for problem in caught.value.problems] == [f"spec.{field}"]

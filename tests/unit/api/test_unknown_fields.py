@@ -56,6 +56,28 @@ def test_a_field_that_a_kind_of_musters_does_not_have_is_told(obj: Json, field: 
     assert [one.field for one in unknown_fields.of_object(obj)] == [field]
 
 
+@pytest.mark.parametrize(
+    ("spec", "meant"),
+    [
+        ({"cohortName": "research"}, "spec.parent"),
+        ({"flavorFungibility": {}}, "spec.preferences"),
+        ({"preemption": {"reclaimWithinCohort": "Any"}}, "spec.preemption.reclaim"),
+        ({"quotas": [{"nominalQuota": 8}]}, "spec.quotas[].nominal"),
+    ],
+    ids=str,
+)
+def test_a_field_of_kueue_is_told_with_what_a_queue_calls_it(spec: Json, meant: str) -> None:
+    (told,) = unknown_fields.of_object(own("Queue", **spec))
+
+    assert told.message == f"is an unknown field; did you mean {meant}?"
+
+
+def test_what_a_queue_calls_the_fields_of_kueue_exists() -> None:
+    for path in unknown_fields.OF_KUEUE.values():
+        above, _, field = f"Queue.{path.replace('[]', '')}".rpartition(".")
+        assert field in known_fields.fields_of(above)
+
+
 def test_what_is_in_order_has_no_unknown_field() -> None:
     assert {name: unknown_fields.of_object(obj) for name, obj in refused.GOOD.items()} == dict.fromkeys(
         refused.GOOD, ()

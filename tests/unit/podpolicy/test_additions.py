@@ -17,6 +17,7 @@ def add_gate(gates: Any = None) -> dict[str, Any]:
     return {"op": "add", "path": "/spec/schedulingGates/-", "value": gates}
 
 
+KUEUE_CLASS = "kueue.x-k8s.io/priority-class"
 LABEL_POINTER = "/metadata/labels/muster.dev~1queue"
 
 ADDITIONS: dict[str, tuple[World, dict[str, Any], list[dict[str, Any]]]] = {
@@ -50,6 +51,21 @@ ADDITIONS: dict[str, tuple[World, dict[str, Any], list[dict[str, Any]]]] = {
     "a named queue goes before the default": (
         World().queue("team-a", default=True).queue("other"),
         held("other"),
+        [],
+    ),
+    "Kueue's priority class is written as the queue's of that name": (
+        World().queue("team-a", priorityClasses=[{"name": "urgent", "value": 9}]),
+        held(labels={KUEUE_CLASS: "urgent"}),
+        [{"op": "add", "path": "/metadata/labels/muster.dev~1priority-class", "value": "urgent"}],
+    ),
+    "Kueue's priority class that the queue does not have says nothing": (
+        a_cluster(),
+        held(labels={KUEUE_CLASS: "urgent"}),
+        [],
+    ),
+    "Kueue's priority class does not replace one of the queue": (
+        World().queue("team-a", priorityClasses=[{"name": "urgent", "value": 9}]),
+        held(labels={KUEUE_CLASS: "urgent"}, annotations={names.PRIORITY_CLASS: "low"}),
         [],
     ),
     "two defaults are none": (World().queue("a", default=True).queue("b", default=True), a_pod(), []),

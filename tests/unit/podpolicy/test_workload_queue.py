@@ -428,8 +428,67 @@ def test_a_pod_of_a_job_that_names_an_unknown_queue_is_refused() -> None:
     assert denial.reason is DenyReason.UNKNOWN_QUEUE
 
 
-def warnings(obj: dict[str, Any]) -> Sequence[str]:
-    view = MemoryView(cluster())
+KUEUE_CLASS = "kueue.x-k8s.io/priority-class"
+
+
+def with_classes() -> Snapshot:
+    return World().queue("team-a", aliases=["user-queue"], priorityClasses=[{"name": "urgent", "value": 9}]).build()
+
+
+def of_class(obj: dict[str, Any], name: str, key: str = names.PRIORITY_CLASS) -> dict[str, Any]:
+    obj["metadata"]["labels"][key] = name
+    return obj
+
+
+def classes_in(obj: dict[str, Any]) -> list[str]:
+    places, _ = template_labels.places(kind_of(obj), Reader(obj))
+    return [place.labels.get(names.PRIORITY_CLASS, "") for place in places if place.path.is_written]
+
+
+@pytest.mark.parametrize("case", EVERY)
+def test_the_priority_class_of_a_workloads_label_is_written_into_every_template(case: str) -> None:
+    found = hold(of_class(of_case(case, "team-a"), "urgent"), snapshot=with_classes())
+
+    assert set(classes_in(found)) == {"urgent"}
+    assert set(queues_in(found)) == {"team-a"}
+
+
+def test_the_class_of_kueues_label_counts_where_the_queue_has_it() -> None:
+    moved = hold(of_class(a_job("user-queue", key=KUEUE), "urgent", KUEUE_CLASS), snapshot=with_classes())
+
+    assert classes_in(moved) == ["urgent"]
+    assert warnings(moved, with_classes()) == ()
+
+
+@pytest.mark.parametrize("key", [names.PRIORITY_CLASS, KUEUE_CLASS])
+def test_a_class_that_the_queue_does_not_have_is_told_and_not_written(key: str) -> None:
+    wrong = hold(of_class(a_job("team-a"), "urgnt", key), snapshot=with_classes())
+
+    assert classes_in(wrong) == [""]
+    (told,) = warnings(wrong, with_classes())
+    assert told.startswith(f"muster: metadata.labels: {key} names urgnt, which is no priority class of queue team-a;")
+    assert told.endswith("it has urgent; it has no effect")
+
+
+def test_a_template_keeps_the_class_that_it_or_the_job_inside_names() -> None:
+    own = a_job("team-a", pods={"metadata": {"annotations": {names.PRIORITY_CLASS: "low"}}, **POD})
+    inside = a_jobset("team-a")
+    inside["spec"]["replicatedJobs"][1]["template"]["metadata"] = {"labels": {names.PRIORITY_CLASS: "other"}}
+
+    assert classes_in(hold(of_class(own, "urgent"), snapshot=with_classes())) == [""]
+    assert classes_in(hold(of_class(inside, "urgent"), snapshot=with_classes())) == ["urgent", ""]
+
+
+def test_a_job_from_before_is_given_no_class_and_one_that_loses_it_is_given_it_again() -> None:
+    stored = hold(of_class(a_job("team-a"), "urgent"), snapshot=with_classes())
+    plain = of_class(a_job("team-a", pods=template("team-a")), "urgent")
+
+    assert classes_in(hold(plain, plain, with_classes())) == [""]
+    assert classes_in(hold(plain, stored, with_classes())) == ["urgent"]
+
+
+def warnings(obj: dict[str, Any], snapshot: Snapshot | None = None) -> Sequence[str]:
+    view = MemoryView(snapshot or cluster())
     return reviewer.validate(review(obj), view, rules=RULES, caches=ReviewCaches()).warnings
 
 

@@ -1,8 +1,8 @@
 import pytest
 
 from admission.api.values.names import MeterName, QueueName
-from admission.quota import available
 from admission.quota.tree import MAX_DEPTH
+from tests.unit.quota import available
 from tests.unit.quota.trees import GPU, TreeBuilder, a_pair, a_tree
 
 A = QueueName("a")
@@ -105,7 +105,8 @@ def test_a_charge_that_does_not_fit_says_what_is_short() -> None:
     assert short is not None
     assert short.message == (
         "queue a has 2 gpu left (nominal 2, used 1), the gang needs 3;"
-        " 5 more that it may borrow are taken by other queues"
+        " 5 more that it may borrow are taken by other queues;"
+        " nobody is evicted for the gang, as its queue says no preemption.reclaim"
     )
     assert short.details == {
         "queue": "a",
@@ -115,6 +116,7 @@ def test_a_charge_that_does_not_fit_says_what_is_short() -> None:
         "nominal": "2",
         "used": "1",
         "potential": "8",
+        "reclaim": "Never",
     }
 
 

@@ -1,11 +1,10 @@
 import pytest
 
-from admission.api.values.names import MeterName, QueueName
+from admission.api.values.names import QueueName
 from admission.quota.headroom import QueueUsage
-from tests.unit.quota.trees import GPU, TreeBuilder, a_pair, a_tree
+from tests.unit.quota.trees import GPU, MEMORY, TreeBuilder, a_pair, a_tree
 
 A, B, ROOT = QueueName("a"), QueueName("b"), QueueName("root")
-MEMORY = MeterName("memory")
 
 
 def standing_of(builder: TreeBuilder) -> QueueUsage:
@@ -202,6 +201,37 @@ WHY = {
         ),
         {"lender": "x", "lent": "1", "borrowers": ["y"], "reclaim": "Any"},
     ),
+    "what the parent itself has is taken, and nobody gives it back": (
+        a_tree().queue("root", 4).queue("a", 0, parent="root", reclaim="Any").queue("b", 0, parent="root", used=3),
+        (
+            "queue a has 1 gpu left (nominal 0, used 0), the gang needs 2; 3 more that it may borrow are taken by other"
+            " queues; nobody is evicted for the gang, as its queue would borrow, too"
+        ),
+        {"reclaim": "WouldBorrow"},
+    ),
+    "what the parent itself has is taken, and a larger share gives it back": (
+        a_tree()
+        .queue("root", 4)
+        .queue("a", 0, parent="root", reclaim="Any", by_shares="LessThanInitialShare")
+        .queue("b", 0, parent="root", used=3),
+        (
+            "queue a has 1 gpu left (nominal 0, used 0), the gang needs 2; 3 more that it may borrow are taken by other"
+            " queues; gangs of queues with a larger share are evicted for the gang only where it could then start"
+        ),
+        {"reclaim": "ByShares"},
+    ),
+    "what the parent itself has is taken by gangs that may be of too high a priority": (
+        a_tree()
+        .queue("root", 4)
+        .queue("a", 0, parent="root", reclaim="Any", borrow_within="LowerPriority")
+        .queue("b", 0, parent="root", used=3),
+        (
+            "queue a has 1 gpu left (nominal 0, used 0), the gang needs 2; 3 more that it may borrow are taken by other"
+            " queues; gangs of lower priority, up to maxPriorityThreshold, are evicted for the gang only where their"
+            " queues keep their own quota and it could then start"
+        ),
+        {"reclaim": "BorrowWithinCohort"},
+    ),
     "it borrows already": (
         a_pair(used=7).queue("b", 6, parent="root"),
         "queue a has 1 gpu left (nominal 2, used 7, borrowed 5), the gang needs 2",
@@ -229,6 +259,20 @@ def test_a_shortage_of_quota_says_which_queues_use_the_rest(
     assert short.message == message
     numbers = {"queue", "meter", "needed", "left", "nominal", "used", "potential"}
     assert {name: value for name, value in short.details.items() if name not in numbers} == details
+
+
+def test_a_shortage_of_two_meters_names_the_one_that_would_be_borrowed() -> None:
+    builder = a_tree().queue("root").queue("a", 4, memory=0, parent="root", reclaim="Any")
+    queue_usage = standing_of(builder.queue("b", 0, parent="root").queue("c", memory=4, parent="root"))
+    queue_usage.charge(B, {GPU: 4, MEMORY: 4})
+
+    short = queue_usage.charge_fits(A, {GPU: 2, MEMORY: 2})
+    alone = queue_usage.charge_fits(A, {GPU: 2})
+
+    assert short is not None
+    assert alone is not None
+    assert short.message.endswith("; nobody is evicted for the gang, as its queue would borrow memory, too")
+    assert alone.message.endswith("; gangs that borrow are evicted for the gang only where it could then start")
 
 
 def test_headroom_and_charges_pass_through_sixteen_levels_of_queues() -> None:

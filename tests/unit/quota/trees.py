@@ -4,10 +4,11 @@ from typing import Any, Self
 
 from admission.api.muster import queues
 from admission.api.values.names import MeterName, QueueName
-from admission.quota import available
 from admission.quota.tree import Tree
+from tests.unit.quota import available
 
 GPU = MeterName("gpu")
+MEMORY = MeterName("memory")
 
 
 class TreeBuilder:
@@ -31,6 +32,8 @@ class TreeBuilder:
         reclaim: str | None = None,
         weight: str | None = None,
         by_shares: str | None = None,
+        borrow_within: str | None = None,
+        memory: int | None = None,
     ) -> Self:
         quota: dict[str, Any] = {"meter": GPU, "nominal": str(nominal)}
         if borrows is not None:
@@ -38,10 +41,14 @@ class TreeBuilder:
         if lends is not None:
             quota["lendingLimit"] = str(lends)
         spec: dict[str, Any] = {"quotas": [] if nominal is None else [quota]}
+        if memory is not None:
+            spec["quotas"].append({"meter": MEMORY, "nominal": str(memory)})
         if parent is not None:
             spec["parent"] = parent
         if reclaim is not None:
             spec["preemption"] = {"reclaim": reclaim, **({"byShares": by_shares} if by_shares is not None else {})}
+            if borrow_within is not None:
+                spec["preemption"]["borrowWithinCohort"] = {"policy": borrow_within}
         if weight is not None:
             spec["fairSharing"] = {"weight": weight}
         meta = {"name": name, **({"deletionTimestamp": "2026-11-21T12:00:00Z"} if deleted else {})}

@@ -67,6 +67,12 @@ def deadline_job(**spec: Any) -> dict[str, Any]:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": kept}
 
 
+def classed_job(name: str) -> dict[str, Any]:
+    job = deadline_job(activeDeadlineSeconds=None)
+    labels = {"muster.dev/queue": "q", "muster.dev/priority-class": name}
+    return job | {"metadata": {**job["metadata"], "labels": labels}}
+
+
 def a_pod(*used: dict[str, str]) -> dict[str, Any]:
     """A pod that uses claims in its only container; it declares gpus, of the template."""
     spec = {
@@ -134,6 +140,20 @@ FOUND: dict[str, tuple[Sequence[Any], list[tuple[str, str, str]]]] = {
     ),
     "a deadline of a Job that is held as a whole": (
         [own("Queue", "q", namespaceSelector={}, holdAt="Workload"), deadline_job()],
+        [],
+    ),
+    "a priority class of a Job that its queue does not have": (
+        [
+            own("Queue", "q", namespaceSelector={}, priorityClasses=[{"name": "urgent", "value": 9}]),
+            classed_job("urgnt"),
+        ],
+        [("warning", "UnknownPriorityClass", "metadata.labels")],
+    ),
+    "a priority class of a Job that its queue has": (
+        [
+            own("Queue", "q", namespaceSelector={}, priorityClasses=[{"name": "urgent", "value": 9}]),
+            classed_job("urgent"),
+        ],
         [],
     ),
     "devices that a Meter counts, of a Job that enters no queue": (

@@ -1,4 +1,4 @@
-"""The amount that a queue may still take of a meter, for single queries; for many build a `headroom.QueueUsage` once.
+"""The amount that a queue may still take of a meter, for single queries of tests.
 
 The rules are those of `borrowing`; a meter for which no queue around has quota is 0. Amounts are in the meter's base
 unit.
