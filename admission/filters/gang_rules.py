@@ -13,7 +13,8 @@ from typing import NamedTuple
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
 from admission.api.values.names import NodeName
-from admission.filters import gang_volumes, node_volume_limits, placed_pods, volume_rules
+from admission.api.values.selectors import Requirement
+from admission.filters import gang_volumes, node_volume_limits, volume_rules
 from admission.filters.gang_volumes import GangVolumes, Tokens, VolumeSearch
 from admission.filters.placed_pods import PlacedPods
 from admission.filters.pod_claims import SharedVolumes
@@ -145,16 +146,18 @@ def key_labels(pods: Iterable[Pod], placed: PlacedPods) -> frozenset[str]:
 
 def own_labels(pods: Iterable[Pod]) -> frozenset[str]:
     """Return the labels of pods that the rules of these pods read."""
-    return frozenset(_read_labels(pods))
+    return frozenset(one.key for one in requirements(pods))
 
 
-def _read_labels(pods: Iterable[Pod]) -> Iterator[str]:
+def requirements(pods: Iterable[Pod]) -> Iterator[Requirement]:
+    """Yield what the rules of these pods require of labels of pods."""
     for rules in {id(pod.rules): pod.rules for pod in pods}.values():
         for selector in (
             *(term.selector for term in (*rules.affinity, *rules.anti_affinity)),
             *(one.selector for one in rules.spread),
         ):
-            yield from placed_pods.selector_keys(selector)
+            if selector is not None:
+                yield from selector.requirements
 
 
 def named(pods: Sequence[Pod], placed: PlacedPods) -> list[tuple[Hashable, Mapping[str, str]]]:

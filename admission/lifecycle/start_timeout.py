@@ -48,6 +48,9 @@ def eviction(
         refused = refusals.found(group, observed.snapshot, now)
         if refused:
             reason = f"{reason}; {refusals.text(refused)}"
+        gated = next((pod for pod in seated if pod.phase == "Pending" and pod.other_gates), None)
+        if gated is not None:
+            reason = f"{reason}; pod {gated.meta.name} has the scheduling gate {gated.other_gates[0]} of others"
         return Eviction(group=group, pods=admitted, reason=reason, timed_out=True, refusals=refused)
     return Eviction(group=group, pods=admitted, reason=begun, timed_out=False) if begun and seated else None
 

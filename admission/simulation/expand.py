@@ -123,6 +123,7 @@ def expand(
             *dict.fromkeys(webhook.warnings),
             *claim_defaults.template_differences(with_pods),
             *pod_claims.notes(with_pods, complete),
+            *simulation_pods.runtime_class_notes(decoded, store),
         ),
         problems=tuple(store.problems),
         effects=(*effects, *dict.fromkeys(webhook.effects)),

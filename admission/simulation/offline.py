@@ -6,7 +6,7 @@ by `opening_balance`. After every cycle kube-scheduler is simulated, so that the
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 
@@ -168,9 +168,11 @@ class _Run:
             if report.key in self._evicted and uids_by_key.get(report.key, report.uid) != report.uid:
                 continue
             previous = self._reports.get(report.uid)
+            # Nothing more is asked of pods that are bound; the result is about those that waited.
+            unjudged = report.not_simulated or (previous.not_simulated if previous is not None else ())
             # A gang that has ended has no plan any more; the result shows the plan that it was admitted with.
             if report.plan or previous is None or not previous.plan:
-                self._reports[report.uid] = report
+                self._reports[report.uid] = replace(report, not_simulated=unjudged)
         self._cluster.schedule(self._ledger.book)
         self._now += STEP
         return result

@@ -12,6 +12,7 @@ from admission.api.kubernetes import pods
 from admission.api.kubernetes.jobs import Job, PodTemplate
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.owners import Parent
+from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import Held
@@ -20,7 +21,7 @@ from admission.simulation import in_memory
 from admission.simulation.manifests import Candidate, Store
 from admission.workloads import suspendable
 from admission.workloads.gang_key import LARGEST_SIZE
-from admission.workloads.kinds import catalog, registry
+from admission.workloads.kinds import catalog, jobset, registry
 from admission.workloads.suspendable import Holdable
 
 
@@ -48,7 +49,6 @@ def _from_job(job: Job, store: Store) -> Iterator[Candidate]:
         index=store.places["Job", job.meta.key],
         sizes="spec.parallelism",
         store=store,
-        indexed=job.indexed,
     )
     yield from maker.pods(suspendable.job_templates(job))
 
@@ -58,7 +58,7 @@ def _from_parent(kind: Holdable, parent: Parent, store: Store) -> Iterator[Candi
     suspended = registry.is_suspended(Reader(body), kind.suspend)
     if parent.finished or _is_stopped(kind.kind, parent.meta, store, suspended=suspended):
         return
-    if len(parent.waves) > 1:
+    if any(wave and not role.endswith(jobset.FOLLOWERS) for role, wave in parent.roles.items()):
         store.notes.append(
             f"{kind.kind} {parent.meta.key} makes some pods only when others run; only the first ones are simulated,"
             " and of the others whether they fit an empty cluster"
@@ -71,6 +71,19 @@ def _from_parent(kind: Holdable, parent: Parent, store: Store) -> Iterator[Candi
         store=store,
     )
     yield from maker.pods([one for one in kind.templates(body) if one.pods > 0])
+
+
+def runtime_class_notes(found: Iterable[Pod], store: Store) -> Iterator[str]:
+    """Yield a note for each RuntimeClass of pods that no API server has completed."""
+    first: dict[str, str] = {}
+    for pod in found:
+        if pod.runtime_class and pod.meta.uid in store.invented:
+            first.setdefault(pod.runtime_class, pod.meta.key)
+    for name, key in sorted(first.items()):
+        yield (
+            f"pod {key} has RuntimeClass {name}, which is not simulated: its overhead and the nodes that it selects,"
+            " which the API server adds to the pod"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +157,6 @@ class _Maker:
     index: int
     sizes: str
     store: Store
-    indexed: bool = False
 
     def pods(self, templates: Sequence[PodTemplate]) -> Iterator[Candidate]:
         """Yield the pods of the templates, or none if a template is invalid."""
@@ -176,7 +188,6 @@ class _Maker:
             namespace=self.meta.namespace,
             uid=in_memory.uid_of("Pod", f"{self.meta.uid}/{place}"),
             created=(self.meta.created + timedelta(microseconds=place)).isoformat(),
-            indexed=self.indexed,
         )
 
     def _refuse(self, problems: Iterable[Problem]) -> None:

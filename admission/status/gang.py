@@ -36,6 +36,7 @@ from admission.scheduling.placement.protection import NOTHING, Protections
 from admission.status import not_simulated
 from admission.workloads import gang_key, topology
 from admission.workloads.gangs import Group
+from admission.workloads.kinds import podgroup, registry
 
 
 class ReportedPlacement(NamedTuple):
@@ -127,7 +128,7 @@ def gang(group: Group, inputs: StatusInputs) -> GangReport:
         placement=placed.mode,
         placement_reason=placed.reason,
         placement_references=placed.references,
-        not_simulated=not_simulated.of_pods(group.pods, inputs.snapshot.storage, inputs.schedulers),
+        not_simulated=_not_simulated(group, inputs),
         topology=topology.report(group, inputs.snapshot.nodes),
         evictions=backoff.evictions if backoff else 0,
         evicted=inputs.evicted.get(group.uid),
@@ -139,6 +140,16 @@ def gang(group: Group, inputs: StatusInputs) -> GangReport:
         position_key=group.identity.position_key,
     )
     return with_uids(report, inputs)
+
+
+def _not_simulated(group: Group, inputs: StatusInputs) -> tuple[str, ...]:
+    """Return what is not simulated of a gang's pods, and of those that its workload makes when they are scheduled."""
+    parents, owner = inputs.snapshot.parents, group.identity.workload
+    workload = parents.get(registry.kind_of(owner), {}).get(owner.uid) if owner is not None else None
+    of_pods = not_simulated.of_pods(
+        group.pods, inputs.snapshot.storage, inputs.schedulers, parents.get(podgroup.GANGS.key, {})
+    )
+    return (*of_pods, *not_simulated.of_followers(group.pods, workload)) if workload is not None else of_pods
 
 
 def with_uids(report: GangReport, inputs: StatusInputs) -> GangReport:

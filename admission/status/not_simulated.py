@@ -1,15 +1,22 @@
 """What kube-scheduler will ask of a gang's pods that Muster does not judge, by name."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
+from admission.api.kubernetes.owners import Parent
 from admission.api.kubernetes.pods import DEFAULT_SCHEDULER, Pod
 from admission.api.storage.storage import Storage
-from admission.filters import pod_claims, volume_binding
+from admission.api.values import names
+from admission.filters import gang_rules, pod_claims, volume_binding
+from admission.workloads.kinds import jobset
 
 FILTERS = "VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits"
 MADE = "VolumeBinding: several pods share it, and nobody knows yet which nodes can use the volume that is made for it"
 CHOICE = "VolumeBinding: kube-scheduler may give it any of several volumes, of equal size or kept for it"
+
+ADDED_BY_CLASS = "its overhead and the nodes that it selects, which the API server adds to the pod"
+NO_GROUPS: Mapping[Any, Parent] = {}
 
 MOST = 8
 """The most volumes that are named before the rest are counted."""
@@ -19,10 +26,12 @@ def of_pods(
     pods: Iterable[Pod],
     storage: Storage | None = None,
     schedulers: Collection[str] = (DEFAULT_SCHEDULER,),
+    pod_groups: Mapping[Any, Parent] = NO_GROUPS,
 ) -> tuple[str, ...]:
     """Return a sentence for each thing that is not judged; none where every rule of the pods is.
 
     storage: None where it is not known, so that no volume is judged. schedulers: those that plans predict.
+    pod_groups: of Kubernetes, by namespace and name.
     """
     pods = tuple(pods)
     # Nothing is asked of bound pods any more, and live nobody reads storage for them.
@@ -35,7 +44,57 @@ def of_pods(
     found = [f"{volume} of pod {pod} ({filters})" for (volume, filters), pod in first.items()]
     rest = len(found) - MOST
     more = (f"{rest} more volumes ({FILTERS})",) if rest > 0 else ()
-    return (*_of_schedulers(pods, schedulers), *found[:MOST], *more)
+    beside_volumes = (
+        *_of_schedulers(pods, schedulers),
+        *_of_groups(pods, pod_groups),
+        *_of_labels(pods),
+        *_of_gates(pods),
+        *_of_runtime_classes(pods),
+    )
+    return (*beside_volumes, *found[:MOST], *more)
+
+
+def of_followers(pods: Iterable[Pod], workload: Parent) -> tuple[str, ...]:
+    """Return that the other pods of exclusive Jobs are not planned with the first ones, while one of these waits."""
+    waiting = (pod for pod in pods if not pod.node and not pod.finished)
+    leader = next((pod for pod in waiting if jobset.leads_others(pod, workload)), None)
+    if leader is None:
+        return ()
+    return (f"the other pods of the exclusive Job of pod {leader.meta.name}: whether they fit the domain of this one",)
+
+
+def _of_groups(pods: Iterable[Pod], pod_groups: Mapping[Any, Parent]) -> Iterator[str]:
+    """Yield the PodGroups that keep pods which wait in one domain of nodes."""
+    keys = {f"{pod.meta.namespace}/{pod.group}" for pod in pods if pod.group and not pod.node and not pod.finished}
+    for key in sorted(keys):
+        group = pod_groups.get(key)
+        if group is not None and group.constrained:
+            yield f"spec.schedulingConstraints of PodGroup {group.meta.name}: say the topology to Muster as well"
+
+
+def _of_runtime_classes(pods: Iterable[Pod]) -> Iterator[str]:
+    """Yield the RuntimeClasses of pods that do not exist yet, with one of the pods."""
+    first: dict[str, str] = {}
+    for pod in pods:
+        if pod.runtime_class and names.is_expected(pod.meta.uid):
+            first.setdefault(pod.runtime_class, pod.meta.name)
+    for name, pod_name in sorted(first.items()):
+        yield f"RuntimeClass {name} of pod {pod_name}: {ADDED_BY_CLASS}"
+
+
+def _of_labels(pods: Iterable[Pod]) -> Iterator[str]:
+    """Yield the labels by whose values rules select pods of the gang, and whose values are not known yet."""
+    unknown: dict[str, str] = {}
+    for pod in pods:
+        for key, value in pod.meta.labels.items():
+            if value.startswith(names.UNKNOWN_LABEL):
+                unknown.setdefault(key, pod.meta.name)
+    if not unknown:
+        return
+    for one in sorted(gang_rules.requirements(pods), key=lambda one: one.key):
+        if one.key in unknown and any(not value.startswith(names.UNKNOWN_LABEL) for value in one.values):
+            pod_name = unknown.pop(one.key)
+            yield f"label {one.key} of pod {pod_name}, by which pods are selected: it is known once the pod exists"
 
 
 def _of_schedulers(pods: Iterable[Pod], schedulers: Collection[str]) -> Iterator[str]:
@@ -46,6 +105,17 @@ def _of_schedulers(pods: Iterable[Pod], schedulers: Collection[str]) -> Iterator
             first.setdefault(pod.scheduler, pod.meta.name)
     for name, pod_name in sorted(first.items()):
         yield f"what scheduler {name} asks of pod {pod_name}, beyond kube-scheduler's defaults"
+
+
+def _of_gates(pods: Iterable[Pod]) -> Iterator[str]:
+    """Yield the scheduling gates of others that pods will have once they exist, with one of the pods."""
+    first: dict[str, str] = {}
+    for pod in pods:
+        if names.is_expected(pod.meta.uid):
+            for gate in pod.other_gates:
+                first.setdefault(gate, pod.meta.name)
+    for gate, pod_name in sorted(first.items()):
+        yield f"scheduling gate {gate} of pod {pod_name}, which Muster does not open"
 
 
 def _unjudged(pod: Pod, storage: Storage | None, users: Counter[str]) -> Iterator[tuple[str, str]]:

@@ -19,6 +19,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import GangUid, Uid
 from admission.dra.planner import pod_groups
+from admission.filters import gang_rules
 from admission.workloads import gangs
 from admission.workloads.gangs import Group
 from admission.workloads.kinds import catalog
@@ -61,16 +62,20 @@ def replacement_entry(group: Group, snapshot: Snapshot, *, at: datetime, actor: 
         return Mismatch(pod=arrived[0].meta.name, difference=FEWER_PODS) if _are_all_remaining(arrived, group) else None
     arrived.sort(key=lambda pod: pod_groups.natural(pod.meta.name))
     pairs: list[tuple[Pod, Pod]] = []
+    read_labels = gang_rules.own_labels(expected_pods)
     unmatched, subgroups = [(pod, gangs.subgroup_of(pod)) for pod in arrived], _SubgroupMapping()
     for pod in expected_pods:
         subgroup = gangs.subgroup_of(pod)
         found = (at for at, (one, own_subgroup) in enumerate(unmatched) if subgroups.allows(subgroup, own_subgroup))
-        replacement = next((at for at in found if _difference(pod, unmatched[at][0], snapshot) is None), None)
+        replacement = next(
+            (at for at in found if _difference(pod, unmatched[at][0], snapshot, read_labels) is None), None
+        )
         if replacement is None and len(arrived) < group.identity.size - group.done_count:
             return None  # elastic: enough pods have come, and the one for this place may come last
         if replacement is None:
             first, _ = unmatched[0]
-            return Mismatch(pod=first.meta.name, difference=_difference(pod, first, snapshot) or "the part of its gang")
+            difference = _difference(pod, first, snapshot, read_labels) or "the part of its gang"
+            return Mismatch(pod=first.meta.name, difference=difference)
         one, own_subgroup = unmatched.pop(replacement)
         subgroups.add(subgroup, own_subgroup)
         pairs.append((pod, one))
@@ -131,10 +136,11 @@ def _have_claims(arrived: Sequence[Pod], snapshot: Snapshot) -> bool:
     return all(name is not None and f"{pod.meta.namespace}/{name}" in snapshot.claims for pod, name in named)
 
 
-def _difference(pod: Pod, replacement: Pod, snapshot: Snapshot) -> str | None:
+def _difference(pod: Pod, replacement: Pod, snapshot: Snapshot, read_labels: frozenset[str]) -> str | None:
     """Return how a pod differs from the plan; None if it fits the place.
 
-    Additional tolerations do not count: the API server adds some to every pod, and they exclude no node.
+    read_labels: those of pods that the gang's rules read, on which its plan depends. Additional tolerations do not
+    count: the API server adds some to every pod, and they exclude no node.
     """
     for key in catalog.TEMPLATES:
         planned, actual = pod.meta.labels.get(key, "").lower(), replacement.meta.labels.get(key, "").lower()
@@ -144,6 +150,9 @@ def _difference(pod: Pod, replacement: Pod, snapshot: Snapshot) -> str | None:
     differing = next((what for what, value in planned_fields.items() if actual_fields[what] != value), None)
     if differing is not None:
         return differing
+    for key in sorted(read_labels):
+        if pod.meta.labels.get(key) != replacement.meta.labels.get(key):
+            return f"the label {key}, which what pods demand of each other reads,"
     if not set(pod.tolerations) <= set(replacement.tolerations):
         return "spec.tolerations"
     specs = zip(_specs(pod, snapshot), _specs(replacement, snapshot), strict=True)
@@ -157,6 +166,7 @@ def _compared_fields(pod: Pod) -> dict[str, Hashable]:
         "what its containers request": (tuple(sorted(pod.requests.items())), pod.containers),
         "spec.nodeSelector": tuple(sorted(pod.node_selector.items())),
         "spec.affinity": pod.affinity,
+        "spec.volumes": tuple(sorted(map(str, pod.rules.volumes))),
         "what it demands of other pods": (
             *(pod.rules.affinity, pod.rules.anti_affinity, pod.rules.spread, pod.rules.ports),
         ),

@@ -95,16 +95,15 @@ class Workload:
 
 
 def job_templates(job: Job) -> tuple[PodTemplate, ...]:
-    """Return the template of a Job, with the labels that `pkg/controller/job` (v1.37.1) adds."""
-    labels = {
-        "batch.kubernetes.io/job-name": job.meta.name,
-        "batch.kubernetes.io/controller-uid": job.meta.uid,
-        "job-name": job.meta.name,
-        "controller-uid": job.meta.uid,
-    }
+    """Return the template of a Job, with the labels that its controller adds."""
     return (
         PodTemplate(
-            path=("spec", "template"), body=job.template, pods=job.remaining_pods, name=job.meta.name, labels=labels
+            path=("spec", "template"),
+            body=job.template,
+            pods=job.remaining_pods,
+            name=job.meta.name,
+            labels=jobs.pod_labels(job.meta.name, job.meta.uid),
+            index_labels={jobs.INDEX: job.remaining_pods} if job.indexed else {},
         ),
     )
 
@@ -202,8 +201,16 @@ def is_current(obj: Job | Parent, snapshot: Snapshot) -> bool:
     return any(parents.get(obj.meta.uid) is obj for parents in snapshot.parents.values())
 
 
+def numbered_labels(template: PodTemplate, number: int, *, namespace: str) -> dict[str, str]:
+    """Return the labels that a template's pods do not share, of the pod of this number."""
+    parts = template.parts_of(number)
+    if jobset.JOB_INDEX not in parts:
+        return parts
+    return parts | jobset.job_labels(namespace, f"{template.name}-{parts[jobset.JOB_INDEX]}")
+
+
 def pod_body(
-    template: PodTemplate, number: int, *, owner: Owner, namespace: str, uid: Uid, created: str, indexed: bool = False
+    template: PodTemplate, number: int, *, owner: Owner, namespace: str, uid: Uid, created: str
 ) -> dict[str, Any]:
     """Return the pod that a controller makes from a template, except for the random suffix of its name.
 
@@ -211,11 +218,8 @@ def pod_body(
     """
     reader = Reader(template.body)
     data = reader.child("metadata")
-    index = {"batch.kubernetes.io/job-completion-index": str(number)} if indexed else {}
-    parts = template.parts_of(number)
-    if template.exclusive:
-        key = jobset.job_key(namespace, f"{template.name}-{parts[jobset.JOB_INDEX]}")
-        parts = {**parts, jobset.JOB_KEY: key}
+    parts = numbered_labels(template, number, namespace=namespace)
+    index = {jobs.INDEX: parts[jobs.INDEX]} if jobs.INDEX in parts else {}
     labels, annotations = data.pairs("labels"), data.pairs("annotations")
     reader.child("spec")
     spec = dict(reader.raw("spec") or {})
@@ -235,7 +239,7 @@ def pod_body(
             "namespace": namespace,
             "uid": uid,
             "creationTimestamp": created,
-            "labels": {**labels, **template.labels, **parts, **index},
+            "labels": {**labels, **template.labels, **parts},
             "annotations": {**annotations, **index},
             "ownerReferences": [reference],
         },

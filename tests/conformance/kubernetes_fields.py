@@ -23,9 +23,12 @@ Definitions = Mapping[str, Any]
 Types = dict[str, dict[str, str]]
 
 DRA = ("ResourceSlice", "DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "DeviceTaintRule")
+STORAGE = ("StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity", "VolumeAttachment")
 KINDS = frozenset(
     {
         *(("", "v1", kind) for kind in ("Pod", "Node", "Namespace", "ReplicationController")),
+        *(("", "v1", kind) for kind in ("PersistentVolume", "PersistentVolumeClaim")),
+        *(("storage.k8s.io", "v1", kind) for kind in STORAGE),
         *(("apps", "v1", kind) for kind in ("Deployment", "ReplicaSet", "DaemonSet", "StatefulSet")),
         *(("batch", "v1", kind) for kind in ("Job", "CronJob")),
         ("scheduling.k8s.io", "v1", "PriorityClass"),

@@ -24,8 +24,10 @@ PLURALS = {
     "Pod": "pods",
     "Job": "jobs",
     "Node": "nodes",
+    "StorageClass": "storageclasses",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
 }
-NAMESPACED = frozenset({"ResourceClaim", "ResourceClaimTemplate", "Pod", "Job"})
+NAMESPACED = frozenset({"ResourceClaim", "ResourceClaimTemplate", "Pod", "Job", "PersistentVolumeClaim"})
 REFUSED = refused.REFUSED | refused.CEL
 CRASHES = {("1.36", "a step of nothing")}
 """Where a release divides by zero and hangs up instead of refusing; the object is not kept either."""

@@ -13,6 +13,19 @@ from admission.api.kubernetes.meta import Meta
 from admission.api.values import names
 from admission.api.values.decoding import Json, Reader
 
+INDEX = "batch.kubernetes.io/job-completion-index"
+"""The label, and annotation, with the number of a pod in its Indexed Job."""
+
+
+def pod_labels(name: str, uid: str) -> dict[str, str]:
+    """Return the labels that a Job's controller gives to its pods (`pkg/controller/job`, v1.37.1)."""
+    return {
+        "batch.kubernetes.io/job-name": name,
+        "batch.kubernetes.io/controller-uid": uid,
+        "job-name": name,
+        "controller-uid": uid,
+    }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodTemplate:
@@ -20,8 +33,10 @@ class PodTemplate:
 
     path: of the template in the object. body: the template as JSON. pods: the number of pods that the controller makes
     from it without waiting for others to run. name: of its pods, without their number. labels: added by the controller.
-    part_labels: labels that number the parts of the template's pods, each with the pods per part. exclusive: the label
-    of nodes in whose domains each part is alone, among all parts that are (JobSet's `exclusive-topology`).
+    part_labels: labels that number the parts of the template's pods, each with the pods per part. first_parts: the
+    number of the first part, where it is not 0. index_labels: labels that number the pods of each part, each with the
+    pods per part. exclusive: the label of nodes in whose domains each part is alone, among all parts that are (JobSet's
+    `exclusive-topology`).
     """
 
     path: tuple[str | int, ...]
@@ -30,11 +45,19 @@ class PodTemplate:
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
     part_labels: Mapping[str, int] = field(default_factory=dict)
+    first_parts: Mapping[str, int] = field(default_factory=dict)
+    index_labels: Mapping[str, int] = field(default_factory=dict)
     exclusive: str = ""
 
+    @property
+    def numbers_pods(self) -> bool:
+        """Whether labels tell the template's pods apart."""
+        return bool(self.part_labels or self.index_labels)
+
     def parts_of(self, number: int) -> dict[str, str]:
-        """Return the labels that number a pod's parts, by the pod's number."""
-        return {key: str(number // pods) for key, pods in self.part_labels.items()}
+        """Return the labels that number a pod and its parts, by the pod's number."""
+        parts = {key: str(number // pods + self.first_parts.get(key, 0)) for key, pods in self.part_labels.items()}
+        return parts | {key: str(number % pods) for key, pods in self.index_labels.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

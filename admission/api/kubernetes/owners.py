@@ -48,7 +48,7 @@ class Parent:
     its controller ends all of its pods; None: never. finished: whether it has ended, for kinds that can be held as a
     whole. suspended and templates: whether it makes no pods now, and its pod templates; only for workloads that Muster
     holds as a whole, or has held. claims and generated_claims: of a PodGroup of Kubernetes, as a pod has them; its pods
-    share them.
+    share them. constrained: whether a PodGroup of Kubernetes has schedulingConstraints, which are not simulated.
     """
 
     meta: Meta
@@ -61,6 +61,7 @@ class Parent:
     templates: tuple[PodTemplate, ...] = ()
     claims: tuple[PodClaim, ...] = ()
     generated_claims: Mapping[str, str] = field(default_factory=dict)
+    constrained: bool = False
 
     def wave_of(self, role: str) -> str:
         """Return the name of the wave of a pod with that role."""

@@ -20,6 +20,10 @@ DEFAULT_SCHEDULER = "default-scheduler"
 """The profile of kube-scheduler for pods that name none."""
 
 FINISHED = frozenset({"Succeeded", "Failed"})
+NOT_BOUND = ("Unschedulable", "SchedulerError")
+"""Reasons of PodScheduled: a filter refused the pod, or binding it failed, such as a volume that was not provisioned
+(pkg/scheduler/schedule_one.go, handleSchedulingFailure, v1.37.1)."""
+
 MOST_OF_MESSAGE = 400
 """Characters that are kept of what kube-scheduler says of a pod."""
 
@@ -93,6 +97,7 @@ class Pod:
     """Why kube-scheduler does not bind it, in its words, of which the end is cut off; empty where it does not say."""
     scheduler: str = DEFAULT_SCHEDULER
     service_account: str = ""
+    runtime_class: str = ""
     mirror: bool = False
     """The mirror of a static pod, made by the kubelet: the pod runs already and cannot be held."""
 
@@ -100,6 +105,11 @@ class Pod:
     def gated(self) -> bool:
         """Whether Muster's gate still holds the pod."""
         return names.GATE in self.gates
+
+    @property
+    def other_gates(self) -> tuple[str, ...]:
+        """Return the gates that hold it and that others have to open."""
+        return tuple(gate for gate in self.gates if gate != names.GATE)
 
     @property
     def finished(self) -> bool:
@@ -169,6 +179,7 @@ def decode(obj: Json) -> Pod:
         unschedulable=_unschedulable(status),
         scheduler=spec.text("schedulerName", DEFAULT_SCHEDULER),
         service_account=spec.text("serviceAccountName"),
+        runtime_class=spec.text("runtimeClassName"),
         mirror="kubernetes.io/config.mirror" in reader.child("metadata").pairs("annotations"),
     )
     reader.finish("Pod", result.meta.key)
@@ -178,7 +189,7 @@ def decode(obj: Json) -> Pod:
 def _unschedulable(status: Reader) -> str:
     """Return the message of the condition PodScheduled, which FailedScheduling Events repeat, without preemption's."""
     for condition in status.children("conditions"):
-        if condition.text("type") == "PodScheduled" and condition.text("reason") == "Unschedulable":
+        if condition.text("type") == "PodScheduled" and condition.text("reason") in NOT_BOUND:
             message = condition.text("message").partition(" preemption: ")[0]
             message = message if len(message) <= MOST_OF_MESSAGE else f"{message[: MOST_OF_MESSAGE - 1]}…"
             # Whoever may write the status of pods has words in logs and on terminals of others with this.

@@ -121,6 +121,14 @@ def is_expected(uid: Uid) -> bool:
     return _EXPECTED in uid
 
 
+def unknown_label(text: str) -> str:
+    """Return a value in place of one that is only known once its object exists, such as the UID of a Job.
+
+    It is equal where the real ones are. text: names the object.
+    """
+    return f"{UNKNOWN_LABEL}{text}"
+
+
 def extended_claim(pod: Uid) -> Uid:
     """Return the placeholder UID of a pod's claim for extended resources.
 
@@ -144,6 +152,9 @@ def pod_of_resources_claim(claim: Uid) -> Uid | None:
     """Return the pod of a UID from `resources_claim`; None for other UIDs."""
     return Uid(claim.removesuffix(_RESOURCES)) if claim.endswith(_RESOURCES) else None
 
+
+UNKNOWN_LABEL = "not-known-yet."
+"""What values of labels begin with that `unknown_label` returns."""
 
 _EXPECTED = "/expected/"
 _EXTENDED = "/extended-resources"

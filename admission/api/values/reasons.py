@@ -28,6 +28,7 @@ class HoldReason(StrEnum):
     DEVICES_BUSY = "DevicesBusy"
     NO_FEASIBLE_PLACEMENT = "NoFeasiblePlacement"
     WAITING_FOR_CLAIMS = "WaitingForClaims"
+    SCHEDULING_GATED = "SchedulingGated"
     BEHIND_IN_ORDER = "BehindInOrder"
     POOL_INCOMPLETE = "PoolIncomplete"
     START_TIMED_OUT = "StartTimedOut"

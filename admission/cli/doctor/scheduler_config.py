@@ -50,15 +50,15 @@ ESSENTIAL: Mapping[str, tuple[tuple[str, ...], str]] = {
 
 OTHER_DEFAULTS = frozenset(
     {
-        *(
-            "PrioritySort",
-            "DefaultBinder",
-            "DefaultPreemption",
-            "GangScheduling",
-            "ImageLocality",
-            "DeferredPodScheduling",
-        ),
-        *("NodeResourcesBalancedAllocation", "TopologyPlacementGenerator", "PodGroupPodsCount"),
+        "PrioritySort",
+        "DefaultBinder",
+        "DefaultPreemption",
+        "GangScheduling",
+        "ImageLocality",
+        "DeferredPodScheduling",
+        "NodeResourcesBalancedAllocation",
+        "TopologyPlacementGenerator",
+        "PodGroupPodsCount",
     }
 )
 """The other plugins of kube-scheduler itself, which decide nothing that a plan rests on."""

@@ -42,6 +42,8 @@ def advice(hold: Hold, queue: str) -> str:  # noqa: C901, PLR0911, PLR0912 - one
             return _infeasible(hold.details)
         case HoldReason.WAITING_FOR_CLAIMS:
             return _claims(hold.details)
+        case HoldReason.SCHEDULING_GATED:
+            return "who gave the pod the scheduling gate that is named has to open it; Muster opens only its own"
         case HoldReason.BEHIND_IN_ORDER:
             return _order(hold.details, queue)
         case HoldReason.POOL_INCOMPLETE:

@@ -338,7 +338,7 @@ def _make_pods(workload: Workload, snapshot: Snapshot, known: ReviewCaches) -> d
         for number in range(template.pods):
             pod = _numbered_pod(first_pod, template, number, names.expected_pod(workload.meta.uid, len(found)))
             pod = replace(pod, generated_claims=_generated_claims(pod, group))
-            if template.exclusive or (template.part_labels and pod.rules.concern_pods):
+            if template.exclusive or (template.numbers_pods and pod.rules.concern_pods):
                 pod = _with_own_rules(pod, _body(workload, template, number))
             found[pod.meta.uid] = pod
     return found
@@ -396,7 +396,8 @@ def _review(obj: Json, username: str) -> Review:
 def _numbered_pod(pod: Pod, template: PodTemplate, number: int, uid: Uid) -> Pod:
     name = f"{template.name}-{number}"
     created = pod.meta.created + timedelta(microseconds=number)
-    labels = {**pod.meta.labels, **template.parts_of(number)} if template.part_labels else pod.meta.labels
+    own = suspendable.numbered_labels(template, number, namespace=pod.meta.namespace) if template.numbers_pods else {}
+    labels = {**pod.meta.labels, **own} if own else pod.meta.labels
     meta = replace(pod.meta, name=name, uid=uid, created=created, labels=labels)
     return replace(pod, meta=meta)
 

@@ -289,8 +289,9 @@ def name_is_its_own(inputs: Inputs) -> Denial | None:
 
 
 def gang_is_complete(inputs: Inputs) -> Hold | None:
-    """Hold a gang that has not started until all of its pods exist; late pods of a started one join it."""
-    return completeness.hold(inputs.group, inputs.rules.snapshot, inputs.queue.start_timeout)
+    """Hold a gang that has not started until all of its pods exist, without gates of others; late pods join it."""
+    found = completeness.hold(inputs.group, inputs.rules.snapshot, inputs.queue.start_timeout)
+    return found or completeness.gated(inputs.group)
 
 
 def pods_agree(inputs: Inputs) -> Denial | None:

@@ -184,3 +184,16 @@ def not_replaced(group: Group) -> Hold | None:
         " their places are kept for them"
     )
     return Hold(HoldReason.GANG_INCOMPLETE, message, {"pods": present, "size": kept})
+
+
+def gated(group: Group) -> Hold | None:
+    """Hold the gang for the first pod with a scheduling gate of others.
+
+    Pods that do not exist yet are not held for it: nobody can open their gates before.
+    """
+    for pod in group.waiting:
+        if pod.other_gates and not names.is_expected(pod.meta.uid):
+            gate = pod.other_gates[0]
+            message = f"pod {pod.meta.name} has the scheduling gate {gate}, which Muster does not open"
+            return Hold(HoldReason.SCHEDULING_GATED, message, {"pod": pod.meta.name, "gate": gate})
+    return None

@@ -14,8 +14,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from admission.api.kubernetes import active_deadline
-from admission.api.kubernetes.jobs import Job, PodTemplate
+from admission.api.kubernetes import active_deadline, jobs
+from admission.api.kubernetes.jobs import INDEX, Job, PodTemplate
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.owners import Parent, Part
 from admission.api.kubernetes.pods import Pod
@@ -24,17 +24,21 @@ from admission.api.values import names
 from admission.api.values.decoding import Reader
 from admission.workloads.kinds.registry import Link, Member, Shape, WorkloadKind, parallel_pods, wave, waves
 
+JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
+JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 JOB_KEY = "jobset.sigs.k8s.io/job-key"
 """The label with the hash of a pod's Job, by which pods of one Job know each other."""
 
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 JOB_INDEX = "jobset.sigs.k8s.io/job-index"
+GLOBAL_INDEX = "jobset.sigs.k8s.io/job-global-index"
+REPLICAS = "jobset.sigs.k8s.io/replicatedjob-replicas"
+GLOBAL_REPLICAS = "jobset.sigs.k8s.io/global-replicas"
 RESTARTS = "jobset.sigs.k8s.io/restart-attempt"
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 NODE_SELECTOR = "alpha.jobset.sigs.k8s.io/node-selector"
 """Used together with EXCLUSIVE: nodes are labelled beforehand, and no pod waits for another one."""
 
-INDEX = "batch.kubernetes.io/job-completion-index"
 FOLLOWERS = ".followers"
 """The suffix of the role of all but the first pods of a Job; no ReplicatedJob's name can end in it."""
 
@@ -99,6 +103,12 @@ def job_key(namespace: str, job: str) -> str:
     return hashlib.sha1(f"{namespace}/{job}".encode(), usedforsecurity=False).hexdigest()
 
 
+def job_labels(namespace: str, job: str) -> dict[str, str]:
+    """Return the labels of a Job's pods that name it. It does not exist yet, so its UID is not known."""
+    key = job_key(namespace, job)
+    return {JOB_KEY: key, **jobs.pod_labels(job, names.unknown_label(key))}
+
+
 def _succeeded_jobs(reader: Reader) -> dict[str, int]:
     """Return how many Jobs of each ReplicatedJob have succeeded in the present attempt."""
     statuses = reader.child("status").children("replicatedJobsStatus")
@@ -113,6 +123,11 @@ def _spec(job: Reader) -> Reader:
     return job.child("template").child("spec")
 
 
+def _is_indexed(job: Reader) -> bool:
+    """Whether the Jobs of a ReplicatedJob are Indexed, as JobSet's webhook sets them where they do not say."""
+    return _spec(job).text("completionMode", "Indexed") == "Indexed"
+
+
 def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
     """Yield the templates of the first unfinished wave of a JobSet, for its next attempt.
 
@@ -121,22 +136,33 @@ def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
     spec, succeeded = reader.child("spec"), _succeeded_jobs(reader)
     restarts = reader.child("status").integer("restarts")
     _, roles = read(reader, meta)
+    replicas = [job.integer("replicas", 1) for job in spec.children("replicatedJobs")]
     unfinished = [
-        (number, job, jobs)
+        (number, job, left)
         for number, job in enumerate(spec.children("replicatedJobs"))
-        if (jobs := job.integer("replicas", 1) - succeeded.get(job.text("name"), 0)) > 0
+        if (left := replicas[number] - succeeded.get(job.text("name"), 0)) > 0
     ]
     first = next((roles.get(job.text("name")) for _, job, _ in unfinished), None)
-    for number, job, jobs in unfinished:
+    for number, job, left in unfinished:
         name, (first_pods, topology) = job.text("name"), _first_pods(job, meta)
         if roles.get(name) == first:
+            per_job = max(first_pods, 1)
             yield PodTemplate(
                 path=("spec", "replicatedJobs", number, "template", "spec", "template"),
                 body=_spec(job).object("template"),
-                pods=jobs * first_pods,
+                pods=left * first_pods,
                 name=f"{meta.name}-{name}",
-                labels={REPLICATED_JOB: name, RESTARTS: str(restarts)},
-                part_labels={JOB_INDEX: max(first_pods, 1)},
+                labels={
+                    JOBSET_NAME: meta.name,
+                    JOBSET_UID: meta.uid,
+                    REPLICATED_JOB: name,
+                    RESTARTS: str(restarts),
+                    REPLICAS: str(replicas[number]),
+                    GLOBAL_REPLICAS: str(sum(replicas)),
+                },
+                part_labels={JOB_INDEX: per_job, GLOBAL_INDEX: per_job},
+                first_parts={GLOBAL_INDEX: sum(replicas[:number])},
+                index_labels={INDEX: per_job} if _is_indexed(job) else {},
                 exclusive=topology,
             )
 
@@ -160,6 +186,12 @@ def join(pod: Pod, links: Sequence[Link], parent: Parent) -> Member:
         else replicated_job,
         attempt="" if attempt == "0" else attempt,
     )
+
+
+def leads_others(pod: Pod, parent: Parent) -> bool:
+    """Return whether a pod is the first one of an exclusive Job, whose others are made when it is scheduled."""
+    followers = f"{pod.meta.labels.get(REPLICATED_JOB, '')}{FOLLOWERS}"
+    return followers in parent.roles and pod.meta.annotations.get(INDEX) == "0"
 
 
 def role(job: Job) -> str:

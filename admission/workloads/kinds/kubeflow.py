@@ -7,18 +7,24 @@ training-operator `pkg/controller.v1/common/job.go`, v1.9).
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
-from admission.api.kubernetes import active_deadline
+from admission.api.kubernetes import active_deadline, jobs
 from admission.api.kubernetes.jobs import PodTemplate
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.owners import Parent
 from admission.api.kubernetes.pods import Pod
+from admission.api.values import names
 from admission.api.values.decoding import Reader
 from admission.workloads.kinds.registry import Link, Member, Shape, WorkloadKind, is_kind, one_wave, replicas, wave
 
 REPLICA_TYPE = "training.kubeflow.org/replica-type"
 JOB_ROLE = "training.kubeflow.org/job-role"
 """The mpi-operator's label in place of a replica type (`pkg/controller/mpi_job_controller.go`, defaultLabels)."""
+
+REPLICA_INDEX = "training.kubeflow.org/replica-index"
+JOB_NAME = "training.kubeflow.org/job-name"
+OPERATOR = "training.kubeflow.org/operator-name"
 
 LAUNCHER = "launcher"
 SUSPEND = ("spec", "runPolicy", "suspend")
@@ -36,17 +42,24 @@ def training(field: str) -> Callable[[Reader, Meta], Shape]:
     return read
 
 
-def templates(field: str) -> Callable[[Reader, Meta], Iterator[PodTemplate]]:
-    """Return a reader of the templates of a job's replicas."""
+def templates(kind: str, field: str) -> Callable[[Reader, Meta], Iterator[PodTemplate]]:
+    """Return a reader of the templates of a job's replicas, with the labels that the training-operator adds."""
 
     def read(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
         for role, spec in reader.child("spec").entries(field):
+            leads = {JOB_ROLE: "master"} if role.lower() in ("master", "chief") else {}
             yield PodTemplate(
                 path=("spec", field, role, "template"),
                 body=spec.object("template"),
                 pods=spec.integer("replicas", 1),
                 name=f"{meta.name}-{role.lower()}",
-                labels={REPLICA_TYPE: role.lower()},
+                labels={
+                    OPERATOR: f"{kind.lower()}-controller",
+                    JOB_NAME: meta.name,
+                    REPLICA_TYPE: role.lower(),
+                    **leads,
+                },
+                part_labels={REPLICA_INDEX: 1},
             )
 
     return read
@@ -55,10 +68,20 @@ def templates(field: str) -> Callable[[Reader, Meta], Iterator[PodTemplate]]:
 def mpi_templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
     """Yield the templates of an MPIJob's first wave."""
     waits = reader.child("spec").text("launcherCreationPolicy") == "WaitForWorkersReady"
-    found = list(templates("mpiReplicaSpecs")(reader, meta))
+    found = list(templates("MPIJob", "mpiReplicaSpecs")(reader, meta))
     for template in found:
         if not (waits and len(found) > 1 and template.labels[REPLICA_TYPE] == LAUNCHER):
-            yield template
+            yield template if reader.text("apiVersion") == "kubeflow.org/v1" else _of_mpi_operator(template, meta)
+
+
+def _of_mpi_operator(template: PodTemplate, meta: Meta) -> PodTemplate:
+    """Return a template with the labels that the mpi-operator adds (version v2beta1) in place of the others."""
+    role = template.labels[REPLICA_TYPE]
+    labels = {OPERATOR: "mpi-operator", JOB_NAME: meta.name, JOB_ROLE: role}
+    if role != LAUNCHER:
+        return replace(template, labels=labels)
+    job = f"{meta.name}-{LAUNCHER}"
+    return replace(template, labels={**labels, **jobs.pod_labels(job, names.unknown_label(job))}, part_labels={})
 
 
 def mpi(reader: Reader, _meta: Meta) -> Shape:
@@ -74,7 +97,8 @@ def mpi(reader: Reader, _meta: Meta) -> Shape:
 
 def join_mpi(pod: Pod, links: Sequence[Link], parent: Parent) -> Member:
     """Return a pod's role: a pod made through a Job is the launcher."""
-    role = LAUNCHER if links else pod.meta.labels.get(REPLICA_TYPE, "").lower()
+    labels = pod.meta.labels
+    role = LAUNCHER if links else (labels.get(REPLICA_TYPE) or labels.get(JOB_ROLE, "")).lower()
     return Member(uid=parent.meta.uid, name=parent.meta.name, role=role)
 
 
@@ -97,7 +121,7 @@ def _kind(kind: str, field: str) -> WorkloadKind:
         fields=f"spec.{field}",
         suspend=SUSPEND,
         deadline=DEADLINE,
-        templates=templates(field),
+        templates=templates(kind, field),
     )
 
 

@@ -16,6 +16,7 @@ from admission.api.kubernetes.jobs import PodTemplate
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.owners import Parent
 from admission.api.kubernetes.pods import Pod
+from admission.api.values import names
 from admission.api.values.decoding import Json, Reader
 from admission.workloads.kinds.registry import Link, Member, Shape, WorkloadKind, one_wave
 
@@ -24,6 +25,10 @@ GROUP = "ray.io/group"
 HEAD_GROUP = "headgroup"
 REPLICA = "ray.io/worker-group-replica-name"
 """The label shared by the hosts of one replica, in groups whose replicas have several hosts."""
+
+REPLICA_INDEX = "ray.io/worker-group-replica-index"
+HOST_INDEX = "ray.io/replica-host-index"
+CLUSTER_NAME = "ray.io/cluster"
 
 CLUSTER = ("spec", "rayClusterSpec")
 
@@ -92,24 +97,42 @@ def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
     """Yield the templates of the RayCluster that a RayJob creates, with the containers that the operator adds."""
     spec = _cluster(reader)
     head = spec.child("headGroupSpec").object("template")
+    cluster = names.unknown_label(meta.name)
     yield PodTemplate(
         path=(*CLUSTER, "headGroupSpec", "template"),
         body=_with_containers(head, "containers", _workers(reader.child("spec"), spec)),
         pods=1,
         name=f"{meta.name}-head",
-        labels={NODE_TYPE: "head", GROUP: HEAD_GROUP},
+        labels=_labels(head, cluster, "head", HEAD_GROUP),
     )
     for number, group in enumerate(spec.children("workerGroupSpecs")):
         _, replicas, hosts = _replicas(group)
-        name = group.text("groupName")
+        name, template = group.text("groupName"), group.object("template")
         yield PodTemplate(
             path=(*CLUSTER, "workerGroupSpecs", number, "template"),
-            body=_with_containers(group.object("template"), "initContainers", [WAITS_FOR_HEAD]),
+            body=_with_containers(template, "initContainers", [WAITS_FOR_HEAD]),
             pods=replicas * hosts,
             name=f"{meta.name}-{name}-worker",
-            labels={NODE_TYPE: "worker", GROUP: name},
-            part_labels={REPLICA: hosts} if hosts > 1 else {},
+            labels=_labels(template, cluster, "worker", name),
+            part_labels={REPLICA_INDEX: hosts, REPLICA: hosts} if hosts > 1 else {REPLICA_INDEX: 1},
+            index_labels={HOST_INDEX: hosts} if hosts > 1 else {},
         )
+
+
+def _labels(template: Json, cluster: str, node_type: str, group: str) -> dict[str, str]:
+    """Return the labels that the operator adds (`common/pod.go`, labelPod). A template may have others of some.
+
+    cluster: the name of the RayCluster, whose last letters are drawn by lot.
+    """
+    added = {
+        "ray.io/is-ray-node": "yes",
+        "ray.io/identifier": f"{cluster}-{node_type}",
+        "app.kubernetes.io/name": "kuberay",
+        "app.kubernetes.io/created-by": "kuberay-operator",
+    }
+    given = Reader(template).child("metadata").pairs("labels")
+    kept = {key: given.get(key, value) for key, value in added.items()}
+    return {**kept, CLUSTER_NAME: cluster, NODE_TYPE: node_type, GROUP: group}
 
 
 def _workers(job: Reader, cluster: Reader) -> list[Json]:

@@ -148,6 +148,7 @@ class WorkloadKind:
             templates=templates,
             claims=claims,
             generated_claims=generated,
+            constrained=self.has_claims and bool(reader.child("spec").raw("schedulingConstraints")),
         )
 
 

@@ -32,6 +32,31 @@ def node(**metadata: Any) -> Json:
 REQUEST = "spec.devices.requests[0]"
 
 KUBERNETES: dict[str, tuple[Json, str, str]] = {
+    "a misspelt topology of a storage class": (
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "StorageClass",
+            "metadata": {"name": "good"},
+            "provisioner": "disk.example.com",
+            "allowedTopologys": [],
+        },
+        "allowedTopologys",
+        "allowedTopologies",
+    ),
+    "an access mode in the singular": (
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "good"},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "accessMode": "ReadWriteOnce",
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        },
+        "spec.accessMode",
+        "accessModes",
+    ),
     "a misspelt count": (claim({"exactly": {**GPU, "counts": 2}}), f"{REQUEST}.exactly.counts", "count"),
     "a selector in the singular": (
         claim({"exactly": {**GPU, "selector": []}}),

@@ -35,6 +35,7 @@ DECISIONS: dict[str, dict[str, str]] = {
         "DevicesBusy": "busy",
         "NoFeasiblePlacement": "fenced_in_vain",
         "WaitingForClaims": "fenced_later",
+        "SchedulingGated": OWN,
         "BehindInOrder": "strict",
         "PoolIncomplete": OWN,
         "StartTimedOut": OWN,

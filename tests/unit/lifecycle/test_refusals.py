@@ -163,5 +163,7 @@ def test_the_words_of_kube_scheduler_are_kept_without_those_of_preemption() -> N
 
     assert said("Unschedulable", message) == "0/3 nodes are available: 3 node(s) didn't have free ports."
     assert said("SchedulingGated", message) == ""
+    failed = 'running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded'
+    assert said("SchedulerError", failed) == failed
     assert said("Unschedulable", "no\x1b[2J\nway") == "no [2J way"
     assert len(said("Unschedulable", "x" * 5000)) == pods.MOST_OF_MESSAGE

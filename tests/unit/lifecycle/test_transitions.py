@@ -392,6 +392,17 @@ def test_a_gang_that_does_not_run_in_full_within_the_start_timeout_is_evicted(
         assert "1 of 2 pods did not run within 5m: train-1" in eviction.reason
 
 
+def test_a_gate_of_others_that_kept_a_pod_from_running_is_named() -> None:
+    snapshot = a_snapshot()
+    other = replace(let_in(pod_of(snapshot, "train-1")), gates=("example.com/other",))
+    snapshot = with_pods(snapshot, running(pod_of(snapshot, "train-0"), "a"), other)
+
+    eviction = evict(snapshot, a_placement(), after=timedelta(minutes=5))
+
+    assert eviction is not None
+    assert eviction.reason.endswith("; pod train-1 has the scheduling gate example.com/other of others")
+
+
 def test_a_gang_that_runs_is_left_alone_for_ever() -> None:
     snapshot = a_snapshot()
     pods = (running(pod_of(snapshot, f"train-{index}"), "a") for index in range(2))

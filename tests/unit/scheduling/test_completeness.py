@@ -178,3 +178,20 @@ def test_a_pod_that_names_a_priority_class_that_its_queue_does_not_have_is_refus
     found = completeness.denial(herd.gang, replace(QUEUE, priority_classes=()))
     assert found is not None
     assert found.message.endswith("it has none (spec.priorityClasses)")
+
+
+def test_a_gang_is_held_while_a_gate_of_others_is_on_one_of_its_pods() -> None:
+    herd = Herd()
+    herd.put(a_pod("p"))
+    group = herd.gang
+    (pod,) = group.pods
+    other = replace(pod, gates=(names.GATE, "example.com/other"))
+    expected = replace(other, meta=replace(pod.meta, uid=names.expected_pod(pod.meta.uid, 0)))
+
+    found = completeness.gated(replace(group, pods=(other,)))
+
+    assert found is not None
+    assert found.message == "pod p has the scheduling gate example.com/other, which Muster does not open"
+    assert found.details == {"pod": "p", "gate": "example.com/other"}
+    assert completeness.gated(group) is None
+    assert completeness.gated(replace(group, pods=(expected,))) is None

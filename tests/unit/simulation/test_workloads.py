@@ -290,3 +290,52 @@ def test_a_claim_of_a_pod_group_that_names_nothing_is_a_problem() -> None:
     ((_, error),) = expand(teams(), objects).problems
 
     assert [problem.field for problem in error.problems] == ["spec.resourceClaims[0]"]
+
+
+def test_a_runtime_class_that_no_api_server_has_applied_is_noted() -> None:
+    (manifest,) = training()
+    for role in manifest["spec"]["pytorchReplicaSpecs"].values():
+        role["template"]["spec"]["runtimeClassName"] = "kata"
+
+    (note,) = (one for one in expand(teams(), devices(), [manifest]).notes if "RuntimeClass" in one)
+
+    assert note == (
+        "pod default/train-master-0 has RuntimeClass kata, which is not simulated: its overhead and the nodes that it"
+        " selects, which the API server adds to the pod"
+    )
+
+
+def test_the_constraints_of_a_pod_group_are_named_of_a_gang_that_is_admitted() -> None:
+    group = {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": "pg"},
+        "spec": {
+            "schedulingPolicy": {"gang": {"minCount": 1}},
+            "schedulingConstraints": {"topology": [{"key": "rack"}]},
+        },
+    }
+    spec = {**template()["spec"], "schedulingGroup": {"podGroupName": "pg"}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+
+    gang = of(simulate(teams(), node("one", 4), devices(), [group, pod]), "pg")
+
+    assert gang.verdict == "Admitted"
+    assert [text.partition(":")[0] for text in gang.not_simulated] == ["spec.schedulingConstraints of PodGroup pg"]
+
+
+def test_of_an_exclusive_jobset_it_is_said_that_only_the_first_pods_are_planned() -> None:
+    annotations = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "pool"}
+    job = {"name": "a", "template": {"spec": {"parallelism": 4, "template": template()}}}
+    pool = node("one", 4)
+    pool[0]["metadata"]["labels"] = {"pool": "x"}
+    objects_ = [*teams(), *pool, *devices()]
+    found = jobset(spec={"replicatedJobs": [job]}, annotations=annotations)
+
+    gang = of(simulate(objects_, found), "train")
+
+    assert gang.verdict == "Admitted"
+    assert gang.not_simulated == (
+        "the other pods of the exclusive Job of pod train-a-0: whether they fit the domain of this one",
+    )
+    assert not [note for note in expand(objects_, found).notes if "empty cluster" in note]

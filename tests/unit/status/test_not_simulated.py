@@ -3,9 +3,13 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from admission.api.kubernetes import pods
-from admission.api.values.names import NodeName
+from admission.api.values import names
+from admission.api.values.names import NodeName, Uid
 from admission.status import not_simulated
+from admission.workloads.kinds import podgroup
 
 
 def a_pod(name: str, *volumes: dict[str, Any], phase: str = "Pending") -> pods.Pod:
@@ -50,3 +54,50 @@ def test_a_scheduler_that_is_not_predicted_is_named_once_unless_the_settings_kno
         "what scheduler packing asks of pod p-0, beyond kube-scheduler's defaults",
     )
     assert not_simulated.of_pods(gang, schedulers={"packing"}) == ()
+
+
+def test_a_gate_of_others_on_pods_that_do_not_exist_yet_is_named() -> None:
+    gates = (names.GATE, "example.com/other")
+    pod = replace(a_pod("p-0"), gates=gates)
+    expected = replace(pod, meta=replace(pod.meta, uid=names.expected_pod(Uid("u"), 0)))
+
+    assert not_simulated.of_pods([expected, expected]) == (
+        "scheduling gate example.com/other of pod p-0, which Muster does not open",
+    )
+    assert not_simulated.of_pods([pod]) == ()
+
+
+def test_a_label_by_which_pods_are_selected_and_that_is_not_known_yet_is_named() -> None:
+    def selecting(*expressions: dict[str, Any]) -> pods.Pod:
+        term = {"topologyKey": "rack", "labelSelector": {"matchExpressions": list(expressions)}}
+        affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        labels = {"ray.io/cluster": names.unknown_label("train")}
+        return pods.decode({"metadata": {"name": "p", "labels": labels}, "spec": {"affinity": affinity}})
+
+    by_name = {"key": "ray.io/cluster", "operator": "In", "values": ["train-x7k2p"]}
+    any_one = {"key": "ray.io/cluster", "operator": "Exists"}
+
+    assert not_simulated.of_pods([selecting(by_name)]) == (
+        "label ray.io/cluster of pod p, by which pods are selected: it is known once the pod exists",
+    )
+    assert not_simulated.of_pods([selecting(any_one)]) == ()
+
+
+@pytest.mark.parametrize("constraints", [None, {"topology": [{"key": "rack"}]}], ids=["free", "constrained"])
+def test_the_constraints_of_a_pod_group_are_named_while_a_pod_waits(constraints: dict[str, Any] | None) -> None:
+    spec = {} if constraints is None else {"schedulingConstraints": constraints}
+    group = podgroup.GANGS.decode({"metadata": {"name": "pg", "namespace": "team"}, "spec": spec})
+    body = {"metadata": {"name": "p", "namespace": "team"}, "spec": {"schedulingGroup": {"podGroupName": "pg"}}}
+    waiting = pods.decode(body)
+    named = ("spec.schedulingConstraints of PodGroup pg: say the topology to Muster as well",)
+
+    assert not_simulated.of_pods([waiting], pod_groups={"team/pg": group}) == (named if constraints else ())
+    assert not_simulated.of_pods([replace(waiting, node=NodeName("a"))], pod_groups={"team/pg": group}) == ()
+
+
+def test_the_runtime_class_of_pods_that_do_not_exist_yet_is_named() -> None:
+    pod = replace(a_pod("p-0"), runtime_class="kata")
+    expected = replace(pod, meta=replace(pod.meta, uid=names.expected_pod(Uid("u"), 0)))
+
+    assert not_simulated.of_pods([expected]) == (f"RuntimeClass kata of pod p-0: {not_simulated.ADDED_BY_CLASS}",)
+    assert not_simulated.of_pods([pod]) == ()

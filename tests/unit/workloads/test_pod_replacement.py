@@ -7,12 +7,14 @@ import pytest
 
 from admission.api.kubernetes.claims import Claim, ClaimSpec
 from admission.api.kubernetes.meta import Meta
-from admission.api.kubernetes.pods import PodClaim
+from admission.api.kubernetes.pods import Pod, PodClaim
 from admission.api.muster.ledger_entries import Entry, Placement, Seat
+from admission.api.scheduling.pod_volumes import PodVolume
+from admission.api.scheduling.scheduling_rules import AffinityTerm, SchedulingRules
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import NodeName
-from admission.api.values.selectors import Toleration
+from admission.api.values.selectors import LabelSelector, Requirement, Toleration
 from admission.workloads import pod_replacement
 from admission.workloads.gangs import Group
 from admission.workloads.pod_replacement import Mismatch
@@ -77,14 +79,36 @@ def test_nothing_follows_for_a_gang_without_a_place() -> None:
 
 
 MORE = Toleration(key="spot", operator="Exists")
+APART = SchedulingRules(
+    anti_affinity=(
+        AffinityTerm(
+            topology_key="kubernetes.io/hostname",
+            selector=LabelSelector(requirements=(Requirement(key="app", operator="In", values=("train",)),)),
+            namespaces=frozenset({"team"}),
+        ),
+    )
+)
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "nothing": ({}, {}, ""),
     "a toleration that the API server adds": ({}, {"tolerations": (MORE,)}, ""),
     "a toleration that is gone": ({"tolerations": (MORE,)}, {}, "spec.tolerations"),
     "a selector of nodes": ({}, {"node_selector": {"a": "b"}}, "spec.nodeSelector"),
     "what it requests": ({"requests": {"cpu": 1}}, {"requests": {"cpu": 2}}, "what its containers request"),
+    "a label that its rules read": (
+        {"rules": APART, "meta": {"app": "train"}},
+        {"rules": APART, "meta": {"app": "other"}},
+        "the label app, which what pods demand of each other reads,",
+    ),
+    "a label that no rule reads": ({"rules": APART, "meta": {"a": "b"}}, {"rules": APART}, ""),
+    "a volume": ({"rules": SchedulingRules(volumes=(PodVolume(name="data", claim="data"),))}, {}, "spec.volumes"),
     "a claim": ({"claims": (PodClaim(name="gpu", template="one"),)}, {}, "spec.resourceClaims"),
 }
+
+
+def changed(pod: Pod, fields: dict[str, Any]) -> Pod:
+    """Return a pod with other fields, and more labels."""
+    labels = {**pod.meta.labels, **fields.get("meta", {})}
+    return replace(pod, **{**fields, "meta": replace(pod.meta, labels=labels)})
 
 
 @pytest.mark.parametrize(("planned", "actual", "differs"), CHANGES.values(), ids=CHANGES)
@@ -92,7 +116,7 @@ def test_real_pods_take_over_a_plan_only_where_planned_and_real_pods_ask_for_the
     planned: dict[str, Any], actual: dict[str, Any], differs: str
 ) -> None:
     group, snapshot = a_gang(planned=2, came=2)
-    pods = [*(replace(pod, **planned) for pod in group.pods[:2]), *(replace(pod, **actual) for pod in group.pods[2:])]
+    pods = [*(changed(pod, planned) for pod in group.pods[:2]), *(changed(pod, actual) for pod in group.pods[2:])]
 
     found = pod_replacement.replacement_entry(replace(group, pods=tuple(pods)), snapshot, at=NOON, actor="test")
 
