@@ -165,11 +165,11 @@ def _no_node_passes(context: _DeadEndContext) -> Explanation:
         if refused is not None:
             reasons.setdefault(refused.why, []).append(name)
     refusals = rule_refusals.left_out(context.gang, context.kind, context.member, context.cluster)
+    each = {reason: "each " if len(nodes) > 1 else "" for reason, nodes in reasons.items()}
     for title, names in rule_refusals.by_rule(refusals).items():
         reasons[f"may not take it by {title}"] = [*names]
     why = "; ".join(
-        f"{rule_refusals.names_text(nodes)} {'each ' if len(nodes) > 1 else ''}{reason}"
-        for reason, nodes in reasons.items()
+        f"{rule_refusals.names_text(nodes)} {each.get(reason, '')}{reason}" for reason, nodes in reasons.items()
     )
     return Explanation(
         f"no node takes pod {context.pod}: {why}",

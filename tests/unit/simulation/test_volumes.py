@@ -87,8 +87,7 @@ def test_pods_go_where_their_bound_volume_can_be_used() -> None:
     assert (nodes_of(there), there.not_simulated) == (["c", "c"], ())
     assert nowhere.reason == HoldReason.NO_FEASIBLE_PLACEMENT
     assert (
-        "a, b and c each may not take it by node affinity of the volume of persistent volume claim data"
-        in nowhere.message
+        "a, b and c may not take it by node affinity of the volume of persistent volume claim data" in nowhere.message
     )
 
 
