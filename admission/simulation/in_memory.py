@@ -405,7 +405,8 @@ class Ledger:
         found: list[MemberUsageInterval] = []
         start, end = accruals.floor_to_second(since), accruals.floor_to_second(until)
         book = Book()
-        for entry, following in zip(self.entries, [*self.entries[1:], None], strict=True):
+        # Not strict: a ledger without entries has none that follows either.
+        for entry, following in zip(self.entries, [*self.entries[1:], None], strict=False):
             book = book.apply(entry)
             begun = max(start, accruals.floor_to_second(entry.at))
             ended = end if following is None else min(end, accruals.floor_to_second(following.at))

@@ -3,7 +3,7 @@
 import asyncio
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -41,6 +41,15 @@ def used(history: list[Entry], since: datetime) -> dict[QueueMeter, int]:
         levels[key] += amount
         spent[key] += amount * max(0, accruals.between(max(at, since), marks[-1])) if at < marks[-1] else 0
     return {key: seconds for key, seconds in spent.items() if seconds}
+
+
+def rising(history: Iterable[Entry]) -> Iterator[Entry]:
+    """Yield the entries without the marks that are older than the entry before, which the ledger in memory refuses."""
+    latest: datetime | None = None
+    for entry in history:
+        if latest is None or entry.at >= latest:
+            latest = entry.at
+            yield entry
 
 
 @settings(max_examples=25, deadline=None)
@@ -199,10 +208,11 @@ def test_the_use_of_members_equals_that_counted_from_entry_to_entry(
     async def check(folder: Path) -> None:
         since = (history[0].at if history else AT) + timedelta(seconds=after)
         asked = since, since + timedelta(seconds=length), timedelta(seconds=step)
+        entries = list(rising(history))
         kept = in_memory.Ledger()
-        await kept.post_all(history, epoch=1)
+        await kept.post_all(entries, epoch=1)
         async with SqlLedger.open(await a_ledger(folder), CLUSTER) as ledger:
-            await ledger.post_all(history, epoch=1)
+            await ledger.post_all(entries, epoch=1)
 
             found = await ledger.member_usage(*asked)
 
