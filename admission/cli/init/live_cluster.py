@@ -140,11 +140,11 @@ def _is_active(queue: Json | None) -> bool:
     return any(one.get("type") == "Active" and one.get("status") == "True" for one in conditions)
 
 
-async def gang_of(cluster: Cluster, namespace: str, job: str, *, seconds: float = START_SECONDS) -> GangReport | None:
-    """Return the gang of a Job as soon as it runs; after so many seconds as it is then; None if there is no gang."""
+async def gang_of(cluster: Cluster, namespace: str, job: str, *, seconds: float | None = None) -> GangReport | None:
+    """Return the gang of a Job as soon as it runs; after `seconds` (START_SECONDS) as it is then; None if there is no gang."""
     found: GangReport | None = None
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + seconds
+    deadline = loop.time() + (START_SECONDS if seconds is None else seconds)
     while True:
         reports = map(status_views.gang, await cluster.list_objects(watched_resources.GANGS, namespace))
         found = next((one for one in reports if one.workload is not None and one.workload.name == job), found)
