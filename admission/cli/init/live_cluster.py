@@ -141,7 +141,7 @@ def _is_active(queue: Json | None) -> bool:
 
 
 async def gang_of(cluster: Cluster, namespace: str, job: str, *, seconds: float | None = None) -> GangReport | None:
-    """Return the gang of a Job as soon as it runs; after `seconds` (START_SECONDS) as it is then; None if there is no gang."""
+    """Return the gang of a Job as soon as it runs; after `seconds` as it is then; None if there is no gang."""
     found: GangReport | None = None
     loop = asyncio.get_running_loop()
     deadline = loop.time() + (START_SECONDS if seconds is None else seconds)
