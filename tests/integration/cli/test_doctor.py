@@ -49,32 +49,6 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    fake = FakeApi()
-    await fake.start()
-    yield fake
-    await fake.stop()
-
-
-@pytest.fixture
-def kubeconfig(tmp_path: Path) -> Callable[[str], Path]:
-    def write(server: str) -> Path:
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "c", "cluster": {"server": server}}],
-            "users": [{"name": "u", "user": {"token": "secret"}}],
-            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "x",
-        }
-        path = tmp_path / "kubeconfig"
-        path.write_text(json.dumps(config))
-        return path
-
-    return write
-
-
-@pytest.fixture
 async def examined(api: FakeApi, kubeconfig: Callable[[str], Path]) -> AsyncIterator[Callable[..., Any]]:
     """Make a check of a cluster."""
     async with Connection(ClusterSelection(kubeconfig=kubeconfig(api.url)), retry_policy=QUICK) as connection:
