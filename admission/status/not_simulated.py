@@ -74,11 +74,8 @@ def _of_groups(pods: Iterable[Pod], pod_groups: Mapping[Any, Parent]) -> Iterato
 
 def _of_runtime_classes(pods: Iterable[Pod]) -> Iterator[str]:
     """Yield the RuntimeClasses of pods that do not exist yet, with one of the pods."""
-    first: dict[str, str] = {}
-    for pod in pods:
-        if pod.runtime_class and names.is_expected(pod.meta.uid):
-            first.setdefault(pod.runtime_class, pod.meta.name)
-    for name, pod_name in sorted(first.items()):
+    expected = ((pod.runtime_class, pod) for pod in pods if pod.runtime_class and names.is_expected(pod.meta.uid))
+    for name, pod_name in _with_first_pod(expected):
         yield f"RuntimeClass {name} of pod {pod_name}: {ADDED_BY_CLASS}"
 
 
@@ -99,22 +96,17 @@ def _of_labels(pods: Iterable[Pod]) -> Iterator[str]:
 
 def _of_schedulers(pods: Iterable[Pod], schedulers: Collection[str]) -> Iterator[str]:
     """Yield the schedulers that are not predicted, with one of their pods."""
-    first: dict[str, str] = {}
-    for pod in pods:
-        if pod.scheduler not in schedulers and not pod.node and not pod.finished:
-            first.setdefault(pod.scheduler, pod.meta.name)
-    for name, pod_name in sorted(first.items()):
+    others = (
+        (pod.scheduler, pod) for pod in pods if pod.scheduler not in schedulers and not pod.node and not pod.finished
+    )
+    for name, pod_name in _with_first_pod(others):
         yield f"what scheduler {name} asks of pod {pod_name}, beyond kube-scheduler's defaults"
 
 
 def _of_gates(pods: Iterable[Pod]) -> Iterator[str]:
     """Yield the scheduling gates of others that pods will have once they exist, with one of the pods."""
-    first: dict[str, str] = {}
-    for pod in pods:
-        if names.is_expected(pod.meta.uid):
-            for gate in pod.other_gates:
-                first.setdefault(gate, pod.meta.name)
-    for gate, pod_name in sorted(first.items()):
+    expected = ((gate, pod) for pod in pods if names.is_expected(pod.meta.uid) for gate in pod.other_gates)
+    for gate, pod_name in _with_first_pod(expected):
         yield f"scheduling gate {gate} of pod {pod_name}, which Muster does not open"
 
 
@@ -131,3 +123,11 @@ def _unjudged(pod: Pod, storage: Storage | None, users: Counter[str]) -> Iterato
             yield name, MADE
         if volume_binding.undecided(claim, storage):
             yield name, CHOICE
+
+
+def _with_first_pod(found: Iterable[tuple[str, Pod]]) -> list[tuple[str, str]]:
+    """Return each name with the name of the first pod that comes with it, in the order of names."""
+    first: dict[str, str] = {}
+    for name, pod in found:
+        first.setdefault(name, pod.meta.name)
+    return sorted(first.items())
