@@ -1,6 +1,6 @@
 """`muster gang`: the gangs of a cluster and their phases."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
@@ -150,9 +150,9 @@ def one(
 
 
 async def _find(cluster: Cluster, namespace: str, name: str) -> GangReport:
-    for report in await reports(cluster, namespace):
-        if name in {report.name, report.workload.name if report.workload else ""}:
-            return report
+    found = named(await reports(cluster, namespace), name)
+    if found is not None:
+        return found
     raise FixError(f"there is no gang or workload of a gang {name} in namespace {namespace}; try `muster gang list`")
 
 
@@ -190,6 +190,13 @@ async def reports(cluster: Cluster, namespace: str = "", *, labels: str = "") ->
     found = [gang_references.for_reader(gang_references.resolved(one, keys), EVERYWHERE) for one in reported]
     last = len(_ORDER)
     return sorted(found, key=lambda gang: (_ORDER.get(gang.phase, last), gang.queue, gang.position or 0, gang.key))
+
+
+def named(found: Iterable[GangReport], name: str) -> GangReport | None:
+    """Return the first gang with a name, or of a workload with it; None if there is none."""
+    return next(
+        (one for one in found if one.name == name or (one.workload is not None and one.workload.name == name)), None
+    )
 
 
 def show(found: list[GangReport], overflow: Overflow = Overflow.CUT) -> None:

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from admission.api.kubernetes import pods
-from admission.api.kubernetes.meta import Owner
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import DomainReport, GangReport, Phase, TopologyReport
 from admission.api.values import durations
@@ -122,7 +121,7 @@ def show(gang: GangReport, *, now: datetime) -> None:
 async def _find(cluster: Cluster, namespace: str, name: str) -> GangReport | Pod:
     """Return the gang with that name, or of a workload or pod with that name; or the pod, if it is in no queue."""
     reports = await gang.reports(cluster, namespace)
-    match = next((gang for gang in reports if gang.name == name or _makes(gang.workload, name)), None)
+    match = gang.named(reports, name)
     if match is not None:
         return match
     pod = await _pod(cluster, namespace, name)
@@ -141,10 +140,6 @@ async def _find(cluster: Cluster, namespace: str, name: str) -> GangReport | Pod
 async def _pod(cluster: Cluster, namespace: str, name: str) -> Pod | None:
     found = await cluster.get_object(watched_resources.PODS, name, namespace)
     return pods.decode(found) if found else None
-
-
-def _makes(workload: Owner | None, name: str) -> bool:
-    return workload is not None and workload.name == name
 
 
 def _match_gang(found: PodGang, reports: Sequence[GangReport]) -> GangReport | None:
