@@ -138,18 +138,25 @@ def job(name: str, *, pods: int, template: str, annotations: Mapping[str, str]) 
 
 
 def _wait_registered(team: Team) -> None:
-    """Wait until the API server asks Muster about the namespace: a dry run is gated."""
+    """Wait until the API server asks both webhooks about the namespace: one gates a dry run, the other refuses one."""
     client = team.control_plane.client()
-    pod = workloads.pod("dry-run")
+    collection = f"{team.namespace.pods}?dryRun=All"
 
     def is_gated() -> bool:
         try:
-            answer = client.create(f"{team.namespace.pods}?dryRun=All", pod)
+            answer = client.create(collection, workloads.pod("dry-run"))
         except ApiError:  # one of the two webhooks is registered a moment before the other
             return False
         return bool(answer["spec"].get("schedulingGates"))
 
-    eventually(is_gated, what=f"pods of {team.namespace.name} are gated")
+    def is_refused() -> bool:
+        try:
+            client.create(collection, workloads.pod("dry-run", nodeName="any"))
+        except ApiError:
+            return True
+        return False
+
+    eventually(lambda: is_gated() and is_refused(), what=f"pods of {team.namespace.name} are gated and validated")
 
 
 def _object(kind: str, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:

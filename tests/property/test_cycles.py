@@ -169,7 +169,9 @@ def told(leader: Leader, result: CycleResult) -> dict[str, object]:
     held = {uid: _reason(decision) for uid, decision in leader.statuses.decisions.items()}
     places = {uid: decision.position for uid, decision in leader.statuses.decisions.items()}
     phases = {gang.uid: (gang.phase, gang.charges, gang.plan) for gang in result.gangs}
-    return {"granted": result.granted, "held": held, "places": places, "phases": phases, "queues": result.queues}
+    # A gang that fits no empty cluster is not starved, and whether it fits one may be found later, as for `_reason`.
+    queues = [replace(queue, starved=0) for queue in result.queues]
+    return {"granted": result.granted, "held": held, "places": places, "phases": phases, "queues": queues}
 
 
 def outcomes(leader: Leader) -> dict[str, object]:
@@ -185,6 +187,7 @@ def _reason(decision: Decision) -> str:
 
 @given(st.integers(0, 10**6), st.integers(5, 25), st.booleans())
 @example(507859, 5, False)  # devices go from one gang to another between two cycles
+@example(25, 5, False)  # a gang is held for its placement before that no empty cluster has one is found
 def test_caches_make_no_difference_to_decisions(seed: int, length: int, prefers: bool) -> None:
     async def live() -> None:
         town = Town(Random(seed), prefers=prefers)  # noqa: S311 - not for secrets
@@ -201,7 +204,7 @@ def test_caches_make_no_difference_to_decisions(seed: int, length: int, prefers:
         for _ in range(20):
             result = await cycle.run(leader, now)
         new = afresh(town, ledger, leader)
-        await cycle.run(new, now)
+        assert result.queues == (await cycle.run(new, now)).queues
         assert outcomes(leader) == outcomes(new)
 
     asyncio.run(live())
