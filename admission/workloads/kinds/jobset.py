@@ -19,7 +19,7 @@ from admission.api.kubernetes.jobs import INDEX, Job, PodTemplate
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.owners import Parent, Part
 from admission.api.kubernetes.pods import Pod
-from admission.api.scheduling import scheduling_rules
+from admission.api.scheduling import exclusive_domains, scheduling_rules
 from admission.api.values import names
 from admission.api.values.decoding import Reader
 from admission.workloads.kinds.registry import Link, Member, Shape, WorkloadKind, parallel_pods, wave, waves
@@ -192,6 +192,22 @@ def leads_others(pod: Pod, parent: Parent) -> bool:
     """Return whether a pod is the first one of an exclusive Job, whose others are made when it is scheduled."""
     followers = f"{pod.meta.labels.get(REPLICATED_JOB, '')}{FOLLOWERS}"
     return followers in parent.roles and pod.meta.annotations.get(INDEX) == "0"
+
+
+def followers(parent: Parent, wave: str) -> dict[str, int]:
+    """Return how many pods each Job makes once its first one is scheduled, by the ReplicatedJobs of a wave."""
+    found: dict[str, int] = {}
+    for name, other in parent.roles.items():
+        first = name.removesuffix(FOLLOWERS)
+        if name.endswith(FOLLOWERS) and parent.wave_of(first) == wave:
+            found[first] = parent.waves[other].parts[first].pods
+    return found
+
+
+def exclusive_label(pod: Pod) -> str:
+    """Return the node label in whose domains the pod's Job is alone, as JobSet's webhook wrote it; "" if it is not."""
+    found = exclusive_domains.find(pod.rules, JOB_KEY, pod.meta.labels.get(JOB_KEY, ""))
+    return found.label if found is not None else ""
 
 
 def role(job: Job) -> str:
