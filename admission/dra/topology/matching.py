@@ -1,4 +1,4 @@
-"""Whether every one of some parts can have a domain of its own: a matching in a bipartite graph, by augmenting paths."""
+"""Whether every part can have a domain of its own: a matching in a bipartite graph, found by augmenting paths."""
 
 from collections.abc import Collection, Hashable, Sequence
 
