@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
@@ -28,6 +28,34 @@ NOT_SHARED = SharedVolumes()
 NOTHING_BESIDE: Mapping[int, Pod] = MappingProxyType({})
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RulesBeside:
+    """Affinity and anti-affinity of a pod, of which only pods that are there are objects. labels: all that they read.
+
+    known: what they say of nodes with these values of the labels.
+    """
+
+    state: PodRules
+    labels: tuple[str, ...]
+    known: dict[tuple[str | None, ...], Refusal | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, pod: Pod, placed: PlacedPods, nodes: Nodes) -> Self | None:
+        """Return the rules of a pod that has no others; None if no pod that is there has to do with them."""
+        state = PodRules(pod, placed, nodes)
+        if not state.met:
+            return None
+        terms = (*pod.rules.affinity, *pod.rules.anti_affinity)
+        return cls(state, tuple({*state.met, *(term.topology_key for term in terms)}))
+
+    def refuses(self, node: Node) -> Refusal | None:
+        """Return why the pod may not go to a node."""
+        key = tuple(map(node.meta.labels.get, self.labels))
+        if key not in self.known:
+            self.known[key] = self.state.refuses(node)
+        return self.known[key]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GangRules:
     """The rules of a gang. states: by number, before any pod of the gang is placed. counts: by number, its pods.
@@ -43,7 +71,7 @@ class GangRules:
     counts: tuple[int, ...]
     effects: Mapping[int, Mapping[int, Effect]] = field(default_factory=dict)
     volumes: GangVolumes | None = None
-    beside: Mapping[int, PodRules] = field(default_factory=dict)
+    beside: Mapping[int, RulesBeside] = field(default_factory=dict)
     alike: tuple[int, ...] = ()
     keys: tuple[str, ...] = field(init=False)
 
@@ -97,7 +125,7 @@ class GangRules:
 
     def may_exclude(self, number: int) -> bool:
         """Return whether pods of a number may be kept off a node, wherever other pods of the gang go."""
-        return bool(self.states[number]) or bool(self.beside.get(number))
+        return bool(self.states[number]) or number in self.beside
 
     def excludes(self, number: int, node: Node) -> Refusal | None:
         """Return why pods of a number may not go to a node, wherever other pods of the gang go."""
@@ -284,6 +312,7 @@ def compiled(
     counts: Sequence[int],
     placed: PlacedPods,
     nodes: Nodes,
+    *,
     shared: SharedVolumes = NOT_SHARED,
     beside: Mapping[int, Pod] = NOTHING_BESIDE,
 ) -> GangRules | None:
@@ -316,7 +345,9 @@ def compiled(
         counts=tuple(counts),
         effects=effects,
         volumes=volumes,
-        beside={number: PodRules(pod, placed, nodes, pinned=True, shared=shared) for number, pod in beside.items()},
+        beside={
+            number: rules for number, pod in beside.items() if (rules := RulesBeside.of(pod, placed, nodes)) is not None
+        },
         alike=_alike(numbers(pods, placed, nodes)[0] if beside else range(len(pods))),
     )
 

@@ -149,7 +149,9 @@ def _not_simulated(group: Group, inputs: StatusInputs) -> tuple[str, ...]:
     of_pods = not_simulated.of_pods(
         group.pods, inputs.snapshot.storage, inputs.schedulers, parents.get(podgroup.GANGS.key, {})
     )
-    return (*of_pods, *not_simulated.of_followers(group.pods, workload)) if workload is not None else of_pods
+    if workload is None or topology.plans_followers(group):
+        return of_pods
+    return (*of_pods, *not_simulated.of_followers(group.pods, workload))
 
 
 def with_uids(report: GangReport, inputs: StatusInputs) -> GangReport:

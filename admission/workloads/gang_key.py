@@ -47,12 +47,12 @@ class Identity:
     size: its number of pods; 0 while unknown. needed: how many must exist before any starts; less than size near a
     Job's end, and for an elastic gang, which is declared to start with fewer. size_source: the field, and its object,
     that states the size. unknown: why the size cannot be known. counts_ended: whether succeeded pods count among the
-    needed ones. parts: the Jobs of the gang, if an object reports how many of them have succeeded. followers: by role, how
-    many more pods each of these Jobs makes once its pod of the gang is scheduled. grouping: the other
-    system whose group it is. inputs: the keys of all objects, besides the pod, on which this depends. position_key: the
-    key shared by the gangs that a controller makes one after the other in the same place; "" if there are none.
-    named_by: the key under which pods name it, if names alone form it and its size is the whole gang's. deadline: the
-    longest that its owners let it run; None for no limit.
+    needed ones. parts: the Jobs of the gang, if an object reports how many of them have succeeded. followers: by role,
+    how many more pods each of these Jobs makes once its pod of the gang is scheduled. grouping: the other system whose
+    group it is. inputs: the keys of all objects, besides the pod, on which this depends. position_key: the key shared
+    by the gangs that a controller makes one after the other in the same place; "" if there are none. named_by: the key
+    under which pods name it, if names alone form it and its size is the whole gang's. deadline: the longest that its
+    owners let it run; None for no limit.
     """
 
     uid: GangUid

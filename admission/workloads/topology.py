@@ -84,7 +84,7 @@ def request(group: Group) -> Topology | None:
     None if its pods may go anywhere.
     """
     gang_request, subgroups = _of_gang(group), _of_subgroups(group)
-    exclusive = exclusive_jobs(group)
+    exclusive = _exclusive_jobs(group)
     if not gang_request and not subgroups and not exclusive:
         return None
     found = {name: _colocation(request, _nodes(group, pods)) for name, (request, pods) in subgroups.items()}
@@ -97,24 +97,38 @@ def request(group: Group) -> Topology | None:
     )
 
 
-def exclusive_jobs(group: Group) -> dict[str, tuple[str, int]]:
-    """Return the node label and the pods that follow, of each Job of which the first pod waits and is to be alone.
+def plans_followers(group: Group) -> bool:
+    """Return whether the pods that follow the first ones of exclusive Jobs are planned with these.
 
-    Empty unless some pods follow: then rules between pods say all. So it is where pods belong to a PodGroup of
-    Kubernetes, whose claims followers may share, or to subgroups of another name that have a topology.
+    Not where the first pods belong to a PodGroup of Kubernetes, whose claims the others may share, or to subgroups of
+    another name that have a topology, nor where JobSet's webhook did not write into them which domain is theirs.
     """
     followers = group.identity.followers
     if not followers:
+        return False
+    has_subgroups = _has_subgroup_topology(group)
+    return all(
+        jobset.exclusive_label(pod)
+        and not pod.group
+        and (not has_subgroups or gangs.subgroup_of(pod) == jobset.job(pod))
+        for pod in group.pods
+        if followers.get(pod.meta.labels.get(jobset.REPLICATED_JOB, ""))
+    )
+
+
+def _exclusive_jobs(group: Group) -> dict[str, tuple[str, int]]:
+    """Return the node label and the pods that follow, of each Job whose first pod waits and is to be alone.
+
+    Empty where no pods follow: then rules between pods say all.
+    """
+    if not plans_followers(group):
         return {}
-    found: dict[str, tuple[str, int]] = {}
-    for pod in group.waiting:
-        label = jobset.exclusive_label(pod)
-        if not label:
-            continue
-        name = jobset.job(pod)
-        if pod.group or name in found or (_has_subgroup_topology(group) and gangs.subgroup_of(pod) != name):
-            return {}
-        found[name] = label, followers.get(pod.meta.labels.get(jobset.REPLICATED_JOB, ""), 0)
+    followers = group.identity.followers
+    found = {
+        jobset.job(pod): (label, followers.get(pod.meta.labels.get(jobset.REPLICATED_JOB, ""), 0))
+        for pod in group.waiting
+        if (label := jobset.exclusive_label(pod))
+    }
     return found if any(count for _, count in found.values()) else {}
 
 

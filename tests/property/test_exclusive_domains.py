@@ -59,7 +59,9 @@ each = st.builds(
     cpu=st.sampled_from((1, 1, 2)),
 )
 roomy = st.builds(
-    Node, models=st.lists(st.sampled_from(test_planner.MODELS), min_size=1, max_size=4).map(tuple), cpu=st.integers(2, 5)
+    Node,
+    models=st.lists(st.sampled_from(test_planner.MODELS), min_size=1, max_size=4).map(tuple),
+    cpu=st.integers(2, 5),
 )
 
 
@@ -134,9 +136,7 @@ def pod(name: str, job: str, affinity: Json, **spec: object) -> ApiPod:
         "uid": f"pod-{name}",
         "labels": {jobset.JOB_KEY: job, INDEX: "0"},
     }
-    return api_pods.decode(
-        {"metadata": meta, "spec": {"containers": [{"name": "c"}], "affinity": affinity, **spec}}
-    )
+    return api_pods.decode({"metadata": meta, "spec": {"containers": [{"name": "c"}], "affinity": affinity, **spec}})
 
 
 def demands(asked: Question) -> list[PodDemand]:

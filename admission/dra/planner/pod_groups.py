@@ -129,7 +129,11 @@ def compile_gang(demands: Sequence[PodDemand], cluster: ClusterState) -> Gang | 
             wanted.append(ClaimToAllocate(claim, found, numbers.get(key_of(claim))))
         equal = demand.subgroup, demand.follows, _likeness(demand, wanted, cluster), rules_of.get(id(demand), 0)
         grouped.setdefault(equal, []).append((demand, tuple(wanted)))
-    kinds = [_kind(members, likeness, cluster, number, rules) for (_, _, likeness, number), members in grouped.items()]
+    equal_nodes: dict[frozenset[NodeName], frozenset[NodeName]] = {}
+    kinds = [
+        _kind(members, likeness, cluster, number, rules, equal_nodes=equal_nodes)
+        for (_, _, likeness, number), members in grouped.items()
+    ]
     kinds.sort(key=lambda kind: (len(kind.nodes), -kind.devices))
     return Gang(kinds=tuple(kinds), shared=len(numbers), rules=rules)
 
@@ -148,8 +152,8 @@ def _rules(demands: Sequence[PodDemand], cluster: ClusterState) -> tuple[GangRul
         [counts[number] for number in range(len(firsts))],
         placed,
         cluster.nodes,
-        gang_rules.shared_volumes(pods, placed),
-        {number: one.domain for number, one in split.items()},
+        shared=gang_rules.shared_volumes(pods, placed),
+        beside={number: one.domain for number, one in split.items()},
     )
     if found is None:
         return None, {}
@@ -269,13 +273,20 @@ def _kind(
     cluster: ClusterState,
     number: int,
     rules: GangRules | None,
+    *,
+    equal_nodes: dict[frozenset[NodeName], frozenset[NodeName]],
 ) -> PodKind:
+    """Return a kind. equal_nodes: one object for equal sets of nodes, which are compared often as part of likeness."""
     first = members[0][0]
     nodes = node_filters.passed(first, cluster)
     if rules is not None and rules.may_exclude(number):
         nodes = frozenset(name for name in nodes if rules.excludes(number, cluster.nodes[name]) is None)
     if rules is not None:
-        likeness = (likeness, rules.alike[number], nodes if number in rules.beside else None)
+        likeness = (
+            likeness,
+            rules.alike[number],
+            equal_nodes.setdefault(nodes, nodes) if number in rules.beside else None,
+        )
     return PodKind(
         members=tuple(demand for demand, _ in members),
         wanted=tuple(wanted for _, wanted in members),
