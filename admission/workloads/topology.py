@@ -100,8 +100,8 @@ def request(group: Group) -> Topology | None:
 def plans_followers(group: Group) -> bool:
     """Return whether the pods that follow the first ones of exclusive Jobs are planned with these.
 
-    Not where the first pods belong to a PodGroup of Kubernetes, whose claims the others may share, or to subgroups of
-    another name that have a topology, nor where JobSet's webhook did not write into them which domain is theirs.
+    Not where the first pods belong to subgroups of another name that have a topology, nor where JobSet's webhook did
+    not write into them that their Job is alone.
     """
     followers = group.identity.followers
     if not followers:
