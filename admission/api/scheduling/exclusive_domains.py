@@ -45,7 +45,8 @@ def find(rules: SchedulingRules, key: str, part: str) -> ExclusiveDomain | None:
 
 def read(rules: SchedulingRules, key: str) -> bool:
     """Return whether rules read a label of pods."""
-    selectors = (one.selector for one in (*rules.affinity, *rules.anti_affinity, *rules.spread))
+    of_terms = (term.selector for term in (*rules.affinity, *rules.anti_affinity))
+    selectors = (*of_terms, *(constraint.selector for constraint in rules.spread))
     return any(one.key == key for found in selectors if found is not None for one in found.requirements)
 
 

@@ -68,8 +68,8 @@ def where(plan: Plan, topology: Topology, gang: Gang, cluster: ClusterState) -> 
         reported.append(value)
     homes: dict[str, frozenset[NodeName]] = {}
     for scope in attempt.subgroups:
-        kinds = (kind for kind in gang.kinds if kind.subgroup == scope.subgroup and not kind.follows)
-        kind = next(kinds, None)
+        first_kinds = (kind for kind in gang.kinds if kind.subgroup == scope.subgroup and not kind.follows)
+        kind = next(first_kinds, None)
         if kind is None:
             continue
         value, homes[scope.subgroup] = _domain(scope.labels, nodes_of[kind.members[0].pod.meta.uid], cluster)

@@ -268,7 +268,7 @@ def test_the_first_pods_of_exclusive_jobs_get_the_affinity_that_the_webhook_of_j
 
 def test_jobs_that_are_alone_in_a_domain_are_subgroups_with_the_pods_that_follow() -> None:
     herd = Herd()
-    herd.all(with_affinity(pod) for pod in exclusive(herd, EXCLUSIVE, {})[:3])
+    herd.all([with_affinity(pod) for pod in exclusive(herd, EXCLUSIVE, {})[:3]])
 
     found = topology.request(herd.gang)
 
