@@ -21,7 +21,7 @@ from admission.api.kubernetes.owners import Parent, Part
 from admission.api.kubernetes.pods import Pod
 from admission.api.scheduling import exclusive_domains, scheduling_rules
 from admission.api.values import names
-from admission.api.values.decoding import Reader
+from admission.api.values.decoding import Json, Reader
 from admission.workloads.kinds.registry import Link, Member, Shape, WorkloadKind, parallel_pods, wave, waves
 
 JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
@@ -167,6 +167,14 @@ def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
             )
 
 
+def alone(obj: Json, roles: frozenset[str]) -> Json | None:
+    """Return a JobSet with some of its ReplicatedJobs, which wait for nothing; None if it has none of them."""
+    replicated = [job for job in obj["spec"]["replicatedJobs"] if job.get("name") in roles]
+    kept = {name: part for name, part in obj["spec"].items() if name != "startupPolicy"}
+    jobs = [{name: part for name, part in job.items() if name != "dependsOn"} for job in replicated]
+    return {**obj, "spec": {**kept, "replicatedJobs": jobs}} if jobs else None
+
+
 def join(pod: Pod, links: Sequence[Link], parent: Parent) -> Member:
     """Return a pod's role by the labels of its Job, which the JobSet's controller writes, not by the pod's own.
 
@@ -233,5 +241,6 @@ KINDS = (
         suspend=("spec", "suspend"),
         deadline=("spec", "replicatedJobs", "template", "spec", active_deadline.FIELD),
         templates=templates,
+        alone=alone,
     ),
 )
