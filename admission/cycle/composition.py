@@ -9,6 +9,7 @@ from admission.cycle.steps.build_inputs import InputBuilder
 from admission.cycle.steps.commit import GrantCommit
 from admission.cycle.steps.deallocate import Deallocation
 from admission.cycle.steps.evict import GangEviction
+from admission.cycle.steps.later_waves import LookAhead
 from admission.cycle.steps.ledger_sync import LedgerSync
 from admission.cycle.steps.place import GangPlacement
 from admission.cycle.steps.preempt import Preemption
@@ -34,6 +35,7 @@ class Steps:
     scheduling: Scheduling
     commit: GrantCommit
     preemption: Preemption
+    look_ahead: LookAhead
     report: CycleReport
 
 
@@ -92,6 +94,7 @@ def compose(leader: Leader, log: CycleLog) -> Steps:
         scheduling=_scheduling(leader, preemption, log),
         commit=_commit(leader, placement, log),
         preemption=preemption,
+        look_ahead=_look_ahead(leader, log),
         report=_report(leader, log),
     )
 
@@ -181,6 +184,18 @@ def _commit(leader: Leader, placement: GangPlacement, log: CycleLog) -> GrantCom
     )
 
 
+def _look_ahead(leader: Leader, log: CycleLog) -> LookAhead:
+    return LookAhead(
+        settings=leader.settings,
+        mirror=leader.mirror,
+        fences=leader.fences,
+        cache=leader.scheduling,
+        reviews=leader.policies,
+        waves=leader.later_waves,
+        log=log,
+    )
+
+
 def _report(leader: Leader, log: CycleLog) -> CycleReport:
     return CycleReport(
         reports=leader.ports.reports,
@@ -200,5 +215,6 @@ def _report(leader: Leader, log: CycleLog) -> CycleReport:
         statuses=leader.statuses,
         outcomes=leader.outcomes,
         outside=leader.outside,
+        later_waves=leader.later_waves,
         log=log,
     )

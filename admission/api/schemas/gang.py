@@ -206,6 +206,12 @@ def _status() -> Schema:
                 fields.text("A volume and its pod, with the filters that are about it.", maxLength=1024),
                 most=16,
             ),
+            "later": fields.sequence(
+                """Why pods that its workload makes later never fit, where that is known: it may start, and they never
+                will.""",
+                fields.text("The roles of these pods in the workload, the reason and its sentence.", maxLength=1024),
+                most=16,
+            ),
             "topology": _domain_report(),
             "evictions": fields.integer(
                 "How often in a row it was admitted and did not start, or ran too long; its back-off grows with it.",
