@@ -176,6 +176,7 @@ def _facts(report: GangReport) -> Iterator[tuple[str, object]]:
         "start": "; ".join(filter(None, (terminal.moment(report.start_estimate), report.start_reason))),
         "placement": "; ".join(filter(None, (report.placement, report.placement_reason))),
         "not simulated": "; ".join(report.not_simulated),
+        "later pods": "; ".join(report.later),
         "evictions": report.evictions,
         "evicted": f"{report.evicted.reason}: {report.evicted.message}" if report.evicted else "",
     }
@@ -233,6 +234,7 @@ def as_json(report: GangReport) -> dict[str, Any]:
         "placement": report.placement or None,
         "placementReason": report.placement_reason,
         "notSimulated": list(report.not_simulated),
+        "later": list(report.later),
         "topology": terminal.topology(report.topology),
         "plan": terminal.plan(report.plan),
         "charges": terminal.amounts(report.charges),

@@ -16,7 +16,7 @@ from itertools import islice
 from admission.api.kubernetes.meta import EPOCH
 from admission.api.kubernetes.owners import Parent
 from admission.api.snapshot import changed
-from admission.api.values.names import GangUid, Uid
+from admission.api.values.names import GangUid
 from admission.incremental import are_same
 
 RETRY = timedelta(minutes=1)
@@ -40,11 +40,11 @@ class LaterWaves:
     `admission.incremental`.
     """
 
-    _sources: Mapping[str, Mapping[Uid, Parent]] = field(default_factory=dict)
+    _sources: Mapping[str, Mapping[str, Parent]] = field(default_factory=dict)
     """The workloads of each kind, as they were at the last `begin`."""
-    _known: dict[Uid, Parent] = field(default_factory=dict)
+    _known: dict[str, Parent] = field(default_factory=dict)
     """Those with later waves."""
-    _due: dict[Uid, None] = field(default_factory=dict)
+    _due: dict[str, None] = field(default_factory=dict)
     _answers: dict[GangUid, Sentences] = field(default_factory=dict)
     _basis: tuple[object, ...] = ()
     _basis_at: datetime = EPOCH
@@ -63,9 +63,9 @@ class LaterWaves:
         return bool(self._due)
 
     def begin(
-        self, parents: Mapping[str, Mapping[Uid, Parent]], basis: tuple[object, ...], now: datetime
+        self, parents: Mapping[str, Mapping[str, Parent]], basis: tuple[object, ...], now: datetime
     ) -> tuple[Parent, ...]:
-        """Follow the workloads, and return those to be looked at now. basis: all that answers depend on beside these."""
+        """Follow the workloads, and return those to be looked at now. basis: all else that answers depend on."""
         for kind in {**self._sources, **parents}:
             found = parents.get(kind, NO_PARENTS)
             for uid in changed(self._sources.get(kind, NO_PARENTS), found):
@@ -99,7 +99,7 @@ class LaterWaves:
         self._due.pop(parent.meta.uid, None)
         self._due[parent.meta.uid] = None
 
-    def _follow(self, uid: Uid, parent: Parent | None) -> None:
+    def _follow(self, uid: str, parent: Parent | None) -> None:
         before = self._known.pop(uid, None)
         if parent is None or not parent.later or parent.meta.deleted is not None:
             self._due.pop(uid, None)
@@ -110,4 +110,4 @@ class LaterWaves:
             self._due[uid] = None
 
 
-NO_PARENTS: Mapping[Uid, Parent] = {}
+NO_PARENTS: Mapping[str, Parent] = {}

@@ -65,7 +65,7 @@ class LookAhead:
             if not left:
                 return
             left -= 1
-            empty = empty or what_if.empty(self.cache.build_cluster(inputs, self.mirror.book))
+            empty = empty or _empty(self.cache.build_cluster(inputs, self.mirror.book))
             found = faults.guard(
                 During.PLANNING, parent.meta.key, partial(self._sentences, parent, inputs, empty), self.log.defects
             )
@@ -90,7 +90,7 @@ class LookAhead:
             if why is not None
         )
 
-    def _never_fits(  # noqa: PLR0917 - what an answer depends on
+    def _never_fits(
         self, wave: LaterWave, parent: Parent, kind: Holdable, inputs: CycleInputs, empty: ClusterState
     ) -> Hold | Denial | None:
         """Return why the pods of a wave never fit; None if they may. Raises RetryError."""
@@ -120,8 +120,9 @@ class LookAhead:
             if isinstance(queue, Queue):
                 usage = QueueUsage(inputs.tree, {})
                 verdict = chain.decide(Inputs(rules=rules, group=group, queue=queue, cluster=empty, queue_usage=usage))
-                if _is_final(verdict):
-                    return reasons.for_reader(verdict.outcome, {parent.meta.namespace})
+                final = _final(verdict)
+                if final is not None:
+                    return reasons.for_reader(final, {parent.meta.namespace})
         return None
 
 
@@ -129,10 +130,17 @@ POSTPONED: tuple[str, ...] = ("",)
 """The answer about a workload that cannot be looked at yet."""
 
 
-def _is_final(verdict: Verdict) -> bool:
-    """Return whether time alone does not help a gang to which everything is free."""
+def _empty(cluster: ClusterState) -> ClusterState:
+    """Return the cluster state with nothing in use, and nothing known of claims: expected ones have equal UIDs."""
+    return replace(what_if.empty(cluster), pinned={}, users={})
+
+
+def _final(verdict: Verdict) -> Hold | Denial | None:
+    """Return why a gang to which everything is free never starts; None if it may."""
     outcome = verdict.outcome
-    return isinstance(outcome, Denial) or (isinstance(outcome, Hold) and reasons.never_fits(outcome, verdict.needed))
+    if isinstance(outcome, Denial):
+        return outcome
+    return outcome if isinstance(outcome, Hold) and reasons.never_fits(outcome, verdict.needed) else None
 
 
 def _alone(snapshot: Snapshot, pods: Mapping[Uid, Pod], claims: Mapping[str, Claim]) -> Snapshot:
