@@ -4,6 +4,7 @@ Each later wave is decided about like any gang, alone, with the pods that the we
 all others have ended, and with it the pods that it waits for; so nothing that is in use now says anything about it.
 """
 
+import hashlib
 import json
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
@@ -152,7 +153,7 @@ def _alone(snapshot: Snapshot, pods: Mapping[Uid, Pod], claims: Mapping[str, Cla
 
 
 def _question(parent: Parent) -> Hashable:
-    """Return what a look at a workload depends on, equal for workloads of one template."""
+    """Return a digest of what a look at a workload depends on, equal for workloads of one template."""
     waves = [(wave.roles, [(one.pods, one.exclusive, one.body) for one in wave.templates]) for wave in parent.later]
-    user = parent.meta.annotations.get(names.USER, "")
-    return parent.meta.namespace, user, json.dumps(waves, sort_keys=True, default=str)
+    asked = (parent.meta.namespace, parent.meta.annotations.get(names.USER, ""), waves)
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).digest()

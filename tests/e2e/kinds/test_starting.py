@@ -1,5 +1,7 @@
 """Every kind of workload on a real control plane: who is a gang, from what is there of it, and starts whole."""
 
+from typing import Any
+
 import pytest
 
 from tests import standins
@@ -90,7 +92,7 @@ def test_a_kind_that_is_installed_while_muster_runs_is_noticed_and_may_go_again(
 
 def test_of_a_jobset_whose_later_pods_never_fit_it_is_said_before_they_are_there(herd: Herd) -> None:
     """64 devices are there, and the workers that come when the driver is ready need one each."""
-    in_order = {"startupPolicy": {"startupPolicyOrder": "InOrder"}}
+    in_order: dict[str, Any] = {"startupPolicy": {"startupPolicyOrder": "InOrder"}}
     fits, never = (a_jobset(herd, name, workers=count, **in_order) for name, count in (("fits", 64), ("never", 65)))
     drivers = {name: run(herd, obj, "driver") for name, obj in (("fits", fits), ("never", never))}
 

@@ -67,7 +67,7 @@ async def test_what_is_said_of_later_waves_follows_the_workload_at_once_and_the_
     await play.forget_changes(2)
     assert play.leader.later_waves.answers == {}
 
-    cluster._rest = replace(cluster._rest, nodes={"a": cluster._rest.nodes[NodeName("a")]})
+    cluster._rest = replace(cluster._rest, nodes={NodeName("a"): cluster._rest.nodes[NodeName("a")]})
     await play.forget_changes(2)
     assert play.leader.later_waves.answers == {}
     await play.forget_changes(65)
