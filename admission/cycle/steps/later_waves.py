@@ -110,7 +110,7 @@ class LookAhead:
             selectors=self.cache.selectors,
             now=inputs.now,
             clock=inputs.clock,
-            steps=self.settings.steps,
+            steps=max(self.settings.steps // SHARE, 1),
             profile=inputs.profile,
             workspace=Workspace(defects=self.log.defects),
             sharing=fair_share.Rules.from_tree(inputs.tree),
@@ -126,6 +126,9 @@ class LookAhead:
                     return reasons.for_reader(final, {parent.meta.namespace})
         return None
 
+
+SHARE = 8
+"""Divisor of the steps of a search: a cycle waits for it, and what is not found in time is not said."""
 
 POSTPONED: tuple[str, ...] = ("",)
 """The answer about a workload that cannot be looked at yet."""
