@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 from admission.cycle.bulk_writes import BulkWriter
+from admission.cycle.look_ahead import LookAhead
 from admission.cycle.state.leader import Leader
 from admission.cycle.state.result import CycleLog
 from admission.cycle.steps.build_inputs import InputBuilder
 from admission.cycle.steps.commit import GrantCommit
 from admission.cycle.steps.deallocate import Deallocation
 from admission.cycle.steps.evict import GangEviction
-from admission.cycle.steps.later_waves import LookAhead
 from admission.cycle.steps.ledger_sync import LedgerSync
 from admission.cycle.steps.place import GangPlacement
 from admission.cycle.steps.preempt import Preemption

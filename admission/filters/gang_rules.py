@@ -62,8 +62,8 @@ class GangRules:
 
     effects: by number, what a pod of each number means to it. coupled: the numbers whose rules change with the gang's
     pods. volumes: those for which pods of the gang compete; None if none do. keys: the labels whose domains matter.
-    beside: by number, rules of which the gang's own pods are no object, so that they only exclude nodes. alike: by
-    number, the first one that differs in those alone.
+    beside: by number, rules of which the gang's own pods are no object, so that they only exclude nodes.
+    representatives: by number, the first one that differs in those alone.
     """
 
     nodes: Nodes
@@ -72,7 +72,7 @@ class GangRules:
     effects: Mapping[int, Mapping[int, Effect]] = field(default_factory=dict)
     volumes: GangVolumes | None = None
     beside: Mapping[int, RulesBeside] = field(default_factory=dict)
-    alike: tuple[int, ...] = ()
+    representatives: tuple[int, ...] = ()
     keys: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -348,11 +348,11 @@ def compiled(
         beside={
             number: rules for number, pod in beside.items() if (rules := RulesBeside.of(pod, placed, nodes)) is not None
         },
-        alike=_alike(numbers(pods, placed, nodes)[0] if beside else range(len(pods))),
+        representatives=_representatives(numbers(pods, placed, nodes)[0] if beside else range(len(pods))),
     )
 
 
-def _alike(numbered: Iterable[int]) -> tuple[int, ...]:
+def _representatives(numbered: Iterable[int]) -> tuple[int, ...]:
     """Return for each pod the place of the first one that has its number."""
     first: dict[int, int] = {}
     return tuple(first.setdefault(number, at) for at, number in enumerate(numbered))

@@ -48,7 +48,7 @@ class LaterWaves:
     _answers: dict[GangUid, Sentences] = field(default_factory=dict)
     _basis: tuple[object, ...] = ()
     _basis_at: datetime = EPOCH
-    _looked_at: datetime = EPOCH
+    _examined_at: datetime = EPOCH
     _fitting: set[Hashable] = field(default_factory=set)
     """The questions of which it is known that all fits."""
 
@@ -75,9 +75,9 @@ class LaterWaves:
             self._basis, self._basis_at = basis, now
             self._fitting.clear()
             self._due |= dict.fromkeys(self._known)
-        if not self._due or now - self._looked_at < PACE:
+        if not self._due or now - self._examined_at < PACE:
             return ()
-        self._looked_at = now
+        self._examined_at = now
         return tuple(self._known[uid] for uid in islice(self._due, MOST_KNOWN))
 
     def is_fitting(self, question: Hashable) -> bool:

@@ -284,7 +284,7 @@ def _kind(
     if rules is not None:
         likeness = (
             likeness,
-            rules.alike[number],
+            rules.representatives[number],
             equal_nodes.setdefault(nodes, nodes) if number in rules.beside else None,
         )
     return PodKind(

@@ -13,7 +13,7 @@ Skipped, without losing a plan:
 - permutations of equal subgroups: they get their domains in ascending order (`_ways`);
 - an empty domain equal to one passed over for the same subgroup, if all subgroups have the same label (`_ways`);
 - a choice that leaves equal subgroups fewer places than there are of them (`_is_crowded`), or subgroups with exclusive
-  domains no matching with such domains (`matching`).
+  domains no such domain for each (`distinct_domains`).
 
 Bounded by the budget: a judgement of one domain has a sixteenth of it, the search of one choice a fourth. A domain
 that is not judged in time may take the subgroup. If the budget ends, or any search in it ended without an answer and no
@@ -29,7 +29,7 @@ from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.planner.pod_groups import Gang
 from admission.dra.requests.gang_request import Plan
 from admission.dra.state.cluster_state import ClusterState
-from admission.dra.topology import domains, matching
+from admission.dra.topology import distinct_domains, domains
 from admission.dra.topology.domains import Domain, Scope, Search
 
 CHEAP, WHOLE = 16, 4
@@ -205,7 +205,7 @@ class _Arrangement:
     def _have_exclusive_domains(parts: Iterable[_Part], taken: Collection[Hashable]) -> bool:
         """Return whether the subgroups that have to be alone find a domain each, beside those taken."""
         alone = (part for part in parts if part.scope.is_exclusive)
-        return matching.is_complete([{one.outermost for one in part.domains} - {*taken} for part in alone])
+        return distinct_domains.exist([{one.outermost for one in part.domains} - {*taken} for part in alone])
 
     def _most(self, domain: Domain, sort: int, parts: Sequence[_Part]) -> int:
         """Return the most subgroups of a sort that a domain takes."""

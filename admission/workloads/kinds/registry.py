@@ -66,7 +66,7 @@ def no_attempt(_reader: Reader) -> str:
 
 
 def never_alone(_obj: Json, _roles: frozenset[str]) -> None:
-    """Return nothing, for kinds whose later waves cannot be told from others."""
+    """Return nothing, for kinds whose later waves are not known by its roles."""
     return
 
 
@@ -97,7 +97,7 @@ class WorkloadKind:
     future pods, those of the first wave only. creates_kind: the key of the kind that its pods belong to, if the object
     only creates one object of that kind; while held as a whole, it stands for that object. attempt: returns the
     object's attempt. has_ended: whether a suspendable object makes no more pods, and its controller ignores `suspend`.
-    alone: returns an object with some of its roles, which wait for nothing; None if that cannot be told. deadline: the
+    alone: returns an object with some of its roles, which wait for nothing; None if that is not known. deadline: the
     path of the field after which its controller ends all pods, counted from the object's start; through a
     list, one for each element. Empty if it has none. has_claims: whether its objects have claims that their pods share.
     """

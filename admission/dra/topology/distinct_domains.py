@@ -3,7 +3,7 @@
 from collections.abc import Collection, Hashable, Sequence
 
 
-def is_complete(choices: Sequence[Collection[Hashable]]) -> bool:
+def exist(choices: Sequence[Collection[Hashable]]) -> bool:
     """Return whether each part can have one of its domains so that no two have the same. choices: of each part."""
     owners: dict[Hashable, int] = {}
     return all(_augment(part, choices, owners) for part in range(len(choices)))
