@@ -250,7 +250,7 @@ def test_a_retry_of_a_ray_job_that_was_held_is_another_gang_at_its_gates(herd: H
     assert "are right" in lab.muster.ledger("verify")
 
 
-def test_a_ray_job_that_its_operator_would_give_up_is_not_suspended(herd: Herd) -> None:
+def test_a_ray_job_that_its_operator_would_give_up_is_stored_unsuspended(herd: Herd) -> None:
     cluster = {"headGroupSpec": {"template": herd.template("Always")}}
     job = herd.put(an_object(RAY, "RayJob", "kept", rayClusterSpec=cluster))
 

@@ -162,7 +162,7 @@ async def test_the_fewest_are_evicted_and_of_those_the_youngest() -> None:
     assert cluster.running() == {"old", "small", "other", "high"}
 
 
-async def test_a_queue_takes_back_what_another_has_borrowed() -> None:
+async def test_a_queue_reclaims_what_another_has_borrowed_from_the_gang_that_ranks_lower() -> None:
     cluster = Jobs(two_queues(ANY))
     play = Play(cluster)
     cluster.submit("owned", queue="left", pods=2, priority=1)

@@ -474,7 +474,7 @@ def test_a_queue_that_is_being_deleted_is_no_place_for_a_new_gang() -> None:
     assert "is being deleted" in said
 
 
-def test_a_namespace_that_was_not_seen_yet_is_waited_for() -> None:
+def test_a_gang_in_a_namespace_that_was_not_seen_yet_is_answered_later() -> None:
     with pytest.raises(RetryError):
         created("gangs", an_object("train", queue="team-a", size=2), namespace="new")
 

@@ -186,7 +186,7 @@ UNBORNE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("spec", UNBORNE.values(), ids=UNBORNE)
-def test_a_ray_job_that_its_operator_would_give_up_is_not_suspended(spec: dict[str, Any]) -> None:
+def test_the_webhook_leaves_a_ray_job_unsuspended_that_its_operator_would_give_up(spec: dict[str, Any]) -> None:
     assert held(a_ray_job(**spec)) == a_ray_job(**spec)
     resumed = a_ray_job(suspend=False, **spec)
     assert held(resumed, before=a_ray_job(suspend=True, **spec)) == resumed
