@@ -44,6 +44,10 @@ TRUE = {
     "maps are written in the order of their keys": '"%s".format([{"b": 1, "a": 2}]) == \'{"a":2, "b":1}\'',
     "quantities may lack digits": 'quantity("k") == quantity("0")',
     "quantities round up to 10^-9": 'quantity("0.1n") == quantity("1n") && quantity("-0.1n") == quantity("-1n")',
+    "a quantity beyond doubles is infinite": (
+        f'quantity("{40 * "1234567890"}").asApproximateFloat() == 1.0 / 0.0'
+        f' && quantity("-{40 * "1234567890"}").asApproximateFloat() == -1.0 / 0.0'
+    ),
     "numbers before a release are numbers": '!isSemver("1.2.3-18446744073709551616")',
     "a tolerant version is completed": 'semver("v01.2", true) == semver("1.2.0")',
     "IPv4 addresses in IPv6 are refused": '!isIP("::ffff:1.2.3.4") && isIP("::1.2.3.4")',
