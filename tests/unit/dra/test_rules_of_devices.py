@@ -164,6 +164,14 @@ def test_lists_match_by_what_all_have_in_common() -> None:
     assert match.add(value([1], lists=True), "r")
 
 
+@pytest.mark.parametrize("release", Release)
+def test_lists_are_distinct_that_have_nothing_in_common(release: Release) -> None:
+    distinct = constraint(distinct=True, lists=True, release=release)
+
+    assert [distinct.add(value(one, lists=True), "r") for one in ([1, 2], [2, 3], [3])] == [True, False, True]
+    assert not distinct.add(constraints.UNREADABLE, "r")
+
+
 def test_1_36_does_not_restore_what_lists_had_in_common() -> None:
     match = constraint(distinct=False, lists=True, release=Release.V1_36)
     match.add(value([1, 2], lists=True), "r")
