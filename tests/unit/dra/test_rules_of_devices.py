@@ -61,6 +61,11 @@ CONSUMED: dict[str, tuple[Json, str | None, str | type]] = {
         Unrepresentable,
     ),
     "a step of nothing leads nowhere": (a_capacity("10", validRange={"min": "1", "step": "0"}), "2", Unrepresentable),
+    "without a default and with a step of nothing it does not fit": (
+        a_capacity("10", validRange={"min": "1", "step": "0"}),
+        None,
+        Unfit,
+    ),
     "below zero is an error": (a_capacity("10"), "-1", Unrepresentable),
 }
 
