@@ -525,6 +525,24 @@ async def wait_for(cluster: Jobs, play: Play) -> Any:
     return report(result, "head").start_estimate
 
 
+async def test_before_the_view_catches_up_no_gang_is_preempted() -> None:
+    """Devices may be free that look taken, since what has ended is not seen yet."""
+    cluster = Jobs(a_queue())
+    play = Play(cluster)
+    cluster.submit("low", queue="q", pods=4)
+    await play.forget_changes(2)
+    cluster.submit("high", queue="q", pods=2, priority=10)
+    play.succeed()
+    play.leader.term.await_confirmation()
+
+    await play.forget_changes(2)
+    assert play.evicted == []
+
+    play.leader.term.confirm()
+    await play.forget_changes(2)
+    assert play.evicted == [("low", "Preempted", "high")]
+
+
 async def test_no_gang_is_preempted_for_a_gang_that_would_delay_the_head() -> None:
     cluster, play = a_head()
     start = await wait_for(cluster, play)
