@@ -40,6 +40,9 @@ TRUE = {
     "keys are numbers, whatever their kind": '{1: "a"}[dyn(1.0)] == "a" && {1: "a"}[dyn(1u)] == "a"',
     "fixed numbers are grouped": '"%.1f".format([1234567.0]) == "1,234,567.0"',
     "a scientific precision is a width": '"%.2e".format([0.00012]) == "1.200000\N{MULTIPLICATION SIGN}10⁻⁰⁴"',
+    "a number may be the name of what has no digits": (
+        '"%.1f %.1e %f".format(["Infinity", "-Infinity", "NaN"]) == "\N{INFINITY} -\N{INFINITY} NaN"'
+    ),
     "strings in lists are quoted": '"%s".format([["a", "b"]]) == "[\\"a\\", \\"b\\"]"',
     "maps are written in the order of their keys": '"%s".format([{"b": 1, "a": 2}]) == \'{"a":2, "b":1}\'',
     "quantities may lack digits": 'quantity("k") == quantity("0")',
