@@ -7,7 +7,6 @@ from typing import Any
 from admission.api.muster import status_views
 from admission.api.muster.gangs import GangReport, Phase
 from admission.api.values.decoding import Json
-from admission.cli import bounded_wait
 from admission.cli.cluster_options import Cluster
 from admission.cycle import profile
 from admission.dra import compatibility
@@ -15,7 +14,7 @@ from admission.dra.compatibility import SchedulerProfile
 from admission.errors import ClusterUnavailableError, ConflictError, FixError, ForbiddenError, GoneError
 from admission.kube.cache import watched_resources
 from admission.kube.cache.watched_resources import Kind
-from admission.kube.client import paths
+from admission.kube.client import bounded_wait, paths
 from admission.kube.client.connection import PatchKind, Request
 
 NEEDED = (watched_resources.NODES, watched_resources.NAMESPACES, watched_resources.SLICES, watched_resources.CLASSES)

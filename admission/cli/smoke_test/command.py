@@ -10,14 +10,14 @@ import typer
 
 from admission.api.muster.gangs import GangReport, Phase
 from admission.api.values.decoding import Json
-from admission.cli import apps, bounded_wait, cluster_options, terminal
+from admission.cli import apps, cluster_options, terminal
 from admission.cli.cluster_options import Cluster, ContextOption, KubeconfigOption
 from admission.cli.init import live_cluster
 from admission.cli.smoke_test import objects
 from admission.errors import ClusterUnavailableError, FixError, GoneError
 from admission.kube.cache import watched_resources
 from admission.kube.cache.watched_resources import Kind
-from admission.kube.client import paths
+from admission.kube.client import bounded_wait, paths
 
 app = apps.single()
 

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from admission.api.kubernetes.meta import Meta
 from admission.api.values import names
 from admission.api.values.decoding import Json
-from admission.cli import bounded_wait
 from admission.cli.uninstall.survey import Survey
 from admission.errors import ClusterUnavailableError, FixError, GoneError
 from admission.kube import crd_installer, fence_controller
-from admission.kube.client import paths
+from admission.kube.client import bounded_wait, paths
 from admission.kube.client.connection import Connection, PatchKind
 from admission.kube.webhook_config import registration
 from admission.kube.writers.queue_finalizer import QueueFinalizerWriter

@@ -8,9 +8,10 @@ import pytest
 
 from admission.api.values import names
 from admission.api.values.decoding import Json
-from admission.cli import bounded_wait, cluster_options
+from admission.cli import cluster_options
 from admission.cli.uninstall import removal
 from admission.errors import GoneError
+from admission.kube.client import bounded_wait
 from tests.unit.cli.conftest import Muster
 
 SYSTEM = "muster-system"

@@ -1,4 +1,4 @@
-"""The wait of a command for the cluster: it asks again and again, but not for ever."""
+"""A wait for the cluster that ends: it asks again and again until an answer is final or the time is over."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
