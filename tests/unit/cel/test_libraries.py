@@ -43,6 +43,7 @@ TRUE = {
     "a number may be the name of what has no digits": (
         '"%.1f %.1e %f".format(["Infinity", "-Infinity", "NaN"]) == "\N{INFINITY} -\N{INFINITY} NaN"'
     ),
+    "behind the end of a list is nothing": "[7][?0].hasValue() && ![7][?1].hasValue() && ![7][?-1].hasValue()",
     "strings in lists are quoted": '"%s".format([["a", "b"]]) == "[\\"a\\", \\"b\\"]"',
     "maps are written in the order of their keys": '"%s".format([{"b": 1, "a": 2}]) == \'{"a":2, "b":1}\'',
     "quantities may lack digits": 'quantity("k") == quantity("0")',

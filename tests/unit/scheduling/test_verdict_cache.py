@@ -7,7 +7,7 @@ import pytest
 from admission.api.muster.gangs import Charge
 from admission.api.values.names import QueueName
 from admission.api.values.reasons import Hold, HoldReason
-from admission.scheduling.cache.verdict_cache import ORDER, PROOF, QUOTA, Verdict, VerdictCache
+from admission.scheduling.cache.verdict_cache import KINDS, ORDER, PROOF, QUOTA, Verdict, VerdictCache
 from admission.workloads import gangs
 from tests.builders import a_cluster
 
@@ -32,6 +32,26 @@ def test_a_verdict_stands_while_the_same_gang_is_ahead(ahead: str, now: str, *, 
     cache.keep(verdict)
 
     assert cache.lookup(GROUP, now, shortage(None)) is (verdict if stands else None)
+
+
+PART = Verdict(group=GROUP, outcome=INFEASIBLE, by=PROOF)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "kept"),
+    [
+        (Verdict(group=GROUP, outcome=INFEASIBLE, by=KINDS, parts=(PART,)), True),
+        (Verdict(group=GROUP, outcome=INFEASIBLE, by=KINDS), False),
+        (Verdict(group=GROUP, outcome=INFEASIBLE, parts=(PART,)), False),
+        (Verdict(group=GROUP, outcome=INFEASIBLE), False),
+    ],
+    ids=["by kinds that can be kept", "by kinds of which one cannot", "by none of its kinds", "by nothing that stands"],
+)
+def test_a_verdict_by_kinds_is_kept_with_those_of_all_kinds(verdict: Verdict, *, kept: bool) -> None:
+    cache = VerdictCache()
+    cache.keep(verdict)
+
+    assert cache.is_kept(verdict) is kept
 
 
 @pytest.mark.parametrize(
