@@ -270,13 +270,15 @@ def test_a_lowered_parent_quota_warns_of_queues_below_that_will_be_over_quota() 
 
 
 def test_a_lowered_quota_says_what_is_borrowed_from_now_on() -> None:
-    holder = a_gang("train", "team-b", gpus="8")
     old = an_object("team-b", parent="root", **eight())
     new = an_object("team-b", parent="root", quotas=[{"meter": "gpus", "nominal": "2"}])
 
-    said = warned(changed("queues", old, new, known(None, holder)))
+    more, just_as_much = (
+        changed("queues", old, new, known(None, a_gang("train", "team-b", gpus=used))) for used in ("8", "2")
+    )
 
-    assert "8 gpus are in use; all above 2 is borrowed from now on" in said
+    assert "8 gpus are in use; all above 2 is borrowed from now on" in warned(more)
+    assert just_as_much == ALLOWED
 
 
 def test_a_queue_that_was_over_quota_before_is_not_warned_of() -> None:
@@ -474,7 +476,7 @@ def test_a_queue_that_is_being_deleted_is_no_place_for_a_new_gang() -> None:
     assert "is being deleted" in said
 
 
-def test_a_namespace_that_was_not_seen_yet_is_waited_for() -> None:
+def test_a_gang_in_a_namespace_that_was_not_seen_yet_is_answered_later() -> None:
     with pytest.raises(RetryError):
         created("gangs", an_object("train", queue="team-a", size=2), namespace="new")
 
