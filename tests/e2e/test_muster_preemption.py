@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from admission.api.values.names import API_VERSION
-from tests.controlplane import ApiError, ControlPlane, fleet, workloads
+from tests.controlplane import ControlPlane, fleet, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
 from tests.e2e.musters import Muster
@@ -284,63 +284,6 @@ def test_who_has_run_for_the_longest_time_of_its_queue_ends_whole_gives_all_back
     assert "are right" in muster.ledger("verify")
     team.finish("long")
     control_plane.client().delete(queue)
-
-
-def test_what_users_ask_of_gangs_is_done_and_told_with_their_name(
-    control_plane: ControlPlane, muster: Muster, namespace: Namespace
-) -> None:
-    """One gang is ranked before another, the one that runs is taken back for good reasons, and tried again at once."""
-    client, classes = control_plane.client(), [{"name": "low", "value": 1}, {"name": "urgent", "value": 100}]
-    team = found_team(control_plane, namespace, gpus=4, requeue={"base": "1h"}, priorityClasses=classes)
-    team.submit("first", pods=4)
-    team.wait_running("first", 4)
-    for name in ("second", "third"):
-        team.submit(name, pods=4)
-        team.wait_held(name, "QuotaExceeded")
-
-    def asked(*words: str) -> str:
-        return muster.command("gang", *words, "--namespace", namespace.name)
-
-    assert asked("prioritize", "third", "urgnt").endswith("has no priority class urgnt; it has: urgent, low\n")
-    assert asked("prioritize", "third", "urgent").endswith(": it waits with priority class urgent\n")
-    eventually(
-        lambda: [status(team, name).get("position") for name in ("second", "third")] == [2, 1],
-        what="the gang is before the other one",
-    )
-
-    assert "is Pending: it holds nothing" in asked("evict", "second")
-    told = asked("evict", "first", "--reason", "the node is repaired")
-    assert told == f"gang {key(team, 'first')}: it is taken back, and tried again after a back-off\n"
-    team.wait_running("third", 4)
-    hold = team.wait_held("first", "EvictionRequested")
-    user = status(team, "first")["request"]["by"]
-    why = f"{user} asked for it: the node is repaired"
-    assert f"It was taken back (EvictionRequested): {why}." in muster.command("why", f"{namespace.name}/first")
-    (entry,) = muster.entries(f"{namespace.name}/first", "evict")
-    assert entry["reason"] == f"EvictionRequested: {why}"
-    assert failed(team, "first") == 0
-
-    team.finish("third")
-    team.wait_running("second", 4)
-    team.finish("second")
-    eventually(lambda: team.used("gpus") == (0, 0), what="everything is given back")
-    assert status(team, "first")["hold"]["details"]["nextTry"] == hold["details"]["nextTry"], "it backs off for an hour"
-    assert "its back-off is forgotten" in asked("requeue", "first")
-    team.wait_running("first", 4)
-    assert f"{user} asked for Requeue at " in asked("show", "first")
-
-    path = f"{GROUP}/namespaces/{namespace.name}/gangs/{team.gang('first')['metadata']['name']}"  # type: ignore[index]
-    with pytest.raises(ApiError, match=r"spec\.request\.by: is .somebody., but "):
-        client.merge_patch(path, {"spec": {"request": {"id": "x", "action": "Evict", "by": "somebody"}}})
-    events = client.items(f"/apis/events.k8s.io/v1/namespaces/{namespace.name}/events")
-    notes = [f"{event['regarding']['kind']} {event['reason']}: {event['note']}" for event in events]
-    gang = f"gang {key(team, 'first')}"
-    assert f"Job EvictionRequested: {gang} was evicted as a whole: {why}" in notes
-    requeued = f"Requeue of {gang}: {user} asked for it; its back-off is forgotten, and it is tried again now"
-    assert f"Gang RequestAnswered: {requeued}" in notes
-    assert "are right" in muster.ledger("verify")
-    team.finish("first")
-    client.delete(f"{GROUP}/queues/{team.queue}")
 
 
 def at(entry: Any) -> datetime:

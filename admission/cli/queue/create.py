@@ -30,7 +30,7 @@ EPILOG = apps.epilog(
     ),
     "Without --namespace and --namespace-selector no namespace may enter it: it is for the queues below it. "
     "The other fields of a Queue are set by `muster queue edit`.",
-    "Exit codes: 0 done, 1 the cluster does not answer, 2 it would be refused or exists already, or a right is missing.",
+    "Exit codes: 0 done, 1 the cluster does not answer, 2 it would be refused, exists already, or a right is missing.",
 )
 
 

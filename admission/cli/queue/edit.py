@@ -4,13 +4,14 @@ import os
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
-import yaml
-
+from admission.api.muster import queues
+from admission.api.values import names
 from admission.api.values.decoding import Json
-from admission.cli import apps, cluster_options, object_writes, terminal
+from admission.cli import apps, cluster_options, manifest_reader, object_writes, terminal
 from admission.cli.cluster_options import Cluster, ContextOption, KubeconfigOption
 from admission.cli.object_writes import DryRun, DryRunOption, ObjectFormatOption
 from admission.cli.queue import stop
@@ -27,7 +28,7 @@ from admission.cli.queue.spec_options import (
     SpecOptions,
 )
 from admission.cli.queue.stop import QueueArgument
-from admission.errors import ConflictError, FixError, GoneError, RetryError
+from admission.errors import FixError, ForbiddenError, GoneError, RetryError
 from admission.kube.cache import watched_resources
 from admission.kube.client import paths
 from admission.kube.client.connection import Request
@@ -115,12 +116,12 @@ def edit(
 def in_editor(before: Json, write: Callable[[Json], Json], edit_file: Edit) -> Json | None:
     """Have the user edit an object until it is written; return it as stored, None if nothing was changed.
 
-    Raises EditCancelledError if the user leaves a mistake as it is; the file is kept then, and the error names it.
+    Raises EditCancelledError if the user leaves a mistake as it is or lacks a right, or RetryError; the file is kept
+    then, and the error names it.
     """
     original = object_writes.as_yaml(before)
     text, trouble = original, ""
-    with tempfile.NamedTemporaryFile("w", prefix="muster-edit-", suffix=".yaml", delete=False, encoding="utf-8") as file:
-        path = Path(file.name)
+    path = _new_file()
     kept = False
     try:
         while True:
@@ -129,17 +130,83 @@ def in_editor(before: Json, write: Callable[[Json], Json], edit_file: Edit) -> J
             edited = _without_comments(path.read_text(encoding="utf-8"))
             if not edited.strip() or edited == original:
                 return None
+            kept = True
             if trouble and edited == text:
-                kept = True
-                raise EditCancelledError(f"{trouble}; nothing was changed, and your text is kept in {path}")
+                raise EditCancelledError(f"{trouble}\nNothing was changed; your text is kept in {path}")
             text = edited
             try:
-                return write(_read_edited(text, before))
-            except (FixError, ConflictError) as error:
-                trouble = str(error)
+                made = write(_read_edited(path, before))
             except RetryError as error:
-                kept = True
-                raise type(error)(f"{error}; your text is kept in {path}") from error
+                raise type(error)(f"{error}\nNothing was changed; your text is kept in {path}") from error
+            except ForbiddenError as error:
+                raise EditCancelledError(f"{error}\nNothing was changed; your text is kept in {path}") from error
+            except FixError as error:
+                trouble = str(error)
+            else:
+                kept = False
+                return made
     finally:
         if not kept:
             path.unlink(missing_ok=True)
+
+
+def _new_file() -> Path:
+    with tempfile.NamedTemporaryFile("w", prefix="muster-edit-", suffix=".yaml", delete=False) as file:
+        return Path(file.name)
+
+
+def _run_editor(path: Path) -> None:
+    """Have the user edit a file. Raises FixError if the editor cannot be run, or ends with an error."""
+    editor = next(filter(None, map(os.environ.get, EDITORS)), "vi")
+    try:
+        done = subprocess.run([*shlex.split(editor), str(path)], check=False)  # noqa: S603 - the user names the editor
+    except OSError as error:
+        raise FixError(
+            f"editor {editor!r} cannot be run ({error.strerror}): name another one in {' or '.join(EDITORS)},"
+            " or set fields by options (`muster queue edit --help`)"
+        ) from error
+    if done.returncode:
+        raise FixError(f"editor {editor!r} ended with {done.returncode}; nothing was changed")
+
+
+def _comment(lines: Iterable[str]) -> str:
+    return "".join(f"# {line}\n" for line in lines)
+
+
+def _without_comments(text: str) -> str:
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
+
+
+def _read_edited(path: Path, before: Json) -> Json:
+    """Return the object in a file. Raises FixError if it is none, or another one than before."""
+    bodies = [one.body for one in manifest_reader.read([str(path)])]
+    name = before["metadata"]["name"]
+    if [(body.get("kind"), (body.get("metadata") or {}).get("name")) for body in bodies] != [("Queue", name)]:
+        raise FixError(f"the file has to hold Queue {name} and nothing else: its kind and name cannot be changed")
+    return bodies[0]
+
+
+async def _read(cluster: Cluster, name: str) -> Json:
+    """Return a queue without what only the API server and Muster write. Raises FixError if there is none."""
+    found = await cluster.get_object(watched_resources.QUEUES, name)
+    if found is None:
+        raise stop.unknown_queue(name, map(queues.decode, await cluster.list_objects(watched_resources.QUEUES)))
+    metadata = {key: value for key, value in found["metadata"].items() if key != "managedFields"}
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "Queue",
+        "metadata": metadata,
+        "spec": found.get("spec") or {},
+    }
+
+
+async def _replace(cluster: Cluster, queue: Json, dry_run: DryRun) -> Json:
+    """Replace a queue by an edited one. Raises FixError with all that is wrong with it."""
+    for warning in await object_writes.check(cluster, [queue]):
+        terminal.note(warning)
+    path = paths.join(watched_resources.QUEUES.path, queue["metadata"]["name"])
+    parameters: dict[str, Any] = {"dryRun": "All"} if dry_run is DryRun.SERVER else {}
+    try:
+        return await cluster.connection.send(Request(method="PUT", path=path, params=parameters, body=queue))
+    except GoneError as error:
+        raise FixError(f"queue {queue['metadata']['name']} was deleted meanwhile") from error

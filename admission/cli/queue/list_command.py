@@ -18,7 +18,7 @@ from admission.cli import apps, cluster_options, list_output, referents, termina
 from admission.cli.cluster_options import Cluster, ContextOption, KubeconfigOption
 from admission.cli.gang import reports as gang_reports
 from admission.cli.list_output import ListFormat, ListFormatOption, Listing, SelectorOption
-from admission.cli.queue import stop as queue_stop
+from admission.cli.queue import create as queue_create, edit as queue_edit, stop as queue_stop
 from admission.cli.queue.stop import QueueArgument
 from admission.cli.terminal import Format, Number, Overflow
 from admission.cli.watch_output import FollowOption, WatchOption
@@ -132,6 +132,10 @@ def resume(
     )
     if again:
         _watch(name, again=True, kubeconfig=kubeconfig, context=context)
+
+
+app.command("create", epilog=queue_create.EPILOG)(queue_create.create)
+app.command("edit", epilog=queue_edit.EPILOG)(queue_edit.edit)
 
 
 class ObservedQueue(NamedTuple):

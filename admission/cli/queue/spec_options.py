@@ -1,6 +1,6 @@
 """The options that set fields of a Queue, for `muster queue create` and `edit`, and the spec that they make."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -32,14 +32,15 @@ ParentOption = Annotated[
     str, typer.Option("--parent", help="The queue above, which it borrows from.", autocompletion=completion.queues)
 ]
 NamespacesOption = Annotated[
-    list[str] | None, typer.Option("--namespace", "-n", help="A namespace that may enter it, repeatable.")
+    list[str] | None,
+    typer.Option("--namespace", "-n", metavar="NAMESPACE", help="A namespace that may enter it, repeatable."),
 ]
 SelectorOption = Annotated[
     str, typer.Option("--namespace-selector", metavar="LABELS", help="Namespaces with these labels may: team=a,tier=b.")
 ]
 DefaultOption = Annotated[
     bool | None,
-    typer.Option("--default/--no-default", help="Pods of these namespaces enter it without naming it.", show_default=False),
+    typer.Option("--default/--no-default", help="Its namespaces' pods enter it unnamed.", show_default=False),
 ]
 ClassOption = Annotated[
     list[str] | None,

@@ -68,9 +68,7 @@ def submit(
     ] = None,
     dry_run: DryRunOption = DryRun.NONE,
     output: ObjectFormatOption = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait a minute at most until it runs; say why not.")
-    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait a minute at most until it runs; say why not.")] = False,
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = None,
 ) -> None:

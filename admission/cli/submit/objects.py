@@ -86,11 +86,7 @@ def _pod(one: Submission) -> Json:
         "name": "main",
         "image": one.image,
         **({"command": list(one.command)} if one.command else {}),
-        **(
-            {"env": [{"name": name, "value": text} for name, text in one.environment.items()]}
-            if one.environment
-            else {}
-        ),
+        **({"env": environment} if environment else {}),
         **({"resources": resources} if resources else {}),
     }
     return {
