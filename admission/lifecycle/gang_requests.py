@@ -1,4 +1,4 @@
-"""Requests of users about a gang: to take it back, to try it again at once, or to rank it anew while it waits.
+"""Requests of users about a gang: to take it back, to try it again at once, or to change its rank while it waits.
 
 A request is a field of the Gang (`spec.request`), so the API server says who may write it. It is answered once: its
 `id` is in the status then, by which the next leader knows it. `answer` says what is done; `cycle.steps.evict` does it.

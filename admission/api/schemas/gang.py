@@ -246,16 +246,22 @@ def _status() -> Schema:
                 most=16,
             ),
             "topology": _domain_report(),
-            "evictions": fields.integer(
-                """How often in a row it was admitted and did not start, ran too long, or was taken back by request; its
-                back-off grows with it.""",
-                minimum=0,
-            ),
-            "evicted": _evicted(),
-            "request": _answered(),
+            **_taken_back(),
             **_times(),
         },
     )
+
+
+def _taken_back() -> dict[str, Schema]:
+    return {
+        "evictions": fields.integer(
+            """How often in a row it was admitted and did not start, ran too long, or was taken back by request; its
+            back-off grows with it.""",
+            minimum=0,
+        ),
+        "evicted": _evicted(),
+        "request": _answered(),
+    }
 
 
 def _summary() -> Schema:

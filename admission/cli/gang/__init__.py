@@ -1,3 +1,3 @@
-"""`muster gang`: the gangs of a cluster, and what may be asked of them."""
+"""`muster gang`: the gangs of a cluster."""
 
 __all__ = ["reports"]

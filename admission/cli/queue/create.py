@@ -38,8 +38,8 @@ def create(
     name: Annotated[str, typer.Argument(metavar="QUEUE", help="Its name.", show_default=False)],
     *,
     quotas: QuotaOption = None,
-    borrowing_limits: BorrowOption = None,
-    lending_limits: LendOption = None,
+    borrow_limits: BorrowOption = None,
+    lend_limits: LendOption = None,
     parent: ParentOption = "",
     namespaces: NamespacesOption = None,
     namespace_selector: SelectorOption = "",
@@ -54,8 +54,8 @@ def create(
     """Create a queue from options, or print it."""
     options = SpecOptions(
         quotas=quotas or (),
-        borrowing_limits=borrowing_limits or (),
-        lending_limits=lending_limits or (),
+        borrow_limits=borrow_limits or (),
+        lend_limits=lend_limits or (),
         parent=parent,
         namespaces=namespaces or (),
         namespace_selector=namespace_selector,

@@ -64,8 +64,8 @@ def edit(
     name: QueueArgument,
     *,
     quotas: QuotaOption = None,
-    borrowing_limits: BorrowOption = None,
-    lending_limits: LendOption = None,
+    borrow_limits: BorrowOption = None,
+    lend_limits: LendOption = None,
     parent: ParentOption = "",
     namespaces: NamespacesOption = None,
     namespace_selector: SelectorOption = "",
@@ -80,8 +80,8 @@ def edit(
     """Change a queue in an editor, or by options."""
     options = SpecOptions(
         quotas=quotas or (),
-        borrowing_limits=borrowing_limits or (),
-        lending_limits=lending_limits or (),
+        borrow_limits=borrow_limits or (),
+        lend_limits=lend_limits or (),
         parent=parent,
         namespaces=namespaces or (),
         namespace_selector=namespace_selector,

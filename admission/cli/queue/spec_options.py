@@ -56,8 +56,8 @@ class SpecOptions:
     """The options as they were given; nothing of what was not."""
 
     quotas: Sequence[str] = ()
-    borrowing_limits: Sequence[str] = ()
-    lending_limits: Sequence[str] = ()
+    borrow_limits: Sequence[str] = ()
+    lend_limits: Sequence[str] = ()
     parent: str = ""
     namespaces: Sequence[str] = ()
     namespace_selector: str = ""
@@ -83,7 +83,7 @@ class SpecOptions:
             changed["default"] = self.is_default
         if self.hold_at is not None:
             changed["holdAt"] = str(self.hold_at)
-        if self.quotas or self.borrowing_limits or self.lending_limits:
+        if self.quotas or self.borrow_limits or self.lend_limits:
             changed["quotas"] = self._quotas(spec.get("quotas") or ())
         if self.priority_classes:
             given = object_writes.amounts("--priority-class", self.priority_classes, "urgent=100")
@@ -107,8 +107,8 @@ class SpecOptions:
     def _quotas(self, before: Sequence[Json]) -> list[Json]:
         quotas = _amounts("--quota", self.quotas, "nominal")
         for option, texts, field in (
-            ("--borrowing-limit", self.borrowing_limits, "borrowingLimit"),
-            ("--lending-limit", self.lending_limits, "lendingLimit"),
+            ("--borrowing-limit", self.borrow_limits, "borrowingLimit"),
+            ("--lending-limit", self.lend_limits, "lendingLimit"),
         ):
             for meter, limit in _amounts(option, texts, field).items():
                 if meter not in quotas and all(quota.get("meter") != meter for quota in before):

@@ -1,1 +1,1 @@
-"""`muster submit`: a Job in a queue from an image, a command and the devices that it needs."""
+"""`muster submit`: a Job in a queue, made from an image."""

@@ -3,6 +3,7 @@
 import re
 import uuid
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -41,34 +42,51 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,51}[a-z0-9])?")
 _LONGEST_BEGINNING = 40
 
 
+ImageOption = Annotated[str, typer.Option("--image", help="Image of the pods.", show_default=False)]
+DevicesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--devices", metavar="CLASS=NUMBER", help="Devices of a class for each pod, repeatable: gpu.example.com=2."
+    ),
+]
+PodsOption = Annotated[int, typer.Option("--pods", min=1, max=10_000, help="How many pods start together.")]
+QueueOption = Annotated[
+    str, typer.Option("--queue", "-q", help="The queue to wait in.", autocompletion=completion.queues)
+]
+NameOption = Annotated[str, typer.Option("--name", help="Name of the Job; by default one like the image's.")]
+RuntimeOption = Annotated[
+    str, typer.Option("--runtime", help="How long it runs at most, for backfill and budgets: 4h.")
+]
+RequestOption = Annotated[
+    list[str] | None, typer.Option("--request", metavar="RESOURCE=AMOUNT", help="Of each pod: cpu=4, memory=16Gi.")
+]
+EnvironmentOption = Annotated[
+    list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="A variable of the container, repeatable.")
+]
+WaitOption = Annotated[
+    bool, typer.Option("--wait", help="Wait until it runs, for a minute at most, and then say why not.")
+]
+
+
 @app.command(epilog=EPILOG)
 def submit(
     command: Annotated[
         list[str] | None, typer.Argument(metavar="COMMAND", help="After --; without it the image's own.")
     ] = None,
     *,
-    image: Annotated[str, typer.Option(help="Image of the pods.", show_default=False)],
-    devices: Annotated[
-        list[str] | None,
-        typer.Option(metavar="CLASS=NUMBER", help="Devices of a class for each pod, repeatable: gpu.example.com=2."),
-    ] = None,
-    pods: Annotated[int, typer.Option(min=1, max=10_000, help="How many pods start together.")] = 1,
-    queue: Annotated[
-        str, typer.Option("--queue", "-q", help="The queue to wait in.", autocompletion=completion.queues)
-    ] = "",
-    name: Annotated[str, typer.Option(help="Name of the Job; by default one like the image's.")] = "",
+    image: ImageOption,
+    devices: DevicesOption = None,
+    pods: PodsOption = 1,
+    queue: QueueOption = "",
+    name: NameOption = "",
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="The Job's.")] = "default",
     priority_class: Annotated[str, typer.Option(help="A priority class of the queue.")] = "",
-    runtime: Annotated[str, typer.Option(help="How long it runs at most, for backfill and budgets: 4h.")] = "",
-    requests: Annotated[
-        list[str] | None, typer.Option("--request", metavar="RESOURCE=AMOUNT", help="Of each pod: cpu=4, memory=16Gi.")
-    ] = None,
-    environment: Annotated[
-        list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="A variable of the container, repeatable.")
-    ] = None,
+    runtime: RuntimeOption = "",
+    requests: RequestOption = None,
+    environment: EnvironmentOption = None,
     dry_run: DryRunOption = DryRun.NONE,
     output: ObjectFormatOption = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait a minute at most until it runs; say why not.")] = False,
+    wait: WaitOption = False,
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = None,
 ) -> None:
@@ -97,14 +115,17 @@ def submit(
     if dry_run is not DryRun.CLIENT:
         bodies = [*cluster_options.query(create, kubeconfig=kubeconfig, context=context)]
     object_writes.show(bodies, output, dry_run)
-    if dry_run is not DryRun.NONE:
-        return
-    if not wait:
+    if wait and dry_run is DryRun.NONE:
+        _wait(submission, kubeconfig, context)
+    elif dry_run is DryRun.NONE:
         terminal.note(f"`muster why {namespace}/{submission.name}` says what it waits for")
-        return
+
+
+def _wait(submission: Submission, kubeconfig: Path | None, context: str | None) -> None:
+    """Wait until the Job's gang runs, and say how far it has come. Raises Exit if it waits still."""
 
     async def started(cluster: Cluster) -> GangReport | None:
-        return await live_cluster.gang_of(cluster, namespace, submission.name)
+        return await live_cluster.gang_of(cluster, submission.namespace, submission.name)
 
     found = cluster_options.query(started, kubeconfig=kubeconfig, context=context)
     terminal.say(_outcome(found, submission))

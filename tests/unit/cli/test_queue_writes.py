@@ -21,8 +21,8 @@ SPECS: dict[str, tuple[Json, SpecOptions, Json]] = {
         {},
         SpecOptions(
             quotas=("gpus=4", "memory=640Gi"),
-            borrowing_limits=("gpus=2",),
-            lending_limits=("gpus=1",),
+            borrow_limits=("gpus=2",),
+            lend_limits=("gpus=1",),
             parent="research",
             namespaces=("vision",),
             is_default=True,
@@ -47,7 +47,7 @@ SPECS: dict[str, tuple[Json, SpecOptions, Json]] = {
             "quotas": [{"meter": "a", "nominal": "1"}, {"meter": "b", "nominal": "2"}],
             "priorityClasses": [{"name": "low", "value": 1}],
         },
-        SpecOptions(quotas=("c=3", "a=4"), lending_limits=("b=1",), priority_classes=("low=2",), is_default=False),
+        SpecOptions(quotas=("c=3", "a=4"), lend_limits=("b=1",), priority_classes=("low=2",), is_default=False),
         {
             "cohort": "x",
             "default": False,
