@@ -116,7 +116,7 @@ def test_a_queue_is_made_and_changed_and_a_job_submitted_to_it_is_gone_as_a_whol
     assert told.splitlines()[:2] == ["resourceclaimtemplate.resource.k8s.io/train created", "job.batch/train created"]
     Team(control_plane, namespace, name).wait_running("train", 1)
 
-    client.delete(f"{namespace.jobs}/train")
+    client.delete(f"{namespace.jobs}/train?propagationPolicy=Background")
     eventually(
         lambda: client.find(f"{namespace.templates}/train") is None, what="the template of its claims goes with the Job"
     )
