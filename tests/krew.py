@@ -99,7 +99,7 @@ def _archived(lib: Path) -> bytes:
         for path in sorted(lib.rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
                 _add(archive, f"lib/{path.relative_to(lib)}", path.read_bytes())
-    return gzip.compress(packed.getvalue(), mtime=0)
+    return gzip.compress(packed.getvalue(), compresslevel=4, mtime=0)
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) -> None:
