@@ -102,7 +102,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("words", "message"), BAD.values(), ids=BAD)
-def test_bad_options_are_told_by_name(muster: Muster, words: str, message: str) -> None:
+def test_bad_options_of_queue_create_are_told_by_name(muster: Muster, words: str, message: str) -> None:
     done = muster("queue", "create", "q", "--dry-run", "client", *words.split())
 
     assert (done.returncode, done.stdout) == (2, "")

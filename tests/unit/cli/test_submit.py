@@ -226,7 +226,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("words", "message"), BAD.values(), ids=BAD)
-def test_bad_options_are_told_by_name(muster: Muster, words: str, message: str) -> None:
+def test_bad_options_of_submit_are_told_by_name(muster: Muster, words: str, message: str) -> None:
     done = muster("submit", *words.split())
 
     assert (done.returncode, done.stdout) == (2, "")
