@@ -53,6 +53,7 @@ class GangCache:
     _by_record: dict[str, set[GangUid]] = field(default_factory=dict)
     """By the name of a Gang object, `namespace/name`, the gangs that have it."""
     _all_groups: tuple[Group, ...] = ()
+    _granted: tuple[Group, ...] = ()
 
     def __contains__(self, gang: GangUid) -> bool:
         """Return whether the gang was there at the last call of `groups`."""
@@ -61,6 +62,11 @@ class GangCache:
     @property
     def positions(self) -> Mapping[str, QueuePosition]:
         return self._positions
+
+    @property
+    def granted(self) -> tuple[Group, ...]:
+        """Return the gangs with a place that do not run in full, as of the last call of `groups`: few, beside all."""
+        return self._granted
 
     def keep_position(self, key: str, position: QueuePosition) -> None:
         """Keep a place for gangs that are built from now on. key: their `Identity.position_key`."""
@@ -83,6 +89,8 @@ class GangCache:
             self._rebuild(uid)
         if changed_gangs:
             self._all_groups = tuple(self._groups.values())
+            placed = (one for one in self._all_groups if one.placement is not None)
+            self._granted = tuple(one for one in placed if not one.is_complete)
         return self._all_groups
 
     def _changed_gangs(

@@ -8,16 +8,19 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
+from admission.api.kubernetes.jobs import Job
 from admission.api.kubernetes.meta import EPOCH
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster import gang_references
 from admission.api.muster.gangs import Evicted, Gang
 from admission.api.muster.ledger_entries import Entry, Placement
 from admission.api.muster.queues import Queue
-from admission.api.values.names import GangUid
+from admission.api.values import names
+from admission.api.values.names import GangUid, Uid
 from admission.api.values.reasons import EvictionReason
 from admission.api.values.references import References
 from admission.cycle.state.inputs import CycleInputs
+from admission.incremental import Derived
 from admission.lifecycle import refusals, requeue_backoff
 from admission.lifecycle.eviction import Eviction
 from admission.lifecycle.refusals import Refusals
@@ -61,6 +64,8 @@ class EvictionState:
     """Slots that pods of running gangs have left."""
     _restored_groups: tuple[Group, ...] = ()
     """The gangs whose statuses were last read."""
+    _to_resume: Derived[Uid, Job, Job] = field(default_factory=lambda: Derived(_suspended_by_eviction))
+    """The Jobs that were suspended to take their pods back, and not resumed yet."""
 
     @property
     def backoffs(self) -> Mapping[GangUid, Backoff]:
@@ -85,10 +90,13 @@ class EvictionState:
 
     # One eviction.
 
-    def note_sizes(self, groups: Iterable[Group], placements: Placements) -> None:
-        """Record the slots of gangs that start, lose a pod or are scaled, until they are complete again."""
+    def note_sizes(self, granted: Iterable[Group], placements: Placements) -> None:
+        """Record the slots of gangs that start, lose a pod or are scaled, until they are complete again.
+
+        granted: the gangs that have slots and are not complete.
+        """
         self._partial = {uid: reason for uid, reason in self._partial.items() if uid in placements}
-        placed = ((group.uid, group.placement) for group in groups if not group.is_complete)
+        placed = ((group.uid, group.placement) for group in granted)
         before = self._sizes
         self._sizes = {
             uid: before.get(uid, len(placement.seats))
@@ -182,6 +190,11 @@ class EvictionState:
         placement = eviction.group.placement
         return backoff is not None and placement is not None and backoff.since >= placement.reserved_at
 
+    def jobs_to_resume(self, jobs: Mapping[Uid, Job]) -> Collection[Job]:
+        """Return the Jobs that were suspended to take their pods back. jobs: all."""
+        self._to_resume.update(jobs)
+        return self._to_resume.values.values()
+
     # Slots that pods left.
 
     def note_released(self, placements: Placements, entries: Iterable[Entry]) -> None:
@@ -231,7 +244,7 @@ class EvictionState:
     def _read_records(self, inputs: CycleInputs) -> None:
         noted = {*self._evicted, *self._backoffs, *self._requeues}
         keys = {*self._workload_backoffs, *self._gangs.positions}
-        for group in [group for group in inputs.groups if not group.is_complete or _is_noted(group, noted, keys)]:
+        for group in [group for group in inputs.groups if _is_noted(group, noted, keys)]:
             self._restore_eviction(inputs, group)
             started = len(group.pods) - len(group.waiting)
             if started and sum(pod.phase == "Running" for pod in group.pods) == started:
@@ -274,8 +287,13 @@ class EvictionState:
             self._evicted.pop(uid, None)
 
 
+def _suspended_by_eviction(_: Uid, job: Job) -> Job | None:
+    return job if job.suspended and names.REQUEUED in job.meta.annotations else None
+
+
 def _is_noted(group: Group, noted: Collection[GangUid], position_keys: Collection[str]) -> bool:
-    """Return whether state is kept for a gang that has to be dropped once it runs. noted: UIDs of gangs with state."""
-    if group.uid in noted or (position_keys and group.identity.position_key in position_keys):
+    """Return whether a gang has state, here or in its Gang. noted: UIDs of gangs with state here."""
+    identity, record = group.identity, group.record
+    if record is not None and (record.evicted is not None or record.evictions):
         return True
-    return group.record is not None and group.record.evicted is not None
+    return identity.uid in noted or (bool(position_keys) and identity.position_key in position_keys)

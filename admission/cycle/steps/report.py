@@ -141,7 +141,7 @@ class CycleReport:
         protections, queues = self.fences.protections, inputs.snapshot.queues.values()
         concerned = (queue for queue in queues if protection_conditions.matters(queue, protections))
         await events.fence_changes(self.reports, concerned, self.fences.report_changes())
-        groups = (group for group in inputs.groups if group.uid in granted and group.pods)
+        groups = (group for group in inputs.groups if group.uid in granted and group.pods) if granted else ()
         await events.placed_differently(self.reports, groups, self.in_flight.modes)
         self.in_flight.forget_released(self.mirror.book.placements)
 
@@ -173,7 +173,7 @@ class CycleReport:
         if self.backfill.next is not None:
             # If a gang that should end by then has not, the reservation has to be moved.
             ends.append(self.backfill.next)
-        for placement in (group.placement for group in inputs.groups if not group.is_complete):
+        for placement in (group.placement for group in inputs.granted):
             queue = inputs.snapshot.queues.get(QueueName(placement.queue)) if placement is not None else None
             if placement is not None and queue is not None and _is_starting(placement, inputs.snapshot):
                 ends.append(placement.reserved_at + min(queue.start_timeout, requeue_backoff.MAX_WAIT))
