@@ -11,6 +11,7 @@ from admission.api.muster.gangs import Charge
 from admission.api.muster.queues import Queue
 from admission.api.values.names import GangUid, QueueName
 from admission.api.values.reasons import Hold, HoldReason
+from admission.dra.requests.gang_request import anything
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
 from admission.quota.fair_share import Shares
@@ -89,11 +90,11 @@ def decide_all(
         protection=rules.protection,
     )
     rules.workspace.plans.begin(basis)
+    _renew_old_proof(rules, cluster)
     verdicts = rules.workspace.verdicts
     verdicts.begin(rules.snapshot, rules.tree.queues, rules.meters, rules.profile, rules.protection, rules.steps)
     if backfill is not None:
-        waiting = {group.uid for group in groups if group.waiting}
-        backfill.begin(rules, waiting, cluster)
+        backfill.begin(rules, verdicts.waiting_uids(groups), cluster)
     state = _State(rules, cluster, QueueUsage(rules.tree, usage), backfill)
     _keep_again(groups, state, verdicts.keeping)
     held = _all_held(groups, state) if rules.hold_beyond_limit is None else None
