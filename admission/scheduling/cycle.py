@@ -116,6 +116,22 @@ def decide_all(
     return found
 
 
+def _renew_old_proof(rules: Rules, cluster: ClusterState) -> None:
+    """Ask once more for a plan whose proof of absence is worded by an old state of the cluster.
+
+    A proof holds whatever the quota, so nothing of a queue is asked. An unexpected exception is reported when the
+    question is asked for one of its gangs.
+    """
+    plans = rules.workspace.plans
+    question = plans.old_question
+    if question is None:
+        return
+    pods, wanted, together = question
+    find = partial(chain.planner(rules).propose, pods, cluster, wanted, anything, together)
+    answer = faults.guard(During.PLANNING, "", find, [])
+    plans.renew(answer if isinstance(answer, Hold) else None)
+
+
 def rehearse(groups: tuple[Group, ...], rules: Rules, cluster: ClusterState, usage: Usage) -> None:
     """Fill the caches with what the first cycle of a leader needs: which gangs cannot start, and plans for the others.
 

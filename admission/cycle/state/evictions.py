@@ -62,8 +62,10 @@ class EvictionState:
     """By gang of which some but not all pods were evicted, the reason."""
     _vacancies: Vacancies = field(default_factory=dict)
     """Slots that pods of running gangs have left."""
-    _restored_groups: tuple[Group, ...] = ()
+    _restored: Mapping[GangUid, Group] = field(default_factory=dict)
     """The gangs whose statuses were last read."""
+    _written: Derived[GangUid, Group, Group] = field(default_factory=lambda: Derived(_with_eviction))
+    """Those of them whose status says that they were evicted."""
     _to_resume: Derived[Uid, Job, Job] = field(default_factory=lambda: Derived(_suspended_by_eviction))
     """The Jobs that were suspended to take their pods back, and not resumed yet."""
 
@@ -215,9 +217,9 @@ class EvictionState:
         A gang that its controller recreates under another UID after an eviction continues the back-off of the old one.
         """
         self._gangs.drop_positions_before(inputs.now - FORGET_AFTER)
-        if inputs.groups is not self._restored_groups:
+        if inputs.by_uid is not self._restored:
             self._read_records(inputs)
-            self._restored_groups = inputs.groups
+            self._restored = inputs.by_uid
         self._ending = {uid for uid in self._ending if uid in placements and placements[uid].seats}
         absent = [uid for uid in (*self._evicted, *self._backoffs) if uid not in self._gangs and uid not in placements]
         for uid in absent:
@@ -242,9 +244,11 @@ class EvictionState:
         self._workload_backoffs = {key: with_valid(one) for key, one in self._workload_backoffs.items()}
 
     def _read_records(self, inputs: CycleInputs) -> None:
-        noted = {*self._evicted, *self._backoffs, *self._requeues}
+        self._written.update(inputs.by_uid)
+        noted = (*self._written.values, *self._evicted, *self._backoffs, *self._requeues)
         keys = {*self._workload_backoffs, *self._gangs.positions}
-        for group in [group for group in inputs.groups if _is_noted(group, noted, keys)]:
+        in_line = [uid for uid, one in inputs.by_uid.items() if one.identity.position_key in keys] if keys else ()
+        for group in [inputs.by_uid[uid] for uid in dict.fromkeys((*in_line, *noted)) if uid in inputs.by_uid]:
             self._restore_eviction(inputs, group)
             started = len(group.pods) - len(group.waiting)
             if started and sum(pod.phase == "Running" for pod in group.pods) == started:
@@ -291,9 +295,6 @@ def _suspended_by_eviction(_: Uid, job: Job) -> Job | None:
     return job if job.suspended and names.REQUEUED in job.meta.annotations else None
 
 
-def _is_noted(group: Group, noted: Collection[GangUid], position_keys: Collection[str]) -> bool:
-    """Return whether a gang has state, here or in its Gang. noted: UIDs of gangs with state here."""
-    identity, record = group.identity, group.record
-    if record is not None and (record.evicted is not None or record.evictions):
-        return True
-    return identity.uid in noted or (bool(position_keys) and identity.position_key in position_keys)
+def _with_eviction(_: GangUid, group: Group) -> Group | None:
+    record = group.record
+    return group if record is not None and (record.evicted is not None or record.evictions) else None

@@ -129,7 +129,7 @@ class CycleReport:
             schedulers=self.settings.schedulers,
             now=inputs.clock,
         )
-        gangs = self.statuses.make_gangs(inputs.groups, decided, basis, self.log.defects)
+        gangs = self.statuses.make_gangs(inputs.by_uid, decided, basis, self.log.defects)
         return gangs, self.statuses.make_queues(basis), gang.conditions(basis)
 
     async def _write_gangs(self, inputs: CycleInputs, changed: Iterable[GangReport]) -> None:
