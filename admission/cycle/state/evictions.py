@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
+from admission.api.kubernetes.jobs import Job
 from admission.api.kubernetes.meta import EPOCH
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster import gang_references
@@ -15,10 +16,12 @@ from admission.api.muster.gang_requests import Action, AnsweredRequest
 from admission.api.muster.gangs import Evicted, Gang
 from admission.api.muster.ledger_entries import Entry, Placement
 from admission.api.muster.queues import Queue
-from admission.api.values.names import GangUid
+from admission.api.values import names
+from admission.api.values.names import GangUid, Uid
 from admission.api.values.reasons import EvictionReason
 from admission.api.values.references import References
 from admission.cycle.state.inputs import CycleInputs
+from admission.incremental import Derived
 from admission.lifecycle import refusals, requeue_backoff
 from admission.lifecycle.eviction import BACKING_OFF, Eviction
 from admission.lifecycle.refusals import Refusals
@@ -62,8 +65,12 @@ class EvictionState:
     """Slots that pods of running gangs have left."""
     _answered: dict[GangUid, AnsweredRequest] = field(default_factory=dict)
     """The last request of users about a gang that this leader has answered."""
-    _restored_groups: tuple[Group, ...] = ()
+    _restored: Mapping[GangUid, Group] = field(default_factory=dict)
     """The gangs whose statuses were last read."""
+    _written: Derived[GangUid, Group, Group] = field(default_factory=lambda: Derived(_with_eviction))
+    """Those of them whose status says that they were evicted."""
+    _to_resume: Derived[Uid, Job, Job] = field(default_factory=lambda: Derived(_suspended_by_eviction))
+    """The Jobs that were suspended to take their pods back, and not resumed yet."""
 
     @property
     def backoffs(self) -> Mapping[GangUid, Backoff]:
@@ -92,10 +99,13 @@ class EvictionState:
 
     # One eviction.
 
-    def note_sizes(self, groups: Iterable[Group], placements: Placements) -> None:
-        """Record the slots of gangs that start, lose a pod or are scaled, until they are complete again."""
+    def note_sizes(self, granted: Iterable[Group], placements: Placements) -> None:
+        """Record the slots of gangs that start, lose a pod or are scaled, until they are complete again.
+
+        granted: the gangs that have slots and are not complete.
+        """
         self._partial = {uid: reason for uid, reason in self._partial.items() if uid in placements}
-        placed = ((group.uid, group.placement) for group in groups if not group.is_complete)
+        placed = ((group.uid, group.placement) for group in granted)
         before = self._sizes
         self._sizes = {
             uid: before.get(uid, len(placement.seats))
@@ -187,6 +197,11 @@ class EvictionState:
         placement = eviction.group.placement
         return backoff is not None and placement is not None and backoff.since >= placement.reserved_at
 
+    def jobs_to_resume(self, jobs: Mapping[Uid, Job]) -> Collection[Job]:
+        """Return the Jobs that were suspended to take their pods back. jobs: all."""
+        self._to_resume.update(jobs)
+        return self._to_resume.values.values()
+
     def note_answered(self, group: Group, answered: AnsweredRequest) -> None:
         """Record the answer to a request."""
         self._answered[group.uid] = answered
@@ -217,9 +232,9 @@ class EvictionState:
         A gang that its controller recreates under another UID after an eviction continues the back-off of the old one.
         """
         self._gangs.drop_positions_before(inputs.now - FORGET_AFTER)
-        if inputs.groups is not self._restored_groups:
+        if inputs.by_uid is not self._restored:
             self._read_records(inputs)
-            self._restored_groups = inputs.groups
+            self._restored = inputs.by_uid
         self._ending = {uid for uid in self._ending if uid in placements and placements[uid].seats}
         absent = [uid for uid in (*self._evicted, *self._backoffs) if uid not in self._gangs and uid not in placements]
         for uid in absent:
@@ -249,9 +264,11 @@ class EvictionState:
         self._workload_backoffs = {key: with_valid(one) for key, one in self._workload_backoffs.items()}
 
     def _read_records(self, inputs: CycleInputs) -> None:
-        noted = {*self._evicted, *self._backoffs, *self._requeues}
+        self._written.update(inputs.by_uid)
+        noted = (*self._written.values, *self._evicted, *self._backoffs, *self._requeues)
         keys = {*self._workload_backoffs, *self._gangs.positions}
-        for group in [group for group in inputs.groups if not group.is_complete or _is_noted(group, noted, keys)]:
+        in_line = [uid for uid, one in inputs.by_uid.items() if one.identity.position_key in keys] if keys else ()
+        for group in [inputs.by_uid[uid] for uid in dict.fromkeys((*in_line, *noted)) if uid in inputs.by_uid]:
             self._restore_eviction(inputs, group)
             started = len(group.pods) - len(group.waiting)
             if started and sum(pod.phase == "Running" for pod in group.pods) == started:
@@ -302,8 +319,10 @@ class EvictionState:
             self._evicted.pop(uid, None)
 
 
-def _is_noted(group: Group, noted: Collection[GangUid], position_keys: Collection[str]) -> bool:
-    """Return whether state is kept for a gang that has to be dropped once it runs. noted: UIDs of gangs with state."""
-    if group.uid in noted or (position_keys and group.identity.position_key in position_keys):
-        return True
-    return group.record is not None and group.record.evicted is not None
+def _suspended_by_eviction(_: Uid, job: Job) -> Job | None:
+    return job if job.suspended and names.REQUEUED in job.meta.annotations else None
+
+
+def _with_eviction(_: GangUid, group: Group) -> Group | None:
+    record = group.record
+    return group if record is not None and (record.evicted is not None or record.evictions) else None

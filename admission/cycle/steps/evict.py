@@ -67,10 +67,10 @@ class GangEviction:
         """Take back every gang that has to be; return the inputs with these gangs, whether it succeeded or not."""
         concerned: set[GangUid] = set()
         limiting = limits.limited_queues(inputs.tree)
-        self.evictions.note_sizes(inputs.groups, self.mirror.book.placements)
+        self.evictions.note_sizes(inputs.granted, self.mirror.book.placements)
         requested = await self._answer(inputs)
         unfinished = self.evictions.unfinished | requested.keys()
-        for group in [one for one in inputs.groups if not one.is_complete or limiting or unfinished]:
+        for group in inputs.groups if limiting or unfinished else inputs.granted:
             if group.placement is None or not _may_be_due(group, limiting, unfinished):
                 continue
             find = partial(self._due, inputs, group, limiting, requested.get(group.uid))
@@ -142,9 +142,7 @@ class GangEviction:
 
     async def resume_jobs(self, inputs: CycleInputs) -> None:
         """Resume Jobs that were suspended to take their pods back, once these pods are gone."""
-        jobs = [
-            job for job in inputs.snapshot.jobs.values() if job.suspended and names.REQUEUED in job.meta.annotations
-        ]
+        jobs = self.evictions.jobs_to_resume(inputs.snapshot.jobs)
         pods = inputs.snapshot.pods.values() if jobs else ()
         owners = {pod.meta.controller.uid for pod in pods if not pod.finished and pod.meta.controller}
         for job in jobs:

@@ -40,7 +40,7 @@ def inputs(at: datetime = NOON, *groups: Group, snapshot: Snapshot = SNAPSHOT) -
         meters=device_meters.NONE,
         now=at,
         clock=at,
-        groups=groups,
+        by_uid={group.uid: group for group in groups},
     )
 
 
