@@ -110,6 +110,8 @@ def show(gang: GangReport, *, now: datetime) -> None:
             terminal.say(line)
     for text in gang.not_simulated:
         terminal.say(f"Muster does not judge {text}.")
+    for text in gang.later:
+        terminal.say(f"It {text}.")
     if gang.hold is not None:
         terminal.say(f"{gang.hold.reason}: {gang.hold.message}.")
         terminal.table("The numbers behind it", ("what", "value"), _numbers(gang.hold.details))

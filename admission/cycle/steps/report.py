@@ -33,7 +33,8 @@ from admission.scheduling.checks.chain import Grant
 from admission.scheduling.cycle import CycleDecisions
 from admission.scheduling.placement import protection_conditions
 from admission.scheduling.preemption.victim_searches import VictimSearches
-from admission.status import gang
+from admission.status import gang, later_waves
+from admission.status.later_waves import LaterWaves
 from admission.status.outside_queues import OutsideQueues
 
 T = TypeVar("T")
@@ -68,6 +69,7 @@ class CycleReport:
     statuses: StatusState
     outcomes: OutcomeLog
     outside: OutsideQueues
+    later_waves: LaterWaves
     log: CycleLog
 
     async def report(self, inputs: CycleInputs, decided: CycleDecisions) -> CycleResult:
@@ -128,6 +130,7 @@ class CycleReport:
             estimates=self.backfill.estimates,
             templates=self.templates.troubles(),
             schedulers=self.settings.schedulers,
+            later=self.later_waves.answers,
             now=inputs.clock,
         )
         gangs = self.statuses.make_gangs(inputs.by_uid, decided, basis, self.log.defects)
@@ -167,6 +170,8 @@ class CycleReport:
             soon.append(hold_at)
         if self.mirror.is_down:
             soon.append(inputs.clock + DATABASE_RETRY)
+        if self.later_waves.has_more:
+            soon.append(inputs.clock + later_waves.PACE)
         if self.log.budget_was_taken or self.fences.protections.soon:
             soon.append(inputs.clock + POLL)
         # The rest ends by the ledger's time, which advances once the clock has caught up with it.
