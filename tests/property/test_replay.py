@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from admission.api import traces
 from admission.api.kubernetes.pods import Pod
@@ -111,6 +111,19 @@ def _claim(count: int, card: str) -> Json:
     return {"class": "gpu", "count": count, "selectors": wanted}
 
 
+def short_later() -> tuple[Expanded, tuple[Arrival, ...]]:
+    """A job whose queue has quota for it when it is asked, but no more once others of its cycle have borrowed."""
+    owner = {"meter": "gpus", "nominal": 6}
+    objects = [*fixed(), *node("node-0", 1, "a", 1), *node("node-1", 1, "a", 1)]
+    for name, quotas in (("x", []), ("y", [owner])):
+        strict = {"parent": "all", "namespaceSelector": {}, "queueingStrategy": "StrictFIFO", "quotas": quotas}
+        objects.append(queue(name, **strict))
+    one: Json = {"queue": "x", "arrival": 0, "runtime": 2, "claims": [_claim(1, "")]}
+    rows = [{**one, "name": name} for name in ("j0", "j1", "j2", "j4")]
+    rows.append({**one, "name": "j3", "queue": "y", "pods": 2, "claims": [_claim(3, "")]})
+    return expand.expand(objects), traces.decode(Row(at, row) for at, row in enumerate(rows, 1)).arrivals
+
+
 class Controlled:
     """The same jobs as pods and claims in a cluster, and the controller."""
 
@@ -182,6 +195,7 @@ class Controlled:
 
 
 @settings(max_examples=soaking.examples(25), deadline=None)
+@example(*short_later())
 @given(towns(), jobs())
 def test_a_trace_is_played_as_the_controller_would_decide(
     cluster_state: Expanded, arrivals: tuple[Arrival, ...]
