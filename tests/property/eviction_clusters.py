@@ -112,7 +112,9 @@ class Mortal(Jobs):
 
     def _forget(self, name: str) -> None:
         self.delete_job(name)
-        self._gangs = {key: gang for key, gang in self._gangs.items() if not key.partition("/")[2].startswith(f"{name}-")}
+        self._gangs = {
+            key: gang for key, gang in self._gangs.items() if not key.partition("/")[2].startswith(f"{name}-")
+        }
 
 
 async def step(play: Play) -> None:
