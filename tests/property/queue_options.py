@@ -1,4 +1,4 @@
-"""Trees of queues of three levels of which each says something else: every option that decides who goes first or goes.
+"""Trees of queues of three levels of which each says something else: every option that decides who starts or goes.
 
 Two branches under a root, with three queues that jobs are submitted to. All quota together is what the nodes have; who
 has which part of it is drawn, so that almost every gang borrows, or reclaims.
@@ -73,7 +73,7 @@ def _quotas(random: Random, *, by_kind: bool, said: set[str]) -> dict[str, list[
             nominal[owner, model if by_kind else "gpus"] += 1
     found: dict[str, list[Spec]] = {}
     for name in (ROOT, *BRANCHES, *QUEUES):
-        found[name] = [{"meter": "claims", "nominal": random.choice((100, 100, 1)) if name in QUEUES else 100}]
+        found[name] = [{"meter": "claims", "nominal": random.choice((100, 100, 100, 1)) if name in QUEUES else 100}]
         for meter in MODELS if by_kind else ("gpus",):
             quota: Spec = {"meter": meter, "nominal": nominal[name, meter]}
             for limit in ("borrowingLimit", "lendingLimit"):
@@ -122,8 +122,8 @@ def _own(random: Random, *, by_kind: bool, said: set[str]) -> Spec:
 
 
 def _preemption(random: Random, said: set[str]) -> Spec:
-    within = random.choice(("Never", "LowerPriority", "LowerOrNewerEqualPriority"))
-    reclaim = random.choice(("Never", "LowerPriority", "Any", "Any"))
+    within = random.choice(("Never", "LowerPriority", "LowerOrNewerEqualPriority", "LowerOrNewerEqualPriority"))
+    reclaim = random.choice(("Never", "LowerPriority", "Any", "Any", "Any"))
     said |= {f"withinQueue {within}", f"reclaim {reclaim}"}
     spec: Spec = {"withinQueue": within, "reclaim": reclaim}
     if reclaim == "Never":
