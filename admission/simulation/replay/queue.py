@@ -137,7 +137,7 @@ class Muster:
     def _enter_lenders(self, order: DecisionOrder) -> None:
         """Enter the held jobs for which queues keep quota if they are short of it when they have their turn.
 
-        Who is short only later, since others have started, is told so in the next round, as by the next cycle.
+        For one that is short only later, since others have started, they keep in the next round, as in the next cycle.
         """
         for waiting in self._kept.candidates(self._held()) if self._kept.lenders and order.has_more else ():
             order.enter(waiting)
