@@ -230,11 +230,8 @@ class Shares:
         if queue not in self.tree.parents:
             return {}
         is_by_loans = queue in self._rules.weights and queue not in self._rules.by_history
-        found = {
-            meter: self._queue_usage.borrowed_with(queue, meter, user, charge.get(meter, 0))
-            for meter in (self._meters | charge.keys() if is_by_loans else charge)
-        }
-        return {meter: amount for meter, amount in found.items() if amount}
+        meters = self._meters | charge.keys() if is_by_loans else charge
+        return self._queue_usage.borrowed_with(queue, meters, user, charge)
 
     def _share(self, queue: QueueName, charge: Charge, borrowed: Charge) -> Share:
         """Return the share, with a charge more.
