@@ -124,6 +124,24 @@ def short_later() -> tuple[Expanded, tuple[Arrival, ...]]:
     return expand.expand(objects), traces.decode(Row(at, row) for at, row in enumerate(rows, 1)).arrivals
 
 
+def kept_beside_a_reservation() -> tuple[Expanded, tuple[Arrival, ...]]:
+    """A reserved start counts on quota that its owner then keeps for another job, so that it falls."""
+    objects = [*fixed(), *node("node-0", 4, "a", 3), *node("node-1", 4, "a", 2)]
+    for name, strategy, nominal in (("x", "BestEffortFIFO", 4), ("y", "StrictFIFO", 0)):
+        spec: Json = {"parent": "all", "namespaceSelector": {}, "queueingStrategy": strategy}
+        spec["quotas"] = [{"meter": "gpus", "nominal": nominal}]
+        objects.append(queue(name, **spec, fairSharing={"weight": 1}))
+    one: Json = {"arrival": 0, "runtime": 9, "claims": [_claim(1, "")]}
+    rows = [
+        {**one, "name": "borrower", "queue": "y", "claims": [_claim(2, "")]},
+        {**one, "name": "reserved", "queue": "y", "pods": 3},
+        {**one, "name": "passes", "queue": "x", "arrival": 3, "pods": 2},
+        {**one, "name": "short", "queue": "x", "arrival": 4, "pods": 3, "priority": 1, "requests": {"cpu": "2"}},
+    ]
+    rows[-1]["declared"] = traces.NOTHING
+    return expand.expand(objects), traces.decode(Row(at, row) for at, row in enumerate(rows, 1)).arrivals
+
+
 class Controlled:
     """The same jobs as pods and claims in a cluster, and the controller."""
 
@@ -196,6 +214,7 @@ class Controlled:
 
 @settings(max_examples=soaking.examples(25), deadline=None)
 @example(*short_later())
+@example(*kept_beside_a_reservation())
 @given(towns(), jobs())
 def test_a_trace_is_played_as_the_controller_would_decide(
     cluster_state: Expanded, arrivals: tuple[Arrival, ...]

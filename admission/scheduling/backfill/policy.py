@@ -158,6 +158,12 @@ class Backfill:
         present.reset_ends()
         return self.revision != before
 
+    def doubt(self) -> None:
+        """Have each reservation proved again when it is needed, since queues keep other quota than before."""
+        for head in self._heads.values():
+            if head.reservation is not None:
+                head.reservation.is_proved = False
+
     @property
     def next(self) -> datetime | None:
         """Return when the next reservation begins; None if there is none."""

@@ -46,6 +46,8 @@ class KeptQuota:
         kept = {queue: one for queue, one in self._keeping.items() if waits(one) and self._waits_for_quota(one)}
         for queue, waiting in kept.items():
             usage.keep(queue, self._clock.needed(waiting))
+        if kept:
+            self._clock.backfill.doubt()
         self._kept_before, self._keeping = kept, {}
         self._passed.clear()
 
@@ -68,8 +70,9 @@ class KeptQuota:
             self._clock.queue_usage.keep(queue, {})
 
     def end(self, held: Iterable[Held], waits: Callable[[Waiting], bool], *, has_started: bool) -> bool:
-        """End a round; return whether others may take in the next one what was kept in it.
+        """End a round; return whether others may start in the next one.
 
+        They take what was kept in this one, or the reservations fall that hold them, as these count on what is kept now.
         has_started: whether a job has started in it; else the next round is the same if it begins in the same way.
         """
         clock, before = self._clock, self._kept_before
@@ -84,7 +87,8 @@ class KeptQuota:
         self._note_reserved()
         left = [one for one in kept if not self._waits_for_quota(one)]
         after = {queue: one for queue, one in self._keeping.items() if one in kept and one not in left}
-        return bool(left) and (has_started or after != before)
+        is_new = bool(after.keys() - before.keys())
+        return is_new or (bool(left) and (has_started or after != before))
 
     def _first(self, held: Iterable[Held]) -> dict[QueueName, Waiting]:
         """Return the first job of each queue that is short of quota which the queue may keep for it."""
