@@ -142,6 +142,30 @@ def kept_beside_a_reservation() -> tuple[Expanded, tuple[Arrival, ...]]:
     return expand.expand(objects), traces.decode(Row(at, row) for at, row in enumerate(rows, 1)).arrivals
 
 
+def reserved_early(*, beside_an_unknown_end: bool) -> tuple[Expanded, tuple[Arrival, ...]]:
+    """What a reservation leaves to others depends on when it was made.
+
+    beside_an_unknown_end: it leaves more than it seemed to, as a job has ended of which nobody knew when.
+    """
+    objects = [*fixed(), *node("node-0", 3, "a", 4), *node("node-1", 4, "a", 2), *node("node-2", 3, "a", 3)]
+    for name, nominal in (("x", 5), ("y", 6)):
+        spec: Json = {"parent": "all", "namespaceSelector": {}, "quotas": [{"meter": "gpus", "nominal": nominal}]}
+        spec["lending"] = "Always" if beside_an_unknown_end and name == "x" else "WhenIdle"
+        objects.append(queue(name, **spec, fairSharing={"weight": 1}))
+    one: Json = {"queue": "x", "arrival": 5, "runtime": 3, "requests": {"cpu": "1"}, "claims": [_claim(1, "")]}
+    unknown = {**one, "declared": traces.NOTHING}
+    rows = [
+        {**one, "name": "j1", "arrival": 0, "runtime": 6, "claims": [_claim(2, "a")]},
+        {**one, "name": "j0", "queue": "y", "arrival": 3, "runtime": 6, "pods": 2, "claims": [_claim(3, "")]},
+        *([{**unknown, "name": "j3", "arrival": 3, "runtime": 5}] if beside_an_unknown_end else []),
+        {**one, "name": "j2", "queue": "y", "requests": {"cpu": "2"}},
+        {**unknown, "name": "j7"},
+        {**unknown, "name": "j8", "queue": "y", "runtime": 7, "claims": [_claim(3, "")]},
+        {**unknown, "name": "j6", "arrival": 6, "pods": 3},
+    ]
+    return expand.expand(objects), traces.decode(Row(at, row) for at, row in enumerate(rows, 1)).arrivals
+
+
 class Controlled:
     """The same jobs as pods and claims in a cluster, and the controller."""
 
@@ -215,6 +239,8 @@ class Controlled:
 @settings(max_examples=soaking.examples(25), deadline=None)
 @example(*short_later())
 @example(*kept_beside_a_reservation())
+@example(*reserved_early(beside_an_unknown_end=False))
+@example(*reserved_early(beside_an_unknown_end=True))
 @given(towns(), jobs())
 def test_a_trace_is_played_as_the_controller_would_decide(
     cluster_state: Expanded, arrivals: tuple[Arrival, ...]

@@ -72,7 +72,7 @@ class KeptQuota:
     def end(self, held: Iterable[Held], waits: Callable[[Waiting], bool], *, has_started: bool) -> bool:
         """End a round; return whether others may start in the next one.
 
-        They take what was kept in this one, or the reservations fall that hold them, as these count on what is kept now.
+        They take what was kept in this one, or reservations fall that hold them, as these count on what is kept now.
         has_started: whether a job has started in it; else the next round is the same if it begins in the same way.
         """
         clock, before = self._clock, self._kept_before
