@@ -1,0 +1,76 @@
+"""Claims as early walkthroughs wrote them: constraints in CEL, and selectors in their words."""
+
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+from admission.conversion import selectors
+from admission.conversion.domains import Domains
+from admission.conversion.equivalents import Object, items
+from admission.conversion.findings import Findings
+
+
+def constraints_to_selectors(spec: Any, path: str, findings: Findings) -> None:
+    """Move the constraints of a claim that are CEL to the selectors of the requests that they are about."""
+    devices = spec.get("devices") if isinstance(spec, MutableMapping) else None
+    constraints = devices.get("constraints") if isinstance(devices, MutableMapping) else None
+    if not isinstance(devices, MutableMapping) or not isinstance(constraints, list):
+        return
+    targets = [*items(devices, "requests", path)]
+    kept = []
+    for at, constraint in enumerate(constraints):
+        place = f"{path}.devices.constraints[{at}]"
+        if not _is_cel(constraint):
+            kept.append(constraint)
+            continue
+        wanted = constraint.get("requests")
+        meant = [one for _, one in targets if not wanted or one.get("name") in wanted]
+        places = [selected for request in meant for selected in _selected(request)]
+        if not places or set(constraint) - {"cel", "requests"}:
+            kept.append(constraint)
+            findings.left(place, "a constraint has no CEL: write a selector of each request, or matchAttribute")
+            continue
+        for number, owner in enumerate(places):
+            # The first keeps the text that it was written in, with its comments.
+            cel = constraint["cel"] if number == 0 else {**constraint["cel"]}
+            owner["selectors"] = [*(owner.get("selectors") or []), {"cel": cel}]
+        names = ", ".join(str(one.get("name")) for one in meant)
+        findings.changed(place, f"CEL is a selector of each request: of {names}")
+    if not kept:
+        del devices["constraints"]
+    elif len(kept) < len(constraints):
+        constraints[:] = kept
+
+
+def _is_cel(constraint: Any) -> bool:
+    return isinstance(constraint, MutableMapping) and isinstance(constraint.get("cel"), MutableMapping)
+
+
+def _selected(request: Object) -> Iterator[Object]:
+    """Yield the parts of a request that have selectors."""
+    exactly = request.get("exactly")
+    if isinstance(exactly, MutableMapping):
+        yield exactly
+    yield from (one for _, one in items(request, "firstAvailable", ""))
+
+
+def convert_selectors(spec: Any, path: str, domains: Domains, findings: Findings, *, compiles: bool) -> None:
+    """Write the selectors of a claim as they are written today. path: of the spec."""
+    devices = spec.get("devices") if isinstance(spec, MutableMapping) else None
+    for place, request in items(devices, "requests", f"{path}.devices"):
+        for owner in _selected(request):
+            convert_in(owner, place, domains, findings, compiles=compiles)
+
+
+def convert_in(owner: Object, path: str, domains: Domains, findings: Findings, *, compiles: bool) -> None:
+    """Write the selectors of a class, of `exactly` or of an alternative as they are written today."""
+    name = owner.get("deviceClassName")
+    for place, selector in items(owner, "selectors", path):
+        cel = selector.get("cel")
+        text = cel.get("expression") if isinstance(cel, MutableMapping) else None
+        if not isinstance(cel, MutableMapping) or not isinstance(text, str):
+            continue
+        converted = selectors.convert(text, domains.of(text, name), compiles=compiles)
+        for level, message in converted.remarks:
+            findings.add(level, f"{place}.cel.expression", message)
+        if converted.text != text:
+            cel["expression"] = converted.text
