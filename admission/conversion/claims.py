@@ -1,6 +1,6 @@
 """Claims as early walkthroughs wrote them: constraints in CEL, and selectors in their words."""
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Container, Iterator, MutableMapping
 from typing import Any
 
 from admission.conversion import selectors
@@ -24,7 +24,7 @@ def constraints_to_selectors(spec: Any, path: str, findings: Findings) -> None:
             continue
         wanted = constraint.get("requests")
         meant = [one for _, one in targets if not wanted or one.get("name") in wanted]
-        places = [selected for request in meant for selected in _selected(request)]
+        places = [owner for request in meant for _, owner in _owners(request, "")]
         if not places or set(constraint) - {"cel", "requests"}:
             kept.append(constraint)
             findings.left(place, "a constraint has no CEL: write a selector of each request, or matchAttribute")
@@ -45,20 +45,30 @@ def _is_cel(constraint: Any) -> bool:
     return isinstance(constraint, MutableMapping) and isinstance(constraint.get("cel"), MutableMapping)
 
 
-def _selected(request: Object) -> Iterator[Object]:
-    """Yield the parts of a request that have selectors."""
+def _owners(request: Object, path: str) -> Iterator[tuple[str, Object]]:
+    """Yield the parts of a request that have selectors, each with its path."""
     exactly = request.get("exactly")
     if isinstance(exactly, MutableMapping):
-        yield exactly
-    yield from (one for _, one in items(request, "firstAvailable", ""))
+        yield f"{path}.exactly", exactly
+    yield from items(request, "firstAvailable", path)
 
 
-def convert_selectors(spec: Any, path: str, domains: Domains, findings: Findings, *, compiles: bool) -> None:
-    """Write the selectors of a claim as they are written today. path: of the spec."""
+def flat_requests(spec: Any) -> frozenset[int]:
+    """Return the places of the requests of a claim that are not in `exactly` yet."""
     devices = spec.get("devices") if isinstance(spec, MutableMapping) else None
-    for place, request in items(devices, "requests", f"{path}.devices"):
-        for owner in _selected(request):
-            convert_in(owner, place, domains, findings, compiles=compiles)
+    requests = [one for _, one in items(devices, "requests", "")]
+    return frozenset(at for at, request in enumerate(requests) if "exactly" not in request)
+
+
+def convert_selectors(
+    spec: Any, path: str, flat: Container[int], domains: Domains, findings: Findings, *, compiles: bool
+) -> None:
+    """Write the selectors of a claim as they are written today. path: of the spec; flat: its `flat_requests` as read."""
+    devices = spec.get("devices") if isinstance(spec, MutableMapping) else None
+    for at, (place, request) in enumerate(items(devices, "requests", f"{path}.devices")):
+        for inner, owner in _owners(request, place):
+            read = inner.removesuffix(".exactly") if at in flat else inner
+            convert_in(owner, read, domains, findings, compiles=compiles)
 
 
 def convert_in(owner: Object, path: str, domains: Domains, findings: Findings, *, compiles: bool) -> None:

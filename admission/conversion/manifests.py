@@ -57,17 +57,20 @@ def _in_pod(field: str, path: str) -> str:
 
 def _device_object(obj: Object, known: Domains, findings: Findings, *, is_old: bool) -> None:
     """Convert an object of resource.k8s.io. is_old: whether its selectors have never met an API server of today."""
+    spec: Any = obj.get("spec")
+    inner = spec.get("spec") if isinstance(spec, MutableMapping) else None
+    flat = claims.flat_requests(spec if obj.get("kind") == "ResourceClaim" else inner)
     basic = [isinstance(one.get("basic"), MutableMapping) for _, one in items(obj.get("spec"), "devices", "spec")]
     equivalents.upgrade(obj, findings)
-    spec: Any = obj.get("spec")
     match obj.get("kind"):
         case "DeviceClass" if isinstance(spec, MutableMapping):
             claims.convert_in(spec, "spec", known, findings, compiles=is_old)
         case "ResourceClaim":
-            _claim(spec, "spec", known, findings, is_old=is_old)
+            claims.constraints_to_selectors(spec, "spec", findings)
+            claims.convert_selectors(spec, "spec", flat, known, findings, compiles=is_old)
         case "ResourceClaimTemplate":
-            inner = spec.get("spec") if isinstance(spec, MutableMapping) else None
-            _claim(inner, "spec.spec", known, findings, is_old=is_old)
+            claims.constraints_to_selectors(inner, "spec.spec", findings)
+            claims.convert_selectors(inner, "spec.spec", flat, known, findings, compiles=is_old)
         case "ResourceSlice":
             for (path, device), had in zip(items(spec, "devices", "spec"), basic, strict=False):
                 attributes.upgrade(device, f"{path}.basic" if had else path, findings)
@@ -75,8 +78,3 @@ def _device_object(obj: Object, known: Domains, findings: Findings, *, is_old: b
                 findings.left("spec", "has no driver: name the one that publishes the devices, as in device.driver")
         case _:
             pass
-
-
-def _claim(spec: Any, path: str, known: Domains, findings: Findings, *, is_old: bool) -> None:
-    claims.constraints_to_selectors(spec, path, findings)
-    claims.convert_selectors(spec, path, known, findings, compiles=is_old)
