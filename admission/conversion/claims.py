@@ -63,7 +63,7 @@ def flat_requests(spec: Any) -> frozenset[int]:
 def convert_selectors(
     spec: Any, path: str, flat: Container[int], domains: Domains, findings: Findings, *, compiles: bool
 ) -> None:
-    """Write the selectors of a claim as they are written today. path: of the spec; flat: its `flat_requests` as read."""
+    """Write the selectors of a claim as they are written today. path: of the spec; flat: `flat_requests` as read."""
     devices = spec.get("devices") if isinstance(spec, MutableMapping) else None
     for at, (place, request) in enumerate(items(devices, "requests", f"{path}.devices")):
         for inner, owner in _owners(request, place):
