@@ -5,10 +5,11 @@ and, for v1alpha3, as the types of 1.31 and 1.32 differ from those of today. Obj
 caller can tell which parts of a text they still are.
 """
 
-from collections.abc import Iterator, MutableMapping
+import copy
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
-from admission.conversion.findings import Findings
+from admission.conversion.findings import Finding, Findings, Level
 
 GROUP = "resource.k8s.io"
 VERSION = f"{GROUP}/v1"
@@ -25,6 +26,9 @@ VERSIONS: dict[str, tuple[str, ...]] = {
     "DeviceTaintRule": ("v1alpha3", "v1beta2"),
 }
 """The versions of each kind that have an equivalent in v1."""
+
+CLASSIC = ("ResourceClass",)
+"""Kinds of v1alpha2 that are other kinds today."""
 
 EXACTLY = (
     *("deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity"),
@@ -43,6 +47,15 @@ def has_equivalent(api_version: str, kind: str) -> bool:
     """Return whether objects of a version and kind, other than v1 itself, are read as v1."""
     group, _, version = api_version.rpartition("/")
     return group == GROUP and version in VERSIONS.get(kind, ())
+
+
+def read(obj: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[Finding, ...]]:
+    """Return an object as v1, and what v1 cannot say of it; one without an equivalent, or of v1, as it is."""
+    if not has_equivalent(str(obj.get("apiVersion")), str(obj.get("kind"))):
+        return obj, ()
+    current, findings = copy.deepcopy(dict(obj)), Findings()
+    upgrade(current, findings)
+    return current, tuple(one for one in findings.found if one.level is Level.LEFT)
 
 
 def upgrade(obj: Object, findings: Findings) -> None:

@@ -30,7 +30,7 @@ class _Styled(yaml.SafeDumper):
         if isinstance(node, yaml.ScalarNode):
             if node.tag.endswith(":str") and self.draw(st.integers(0, 3)) == 0:
                 node.style = self.draw(st.sampled_from(["'", '"', "|"]))
-        else:
+        elif isinstance(node, yaml.CollectionNode):
             node.flow_style = self.draw(st.integers(0, 4)) == 0
         super().serialize_node(node, parent, index)
 
