@@ -1,7 +1,7 @@
-"""Manifests of earlier DRA APIs as `resource.k8s.io/v1` writes them, for `muster convert`, `lint` and `simulate`.
+"""Manifests of earlier DRA APIs as `resource.k8s.io/v1` writes them.
 
-`manifests` converts all objects of an input, in place; `equivalents` has what Kubernetes converts by itself, and is all
-that `lint` and `simulate` read.
+For `muster convert`, `manifests` converts all objects of an input, in place; `equivalents` has what Kubernetes converts
+by itself, which is all that `lint` and `simulate` read.
 """
 
 __all__ = ["equivalents", "findings", "manifests"]

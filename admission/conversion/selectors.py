@@ -44,7 +44,7 @@ SMALLEST_SIZE = 10**6
 
 @dataclass(slots=True)
 class Converted:
-    """A selector as it is written today. remarks: what to say of it; is_left: whether it is as before, and invalid."""
+    """A selector as it is written today. remarks: what to say of it."""
 
     text: str
     remarks: list[tuple[Level, str]] = field(default_factory=list)

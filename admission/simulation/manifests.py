@@ -285,8 +285,8 @@ def _created(obj: Json) -> datetime | None:
 def _version_error(obj: Json, versions: Collection[str]) -> MalformedObjectError:
     group = str(obj["apiVersion"]).rpartition("/")[0]
     readable = " or ".join(f"{group}/{version}".lstrip("/") for version in sorted(versions))
-    mend = ": `muster convert` writes it so, as far as that can say it" if group == equivalents.GROUP else ""
-    problem = Problem("apiVersion", f"{obj['apiVersion']} is not read here; {readable} is{mend}")
+    remedy = ": `muster convert` writes it so, as far as that can say it" if group == equivalents.GROUP else ""
+    problem = Problem("apiVersion", f"{obj['apiVersion']} is not read here; {readable} is{remedy}")
     return MalformedObjectError(str(obj["kind"]), meta.name_in(obj), (problem,))
 
 

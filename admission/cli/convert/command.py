@@ -20,7 +20,7 @@ from admission.errors import FixError, RetryError
 
 app = apps.single()
 
-DONE, TO_CONVERT, TO_MEND = 0, 3, 4
+DONE, TO_CONVERT, UNCONVERTED = 0, 3, 4
 
 EPILOG = apps.epilog(
     (
@@ -37,7 +37,7 @@ EPILOG = apps.epilog(
 )
 
 
-class _Told(NamedTuple):
+class _Report(NamedTuple):
     """A finding of an object, and where it is."""
 
     file: File
@@ -59,7 +59,7 @@ def convert(
     if in_place and manifest_reader.STANDARD_INPUT in paths:
         raise FixError("--in-place: the standard input cannot be written; name a file")
     read = files.read(paths)
-    told = list(_convert(read))
+    reports = list(_convert(read))
     written = [file.text.written() for file in read]
     changed = [(file, text) for file, text in zip(read, written, strict=True) if text != file.source.text]
 
@@ -71,24 +71,25 @@ def convert(
             sys.stdout.writelines(_diff(file, text))
     elif not check:
         sys.stdout.write(_stream(written))
-    _tell(told, changed, is_all=check)
-    is_left = any(one.finding.level is Level.LEFT for one in told)
-    raise typer.Exit(TO_MEND if is_left else TO_CONVERT if check and changed else DONE)
+    sys.stdout.flush()
+    _report(reports, changed, is_all=check)
+    is_left = any(one.finding.level is Level.LEFT for one in reports)
+    raise typer.Exit(UNCONVERTED if is_left else TO_CONVERT if check and changed else DONE)
 
 
-def _convert(read: Sequence[File]) -> Iterator[_Told]:
+def _convert(read: Sequence[File]) -> Iterator[_Report]:
     """Convert all objects together, and yield what is found of each."""
     places = [(file, item) for file in read for item in file.items]
     conversions = manifests.convert([item.body for _, item in places])
     for (file, item), conversion in zip(places, conversions, strict=True):
         item.add(conversion.added, file)
-        yield from (_Told(file, item, finding) for finding in conversion.findings)
+        yield from (_Report(file, item, finding) for finding in conversion.findings)
 
 
-def _tell(told: Sequence[_Told], changed: Sequence[tuple[File, str]], *, is_all: bool) -> None:
+def _report(reports: Sequence[_Report], changed: Sequence[tuple[File, str]], *, is_all: bool) -> None:
     """Print the findings to the standard error, but for changes that the output shows, unless it shows none."""
     counts = dict.fromkeys(Level, 0)
-    for file, item, finding in told:
+    for file, item, finding in reports:
         counts[finding.level] += 1
         if is_all or finding.level is not Level.CHANGED:
             place = file.place(item, finding.field)
