@@ -22,8 +22,8 @@ def constraints_to_selectors(spec: Any, path: str, findings: Findings) -> None:
         if not _is_cel(constraint):
             kept.append(constraint)
             continue
-        wanted = constraint.get("requests")
-        meant = [one for _, one in targets if not wanted or one.get("name") in wanted]
+        wanted = constraint.get("requests") or []
+        meant = [one for _, one in targets if not wanted or (isinstance(wanted, list) and one.get("name") in wanted)]
         places = [owner for request in meant for _, owner in _owners(request, "")]
         if not places or set(constraint) - {"cel", "requests"}:
             kept.append(constraint)
@@ -32,7 +32,8 @@ def constraints_to_selectors(spec: Any, path: str, findings: Findings) -> None:
         for number, owner in enumerate(places):
             # The first keeps the text that it was written in, with its comments.
             cel = constraint["cel"] if number == 0 else {**constraint["cel"]}
-            owner["selectors"] = [*(owner.get("selectors") or []), {"cel": cel}]
+            own = owner.get("selectors")
+            owner["selectors"] = [*(own if isinstance(own, list) else ()), {"cel": cel}]
         names = ", ".join(str(one.get("name")) for one in meant)
         findings.changed(place, f"CEL is a selector of each request: of {names}")
     if not kept:

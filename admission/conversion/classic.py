@@ -8,7 +8,7 @@ so that none is lost unseen.
 from collections.abc import MutableMapping
 from typing import Any
 
-from admission.conversion.equivalents import VERSION, Object
+from admission.conversion.equivalents import VERSION, Object, items
 from admission.conversion.findings import Findings
 
 VERSIONS = frozenset({"v1alpha1", "v1alpha2"})
@@ -131,10 +131,10 @@ def _drop_status(obj: Object, findings: Findings) -> None:
 
 def _slice(obj: Object, findings: Findings) -> None:
     model = obj.get("namedResources")
-    instances = model.get("instances") if isinstance(model, MutableMapping) else None
+    instances = [one for _, one in items(model, "instances", "")]
     node, driver = obj.pop("nodeName", None), obj.pop("driverName", None)
     obj.pop("namedResources", None)
-    devices = [_device(one) for one in instances or () if isinstance(one, MutableMapping)]
+    devices = [_device(one) for one in instances]
     obj["spec"] = {
         **({"driver": driver} if driver else {}),
         "pool": {"name": node or driver, "generation": 1, "resourceSliceCount": 1},
@@ -148,7 +148,6 @@ def _slice(obj: Object, findings: Findings) -> None:
 
 def _device(instance: Object) -> Object:
     attributes: dict[str, Any] = {}
-    for one in instance.get("attributes") or ():
-        if isinstance(one, MutableMapping):
-            attributes[str(one.get("name"))] = {name: value for name, value in one.items() if name != "name"}
+    for _, one in items(instance, "attributes", ""):
+        attributes[str(one.get("name"))] = {name: value for name, value in one.items() if name != "name"}
     return {"name": instance.get("name"), **({"attributes": attributes} if attributes else {})}
