@@ -11,8 +11,9 @@ from typing import Annotated, NamedTuple
 import typer
 
 from admission.cli import apps, manifest_reader, terminal
-from admission.cli.convert import files
+from admission.cli.convert import files, queues
 from admission.cli.convert.files import File, Item
+from admission.cli.convert.queues import Origin
 from admission.cli.convert.yaml_text import Text
 from admission.conversion import manifests
 from admission.conversion.findings import Finding, Level
@@ -29,10 +30,11 @@ EPILOG = apps.epilog(
         "muster convert --in-place deploy/ && muster lint deploy/",
         "muster convert --check deploy/",
         "kubectl get resourceclaims -A -o yaml | muster convert -",
+        "kubectl get clusterqueues,cohorts,localqueues -A -o yaml | muster convert --from kueue - > queues.yaml",
     ),
     "What cannot be converted stays as it is, and is told with its line and the mend. Comments, quotes and order stay, "
     "too. docs/tasks/convert.md lists what is changed.",
-    "Exit codes: 0 done, or nothing is to convert; 3 with --check: something is; 4 something is left to mend by hand; "
+    "Exit codes: 0 done, or nothing is to convert; 3 with --check: something is; 4 something is left to mend by hand, or has no counterpart; "
     "2 the input cannot be read.",
 )
 
@@ -52,10 +54,17 @@ def convert(
     check: Annotated[bool, typer.Option("--check", help="Write nothing: tell what is to convert.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Print the changes in place of the manifests.")] = False,
     in_place: Annotated[bool, typer.Option("--in-place", "-i", help="Write the changed files.")] = False,
+    origin: Annotated[
+        Origin | None, typer.Option("--from", help="Print Queues and Meters for the objects of this queueing system.")
+    ] = None,
 ) -> None:
     """Write manifests of earlier DRA APIs (v1alpha2 to v1beta2) for resource.k8s.io/v1. Needs no cluster."""
     if check + diff + in_place > 1:
         raise FixError("--check, --diff and --in-place: one at a time")
+    if origin is not None:
+        if check or diff or in_place:
+            raise FixError("--from prints new objects: it goes without --check, --diff and --in-place")
+        raise typer.Exit(UNCONVERTED if queues.convert(paths) else DONE)
     if in_place and manifest_reader.STANDARD_INPUT in paths:
         raise FixError("--in-place: the standard input cannot be written; name a file")
     read = files.read(paths)

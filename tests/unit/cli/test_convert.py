@@ -208,6 +208,34 @@ def test_what_cannot_be_read_is_told(
     assert message in ended.stderr
 
 
+QUEUES = """\
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: vision}
+spec:
+  admissionChecks: [approval]
+  resourceGroups:
+  - coveredResources: [memory]
+    flavors: [{name: default, resources: [{name: memory, nominalQuota: 8Gi}]}]
+"""
+
+
+def test_queues_of_kueue_become_queues_and_the_rest_is_reported(muster: Muster, claim: Path) -> None:
+    claim.write_text(QUEUES)
+
+    ended = muster("convert", "--from", "kueue", str(claim))
+
+    assert [(one["kind"], one["metadata"]["name"]) for one in yaml.safe_load_all(ended.stdout)] == [
+        ("Meter", "memory"),
+        ("Queue", "vision"),
+    ]
+    assert ended.returncode == 4
+    told, summary = ended.stderr.splitlines()
+    assert told.startswith(f"{claim}:5: left: ClusterQueue vision: spec.admissionChecks: put a scheduling gate of")
+    assert summary == "2 objects written, 0 things to check, 1 left"
+    assert muster("convert", "--from", "kueue", "--check", str(claim)).returncode == 2
+
+
 def test_a_text_in_a_rare_style_is_written_anew() -> None:
     read = yaml_text.read("# c\na:\n  ? b\n  : |\n    text\n")
     read.documents[0].value["a"]["c"] = "d"
