@@ -34,8 +34,8 @@ EPILOG = apps.epilog(
     ),
     "What cannot be converted stays as it is, and is told with its line and the mend. Comments, quotes and order stay, "
     "too. docs/tasks/convert.md lists what is changed.",
-    "Exit codes: 0 done, or nothing is to convert; 3 with --check: something is; 4 something is left to mend by hand, or has no counterpart; "
-    "2 the input cannot be read.",
+    "Exit codes: 0 done, or nothing is to convert; 3 with --check: something is; 4 something is left to mend by hand, "
+    "or has no counterpart; 2 the input cannot be read.",
 )
 
 

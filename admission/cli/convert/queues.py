@@ -1,5 +1,6 @@
 """`muster convert --from kueue`: Queues and Meters in place of another queueing system's objects."""
 
+import sys
 from collections.abc import Sequence
 from enum import StrEnum
 
@@ -25,6 +26,7 @@ def convert(paths: Sequence[str]) -> bool:
     manifests = manifest_reader.read(paths)
     converted = kueue.convert([one.body for one in manifests])
     typer.echo("---\n".join(map(yaml_editor.dump, converted.objects)), nl=False)
+    sys.stdout.flush()
     counts = dict.fromkeys(Level, 0)
     for manifest, findings in zip(manifests, converted.findings, strict=True):
         for finding in findings.found:
