@@ -188,10 +188,10 @@ def a_cluster() -> Cluster:
         .node("node-1")
         .node("node-2", cordoned=True)
         .parted_node("node-3")
-        .queue("lab", gpus=16, used=7, gangs={"pending": 2, "running": 2, "reserved": 1})
-        .queue("research", "lab", used=5, gangs={"pending": 2, "running": 2}, budgets=[exhausted])
+        .queue("lab", gpus=0)
+        .queue("research", "lab", used=2, gangs={"pending": 1, "running": 1}, budgets=[exhausted])
         .queue("vision", "research", gpus=2, used=4, gangs={"pending": 1, "running": 1})
-        .queue("production", "lab", used=2, gangs={"reserved": 1}, use={"reserved": "2", "lent": "1"})
+        .queue("production", "lab", gangs={"reserved": 1}, use={"reserved": "2", "lent": "1"})
         .queue("orphan", "lost", conditions=[stopped])
         .gang(
             "team-a/train", "vision", "Running", places=[("node-1", ["gpu-0", "gpu-1"]), ("node-1", ["gpu-4", "gpu-5"])]

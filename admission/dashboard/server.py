@@ -179,7 +179,7 @@ async def _authenticate(request: web.Request, handler: Handler) -> web.StreamRes
 def _require_sign_in(request: web.Request, app_context: AppContext, *, ended: bool) -> web.Response:
     """Redirect a browser to the sign-in form; tell other clients that they need a token."""
     wants_page = "text/html" in request.headers.get("Accept", "")
-    if request.method != "GET" or not wants_page or "rows" in request.query:
+    if request.method != "GET" or not wants_page:
         response = _error_page(request, ErrorPage(401, "Sign in first", "The session has ended, or there was none."))
         response.headers["WWW-Authenticate"] = 'Bearer realm="muster"'
     else:

@@ -18,12 +18,12 @@ from admission.dashboard.auth.rbac import VisibleNamespaces
 from admission.dashboard.devices import inventory
 from admission.dashboard.devices.inventory import DeviceHolders, Holders, Inventory
 from admission.dashboard.ports import View
+from admission.dashboard.queue_tree import STARTED, QueueTree
 
 REFRESH_SECONDS = 1.0
 """Seconds for which a view is shown even if something has changed."""
 
 WAITING = (Phase.PENDING, Phase.EVICTED)
-STARTED = (Phase.RESERVED, Phase.ADMITTED, Phase.RUNNING)
 
 
 class ClusterView:
@@ -44,24 +44,9 @@ class ClusterView:
         return self.observed.queues
 
     @cached_property
-    def children(self) -> Mapping[str, Sequence[ObservedQueue]]:
-        """Queues by parent and name; under "" those without a parent, or with a missing one."""
-        found: dict[str, list[ObservedQueue]] = {}
-        for name in sorted(self.queues):
-            observed_queue = self.queues[name]
-            parent = observed_queue.queue.parent
-            has_parent = parent is not None and parent in self.queues
-            found.setdefault(parent if parent and has_parent else "", []).append(observed_queue)
-        return found
-
-    def path(self, name: str) -> list[str]:
-        """Return the names from the root to a queue; in a cycle, each queue once."""
-        found: list[str] = []
-        at: QueueName | None = QueueName(name)
-        while at is not None and at in self.queues and at not in found:
-            found.append(at)
-            at = self.queues[at].queue.parent
-        return found[::-1]
+    def tree(self) -> QueueTree:
+        """The queues by parent, and their sums."""
+        return QueueTree(self.queues)
 
     @cached_property
     def gangs(self) -> Sequence[ObservedGang]:
@@ -88,15 +73,6 @@ class ClusterView:
         """The names of gangs and claims by UID, which the statuses of gangs have of those of other namespaces."""
         found = {str(claim.meta.uid): key for key, claim in self.observed.claims.items()}
         return found | {str(gang.meta.uid): key for key, gang in self.observed.gangs.items()}
-
-    @cached_property
-    def meters(self) -> Sequence[str]:
-        """Meters in the reports of queues, those of most queues first."""
-        counts: dict[str, int] = {}
-        for observed_queue in self.queues.values():
-            for meter in observed_queue.report.meters:
-                counts[meter] = counts.get(meter, 0) + 1
-        return sorted(counts, key=lambda meter: (-counts[meter], meter))
 
     @property
     def inventory(self) -> Inventory:

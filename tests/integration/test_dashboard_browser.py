@@ -129,27 +129,32 @@ async def test_signing_out_leads_back_to_the_form(site: Site, chromium: Browser)
         await expect(page.get_by_label("Token")).to_be_visible()
 
 
-async def test_levels_of_the_tree_open_in_place_and_close(site: Site, chromium: Browser) -> None:
+async def test_branches_of_the_tree_open_in_place_and_close_and_the_address_says_which(
+    site: Site, chromium: Browser
+) -> None:
     async with a_page(chromium, site) as page:
         await page.goto(f"{site.url}/queues")
+        await page.evaluate("window.same = true")
         twist = page.get_by_role("button", name="Queues below lab")
-        await expect(twist).to_have_attribute("aria-expanded", "false")
-        await twist.click()
+        await expect(twist).to_have_attribute("aria-expanded", "true")
         await page.get_by_role("button", name="Queues below research").click()
         await expect(page.get_by_role("link", name="vision")).to_be_visible()
+        await expect(page.get_by_role("button", name="Queues below research")).to_be_focused()
         await _shoot(page, "tree")
-        await expect(twist).to_have_attribute("aria-expanded", "true")
 
         await twist.click()
 
         await expect(page.get_by_role("link", name="vision")).to_have_count(0)
         await expect(page.get_by_role("link", name="orphan")).to_be_visible()
-        assert page.url == f"{site.url}/queues"
+        await expect(twist).to_have_attribute("aria-expanded", "false")
+        assert page.url == f"{site.url}/queues?open=research"
+        await page.goto(f"{site.url}/queues?open=lab,research")
+        await expect(page.get_by_role("link", name="vision")).to_be_visible()
 
 
 async def test_the_tree_is_walked_by_keys_alone(site: Site, chromium: Browser) -> None:
     async with a_page(chromium, site) as page:
-        await page.goto(f"{site.url}/queues")
+        await page.goto(f"{site.url}/queues?open=-")
         await page.get_by_role("link", name="lab", exact=True).focus()
         await page.keyboard.press("ArrowRight")
         await expect(page.get_by_role("link", name="production")).to_be_visible()
@@ -170,13 +175,12 @@ async def test_the_first_key_leads_past_the_navigation(site: Site, chromium: Bro
         await expect(page.locator("main")).to_be_focused()
 
 
-async def test_without_scripts_every_level_is_a_page(site: Site, chromium: Browser) -> None:
+async def test_without_scripts_a_branch_opens_by_a_link(site: Site, chromium: Browser) -> None:
     async with a_page(chromium, site, java_script_enabled=False) as page:
         await page.goto(f"{site.url}/queues")
-        await page.get_by_label("Queues below lab").click()
+        await page.get_by_label("Queues below research").click()
 
-        await expect(page.get_by_role("link", name="research", exact=True)).to_be_visible()
-        await expect(page.get_by_role("navigation", name="Where this is")).to_contain_text("lab")
+        await expect(page.get_by_role("link", name="vision", exact=True)).to_be_visible()
 
 
 async def test_a_page_keeps_itself_fresh(site: Site, chromium: Browser) -> None:

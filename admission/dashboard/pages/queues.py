@@ -1,45 +1,53 @@
-"""The tree of queues, level by level, and a page for each queue."""
+"""The tree of queues, and a page for each queue."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aiohttp import web
 
 from admission.api.kubernetes.meta import ConditionStatus
-from admission.api.muster.gangs import Phase
 from admission.api.muster.observed import ObservedQueue
 from admission.api.muster.queues import StopPolicy
 from admission.api.muster.status_reports import BudgetUse, MeterUse
 from admission.api.values.names import MeterName, QueueName
-from admission.dashboard import pagination, request_context, view_model
+from admission.dashboard import pagination, queue_tree, request_context, view_model
 from admission.dashboard.auth.rbac import QUEUES
+from admission.dashboard.queue_tree import SubtreeSums
 from admission.dashboard.request_context import RIGHTS
 from admission.dashboard.view_model import ClusterView
 
 NO_USE = MeterUse()
-PAGE_SIZE = 100
+PAGE_SIZE = queue_tree.MOST_CHILDREN
 """The most queues of one level on a page."""
 MOST_SHOWN = 25
+MOST_OPEN = 400
+"""The most branches that an address opens: together, their names fit into a request line."""
+CLOSED = "-"
+"""Opens no branch, which cannot be a queue's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A queue in the tree. level: from 1; children: their number; budget: the tightest one of the meter, if any."""
+    """A queue in the tree, with the sums over its subtree.
+
+    children: their number; meter: whose use is shown; budget: the tightest one of the meter, if any; toggled: the
+    branches that are open after this one was opened or closed; more: queues below it that are left out.
+    """
 
     observed_queue: ObservedQueue
     level: int
     children: int
-    use: MeterUse
+    sums: SubtreeSums
+    meter: str
     budget: BudgetUse | None
     path: Sequence[str]
+    opened: bool = False
+    toggled: str = ""
+    more: int = 0
 
     @property
-    def waiting(self) -> int:
-        return self.observed_queue.report.gangs.get(Phase.PENDING, 0)
-
-    @property
-    def running(self) -> int:
-        return sum(self.observed_queue.report.gangs.get(phase, 0) for phase in view_model.STARTED)
+    def use(self) -> MeterUse:
+        return self.sums.uses.get(MeterName(self.meter), NO_USE)
 
     @property
     def state(self) -> str:
@@ -59,44 +67,60 @@ def state(observed_queue: ObservedQueue) -> str:
 
 
 async def tree(request: web.Request) -> web.StreamResponse:
-    """Show one level of the tree, or the matches of a search in all of it; with `rows`, only the rows."""
+    """Show the tree with its open branches, first of all those of the roots; or the matches of a search in all of it.
+
+    Without a meter that is asked for, each queue is shown with its busiest one.
+    """
     await request[RIGHTS].need(QUEUES)
     cluster_view, query = request_context.cluster_view(request), request.query
-    meter = pagination.word(query, "meter") or next(iter(cluster_view.meters), "")
+    queues, meter = cluster_view.tree, pagination.word(query, "meter")
     search, parent = pagination.word(query, "q").lower(), pagination.word(query, "parent")
+    if parent and parent not in cluster_view.queues:
+        raise web.HTTPNotFound
+    found: Sequence[QueueName] = queues.children.get(parent, ())
     if search:
-        found = [cluster_view.queues[name] for name in sorted(cluster_view.queues) if search in name.lower()]
-    else:
-        if parent and parent not in cluster_view.queues:
-            raise web.HTTPNotFound
-        found = list(cluster_view.children.get(parent, ()))
+        found = [name for name in sorted(cluster_view.queues) if search in name.lower()]
     page = pagination.page(found, query, size=PAGE_SIZE)
-    rows = [_row(cluster_view, observed_queue, meter) for observed_queue in page.items]
-    template = "queue_rows.html" if "rows" in query else "queues.html"
+    opened = () if search else _opened(query, [name for name in page.items if name in queues.children])
+    path = queues.path(parent) if parent else []
+    lines = queues.lines(page.items, frozenset(opened), level=1 if search else len(path) + 1)
     return request_context.render(
         request,
-        template,
-        rows=rows,
+        "queues.html",
+        rows=[_row(cluster_view, line, meter, opened) for line in lines],
         page=page,
         meter=meter,
-        meters=cluster_view.meters,
+        meters=queues.meters,
         search=search,
         parent=parent,
-        path_to=cluster_view.path(parent) if parent else (),
+        path_to=path,
         total=len(cluster_view.queues),
     )
 
 
-def _row(cluster_view: ClusterView, observed_queue: ObservedQueue, meter: str) -> Row:
-    path = cluster_view.path(observed_queue.queue.name)
-    budgets = [budget for budget in observed_queue.report.budgets if budget.meter == meter and budget.start is not None]
+def _opened(query: Mapping[str, str], top: Sequence[QueueName]) -> Sequence[str]:
+    """Return the branches that a query opens; without any, those at the top."""
+    if "open" not in query:
+        return top
+    return query["open"].split(",", MOST_OPEN)[:MOST_OPEN]
+
+
+def _row(cluster_view: ClusterView, line: queue_tree.Line, meter: str, opened: Sequence[str] = ()) -> Row:
+    observed_queue, sums = cluster_view.queues[line.name], cluster_view.tree.sums[line.name]
+    shown = meter or sums.busiest
+    budgets = [budget for budget in observed_queue.report.budgets if budget.meter == shown and budget.start is not None]
+    toggled = [name for name in opened if name not in (line.name, CLOSED)] + ([] if line.opened else [line.name])
     return Row(
         observed_queue=observed_queue,
-        level=len(path),
-        children=len(cluster_view.children.get(observed_queue.queue.name, ())),
-        use=observed_queue.report.meters.get(MeterName(meter), NO_USE),
+        level=line.level,
+        children=len(cluster_view.tree.children.get(line.name, ())),
+        sums=sums,
+        meter=shown,
         budget=min(budgets, key=lambda budget: budget.left / budget.limit if budget.limit else 0, default=None),
-        path=path[:-1],
+        path=cluster_view.tree.path(line.name)[:-1],
+        opened=line.opened,
+        toggled=",".join(toggled) or CLOSED,
+        more=line.more,
     )
 
 
@@ -109,22 +133,22 @@ async def queue(request: web.Request) -> web.StreamResponse:
     if name not in cluster_view.queues:
         raise web.HTTPNotFound
     observed_queue = cluster_view.queues[name]
+    queues, sees_queues = cluster_view.tree, await rights.may(QUEUES)
+    below = queues.children.get(name, ()) if sees_queues else ()
     gangs_of_queue = cluster_view.by_queue.get(name, ())
     visible = await rights.visible_namespaces_or_none({gang.report.namespace for gang in gangs_of_queue})
     gangs = [gang for gang in gangs_of_queue if gang.report.namespace in visible]
     waiting = view_model.waiting(gangs)
-    started = [gang for gang in gangs if gang.report.phase in view_model.STARTED]
-    sees_queues = await rights.may(QUEUES)
+    started = [gang for gang in gangs if gang.report.phase in queue_tree.STARTED]
     return request_context.render(
         request,
         "queue.html",
         observed_queue=view_model.queue_for_reader(observed_queue, cluster_view, visible),
         state=state(observed_queue),
-        path_to=cluster_view.path(name)[:-1] if sees_queues else (),
-        children=[_row(cluster_view, child, "") for child in cluster_view.children.get(name, ())[:MOST_SHOWN]]
-        if sees_queues
-        else (),
-        more_children=max(0, len(cluster_view.children.get(name, ())) - MOST_SHOWN) if sees_queues else 0,
+        path_to=queues.path(name)[:-1] if sees_queues else (),
+        children=[(child, queues.sums[child].waiting) for child in below[:MOST_SHOWN]],
+        more_children=max(0, len(below) - MOST_SHOWN),
+        sums=queues.sums[name] if below else None,
         waiting=view_model.all_for_reader(waiting[:MOST_SHOWN], cluster_view, visible),
         waits=len(waiting),
         started=view_model.all_for_reader(started[:MOST_SHOWN], cluster_view, visible),

@@ -55,7 +55,6 @@ async function go(url, { scroll = 0, push = true } = {}) {
     here = location.pathname + location.search;
     document.title = fresh.querySelector("title").textContent;
     to.forEach((place, at) => place.replaceChildren(...from[at].childNodes));
-    open.clear();
     bind();
     scrollTo(0, scroll);
     main.focus({ preventScroll: true });
@@ -69,7 +68,7 @@ async function go(url, { scroll = 0, push = true } = {}) {
 const isOurs = (url) => url.origin === location.origin && !url.hash;
 
 document.addEventListener("click", (event) => {
-  const link = event.target.closest("a[href]:not([data-children])");
+  const link = event.target.closest("a[href]:not([data-branch])");
   if (!link || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey) return;
   if (event.altKey || link.target || link.hasAttribute("download") || !isOurs(new URL(link.href))) return;
   event.preventDefault();
@@ -93,87 +92,45 @@ addEventListener("popstate", (event) => {
   }
 });
 
-// The tree.
-
-const open = new Set();
-
-function below(row) {
-  const level = Number(row.dataset.level);
-  const found = [];
-  for (let next = row.nextElementSibling; next && Number(next.dataset.level) > level; next = next.nextElementSibling) {
-    found.push(next);
-  }
-  return found;
-}
+// The tree: a branch is opened and closed in place, and the address says which ones are open.
 
 function asButton(twist) {
-  if (twist.getAttribute("role") === "button") return;
   twist.setAttribute("role", "button");
-  twist.setAttribute("aria-expanded", "false");
 }
 
-async function expand(twist) {
-  const row = twist.closest("tr");
-  const name = twist.dataset.children;
-  const url = new URL(twist.href);
-  url.searchParams.set("rows", "");
+async function toggle(twist) {
+  const url = twist.href;
+  const branch = twist.dataset.branch;
+  const focused = twist.closest("tr").contains(document.activeElement);
+  const on = document.activeElement === twist ? ".twist" : "a:not(.twist)";
   twist.setAttribute("aria-busy", "true");
   try {
-    const text = await fetched(url);
-    if (text === null || twist.getAttribute("aria-expanded") === "true") return;
-    const rows = parsed(`<table><tbody>${text}</tbody></table>`).querySelectorAll("tr");
-    row.after(...rows);
-    rows.forEach((one) => one.querySelectorAll("[data-children]").forEach(asButton));
-    if (rows.length === 100) {
-      const more = document.createElement("tr");
-      more.dataset.level = String(Number(row.dataset.level) + 1);
-      const cell = more.insertCell();
-      cell.colSpan = 11;
-      const link = document.createElement("a");
-      link.href = twist.href;
-      link.textContent = `More queues below ${name}`;
-      cell.append(link);
-      rows[rows.length - 1].after(more);
-    }
-    twist.setAttribute("aria-expanded", "true");
-    open.add(name);
+    if (!(await renew(url))) return;
   } catch {
-    location.href = twist.href;
-  } finally {
-    twist.removeAttribute("aria-busy");
+    location.href = url;
+    return;
   }
-}
-
-function collapse(twist) {
-  below(twist.closest("tr")).forEach((row) => {
-    row.querySelectorAll("[data-children]").forEach((one) => open.delete(one.dataset.children));
-    row.remove();
-  });
-  twist.setAttribute("aria-expanded", "false");
-  open.delete(twist.dataset.children);
-}
-
-function toggle(twist) {
-  if (twist.getAttribute("aria-expanded") === "true") collapse(twist);
-  else expand(twist);
+  history.replaceState(history.state, "", url);
+  here = location.pathname + location.search;
+  const row = document.querySelector(`[data-branch="${CSS.escape(branch)}"]`)?.closest("tr");
+  if (focused) row?.querySelector(`th ${on}`)?.focus();
 }
 
 document.addEventListener("click", (event) => {
-  const twist = event.target.closest("[data-children]");
+  const twist = event.target.closest("[data-branch]");
   if (!twist || event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
   toggle(twist);
 });
 document.addEventListener("keydown", (event) => {
   const row = event.target.closest?.("[data-tree] tr");
-  const twist = row?.querySelector("[data-children]");
+  const twist = row?.querySelector("[data-branch]");
   if (!row) return;
   const links = (to) => to?.querySelector("th a:not(.twist), th a")?.focus();
   const opened = twist?.getAttribute("aria-expanded") === "true";
   if (event.key === "ArrowDown") links(row.nextElementSibling);
   else if (event.key === "ArrowUp") links(row.previousElementSibling);
-  else if (event.key === "ArrowRight" && twist && !opened) expand(twist);
-  else if (event.key === "ArrowLeft" && twist && opened) collapse(twist);
+  else if ((event.key === "ArrowRight" && twist && !opened) || (event.key === "ArrowLeft" && opened)) toggle(twist);
   else if (event.key === " " && event.target === twist) toggle(twist);
   else return;
   event.preventDefault();
@@ -188,32 +145,39 @@ function busy(part) {
   const chosen = getSelection();
   return (
     (part.contains(document.activeElement) && document.activeElement !== part) ||
-    (chosen && !chosen.isCollapsed && part.contains(chosen.anchorNode)) ||
-    open.size > 0
+    (chosen && !chosen.isCollapsed && part.contains(chosen.anchorNode))
   );
+}
+
+/** Put the live parts of a page in the place of those that are shown; false if they are not the same parts. */
+async function renew(url, isBusy = () => false) {
+  const mine = going;
+  const parts = [...document.querySelectorAll("[data-live]")];
+  const text = await fetched(url, AbortSignal.timeout(FRESH));
+  if (text === null || mine !== going || isBusy()) return false;
+  const fresh = parsed(text);
+  const found = [...fresh.querySelectorAll("[data-live]")];
+  if (found.length !== parts.length) return false;
+  parts.forEach((part, at) => {
+    const unfolded = [...part.querySelectorAll("details")].map((one) => one.open);
+    const left = part.scrollLeft;
+    part.replaceChildren(...found[at].childNodes);
+    part.querySelectorAll("details").forEach((one, number) => (one.open = unfolded[number] ?? one.open));
+    part.querySelectorAll("[data-branch]").forEach(asButton);
+    part.scrollLeft = left;
+  });
+  const time = fresh.querySelector("footer time");
+  if (time) document.querySelector("footer time").replaceWith(time);
+  return true;
 }
 
 async function refresh() {
   if (document.hidden || !document.querySelector("[data-live-switch]") || !isWanted()) return;
-  const mine = going;
-  const parts = [...document.querySelectorAll("[data-live]")];
-  if (parts.some(busy)) return;
+  const shown = location.href;
+  const isBusy = () => location.href !== shown || [...document.querySelectorAll("[data-live]")].some(busy);
+  if (isBusy()) return;
   try {
-    const text = await fetched(location.href, AbortSignal.timeout(FRESH));
-    if (text === null || mine !== going) return;
-    const fresh = parsed(text);
-    const found = [...fresh.querySelectorAll("[data-live]")];
-    if (found.length !== parts.length || parts.some(busy)) return;
-    parts.forEach((part, at) => {
-      const unfolded = [...part.querySelectorAll("details")].map((one) => one.open);
-      const left = part.scrollLeft;
-      part.replaceChildren(...found[at].childNodes);
-      part.querySelectorAll("details").forEach((one, number) => (one.open = unfolded[number] ?? one.open));
-      part.querySelectorAll("[data-children]").forEach(asButton);
-      part.scrollLeft = left;
-    });
-    const time = fresh.querySelector("footer time");
-    if (time) document.querySelector("footer time").replaceWith(time);
+    await renew(shown, isBusy);
   } catch {
     // Away for a moment: what is shown says as of when it is.
   }
@@ -247,7 +211,7 @@ if (button) {
 
 // What has to be done for every page, as it comes.
 function bind() {
-  document.querySelectorAll("[data-children]").forEach(asButton);
+  document.querySelectorAll("[data-branch]").forEach(asButton);
   const live = document.querySelector("[data-live-switch]");
   if (live) {
     live.hidden = false;

@@ -43,7 +43,9 @@ async def reader() -> AsyncIterator[Reader]:
 
 PAGES = {
     "/": ["QuotaExceeded", "team-a/bigger", "1 h 30 min ago", "orphan", "there is no Queue lost"],
-    "/queues": ["lab", "orphan", "2 below"],
+    "/queues": ["lab", "research", "orphan", "2 below", "8 of 18 taken"],
+    "/queues?open=-": ["lab", "orphan", "8 of 18 taken"],
+    "/queues?open=lab,research": ["production", "vision"],
     "/queues?parent=lab": ["research", "production", "50 h left"],
     "/queues?q=vis": ["vision", "in lab / research"],
     "/queues/vision": ["team-a/bigger", "team-a/train", "4 of 2 taken, 2 of it borrowed", "#1"],
@@ -177,11 +179,18 @@ async def test_what_others_have_written_is_escaped() -> None:
     assert all("<script>alert" not in page.text and "&lt;script&gt;" in page.text.lower() for page in pages)
 
 
-async def test_a_level_of_the_tree_comes_as_rows_alone(reader: Reader) -> None:
-    answer = await reader.get("/queues?parent=lab&rows")
+async def test_the_address_says_which_branches_are_open(reader: Reader) -> None:
+    """So that a link to a tree shows what its sender saw, also where scripts are off."""
+    seen = {path: (await reader.get(path)).text for path in ("/queues", "/queues?open=-", "/queues?open=lab,research")}
 
-    assert answer.text.count("<tr") == 2
-    assert "<html" not in answer.text
+    assert {path: text.count("<tr data-level") for path, text in seen.items()} == {
+        "/queues": 4,
+        "/queues?open=-": 2,
+        "/queues?open=lab,research": 5,
+    }
+    assert 'href="?open=lab"' in seen["/queues?open=-"]
+    assert 'href="?open=-"' in seen["/queues"]
+    assert 'href="?open=lab"' in seen["/queues?open=lab,research"], "closes research and leaves lab open"
 
 
 async def test_pages_are_cut_and_counted() -> None:
