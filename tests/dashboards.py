@@ -190,7 +190,7 @@ def a_cluster() -> Cluster:
         .parted_node("node-3")
         .queue("lab", gpus=0)
         .queue("research", "lab", used=2, gangs={"pending": 1, "running": 1}, budgets=[exhausted])
-        .queue("vision", "research", gpus=2, used=4, gangs={"pending": 1, "running": 1})
+        .queue("vision", "research", gpus=2, used=4, gangs={"pending": 2, "running": 1})
         .queue("production", "lab", gangs={"reserved": 1}, use={"reserved": "2", "lent": "1"})
         .queue("orphan", "lost", conditions=[stopped])
         .gang(
@@ -206,11 +206,25 @@ def a_cluster() -> Cluster:
             hold={
                 "reason": "QuotaExceeded",
                 "message": "queue vision has 0 gpus left, the gang needs 4",
-                "details": {"meter": "gpus", "left": "0", "needed": "4"},
+                "details": {"meter": "gpus", "left": "0", "needed": "4", "potential": "10"},
                 "since": _ago(80),
             },
+            requests={"gpus": "4"},
             startEstimate=(NOW + timedelta(minutes=25)).strftime("%Y-%m-%dT%H:%M:%SZ"),
             startReason="when team-a/train is over",
+        )
+        .gang(
+            "team-a/monster",
+            "vision",
+            minutes=5,
+            position=2,
+            hold={
+                "reason": "QuotaExceeded",
+                "message": "queue vision has 0 gpus left, the gang needs 24, and can never have more than 10",
+                "details": {"meter": "gpus", "left": "0", "needed": "24", "potential": "10"},
+                "since": _ago(5),
+            },
+            requests={"gpus": "24"},
         )
         .gang(
             "team-c/whispered",

@@ -138,6 +138,23 @@ def all_for_reader(
     return [for_reader(gang, cluster_view, visible) for gang in gangs]
 
 
+NEVER_FITS = "NeverFits"
+"""The state of a gang for which waiting does not help: the condition of that name holds."""
+ALL_WAITING = "Waiting"
+"""Any state of a gang that waits."""
+STATES = (NEVER_FITS, *Phase)
+
+
+def state(gang: ObservedGang) -> str:
+    """Return the phase of a gang, or `NEVER_FITS`, which is none."""
+    return NEVER_FITS if gang.report.never_fits else str(gang.report.phase)
+
+
+def in_state(gang: ObservedGang, name: str) -> bool:
+    """Return whether a gang is in a state, or in any of `ALL_WAITING`."""
+    return gang.report.phase in WAITING if name == ALL_WAITING else state(gang) == name
+
+
 def since(gang: ObservedGang) -> datetime:
     """Return when a gang began to wait, or else when it was created."""
     return gang.report.queued_since or gang.meta.created

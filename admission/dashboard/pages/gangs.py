@@ -8,7 +8,6 @@ from aiohttp import web
 
 from admission.api.kubernetes.meta import EPOCH
 from admission.api.muster import gang_references
-from admission.api.muster.gangs import Phase
 from admission.api.muster.observed import ObservedGang
 from admission.api.values import references
 from admission.api.values.reasons import DenyReason, EvictionReason, HoldReason
@@ -21,6 +20,7 @@ from admission.dashboard.pages import ledger, overview
 from admission.dashboard.request_context import CONTEXT, RIGHTS
 from admission.dashboard.view_model import ClusterView
 from admission.errors import FixError, RetryError
+from admission.status import advice
 
 MOST_NODES = 32
 """The most nodes of a plan that are drawn; the table has all of them."""
@@ -40,7 +40,7 @@ async def listed(request: web.Request) -> web.StreamResponse:
         "gangs.html",
         page=replace(page, items=view_model.all_for_reader(page.items, cluster_view, visible.namespaces)),
         filters=filters,
-        phases=list(Phase),
+        states=[view_model.ALL_WAITING, *view_model.STATES],
         reasons=[*HoldReason, *DenyReason, *EvictionReason],
         crowded=visible.crowded,
         namespaces=sorted(cluster_view.namespaces) if visible.namespaces.all else sorted(visible.namespaces.names),
@@ -59,7 +59,7 @@ def _matching(gangs: Sequence[ObservedGang], filters: Mapping[str, str]) -> Sequ
 _CONDITIONS: Mapping[str, Callable[[ObservedGang, str], bool]] = {
     "namespace": lambda gang, value: gang.report.namespace == value,
     "queue": lambda gang, value: gang.report.queue == value,
-    "phase": lambda gang, value: gang.report.phase == value,
+    "phase": view_model.in_state,
     "reason": lambda gang, value: gang.report.phase in view_model.WAITING and overview.reason(gang) == value,
     "q": lambda gang, value: value.lower() in gang.key.lower(),
 }
@@ -94,6 +94,7 @@ async def gang(request: web.Request) -> web.StreamResponse:
         report=gang.report,
         since=view_model.since(gang),
         waits=gang.report.phase in view_model.WAITING,
+        mend=advice.advice(gang.report),
         drawings=drawings,
         undrawn=max(0, len(_nodes(gang)) - MOST_NODES),
         sees_devices=sees_devices,

@@ -39,7 +39,7 @@ async def overview(request: web.Request) -> web.StreamResponse:
         "overview.html",
         crowded=visible.crowded,
         nothing=not (sees_queues or visible.namespaces.all or visible.namespaces.names or visible.crowded),
-        counts=Counter(gang.report.phase for gang in gangs),
+        counts=Counter(map(view_model.state, gangs)),
         waiting=view_model.all_for_reader(waiting[:MOST_SHOWN], cluster_view, visible.namespaces),
         waits=len(waiting),
         causes=_causes(waiting),
@@ -65,6 +65,8 @@ def _causes(waiting: Sequence[ObservedGang]) -> list[Cause]:
 def reason(gang: ObservedGang) -> str:
     """Return the reason code for which a gang waits."""
     report = gang.report
+    if report.never_fits:
+        return view_model.NEVER_FITS
     if report.hold is not None:
         return str(report.hold.reason)
     return str(report.evicted.reason) if report.evicted is not None else "NotJudgedYet"

@@ -42,7 +42,15 @@ async def reader() -> AsyncIterator[Reader]:
 
 
 PAGES = {
-    "/": ["QuotaExceeded", "team-a/bigger", "1 h 30 min ago", "orphan", "there is no Queue lost"],
+    "/": [
+        "QuotaExceeded",
+        "Never fits",
+        "phase=NeverFits",
+        "team-a/bigger",
+        "1 h 30 min ago",
+        "orphan",
+        "there is no Queue lost",
+    ],
     "/queues": ["lab", "research", "orphan", "2 below", "8 of 18 taken"],
     "/queues?open=-": ["lab", "orphan", "8 of 18 taken"],
     "/queues?open=lab,research": ["production", "vision"],
@@ -51,8 +59,18 @@ PAGES = {
     "/queues/vision": ["team-a/bigger", "team-a/train", "4 of 2 taken, 2 of it borrowed", "#1"],
     "/gangs": ["team-a/train", "team-b/inference", "team-c/whispered"],
     "/gangs?reason=DevicesBusy": ["team-c/whispered"],
+    "/gangs?phase=NeverFits": ["team-a/monster", "24 gpus", "1 of 1 gangs"],
+    "/gangs?phase=Pending": ["team-a/bigger", "4 gpus", "2 of 2 gangs"],
+    "/gangs?phase=Waiting": ["3 of 3 gangs"],
+    "/gangs?reason=NeverFits": ["team-a/monster", "1 of 1 gangs"],
+    "/gangs/team-a/monster": [
+        "Can never start as it is: QuotaExceeded",
+        "waiting does not help: ask for at most 10 gpus",
+        "at least gpus 24",
+    ],
     "/gangs/team-a/bigger": [
         "Waits: QuotaExceeded",
+        "4 more gpus have to become free in queue vision",
         "queue vision has 0 gpus left",
         "in 25 min",
         "when team-a/train is",
