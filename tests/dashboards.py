@@ -11,7 +11,7 @@ from typing import Any, Self
 from admission.accounting.books import Book
 from admission.api.kubernetes import claims, devices, nodes
 from admission.api.kubernetes.access_review import Question, UserInfo
-from admission.api.muster import meters, observed
+from admission.api.muster import observed
 from admission.api.muster.ledger_entries import Entry
 from admission.api.muster.observed import ObservedObjects
 from admission.api.values.names import QueueName
@@ -158,7 +158,8 @@ class Cluster:
             self._seen = ObservedObjects(
                 queues={one.queue.name: one for one in map(observed.decode_queue, self._queues)},
                 gangs={one.key: one for one in map(observed.decode_gang, self._gangs)},
-                meters={one.name: one for one in map(meters.decode, [_METER])},
+                meters={one.meter.name: one for one in [observed.decode_meter(_METER)]},
+                classes={one.meta.name: one for one in map(devices.decode_class, _CLASSES)},
                 nodes={one.name: one for one in map(nodes.decode, self._nodes)},
                 slices={one.meta.name: one for one in map(devices.decode_slice, self._slices)},
                 claims={one.meta.key: one for one in map(claims.decode, self._claims)},
@@ -166,7 +167,15 @@ class Cluster:
         return self._seen
 
 
-_METER = {"metadata": {"name": "gpus"}, "spec": {"unit": "GPU", "sources": [{"deviceClasses": ["gpu"], "count": {}}]}}
+_METER = {
+    "metadata": {"name": "gpus"},
+    "spec": {"unit": "GPU", "sources": [{"deviceClasses": ["gpu"], "count": {}}]},
+    "status": {"outsideQueues": [{"deviceClass": "gpu", "devices": 1}]},
+}
+_CLASSES = [
+    {"metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}},
+    {"metadata": {"name": "fpga"}, "spec": {"selectors": [{"cel": {"expression": "device.driver == 'fpga'"}}]}},
+]
 
 
 def a_cluster() -> Cluster:

@@ -15,10 +15,12 @@ from admission.api.muster.observed import ObservedGang, ObservedObjects, Observe
 from admission.api.values import references
 from admission.api.values.names import QueueName
 from admission.dashboard.auth.rbac import VisibleNamespaces
-from admission.dashboard.devices import inventory
+from admission.dashboard.devices import capacity, inventory
+from admission.dashboard.devices.capacity import ClassCapacity, ClassMembers
 from admission.dashboard.devices.inventory import DeviceHolders, Holders, Inventory
 from admission.dashboard.ports import View
 from admission.dashboard.queue_tree import STARTED, QueueTree
+from admission.dra.metering import device_meters
 
 REFRESH_SECONDS = 1.0
 """Seconds for which a view is shown even if something has changed."""
@@ -34,7 +36,10 @@ class ClusterView:
         self._inventory: Inventory | None = None
         self._device_holders = DeviceHolders()
         """The device holders when they were last computed."""
+        self._members = ClassMembers()
+        """The devices of each class when they were last computed."""
         if previous is not None:
+            self._members = previous._members  # noqa: SLF001 - of this class
             self._device_holders = previous._device_holders  # noqa: SLF001 - of this class
             if previous.observed.slices is observed.slices:
                 self._inventory = previous._inventory  # noqa: SLF001 - of this class
@@ -86,6 +91,15 @@ class ClusterView:
         """The holders of each device."""
         self._device_holders = self._device_holders.updated(self.observed.claims, self.observed.gangs)
         return self._device_holders.holders
+
+    @cached_property
+    def capacity(self) -> Sequence[ClassCapacity]:
+        """The capacity of each device class, the largest first."""
+        meters = self.observed.meters.values()
+        counted = device_meters.classes_known(one.meter for one in meters)
+        self._members = self._members.updated(self.observed.classes, self.observed.slices, self.inventory, counted)
+        outside = {name: devices for one in meters for name, devices in one.outside.items()}
+        return capacity.capacity(self._members, self.inventory, self.holders, self.observed.nodes, outside)
 
 
 class ClusterViews:

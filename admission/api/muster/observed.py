@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from admission.api.kubernetes.claims import Claim
-from admission.api.kubernetes.devices import Slice
+from admission.api.kubernetes.devices import DeviceClass, Slice
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.nodes import Node
-from admission.api.muster import gangs, queues, status_views
+from admission.api.muster import gangs, meters, queues, status_views
 from admission.api.muster.gangs import GangReport
 from admission.api.muster.meters import Meter
 from admission.api.muster.queues import Queue
@@ -46,13 +46,22 @@ class ObservedGang:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedMeter:
+    """A Meter and its status. outside: by class, the devices that pods outside every queue hold."""
+
+    meter: Meter
+    outside: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedObjects:
     """One frozen view. Gangs and claims are keyed `namespace/name`; troubles: why kinds may be out of date."""
 
     queues: Mapping[QueueName, ObservedQueue] = field(default_factory=dict)
     gangs: Mapping[str, ObservedGang] = field(default_factory=dict)
-    meters: Mapping[MeterName, Meter] = field(default_factory=dict)
+    meters: Mapping[MeterName, ObservedMeter] = field(default_factory=dict)
     nodes: Mapping[NodeName, Node] = field(default_factory=dict)
+    classes: Mapping[str, DeviceClass] = field(default_factory=dict)
     slices: Mapping[str, Slice] = field(default_factory=dict)
     claims: Mapping[str, Claim] = field(default_factory=dict)
     malformed: Mapping[tuple[str, str], MalformedObjectError] = field(default_factory=dict)
@@ -63,6 +72,14 @@ def decode_queue(obj: Json) -> ObservedQueue:
     """Decode a Queue with its status. Raises MalformedObjectError."""
     queue = queues.decode(obj)
     return ObservedQueue(meta=queue.meta, queue=queue, report=status_views.queue(obj))
+
+
+def decode_meter(obj: Json) -> ObservedMeter:
+    """Decode a Meter with its status. Raises MalformedObjectError."""
+    outside = Reader(obj).child("status").children("outsideQueues")
+    return ObservedMeter(
+        meter=meters.decode(obj), outside={one.text("deviceClass"): one.integer("devices") for one in outside}
+    )
 
 
 def decode_gang(obj: Json) -> ObservedGang:

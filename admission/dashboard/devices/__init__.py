@@ -1,3 +1,3 @@
-"""Arranges the devices of a node for display."""
+"""Arranges the devices of nodes for display, and counts them by class."""
 
-__all__ = ["diagram", "inventory"]
+__all__ = ["capacity", "diagram", "inventory"]

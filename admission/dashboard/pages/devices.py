@@ -52,6 +52,7 @@ async def nodes(request: web.Request) -> web.StreamResponse:
         request,
         "devices.html",
         page=page,
+        capacity=cluster_view.capacity,
         rows=[_row(cluster_view, node, units) for node, units in page.items],
         search=search,
         driver=driver,

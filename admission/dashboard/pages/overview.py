@@ -11,7 +11,7 @@ from admission.api.kubernetes.meta import ConditionStatus
 from admission.api.muster.gangs import Phase
 from admission.api.muster.observed import ObservedGang, ObservedQueue
 from admission.dashboard import request_context, view_model
-from admission.dashboard.auth.rbac import QUEUES, VisibleNamespaces
+from admission.dashboard.auth.rbac import QUEUES, SLICES, VisibleNamespaces
 from admission.dashboard.request_context import RIGHTS
 from admission.dashboard.view_model import ClusterView
 
@@ -39,6 +39,7 @@ async def overview(request: web.Request) -> web.StreamResponse:
         "overview.html",
         crowded=visible.crowded,
         nothing=not (sees_queues or visible.namespaces.all or visible.namespaces.names or visible.crowded),
+        capacity=cluster_view.capacity if await request[RIGHTS].may(SLICES) else (),
         counts=Counter(map(view_model.state, gangs)),
         waiting=view_model.all_for_reader(waiting[:MOST_SHOWN], cluster_view, visible.namespaces),
         waits=len(waiting),
