@@ -1,3 +1,3 @@
-"""Arranges the devices of nodes for display, and counts them by class."""
+"""Arranges the devices of nodes for display."""
 
 __all__ = ["capacity", "diagram", "inventory"]
