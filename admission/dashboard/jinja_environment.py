@@ -60,6 +60,8 @@ class Templates:
             "between": formatting.between,
             "changed": pagination.changed,
             "asset": self._address,
+            "asks_of": view_model.asks,
+            "held_since": view_model.held_since,
             "state_of": view_model.state,
             "who": diagram.holder_name,
         }

@@ -1,8 +1,8 @@
 """Pages of lists, and values from query strings, which may contain anything."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
 
 T = TypeVar("T")
@@ -39,6 +39,16 @@ def page(items: Sequence[T], query: Mapping[str, str], *, size: int = SIZE) -> P
     last = max(1, -(-len(items) // size))
     number = min(max(1, integer(query, "page") or 1), last)
     return Page(items=items[(number - 1) * size : number * size], number=number, size=size, total=len(items))
+
+
+def ordered(items: Sequence[T], query: Mapping[str, str], columns: Mapping[str, Callable[[T], Any]]) -> Sequence[T]:
+    """Return a list in the order that a query asks for: `sort=COLUMN`, or `sort=-COLUMN` for the reverse.
+
+    columns: the key of each column by which it may be sorted. Without one of these, the list is returned as it is.
+    """
+    name = query.get("sort", "")
+    key = columns.get(name.removeprefix("-"))
+    return sorted(items, key=key, reverse=name.startswith("-")) if key is not None else items
 
 
 def word(query: Mapping[str, str], name: str) -> str:

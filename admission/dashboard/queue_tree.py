@@ -3,7 +3,7 @@
 Pure. Queues whose parents form a circle are in no branch; a search finds them, and their sums are their own.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -95,8 +95,18 @@ class QueueTree:
             total = _added(total, _own_sums(observed_queue))
         return busiest_first(total.uses)
 
-    def lines(self, top: Sequence[QueueName], opened: Collection[str], *, level: int = 1) -> list[Line]:
-        """Return the lines of some queues, each with those below it as far as branches are open. level: of these."""
+    def lines(
+        self,
+        top: Sequence[QueueName],
+        opened: Collection[str],
+        *,
+        level: int = 1,
+        ordered: Callable[[Sequence[QueueName]], Sequence[QueueName]] = tuple,
+    ) -> list[Line]:
+        """Return the lines of some queues, each with those below it as far as branches are open.
+
+        level: of these. ordered: puts the queues of one branch into order.
+        """
         found: list[Line] = []
         pending = [(name, level) for name in reversed(top)]
         while pending and len(found) < MOST_LINES:
@@ -106,7 +116,7 @@ class QueueTree:
             more = max(0, len(children) - MOST_CHILDREN) if is_open else 0
             found.append(Line(name=name, level=level, opened=is_open, more=more))
             if is_open:
-                pending.extend((child, level + 1) for child in reversed(children[:MOST_CHILDREN]))
+                pending.extend((child, level + 1) for child in reversed(ordered(children)[:MOST_CHILDREN]))
         return found
 
 

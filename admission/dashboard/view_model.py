@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import cached_property
 
 from admission.api.muster import gang_references, queue_references
-from admission.api.muster.gangs import Phase
+from admission.api.muster.gangs import Charge, Phase
 from admission.api.muster.observed import ObservedGang, ObservedObjects, ObservedQueue
 from admission.api.values import references
 from admission.api.values.names import QueueName
@@ -172,6 +172,16 @@ def in_state(gang: ObservedGang, name: str) -> bool:
 def since(gang: ObservedGang) -> datetime:
     """Return when a gang began to wait, or else when it was created."""
     return gang.report.queued_since or gang.meta.created
+
+
+def held_since(gang: ObservedGang) -> datetime:
+    """Return since when a gang has waited for its present reason, or else waited or existed at all."""
+    return gang.held_since or since(gang)
+
+
+def asks(gang: ObservedGang) -> Charge:
+    """Return what a gang has; or while it waits, the least that it will cost, as far as it is known."""
+    return gang.report.charges or gang.report.needed
 
 
 def waiting(gangs: Iterable[ObservedGang]) -> list[ObservedGang]:

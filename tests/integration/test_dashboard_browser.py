@@ -243,6 +243,47 @@ async def test_a_search_changes_the_page_in_place(site: Site, chromium: Browser)
         assert await page.evaluate("window.same")
 
 
+async def test_a_name_is_searched_for_while_it_is_typed(site: Site, chromium: Browser) -> None:
+    async with a_page(chromium, site) as page:
+        await page.goto(f"{site.url}/gangs?sort=-gang")
+        await page.locator('input[name="q"]').press_sequentially("team-a/b")
+
+        await expect(page.locator("tbody tr")).to_have_count(1)
+        await expect(page.locator('input[name="q"]')).to_be_focused()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Gangs 1")
+        await expect(page).to_have_url(f"{site.url}/gangs?q=team-a%2Fb&sort=-gang")
+
+
+async def test_a_short_reason_opens_and_stays_open_where_its_gang_goes(site: Site, chromium: Browser) -> None:
+    async with a_page(chromium, site) as page:
+        await page.clock.install()
+        await page.goto(f"{site.url}/gangs")
+        whole = page.get_by_text("queue vision has 0 gpus left, the gang needs 24")
+        await expect(whole).not_to_be_visible()
+        await page.get_by_role("row", name="monster").get_by_text("QuotaExceeded").click()
+        await expect(whole).to_be_visible()
+        site.cluster.change("team-a/bigger", phase="Running", hold=None)
+        site.clock.seconds += 10
+        await page.evaluate("document.activeElement.blur()")
+        await page.clock.run_for(11_000)
+
+        await expect(page.get_by_role("row", name="bigger")).to_contain_text("Running")
+        await expect(whole).to_be_visible()
+
+
+async def test_times_are_in_utc_or_in_the_zone_of_the_browser(site: Site, chromium: Browser) -> None:
+    async with a_page(chromium, site, timezone_id="Asia/Tokyo") as page:
+        await expect(page.locator("footer time")).to_have_text("2026-11-22 12:00:00 UTC")
+        await page.get_by_role("button", name="Times: UTC").click()
+        await expect(page.locator("footer time")).to_have_text("2026-11-22 21:00:00")
+        await page.goto(f"{site.url}/ledger?from=2026-03-01&to=2026-03-02")
+
+        await expect(page.locator("thead")).to_contain_text("Time (Asia/Tokyo)")
+        await expect(page.locator("tbody time").first).to_contain_text("2026-03-01 21:")
+        await page.get_by_role("button", name="Times: Asia/Tokyo").click()
+        await expect(page.locator("footer time")).to_have_text("2026-11-22 12:00:00 UTC")
+
+
 async def test_a_page_that_cannot_be_swapped_in_place_is_loaded_by_the_browser(site: Site, chromium: Browser) -> None:
     async with a_page(chromium, site) as page:
         await page.evaluate("window.same = true")

@@ -1,7 +1,8 @@
 """Nodes and their devices: how many are free, and the holders of the others."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from aiohttp import web
 
@@ -37,6 +38,16 @@ class Row:
         return self.total - self.free - self.partly
 
 
+_COLUMNS: Mapping[str, Callable[[Row], Any]] = {
+    "node": lambda row: inventory.natural(row.node),
+    "devices": lambda row: row.total,
+    "held": lambda row: row.held,
+    "parts": lambda row: row.partly,
+    "free": lambda row: row.free,
+    "closed": lambda row: row.closed,
+}
+
+
 async def nodes(request: web.Request) -> web.StreamResponse:
     """Show all nodes that have devices."""
     await request[RIGHTS].need(SLICES)
@@ -47,13 +58,13 @@ async def nodes(request: web.Request) -> web.StreamResponse:
         for node, units in cluster_view.inventory.nodes.items()
         if search in node.lower()
     ]
-    page = pagination.page([(node, units) for node, units in found if units], query)
+    rows = [_row(cluster_view, node, units) for node, units in found if units]
+    page = pagination.page(pagination.ordered(rows, query, _COLUMNS), query)
     return request_context.render(
         request,
         "devices.html",
         page=page,
         capacity=cluster_view.capacity,
-        rows=[_row(cluster_view, node, units) for node, units in page.items],
         search=search,
         driver=driver,
         drivers=sorted({unit.driver for units in cluster_view.inventory.nodes.values() for unit in units}),
@@ -64,6 +75,9 @@ async def nodes(request: web.Request) -> web.StreamResponse:
 def _row(cluster_view: ClusterView, node: str, units: Sequence[Unit]) -> Row:
     free = partly = 0
     for unit in units:
+        if len(unit.parts) == 1 and unit.parts[0].share == 1:
+            free += unit.parts[0].id not in cluster_view.holders
+            continue
         shares = diagram.unit_shares(unit, cluster_view.holders)
         free += all(share.state is State.FREE for share in shares)
         partly += any(share.state is State.FREE for share in shares) and len(shares) > 1

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from aiohttp import web
 
@@ -28,13 +29,13 @@ ENTRIES = 50
 
 
 async def listed(request: web.Request) -> web.StreamResponse:
-    """Show the matching gangs, the longest waiting first."""
+    """Show the matching gangs in the order that is asked for; by default the longest waiting first."""
     query = request.query
     filters = {name: pagination.word(query, name) for name in _CONDITIONS}
     visible = await request_context.visible_gangs(request, filters["namespace"])
     cluster_view = request_context.cluster_view(request)
     gangs = _matching(visible.namespaces.filter_gangs(cluster_view.gangs), filters)
-    page = pagination.page(gangs, query)
+    page = pagination.page(pagination.ordered(gangs, query, _COLUMNS), query)
     return request_context.render(
         request,
         "gangs.html",
@@ -62,6 +63,19 @@ _CONDITIONS: Mapping[str, Callable[[ObservedGang, str], bool]] = {
     "phase": view_model.in_state,
     "reason": lambda gang, value: gang.report.phase in view_model.WAITING and overview.reason(gang) == value,
     "q": lambda gang, value: value.lower() in gang.key.lower(),
+}
+
+_LATER = datetime.max.replace(tzinfo=UTC)
+
+_COLUMNS: Mapping[str, Callable[[ObservedGang], Any]] = {
+    "gang": lambda gang: inventory.natural(gang.key),
+    "queue": lambda gang: (gang.report.queue, gang.report.position or 0),
+    "state": view_model.state,
+    "pods": lambda gang: gang.report.size,
+    "asks": lambda gang: sorted(view_model.asks(gang).items()),
+    "reason": overview.reason,
+    "since": view_model.held_since,
+    "start": lambda gang: gang.report.start_estimate or _LATER,
 }
 
 

@@ -1,7 +1,8 @@
 """The tree of queues, and a page for each queue."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from aiohttp import web
 
@@ -12,6 +13,7 @@ from admission.api.muster.status_reports import BudgetUse, MeterUse
 from admission.api.values.names import MeterName, QueueName
 from admission.dashboard import pagination, queue_tree, request_context, view_model
 from admission.dashboard.auth.rbac import QUEUES
+from admission.dashboard.devices import inventory
 from admission.dashboard.queue_tree import SubtreeSums
 from admission.dashboard.request_context import RIGHTS
 from admission.dashboard.view_model import ClusterView
@@ -80,10 +82,12 @@ async def tree(request: web.Request) -> web.StreamResponse:
     found: Sequence[QueueName] = queues.children.get(parent, ())
     if search:
         found = [name for name in sorted(cluster_view.queues) if search in name.lower()]
-    page = pagination.page(found, query, size=PAGE_SIZE)
+    ordered = _order(cluster_view, query, meter)
+    page = pagination.page(ordered(found), query, size=PAGE_SIZE)
     opened = () if search else _opened(query, [name for name in page.items if name in queues.children])
     path = queues.path(parent) if parent else []
-    lines = queues.lines(page.items, frozenset(opened), level=1 if search else len(path) + 1)
+    level = 1 if search else len(path) + 1
+    lines = queues.lines(page.items, frozenset(opened), level=level, ordered=ordered)
     return request_context.render(
         request,
         "queues.html",
@@ -96,6 +100,30 @@ async def tree(request: web.Request) -> web.StreamResponse:
         path_to=path,
         total=len(cluster_view.queues),
     )
+
+
+def _order(
+    cluster_view: ClusterView, query: Mapping[str, str], meter: str
+) -> Callable[[Sequence[QueueName]], Sequence[QueueName]]:
+    """Return what puts the queues of one branch into the order that a query asks for; by default that of names."""
+
+    def use(name: QueueName) -> MeterUse:
+        sums = cluster_view.tree.sums[name]
+        return sums.uses.get(MeterName(meter or sums.busiest), NO_USE)
+
+    columns: Mapping[str, Callable[[QueueName], Any]] = {
+        "queue": inventory.natural,
+        "state": lambda name: state(cluster_view.queues[name]),
+        "waiting": lambda name: cluster_view.tree.sums[name].waiting,
+        "started": lambda name: cluster_view.tree.sums[name].started,
+        "use": lambda name: queue_tree.taken_parts(use(name)),
+        "taken": lambda name: use(name).used + use(name).reserved,
+        "nominal": lambda name: use(name).nominal,
+        "borrowed": lambda name: use(name).borrowed,
+        "lent": lambda name: use(name).lent,
+        "pending": lambda name: use(name).pending,
+    }
+    return lambda names: pagination.ordered(names, query, columns)
 
 
 def _opened(query: Mapping[str, str], top: Sequence[QueueName]) -> Sequence[str]:

@@ -65,6 +65,13 @@ async function go(url, { scroll = 0, push = true } = {}) {
   }
 }
 
+/** The address of what a form asks for, without what is left empty. */
+function addressOf(form) {
+  const url = new URL(form.action);
+  url.search = new URLSearchParams([...new FormData(form)].filter(([, value]) => value !== "")).toString();
+  return url.href;
+}
+
 const isOurs = (url) => url.origin === location.origin && !url.hash;
 
 document.addEventListener("click", (event) => {
@@ -78,9 +85,7 @@ document.addEventListener("submit", (event) => {
   const form = event.target;
   if (form.method !== "get" || event.defaultPrevented) return;
   event.preventDefault();
-  const url = new URL(form.action);
-  url.search = new URLSearchParams(new FormData(form)).toString();
-  go(url.href);
+  go(addressOf(form));
 });
 addEventListener("popstate", (event) => {
   if (location.pathname + location.search !== here) {
@@ -159,15 +164,20 @@ async function renew(url, isBusy = () => false) {
   const found = [...fresh.querySelectorAll("[data-live]")];
   if (found.length !== parts.length) return false;
   parts.forEach((part, at) => {
-    const unfolded = [...part.querySelectorAll("details")].map((one) => one.open);
-    const left = part.scrollLeft;
+    const key = (one, number) => one.dataset.key ?? number;
+    const unfolded = new Map([...part.querySelectorAll("details")].map((one, number) => [key(one, number), one.open]));
+    const left = [...part.querySelectorAll(".scroll")].map((one) => one.scrollLeft);
     part.replaceChildren(...found[at].childNodes);
-    part.querySelectorAll("details").forEach((one, number) => (one.open = unfolded[number] ?? one.open));
+    part.querySelectorAll("details").forEach((one, number) => (one.open = unfolded.get(key(one, number)) ?? one.open));
+    part.querySelectorAll(".scroll").forEach((one, number) => (one.scrollLeft = left[number] ?? 0));
     part.querySelectorAll("[data-branch]").forEach(asButton);
-    part.scrollLeft = left;
+    inZone(part);
   });
   const time = fresh.querySelector("footer time");
-  if (time) document.querySelector("footer time").replaceWith(time);
+  if (time) {
+    document.querySelector("footer time").replaceWith(time);
+    inZone(time.parentElement);
+  }
   return true;
 }
 
@@ -209,8 +219,42 @@ if (button) {
   });
 }
 
+// Times: as they come, in UTC, or in the zone of the browser.
+
+const zoneButton = document.querySelector("[data-zone-switch]");
+const isLocal = () => localStorage.getItem("muster-times") === "local";
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+const day = { year: "numeric", month: "2-digit", day: "2-digit" };
+const clock = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" };
+const local = new Intl.DateTimeFormat("sv-SE", { ...day, ...clock });
+
+/** Write the times of a part of the page, or their tooltips where it says how long ago they are, in the chosen zone. */
+function inZone(root) {
+  root.querySelectorAll("time[datetime]").forEach((one) => {
+    one.dataset.utc ??= one.title || one.textContent;
+    const text = isLocal() ? local.format(new Date(one.dateTime)) : one.dataset.utc;
+    if (one.title) one.title = text;
+    else one.textContent = text;
+  });
+  root.querySelectorAll("[data-zone]").forEach((one) => (one.textContent = isLocal() ? zone : "UTC"));
+}
+
+function showZone() {
+  zoneButton.textContent = isLocal() ? `Times: ${zone}` : "Times: UTC";
+  inZone(document);
+}
+
+if (zoneButton && zone !== "UTC") {
+  zoneButton.hidden = false;
+  zoneButton.addEventListener("click", () => {
+    localStorage.setItem("muster-times", isLocal() ? "utc" : "local");
+    showZone();
+  });
+}
+
 // What has to be done for every page, as it comes.
 function bind() {
+  showZone();
   document.querySelectorAll("[data-branch]").forEach(asButton);
   const live = document.querySelector("[data-live-switch]");
   if (live) {
@@ -223,7 +267,30 @@ function bind() {
 
 bind();
 
-// A choice from a list is enough; a text waits for the button, or Enter.
+// A choice from a list is enough; a name is searched for while it is typed, and the address follows.
+
+const TYPED = 250;
+let typed = 0;
+
 document.addEventListener("change", (event) => {
   if (event.target.matches("form[data-search] select")) event.target.form.requestSubmit();
 });
+document.addEventListener("submit", () => clearTimeout(typed), true);
+document.addEventListener("input", (event) => {
+  if (!event.target.matches("form[data-search] input[type=search]")) return;
+  clearTimeout(typed);
+  typed = setTimeout(() => search(event.target.form), TYPED);
+});
+
+async function search(form) {
+  const url = addressOf(form);
+  const began = going;
+  try {
+    if (await renew(url, () => url !== addressOf(form))) {
+      history.replaceState(history.state, "", url);
+      here = location.pathname + location.search;
+    }
+  } catch {
+    if (began === going) go(url);
+  }
+}

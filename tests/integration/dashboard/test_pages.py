@@ -211,6 +211,28 @@ async def test_the_address_says_which_branches_are_open(reader: Reader) -> None:
     assert 'href="?open=lab"' in seen["/queues?open=lab,research"], "closes research and leaves lab open"
 
 
+ORDERS = {
+    "/gangs?sort=gang": ["team-a/bigger", "team-a/monster", "team-a/train", "team-b/inference"],
+    "/gangs?sort=-gang": ["team-c/whispered", "team-c/secret", "team-b/inference"],
+    "/gangs?sort=-asks": ["team-a/monster", "team-a/train", "team-b/inference"],
+    "/gangs?sort=since": ["team-a/bigger", "team-a/train"],
+    "/gangs?sort=start": ["team-a/bigger", "team-a/train"],
+    "/queues?open=lab,research&sort=-waiting": [">lab<", ">research<", ">vision<", ">production<", ">orphan<"],
+    "/queues?open=lab&sort=use": [">orphan<", ">lab<", ">production<", ">research<"],
+    "/devices?sort=-free": [">node-2<", ">node-1<", ">node-3<"],
+    "/devices?sort=nothing": [">node-1<", ">node-2<", ">node-3<"],
+}
+
+
+@pytest.mark.parametrize(("path", "names"), ORDERS.items(), ids=ORDERS)
+async def test_columns_sort(reader: Reader, path: str, names: list[str]) -> None:
+    text = (await reader.get(path)).text
+    rows = text[text.index("<tbody>") :]
+
+    assert [rows.index(name) for name in names] == sorted(rows.index(name) for name in names)
+    assert text.count("aria-sort") == (0 if "nothing" in path else 1)
+
+
 async def test_pages_are_cut_and_counted() -> None:
     cluster = dashboards.Cluster().queue("q")
     for number in range(120):
