@@ -32,6 +32,8 @@ ROOT = "resource.kubernetes.io/pcieRoot"
 
 Json = dict[str, Any]
 
+_NOTHING: Json = {}
+
 ADMIN = "token-of-ada"
 MEMBER = "token-of-ben"
 NOBODY = "token-of-eve"
@@ -72,9 +74,13 @@ class Cluster:
         places: Sequence[tuple[str, Sequence[str]]] = (),
         allocated: bool = True,
         minutes: float = 30,
+        spec: Json = _NOTHING,
         **status: Any,
     ) -> Self:
-        """Add a gang that came so many minutes ago. places: for each pod, its node and devices (one claim)."""
+        """Add a gang that came so many minutes ago. places: for each pod, its node and devices (one claim).
+
+        If it was let in, that was 20 minutes ago. spec: more of its spec.
+        """
         namespace, _, name = key.partition("/")
         plan = []
         for at, (node, given) in enumerate(places):
@@ -85,6 +91,8 @@ class Cluster:
             if allocated:
                 self.claim(f"{namespace}/{name}-{at}", results)
         own: Json = {"phase": phase, "pods": max(1, len(places)), "queuedSince": _ago(minutes)}
+        reached = [*(["Admitted"] if phase in ("Admitted", "Running") else []), *(["Running"] * (phase == "Running"))]
+        own["conditions"] = [{"type": kind, "status": "True", "lastTransitionTime": _ago(20)} for kind in reached]
         if plan:
             own |= {"plan": plan, "charges": {"gpus": str(sum(len(given) for _, given in places))}}
         self._gangs.append(
@@ -95,7 +103,7 @@ class Cluster:
                     "uid": f"uid-{name}",
                     "creationTimestamp": _ago(minutes),
                 },
-                "spec": {"queue": queue, "size": max(1, len(places))},
+                "spec": {"queue": queue, "size": max(1, len(places)), **spec},
                 "status": own | status,
             }
         )
@@ -203,7 +211,14 @@ def a_cluster() -> Cluster:
         .queue("production", "lab", gangs={"reserved": 1}, use={"reserved": "2", "lent": "1"})
         .queue("orphan", "lost", conditions=[stopped])
         .gang(
-            "team-a/train", "vision", "Running", places=[("node-1", ["gpu-0", "gpu-1"]), ("node-1", ["gpu-4", "gpu-5"])]
+            "team-a/train",
+            "vision",
+            "Running",
+            places=[("node-1", ["gpu-0", "gpu-1"]), ("node-1", ["gpu-4", "gpu-5"])],
+            spec={
+                "runtime": "2h",
+                "workload": {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-train"},
+            },
         )
         .gang("team-b/inference", "production", "Reserved", places=[("node-1", ["gpu-2", "gpu-3"])], allocated=False)
         .gang("team-c/secret", "research", "Running", places=[("node-1", ["gpu-6"]), ("node-3", ["gpu-0-half-0"])])

@@ -5,6 +5,7 @@ second: with thousands of gangs one of them has always just changed, and the dif
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -12,6 +13,7 @@ from functools import cached_property
 from admission.api.muster import gang_references, queue_references
 from admission.api.muster.gangs import Charge, Phase
 from admission.api.muster.observed import ObservedGang, ObservedObjects, ObservedQueue
+from admission.api.muster.queues import Queue
 from admission.api.values import references
 from admission.api.values.names import QueueName
 from admission.dashboard.auth.rbac import VisibleNamespaces
@@ -177,6 +179,25 @@ def since(gang: ObservedGang) -> datetime:
 def held_since(gang: ObservedGang) -> datetime:
     """Return since when a gang has waited for its present reason, or else waited or existed at all."""
     return gang.held_since or since(gang)
+
+
+def expected_end(gang: ObservedGang, queue: Queue | None) -> datetime | None:
+    """Return when a gang that runs should have ended: by its runtime, or its queue's default or limit; None if unknown.
+
+    The controller's backfill expects the same, from the times of pods and of the reservation.
+    """
+    ends: list[datetime] = []
+    if gang.report.phase not in STARTED:
+        return None
+    runtime = gang.runtime or (queue.default_runtime if queue is not None else None)
+    for began, length in (
+        (gang.running_since, runtime),
+        (gang.admitted_since, queue.max_runtime if queue is not None else None),
+    ):
+        if began is not None and length is not None:
+            with suppress(OverflowError):
+                ends.append(began + length)
+    return min(ends, default=None)
 
 
 def asks(gang: ObservedGang) -> Charge:

@@ -32,11 +32,17 @@ class ObservedQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedGang:
-    """A Gang and its status. held_since: the time since which it has waited for its present reason."""
+    """A Gang and its status.
+
+    held_since: the time since which it has waited for its present reason. admitted_since, running_since: since when its
+    gates have been open, and all its pods have run.
+    """
 
     meta: Meta
     report: GangReport
     held_since: datetime | None = None
+    admitted_since: datetime | None = None
+    running_since: datetime | None = None
     runtime: timedelta | None = None
     min_count: int | None = None
 
@@ -85,10 +91,14 @@ def decode_meter(obj: Json) -> ObservedMeter:
 def decode_gang(obj: Json) -> ObservedGang:
     """Decode a Gang with its status. Raises MalformedObjectError."""
     gang = gangs.decode(obj)
+    conditions = Reader(obj).child("status").children("conditions")
+    since = {one.text("type"): one.time("lastTransitionTime") for one in conditions if one.text("status") == "True"}
     return ObservedGang(
         meta=gang.meta,
         report=status_views.gang(obj),
         held_since=Reader(obj).child("status").child("hold").time("since"),
+        admitted_since=since.get("Admitted"),
+        running_since=since.get("Running"),
         runtime=gang.runtime,
         min_count=gang.min_count,
     )

@@ -100,6 +100,7 @@ async def gang(request: web.Request) -> web.StreamResponse:
     drawings = await _drawings(rights, cluster_view, gang) if sees_devices else []
     sees_account = await rights.may_see_account(gang.report.queue)
     referred = references.namespaces(gang_references.references_of(view_model.resolved(gang, cluster_view).report))
+    observed_queue = cluster_view.queues.get(gang.report.queue)
     gang = view_model.for_reader(gang, cluster_view, await rights.visible_namespaces_or_none(referred))
     return request_context.render(
         request,
@@ -107,6 +108,8 @@ async def gang(request: web.Request) -> web.StreamResponse:
         gang=gang,
         report=gang.report,
         since=view_model.since(gang),
+        end=view_model.expected_end(gang, observed_queue.queue if observed_queue is not None else None),
+        commands=_commands(gang),
         waits=gang.report.phase in view_model.WAITING,
         mend=advice.advice(gang.report),
         drawings=drawings,
@@ -117,6 +120,17 @@ async def gang(request: web.Request) -> web.StreamResponse:
         details=[] if gang.report.hold is None else [(_as_words(key), _joined(value)) for key, value in _details(gang)],
         place=formatting.segment,
     )
+
+
+def _commands(gang: ObservedGang) -> Sequence[str]:
+    """Return what says more of a gang in a shell. Names of Kubernetes' objects need no quoting there."""
+    report, workload = gang.report, gang.report.workload
+    commands = [f"kubectl muster why {gang.key}", f"kubectl muster gang show {gang.key}"]
+    if workload is not None:
+        group, _, _ = workload.api_version.rpartition("/")
+        kind = f"{workload.kind.lower()}.{group}" if group else workload.kind.lower()
+        commands.append(f"kubectl describe {kind} {workload.name} --namespace {report.namespace}")
+    return [*commands, f"kubectl describe gangs.muster.dev {report.name} --namespace {report.namespace}"]
 
 
 def _details(gang: ObservedGang) -> Sequence[tuple[str, object]]:

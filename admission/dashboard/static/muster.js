@@ -172,6 +172,7 @@ async function renew(url, isBusy = () => false) {
     part.querySelectorAll(".scroll").forEach((one, number) => (one.scrollLeft = left[number] ?? 0));
     part.querySelectorAll("[data-branch]").forEach(asButton);
     inZone(part);
+    showCopies(part);
   });
   const time = fresh.querySelector("footer time");
   if (time) {
@@ -252,9 +253,29 @@ if (zoneButton && zone !== "UTC") {
   });
 }
 
+// Commands to copy; where the browser gives no clipboard, as over plain HTTP, they are only shown.
+
+const showCopies = (root) => {
+  if (navigator.clipboard) root.querySelectorAll("[data-copy]").forEach((one) => (one.hidden = false));
+};
+
+document.addEventListener("click", async (event) => {
+  const copy = event.target.closest("[data-copy]");
+  if (!copy) return;
+  const label = copy.firstChild;
+  try {
+    await navigator.clipboard.writeText(copy.dataset.copy);
+    label.textContent = "Copied";
+  } catch {
+    label.textContent = "Not allowed";
+  }
+  setTimeout(() => (label.textContent = "Copy"), 2_000);
+});
+
 // What has to be done for every page, as it comes.
 function bind() {
   showZone();
+  showCopies(document);
   document.querySelectorAll("[data-branch]").forEach(asButton);
   const live = document.querySelector("[data-live-switch]");
   if (live) {
