@@ -357,6 +357,7 @@ class Site:
     reviews: Reviews
     books: Ledger
     clock: Clock
+    app_context: AppContext
 
 
 @asynccontextmanager
@@ -369,22 +370,19 @@ async def a_site(
     lasting: timedelta = timedelta(hours=8),
 ) -> AsyncIterator[Site]:
     """Serve the pages on a free port of this machine until the block is left."""
-    site = Site(
-        cluster=cluster if cluster is not None else a_cluster(),
-        reviews=reviews or Reviews(),
-        books=books or Books(),
-        clock=Clock(),
-    )
+    cluster, reviews = cluster if cluster is not None else a_cluster(), reviews or Reviews()
+    books, clock = books or Books(), Clock()
     app_context = AppContext(
         cluster="east",
-        cluster_views=ClusterViews(site.cluster, site.clock),
-        reviewer=CachedReviewer(site.reviews, site.clock),
-        ledger=site.books,
+        cluster_views=ClusterViews(cluster, clock),
+        reviewer=CachedReviewer(reviews, clock),
+        ledger=books,
         sessions=Sessions(["a secret of thirty-two characters"], lasting),
         templates=await asyncio.to_thread(templates),
         proxies=proxies,
         clock=lambda: NOW,
     )
+    site = Site(cluster=cluster, reviews=reviews, books=books, clock=clock, app_context=app_context)
     async with server.serving(Listening(host="127.0.0.1", port=0), app_context) as port:
         site.url = f"http://localhost:{port}"
         yield site

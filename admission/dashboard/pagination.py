@@ -64,7 +64,7 @@ def integer(query: Mapping[str, str], name: str) -> int | None:
 
 def changed(query: Mapping[str, str], **changes: str | int | None) -> str:
     """Return a query string with some values changed, and without the page number unless it is among them."""
-    values = {key: value for key, value in query.items() if key != "page"}
+    values = {key: value for key, value in query.items() if key not in ("page", "format", "size", "table")}
     values |= {key: str(value) for key, value in changes.items() if value is not None}
     for key, value in changes.items():
         if value is None or value == "":

@@ -102,21 +102,24 @@ class QueueTree:
         *,
         level: int = 1,
         ordered: Callable[[Sequence[QueueName]], Sequence[QueueName]] = tuple,
+        most: int = MOST_LINES,
     ) -> list[Line]:
         """Return the lines of some queues, each with those below it as far as branches are open.
 
-        level: of these. ordered: puts the queues of one branch into order.
+        level: of these. ordered: puts the queues of one branch into order. most: how many lines; with more than
+        `MOST_LINES`, no branch is cut.
         """
+        most_children = MOST_CHILDREN if most <= MOST_LINES else most
         found: list[Line] = []
         pending = [(name, level) for name in reversed(top)]
-        while pending and len(found) < MOST_LINES:
+        while pending and len(found) < most:
             name, level = pending.pop()
             children = self.children.get(name, ())
             is_open = bool(children) and name in opened
-            more = max(0, len(children) - MOST_CHILDREN) if is_open else 0
+            more = max(0, len(children) - most_children) if is_open else 0
             found.append(Line(name=name, level=level, opened=is_open, more=more))
             if is_open:
-                pending.extend((child, level + 1) for child in reversed(ordered(children)[:MOST_CHILDREN]))
+                pending.extend((child, level + 1) for child in reversed(ordered(children)[:most_children]))
         return found
 
 

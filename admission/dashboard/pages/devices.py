@@ -12,6 +12,7 @@ from admission.dashboard.auth.rbac import SLICES
 from admission.dashboard.devices import diagram, inventory
 from admission.dashboard.devices.diagram import State
 from admission.dashboard.devices.inventory import SHARED, Unit
+from admission.dashboard.documents import cluster as documents
 from admission.dashboard.request_context import RIGHTS
 from admission.dashboard.view_model import ClusterView
 
@@ -59,16 +60,34 @@ async def nodes(request: web.Request) -> web.StreamResponse:
         if search in node.lower()
     ]
     rows = [_row(cluster_view, node, units) for node, units in found if units]
-    page = pagination.page(pagination.ordered(rows, query, _COLUMNS), query)
-    return request_context.render(
+    size = request_context.page_size(request, pagination.SIZE)
+    page = pagination.page(pagination.ordered(rows, query, _COLUMNS), query, size=size)
+    return await request_context.respond(
         request,
         "devices.html",
+        lambda: documents.NodeList(
+            **request_context.listing(request, page),
+            items=list(map(_document, page.items)),
+            capacity=documents.capacity(cluster_view.capacity),
+        ),
         page=page,
         capacity=cluster_view.capacity,
         search=search,
         driver=driver,
         drivers=sorted({unit.driver for units in cluster_view.inventory.nodes.values() for unit in units}),
         shared_path=SHARED_PATH,
+    )
+
+
+def _document(row: Row) -> documents.Node:
+    return documents.Node(
+        node=row.node,
+        drivers=list(row.drivers),
+        devices=row.total,
+        held=row.held,
+        in_parts=row.partly,
+        free=row.free,
+        closed=row.closed,
     )
 
 
@@ -113,10 +132,29 @@ async def node(request: web.Request) -> web.StreamResponse:
     if units is None:
         raise web.HTTPNotFound
     visible = await rights.visible_namespaces_or_none(inventory.namespaces(units, cluster_view.holders))
-    return request_context.render(
+    drawn, closed = (
+        diagram.draw(node_key, units, cluster_view.holders, visible=visible),
+        _closed(cluster_view, node_key),
+    )
+    return await request_context.respond(
         request,
         "node.html",
+        lambda: documents.NodePage(
+            **request_context.envelope(request),
+            node=node_key,
+            closed=closed,
+            items=[
+                documents.HeldDevice(
+                    device=device,
+                    part=part,
+                    state=str(state),
+                    gang=holder.gang if holder is not None else "",
+                    claim=holder.claim if holder is not None else "",
+                )
+                for device, part, state, holder in drawn.rows
+            ],
+        ),
         node=node_key,
-        drawn=diagram.draw(node_key, units, cluster_view.holders, visible=visible),
-        closed=_closed(cluster_view, node_key),
+        drawn=drawn,
+        closed=closed,
     )

@@ -16,9 +16,10 @@ from admission.dashboard import formatting, pagination, request_context, view_mo
 from admission.dashboard.auth.rbac import SLICES, Rights
 from admission.dashboard.devices import diagram, inventory
 from admission.dashboard.devices.diagram import Drawing
+from admission.dashboard.documents import cluster as documents
 from admission.dashboard.ledger_queries import Search, Transaction, Window
 from admission.dashboard.pages import ledger, overview
-from admission.dashboard.request_context import CONTEXT, RIGHTS
+from admission.dashboard.request_context import CONTEXT, RIGHTS, Media
 from admission.dashboard.view_model import ClusterView
 from admission.errors import FixError, RetryError
 from admission.status import advice
@@ -35,11 +36,22 @@ async def listed(request: web.Request) -> web.StreamResponse:
     visible = await request_context.visible_gangs(request, filters["namespace"])
     cluster_view = request_context.cluster_view(request)
     gangs = _matching(visible.namespaces.filter_gangs(cluster_view.gangs), filters)
-    page = pagination.page(pagination.ordered(gangs, query, _COLUMNS), query)
-    return request_context.render(
+    size = request_context.page_size(request, pagination.SIZE)
+    page = pagination.page(pagination.ordered(gangs, query, _COLUMNS), query, size=size)
+    is_page = request_context.media(request) is Media.HTML
+    shown = (
+        replace(page, items=view_model.all_for_reader(page.items, cluster_view, visible.namespaces))
+        if is_page
+        else page
+    )
+    return await request_context.respond(
         request,
         "gangs.html",
-        page=replace(page, items=view_model.all_for_reader(page.items, cluster_view, visible.namespaces)),
+        lambda: documents.GangList(
+            **request_context.listing(request, page),
+            items=[documents.gang(view_model.for_reader(one, cluster_view, visible.namespaces)) for one in page.items],
+        ),
+        page=shown,
         filters=filters,
         states=[view_model.ALL_WAITING, *view_model.STATES],
         reasons=[*HoldReason, *DenyReason, *EvictionReason],
@@ -97,18 +109,21 @@ async def gang(request: web.Request) -> web.StreamResponse:
     if gang is None:
         raise web.HTTPNotFound
     sees_devices = await rights.may(SLICES)
-    drawings = await _drawings(rights, cluster_view, gang) if sees_devices else []
+    is_page = request_context.media(request) is Media.HTML
+    drawings = await _drawings(rights, cluster_view, gang) if sees_devices and is_page else []
     sees_account = await rights.may_see_account(gang.report.queue)
     referred = references.namespaces(gang_references.references_of(view_model.resolved(gang, cluster_view).report))
     observed_queue = cluster_view.queues.get(gang.report.queue)
     gang = view_model.for_reader(gang, cluster_view, await rights.visible_namespaces_or_none(referred))
-    return request_context.render(
+    end = view_model.expected_end(gang, observed_queue.queue if observed_queue is not None else None)
+    return await request_context.respond(
         request,
         "gang.html",
+        lambda: _document(request, gang, end),
         gang=gang,
         report=gang.report,
         since=view_model.since(gang),
-        end=view_model.expected_end(gang, observed_queue.queue if observed_queue is not None else None),
+        end=end,
         commands=_commands(gang),
         waits=gang.report.phase in view_model.WAITING,
         mend=advice.advice(gang.report),
@@ -116,9 +131,23 @@ async def gang(request: web.Request) -> web.StreamResponse:
         undrawn=max(0, len(_nodes(gang)) - MOST_NODES),
         sees_devices=sees_devices,
         sees_account=sees_account,
-        journal=await _journal(request, gang) if sees_account else Journal(),
+        journal=await _journal(request, gang) if sees_account and is_page else Journal(),
         details=[] if gang.report.hold is None else [(_as_words(key), _joined(value)) for key, value in _details(gang)],
         place=formatting.segment,
+    )
+
+
+def _document(request: web.Request, gang: ObservedGang, end: datetime | None) -> documents.GangPage:
+    workload = gang.report.workload
+    return documents.GangPage(
+        **request_context.envelope(request),
+        gang=documents.gang(gang),
+        details={key: value if isinstance(value, list) else str(value) for key, value in _details(gang)},
+        advice=advice.advice(gang.report),
+        expected_end=end,
+        workload=f"{workload.kind} {workload.name}" if workload is not None else "",
+        plan=documents.plan(gang.report),
+        commands=list(_commands(gang)),
     )
 
 

@@ -14,8 +14,9 @@ from admission.api.values.names import MeterName, QueueName
 from admission.dashboard import pagination, queue_tree, request_context, view_model
 from admission.dashboard.auth.rbac import QUEUES
 from admission.dashboard.devices import inventory
+from admission.dashboard.documents import cluster as documents
 from admission.dashboard.queue_tree import SubtreeSums
-from admission.dashboard.request_context import RIGHTS
+from admission.dashboard.request_context import RIGHTS, Media
 from admission.dashboard.view_model import ClusterView
 
 NO_USE = MeterUse()
@@ -83,15 +84,22 @@ async def tree(request: web.Request) -> web.StreamResponse:
     if search:
         found = [name for name in sorted(cluster_view.queues) if search in name.lower()]
     ordered = _order(cluster_view, query, meter)
-    page = pagination.page(ordered(found), query, size=PAGE_SIZE)
-    opened = () if search else _opened(query, [name for name in page.items if name in queues.children])
+    is_page = request_context.media(request) is Media.HTML
+    page = pagination.page(ordered(found), query, size=request_context.page_size(request, PAGE_SIZE))
+    by_default = [name for name in page.items if name in queues.children] if is_page else list(queues.children)
+    opened = () if search else _opened(query, by_default)
     path = queues.path(parent) if parent else []
     level = 1 if search else len(path) + 1
-    lines = queues.lines(page.items, frozenset(opened), level=level, ordered=ordered)
-    return request_context.render(
+    most = queue_tree.MOST_LINES if is_page else request_context.MOST_ROWS
+    lines = queues.lines(page.items, frozenset(opened), level=level, ordered=ordered, most=most)
+    return await request_context.respond(
         request,
         "queues.html",
-        rows=[_row(cluster_view, line, meter, opened) for line in lines],
+        lambda: documents.QueueList(
+            **request_context.listing(request, page),
+            items=[_document(cluster_view, line.name, line.level) for line in lines],
+        ),
+        rows=[_row(cluster_view, line, meter, opened) for line in lines] if is_page else (),
         page=page,
         meter=meter,
         meters=queues.meters,
@@ -100,6 +108,11 @@ async def tree(request: web.Request) -> web.StreamResponse:
         path_to=path,
         total=len(cluster_view.queues),
     )
+
+
+def _document(cluster_view: ClusterView, name: QueueName, level: int) -> documents.Queue:
+    observed_queue = cluster_view.queues[name]
+    return documents.queue(observed_queue, cluster_view.tree.sums[name], level=level, state=state(observed_queue))
 
 
 def _order(
@@ -126,10 +139,10 @@ def _order(
     return lambda names: pagination.ordered(names, query, columns)
 
 
-def _opened(query: Mapping[str, str], top: Sequence[QueueName]) -> Sequence[str]:
-    """Return the branches that a query opens; without any, those at the top."""
+def _opened(query: Mapping[str, str], by_default: Sequence[str]) -> Sequence[str]:
+    """Return the branches that a query opens."""
     if "open" not in query:
-        return top
+        return by_default
     return query["open"].split(",", MOST_OPEN)[:MOST_OPEN]
 
 
@@ -168,19 +181,32 @@ async def queue(request: web.Request) -> web.StreamResponse:
     gangs = [gang for gang in gangs_of_queue if gang.report.namespace in visible]
     waiting = view_model.waiting(gangs)
     started = [gang for gang in gangs if gang.report.phase in queue_tree.STARTED]
-    return request_context.render(
+    observed_queue = view_model.queue_for_reader(observed_queue, cluster_view, visible)
+    first = view_model.all_for_reader(waiting[:MOST_SHOWN], cluster_view, visible)
+    first_started = view_model.all_for_reader(started[:MOST_SHOWN], cluster_view, visible)
+    hidden = len(gangs_of_queue) - len(gangs)
+    sums = queues.sums[name] if sees_queues else SubtreeSums(uses=observed_queue.report.meters)
+    return await request_context.respond(
         request,
         "queue.html",
-        observed_queue=view_model.queue_for_reader(observed_queue, cluster_view, visible),
+        lambda: documents.QueuePage(
+            **request_context.envelope(request),
+            queue=documents.queue(observed_queue, sums, level=len(queues.path(name)), state=state(observed_queue)),
+            conditions=list(map(documents.condition, observed_queue.report.conditions)),
+            waiting=list(map(documents.gang, first)),
+            started=list(map(documents.gang, first_started)),
+            hidden=hidden,
+        ),
+        observed_queue=observed_queue,
         state=state(observed_queue),
         path_to=queues.path(name)[:-1] if sees_queues else (),
         children=[(child, queues.sums[child].waiting) for child in below[:MOST_SHOWN]],
         more_children=max(0, len(below) - MOST_SHOWN),
-        sums=queues.sums[name] if below else None,
-        waiting=view_model.all_for_reader(waiting[:MOST_SHOWN], cluster_view, visible),
+        sums=sums if below else None,
+        waiting=first,
         waits=len(waiting),
-        started=view_model.all_for_reader(started[:MOST_SHOWN], cluster_view, visible),
+        started=first_started,
         starts=len(started),
-        hidden=len(gangs_of_queue) - len(gangs),
+        hidden=hidden,
         sees_account=await rights.may_see_account(name),
     )

@@ -101,6 +101,10 @@ async def visited(scene: Scene, token: str) -> AsyncIterator[dict[str, str]]:
                 continue
             async with session.get(f"{site.url}{path}", allow_redirects=False) as answer:
                 found[path] = await answer.text()
+            async with session.get(
+                f"{site.url}{path}", headers={"Accept": "application/json"}, allow_redirects=False
+            ) as answer:
+                found[f"{path} as JSON"] = await answer.text()
             left += [link.replace("&amp;", "&") for link in re.findall(r'href="(/[^"]*)"', found[path])]
         yield found
 
