@@ -161,7 +161,7 @@ def _do_all(page: Page, url: str, tally: Tally) -> None:
     page.fill('input[name="q"]', "train-0500")
     go("search gangs by a part of a name", "requestSubmit", "form[data-search]")
     page.goto(url + "/queues")
-    go("open a level of the tree", "click", '[data-branch][aria-expanded="false"]')
+    go("open a level of the tree", "click", '[data-toggle][aria-expanded="false"]')
 
 
 def _processor(pid: int) -> float:

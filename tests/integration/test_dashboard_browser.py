@@ -271,6 +271,20 @@ async def test_a_short_reason_opens_and_stays_open_where_its_gang_goes(site: Sit
         await expect(whole).to_be_visible()
 
 
+async def test_groups_of_a_chart_are_left_out_in_place_by_its_legend(site: Site, chromium: Browser) -> None:
+    async with a_page(chromium, site) as page:
+        await page.goto(f"{site.url}/ledger/use")
+        legend = page.get_by_role("button", name="vision")
+        await expect(legend).to_have_attribute("aria-pressed", "true")
+        await legend.press("Enter")
+
+        await expect(legend).to_have_attribute("aria-pressed", "false")
+        await expect(legend).to_be_focused()
+        await expect(page).to_have_url(f"{site.url}/ledger/use?hide=vision")
+        await expect(page.locator(".chart .series-0")).to_have_count(0)
+        await expect(page.locator(".chart .series-1")).to_have_count(1)
+
+
 async def test_times_are_in_utc_or_in_the_zone_of_the_browser(site: Site, chromium: Browser) -> None:
     async with a_page(chromium, site, timezone_id="Asia/Tokyo") as page:
         await expect(page.locator("footer time")).to_have_text("2026-11-22 12:00:00 UTC")

@@ -93,6 +93,7 @@ OPERATIONS: Sequence[Operation] = (
             "queue": "Of which queue; else of all.",
             "by": "queue, class, namespace or user.",
             "step": "hour, day or month.",
+            "last": "day, week or month: the period up to now, instead of from and to.",
             **PERIOD,
         },
     ),

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from urllib.parse import quote, unquote
 
 from aiohttp import web
 
@@ -150,6 +152,8 @@ async def use(request: web.Request) -> web.StreamResponse:
     grouping = Grouping(by) if by in groupings else Grouping.QUEUE
     period = time_window.period(query, now=app_context.clock(), extent=await app_context.ledger.extent(), days=14)
     step = _step(query.get("step", ""), period)
+    top = pagination.integer(query, "top")
+    hidden = [unquote(key) for key in query["hide"].split(",", MOST_BARS)] if "hide" in query else []
     found = await app_context.ledger.use(grouping, period.window, step, queue)
     return await request_context.respond(
         request,
@@ -157,7 +161,10 @@ async def use(request: web.Request) -> web.StreamResponse:
         lambda: documents.DeviceHours(
             **request_context.envelope(request), by=grouping, step=step, items=documents.use(found)
         ),
-        chart=usage_chart.chart(found),
+        chart=usage_chart.chart(found, top=top if top in usage_chart.TOPS else usage_chart.SERIES, hidden=hidden),
+        toggled=partial(_toggled, hidden),
+        tops=usage_chart.TOPS,
+        lasts=time_window.LASTS,
         period=period,
         notes=period.notes,
         queue=queue,
@@ -166,6 +173,12 @@ async def use(request: web.Request) -> web.StreamResponse:
         step=step,
         steps=list(Step),
     )
+
+
+def _toggled(hidden: Sequence[str], key: str) -> str:
+    """Return the value of `hide` by which one group more is left out of the drawing, or shown again."""
+    left = [one for one in hidden if one != key] if key in hidden else [*hidden, key]
+    return ",".join(quote(one, safe="") for one in left)
 
 
 def _groupings(seen: VisibleNamespaces) -> list[Grouping]:

@@ -75,7 +75,7 @@ function addressOf(form) {
 const isOurs = (url) => url.origin === location.origin && !url.hash;
 
 document.addEventListener("click", (event) => {
-  const link = event.target.closest("a[href]:not([data-branch])");
+  const link = event.target.closest("a[href]:not([data-toggle])");
   if (!link || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey) return;
   if (event.altKey || link.target || link.hasAttribute("download") || !isOurs(new URL(link.href))) return;
   event.preventDefault();
@@ -97,17 +97,18 @@ addEventListener("popstate", (event) => {
   }
 });
 
-// The tree: a branch is opened and closed in place, and the address says which ones are open.
+// What is switched on and off in place, and kept in the address: branches of the tree, and groups of a chart.
 
 function asButton(twist) {
   twist.setAttribute("role", "button");
+  if (twist.dataset.pressed) twist.setAttribute("aria-pressed", twist.dataset.pressed);
 }
 
 async function toggle(twist) {
   const url = twist.href;
-  const branch = twist.dataset.branch;
+  const branch = twist.dataset.toggle;
   const focused = twist.closest("tr").contains(document.activeElement);
-  const on = document.activeElement === twist ? ".twist" : "a:not(.twist)";
+  const on = document.activeElement === twist ? "[data-toggle]" : "a:not(.twist)";
   twist.setAttribute("aria-busy", "true");
   try {
     if (!(await renew(url))) return;
@@ -117,19 +118,19 @@ async function toggle(twist) {
   }
   history.replaceState(history.state, "", url);
   here = location.pathname + location.search;
-  const row = document.querySelector(`[data-branch="${CSS.escape(branch)}"]`)?.closest("tr");
+  const row = document.querySelector(`[data-toggle="${CSS.escape(branch)}"]`)?.closest("tr");
   if (focused) row?.querySelector(`th ${on}`)?.focus();
 }
 
 document.addEventListener("click", (event) => {
-  const twist = event.target.closest("[data-branch]");
+  const twist = event.target.closest("[data-toggle]");
   if (!twist || event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
   toggle(twist);
 });
 document.addEventListener("keydown", (event) => {
   const row = event.target.closest?.("[data-tree] tr");
-  const twist = row?.querySelector("[data-branch]");
+  const twist = row?.querySelector("[data-toggle]");
   if (!row) return;
   const links = (to) => to?.querySelector("th a:not(.twist), th a")?.focus();
   const opened = twist?.getAttribute("aria-expanded") === "true";
@@ -170,7 +171,7 @@ async function renew(url, isBusy = () => false) {
     part.replaceChildren(...found[at].childNodes);
     part.querySelectorAll("details").forEach((one, number) => (one.open = unfolded.get(key(one, number)) ?? one.open));
     part.querySelectorAll(".scroll").forEach((one, number) => (one.scrollLeft = left[number] ?? 0));
-    part.querySelectorAll("[data-branch]").forEach(asButton);
+    part.querySelectorAll("[data-toggle]").forEach(asButton);
     inZone(part);
     showCopies(part);
   });
@@ -276,7 +277,7 @@ document.addEventListener("click", async (event) => {
 function bind() {
   showZone();
   showCopies(document);
-  document.querySelectorAll("[data-branch]").forEach(asButton);
+  document.querySelectorAll("[data-toggle]").forEach(asButton);
   const live = document.querySelector("[data-live-switch]");
   if (live) {
     live.hidden = false;

@@ -90,6 +90,7 @@ PAGES = {
     "/ledger?from=2026-03-01&to=2026-03-02": ["ns/one", "StartTimedOut", "used +3"],
     "/ledger/statements/team-a": ["Statement of team-a"],
     "/ledger/use": ["Device-hours", "vision", "66.7 %"],
+    "/ledger/use?last=month&top=3&hide=vision": ["not drawn", 'aria-current="true">Last month', "2026-10-23T12:00"],
     "/past?at=2026-03-01T12:03": ["ns/two", "Who held what", "after transaction 4"],
 }
 
