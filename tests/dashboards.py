@@ -123,7 +123,14 @@ class Cluster:
     def node(self, name: str, *, gpus: int = 8, roots: int = 2, cordoned: bool = False) -> Self:
         """Add a node with whole devices."""
         listed = [
-            {"name": f"gpu-{at}", "attributes": {ROOT: {"string": f"pci0000:{at * roots // gpus:02x}"}}}
+            {
+                "name": f"gpu-{at}",
+                "attributes": {
+                    ROOT: {"string": f"pci0000:{at * roots // gpus:02x}"},
+                    f"{DRIVER}/model": {"string": "H100"},
+                },
+                "capacity": {f"{DRIVER}/memory": {"value": "80Gi"}},
+            }
             for at in range(gpus)
         ]
         return self._node(name, {"devices": listed}, cordoned=cordoned)

@@ -21,7 +21,7 @@ from admission.dashboard.auth.authentication import BadHeaderError
 from admission.dashboard.auth.rbac import RefusedError, Rights
 from admission.dashboard.documents import encoding, openapi
 from admission.dashboard.documents.encoding import Error
-from admission.dashboard.pages import devices, gangs, ledger, login, overview, queues, time_travel
+from admission.dashboard.pages import devices, gangs, heat_map, ledger, login, overview, queues, time_travel
 from admission.dashboard.request_context import (
     AUTH_METHOD,
     CONTEXT,
@@ -72,6 +72,7 @@ def application(app_context: AppContext) -> web.Application:
     get("/gangs/{namespace}/{name}", gangs.gang)
     get("/devices", devices.nodes)
     get("/devices/{node}", devices.node)
+    get("/heatmap", heat_map.devices)
     get("/ledger", ledger.search)
     get("/ledger/use", ledger.use)
     get("/ledger/statements/{queue}", ledger.statement)

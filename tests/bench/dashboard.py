@@ -36,6 +36,7 @@ PAGES = {
     "a gang that runs": "/gangs/team-0/train-05000",
     "a gang that waits": "/gangs/team-1/train-05001",
     "devices": "/devices",
+    "the map of all devices": "/heatmap",
     "a node": "/devices/node-0625",
     "ledger": "/ledger",
     "a statement": "/ledger/statements/team-3",

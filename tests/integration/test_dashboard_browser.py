@@ -29,6 +29,7 @@ PAGES = {
     "gang that runs": "/gangs/team-a/train",
     "gang that waits": "/gangs/team-a/bigger",
     "devices": "/devices",
+    "map": "/heatmap",
     "node in parts": "/devices/node-3",
     "ledger": "/ledger?from=2026-03-01&to=2026-03-02",
     "statement": "/ledger/statements/research",

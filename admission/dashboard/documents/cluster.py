@@ -146,6 +146,21 @@ class HeldDevice(Record, frozen=True, kw_only=True):
     claim: str
 
 
+class MappedDevice(Record, frozen=True, kw_only=True):
+    """A physical device. model, memory: as its driver says. queue: which has it; else state says how it is.
+
+    state: held, free, closed, no queue (a claim of no gang has it), or another namespace, which who asks may not see.
+    """
+
+    node: str
+    device: str
+    driver: str
+    model: str
+    memory: str
+    queue: str
+    state: str
+
+
 class Overview(Document, frozen=True, kw_only=True):
     """The overview. states: gangs by state. waiting: the longest. troubles: by kind, why what is said may be old."""
 
@@ -195,6 +210,12 @@ class NodeList(Listing, frozen=True, kw_only=True):
 
     items: list[Node]
     capacity: list[Capacity]
+
+
+class HeatMap(Document, frozen=True, kw_only=True):
+    """All devices."""
+
+    items: list[MappedDevice]
 
 
 class NodePage(Document, frozen=True, kw_only=True):

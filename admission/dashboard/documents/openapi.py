@@ -63,6 +63,12 @@ OPERATIONS: Sequence[Operation] = (
         cluster.NodeList,
         {"q": "A part of the names.", "driver": "The driver of their devices.", **PAGING},
     ),
+    Operation(
+        "/heatmap",
+        "All devices, with the queue that has each.",
+        cluster.HeatMap,
+        {"model": "The model, with the memory, as it is named there."},
+    ),
     Operation("/devices/{node}", "The devices of one node; of node - those that several reach.", cluster.NodePage, {}),
     Operation(
         "/ledger",
