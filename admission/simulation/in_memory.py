@@ -214,9 +214,11 @@ class Cluster:
             topology=record.topology if record else None,
             priority=report.priority,
             workload=report.workload,
+            request=record.request if record else None,
             phase=report.phase,
             evictions=report.evictions,
             evicted=report.evicted,
+            answered=report.answered,
             queued_since=report.queued_since,
             next_try=report.next_try,
         )

@@ -133,7 +133,7 @@ class GangStatusCache:
         current: InputMappings = (
             inputs.book.placements,
             *(dict(inputs.backoffs), dict(inputs.chosen), dict(inputs.placement_holds)),
-            *(dict(inputs.evicted), dict(inputs.estimates)),
+            *(dict(inputs.evicted), dict(inputs.answered), dict(inputs.estimates)),
         )
         for previous, now in zip(self._last_inputs, current, strict=False):
             yield from changed(previous, now)
@@ -192,7 +192,7 @@ class GangStatusCache:
         return changed_reports
 
     def _idle_report(self, gang: Gang, inputs: StatusInputs) -> GangReport:
-        report = status_gang.with_uids(status_gang.idle(gang, inputs.backoffs, inputs.evicted), inputs)
+        report = status_gang.with_uids(status_gang.idle(gang, inputs.backoffs, inputs.evicted, inputs.answered), inputs)
         if status_gang.is_superseded(gang, self._counts.workloads):
             return replace(report, over=True)
         until = status_gang.kept_until(gang, report, self._counts.position_keys)

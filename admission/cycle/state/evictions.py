@@ -11,6 +11,7 @@ from datetime import timedelta
 from admission.api.kubernetes.meta import EPOCH
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster import gang_references
+from admission.api.muster.gang_requests import Action, AnsweredRequest
 from admission.api.muster.gangs import Evicted, Gang
 from admission.api.muster.ledger_entries import Entry, Placement
 from admission.api.muster.queues import Queue
@@ -19,7 +20,7 @@ from admission.api.values.reasons import EvictionReason
 from admission.api.values.references import References
 from admission.cycle.state.inputs import CycleInputs
 from admission.lifecycle import refusals, requeue_backoff
-from admission.lifecycle.eviction import Eviction
+from admission.lifecycle.eviction import BACKING_OFF, Eviction
 from admission.lifecycle.refusals import Refusals
 from admission.lifecycle.requeue_backoff import Backoff
 from admission.scheduling.checks import replacement_slots
@@ -59,6 +60,8 @@ class EvictionState:
     """By gang of which some but not all pods were evicted, the reason."""
     _vacancies: Vacancies = field(default_factory=dict)
     """Slots that pods of running gangs have left."""
+    _answered: dict[GangUid, AnsweredRequest] = field(default_factory=dict)
+    """The last request of users about a gang that this leader has answered."""
     _restored_groups: tuple[Group, ...] = ()
     """The gangs whose statuses were last read."""
 
@@ -78,6 +81,10 @@ class EvictionState:
     def unfinished(self) -> set[GangUid]:
         """Return the gangs whose eviction is in progress, for any cause."""
         return self._ending | self._partial.keys()
+
+    @property
+    def answered(self) -> Mapping[GangUid, AnsweredRequest]:
+        return self._answered
 
     @property
     def vacancies(self) -> Vacancies:
@@ -118,10 +125,8 @@ class EvictionState:
             self._gangs.keep_position(group.identity.position_key, position)
         backs_off = eviction.timed_out and queue is not None and not self._is_repeated(eviction)
         if backs_off and queue is not None:
-            overran = eviction.cause is EvictionReason.RUNTIME_EXCEEDED
-            self._back_off(
-                inputs, group, queue, eviction.failure, eviction.references, overran=overran, refused=eviction.refusals
-            )
+            cause, refused = eviction.cause, eviction.refusals
+            self._back_off(inputs, group, queue, eviction.failure, eviction.references, cause=cause, refused=refused)
             if group.identity.position_key:
                 self._workload_backoffs[group.identity.position_key] = self._backoffs[group.uid]
         if eviction.cause is None or group.uid in self._ending:
@@ -162,7 +167,7 @@ class EvictionState:
         failure: str,
         references: References,
         *,
-        overran: bool = False,
+        cause: EvictionReason | None = None,
         refused: Refusals = (),
     ) -> None:
         backoff = requeue_backoff.next_backoff(
@@ -171,7 +176,7 @@ class EvictionState:
             clock=inputs.clock,
             since=inputs.now,
             failure=failure,
-            overran=overran,
+            cause=cause,
             refusals=refused,
         )
         self._backoffs[group.uid] = replace(backoff, references=references)
@@ -181,6 +186,16 @@ class EvictionState:
         backoff = self._backoffs.get(eviction.group.uid)
         placement = eviction.group.placement
         return backoff is not None and placement is not None and backoff.since >= placement.reserved_at
+
+    def note_answered(self, group: Group, answered: AnsweredRequest) -> None:
+        """Record the answer to a request."""
+        self._answered[group.uid] = answered
+
+    def forget_backoff(self, group: Group) -> None:
+        """Let a gang be tried again at once, on any node, as if it had never been evicted."""
+        self._backoffs.pop(group.uid, None)
+        self._workload_backoffs.pop(group.identity.position_key, None)
+        self._requeues.pop(group.uid, None)
 
     # Slots that pods left.
 
@@ -212,6 +227,11 @@ class EvictionState:
                 del self._evicted[uid]
             if uid in self._backoffs and inputs.clock - self._backoffs[uid].next_try > FORGET_AFTER:
                 del self._backoffs[uid]
+        self._answered = {
+            uid: one
+            for uid, one in self._answered.items()
+            if uid in self._gangs or uid in placements or inputs.now - one.at <= FORGET_AFTER
+        }
         self._drop_outdated_refusals(inputs)
         clock = inputs.clock
         self._backoffs = {uid: requeue_backoff.bounded(one, clock) for uid, one in self._backoffs.items()}
@@ -238,9 +258,17 @@ class EvictionState:
                 self._forget_running(group)
             elif group.uid not in self._backoffs and group.identity.position_key in self._workload_backoffs:
                 self._backoffs[group.uid] = self._workload_backoffs[group.identity.position_key]
-            elif group.uid not in self._backoffs and group.record is not None and group.record.evictions:
+            elif group.uid not in self._backoffs and self._has_written_backoff(group) and group.record is not None:
                 self._backoffs[group.uid] = self._written_backoff(inputs, group, group.record)
         self._requeues = {uid: times for uid, times in self._requeues.items() if uid in self._gangs}
+
+    def _has_written_backoff(self, group: Group) -> bool:
+        """Return whether the status has a back-off that no request has ended since it was written."""
+        record, answered = group.record, self._answered.get(group.uid)
+        if record is None or not record.evictions:
+            return False
+        is_seen = answered is None or (record.answered is not None and record.answered.id == answered.id)
+        return is_seen or (answered is not None and answered.action is not Action.REQUEUE)
 
     def _forget_running(self, group: Group) -> None:
         self._backoffs.pop(group.uid, None)
@@ -256,7 +284,7 @@ class EvictionState:
             evictions=record.evictions,
             next_try=record.next_try or EPOCH,
             wait=requeue_backoff.wait_after(record.evictions, queue) if queue is not None else requeue_backoff.MAX_WAIT,
-            overran=evicted is not None and evicted.reason is EvictionReason.RUNTIME_EXCEEDED,
+            cause=evicted.reason if evicted is not None and evicted.reason in BACKING_OFF else None,
         )
 
     def _restore_eviction(self, inputs: CycleInputs, group: Group) -> None:

@@ -118,6 +118,7 @@ class CycleReport:
             decisions=self.statuses.decisions,
             backoffs=self.evictions.backoffs,
             evicted=self.evictions.evicted,
+            answered=self.evictions.answered,
             health=self.cache.health,
             budgets=budget.uses(inputs.tree, balances) if balances is not None else {},
             chosen=self.in_flight.modes,
