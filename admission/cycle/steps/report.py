@@ -33,7 +33,7 @@ from admission.scheduling.checks.chain import Grant
 from admission.scheduling.cycle import CycleDecisions
 from admission.scheduling.placement import protection_conditions
 from admission.scheduling.preemption.victim_searches import VictimSearches
-from admission.status import gang, later_waves
+from admission.status import gang, later_waves, outside_queues
 from admission.status.later_waves import LaterWaves
 from admission.status.outside_queues import OutsideQueues
 
@@ -78,6 +78,7 @@ class CycleReport:
         # Off the event loop: with a thousand queues it takes most of a second.
         gangs, queues, conditions = await self.executor.run(self.make, inputs, changed)
         outside = await self.executor.run(self.outside.update, inputs.snapshot, inputs.meters.known)
+        conditions = outside_queues.reported(conditions, inputs.snapshot.meters, outside)
         granted = [d.group.uid for d in decided.updated if isinstance(d.outcome, Grant)]
         statuses, is_confirmed, placements = self.statuses, self.term.is_confirmed, self.mirror.book.placements
         sure = gangs if is_confirmed else [one for one in gangs if one.uid not in placements]

@@ -213,9 +213,11 @@ def _queue_summary(summary: QueueSummary) -> dict[str, Any]:
 
 def condition_status(report: ConditionReport, before: Json, *, now: datetime) -> dict[str, Any]:
     """Return the status of a Meter or a ClaimPolicy."""
+    outside = [{"deviceClass": name, "devices": devices} for name, devices in sorted(report.outside.items())]
     status = {
         "observedGeneration": report.generation or None,
         "conditions": conditions(report.conditions, before, now=now, generation=report.generation),
+        "outsideQueues": outside or None,
     }
     return _without_none(status)
 
