@@ -226,7 +226,7 @@ def _status() -> Schema:
                         "deviceClass": fields.object_name(
                             "The DeviceClass that was asked for. Example: gpu.example.com."
                         ),
-                        "devices": fields.integer("How many.", minimum=1),
+                        "devices": fields.integer("How many devices are held.", minimum=1),
                     },
                     required=("deviceClass", "devices"),
                 ),
