@@ -158,6 +158,12 @@ class Backfill:
         present.reset_ends()
         return self.revision != before
 
+    def expire_proofs(self) -> None:
+        """Have each reservation proved again when it is needed, since it was proved on another usage."""
+        for head in self._heads.values():
+            if head.reservation is not None:
+                head.reservation.is_proved = False
+
     @property
     def next(self) -> datetime | None:
         """Return when the next reservation begins; None if there is none."""
@@ -290,8 +296,13 @@ class Backfill:
     def end(self, gang: str) -> None:
         """Record that a gang has given everything back."""
         known = self._present.remove(gang)
-        if known is not None and known.end is None:
+        if known is None:
+            return
+        if known.end is None:
             self._never_fits.clear()
+        if known.end is None or known.end > self.now:
+            # Reservations were proved beside it.
+            self.expire_proofs()
 
     def head(self, queue: QueueName) -> Group | None:
         """Return the head of a queue, if it has one."""
