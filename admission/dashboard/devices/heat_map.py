@@ -31,7 +31,7 @@ MODELS = ("productName", "model", "type")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Square:
-    """A unit on the map. group: a queue, or one of `FIXED`. model: with the memory, as the driver says."""
+    """A unit on the map. group: a queue, or one of `FIXED`. model, memory: as the driver says; "" if it does not."""
 
     node: str
     device: str
