@@ -40,7 +40,7 @@ from admission.dra.requests import requests
 from admission.dra.requests.device_use import DeviceUse
 from admission.dra.requests.gang_request import Affordable, Choice, Plan, PodDemand, Shortfall, Topology, anything
 from admission.dra.requests.requests import Fatal, Refusal, Unpriced
-from admission.dra.state import cluster_state, what_if
+from admission.dra.state import cluster_state, nominated_pods, what_if
 from admission.dra.state.cluster_state import ClusterState
 from admission.dra.topology import search
 from admission.dra.topology.subgroups import Searches
@@ -68,6 +68,7 @@ def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
     already are not charged again. topology: which pods have to be in one domain. mute: do not explain what is missing
     if there is no plan; the kind of answer is the same.
     """
+    cluster = nominated_pods.beside(pods, cluster)
     question = _Question(cluster, meters, selectors, steps, affordable, choice, topology, mute)
     answer = _plan(pods, question)
     if isinstance(answer, NoPlan) and any(demand.extended for demand in pods):
@@ -181,6 +182,7 @@ def diagnose(  # noqa: PLR0913 - the same
     """
     if answer.kind is not Kind.INFEASIBLE:
         return answer
+    cluster = nominated_pods.beside(pods, cluster)
     gang = pod_groups.compile_gang(pods, cluster)
     if not isinstance(gang, Gang):
         return answer
@@ -241,10 +243,11 @@ class _Planning:
             message = f"it would fit if nothing else were in use; what is missing was not found in {self.steps} steps"
             return NoPlan(kind=Kind.BUSY, message=message, steps=answer.steps)
         found = busy.explain_busy(explanation, greedy_search, self.cluster, self.device_signatures)
+        kept = nominated_pods.kept_from([one for kind in self.gang.kinds for one in kind.members], self.cluster)
         placed = len(greedy_search.outcome.placed)
         return NoPlan(
             kind=Kind.BUSY,
-            message=found.message,
+            message=f"{found.message}{busy.kept_for_others(kept)}",
             details=found.details,
             references=found.references,
             steps=answer.steps,

@@ -141,7 +141,7 @@ class GangRules:
 def key_labels(pods: Iterable[Pod], placed: PlacedPods) -> frozenset[str]:
     """Return the labels of pods that any rule of these pods or of placed ones reads."""
     own = own_labels(pods)
-    return placed.read_labels | own if placed.with_anti_affinity else own
+    return placed.read_labels | own if placed.keep_pods_off else own
 
 
 def own_labels(pods: Iterable[Pod]) -> frozenset[str]:
@@ -194,8 +194,17 @@ def may_apply(pods: Sequence[Pod], placed: PlacedPods) -> bool:
 
 
 def are_objects(pods: Iterable[Pod], placed: PlacedPods) -> bool:
-    """Return whether the anti-affinity of a pod that is there is about any of these pods."""
-    return any(placed.terms_about(pod) for pod in pods)
+    """Return whether the anti-affinity of a pod that is there, or is nominated, is about any of these pods."""
+    return any(
+        placed.terms_about(pod)
+        or any(
+            placed.has_term_of(term, pod)
+            for others in (placed.nominated_beside(pod) if placed.nominated else {}).values()
+            for other in others
+            for term in other.rules.anti_affinity
+        )
+        for pod in pods
+    )
 
 
 def may_come(pods: Iterable[tuple[NodeName, Pod]], placed: PlacedPods, nodes: Nodes) -> bool:
@@ -240,7 +249,8 @@ def numbers(pods: Sequence[Pod], placed: PlacedPods, nodes: Nodes) -> tuple[list
     found: list[int] = []
     for pod in pods:
         volumes = volume_rules.fingerprint(pod, placed, nodes, shared) if placed.storage is not None else None
-        number = known.setdefault((fingerprint(pod, labels), volumes), len(known))
+        priority = pod.priority if placed.nominated else None
+        number = known.setdefault((fingerprint(pod, labels), volumes, priority), len(known))
         if number == len(firsts):
             firsts.append(pod)
         found.append(number)

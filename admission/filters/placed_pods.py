@@ -89,7 +89,8 @@ class PlacedPods:
     storage: what volumes are; None if it is not known, and then no rule about volumes is judged.
     wanted_only: whether these pods only count where a pod has to be with them, as if they kept no pod off. leaving:
     pods that do not count; coming: pods without anti-affinity that count as well. They are taken out and added when
-    somebody asks for `left`, since most gangs do not. turns: more than the turn of every pod.
+    somebody asks for `left`, since most gangs do not. turns: more than the turn of every pod. nominated: pods that are
+    bound nowhere yet and for which a node is kept.
     """
 
     by_node: Mapping[NodeName, PodsOfNode] = field(default_factory=dict)
@@ -102,6 +103,7 @@ class PlacedPods:
     leaving: tuple[frozenset[Uid], ...] = ()
     turns: int = 0
     coming: tuple[OnNode, ...] = ()
+    nominated: Mapping[NodeName, tuple[Pod, ...]] = field(default_factory=dict)
     known: dict[Hashable, Mapping[NodeName, int]] = field(default_factory=dict, init=False, repr=False)
     _terms: dict[AffinityTerm, Counter[NodeName]] | None = field(default=None, init=False, repr=False)
     _labels: frozenset[str] | None = field(default=None, init=False, repr=False)
@@ -131,6 +133,21 @@ class PlacedPods:
     def stored(self, storage: Storage | None) -> "PlacedPods":
         """Return these pods with the storage as it is now."""
         return self if storage is self.storage else replace(self, storage=storage)
+
+    def keeping(self, nominated: Mapping[NodeName, tuple[Pod, ...]]) -> "PlacedPods":
+        """Return these pods with other pods for which nodes are kept."""
+        return self if nominated is self.nominated else replace(self, nominated=nominated)
+
+    def nominated_beside(self, pod: Pod) -> Mapping[NodeName, tuple[Pod, ...]]:
+        """Return the pods for which nodes are kept from a pod: those of no lower priority.
+
+        As `addGENominatedPods` of `pkg/scheduler/framework/runtime/framework.go` (v1.37).
+        """
+        kept = {
+            node: tuple(one for one in pods if one.priority >= pod.priority and one.meta.uid != pod.meta.uid)
+            for node, pods in self.nominated.items()
+        }
+        return {node: pods for node, pods in kept.items() if pods}
 
     def changed(self, pods: Mapping[NodeName, PodsOfNode], turns: int = 0) -> "PlacedPods":
         """Return the pods with those of some nodes replaced. pods: by node; a node without any has none from now on.
@@ -217,6 +234,13 @@ class PlacedPods:
         """Return the pods of a node."""
         return self.by_node.get(node, _NOBODY)
 
+    def differing(self, other: "PlacedPods", nodes: Iterable[NodeName]) -> set[NodeName]:
+        """Return those of some nodes on which other pods are, or for other pods of which they are kept."""
+        if self.by_node is other.by_node and self.nominated is other.nominated:
+            return set()
+        before, now = self.nominated, other.nominated
+        return {name for name in nodes if self.on(name) != other.on(name) or before.get(name) != now.get(name)}
+
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
         """Return the labels of a namespace; of one that is not known, that which the API server gives to each."""
         known = self.namespaces.get(namespace)
@@ -243,11 +267,20 @@ class PlacedPods:
         return found
 
     @property
+    def keep_pods_off(self) -> bool:
+        """Return whether some pod, there or nominated, has required anti-affinity."""
+        return bool(self.with_anti_affinity) or any(
+            pod.rules.anti_affinity for pods in self.nominated.values() for pod in pods
+        )
+
+    @property
     def read_labels(self) -> frozenset[str]:
-        """Return the labels of pods that these terms read."""
+        """Return the labels of pods that these terms read, or those of nominated pods."""
         found = self._labels
         if found is None:
-            found = frozenset(key for term in self.anti_affinity_terms for key in selector_keys(term.selector))
+            nominated = (term for pods in self.nominated.values() for pod in pods for term in pod.rules.anti_affinity)
+            terms = (*self.anti_affinity_terms, *nominated)
+            found = frozenset(key for term in terms for key in selector_keys(term.selector))
             object.__setattr__(self, "_labels", found)
         return found
 
