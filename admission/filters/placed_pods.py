@@ -28,7 +28,7 @@ class PlacedPod:
 
     claims: the name of the claim of each of its volumes; empty text for a volume without one. device_claims: its
     resource claims with devices that take resources of its node. turn: its place in the order in which nodes were
-    granted; None for pods that Muster did not place.
+    granted; None for pods that Muster did not place. priority: of those.
     """
 
     namespace: str
@@ -38,6 +38,7 @@ class PlacedPod:
     claims: tuple[str, ...] = ()
     turn: int | None = None
     device_claims: tuple[str, ...] = ()
+    priority: int = 0
 
     @classmethod
     def of(cls, pod: Pod, turn: int | None = None) -> Self:
@@ -50,6 +51,7 @@ class PlacedPod:
             claims=tuple([volume.claim_of(pod.meta.name) for volume in pod.rules.volumes]),
             turn=turn if pod.rules.volumes else None,
             device_claims=pod.claimed.by,
+            priority=pod.priority if turn is not None and pod.rules.volumes else 0,
         )
 
     @property
@@ -360,8 +362,11 @@ class PlacedPods:
             object.__setattr__(self, "_assumed", known)
         return known[1]
 
-    def _waiting(self, nodes: Nodes) -> Iterable[tuple[PodClaims, Node]]:
-        """Return the pods that Muster has placed and that have claims which are not bound, in their turns."""
+    def _waiting(self, nodes: Nodes) -> Iterable[tuple[PodClaims, Node, int]]:
+        """Return the pods that Muster has placed and that have claims which are not bound, in their turns.
+
+        With their priorities.
+        """
         storage = self.storage
         if storage is None or not storage.unbound or self.wanted_only:
             return []
@@ -373,7 +378,10 @@ class PlacedPods:
             if pod.turn is not None and any(f"{pod.namespace}/{one}" in storage.unbound for one in pod.claims)
         ]
         found.sort(key=lambda one: (one[0], one[1]))
-        return [(pod_claims.resolve_named(pod.named_claims, uid, storage), nodes[name]) for _, uid, name, pod in found]
+        return [
+            (pod_claims.resolve_named(pod.named_claims, uid, storage), nodes[name], pod.priority)
+            for _, uid, name, pod in found
+        ]
 
     def ports(self, node: NodeName) -> list[HostPort]:
         """Return the host ports in use on a node."""

@@ -74,7 +74,7 @@ class VolumeRules:
         self._restrictions = VolumeRestrictions(pod, placed, storage, nodes)
         self._limits = NodeVolumeLimits(pod, placed, storage, shared.volumes if shared is not None else None)
         self.binding = VolumeBinding(
-            claims, storage, placed.assumed(nodes), shared.claims if shared is not None else None
+            claims, storage, placed.assumed(nodes), shared.claims if shared is not None else None, pod.priority
         )
         self._zone = VolumeZone(claims)
 
