@@ -16,7 +16,7 @@ from admission.cli.terminal import Format, Number
 from admission.dra import compatibility
 from admission.dra.compatibility import Release
 from admission.errors import FixError
-from admission.simulation import expand, offline
+from admission.simulation import expand, offline, validation
 from admission.simulation.claim_defaults import Act, Effect
 from admission.simulation.expand import Expanded
 from admission.simulation.offline import GangOutcome, Outcome, Verdict
@@ -84,6 +84,9 @@ def simulate(
     cluster_state = expand.expand(bodies, now=_time(now), namespace=namespace, profile=compatibility.profile(profile))
     _refuse_problems(cluster_state, manifests)
 
+    for one in manifests:
+        for problem in validation.doubts(one.body):
+            terminal.note(f"{one.label}: {problem.field}: {problem.message}")
     if arrivals is not None:
         raise typer.Exit(_play(cluster_state, arrivals, compare, chart, output, steps))
     schedulers = frozenset(config_command.chosen(config, {}, changes).settings.controller.schedulers)
