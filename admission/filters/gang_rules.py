@@ -216,17 +216,8 @@ def may_apply(pods: Sequence[Pod], placed: PlacedPods) -> bool:
 
 
 def are_objects(pods: Iterable[Pod], placed: PlacedPods) -> bool:
-    """Return whether the anti-affinity of a pod that is there, or is nominated, is about any of these pods."""
-    return any(
-        placed.terms_about(pod)
-        or any(
-            placed.has_term_of(term, pod)
-            for others in (placed.nominated_beside(pod) if placed.nominated else {}).values()
-            for other in others
-            for term in other.rules.anti_affinity
-        )
-        for pod in pods
-    )
+    """Return whether the anti-affinity of a pod that is there is about any of these pods."""
+    return any(placed.terms_about(pod) for pod in pods)
 
 
 def may_come(pods: Iterable[tuple[NodeName, Pod]], placed: PlacedPods, nodes: Nodes) -> bool:

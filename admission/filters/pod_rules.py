@@ -5,7 +5,7 @@ from typing import Self
 
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
-from admission.filters.inter_pod_affinity import Effect as AffinityEffect, InterPodAffinity
+from admission.filters.inter_pod_affinity import NO_EFFECT, Effect as AffinityEffect, InterPodAffinity
 from admission.filters.node_ports import NodePorts
 from admission.filters.placed_pods import PlacedPods
 from admission.filters.pod_claims import SharedVolumes
@@ -45,7 +45,7 @@ class PodRules:
         self._spread = PodTopologySpread(pod, placed, nodes, pinned=pinned)
         self._affinity = InterPodAffinity(pod, placed, nodes)
         nominated = placed.nominated_beside(pod) if placed.nominated else {}
-        found = {name: tuple(filter(None, map(self.effect, others))) for name, others in nominated.items()}
+        found = {name: tuple(filter(None, map(self._nominated, others))) for name, others in nominated.items()}
         self._kept = {name: effects for name, effects in found.items() if effects}
         """By node, what the pods mean to this one for which the node is kept."""
 
@@ -66,6 +66,16 @@ class PodRules:
         """Return what another pod of the gang means to this one, wherever it is; None for nothing."""
         volumes = self.volumes.effect(other) if self.volumes is not None else None
         found = (self._ports.effect(other), volumes, self._spread.effect(other), self._affinity.effect(other))
+        return found if any(found) else None
+
+    def _nominated(self, other: Pod) -> Effect | None:
+        """Return what a pod means to this one for which a node is kept; None for nothing.
+
+        A plugin that has nothing to ask before these come is not asked (`Skip` in PreFilter).
+        """
+        volumes = self.volumes.nominated(other) if self.volumes is not None else None
+        affinity = self._affinity.effect(other) if self._affinity else NO_EFFECT
+        found = (self._ports.effect(other), volumes, self._spread.nominated(other), affinity)
         return found if any(found) else None
 
     def add(self, effect: Effect, node: Node, times: int) -> None:

@@ -50,6 +50,11 @@ class VolumeRestrictions:
         """Return whether another pod of the gang cannot be on the same node, and whether it cannot be anywhere."""
         return _conflict(self._disks, other.rules), self._shares(other.meta.namespace, other.rules)
 
+    def nominated(self, other: Pod) -> tuple[bool, bool]:
+        """Return the same of a pod for which a node is kept: its claims are asked for only beside disks."""
+        here, anywhere = self.effect(other)
+        return here, anywhere and bool(self._disks)
+
     def add(self, effect: tuple[bool, bool], node: Node, times: int) -> None:
         """Count a pod with this effect on a node; times: -1 to take it back."""
         here, anywhere = effect

@@ -100,6 +100,11 @@ class VolumeRules:
         found = Effect(self._restrictions.effect(other), self._limits.effect(other), self.binding.competes(other))
         return found if found.apart or found.limits is not None or found.competes else None
 
+    def nominated(self, other: Pod) -> Effect | None:
+        """Return what a pod means to this one for which a node is kept; None for nothing."""
+        found = Effect(self._restrictions.nominated(other), self._limits.effect(other))
+        return found if found.apart or found.limits is not None else None
+
     def add(self, effect: Effect, node: Node, times: int) -> None:
         """Count a pod with this effect on a node; times: -1 to take it back."""
         self._restrictions.add(effect.restrictions, node, times)

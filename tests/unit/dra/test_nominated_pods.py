@@ -75,7 +75,7 @@ def plan(count: int, cluster: cluster_state.ClusterState, choice: Choice, **spec
     [
         (requests(6), requests(4)),
         (PORT, PORT),
-        (apart(HOST, "x"), {}),
+        (apart(HOST, "x"), apart(HOST, "unrelated")),
         ({}, apart(HOST, "n")),
         ({}, SPREAD),
     ],

@@ -113,8 +113,9 @@ def test_the_volumes_of_a_pod_for_which_the_node_is_kept_count() -> None:
     sole = Storage(claims=claims, volumes=found.volumes, nodes=found.nodes)
 
     assert why(a_pod("p", disk), Storage(), {}, nominated=a_pod("n", disk)) is not None
-    assert why(a_pod("p", claimed()), sole, {}, nominated=a_pod("n", claimed())) is not None
-    assert why(a_pod("p", claimed()), sole, {}) is None
+    assert why(a_pod("p", claimed(), disk), sole, {}, nominated=a_pod("n", claimed())) is not None
+    # kube-scheduler skips VolumeRestrictions where no disk and no pod that is there asks for it.
+    assert why(a_pod("p", claimed()), sole, {}, nominated=a_pod("n", claimed())) is None
 
 
 def test_pods_that_only_read_a_disk_share_a_node() -> None:
