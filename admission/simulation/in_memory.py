@@ -219,6 +219,7 @@ class Cluster:
             evicted=report.evicted,
             queued_since=report.queued_since,
             next_try=report.next_try,
+            refused=report.refused,
         )
 
     async def queue(self, report: QueueReport) -> None:

@@ -257,6 +257,7 @@ class EvictionState:
             next_try=record.next_try or EPOCH,
             wait=requeue_backoff.wait_after(record.evictions, queue) if queue is not None else requeue_backoff.MAX_WAIT,
             overran=evicted is not None and evicted.reason is EvictionReason.RUNTIME_EXCEEDED,
+            refusals=refusals.restored(record.refused, group, inputs.snapshot),
         )
 
     def _restore_eviction(self, inputs: CycleInputs, group: Group) -> None:
