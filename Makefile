@@ -84,7 +84,12 @@ settings: env ## write config/default.toml and docs/settings.md again from their
 
 .PHONY: manifests
 manifests: env ## write what is rendered from deploy/chart again: deploy/manifests, the chart's README and schema (needs Go)
-	MUSTER_REGENERATE=1 $(RUN) pytest -q tests/architecture/test_chart.py tests/integration/test_chart.py
+	MUSTER_REGENERATE=1 $(RUN) pytest -q tests/architecture/test_chart.py tests/integration/chart
+
+.PHONY: krew
+krew: env ## what krew installs, in dist/krew, for this platform: an archive and its manifest (URI=where the archive will be)
+	$(if $(URI),,$(error URI is the address of the folder that will have the archive, such as https://example.com/downloads))
+	$(RUN) python -m tests.krew $(URI)
 
 .PHONY: sbom
 sbom: | $(UV) ## write the list of what an image holds, as CycloneDX, from uv.lock

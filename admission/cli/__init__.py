@@ -45,8 +45,11 @@ COMMANDS = {
         "Find what is wrong with manifests: CEL traps, what would be refused, what never fits. Needs no cluster.",
     ),
     "why": _Command("why.command", "Say why a pod or gang waits, in words and numbers, and what would have to change."),
-    "gang": _Command("gang", "Gangs: who waits, who runs, and where."),
+    "gang": _Command("gang.command", "Gangs: who waits, who runs, and where."),
     "queue": _Command("queue.list_command", "Queues: use against quota, and whether they let gangs in."),
+    "submit": _Command(
+        "submit.command", "Create a Job in a queue from an image, a command and the devices that it needs."
+    ),
     "fence": _Command("fence", "Fences: devices that kube-scheduler leaves to Muster."),
     "install": _Command("install", "Print the manifests that install Muster, as the Helm chart renders them."),
     "init": _Command(

@@ -43,7 +43,9 @@ def compose(leader: Leader, log: CycleLog) -> Steps:
     writer = BulkWriter(
         settings=leader.settings, pods=ports.pods, reports=ports.reports, traces=ports.traces, in_flight=in_flight
     )
-    deallocation = Deallocation(claims=ports.claims, mirror=mirror, in_flight=in_flight, writer=writer)
+    deallocation = Deallocation(
+        claims=ports.claims, mirror=mirror, in_flight=in_flight, unreserved=leader.unreserved, writer=writer
+    )
     eviction = GangEviction(
         pods=ports.pods,
         workloads=ports.workloads,

@@ -16,6 +16,7 @@ from admission.api.values.reasons import Denial, EventReason, HoldReason
 from admission.cycle.hold_log import DueHold
 from admission.errors import MusterError
 from admission.lifecycle.eviction import Eviction
+from admission.lifecycle.gang_requests import Answer
 from admission.ports import Reports
 from admission.scheduling.checks.chain import Grant
 from admission.scheduling.placement.mode import Chosen
@@ -92,6 +93,13 @@ async def gang_returned(reports: Reports, group: Group, reason: str) -> None:
     """Emit that a gang could not be placed as planned."""
     message = f"gang {group.key} cannot be placed as planned and waits again: {reason}"
     await _emit(reports, group, EventType.NORMAL, EventReason.REPLANNED, message)
+
+
+async def request_answered(reports: Reports, group: Group, answer: Answer) -> None:
+    """Emit what becomes of a user's request about a gang; of an eviction that is done, `gang_evicted` does."""
+    kind = EventType.NORMAL if answer.is_granted else EventType.WARNING
+    message = f"{answer.request.action} of gang {group.key}: {answer.request.text}; {answer.outcome}"
+    await _emit(reports, group, kind, EventReason.REQUEST_ANSWERED, message)
 
 
 async def pod_failed(reports: Reports, pod: Pod, error: MusterError) -> None:

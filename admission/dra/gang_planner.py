@@ -39,7 +39,7 @@ from admission.dra.planner.pod_groups import ClaimToAllocate, Gang, Outcome
 from admission.dra.requests import requests
 from admission.dra.requests.device_use import DeviceUse
 from admission.dra.requests.gang_request import Affordable, Choice, Plan, PodDemand, Shortfall, Topology, anything
-from admission.dra.requests.requests import Fatal, Refusal, Unpriced
+from admission.dra.requests.requests import Fatal, RequestRefusal, Unpriced
 from admission.dra.state import cluster_state, nominated_pods, what_if
 from admission.dra.state.cluster_state import ClusterState
 from admission.dra.topology import search
@@ -331,7 +331,7 @@ class _Planning:
         placed = len(greedy_search.outcome.placed)
         return NoPlan(kind=Kind.INFEASIBLE, message=found.message, details=found.details, steps=spent, placed=placed)
 
-    def _refused(self, refusal: Refusal, outcome: Outcome) -> NoPlan:
+    def _refused(self, refusal: RequestRefusal, outcome: Outcome) -> NoPlan:
         number, place = outcome.refusals[refusal]
         kind = self.gang.kinds[number]
         pod = kind.members[0].pod.meta.name

@@ -16,8 +16,8 @@ from admission.filters.pod_claims import CsiVolume, SharedVolumes, csi_volumes
 from admission.filters.refusal import Refusal, Rule
 
 
-class Counted(NamedTuple):
-    """Volumes of a pod that count. own: of each driver how many nobody else uses. shared: the others."""
+class VolumeCounts(NamedTuple):
+    """The volumes of a pod that limits count. own: of each driver, how many no other pod uses. shared: the others."""
 
     own: tuple[tuple[str, int], ...] = ()
     shared: tuple[CsiVolume, ...] = ()
@@ -66,7 +66,7 @@ class NodeVolumeLimits:
             sorted({driver for driver, _ in self._volumes[True] if self._storage.drivers.get(driver) is not None})
         )
 
-    def effect(self, other: Pod) -> Counted | None:
+    def effect(self, other: Pod) -> VolumeCounts | None:
         """Return the volumes of another pod of the gang that count with those of this one; None if none does."""
         drivers = self._limited()
         if not drivers:
@@ -74,7 +74,7 @@ class NodeVolumeLimits:
         found = self._counted(frozenset(csi_volumes(_named(other), self._storage, migrates=True)), drivers)
         return found if any(found) else None
 
-    def add(self, effect: Counted, node: Node, times: int) -> None:
+    def add(self, effect: VolumeCounts, node: Node, times: int) -> None:
         """Count a pod with this effect on a node; times: -1 to take it back."""
         own, added = self._own.setdefault(node.name, Counter()), self._added.setdefault(node.name, Counter())
         for driver, count in effect.own:
@@ -84,12 +84,12 @@ class NodeVolumeLimits:
             if not added[one]:
                 del added[one]
 
-    def _counted(self, volumes: frozenset[CsiVolume], drivers: frozenset[str]) -> Counted:
+    def _counted(self, volumes: frozenset[CsiVolume], drivers: frozenset[str]) -> VolumeCounts:
         """Return those of the volumes that are of these drivers."""
         listed = sorted(one for one in volumes if one[0] in drivers)
         shared = tuple(one for one in listed if self._shared is None or one in self._shared)
         own = Counter(one[0] for one in listed if one not in shared)
-        return Counted(tuple(own.items()), shared)
+        return VolumeCounts(tuple(own.items()), shared)
 
     def refuses(self, node: Node) -> Refusal | None:
         """Return why the pod may not go to a node now."""

@@ -8,7 +8,7 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.storage.persistent_volumes import BETA_REGION, BETA_ZONE, REGION, ZONE
 from admission.api.storage.storage import Storage
 from admission.filters import pod_claims, volume_binding, volume_restrictions
-from admission.filters.node_volume_limits import Counted, NodeVolumeLimits
+from admission.filters.node_volume_limits import NodeVolumeLimits, VolumeCounts
 from admission.filters.placed_pods import PlacedPods
 from admission.filters.pod_claims import PodClaims, SharedVolumes
 from admission.filters.refusal import Nodes, Refusal, Rule
@@ -52,7 +52,7 @@ class Effect(NamedTuple):
     """
 
     restrictions: tuple[bool, bool]
-    limits: Counted | None
+    limits: VolumeCounts | None
     competes: bool = False
 
     @property

@@ -4,6 +4,7 @@ __all__ = [
     "deleted_queues",
     "dirty",
     "eviction",
+    "gang_requests",
     "ledger_clock",
     "limits",
     "placement_check",

@@ -25,7 +25,7 @@ Queues = Mapping[QueueName, Queue]
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class FinalizerRefusal:
     """Why Muster's finalizer could not be removed from a queue, and when to try again."""
 
     why: str

@@ -9,6 +9,9 @@ from admission.api.values.references import EVERYWHERE, Audience, References
 from admission.lifecycle.refusals import Refusals
 from admission.workloads.gangs import Group
 
+BACKING_OFF = frozenset({EvictionReason.RUNTIME_EXCEEDED, EvictionReason.EVICTION_REQUESTED})
+"""Causes after which a gang backs off before it is tried again."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
@@ -53,7 +56,7 @@ def build(
         group=group,
         pods=tuple(pod for pod in seated if not pod.gated),
         reason=reason,
-        timed_out=cause is EvictionReason.RUNTIME_EXCEEDED,
+        timed_out=cause in BACKING_OFF,
         cause=cause,
         made_room_for=made_room_for,
         references=references,

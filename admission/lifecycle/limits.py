@@ -1,4 +1,4 @@
-"""Evictions by a queue's limits: the queue is drained, or its gangs have run for as long as it allows.
+"""Evictions of gangs that could run on: the queue is drained, its gangs ran as long as it allows, or a user asks.
 
 All evictions of gangs that could run on are built here. They are written to the Gang's status before any pod is
 deleted, so that the next leader completes them.
@@ -7,6 +7,7 @@ deleted, so that the next leader completes them.
 from collections.abc import Iterable
 from datetime import datetime
 
+from admission.api.muster.gang_requests import GangRequest
 from admission.api.muster.gangs import Evicted
 from admission.api.muster.ledger_entries import Placement
 from admission.api.muster.queues import Queue, StopPolicy
@@ -42,6 +43,11 @@ def due_eviction(group: Group, tree: Tree, now: datetime) -> Eviction | None:
         return None
     message = f"it ran for longer than {durations.render(queue.max_runtime)}, the maxRuntime of queue {queue.name}"
     return eviction.build(group, EvictionReason.RUNTIME_EXCEEDED, message)
+
+
+def requested_eviction(group: Group, request: GangRequest) -> Eviction | None:
+    """Return the eviction that a user asks for."""
+    return eviction.build(group, EvictionReason.EVICTION_REQUESTED, request.text)
 
 
 def resumed_eviction(group: Group, record: Evicted) -> Eviction | None:

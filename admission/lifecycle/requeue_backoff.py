@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from admission.api.kubernetes.meta import EPOCH
 from admission.api.muster.queues import Queue
-from admission.api.values.reasons import Detail, Hold, HoldReason
+from admission.api.values.reasons import Detail, EvictionReason, Hold, HoldReason
 from admission.api.values.references import References
 from admission.lifecycle import refusals as lifecycle_refusals
 from admission.lifecycle.refusals import Refusals
@@ -24,8 +24,8 @@ class Backoff:
 
     next_try: by the clock. wait: the length of the whole back-off; MAX_WAIT if unknown. since: the ledger's time of the
     last eviction; EPOCH if an earlier leader decided it. failure: why the gang could not be placed; "" if it was only
-    late, or if an earlier leader decided. overran: whether it ran for too long. references: of the failure. refusals:
-    where kube-scheduler did not bind its pods.
+    late, or if an earlier leader decided. cause: why it was evicted although it could have
+    run on. references: of the failure. refusals: where kube-scheduler did not bind its pods.
     """
 
     evictions: int
@@ -33,7 +33,7 @@ class Backoff:
     wait: timedelta = MAX_WAIT
     since: datetime = EPOCH
     failure: str = ""
-    overran: bool = False
+    cause: EvictionReason | None = None
     references: References = ()
     refusals: Refusals = ()
 
@@ -45,7 +45,7 @@ def next_backoff(
     clock: datetime,
     since: datetime,
     failure: str = "",
-    overran: bool = False,
+    cause: EvictionReason | None = None,
     refusals: Refusals = (),
 ) -> Backoff:
     """Return the back-off after one more eviction. refusals: of this try; those of earlier ones go on to count."""
@@ -57,7 +57,7 @@ def next_backoff(
         wait=wait,
         since=since,
         failure=failure,
-        overran=overran,
+        cause=cause,
         refusals=lifecycle_refusals.merged(previous.refusals if previous else (), refusals),
     )
 
@@ -97,8 +97,10 @@ def hold(backoff: Backoff, queue: Queue, clock: datetime) -> Hold | None:
 
 
 def _reason_and_cause(backoff: Backoff) -> tuple[HoldReason, str]:
-    if backoff.overran:
+    if backoff.cause is EvictionReason.RUNTIME_EXCEEDED:
         return HoldReason.RUNTIME_EXCEEDED, "ran longer than its queue allows"
+    if backoff.cause is EvictionReason.EVICTION_REQUESTED:
+        return HoldReason.EVICTION_REQUESTED, "was taken back by request"
     if backoff.failure:
         return HoldReason.PLACEMENT_FAILED, f"it could not be placed: {backoff.failure}"
     refused = f": {lifecycle_refusals.text(backoff.refusals)}" if backoff.refusals else ""

@@ -120,6 +120,16 @@ def adjustment(placement: Placement, observed: ObservedAllocations, *, at: datet
     return books.readjust(placement, changed, at=at, actor=actor)
 
 
+def unreserved(_: str, claim: Claim) -> Claim | None:
+    """Return a claim if Muster allocated it and no pod has reserved it."""
+    return claim if not claim.reserved_for and is_allocated_by_muster(claim) else None
+
+
+def is_allocated_by_muster(claim: Claim) -> bool:
+    """Return whether a claim has an allocation that Muster wrote."""
+    return claim.allocation is not None and names.PLACEMENT in claim.meta.annotations
+
+
 def claims_in_use(placements: Iterable[Placement], observed: ObservedAllocations) -> frozenset[Uid]:
     """Return the claims that unfinished pods with a seat use, in any gang: a shared claim ends with the last one."""
     return frozenset(

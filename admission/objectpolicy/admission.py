@@ -30,12 +30,16 @@ from admission.objectpolicy.findings import ObjectFinding
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectView:
-    """One of Muster's own objects, by its plural. obj: None if it is deleted; old: None if it is new."""
+    """One of Muster's own objects, by its plural, and who writes it.
+
+    obj: None if it is deleted; old: None if it is new.
+    """
 
     plural: str
     namespace: str = ""
     obj: Json | None = None
     old: Json | None = None
+    username: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,11 +123,11 @@ def _charge_expressions(work: WorkBudget, texts: Iterable[str]) -> None:
 
 
 def _gang(object_view: ObjectView, context: ObjectContext) -> Iterable[ObjectFinding]:
-    gang = gangs.decode(object_view.obj or {})
+    gang, before = gangs.decode(object_view.obj or {}), _decode_or_none(gangs.decode, object_view.old)
+    yield from objectpolicy_gangs.check_request(gang, before, context.snapshot, object_view.username)
     # A gang stays in its queue, even if the labels of its namespace change later.
-    return (
-        objectpolicy_gangs.check_write(gang, context.snapshot, object_view.namespace) if object_view.old is None else ()
-    )
+    if object_view.old is None:
+        yield from objectpolicy_gangs.check_write(gang, context.snapshot, object_view.namespace)
 
 
 def _decode_or_none(decode: Callable[[Json], T], old: Json | None) -> T | None:

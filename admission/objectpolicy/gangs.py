@@ -1,7 +1,8 @@
-"""Checks of a Gang that a user creates. Its pods are judged when they are created."""
+"""Checks of a Gang that a user creates, and of what a user asks of one. Its pods are judged when they are created."""
 
 from collections.abc import Iterator
 
+from admission.api.muster.gang_requests import Action
 from admission.api.muster.gangs import Gang
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
@@ -10,6 +11,26 @@ from admission.objectpolicy.findings import ObjectFinding
 from admission.podpolicy import annotations, queue_selection
 from admission.podpolicy.pod_view import PodView
 from admission.podpolicy.queue_selection import Defaults
+from admission.workloads.kinds import labels
+
+
+def check_request(gang: Gang, before: Gang | None, snapshot: Snapshot, username: str) -> Iterator[ObjectFinding]:
+    """Yield the findings about a new request (`spec.request`): its author, and a priority class of the queue.
+
+    before: the stored gang, for an update. username: who writes.
+    """
+    request = gang.request
+    if request is None or (before is not None and before.request == request):
+        return
+    if request.by != username:
+        shown = labels.shortened(request.by)
+        message = f"is {shown!r}, but {username or 'an unknown user'} asks; write the name of who asks"
+        yield ObjectFinding(field="spec.request.by", message=message, denied=DenyReason.POLICY_VIOLATION)
+    queue = snapshot.queues.get(gang.queue)
+    if request.action is Action.PRIORITIZE and queue is not None:
+        denial = queue_selection.refuse_priority_class(request.priority_class, queue, "it")
+        if denial is not None:
+            yield ObjectFinding(field="spec.request.priorityClass", message=denial.message, denied=denial.reason)
 
 
 def check_write(gang: Gang, snapshot: Snapshot, namespace: str) -> Iterator[ObjectFinding]:

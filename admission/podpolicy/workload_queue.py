@@ -54,7 +54,7 @@ class QueuedWorkload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class FieldDenial:
     """A denial, and the field that it is about."""
 
     field: str
@@ -147,7 +147,7 @@ def unknown_classes(workload: QueuedWorkload, snapshot: Snapshot, defaults: Defa
 
 def judge(
     workload: QueuedWorkload, snapshot: Snapshot, defaults: Defaults, *, before: QueuedWorkload | None = None
-) -> Refusal | None:
+) -> FieldDenial | None:
     """Refuse queues that pods cannot enter, several for one pod, and a changed name. Raises RetryError.
 
     Names that do not change are not judged again: a queue may have been deleted since.
@@ -158,16 +158,16 @@ def judge(
             return None
         was = selection(before, snapshot, defaults)
         if workload.kind.is_fixed and before.named != workload.named and (own is not None or was is not None):
-            return Refusal(field=OWN_FIELD, denial=_changed(workload, before))
+            return FieldDenial(field=OWN_FIELD, denial=_changed(workload, before))
     refusal = _unusable(workload, own) if own is not None else None
     if refusal is not None:
         return refusal
     for one in _found(workload, snapshot, defaults):
         if one.denial is not None:
-            return Refusal(field=one.field, denial=one.denial)
+            return FieldDenial(field=one.field, denial=one.denial)
         # Where only an object inside it names a queue, that is written when a controller makes the object.
         if own is not None and _lacks(one, before):
-            return Refusal(field=one.field, denial=_not_written(one))
+            return FieldDenial(field=one.field, denial=_not_written(one))
     return None
 
 
@@ -279,24 +279,24 @@ def _lacks(found: _Found, before: QueuedWorkload | None) -> bool:
 # Denials.
 
 
-def _unusable(workload: QueuedWorkload, own: QueueSelection) -> Refusal | None:
+def _unusable(workload: QueuedWorkload, own: QueueSelection) -> FieldDenial | None:
     """Refuse a name in the workload's own labels that no pod could follow."""
     kind = workload.kind
     is_own_label = own.named is not None and own.named.where == foreign_queues.OWN_LABEL
     if own.denial is not None and (is_own_label or not workload.places):
-        return Refusal(field=OWN_FIELD, denial=own.denial)
+        return FieldDenial(field=OWN_FIELD, denial=own.denial)
     where = own.named.where if own.named is not None else ""
     if not kind.paths:
         message = (
             f"{where} of a {kind.kind} does not reach its pods, and Muster cannot write it there; {kind.elsewhere}"
         )
-        return Refusal(field=OWN_FIELD, denial=Denial(DenyReason.MALFORMED_REQUEST, message))
+        return FieldDenial(field=OWN_FIELD, denial=Denial(DenyReason.MALFORMED_REQUEST, message))
     if not workload.is_complete:
         message = (
             f"{where} is written into every template, and there are more than {MOST_PLACES}; name the queue in the"
             " templates instead, or make several workloads"
         )
-        return Refusal(field=OWN_FIELD, denial=Denial(DenyReason.MALFORMED_REQUEST, message))
+        return FieldDenial(field=OWN_FIELD, denial=Denial(DenyReason.MALFORMED_REQUEST, message))
     return None
 
 

@@ -385,6 +385,7 @@ def _judge_object(review: Review, view: View, caches: ReviewCaches) -> Verdict:
         namespace=review.namespace,
         obj=None if deleted else review.obj or {},
         old=None if review.operation == "CREATE" else review.old or {},
+        username=review.username,
     )
     context = objectpolicy_admission.ObjectContext(
         snapshot=snapshot, policies=caches.policies(snapshot), work=review.work

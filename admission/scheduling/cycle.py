@@ -11,6 +11,7 @@ from admission.api.muster.gangs import Charge
 from admission.api.muster.queues import Queue
 from admission.api.values.names import GangUid, QueueName
 from admission.api.values.reasons import Hold, HoldReason
+from admission.dra.requests.gang_request import anything
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
 from admission.quota.fair_share import Shares
@@ -89,11 +90,11 @@ def decide_all(
         protection=rules.protection,
     )
     rules.workspace.plans.begin(basis)
+    _renew_old_proof(rules, cluster)
     verdicts = rules.workspace.verdicts
     verdicts.begin(rules.snapshot, rules.tree.queues, rules.meters, rules.profile, rules.protection, rules.steps)
     if backfill is not None:
-        waiting = {group.uid for group in groups if group.waiting}
-        backfill.begin(rules, waiting, cluster)
+        backfill.begin(rules, verdicts.waiting_uids(groups), cluster)
     state = _State(rules, cluster, QueueUsage(rules.tree, usage), backfill)
     _keep_again(groups, state, verdicts.keeping)
     held = _all_held(groups, state) if rules.hold_beyond_limit is None else None
@@ -113,6 +114,22 @@ def decide_all(
     if backfill is not None:
         backfill.refresh(rules, state.cluster, state.queue_usage)
     return found
+
+
+def _renew_old_proof(rules: Rules, cluster: ClusterState) -> None:
+    """Ask once more for a plan whose proof of absence is worded by an old state of the cluster.
+
+    A proof holds whatever the quota, so nothing of a queue is asked. An unexpected exception is reported when the
+    question is asked for one of its gangs.
+    """
+    plans = rules.workspace.plans
+    question = plans.old_question
+    if question is None:
+        return
+    pods, wanted, together = question
+    find = partial(chain.planner(rules).propose, pods, cluster, wanted, anything, together)
+    answer = faults.guard(During.PLANNING, "", find, [])
+    plans.renew(answer if isinstance(answer, Hold) else None)
 
 
 def rehearse(groups: tuple[Group, ...], rules: Rules, cluster: ClusterState, usage: Usage) -> None:

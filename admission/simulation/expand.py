@@ -38,7 +38,7 @@ RULES = Rules(controller="muster")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class RefusedGang:
     """A gang with a pod that was refused at admission.
 
     index: the place in the input of the pod, or of the object that it was made from (is_made).
@@ -66,7 +66,7 @@ class Expanded:
     snapshot: Snapshot
     now: datetime
     profile: SchedulerProfile = cycle_profile.NEWEST
-    refusals: Mapping[GangUid, Refusal] = field(default_factory=dict)
+    refusals: Mapping[GangUid, RefusedGang] = field(default_factory=dict)
     refused_workloads: Mapping[int, RefusedWorkload] = field(default_factory=dict)
     invented: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
@@ -167,7 +167,7 @@ class _Webhook:
     """
 
     def __init__(self, snapshot: Snapshot, refused: Mapping[int, RefusedWorkload]) -> None:
-        self.refusals: dict[GangUid, Refusal] = {}
+        self.refusals: dict[GangUid, RefusedGang] = {}
         self.warnings: list[str] = []
         self.effects: list[Effect] = []
         self.outside: dict[int, str] = {}
@@ -207,14 +207,14 @@ class _Webhook:
             if index not in reported:
                 yield f"{workload.source} is refused: {workload.denial.reason}: {workload.denial.message}"
 
-    def _keep(self, refusal: Refusal) -> None:
+    def _keep(self, refusal: RefusedGang) -> None:
         self.refusals.setdefault(refusal.identity.uid, refusal)
 
-    def _refusal(self, pod: Candidate, denial: Denial, queue: QueueName = QueueName("")) -> Refusal:
+    def _refusal(self, pod: Candidate, denial: Denial, queue: QueueName = QueueName("")) -> RefusedGang:
         # The gang must be named even if the rest of the pod is malformed.
         pod_meta = Pod(meta=meta.decode(Reader(pod.body)))
         identity = gang_key.identify(pod_meta, self._snapshot)
-        return Refusal(
+        return RefusedGang(
             index=pod.index,
             is_made=bool(pod.maker),
             identity=identity,

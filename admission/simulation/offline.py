@@ -27,7 +27,7 @@ from admission.cycle.state.term import CycleSettings
 from admission.scheduling.placement import protection
 from admission.scheduling.placement.protection import Barriers
 from admission.simulation import in_memory, opening_balance
-from admission.simulation.expand import Expanded, Refusal
+from admission.simulation.expand import Expanded, RefusedGang
 from admission.simulation.pods import LaterWave
 from admission.workloads import gangs
 
@@ -295,7 +295,7 @@ def _verdict(hold: Hold | Denial | None) -> Verdict:
     return Verdict.HELD if isinstance(hold, Hold) else Verdict.DENIED
 
 
-def _refused(refusal: Refusal) -> GangOutcome:
+def _refused(refusal: RefusedGang) -> GangOutcome:
     identity, denial = refusal.identity, refusal.denial
     return GangOutcome(
         namespace=identity.namespace,

@@ -13,6 +13,7 @@ from admission.accounting.books import Book
 from admission.api.kubernetes.meta import EPOCH, Condition, ConditionStatus
 from admission.api.kubernetes.pods import DEFAULT_SCHEDULER
 from admission.api.muster import gang_references
+from admission.api.muster.gang_requests import AnsweredRequest
 from admission.api.muster.gangs import Charge, Evicted, Gang, GangReport, Phase, PlannedClaim, PlannedPod
 from admission.api.muster.ledger_entries import Placement
 from admission.api.muster.queues import PlacementMode
@@ -69,6 +70,8 @@ class StatusInputs:
     backoffs: Mapping[GangUid, Backoff] = field(default_factory=dict)
     evicted: Mapping[GangUid, Evicted] = field(default_factory=dict)
     """Evicted gangs that do not run again yet."""
+    answered: Mapping[GangUid, AnsweredRequest] = field(default_factory=dict)
+    """The last requests that this leader has answered."""
     budgets: Mapping[QueueName, tuple[BudgetUse, ...]] = field(default_factory=dict)
     """The use of each queue's budgets; empty while unknown."""
     chosen: Mapping[GangUid, Chosen] = field(default_factory=dict)
@@ -133,6 +136,7 @@ def gang(group: Group, inputs: StatusInputs) -> GangReport:
         topology=topology.report(group, inputs.snapshot.nodes),
         evictions=backoff.evictions if backoff else 0,
         evicted=inputs.evicted.get(group.uid),
+        answered=inputs.answered.get(group.uid, group.record.answered if group.record is not None else None),
         start_estimate=estimate.at if estimate is not None else None,
         start_reason=estimate.message if estimate is not None else "",
         start_references=estimate.references if estimate is not None else (),
@@ -225,7 +229,10 @@ def condition(kind: str, reason: str, message: str, *, holds: bool) -> Condition
 
 
 def idle(
-    record: Gang, backoffs: Mapping[GangUid, Backoff], evicted: Mapping[GangUid, Evicted] = MappingProxyType({})
+    record: Gang,
+    backoffs: Mapping[GangUid, Backoff],
+    evicted: Mapping[GangUid, Evicted] = MappingProxyType({}),
+    answered: Mapping[GangUid, AnsweredRequest] = MappingProxyType({}),
 ) -> GangReport:
     """Return the status of a Gang object without pods: not created yet, being created again, or finished."""
     uid = GangUid(record.workload.uid if record.workload else record.meta.key)
@@ -246,6 +253,7 @@ def idle(
         hold=None if has_started else hold,
         evictions=backoff.evictions if backoff else record.evictions,
         evicted=eviction,
+        answered=answered.get(uid, record.answered),
         queued_since=record.queued_since,
         next_try=backoff.next_try if backoff else record.next_try,
         refused=refusals.written(backoff.refusals) if backoff else record.refused,

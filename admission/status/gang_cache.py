@@ -82,7 +82,6 @@ class GangStatusCache:
     tally: Tally = field(default_factory=Tally)
     version: int = 0
     """Incremented whenever a status changes."""
-    _last_groups: tuple[Group, ...] = ()
     _last_inputs: InputMappings = ()
     _nodes: Mapping[NodeName, Node] = field(default_factory=dict)
     _malformed: Mapping[tuple[str, str], MalformedObjectError] = field(default_factory=dict)
@@ -101,13 +100,13 @@ class GangStatusCache:
 
     def refresh(
         self,
-        groups: tuple[Group, ...],
+        groups: Mapping[GangUid, Group],
         decided: Collection[GangUid],
         inputs: StatusInputs,
         defects: MutableSequence[Defect],
     ) -> list[GangReport]:
         """Return the statuses that were built again. decided: gangs with another decision than before."""
-        recounted = groups is not self._last_groups or inputs.snapshot.gangs is not self._records
+        recounted = groups is not self.groups or inputs.snapshot.gangs is not self._records
         readjusted = bool(changed(self._backoffs, inputs.backoffs) or self._evicted != inputs.evicted)
         changed_gangs = {*decided, *self._failed, *self._changed_gangs(groups, inputs), *self._identifiable(inputs)}
         changed_reports = [
@@ -123,17 +122,17 @@ class GangStatusCache:
             self.version += 1
         return changed_reports
 
-    def _changed_gangs(self, groups: tuple[Group, ...], inputs: StatusInputs) -> Iterator[GangUid]:
+    def _changed_gangs(self, groups: Mapping[GangUid, Group], inputs: StatusInputs) -> Iterator[GangUid]:
         """Yield the gangs with changed inputs."""
-        if groups is not self._last_groups:
-            before, self._last_groups, self.groups = self.groups, groups, {group.uid: group for group in groups}
+        if groups is not self.groups:
+            before, self.groups = self.groups, groups
             changed_gangs = changed(before, self.groups)
             self._counts.refresh(before, self.groups, changed_gangs)
             yield from changed_gangs
         current: InputMappings = (
             inputs.book.placements,
             *(dict(inputs.backoffs), dict(inputs.chosen), dict(inputs.placement_holds)),
-            *(dict(inputs.evicted), dict(inputs.estimates)),
+            *(dict(inputs.evicted), dict(inputs.answered), dict(inputs.estimates)),
         )
         for previous, now in zip(self._last_inputs, current, strict=False):
             yield from changed(previous, now)
@@ -192,7 +191,7 @@ class GangStatusCache:
         return changed_reports
 
     def _idle_report(self, gang: Gang, inputs: StatusInputs) -> GangReport:
-        report = status_gang.with_uids(status_gang.idle(gang, inputs.backoffs, inputs.evicted), inputs)
+        report = status_gang.with_uids(status_gang.idle(gang, inputs.backoffs, inputs.evicted, inputs.answered), inputs)
         if status_gang.is_superseded(gang, self._counts.workloads):
             return replace(report, over=True)
         until = status_gang.kept_until(gang, report, self._counts.position_keys)

@@ -15,8 +15,9 @@ from typing import NamedTuple
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.ledger_entries import Placement
 from admission.api.muster.queues import PriorityClass, Queue
-from admission.api.snapshot import Snapshot, changed
+from admission.api.snapshot import Snapshot, Version, changed
 from admission.api.values.names import GangUid, Uid
+from admission.incremental import Derived
 from admission.workloads import gang_key, gangs
 from admission.workloads.gangs import Group
 
@@ -49,10 +50,11 @@ class GangCache:
     """By such a key, the pods whose gangs depend on the object."""
     _seated: dict[Uid, GangUid] = field(default_factory=dict)
     """The gang in which each pod was granted a place."""
-    _groups: dict[GangUid, Group] = field(default_factory=dict)
+    _groups: Version[GangUid, Group] = field(default_factory=Version)
     _by_record: dict[str, set[GangUid]] = field(default_factory=dict)
     """By the name of a Gang object, `namespace/name`, the gangs that have it."""
     _all_groups: tuple[Group, ...] = ()
+    _granted: Derived[GangUid, Group, Group] = field(default_factory=lambda: Derived(_granted))
 
     def __contains__(self, gang: GangUid) -> bool:
         """Return whether the gang was there at the last call of `groups`."""
@@ -61,6 +63,16 @@ class GangCache:
     @property
     def positions(self) -> Mapping[str, QueuePosition]:
         return self._positions
+
+    @property
+    def granted(self) -> tuple[Group, ...]:
+        """Return the gangs with a place that do not run in full, as of the last call of `groups`: few, beside all."""
+        return tuple(self._granted.values.values())
+
+    @property
+    def by_uid(self) -> Mapping[GangUid, Group]:
+        """Return all gangs as of the last call of `groups`, in a version that knows what differs from earlier ones."""
+        return self._groups
 
     def keep_position(self, key: str, position: QueuePosition) -> None:
         """Keep a place for gangs that are built from now on. key: their `Identity.position_key`."""
@@ -79,10 +91,12 @@ class GangCache:
         """Return every gang, as `gangs.groups` does."""
         changed_gangs = self._changed_gangs(snapshot, placements, frozenset(leaving))
         self._snapshot, self._placements, self._leaving = snapshot, placements, frozenset(leaving)
-        for uid in changed_gangs:
-            self._rebuild(uid)
         if changed_gangs:
+            self._groups = Version(self._groups)
+            for uid in changed_gangs:
+                self._rebuild(uid)
             self._all_groups = tuple(self._groups.values())
+            self._granted.update(self._groups)
         return self._all_groups
 
     def _changed_gangs(
@@ -175,8 +189,9 @@ class GangCache:
 
     def _rebuild(self, uid: GangUid) -> None:
         """Build one gang again."""
-        before = self._groups.pop(uid, None)
+        before = self._groups.get(uid)
         if before is not None:
+            self._groups.drop(uid)
             self._forget_record(before.key, uid)
         members = self._members.get(uid, {})
         if not members:
@@ -184,7 +199,7 @@ class GangCache:
             return
         pods = (self._snapshot.pods[pod] for pod in members)
         for group in gangs.groups_of(pods, self._snapshot, self._placements, self._leaving, self._seated):
-            self._groups[uid] = self._in_position(group)
+            self._groups.put(uid, self._in_position(group))
             self._by_record.setdefault(group.key, set()).add(uid)
 
     def _in_position(self, group: Group) -> Group:
@@ -201,6 +216,10 @@ class GangCache:
         gangs_of_record.discard(uid)
         if not gangs_of_record:
             del self._by_record[key]
+
+
+def _granted(_: GangUid, group: Group) -> Group | None:
+    return group if group.placement is not None and not group.is_complete else None
 
 
 def _classes(queue: Queue | None) -> tuple[PriorityClass, ...]:

@@ -182,7 +182,7 @@ def _group(members: _Members, placement: Placement | None, snapshot: Snapshot) -
     group = Group(
         identity=members.identity,
         queue=QueueName(pods[0].queue),
-        priority=_priority(pods, snapshot.queues.get(QueueName(pods[0].queue))),
+        priority=_priority(pods, snapshot.queues.get(QueueName(pods[0].queue)), record),
         first_queued=since,
         queued_since=since,
         pods=alive,
@@ -198,14 +198,18 @@ def _group(members: _Members, placement: Placement | None, snapshot: Snapshot) -
     return replace(group, queued_since=min(pod.meta.created for pod in group.waiting))
 
 
-def _priority(pods: Collection[Pod], queue: Queue | None) -> int:
+def _priority(pods: Collection[Pod], queue: Queue | None, record: Gang | None) -> int:
     """Return the highest priority of the pods: of the class of the queue that a pod names, or else its own.
 
-    Of classes only those of admitted pods count, if there are any: a pod that waits may be given another one.
+    Of classes only those of admitted pods count, if there are any: a pod that waits may be given another one. A class
+    that the whole gang was given by request, as it was while the gang waited, counts in place of all of these.
     """
     classes = {one.name: one.value for one in queue.priority_classes} if queue is not None else {}
     if not classes:
         return max(pod.priority for pod in pods)
+    requested = record.answered.priority_class if record is not None and record.answered is not None else ""
+    if requested in classes:
+        return classes[requested]
     admitted = [pod for pod in pods if not pod.gated] or pods
     return max(classes.get(labels.setting(pod, names.PRIORITY_CLASS), pod.priority) for pod in admitted)
 

@@ -1,6 +1,6 @@
 """The chart's schema, README, alerts and dashboard say what is so. `MUSTER_REGENERATE=1` rewrites the first two.
 
-What helm makes of the chart is tested in tests/integration/test_chart.py.
+What helm makes of the chart is tested in tests/integration/chart.
 """
 
 import json

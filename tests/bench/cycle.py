@@ -26,7 +26,7 @@ from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster import meters, queues
 from admission.api.muster.ledger_entries import Entry, Holding, Seat
-from admission.api.snapshot import Snapshot
+from admission.api.snapshot import Snapshot, Version
 from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.cycle import cycle
@@ -161,26 +161,36 @@ V = TypeVar("V")
 
 
 class _Objects(dict[K, V]):
-    """All objects of one kind. What was shown never changes and stays the same object, as in `kube.cache.store`."""
+    """All objects of one kind. What was shown never changes, and what comes next knows what differs from it, as in
+    `kube.cache.indexer`."""
 
-    _shown: Mapping[K, V] | None = None
+    def __init__(self, objects: Mapping[K, V]) -> None:
+        super().__init__(objects)
+        self._shown: Version[K, V] = Version()
+        self._touched: dict[K, None] = dict.fromkeys(objects)
 
     def shown(self) -> Mapping[K, V]:
         """Return the objects as they are now, for ever."""
-        if self._shown is None:
-            self._shown = dict(self)
+        if self._touched:
+            self._shown = Version(self._shown)
+            for key in self._touched:
+                if key in self:
+                    self._shown.put(key, self[key])
+                elif key in self._shown:
+                    self._shown.drop(key)
+            self._touched = {}
         return self._shown
 
     def __setitem__(self, key: K, value: V) -> None:
-        self._shown = None
+        self._touched[key] = None
         super().__setitem__(key, value)
 
     def __delitem__(self, key: K) -> None:
-        self._shown = None
+        self._touched[key] = None
         super().__delitem__(key)
 
     def pop(self, *arguments: Any) -> Any:
-        self._shown = None
+        self._touched[arguments[0]] = None
         return super().pop(*arguments)
 
 

@@ -5,7 +5,8 @@ attributes, versions and capacities carry the names and types that k8s-dra-drive
 """
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -42,6 +43,7 @@ COLLECTIONS: Mapping[str, str] = {
     "Node": "/api/v1/nodes",
     "ResourceSlice": "/apis/resource.k8s.io/v1/resourceslices",
     "DeviceClass": "/apis/resource.k8s.io/v1/deviceclasses",
+    "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
 }
 
 
@@ -149,6 +151,23 @@ def device_class(name: str = DEVICE_CLASS, *, driver: str = DRIVER) -> Manifest:
         "metadata": {"name": name},
         "spec": {"selectors": [{"cel": {"expression": expression}}]},
     }
+
+
+def priority_class(name: str, *, value: int = 1000) -> Manifest:
+    """A priority that kube-scheduler itself preempts nobody for."""
+    body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": "Never"}
+    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", **body}
+
+
+@contextmanager
+def installed(client: Client, manifests: Iterable[Manifest]) -> Iterator[None]:
+    """Have this hardware for a while."""
+    wanted = list(manifests)
+    try:
+        install(client, wanted)
+        yield
+    finally:
+        remove(client, wanted)
 
 
 def install(client: Client, manifests: Iterable[Manifest]) -> None:

@@ -14,6 +14,8 @@ import pytest
 
 from tests.controlplane import ControlPlane, building
 from tests.controlplane.namespaces import Namespace
+from tests.e2e import barriers, fixtures
+from tests.e2e.barriers import Barrier
 from tests.e2e.musters import Muster
 
 HERE = Path(__file__).parent
@@ -68,13 +70,45 @@ def options(kubernetes: str) -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def control_plane(kubernetes: str, options: dict[str, Any], request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """A control plane without Muster, shared by all tests of the run."""
-    capture = request.config.pluginmanager.getplugin("capturemanager")
+    _build(kubernetes, request.config)
+    with ControlPlane(kubernetes, **options) as started:
+        yield started
+
+
+@pytest.fixture(scope="module", params=building.VERSIONS)
+def version(request: pytest.FixtureRequest) -> str:
+    """Each version of Kubernetes that is built, for tests that start no cluster; K8S chooses nothing."""
+    _build(request.param, request.config)
+    return str(request.param)
+
+
+def _build(version: str, config: pytest.Config) -> None:
+    capture = config.pluginmanager.getplugin("capturemanager")
     assert capture is not None
     # A first build takes minutes: whoever waits has to see that it moves.
     with capture.global_and_fixture_disabled():
-        building.build(kubernetes)
-    with ControlPlane(kubernetes, **options) as started:
-        yield started
+        building.build(version)
+
+
+@pytest.fixture(scope="module")
+def hardware() -> None:
+    """No nodes: a module that wants some has a fixture of this name, from `fixtures.hardware`."""
+
+
+muster = fixtures.muster()
+
+
+@pytest.fixture(scope="module")
+def rules(kubernetes: str) -> str:
+    """Where DeviceTaintRules are."""
+    return barriers.rules_path(kubernetes)
+
+
+@pytest.fixture(scope="module")
+def barrier(control_plane: ControlPlane, rules: str) -> Iterator[Barrier]:
+    """What tells when kube-scheduler has seen all that a test wrote."""
+    with barriers.barrier(control_plane.client(), rules=rules) as barrier:
+        yield barrier
 
 
 @pytest.fixture

@@ -240,19 +240,6 @@ class Herd:
 
 
 @contextmanager
-def looked_after(control_plane: ControlPlane) -> Iterator[Muster]:
-    """Yield a Muster that runs, and see afterwards that it has failed of nothing itself."""
-    muster = Muster(control_plane)
-    try:
-        muster.start()
-        yield muster
-        logs = muster.logs
-    finally:
-        muster.clean()
-    assert "a gang could not be dealt with" not in logs
-
-
-@contextmanager
 def of(
     control_plane: ControlPlane, muster: Muster, name: str, *, nodes: int, devices: int, quota: int = 0, **spec: Any
 ) -> Iterator[Herd]:
@@ -260,14 +247,13 @@ def of(
     client = control_plane.client()
     namespace = Namespace(name=name, client=client)
     client.create("/api/v1/namespaces", {"metadata": {"name": name}})
-    lab = Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=f"{name}.test")
-    for number in range(nodes):
-        lab.node(f"node-{number}", plain(devices))
-    lab.device_class()
-    meter = lab.meter("gpus", count={})
-    lab.found({meter: str(quota)} if quota else None, unmeteredClasses="Allow", **spec)
-    request = {"name": "gpu", "exactly": {"deviceClassName": lab.driver, "count": 1}}
-    namespace.create(workloads.claim_template("one", request))
-    yield Herd(lab)
-    lab.clear()
+    with Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=f"{name}.test") as lab:
+        for number in range(nodes):
+            lab.node(f"node-{number}", plain(devices))
+        lab.device_class()
+        meter = lab.meter("gpus", count={})
+        lab.found({meter: str(quota)} if quota else None, unmeteredClasses="Allow", **spec)
+        request = {"name": "gpu", "exactly": {"deviceClassName": lab.driver, "count": 1}}
+        namespace.create(workloads.claim_template("one", request))
+        yield Herd(lab)
     client.delete(f"/api/v1/namespaces/{name}")

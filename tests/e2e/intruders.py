@@ -1,6 +1,7 @@
 """A team in whose namespace alice and bob may do what ordinary people may, for tests of who gets round Muster."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -21,16 +22,11 @@ KEPT: dict[str, Any] = {"restartPolicy": "Never", "schedulerName": "nobody"}
 """Of a pod that no scheduler takes, so that nothing changes it beside the test."""
 
 
-def a_muster(control_plane: ControlPlane) -> Iterator[Muster]:
-    muster = Muster(control_plane).start()
-    yield muster
-    muster.clean()
-
-
-def a_lab(control_plane: ControlPlane, muster: Muster, namespace: Namespace, **spec: Any) -> Iterator[Lab]:
-    """A team with a node of four GPUs, a template `gpu` for one of them, and a quota of two."""
-    lab = Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=f"{namespace.name}.test")
-    try:
+@contextmanager
+def lab(control_plane: ControlPlane, muster: Muster, namespace: Namespace, **spec: Any) -> Iterator[Lab]:
+    """A team with a node of four GPUs, a template `gpu` for one of them, and a quota of two. spec: of its queue."""
+    driver = f"{namespace.name}.test"
+    with Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=driver) as lab:
         lab.device_class()
         gpus = lab.meter("gpus", count={})
         lab.node("n", plain(4))
@@ -38,8 +34,6 @@ def a_lab(control_plane: ControlPlane, muster: Muster, namespace: Namespace, **s
         namespace.create(template(lab, "gpu"))
         let_in(control_plane, namespace, [{"kind": "User", "name": name} for name in PEOPLE])
         yield lab
-    finally:
-        lab.clear()
 
 
 def template(lab: Lab, name: str, *, count: int = 1) -> Any:

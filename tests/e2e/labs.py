@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from admission.api.values import quantities
 from tests.controlplane import ControlPlane, fleet, workloads
@@ -17,6 +17,9 @@ from tests.e2e.teams import GROUP, Team
 
 PLENTY = "1000000Gi"
 
+RACK = "topology.example.com/rack"
+"""The label of the racks that tests put nodes into."""
+
 Devices = dict[str, list[list[str]]]
 """Claim → its devices, each as request, driver, pool and device. A claim goes by its UID, one that kube-scheduler makes
 for extended resources by its pod's."""
@@ -24,7 +27,10 @@ for extended resources by its pod's."""
 
 @dataclass(kw_only=True)
 class Lab:
-    """Hardware of one driver, which is also the name of its class, and a team that may use it."""
+    """Hardware of one driver, which is also the name of its class, and a team that may use it.
+
+    All of it is gone once the lab is left, but the namespace.
+    """
 
     control_plane: ControlPlane
     muster: Muster
@@ -33,6 +39,12 @@ class Lab:
     hardware: list[Manifest] = field(default_factory=list)
     meters: list[str] = field(default_factory=list)
     _team: Team | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.clear()
 
     @property
     def client(self) -> Client:
@@ -196,6 +208,16 @@ class Lab:
         for manifest in self.hardware:
             if manifest["kind"] == "DeviceClass":
                 self.client.delete(f"{fleet.COLLECTIONS['DeviceClass']}/{manifest['metadata']['name']}")
+
+
+def put_into_rack(lab: Lab, node: str, rack: str) -> None:
+    lab.client.merge_patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {RACK: rack}}})
+
+
+def racks_of(lab: Lab, name: str) -> list[str]:
+    """Return the racks of a gang's pods, in order."""
+    nodes = [lab.client.get(f"/api/v1/nodes/{node}") for node in lab.pinned_to(name)]
+    return sorted(node["metadata"]["labels"][RACK] for node in nodes)
 
 
 def results_of(claim: Any) -> Any:

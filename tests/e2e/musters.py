@@ -53,6 +53,12 @@ ROLES = ("controller", "webhook")
 _OWN_TRACEBACK = re.compile(rf'Traceback [^\n]*\n(?:  [^\n]*\n)*?  File "{re.escape(str(ROOT))}/admission/')
 """Of this Muster's code. Where the machine is starved, libraries tell of connections that were cut off."""
 
+UNDECIDED = "a gang could not be dealt with"
+"""What the log says of a gang that an error kept from being decided."""
+
+PROTECTION = ("devicetaintrules", "validatingadmissionpolicies", "validatingadmissionpolicybindings")
+"""Of which kinds the objects are that keep others off devices: a fence's and coverage's."""
+
 LONGEST_DEFECT = 4_000
 """Characters of a log that are shown."""
 
@@ -62,7 +68,10 @@ SECONDS_DEPOSED = 2.0
 
 
 class Muster:
-    """One installation: settings, ledger and logs in a folder; its processes may come and go."""
+    """One installation: settings, ledger and logs in a folder; its processes may come and go.
+
+    It is cleaned away once it is left.
+    """
 
     def __init__(
         self, control_plane: ControlPlane, *, database: str = "", granting: bool = True, **settings: Any
@@ -94,6 +103,12 @@ class Muster:
         with FreePorts() as free:
             self._port = free.pick()
         self.configure(**settings)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.clean()
 
     def configure(self, **settings: Any) -> None:
         """Write the settings that the next start reads, and grant the rights that the chart gives for them."""
@@ -222,6 +237,14 @@ class Muster:
             if program is not None:
                 program.end(hard=hard)
 
+    def unprotect(self) -> None:
+        """Start it without a fence and coverage, and wait until nothing is left of what kept others off devices."""
+        self.end()
+        self.configure()
+        self.start()
+        shown = ("get", ",".join(PROTECTION), "--output=name")
+        eventually(lambda: "muster-" not in self._control_plane.kubectl(*shown), what="nothing protects devices")
+
     def clean(self) -> None:
         """End the process, and remove its webhooks, its authorities, its heads, what governed it, and all files.
 
@@ -229,6 +252,7 @@ class Muster:
         """
         self.end()
         lacking, defect = self.refusals, self.defect
+        undecided = [line for line in self.logs.splitlines() if UNDECIDED in line]
         client = self._control_plane.client()
         for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
             client.delete(f"/apis/admissionregistration.k8s.io/v1/{kind}/muster")
@@ -243,6 +267,7 @@ class Muster:
         self._family.end()
         shutil.rmtree(self._folder, ignore_errors=True)
         assert not defect, defect
+        assert not undecided, undecided[0]
         assert self._is_refused or not lacking, f"rights are missing: {lacking[:3]}"
 
     @property
@@ -293,6 +318,11 @@ class Muster:
     def ledger(self, command: str, *words: str) -> str:
         return self.command("ledger", command, "--database", self.database, *words)
 
+    def statement(self, queue: str) -> list[Any]:
+        """Return the lines of a queue's statement."""
+        lines: list[Any] = json.loads(self.ledger("statement", queue, "--format", "json"))["lines"]
+        return lines
+
     def entries(self, workload: str, kind: str) -> list[Any]:
         """Return the transactions of one kind about a workload's gangs, in order; of a ledger that is a file.
 
@@ -309,3 +339,12 @@ class Muster:
             return connection.execute(question, parameters).fetchall()
         finally:
             connection.close()
+
+
+@contextmanager
+def running(control_plane: ControlPlane, **settings: Any) -> Iterator[Muster]:
+    """Yield a Muster that runs, and leave nothing of it, nor of its fence and coverage. settings: as Muster's."""
+    with Muster(control_plane, **settings) as muster:
+        yield muster.start()
+        if settings.keys() & {"fence", "coverage"}:
+            muster.unprotect()

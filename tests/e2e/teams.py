@@ -1,6 +1,7 @@
 """What the tests of Muster on a real control plane submit: queues, meters, and Jobs in a namespace of a team."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,6 +101,10 @@ class Team:
             annotation = {"metadata": {"annotations": {workloads.FINISH: "true"}}}
             self.control_plane.client().merge_patch(f"{self.namespace.pods}/{pod['metadata']['name']}", annotation)
 
+    def disband(self) -> None:
+        """Delete its queue."""
+        self.control_plane.client().delete(f"{GROUP}/queues/{self.queue}")
+
     def used(self, meter: str) -> tuple[int, int]:
         """Reserved and used of the queue, as its status shows them."""
         status = self.control_plane.client().get(f"{GROUP}/queues/{self.queue}").get("status", {})
@@ -122,6 +127,26 @@ def found_team(control_plane: ControlPlane, namespace: Namespace, *, gpus: int, 
     team = Team(control_plane, namespace, queue)
     _wait_registered(team)
     return team
+
+
+@contextmanager
+def founded(control_plane: ControlPlane, namespace: Namespace, *, gpus: int, **spec: Any) -> Iterator[Team]:
+    """Found a team, whose queue is deleted afterwards."""
+    team = found_team(control_plane, namespace, gpus=gpus, **spec)
+    try:
+        yield team
+    finally:
+        team.disband()
+
+
+@contextmanager
+def of_eight(control_plane: ControlPlane, namespace: Namespace) -> Iterator[Team]:
+    """Found a team of eight GPUs, three of which its gang `train` uses."""
+    with founded(control_plane, namespace, gpus=8) as team:
+        team.submit("train", pods=3)
+        team.wait_running("train", 3)
+        eventually(lambda: team.used("gpus") == (0, 3), what="the gang is settled")
+        yield team
 
 
 def job(name: str, *, pods: int, template: str, annotations: Mapping[str, str]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 
 from admission.dra.compatibility import Release
 from tests.conformance import corpus, kubernetes
-from tests.controlplane import building
 from tests.controlplane.allocators import Oracle
 from tests.controlplane.oracles import OracleEnded
 from tests.property import clusters
@@ -18,19 +17,8 @@ NO_PART_OF_AN_ANSWER = {"error", "invocations", "onlyConfig", "onlyQuantityText"
 Json = dict[str, Any]
 
 
-@pytest.fixture(scope="module", params=building.VERSIONS)
-def version(request: pytest.FixtureRequest) -> str:
-    """Every test here runs on each version that is built: no cluster is started, and K8S chooses nothing."""
-    chosen: str = request.param
-    return chosen
-
-
 @pytest.fixture(scope="module")
-def oracle(version: str, request: pytest.FixtureRequest) -> Iterator[Oracle]:
-    capture = request.config.pluginmanager.getplugin("capturemanager")
-    assert capture is not None
-    with capture.global_and_fixture_disabled():
-        building.build(version)
+def oracle(version: str) -> Iterator[Oracle]:
     with Oracle.of(version) as started:
         yield started
 

@@ -26,9 +26,8 @@ def namespace_with_a_node(control_plane: ControlPlane, node: str, namespace: Nam
 @pytest.fixture
 def node(control_plane: ControlPlane) -> Iterator[str]:
     hardware = [fleet.device_class(), *fleet.gpu_node(NODE, gpus=1)]
-    fleet.install(control_plane.client(), hardware)
-    yield NODE
-    fleet.remove(control_plane.client(), hardware)
+    with fleet.installed(control_plane.client(), hardware):
+        yield NODE
 
 
 def phase(namespace: Namespace, pod: str) -> str:

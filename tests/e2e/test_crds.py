@@ -231,6 +231,10 @@ TAKEN = {
     "a gang in one zone, and in one rack if that can be": a_gang(topology={"required": "zone", "preferred": "rack"}),
     "a gang whose subgroups have a rack each": a_gang(topology={"subgroups": {"required": "rack"}}),
     "a queue that others call otherwise": a_queue(namespaceSelector={}, aliases=["root.team-a"]),
+    "a gang that is to be taken back": a_gang(request={"id": "1", "action": "Evict", "by": "ann", "reason": "why"}),
+    "a gang that is to be ranked higher": a_gang(
+        request={"id": "1", "action": "Prioritize", "by": "ann", "priorityClass": "urgent"}
+    ),
     "a gang of the longest names": a_gang(queue="q" * 63),
 }
 
@@ -387,6 +391,11 @@ REFUSED = {
         a_gang(topology={"subgroups": {}}),
         "name a label in required or preferred",
     ),
+    "a request for a rank that it does not name": (
+        a_gang(request={"id": "1", "action": "Prioritize", "by": "ann"}),
+        "name a class of the queue in priorityClass for Prioritize, and for nothing else",
+    ),
+    "a request of nobody": (a_gang(request={"id": "1", "action": "Evict"}), "spec.request.by: Required value"),
     "a field that does not exist": (a_gang(sise=3), 'unknown field "spec.sise"'),
 }
 

@@ -22,7 +22,7 @@ from tests.controlplane import ApiError, ControlPlane, building, fleet, workload
 from tests.controlplane.clients import Client
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
-from tests.e2e import musters, sites
+from tests.e2e import fixtures, musters, sites
 from tests.e2e.musters import ROOT, Muster
 from tests.e2e.sites import Answer, Signer, Signers, Site
 from tests.e2e.teams import GROUP, Team, found_team, job
@@ -95,20 +95,7 @@ def parted_gpu(node: str) -> list[Any]:
     return [fleet.device_class(PARTS, driver=PARTS), fleet.node(node), *slices]
 
 
-@pytest.fixture(scope="module")
-def hardware(control_plane: ControlPlane) -> Iterator[None]:
-    """A node with four GPUs, and one with a GPU in parts."""
-    found = [*fleet.demo_fleet([4], prefix="whole"), *parted_gpu("parted-1")]
-    fleet.install(control_plane.client(), found)
-    yield
-    fleet.remove(control_plane.client(), found)
-
-
-@pytest.fixture(scope="module")
-def muster(control_plane: ControlPlane, hardware: None) -> Iterator[Muster]:
-    started = Muster(control_plane)
-    yield started.start()
-    started.clean()
+hardware = fixtures.hardware([*fleet.demo_fleet([4], prefix="whole"), *parted_gpu("parted-1")])
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ from admission.dra.requests.gang_request import Plan
 from tests.conformance import corpus
 from tests.conformance.filters import comparison, plans, worlds
 from tests.conformance.filters.draws import Draw
-from tests.controlplane import building
 from tests.controlplane.filters import Oracle
 
 Json = dict[str, Any]
@@ -18,19 +17,8 @@ SEEDS = range(1_000_000, 1_000_300)
 """Worlds that are in no record."""
 
 
-@pytest.fixture(scope="module", params=building.VERSIONS)
-def version(request: pytest.FixtureRequest) -> str:
-    """Every test here runs on each version that is built: no cluster is started, and K8S chooses nothing."""
-    chosen: str = request.param
-    return chosen
-
-
 @pytest.fixture(scope="module")
-def oracle(version: str, request: pytest.FixtureRequest) -> Iterator[Oracle]:
-    capture = request.config.pluginmanager.getplugin("capturemanager")
-    assert capture is not None
-    with capture.global_and_fixture_disabled():
-        building.build(version)
+def oracle(version: str) -> Iterator[Oracle]:
     with Oracle.of(version) as started:
         yield started
 

@@ -32,13 +32,6 @@ def control_plane(kubernetes: str, options: dict[str, Any]) -> Iterator[ControlP
         yield started
 
 
-@pytest.fixture(scope="module")
-def muster(control_plane: ControlPlane) -> Iterator[Muster]:
-    muster = Muster(control_plane).start()
-    yield muster
-    muster.clean()
-
-
 def test_init_makes_a_gang_that_runs_in_one_command(control_plane: ControlPlane, muster: Muster) -> None:
     began = time.monotonic()
 

@@ -126,29 +126,24 @@ def role(control_plane: ControlPlane, folder: Path, name: str, given: dict[str, 
 @pytest.fixture
 def webhook(control_plane: ControlPlane, given: dict[str, Any], tmp_path: Path) -> Iterator[Muster]:
     """A webhook that knows no ledger."""
-    yield from cleaned(role(control_plane, tmp_path, "webhook", given, database=NOWHERE))
+    with role(control_plane, tmp_path, "webhook", given, database=NOWHERE) as webhook:
+        yield webhook
 
 
 @pytest.fixture
 def controller(control_plane: ControlPlane, given: dict[str, Any], tmp_path: Path) -> Iterator[Muster]:
-    yield from cleaned(role(control_plane, tmp_path, "controller", given))
-
-
-def cleaned(muster: Muster) -> Iterator[Muster]:
-    yield muster
-    muster.clean()
+    with role(control_plane, tmp_path, "controller", given) as controller:
+        yield controller
 
 
 @pytest.fixture
 def team(control_plane: ControlPlane, webhook: Muster, controller: Muster, namespace: Namespace) -> Iterator[Team]:
     """A team with a quota of the four GPUs that there are, once both roles are taken up."""
-    hardware = fleet.demo_fleet([4])
-    fleet.install(control_plane.client(), hardware)
-    controller.launch()  # the webhook waits for the authorities that it makes
-    webhook.start()
-    controller.wait()
-    yield found_team(control_plane, namespace, gpus=4)
-    fleet.remove(control_plane.client(), hardware)
+    with fleet.installed(control_plane.client(), fleet.demo_fleet([4])):
+        controller.launch()  # the webhook waits for the authorities that it makes
+        webhook.start()
+        controller.wait()
+        yield found_team(control_plane, namespace, gpus=4)
 
 
 def test_the_roles_apart_admit_a_gang_under_their_accounts(

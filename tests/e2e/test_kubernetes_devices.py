@@ -29,25 +29,13 @@ Ruled = Callable[[Manifest | None], None]
 numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="module")
-def rules(kubernetes: str) -> str:
-    return barriers.rules_path(kubernetes)
-
-
-@pytest.fixture(scope="module")
-def barrier(control_plane: ControlPlane, rules: str) -> Iterator[Barrier]:
-    with barriers.barrier(control_plane.client(), rules=rules) as barrier:
-        yield barrier
-
-
 @pytest.fixture
 def node(control_plane: ControlPlane) -> Iterator[str]:
     """A node of two GPUs; its name never returns, since it names the devices."""
     name = f"devices-{next(numbers)}"
     hardware = [fleet.device_class(), *fleet.gpu_node(name, gpus=2)]
-    fleet.install(control_plane.client(), hardware)
-    yield name
-    fleet.remove(control_plane.client(), hardware)
+    with fleet.installed(control_plane.client(), hardware):
+        yield name
 
 
 @pytest.fixture
@@ -184,9 +172,8 @@ def zoned(control_plane: ControlPlane) -> Iterator[tuple[str, str, str]]:
     hardware = [fleet.device_class()]
     for name in names:
         hardware += fleet.gpu_node(name, gpus=2, labels={ZONE: zones[name]})
-    fleet.install(control_plane.client(), hardware)
-    yield names[0], names[1], names[2]
-    fleet.remove(control_plane.client(), hardware)
+    with fleet.installed(control_plane.client(), hardware):
+        yield names[0], names[1], names[2]
 
 
 def shared_in_zone(namespace: Namespace, node: str) -> None:

@@ -18,7 +18,6 @@ from tests.controlplane.fleet import Manifest
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually, holds_for
 from tests.controlplane.workloads import GATE
-from tests.e2e import barriers
 from tests.e2e.barriers import Barrier
 
 GPU, NIC = "test.muster.dev/gpu", "test.muster.dev/nic"
@@ -45,20 +44,13 @@ def extended_class(name: str, resource: str) -> Manifest:
 
 
 @pytest.fixture(scope="module")
-def barrier(control_plane: ControlPlane) -> Iterator[Barrier]:
-    with barriers.barrier(control_plane.client()) as barrier:
-        yield barrier
-
-
-@pytest.fixture(scope="module")
 def node(control_plane: ControlPlane) -> Iterator[str]:
     """A node with GPUs and two classes that both mean them, each with an extended resource of its own."""
     client = control_plane.client()
     hardware = [extended_class(GPU_CLASS, GPU), extended_class(NIC_CLASS, NIC), fleet.device_class()]
     hardware += fleet.gpu_node("extended", gpus=GPUS)
-    fleet.install(client, hardware)
-    yield "extended"
-    fleet.remove(client, hardware)
+    with fleet.installed(client, hardware):
+        yield "extended"
     for name in (GPU_CLASS, NIC_CLASS):
         client.delete(f"{CLASSES}/{name}")
 

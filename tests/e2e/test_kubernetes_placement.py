@@ -39,9 +39,8 @@ def nodes(control_plane: ControlPlane) -> Iterator[tuple[str, str]]:
     number = next(numbers)
     first, second = f"place-{number}-a", f"place-{number}-b"
     hardware = [fleet.device_class(), *fleet.gpu_node(first, gpus=2), *fleet.gpu_node(second, gpus=2)]
-    fleet.install(control_plane.client(), hardware)
-    yield first, second
-    fleet.remove(control_plane.client(), hardware)
+    with fleet.installed(control_plane.client(), hardware):
+        yield first, second
 
 
 @pytest.fixture

@@ -26,10 +26,8 @@ SECONDS_LEFT = 10.0
 
 @pytest.fixture(autouse=True)
 def nodes(control_plane: ControlPlane) -> Iterator[None]:
-    hardware = [fleet.node(name) for name in NODES]
-    fleet.install(control_plane.client(), hardware)
-    yield
-    fleet.remove(control_plane.client(), hardware)
+    with fleet.installed(control_plane.client(), [fleet.node(name) for name in NODES]):
+        yield
 
 
 @contextmanager

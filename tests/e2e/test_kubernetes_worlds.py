@@ -17,7 +17,7 @@ import pytest
 from tests.controlplane import ControlPlane
 from tests.controlplane.allocators import Oracle
 from tests.controlplane.namespaces import Namespace
-from tests.e2e import ablations, barriers, corpus_worlds
+from tests.e2e import ablations, corpus_worlds
 from tests.e2e.barriers import Barrier
 from tests.e2e.corpus_worlds import Record, Stage
 
@@ -25,12 +25,6 @@ DATA = Path(__file__).parent / "data" / "worlds.jsonl.gz"
 RECORDS: list[Record] = [json.loads(line) for line in gzip.decompress(DATA.read_bytes()).splitlines()]
 FEATURES = {*ablations.WITHOUT, *ablations.PARTS}
 ADMIN_ACCESS = {"resource.kubernetes.io/admin-access": "true"}
-
-
-@pytest.fixture(scope="module")
-def barrier(control_plane: ControlPlane, kubernetes: str) -> Iterator[Barrier]:
-    with barriers.barrier(control_plane.client(), rules=barriers.rules_path(kubernetes)) as barrier:
-        yield barrier
 
 
 @pytest.fixture(scope="module")

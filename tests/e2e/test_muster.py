@@ -1,6 +1,5 @@
 """Muster on a real control plane: the webhook, admission as a whole, and what survives which death."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,20 +10,14 @@ from tests.controlplane.clients import Client
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually, holds_for
 from tests.controlplane.processes import tail
+from tests.e2e import fixtures, teams
 from tests.e2e.musters import Muster
 from tests.e2e.teams import GROUP, Team, found_team
 
 NEVER_START = {workloads.NEVER_START: "true"}
 
 
-@pytest.fixture(scope="module")
-def hardware(control_plane: ControlPlane) -> Iterator[None]:
-    """Two nodes, one with four free GPUs and one with one."""
-    client = control_plane.client()
-    manifests = fleet.demo_fleet([4, 1])
-    fleet.install(client, manifests)
-    yield
-    fleet.remove(client, manifests)
+hardware = fixtures.hardware(fleet.demo_fleet([4, 1]))
 
 
 @pytest.fixture
@@ -35,9 +28,8 @@ def stopped(control_plane: ControlPlane, hardware: None) -> Iterator[Muster]:
     """
     client = control_plane.client()
     eventually(lambda: not _allocated(client), what="the devices of earlier tests are free")
-    muster = Muster(control_plane)
-    yield muster
-    muster.clean()
+    with Muster(control_plane) as muster:
+        yield muster
 
 
 @pytest.fixture
@@ -48,18 +40,13 @@ def muster(stopped: Muster) -> Muster:
 @pytest.fixture
 def team(control_plane: ControlPlane, muster: Muster, namespace: Namespace) -> Iterator[Team]:
     """A team with a quota of four GPUs."""
-    team = found_team(control_plane, namespace, gpus=4)
-    yield team
-    forget(team)
+    with teams.founded(control_plane, namespace, gpus=4) as team:
+        yield team
 
 
 def _allocated(client: Client) -> list[str]:
     claims = client.items("/apis/resource.k8s.io/v1/resourceclaims")
     return [claim["metadata"]["name"] for claim in claims if claim.get("status", {}).get("allocation")]
-
-
-def forget(team: Team) -> None:
-    team.control_plane.client().delete(f"{GROUP}/queues/{team.queue}")
 
 
 def test_a_gang_that_fits_starts_whole_is_settled_and_released(team: Team, muster: Muster) -> None:
@@ -70,7 +57,7 @@ def test_a_gang_that_fits_starts_whole_is_settled_and_released(team: Team, muste
     team.finish("train")
     eventually(lambda: team.used("gpus") == (0, 0), what="they are released")
 
-    kinds = [line["kind"] for line in _statement(muster, team) if line["meter"] == "gpus"]
+    kinds = [line["kind"] for line in muster.statement(team.queue) if line["meter"] == "gpus"]
     assert kinds[:3] == ["grant", "reserve", "settle"]
     # Claims are allocated and freed one by one, so either may come in parts.
     assert set(kinds[3:]) <= {"settle", "release"}
@@ -107,7 +94,7 @@ def test_a_gang_inside_its_quota_that_cannot_be_allocated_together_waits_whole_u
 
     team.wait_running("pair", 2)
     assert len(team.gated("never")) == 2
-    forget(team)
+    team.disband()
 
 
 def test_what_may_not_enter_is_refused_with_the_mend(team: Team, control_plane: ControlPlane) -> None:
@@ -121,7 +108,7 @@ def test_what_may_not_enter_is_refused_with_the_mend(team: Team, control_plane: 
     assert "UnknownQueue" in refused(**{"muster.dev/queue": "no-such-queue"})
     other = found_team(control_plane, Namespace(name="default", client=client), gpus=1)
     assert "QueueNotOpen" in refused(**{"muster.dev/queue": other.queue})
-    forget(other)
+    other.disband()
 
 
 def test_nobody_but_the_controller_opens_a_gate_or_changes_the_queue(team: Team, control_plane: ControlPlane) -> None:
@@ -148,7 +135,7 @@ def test_killed_between_reservation_and_gates_nothing_is_lost_or_granted_twice(
     team = found_team(control_plane, namespace, gpus=4)
     team.submit("train", pods=3)
     eventually(lambda: stopped.program.ended, what="the controller is dead")
-    reserved = [line for line in _statement(stopped, team) if line["kind"] == "reserve"]
+    reserved = [line for line in stopped.statement(team.queue) if line["kind"] == "reserve"]
     assert reserved, "the reservation was committed before the first gate"
     assert len(team.gated("train")) >= 3 - (gate - 1)
 
@@ -156,11 +143,11 @@ def test_killed_between_reservation_and_gates_nothing_is_lost_or_granted_twice(
 
     team.wait_running("train", 3)
     eventually(lambda: team.used("gpus") == (0, 3), what="the gang is settled")
-    lines = _statement(stopped, team)
+    lines = stopped.statement(team.queue)
     told = [(line["kind"], line["reason"]) for line in lines]
     assert [line for line in lines if line["kind"] == "reserve"] == reserved, f"{told}\n{tail(stopped.program.log, 60)}"
     assert "are right" in stopped.ledger("verify")
-    forget(team)
+    team.disband()
 
 
 def test_while_muster_is_down_queued_namespaces_wait_and_others_do_not(
@@ -212,13 +199,13 @@ def test_a_gang_that_does_not_start_in_time_is_evicted_whole_and_queues_again(
         within=90,
     )
 
-    kinds = [line["kind"] for line in _statement(muster, team)]
+    kinds = [line["kind"] for line in muster.statement(team.queue)]
     assert kinds.count("reserve") >= 3
     job = control_plane.client().get(f"{team.jobs}/stuck")
     assert job["status"].get("failed", 0) == 0
     assert not [c for c in job["status"].get("conditions", []) if c["type"] == "Failed" and c["status"] == "True"]
     assert "are right" in muster.ledger("verify")
-    forget(team)
+    team.disband()
 
 
 def test_flaws_of_queues_and_meters_stand_in_their_conditions(muster: Muster, control_plane: ControlPlane) -> None:
@@ -261,12 +248,6 @@ def test_the_leader_of_an_earlier_epoch_is_deposed(team: Team, muster: Muster, c
     assert int(second) > int(first)
     team.submit("train", pods=1)
     team.wait_running("train", 1)
-
-
-def _statement(muster: Muster, team: Team) -> list[Any]:
-    answer = json.loads(muster.ledger("statement", team.queue, "--format", "json"))
-    lines: list[Any] = answer["lines"] if isinstance(answer, dict) else answer
-    return lines
 
 
 def _body(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from tests.controlplane import ControlPlane, workloads
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
+from tests.e2e import fixtures
 from tests.e2e.labs import Lab, of_profile, plain, results_of, share, shared
 from tests.e2e.musters import Muster
 
@@ -21,28 +22,13 @@ ROOT = "resource.kubernetes.io/pcieRoot"
 drivers = iter(DRIVERS)
 
 
-@pytest.fixture(scope="module")
-def muster(control_plane: ControlPlane) -> Iterator[Muster]:
-    """An installation that fences the drivers of all these tests."""
-    muster = Muster(control_plane, fence=DRIVERS).start()
-    yield muster
-    muster.end()
-    muster.configure()
-    muster.start()
-    eventually(lambda: not fences(control_plane), what="the fences are gone")
-    muster.clean()
-
-
-def fences(control_plane: ControlPlane) -> list[str]:
-    found = control_plane.kubectl("get", "devicetaintrules", "--output=name").split()
-    return [name for name in found if "muster-fence-" in name]
+muster = fixtures.muster(fence=DRIVERS)
 
 
 @pytest.fixture
 def lab(control_plane: ControlPlane, muster: Muster, namespace: Namespace) -> Iterator[Lab]:
-    lab = Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=next(drivers))
-    yield lab
-    lab.clear()
+    with Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=next(drivers)) as lab:
+        yield lab
 
 
 def one_gpu(lab: Lab, count: int = 1, **more: Any) -> Manifest:

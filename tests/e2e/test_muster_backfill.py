@@ -1,30 +1,20 @@
 """The first gang that waits is told when it is to start, and who passes it does not delay it."""
 
-from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
-
-import pytest
 
 from tests.controlplane import ControlPlane, fleet
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
+from tests.e2e import fixtures
 from tests.e2e.musters import Muster
-from tests.e2e.teams import GROUP, Team, found_team
+from tests.e2e.teams import Team, found_team
 
 RUNTIME = "muster.dev/runtime"
 
 
-@pytest.fixture
-def muster(control_plane: ControlPlane) -> Iterator[Muster]:
-    """Muster with a node of four GPUs."""
-    client = control_plane.client()
-    manifests = fleet.demo_fleet([4])
-    fleet.install(client, manifests)
-    muster = Muster(control_plane).start()
-    yield muster
-    muster.clean()
-    fleet.remove(client, manifests)
+hardware = fixtures.hardware(fleet.demo_fleet([4]))
+muster = fixtures.muster(scope="function")
 
 
 def submit(team: Team, name: str, pods: int, runtime: str) -> None:
@@ -86,4 +76,4 @@ def test_short_gangs_pass_the_first_one_that_waits_and_long_ones_do_not(
 
     team.finish("large")
     team.wait_running("long", 1)
-    control_plane.client().delete(f"{GROUP}/queues/{team.queue}")
+    team.disband()

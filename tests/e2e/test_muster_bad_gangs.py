@@ -16,7 +16,7 @@ from tests.controlplane import ApiError, ControlPlane, fleet, workloads
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
-from tests.e2e import teams
+from tests.e2e import fixtures, teams
 from tests.e2e.labs import Lab, plain
 from tests.e2e.musters import ROOT, Muster
 from tests.e2e.teams import GROUP
@@ -25,29 +25,16 @@ DRIVER = "bad1.test"
 KEEP = "example.org/keep"
 
 
-@pytest.fixture(scope="module")
-def muster(control_plane: ControlPlane) -> Iterator[Muster]:
-    muster = Muster(control_plane, fence=[DRIVER]).start()
-    yield muster
-    assert "a gang could not be dealt with" not in muster.log
-    muster.end()
-    muster.configure()
-    muster.start()
-    eventually(
-        lambda: "muster-fence-" not in control_plane.kubectl("get", "devicetaintrules", "--output=name"),
-        what="the fence is gone",
-    )
-    muster.clean()
+muster = fixtures.muster(fence=[DRIVER])
 
 
 @pytest.fixture
 def lab(control_plane: ControlPlane, muster: Muster, namespace: Namespace) -> Iterator[Lab]:
-    lab = Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=DRIVER)
-    yield lab
-    for collection in (namespace.pods, namespace.claims):
-        for found in namespace.client.items(collection):
-            release(lab, f"{collection}/{found['metadata']['name']}")
-    lab.clear()
+    with Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=DRIVER) as lab:
+        yield lab
+        for collection in (namespace.pods, namespace.claims):
+            for found in namespace.client.items(collection):
+                release(lab, f"{collection}/{found['metadata']['name']}")
 
 
 def release(lab: Lab, path: str) -> None:

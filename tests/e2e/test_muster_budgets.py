@@ -9,35 +9,20 @@ import pytest
 from tests.controlplane import ControlPlane, fleet
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually, holds_for
+from tests.e2e import fixtures, musters
 from tests.e2e.musters import Muster
 from tests.e2e.teams import GROUP, Team, found_team
-from tests.e2e.test_muster import _statement, forget
 from tests.postgres import Server
 
-
-@pytest.fixture(scope="module")
-def hardware(control_plane: ControlPlane) -> Iterator[None]:
-    """One node with four free GPUs."""
-    client = control_plane.client()
-    manifests = fleet.demo_fleet([4])
-    fleet.install(client, manifests)
-    yield
-    fleet.remove(client, manifests)
-
-
-@pytest.fixture
-def muster(control_plane: ControlPlane, hardware: None) -> Iterator[Muster]:
-    muster = Muster(control_plane)
-    yield muster.start()
-    muster.clean()
+hardware = fixtures.hardware(fleet.demo_fleet([4]))
+muster = fixtures.muster(scope="function")
 
 
 @pytest.fixture
 def on_postgres(control_plane: ControlPlane, hardware: None, durable_postgres: Server) -> Iterator[Muster]:
     url = durable_postgres.database()
-    muster = Muster(control_plane, database=url)
-    yield muster.start()
-    muster.clean()
+    with musters.running(control_plane, database=url) as muster:
+        yield muster
     durable_postgres.drop(url)
 
 
@@ -62,7 +47,7 @@ def test_a_gang_that_the_budget_cannot_pay_for_starts_once_it_is_raised(
     }
     assert budget_of(team)["left"].startswith("0.5")
     assert "Month" in muster.command("queue", "list")
-    forget(team)
+    team.disband()
 
 
 def test_a_job_that_ends_while_the_database_is_down_is_released_with_the_true_time(
@@ -83,11 +68,13 @@ def test_a_job_that_ends_while_the_database_is_down_is_released_with_the_true_ti
     durable_postgres.start()
 
     team.wait_running("next", 1)
-    released = [line for line in _statement(on_postgres, team) if line["kind"] == "release" and line["meter"] == "gpus"]
+    released = [
+        line for line in on_postgres.statement(team.queue) if line["kind"] == "release" and line["meter"] == "gpus"
+    ]
     at = datetime.fromisoformat(released[0]["at"])
     assert timedelta(0) <= at - ended < timedelta(seconds=4), "the controllers of Kubernetes free the claim in between"
     assert "are right" in on_postgres.ledger("verify")
-    forget(team)
+    team.disband()
 
 
 def a_budget(hours: str) -> dict[str, Any]:

@@ -42,14 +42,10 @@ QUICK = {"authority_days": AUTHORITY_SECONDS / 86_400, "leaf_hours": LEAF_SECOND
 
 @pytest.fixture
 def muster(control_plane: ControlPlane) -> Iterator[Muster]:
-    fleet.install(control_plane.client(), FLEET)
-    muster = Muster(control_plane, webhook=QUICK)
-    control_plane.client().delete(SECRET)
-    try:
+    client = control_plane.client()
+    with fleet.installed(client, FLEET), Muster(control_plane, webhook=QUICK) as muster:
+        client.delete(SECRET)
         yield muster
-    finally:
-        muster.clean()
-        fleet.remove(control_plane.client(), FLEET)
 
 
 def policies(control_plane: ControlPlane) -> dict[str, str]:

@@ -20,10 +20,10 @@ from admission.accounting import seat_transfer
 from admission.api.muster.ledger_entries import Kind
 from admission.api.values import names
 from admission.api.values.reasons import EvictionReason
-from tests.controlplane import ApiError, ControlPlane
+from tests.controlplane import ApiError, ControlPlane, fleet
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.observing import eventually
-from tests.e2e import herds
+from tests.e2e import herds, musters
 from tests.e2e.churns import GATED, KINDS, QUOTAS, TREE, URGENT, WHOLE, Churn
 from tests.e2e.herds import Herd, an_object
 from tests.e2e.musters import Muster
@@ -43,7 +43,6 @@ RULES: dict[str, Any] = {
 }
 PREEMPTED, RECLAIMED = EvictionReason.PREEMPTED.value, EvictionReason.RECLAIMED.value
 RESUMED, SUSPENDED_AGAIN = "held and resumed", "suspended again"
-PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 SECONDS_TO_EMPTY = 180.0
 SECONDS_PER_TRIAL = 300
 """In how many seconds there is at least one of each kind of trial, beside those by construction."""
@@ -52,17 +51,17 @@ SECONDS_PER_TRIAL = 300
 @pytest.fixture
 def herd(control_plane: ControlPlane) -> Iterator[Herd]:
     client = control_plane.client()
-    with herds.installed(client, *KINDS):
-        client.create(PRIORITIES, {"metadata": {"name": URGENT}, "value": 1000, "preemptionPolicy": "Never"})
-        muster = Muster(control_plane).start()
+    with (
+        herds.installed(client, *KINDS),
+        fleet.installed(client, [fleet.priority_class(URGENT)]),
+        musters.running(control_plane) as muster,
+    ):
         _queue(control_plane, TREE)
         with herds.of(
             control_plane, muster, "churn", nodes=NODES, devices=DEVICES, quota=QUOTAS[GATED], **RULES
         ) as herd:
             _found_others(herd)
             yield herd
-        muster.clean()
-        client.delete(f"{PRIORITIES}/{URGENT}")
 
 
 def _queue(control_plane: ControlPlane, name: str, **spec: Any) -> None:

@@ -8,38 +8,22 @@ import pytest
 from tests.controlplane import ApiError, ControlPlane, fleet, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
+from tests.e2e import fixtures, teams
 from tests.e2e.musters import Muster
-from tests.e2e.teams import GROUP, Team, found_team
+from tests.e2e.teams import GROUP, Team
 
 POLICY = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/muster-coverage"
 
 
-@pytest.fixture(scope="module")
-def hardware(control_plane: ControlPlane) -> Iterator[None]:
-    client = control_plane.client()
-    manifests = fleet.demo_fleet([2, 2])
-    fleet.install(client, manifests)
-    yield
-    fleet.remove(client, manifests)
-
-
-@pytest.fixture(scope="module")
-def muster(control_plane: ControlPlane, hardware: None) -> Iterator[Muster]:
-    muster = Muster(control_plane, coverage=True).start()
-    yield muster
-    muster.end()
-    muster.configure()
-    muster.start()
-    eventually(lambda: control_plane.client().find(POLICY) is None, what="the policy is gone")
-    muster.clean()
+hardware = fixtures.hardware(fleet.demo_fleet([2, 2]))
+muster = fixtures.muster(coverage=True)
 
 
 @pytest.fixture
 def team(control_plane: ControlPlane, muster: Muster, namespace: Namespace) -> Iterator[Team]:
     """A team whose queue is the default of every namespace."""
-    team = found_team(control_plane, namespace, gpus=8, namespaceSelector={})
-    yield team
-    control_plane.client().delete(f"{GROUP}/queues/{team.queue}")
+    with teams.founded(control_plane, namespace, gpus=8, namespaceSelector={}) as team:
+        yield team
 
 
 def wait_covered(team: Team, status: str) -> Any:

@@ -8,6 +8,7 @@ import pytest
 from tests.controlplane import ApiError, ControlPlane, fleet, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually, holds_for
+from tests.e2e import fixtures, musters, teams
 from tests.e2e.musters import Muster
 from tests.e2e.teams import GROUP, Team, found_team
 
@@ -18,31 +19,15 @@ CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 RULE = f"muster-fence-{fleet.DRIVER}"
 
 
-@pytest.fixture(scope="module")
-def rules(kubernetes: str) -> str:
-    """Where DeviceTaintRules are."""
-    version = "v1beta2" if kubernetes == "1.36" else "v1"
-    return f"/apis/resource.k8s.io/{version}/devicetaintrules"
-
-
-@pytest.fixture(scope="module")
-def hardware(control_plane: ControlPlane) -> Iterator[None]:
-    """Two nodes with two GPUs each."""
-    client = control_plane.client()
-    manifests = fleet.demo_fleet([2, 2])
-    fleet.install(client, manifests)
-    yield
-    fleet.remove(client, manifests)
+hardware = fixtures.hardware(fleet.demo_fleet([2, 2]))
 
 
 @pytest.fixture(scope="module")
 def muster(control_plane: ControlPlane, hardware: None, rules: str) -> Iterator[Muster]:
     """An installation that fences the GPUs. What a test takes away, it makes anew."""
-    muster = Muster(control_plane, fence=[fleet.DRIVER])
-    fenced(muster, control_plane, rules)
-    yield muster
-    unfenced(muster, control_plane, rules)
-    muster.clean()
+    with musters.running(control_plane, fence=[fleet.DRIVER]) as muster:
+        eventually(lambda: control_plane.client().find(f"{rules}/{RULE}"), what="the fence stands")
+        yield muster
 
 
 def fenced(muster: Muster, control_plane: ControlPlane, rules: str, *, stands: bool = True) -> None:
@@ -177,9 +162,8 @@ def test_what_somebody_changes_is_set_right(control_plane: ControlPlane, rules: 
 
 @pytest.fixture
 def team(control_plane: ControlPlane, muster: Muster, namespace: Namespace) -> Iterator[Team]:
-    team = found_team(control_plane, namespace, gpus=8)
-    yield team
-    control_plane.client().delete(f"{GROUP}/queues/{team.queue}")
+    with teams.founded(control_plane, namespace, gpus=8) as team:
+        yield team
 
 
 def protected(team: Team) -> Any:
@@ -225,7 +209,7 @@ def test_who_wants_kube_scheduler_to_choose_behind_a_fence_is_told_the_mend(
     hold = team.wait_held("pinned", "NoFeasiblePlacement")
     assert "Pin was asked for" in hold["message"]
     assert "setting `fence`" in hold["message"]
-    control_plane.client().delete(f"{GROUP}/queues/{team.queue}")
+    team.disband()
 
 
 def test_a_claim_that_is_there_already_and_tolerates_everything_is_named_and_the_fence_does_not_count(

@@ -19,9 +19,9 @@ def team(kubernetes: str) -> Iterator[Team]:
         client = control_plane.client()
         fleet.install(client, fleet.demo_fleet([2, 2]))
         client.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
-        muster = Muster(control_plane, fence=[fleet.DRIVER]).start()
-        yield found_team(control_plane, Namespace(name="team", client=client), gpus=4, placement="Allocate")
-        muster.clean()
+        with Muster(control_plane, fence=[fleet.DRIVER]) as muster:
+            muster.start()
+            yield found_team(control_plane, Namespace(name="team", client=client), gpus=4, placement="Allocate")
 
 
 def wait_told(team: Team, status: str, text: str = "") -> None:

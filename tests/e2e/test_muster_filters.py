@@ -9,7 +9,6 @@ import pytest
 from tests.controlplane import ApiError, ControlPlane, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
-from tests.e2e import intruders
 from tests.e2e.labs import Lab, plain
 from tests.e2e.musters import Muster
 
@@ -106,11 +105,6 @@ class World:
     def clear(self) -> None:
         for path in reversed(self.added):
             self.lab.client.delete(f"{path}?gracePeriodSeconds=0")
-
-
-@pytest.fixture(scope="module")
-def muster(control_plane: ControlPlane) -> Iterator[Muster]:
-    yield from intruders.a_muster(control_plane)
 
 
 @pytest.fixture

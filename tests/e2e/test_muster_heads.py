@@ -15,41 +15,25 @@ from admission.ledger.sql_ledger import SqlLedger
 from tests.controlplane import ControlPlane, fleet
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
+from tests.e2e import fixtures, teams
 from tests.e2e.musters import HEADS, Muster
-from tests.e2e.teams import GROUP, Team, found_team
+from tests.e2e.teams import Team
 
 CLUSTER = "default"
 EVENTS = "/apis/events.k8s.io/v1/namespaces/muster-system/events"
 
 
-@pytest.fixture(scope="module")
-def hardware(control_plane: ControlPlane) -> Iterator[None]:
-    """Two nodes with four GPUs each."""
-    manifests = fleet.demo_fleet([4, 4])
-    fleet.install(control_plane.client(), manifests)
-    yield
-    fleet.remove(control_plane.client(), manifests)
-
-
-@pytest.fixture
-def muster(control_plane: ControlPlane, hardware: None) -> Iterator[Muster]:
-    """A Muster that signs every second in which it has written."""
-    muster = Muster(control_plane, heads={"interval": 1.0}, roles=["controller", "webhook"])
-    muster.start()
-    yield muster
-    muster.clean()
+hardware = fixtures.hardware(fleet.demo_fleet([4, 4]))
+# It signs every second in which it has written.
+muster = fixtures.muster(scope="function", heads={"interval": 1.0}, roles=["controller", "webhook"])
 
 
 @pytest.fixture
 def team(control_plane: ControlPlane, muster: Muster, namespace: Namespace) -> Iterator[Team]:
     """A team with a gang of three that runs, and a head of all that was booked for it."""
-    team = found_team(control_plane, namespace, gpus=8)
-    team.submit("train", pods=3)
-    team.wait_running("train", 3)
-    eventually(lambda: team.used("gpus") == (0, 3), what="the gang is settled")
-    eventually(lambda: heads(team)[-1]["sequence"] == written(muster), what="what was booked is signed")
-    yield team
-    control_plane.client().delete(f"{GROUP}/queues/{team.queue}")
+    with teams.of_eight(control_plane, namespace) as team:
+        eventually(lambda: heads(team)[-1]["sequence"] == written(muster), what="what was booked is signed")
+        yield team
 
 
 def heads(team: Team) -> list[dict[str, Any]]:

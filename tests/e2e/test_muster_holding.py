@@ -10,11 +10,10 @@ from tests import standins
 from tests.controlplane import ApiError, ControlPlane, workloads
 from tests.controlplane.clients import Client
 from tests.controlplane.fleet import Manifest
-from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually, holds_for
-from tests.e2e import herds
+from tests.e2e import fixtures, herds
 from tests.e2e.herds import Herd, an_object, named
-from tests.e2e.labs import Lab, plain
+from tests.e2e.labs import Lab
 from tests.e2e.musters import Muster
 
 DRIVER = "held.test"
@@ -30,29 +29,15 @@ KINDS = (
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.fixture(scope="module")
-def muster(control_plane: ControlPlane) -> Iterator[Muster]:
-    with herds.installed(control_plane.client(), *KINDS), herds.looked_after(control_plane) as muster:
-        yield muster
+muster = fixtures.muster(*KINDS)
 
 
 @pytest.fixture(scope="module")
 def herd(control_plane: ControlPlane, muster: Muster) -> Iterator[Herd]:
-    client = control_plane.client()
-    namespace = Namespace(name="held", client=client)
-    client.create("/api/v1/namespaces", {"metadata": {"name": namespace.name}})
-    lab = Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=DRIVER)
-    for number in range(2):
-        lab.node(f"held-{number}", plain(2))
-    lab.device_class()
-    lab.meter("gpus", count={})
-    lab.found(holdAt="Workload", preemption={"withinQueue": "LowerPriority"})
-    request = {"name": "gpu", "exactly": {"deviceClassName": DRIVER, "count": 1}}
-    namespace.create(workloads.claim_template("one", request))
-    _wait_shown(lab, client)
-    yield Herd(lab)
-    lab.clear()
-    client.delete(f"/api/v1/namespaces/{namespace.name}")
+    rules: dict[str, Any] = {"holdAt": "Workload", "preemption": {"withinQueue": "LowerPriority"}}
+    with herds.of(control_plane, muster, "held", nodes=2, devices=2, **rules) as herd:
+        _wait_shown(herd.lab, herd.lab.client)
+        yield herd
 
 
 def _wait_shown(lab: Lab, client: Client) -> None:
@@ -265,7 +250,7 @@ def test_a_retry_of_a_ray_job_that_was_held_is_another_gang_at_its_gates(herd: H
     assert "are right" in lab.muster.ledger("verify")
 
 
-def test_a_ray_job_that_its_operator_would_give_up_is_not_suspended(herd: Herd) -> None:
+def test_a_ray_job_that_its_operator_would_give_up_is_stored_unsuspended(herd: Herd) -> None:
     cluster = {"headGroupSpec": {"template": herd.template("Always")}}
     job = herd.put(an_object(RAY, "RayJob", "kept", rayClusterSpec=cluster))
 

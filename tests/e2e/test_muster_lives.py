@@ -12,7 +12,7 @@ import pytest
 from tests.controlplane import ControlPlane
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.observing import eventually
-from tests.e2e import herds, lives
+from tests.e2e import fixtures, herds, lives
 from tests.e2e.herds import Herd
 from tests.e2e.lives import KINDS, Life, View
 from tests.e2e.musters import Muster
@@ -22,12 +22,9 @@ METER = "gpus-lives"
 pytestmark = pytest.mark.timeout(400)
 
 
-@pytest.fixture(scope="module")
-def muster(control_plane: ControlPlane) -> Iterator[Muster]:
-    custom = {(kind.version, kind.kind) for kind in KINDS.values() if "." in kind.version}
-    wanted = sorted({*custom, (lives.RAY, "RayCluster")})
-    with herds.installed(control_plane.client(), *wanted), herds.looked_after(control_plane) as muster:
-        yield muster
+CUSTOM = {(kind.version, kind.kind) for kind in KINDS.values() if "." in kind.version}
+
+muster = fixtures.muster(*sorted({*CUSTOM, (lives.RAY, "RayCluster")}))
 
 
 @pytest.fixture(scope="module")

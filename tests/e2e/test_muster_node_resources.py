@@ -9,31 +9,23 @@ import pytest
 from tests.controlplane import ControlPlane
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
-from tests.e2e import intruders
 from tests.e2e.intruders import refused
 from tests.e2e.labs import Lab, plain
 from tests.e2e.musters import Muster
 from tests.e2e.teams import GROUP, job
 
 
-@pytest.fixture(scope="module")
-def muster(control_plane: ControlPlane) -> Iterator[Muster]:
-    yield from intruders.a_muster(control_plane)
-
-
 @pytest.fixture
 def lab(control_plane: ControlPlane, muster: Muster, namespace: Namespace) -> Iterator[Lab]:
     """A team with a quota of four credits: one for a core, and three for a GPU."""
-    lab = Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=f"{namespace.name}.test")
-    try:
+    driver = f"{namespace.name}.test"
+    with Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=driver) as lab:
         lab.device_class()
         meter = lab.meter("credits", expression={"cel": "3"})
         lab.client.merge_patch(f"{GROUP}/meters/{meter}", {"spec": {"resources": [{"name": "cpu"}]}})
         lab.node("n", plain(4))
         lab.found({meter: "4"})
         yield lab
-    finally:
-        lab.clear()
 
 
 def requested(lab: Lab, name: str, kind: str) -> list[tuple[dict[str, int], int]]:

@@ -12,9 +12,8 @@ import pytest
 from tests.controlplane import ApiError, ControlPlane, building, workloads
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.observing import eventually
-from tests.e2e import herds
+from tests.e2e import herds, musters
 from tests.e2e.herds import Herd, an_object
-from tests.e2e.musters import Muster
 from tests.e2e.teams import GROUP
 
 VERSIONS = {"1.36": "v1alpha2", "1.37": "v1beta1"}
@@ -37,11 +36,12 @@ def herd(release: str) -> Iterator[Herd]:
     """A control plane of its own, since what it serves is not served by default."""
     building.build(release)
     served = {f"scheduling.k8s.io/{VERSIONS[release]}": True}
-    with ControlPlane(release, feature_gates=GATES[release], runtime_config=served) as control_plane:
-        muster = Muster(control_plane).start()
-        with herds.of(control_plane, muster, "groups", nodes=2, devices=4) as herd:
-            yield herd
-        muster.clean()
+    with (
+        ControlPlane(release, feature_gates=GATES[release], runtime_config=served) as control_plane,
+        musters.running(control_plane) as muster,
+        herds.of(control_plane, muster, "groups", nodes=2, devices=4) as herd,
+    ):
+        yield herd
 
 
 def a_group(release: str, name: str, count: int, **spec: Any) -> Manifest:

@@ -1,50 +1,18 @@
 """Gangs whose pods have rules about each other, on a real control plane: what is planned is what is bound."""
 
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
+from tests.e2e import fixtures
+from tests.e2e.labs import RACK, Lab, racks_of
 
-from tests.controlplane import ControlPlane
-from tests.controlplane.namespaces import Namespace
-from tests.controlplane.observing import eventually
-from tests.e2e.labs import Lab, plain
-from tests.e2e.musters import Muster
-
-HOST, RACK = "kubernetes.io/hostname", "topology.example.com/rack"
+HOST = "kubernetes.io/hostname"
 FENCED, OPEN = "rules-fenced.test", "rules-open.test"
 PLACEMENTS = {"Allocate": FENCED, "Pin": OPEN}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-@pytest.fixture(scope="module")
-def muster(control_plane: ControlPlane) -> Iterator[Muster]:
-    muster = Muster(control_plane, fence=[FENCED]).start()
-    yield muster
-    muster.end()
-    muster.configure()
-    muster.start()
-    eventually(
-        lambda: "muster-fence-" not in control_plane.kubectl("get", "devicetaintrules", "--output=name"),
-        what="the fence is gone",
-    )
-    muster.clean()
-
-
-@pytest.fixture(params=PLACEMENTS)
-def lab(
-    control_plane: ControlPlane, muster: Muster, namespace: Namespace, request: pytest.FixtureRequest
-) -> Iterator[Lab]:
-    """Two nodes in rack r1 and one in r2, with two devices each."""
-    lab = Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=PLACEMENTS[request.param])
-    lab.device_class()
-    lab.meter("gpus", count={})
-    for node, rack in (("one", "r1"), ("two", "r1"), ("three", "r2")):
-        name = lab.node(node, plain(2))
-        lab.client.merge_patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": {RACK: rack, HOST: name}}})
-    lab.found()
-    yield lab
-    lab.clear()
+muster = fixtures.muster(fence=[FENCED])
+lab = fixtures.lab_in_racks(PLACEMENTS)
 
 
 def submit(lab: Lab, name: str, pods: int, *, devices: int = 1, **spec: Any) -> None:
@@ -58,11 +26,6 @@ def term(key: str, job: str) -> dict[str, Any]:
 
 def apart(*terms: dict[str, Any]) -> dict[str, Any]:
     return {"podAntiAffinity": {REQUIRED: list(terms)}}
-
-
-def racks_of(lab: Lab, name: str) -> list[str]:
-    nodes = [lab.client.get(f"/api/v1/nodes/{node}") for node in lab.pinned_to(name)]
-    return sorted(node["metadata"]["labels"][RACK] for node in nodes)
 
 
 def test_pods_with_anti_affinity_run_on_a_node_each_or_are_told_the_rule(lab: Lab) -> None:

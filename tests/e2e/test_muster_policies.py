@@ -9,6 +9,7 @@ import pytest
 from tests.controlplane import ApiError, ControlPlane, fleet, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
+from tests.e2e import policies
 from tests.e2e.musters import Muster
 from tests.e2e.teams import GROUP, found_team
 
@@ -18,19 +19,10 @@ CONFIG = {"opaque": {"driver": fleet.DRIVER, "parameters": {"sharing": "none"}}}
 SELECTOR = {"cel": {"expression": f"device.driver == '{fleet.DRIVER}'"}}
 
 
-@pytest.fixture(scope="module")
-def muster(control_plane: ControlPlane) -> Iterator[Muster]:
-    muster = Muster(control_plane)
-    yield muster.start()
-    muster.clean()
-
-
 @pytest.fixture
-def policy(control_plane: ControlPlane, muster: Muster, namespace: Namespace) -> Iterator[str]:
+def policy(muster: Muster, namespace: Namespace) -> Iterator[str]:
     """A policy for one namespace, in force."""
-    name = f"policy-{namespace.name}"
-    spec: dict[str, Any] = {
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace.name}},
+    spec = {
         "defaults": [
             {"deviceClasses": ["gpu"], "deviceClassName": fleet.DEVICE_CLASS, "count": 4, "selectors": [SELECTOR]},
             {"when": "user.username != 'nobody'", "tolerations": [TOLERATION], "config": [CONFIG]},
@@ -42,20 +34,8 @@ def policy(control_plane: ControlPlane, muster: Muster, namespace: Namespace) ->
             {"cel": "pod.metadata.name != 'greedy'", "message": "nobody likes greedy pods"},
         ],
     }
-    client = control_plane.client()
-    manifest = {"apiVersion": "muster.dev/v1alpha1", "kind": "ClaimPolicy", "metadata": {"name": name}, "spec": spec}
-    client.create(f"{GROUP}/claimpolicies", manifest)
-    probe = workloads.claim("probe")
-
-    def applied() -> bool:
-        try:
-            return "labels" in client.create(f"{namespace.claims}?dryRun=All", probe)["metadata"]
-        except ApiError:  # one of the two webhooks is registered a moment before the other
-            return False
-
-    eventually(applied, what=f"{name} is applied")
-    yield name
-    client.delete(f"{GROUP}/claimpolicies/{name}")
+    with policies.in_force(namespace, spec) as name:
+        yield name
 
 
 def asked(*, count: int | None = None, device_class: str = "gpu") -> dict[str, Any]:
@@ -161,7 +141,7 @@ def test_what_may_not_be_asked_is_refused_with_reason_and_mend(
     )
     assert f"needs at least 7 gpus; queue {team.queue} can never have more than 4" in message
     assert "UnmeteredClass" in refused(asked(device_class="unknown.example.com"))
-    control_plane.client().delete(f"{GROUP}/queues/{team.queue}")
+    team.disband()
 
 
 @pytest.mark.usefixtures("policy")
@@ -204,7 +184,7 @@ def test_a_rule_for_a_queue_is_not_escaped_by_a_claim_that_comes_later(
         eventually(lambda: not said(), what="it is taken once its claim is there")
     finally:
         client.delete(f"{GROUP}/claimpolicies/{name}")
-        client.delete(f"{GROUP}/queues/{team.queue}")
+        team.disband()
 
 
 @pytest.mark.usefixtures("policy")

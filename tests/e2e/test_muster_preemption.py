@@ -14,26 +14,15 @@ from admission.api.values.names import API_VERSION
 from tests.controlplane import ControlPlane, fleet, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
+from tests.e2e import fixtures
 from tests.e2e.musters import Muster
 from tests.e2e.teams import GROUP, Team, found_team, job
 
-PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 URGENT = "muster-preemption-urgent"
 
 
-@pytest.fixture(scope="module")
-def muster(control_plane: ControlPlane) -> Iterator[Muster]:
-    """Muster with a node of four GPUs, and a priority that kube-scheduler does not preempt for."""
-    client = control_plane.client()
-    manifests = fleet.demo_fleet([4])
-    fleet.install(client, manifests)
-    body = {"metadata": {"name": URGENT}, "value": 1000, "preemptionPolicy": "Never"}
-    client.create(PRIORITIES, {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", **body})
-    muster = Muster(control_plane).start()
-    yield muster
-    muster.clean()
-    client.delete(f"{PRIORITIES}/{URGENT}")
-    fleet.remove(client, manifests)
+# A node of four GPUs, and a priority that kube-scheduler does not preempt for.
+hardware = fixtures.hardware([*fleet.demo_fleet([4]), fleet.priority_class(URGENT)])
 
 
 @pytest.fixture
@@ -125,7 +114,7 @@ def lender(control_plane: ControlPlane, muster: Muster, namespace: Namespace, ot
     client.apply(root, {"apiVersion": API_VERSION, "kind": "Queue", "metadata": {"name": name}, "spec": {}})
     team = found_team(control_plane, other, gpus=3, parent=name, preemption={"reclaim": "Any"})
     yield team
-    client.delete(f"{GROUP}/queues/{team.queue}")
+    team.disband()
     client.delete(root)
 
 
@@ -180,7 +169,7 @@ def test_what_a_queue_has_lent_comes_back_from_one_whole_gang_that_keeps_its_pla
     borrower.wait_running("loan", 3)
     borrower.wait_held("later", "QuotaExceeded")
     assert "are right" in muster.ledger("verify")
-    control_plane.client().delete(f"{GROUP}/queues/{borrower.queue}")
+    borrower.disband()
 
 
 def test_a_gang_that_has_its_queues_own_and_a_loan_at_once_is_taken_back_and_takes_nothing_back_itself(
@@ -203,7 +192,7 @@ def test_a_gang_that_has_its_queues_own_and_a_loan_at_once_is_taken_back_and_tak
     lender.finish("claimed")
     borrower.wait_running("large", 4)
     assert "are right" in muster.ledger("verify")
-    control_plane.client().delete(f"{GROUP}/queues/{borrower.queue}")
+    borrower.disband()
 
 
 MAX_RUNTIME, GRACE = 4, 3

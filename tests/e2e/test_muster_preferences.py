@@ -9,6 +9,7 @@ from admission.api.values import names
 from tests.controlplane import ControlPlane, fleet
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
+from tests.e2e import fixtures
 from tests.e2e.musters import Muster
 from tests.e2e.teams import GROUP, Team, found_team
 
@@ -16,28 +17,17 @@ MODELS = ("a100", "h100")
 LAB = f"{GROUP}/queues/lab"
 
 
-@pytest.fixture(scope="module")
-def hardware(control_plane: ControlPlane) -> Iterator[None]:
-    """A node with A100s alone, one with H100s alone, and one with both, whose devices nobody may be left to choose."""
-    client = control_plane.client()
-    both = [fleet.gpu("both", at, product=MODELS[at % 2]) for at in range(4)]
-    manifests = [
+# A node with A100s alone, one with H100s alone, and one with both, whose devices nobody may be left to choose.
+hardware = fixtures.hardware(
+    [
         fleet.device_class(),
         *fleet.gpu_node("a", gpus=4, product="a100"),
         *fleet.gpu_node("h", gpus=4, product="h100"),
         fleet.node("both"),
-        fleet.resource_slice("both", both),
+        fleet.resource_slice("both", [fleet.gpu("both", at, product=MODELS[at % 2]) for at in range(4)]),
     ]
-    fleet.install(client, manifests)
-    yield
-    fleet.remove(client, manifests)
-
-
-@pytest.fixture
-def muster(control_plane: ControlPlane, hardware: None) -> Iterator[Muster]:
-    muster = Muster(control_plane)
-    yield muster.start()
-    muster.clean()
+)
+muster = fixtures.muster(scope="function")
 
 
 @pytest.fixture
@@ -65,7 +55,7 @@ def team(control_plane: ControlPlane, muster: Muster, namespace: Namespace) -> I
         preferences={"kinds": [*map(kind, MODELS)], "whenCanBorrow": "TryNext"},
     )
     yield team
-    client.delete(f"{GROUP}/queues/{team.queue}")
+    team.disband()
     client.delete(LAB)
     for model in MODELS:
         client.delete(f"{GROUP}/meters/{model}")

@@ -10,7 +10,7 @@ from tests import standins
 from tests.controlplane import ApiError, ControlPlane
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.observing import eventually
-from tests.e2e import herds
+from tests.e2e import fixtures, herds
 from tests.e2e.herds import Herd, an_object
 from tests.e2e.musters import Muster
 from tests.e2e.teams import GROUP
@@ -22,10 +22,7 @@ KUEUE = "kueue.x-k8s.io/queue-name"
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.fixture(scope="module")
-def muster(control_plane: ControlPlane) -> Iterator[Muster]:
-    with herds.installed(control_plane.client(), JOBSET), herds.looked_after(control_plane) as muster:
-        yield muster
+muster = fixtures.muster(JOBSET)
 
 
 @pytest.fixture(scope="module")

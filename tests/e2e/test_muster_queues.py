@@ -10,28 +10,15 @@ from admission.api.values import names
 from tests.controlplane import ControlPlane, fleet
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually, holds_for
+from tests.e2e import fixtures
 from tests.e2e.musters import Muster
 from tests.e2e.teams import GROUP, Team, found_team
-from tests.e2e.test_muster import forget
 
 LAB = f"{GROUP}/queues/lab"
 
 
-@pytest.fixture(scope="module")
-def hardware(control_plane: ControlPlane) -> Iterator[None]:
-    """One node with eight free GPUs: more than there is quota."""
-    client = control_plane.client()
-    manifests = fleet.demo_fleet([8])
-    fleet.install(client, manifests)
-    yield
-    fleet.remove(client, manifests)
-
-
-@pytest.fixture
-def muster(control_plane: ControlPlane, hardware: None) -> Iterator[Muster]:
-    muster = Muster(control_plane)
-    yield muster.start()
-    muster.clean()
+hardware = fixtures.hardware(fleet.demo_fleet([8]))  # more than there is quota
+muster = fixtures.muster(scope="function")
 
 
 @pytest.fixture
@@ -80,8 +67,8 @@ def test_a_queue_that_is_deleted_while_its_gang_borrows_stays_under_the_next_lea
     eventually(lambda: client.find(path) is None, what="the queue goes when its gang is done")
     other.wait_running("next", 2)
     assert "are right" in muster.ledger("verify")
-    forget(team)
-    forget(other)
+    team.disband()
+    other.disband()
 
 
 def test_queues_that_nobody_uses_go_at_once_and_all_of_them_by_the_documented_command_without_muster(

@@ -11,38 +11,21 @@ import pytest
 from tests.controlplane import ControlPlane, fleet
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
+from tests.e2e import fixtures, teams
 from tests.e2e.musters import Muster
-from tests.e2e.teams import GROUP, Team, found_team
+from tests.e2e.teams import Team
 
 REASON = "a node was lost, ticket 4711"
 
 
-@pytest.fixture(scope="module")
-def hardware(control_plane: ControlPlane) -> Iterator[None]:
-    """Two nodes with four GPUs each."""
-    manifests = fleet.demo_fleet([4, 4])
-    fleet.install(control_plane.client(), manifests)
-    yield
-    fleet.remove(control_plane.client(), manifests)
-
-
-@pytest.fixture
-def muster(control_plane: ControlPlane, hardware: None) -> Iterator[Muster]:
-    muster = Muster(control_plane)
-    muster.start()
-    yield muster
-    muster.clean()
+hardware = fixtures.hardware(fleet.demo_fleet([4, 4]))
+muster = fixtures.muster(scope="function")
 
 
 @pytest.fixture
 def team(control_plane: ControlPlane, muster: Muster, namespace: Namespace) -> Iterator[Team]:
-    """A team of eight GPUs, three of which a gang uses."""
-    team = found_team(control_plane, namespace, gpus=8)
-    team.submit("train", pods=3)
-    team.wait_running("train", 3)
-    eventually(lambda: team.used("gpus") == (0, 3), what="the gang is settled")
-    yield team
-    control_plane.client().delete(f"{GROUP}/queues/{team.queue}")
+    with teams.of_eight(control_plane, namespace) as team:
+        yield team
 
 
 def reconcile(muster: Muster, *words: str) -> Any:
@@ -74,7 +57,7 @@ def test_what_went_while_muster_was_stopped_is_found_and_mended(team: Team, must
     assert [entry["kind"] for entry in again["entries"]] == ["release"]
     assert reconcile(muster)["differences"] == []
     assert "are right" in muster.ledger("verify")
-    (line, *_) = [line for line in _statement(muster, team) if line["kind"] == "release"]
+    (line, *_) = [line for line in muster.statement(team.queue) if line["kind"] == "release"]
     assert line["reason"] == REASON
     assert "by " in line["actor"]
 
@@ -117,11 +100,6 @@ def test_what_runs_and_was_never_booked_is_entered(team: Team, muster: Muster) -
 
 def test_fix_wants_a_reason(muster: Muster) -> None:
     assert "--reason" in muster.ledger("reconcile", "--fix")
-
-
-def _statement(muster: Muster, team: Team) -> list[Any]:
-    lines: list[Any] = json.loads(muster.ledger("statement", team.queue, "--format", "json"))["lines"]
-    return lines
 
 
 def _execute(muster: Muster, *statements: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 from tests.controlplane import ControlPlane, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
+from tests.e2e import fixtures
 from tests.e2e.labs import Lab, plain
 from tests.e2e.musters import Muster
 
@@ -19,16 +20,7 @@ OUTSIDE = "/api/v1/namespaces/default/pods"
 PORT = {"containerPort": 9000, "hostPort": 31999}
 
 
-@pytest.fixture(scope="module")
-def muster(control_plane: ControlPlane) -> Iterator[Muster]:
-    muster = Muster(control_plane, fence=[FENCED]).start()
-    yield muster
-    muster.end()
-    muster.configure()
-    muster.start()
-    fences = ("get", "devicetaintrules", "--output=name")
-    eventually(lambda: "muster-fence-" not in control_plane.kubectl(*fences), what="the fence is gone")
-    muster.clean()
+muster = fixtures.muster(fence=[FENCED])
 
 
 @pytest.fixture(params=PLACEMENTS)
@@ -36,14 +28,14 @@ def lab(
     control_plane: ControlPlane, muster: Muster, namespace: Namespace, request: pytest.FixtureRequest
 ) -> Iterator[Lab]:
     """Two nodes with a device each; gangs have twenty seconds to start, and are tried again after six."""
-    lab = Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=PLACEMENTS[request.param])
-    lab.device_class()
-    lab.meter("gpus", count={})
-    for node in ("one", "two"):
-        lab.node(node, plain(1))
-    lab.found(startTimeout="20s", requeue={"base": "6s", "max": "6s"})
-    yield lab
-    lab.clear()
+    driver = PLACEMENTS[request.param]
+    with Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=driver) as lab:
+        lab.device_class()
+        lab.meter("gpus", count={})
+        for node in ("one", "two"):
+            lab.node(node, plain(1))
+        lab.found(startTimeout="20s", requeue={"base": "6s", "max": "6s"})
+        yield lab
 
 
 @contextmanager

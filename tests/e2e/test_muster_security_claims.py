@@ -16,14 +16,10 @@ from tests.e2e.musters import Muster
 from tests.e2e.teams import GROUP
 
 
-@pytest.fixture(scope="module")
-def muster(control_plane: ControlPlane) -> Iterator[Muster]:
-    yield from intruders.a_muster(control_plane)
-
-
 @pytest.fixture
 def lab(control_plane: ControlPlane, muster: Muster, namespace: Namespace) -> Iterator[Lab]:
-    yield from intruders.a_lab(control_plane, muster, namespace)
+    with intruders.lab(control_plane, muster, namespace) as lab:
+        yield lab
 
 
 def request(lab: Lab, **more: Any) -> Any:

@@ -18,11 +18,6 @@ from tests.e2e.musters import Muster
 NO_JOB = "00000000-0000-4000-8000-000000000000"
 
 
-@pytest.fixture(scope="module")
-def muster(control_plane: ControlPlane) -> Iterator[Muster]:
-    yield from intruders.a_muster(control_plane)
-
-
 @pytest.fixture
 def neighbour(control_plane: ControlPlane, namespace: Namespace) -> Iterator[Namespace]:
     """Another namespace of the same queue."""
@@ -38,7 +33,7 @@ def lab(control_plane: ControlPlane, muster: Muster, namespace: Namespace, neigh
     """A queue that starts nobody yet, for two namespaces."""
     both = [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace.name, neighbour.name]}]
     selector = {"matchExpressions": both}
-    for lab in intruders.a_lab(control_plane, muster, namespace, stopPolicy="Hold", namespaceSelector=selector):
+    with intruders.lab(control_plane, muster, namespace, stopPolicy="Hold", namespaceSelector=selector) as lab:
         people = [{"kind": "User", "name": name} for name in intruders.PEOPLE]
         intruders.let_in(control_plane, neighbour, people)
         neighbour.create(intruders.template(lab, "gpu"))

@@ -20,15 +20,10 @@ from tests.e2e.musters import Muster
 OTHER_GATE = "example.com/quarantine"
 
 
-@pytest.fixture(scope="module")
-def muster(control_plane: ControlPlane) -> Iterator[Muster]:
-    yield from intruders.a_muster(control_plane)
-
-
 @pytest.fixture
 def lab(control_plane: ControlPlane, muster: Muster, namespace: Namespace) -> Iterator[Lab]:
     """A queue that starts nobody, and a pod that bob has created in it."""
-    for lab in intruders.a_lab(control_plane, muster, namespace, stopPolicy="Hold"):
+    with intruders.lab(control_plane, muster, namespace, stopPolicy="Hold") as lab:
         settings = {names.GANG_MIN: "1", names.GANG_SIZE: "2", names.TOPOLOGY: "rack"}
         pod = workloads.pod("held", template="gpu", labels={names.GANG: "pair"}, annotations=settings)
         pod["spec"]["schedulingGates"] = [{"name": OTHER_GATE}]

@@ -16,17 +16,13 @@ from tests.e2e.musters import Muster
 TEAM = "security-team"
 
 
-@pytest.fixture(scope="module")
-def muster(control_plane: ControlPlane) -> Iterator[Muster]:
-    yield from intruders.a_muster(control_plane)
-
-
 @pytest.fixture
 def lab(control_plane: ControlPlane, muster: Muster, namespace: Namespace) -> Iterator[Lab]:
     """A queue for all namespaces with a label, which this one has."""
     label(namespace, namespace.name)
     selector = {"matchLabels": {TEAM: namespace.name}}
-    yield from intruders.a_lab(control_plane, muster, namespace, namespaceSelector=selector)
+    with intruders.lab(control_plane, muster, namespace, namespaceSelector=selector) as lab:
+        yield lab
 
 
 def label(namespace: Namespace, team: str | None) -> None:

@@ -20,14 +20,9 @@ MIRROR = {"kubernetes.io/config.mirror": "x"}
 LABELS = {"app": "made"}
 
 
-@pytest.fixture(scope="module")
-def muster(control_plane: ControlPlane) -> Iterator[Muster]:
-    yield from intruders.a_muster(control_plane)
-
-
 @pytest.fixture
 def lab(control_plane: ControlPlane, muster: Muster, namespace: Namespace) -> Iterator[Lab]:
-    for lab in intruders.a_lab(control_plane, muster, namespace):
+    with intruders.lab(control_plane, muster, namespace) as lab:
         yield lab
         for kind in ("deployments", "replicasets", "statefulsets", "daemonsets"):
             lab.client.delete(f"/apis/apps/v1/namespaces/{namespace.name}/{kind}")
@@ -159,7 +154,7 @@ def test_a_pod_from_before_muster_enters_no_queue_later(
     """It was never held, so a queue that it entered would count a gang that nobody has granted anything."""
     namespace.create(workloads.pod("old", **intruders.KEPT))
 
-    for lab in intruders.a_lab(control_plane, muster, namespace):
+    with intruders.lab(control_plane, muster, namespace) as lab:
         alice = intruders.seen_by(lab, "alice")
         assert "GateTampering" in refused(enter, lab, "old")
         alice.client.merge_patch(f"{alice.pods}/old", {"metadata": {"labels": {"app": "old"}}})

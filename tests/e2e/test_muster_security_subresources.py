@@ -14,15 +14,10 @@ from tests.e2e.labs import Lab
 from tests.e2e.musters import Muster
 
 
-@pytest.fixture(scope="module")
-def muster(control_plane: ControlPlane) -> Iterator[Muster]:
-    yield from intruders.a_muster(control_plane)
-
-
 @pytest.fixture
 def lab(control_plane: ControlPlane, muster: Muster, namespace: Namespace) -> Iterator[Lab]:
     """A team with a pod that runs and has one of its two GPUs."""
-    for lab in intruders.a_lab(control_plane, muster, namespace):
+    with intruders.lab(control_plane, muster, namespace) as lab:
         pod = workloads.pod("train", template="gpu")
         pod["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "100m"}
         intruders.seen_by(lab, "alice").create(pod)

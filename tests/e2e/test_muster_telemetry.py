@@ -18,8 +18,9 @@ from tests.controlplane import ApiError, ControlPlane, fleet, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
 from tests.controlplane.processes import FreePorts
+from tests.e2e import fixtures, musters
 from tests.e2e.musters import SECRET, Muster
-from tests.e2e.teams import GROUP, Team, found_team
+from tests.e2e.teams import Team, found_team
 from tests.postgres import Server
 
 pytestmark = pytest.mark.e2e
@@ -45,17 +46,18 @@ def muster(control_plane: ControlPlane, postgres: Server, collector: Collector, 
     database = postgres.database().replace("@", f":{PASSWORD}@", 1)
     assert PASSWORD in database
     settings: dict[str, Any] = {"log_format": "json", "log_level": "debug", "metrics": {"port": port}}
-    muster = Muster(control_plane, database=database, tracing={"endpoint": collector.url}, **settings)
-    yield muster.start()
-    muster.clean()
+    tracing = {"endpoint": collector.url}
+    with musters.running(control_plane, database=database, tracing=tracing, **settings) as muster:
+        yield muster
+
+
+hardware = fixtures.hardware(fleet.demo_fleet([4]))
 
 
 @pytest.fixture(scope="module")
-def team(control_plane: ControlPlane, muster: Muster) -> Iterator[Team]:
+def team(control_plane: ControlPlane, hardware: None, muster: Muster) -> Iterator[Team]:
     """A team in whose queue a gang runs, another waits, and from which a pod was refused."""
     client = control_plane.client()
-    hardware = fleet.demo_fleet([4])
-    fleet.install(client, hardware)
     namespace = Namespace(name="telemetry", client=client)
     client.create("/api/v1/namespaces", {"metadata": {"name": namespace.name}})
     team = found_team(control_plane, namespace, gpus=4)
@@ -67,9 +69,8 @@ def team(control_plane: ControlPlane, muster: Muster) -> Iterator[Team]:
     team.wait_held("big", "QuotaExceeded")
     yield team
     namespace.empty()
-    client.delete(f"{GROUP}/queues/{team.queue}")
+    team.disband()
     client.delete(f"/api/v1/namespaces/{namespace.name}")
-    fleet.remove(client, hardware)
 
 
 def test_one_trace_leads_from_the_review_of_a_pod_to_the_gates_of_its_gang(team: Team, collector: Collector) -> None:

@@ -9,44 +9,28 @@ from admission.api.values import names
 from tests.controlplane import ControlPlane, fleet, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
+from tests.e2e import fixtures, policies
 from tests.e2e.musters import Muster
-from tests.e2e.teams import GROUP, Team, found_team
+from tests.e2e.teams import Team, found_team
 
 RESOURCE = "nvidia.com/gpu"
-POLICIES = f"{GROUP}/claimpolicies"
 
 Apply = Callable[..., None]
 
 
-@pytest.fixture(scope="module")
-def fleet_of_gpus(control_plane: ControlPlane) -> Iterator[None]:
-    client = control_plane.client()
-    manifests = [fleet.device_class(), *fleet.gpu_node("templates-a", gpus=4)]
-    fleet.install(client, manifests)
-    yield
-    fleet.remove(client, manifests)
-
-
-@pytest.fixture(scope="module")
-def muster(control_plane: ControlPlane) -> Iterator[Muster]:
-    muster = Muster(control_plane)
-    yield muster.start()
-    muster.clean()
+hardware = fixtures.hardware([fleet.device_class(), *fleet.gpu_node("templates-a", gpus=4)])
 
 
 @pytest.fixture
-def policy(control_plane: ControlPlane, muster: Muster, namespace: Namespace) -> Iterator[Apply]:
+def policy(muster: Muster, namespace: Namespace) -> Iterator[Apply]:
     """Return what applies a policy of this test's namespace."""
-    client = control_plane.client()
-    name = f"provides-{namespace.name}"
+    path = f"{policies.PATH}/{policies.a_policy(namespace, {})['metadata']['name']}"
 
     def apply(**spec: Any) -> None:
-        spec["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": namespace.name}}
-        body = {"apiVersion": "muster.dev/v1alpha1", "kind": "ClaimPolicy", "metadata": {"name": name}, "spec": spec}
-        client.apply(f"{POLICIES}/{name}", body)
+        namespace.client.apply(path, policies.a_policy(namespace, spec))
 
     yield apply
-    client.delete(f"{POLICIES}/{name}")
+    namespace.client.delete(path)
 
 
 def listed(name: str, count: int) -> dict[str, Any]:
@@ -64,7 +48,7 @@ def wait_for(namespace: Namespace, **wanted: int) -> None:
 
 
 def message_of(policy_of: Namespace) -> str:
-    found = policy_of.client.get(f"{POLICIES}/provides-{policy_of.name}")
+    found = policy_of.client.get(f"{policies.PATH}/policy-{policy_of.name}")
     conditions = found.get("status", {}).get("conditions", [])
     return next((one["message"] for one in conditions if one["type"] == "Ready"), "")
 
@@ -81,7 +65,7 @@ def test_templates_are_kept_true_and_go_with_their_policy(
     namespace.client.delete(f"{namespace.templates}/one")
     wait_for(namespace, one=3)
 
-    control_plane.client().delete(f"{POLICIES}/provides-{namespace.name}")
+    control_plane.client().delete(f"{policies.PATH}/policy-{namespace.name}")
     wait_for(namespace)
 
 
@@ -113,7 +97,6 @@ def test_a_template_with_the_mark_of_another_is_left_alone(namespace: Namespace,
     wait_for(namespace, copy=7)
 
 
-@pytest.mark.usefixtures("fleet_of_gpus")
 def test_a_namespace_without_templates_of_its_own_runs_a_pod_with_claims_by_annotation(
     control_plane: ControlPlane, namespace: Namespace, policy: Apply
 ) -> None:
@@ -128,7 +111,6 @@ def test_a_namespace_without_templates_of_its_own_runs_a_pod_with_claims_by_anno
     assert len(namespace.claim_of("train")["status"]["allocation"]["devices"]["results"]) == 2
 
 
-@pytest.mark.usefixtures("fleet_of_gpus")
 def test_a_job_for_a_device_plugin_is_converted_queued_admitted_and_bound(
     control_plane: ControlPlane, namespace: Namespace, policy: Apply
 ) -> None:
@@ -149,14 +131,13 @@ def test_a_job_for_a_device_plugin_is_converted_queued_admitted_and_bound(
     assert all(RESOURCE not in one["resources"].get("limits", {}) for one in every)
     uses = {one["name"]: [claim["request"] for claim in one["resources"]["claims"]] for one in every}
     assert uses == {"setup": ["devices-0"], "a": ["devices-0"], "b": ["devices-1"]}
-    assert pod["metadata"]["annotations"][names.CONVERTED] == f"provides-{namespace.name}:{RESOURCE}=2+2"
+    assert pod["metadata"]["annotations"][names.CONVERTED] == f"policy-{namespace.name}:{RESOURCE}=2+2"
     assert "nodeName" in pod["spec"]
     results = namespace.claim_of(pod["metadata"]["name"])["status"]["allocation"]["devices"]["results"]
     assert sorted(result["request"] for result in results) == ["devices-0", "devices-0", "devices-1", "devices-1"]
     eventually(lambda: team.used("gpus")[1] == 4, what="the queue is charged for what was converted")
 
 
-@pytest.mark.usefixtures("fleet_of_gpus")
 def test_a_pod_without_a_queue_is_converted_and_runs(namespace: Namespace, policy: Apply) -> None:
     policy(conversions=[{"extendedResource": RESOURCE, "deviceClassName": fleet.DEVICE_CLASS}])
     wait_converted(namespace)

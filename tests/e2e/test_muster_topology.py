@@ -1,65 +1,24 @@
 """Gangs that stay in one rack, on a real control plane: with devices that Muster gives, and with those of first fit."""
 
-from collections.abc import Iterator
-
-import pytest
-
 from admission.api.values import names
-from tests.controlplane import ControlPlane, workloads
-from tests.controlplane.namespaces import Namespace
+from tests.controlplane import workloads
 from tests.controlplane.observing import eventually
-from tests.e2e.labs import Lab, plain
-from tests.e2e.musters import Muster
+from tests.e2e import fixtures
+from tests.e2e.labs import RACK, Lab, put_into_rack, racks_of
 from tests.e2e.teams import GROUP
 
-RACK = "topology.example.com/rack"
 FENCED, OPEN = "rack-fenced.test", "rack-open.test"
 PLACEMENTS = {"Allocate": FENCED, "Pin": OPEN}
 
 
-@pytest.fixture(scope="module")
-def muster(control_plane: ControlPlane) -> Iterator[Muster]:
-    muster = Muster(control_plane, fence=[FENCED]).start()
-    yield muster
-    muster.end()
-    muster.configure()
-    muster.start()
-    eventually(lambda: "muster-fence-" not in fences(control_plane), what="the fence is gone")
-    muster.clean()
-
-
-def fences(control_plane: ControlPlane) -> str:
-    return control_plane.kubectl("get", "devicetaintrules", "--output=name")
-
-
-@pytest.fixture(params=PLACEMENTS)
-def lab(
-    control_plane: ControlPlane, muster: Muster, namespace: Namespace, request: pytest.FixtureRequest
-) -> Iterator[Lab]:
-    """Two nodes in rack r1 and one in r2, with two devices each."""
-    lab = Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=PLACEMENTS[request.param])
-    lab.device_class()
-    lab.meter("gpus", count={})
-    for node, rack in (("one", "r1"), ("two", "r1"), ("three", "r2")):
-        label(lab, lab.node(node, plain(2)), rack)
-    lab.found()
-    yield lab
-    lab.clear()
-
-
-def label(lab: Lab, node: str, rack: str) -> None:
-    lab.client.merge_patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {RACK: rack}}})
+muster = fixtures.muster(fence=[FENCED])
+lab = fixtures.lab_in_racks(PLACEMENTS)
 
 
 def submit(lab: Lab, name: str, pods: int, *, key: str = names.TOPOLOGY, **more: object) -> None:
     """Create a Job whose pods want two devices each, and to be together."""
     request = {"name": "gpu", "exactly": {"deviceClassName": lab.driver, "count": 2}}
     lab.submit(name, pods=pods, request=request, annotations={key: RACK}, **more)
-
-
-def racks_of(lab: Lab, name: str) -> list[str]:
-    nodes = [lab.client.get(f"/api/v1/nodes/{node}") for node in lab.pinned_to(name)]
-    return sorted(node["metadata"]["labels"][RACK] for node in nodes)
 
 
 def domains_of(lab: Lab, name: str) -> list[str]:
@@ -89,7 +48,7 @@ def test_a_rack_becomes_larger_while_a_gang_waits_for_it(lab: Lab) -> None:
     submit(lab, "three", 3)
     hold = lab.team.wait_held("three", "NoFeasiblePlacement")
 
-    label(lab, f"three-{lab.driver.partition('.')[0]}", "r1")
+    put_into_rack(lab, f"three-{lab.driver.partition('.')[0]}", "r1")
 
     assert (
         f"none of 2 domains of {RACK} takes all 3 pods together; r1 comes nearest, with places for 2" in hold["message"]

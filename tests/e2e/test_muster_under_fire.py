@@ -43,16 +43,12 @@ def mode(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def lab(mode: str, control_plane: ControlPlane, namespace: Namespace) -> Iterator[Lab]:
     driver, settings = MODES[mode]
-    muster = Muster(control_plane, **settings).start()
-    lab = Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=driver)
-    yield lab
-    muster.end()
-    muster.configure()
-    muster.start()
-    kinds = "devicetaintrules,validatingadmissionpolicies"
-    eventually(lambda: "muster-" not in control_plane.kubectl("get", kinds, "-o", "name"), what="nothing protects")
-    lab.clear()
-    muster.clean()
+    with Muster(control_plane, **settings) as muster:
+        muster.start()
+        lab = Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=driver)
+        yield lab
+        muster.unprotect()  # the process may have killed itself: one that runs lets the queue go
+        lab.clear()
 
 
 def equip(lab: Lab) -> Hardware:

@@ -10,7 +10,7 @@ from tests.controlplane import ApiError, ControlPlane, workloads
 from tests.controlplane.clients import Client
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
-from tests.e2e import teams
+from tests.e2e import fixtures, intruders, teams
 from tests.e2e.labs import Lab, plain
 from tests.e2e.musters import Muster
 
@@ -20,27 +20,20 @@ JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
 CRONJOB_CONTROLLER = "system:serviceaccount:kube-system:cronjob-controller"
 
 
-@pytest.fixture
-def muster(control_plane: ControlPlane) -> Iterator[Muster]:
-    muster = Muster(control_plane).start()
-    yield muster
-    muster.clean()
+muster = fixtures.muster(scope="function")
 
 
 @pytest.fixture
 def lab(control_plane: ControlPlane, muster: Muster, namespace: Namespace) -> Iterator[Lab]:
     """A team with two GPUs, in whose namespace alice and bob may do what they like."""
-    lab = Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver="users.test")
-    lab.device_class()
-    lab.meter("gpus", count={})
-    lab.node("users", plain(2))
-    lab.found()
-    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}/rolebindings"
-    people = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name} for name in ("alice", "bob")]
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "admin"}
-    lab.client.create(rbac, {"metadata": {"name": "people"}, "roleRef": role, "subjects": people})
-    yield lab
-    lab.clear()
+    with Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver="users.test") as lab:
+        lab.device_class()
+        lab.meter("gpus", count={})
+        lab.node("users", plain(2))
+        lab.found()
+        people = [{"kind": "User", "name": name} for name in intruders.PEOPLE]
+        intruders.let_in(control_plane, namespace, people)
+        yield lab
 
 
 def as_user(lab: Lab, name: str) -> Client:

@@ -15,6 +15,7 @@ from tests.controlplane import ApiError, ControlPlane, fleet, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
 from tests.controlplane.processes import FreePorts
+from tests.e2e import fixtures
 from tests.e2e.musters import Muster
 from tests.e2e.teams import Team, found_team
 
@@ -27,17 +28,14 @@ def plain_port() -> int:
         return ports.pick()
 
 
+hardware = fixtures.hardware(fleet.demo_fleet([4]))
+
+
 @pytest.fixture
-def muster(control_plane: ControlPlane, plain_port: int) -> Iterator[Muster]:
-    hardware = fleet.demo_fleet([4])
-    fleet.install(control_plane.client(), hardware)
+def muster(control_plane: ControlPlane, hardware: None, plain_port: int) -> Iterator[Muster]:
     webhook = {"workers": 2, "linger": 5.0}
-    muster = Muster(control_plane, webhook=webhook, metrics={"port": plain_port})
-    try:
+    with Muster(control_plane, webhook=webhook, metrics={"port": plain_port}) as muster:
         yield muster
-    finally:
-        muster.clean()
-        fleet.remove(control_plane.client(), hardware)
 
 
 def workers(muster: Muster) -> list[int]:

@@ -42,7 +42,7 @@ def reader(control_plane: ControlPlane, postgres: Server, tmp_path_factory: pyte
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_commands_of_a_page_do_what_it_shows(page: str, reader: Reader) -> None:
+def test_the_commands_of_a_page_do_on_a_cluster_what_it_shows(page: str, reader: Reader) -> None:
     assert page == FIRST[0] or reader.musters, f"{FIRST[0]} could not be followed"
 
     for block in BLOCKS:

@@ -10,6 +10,7 @@ import yaml
 from tests.controlplane import ApiError, ControlPlane, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
+from tests.e2e import policies
 from tests.e2e.musters import Muster
 from tests.e2e.teams import GROUP, found_team
 
@@ -26,40 +27,14 @@ COLLECTIONS = {
 }
 
 
-@pytest.fixture(scope="module")
-def muster(control_plane: ControlPlane) -> Iterator[Muster]:
-    muster = Muster(control_plane)
-    yield muster.start()
-    muster.clean()
-
-
 @pytest.fixture
-def policy(control_plane: ControlPlane, muster: Muster, namespace: Namespace) -> Iterator[None]:
+def policy(muster: Muster, namespace: Namespace) -> Iterator[None]:
     """A policy that gives every request of the namespace something."""
     toleration = {"key": "example.com/draining", "operator": "Exists"}
-    spec = {
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace.name}},
-        "defaults": [
-            {
-                "labels": {"cost-centre": "r-17"},
-                "tolerations": [toleration],
-                "selectors": [{"cel": {"expression": "true"}}],
-            }
-        ],
-    }
-    name, client = f"examples-{namespace.name}", control_plane.client()
-    body = {"apiVersion": "muster.dev/v1alpha1", "kind": "ClaimPolicy", "metadata": {"name": name}, "spec": spec}
-    client.create(f"{GROUP}/claimpolicies", body)
-
-    def applied() -> bool:
-        try:
-            return "labels" in client.create(f"{namespace.claims}?dryRun=All", workloads.claim("probe"))["metadata"]
-        except ApiError:  # one of the two webhooks is registered a moment before the other
-            return False
-
-    eventually(applied, what=f"{name} is applied")
-    yield
-    client.delete(f"{GROUP}/claimpolicies/{name}")
+    selectors = [{"cel": {"expression": "true"}}]
+    default = {"labels": {"cost-centre": "r-17"}, "tolerations": [toleration], "selectors": selectors}
+    with policies.in_force(namespace, {"defaults": [default]}):
+        yield
 
 
 @pytest.mark.usefixtures("policy")
@@ -84,7 +59,7 @@ def test_what_muster_makes_of_public_examples_is_stored(
     assert [gates_of(pod) for pod in stored] == [[workloads.GATE]] * wanted
     for kind in ("jobs", "deployments"):
         client.delete(f"/apis/{'batch' if kind == 'jobs' else 'apps'}/v1/namespaces/{namespace.name}/{kind}")
-    client.delete(f"{GROUP}/queues/{team.queue}")
+    team.disband()
     for document in documents:
         if document["kind"] == "DeviceClass":
             client.delete(f"/apis/{document['apiVersion']}/deviceclasses/{document['metadata']['name']}")

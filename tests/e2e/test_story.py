@@ -40,7 +40,7 @@ def test_a_gang_that_fits_is_bound_as_planned(story: Story) -> None:
     assert sorted(pod["node"] for pod in seen.gangs["pretrain"]["status"]["plan"]) == seen.nodes("pretrain")
 
 
-def test_a_gang_over_quota_is_held_with_the_numbers(story: Story) -> None:
+def test_the_gang_over_quota_of_the_story_is_held_with_the_numbers(story: Story) -> None:
     hold = scene(story, "over quota").gangs["ablation"]["status"]["hold"]
 
     assert hold["reason"] == "QuotaExceeded"

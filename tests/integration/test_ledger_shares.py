@@ -172,7 +172,7 @@ async def test_a_sum_that_is_not_that_of_the_shares_is_found(url: str) -> None:
     assert "6 meter-seconds are taken, the clusters' shares sum to 7" in finding.detail
 
 
-async def test_a_budget_share_of_a_future_period_ends_when_it_is_no_longer_stated(
+async def test_the_ledger_ends_a_future_budget_share_that_is_no_longer_stated(
     clusters: tuple[SqlLedger, SqlLedger],
 ) -> None:
     """The cluster has no such budget any more; what it has spent of this period stays spent."""

@@ -28,7 +28,7 @@ def terminal(tmp_path: Path) -> Terminal:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_commands_of_a_page_do_what_it_shows(page: str, terminal: Terminal) -> None:
+def test_the_commands_of_a_page_do_offline_what_it_shows(page: str, terminal: Terminal) -> None:
     for block in OFFLINE:
         if block.page == page:
             terminal.run(block)

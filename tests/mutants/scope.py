@@ -38,6 +38,7 @@ _LEDGER = (
     "kept_heads",
     "migrations",
     "reconcile",
+    "replay",
     "reports",
     "shares",
     "statement",

@@ -47,14 +47,14 @@ Chosen = tuple[RequestDevice, ...]
 @pytest.mark.parametrize("release", list(Release))
 @given(data=st.data())
 @settings(deadline=None, max_examples=50)
-def test_a_gang_is_feasible_where_some_nodes_and_devices_are(release: Release, data: st.DataObject) -> None:
+def test_a_gang_is_feasible_by_free_choice_where_some_choice_is(release: Release, data: st.DataObject) -> None:
     event(judge(data.draw(gangs(release))))
 
 
 @pytest.mark.parametrize("release", list(Release))
 @given(data=st.data())
 @settings(deadline=None, max_examples=50)
-def test_a_plan_is_found_within_quota_where_there_is_one(release: Release, data: st.DataObject) -> None:
+def test_a_plan_by_free_choice_is_found_within_quota_where_there_is_one(release: Release, data: st.DataObject) -> None:
     event(judge(data.draw(gangs(release)), limited=True))
 
 

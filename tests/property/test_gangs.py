@@ -43,14 +43,14 @@ METERS = device_meters.compile_meters([a_meter(DEVICES, a_source("count", None, 
 @pytest.mark.parametrize("release", list(Release))
 @given(data=st.data())
 @settings(deadline=None)
-def test_a_gang_is_feasible_where_some_order_and_choice_of_nodes_is(release: Release, data: st.DataObject) -> None:
+def test_a_gang_is_feasible_by_first_fit_where_some_order_and_nodes_are(release: Release, data: st.DataObject) -> None:
     event(judge(data.draw(gangs(release))))
 
 
 @pytest.mark.parametrize("release", list(Release))
 @given(data=st.data())
 @settings(deadline=None)
-def test_a_plan_is_found_within_quota_where_there_is_one(release: Release, data: st.DataObject) -> None:
+def test_a_plan_by_first_fit_is_found_within_quota_where_there_is_one(release: Release, data: st.DataObject) -> None:
     event(judge(data.draw(gangs(release)), limited=True))
 
 

@@ -18,7 +18,6 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
 from structlog.testing import capture_logs
 
-from admission.cel.syntax import parser
 from admission.review.caches import ReviewCaches
 from admission.webhook import handler
 from admission.webhook.handler import Answer, Outcome
@@ -27,6 +26,8 @@ from tests.integration.webhook import test_server
 from tests.property import hostile_reviews
 from tests.property.test_reviewer import ensure_well_formed
 from tests.unit.webhook.cases import MemoryView
+
+pytestmark = pytest.mark.usefixtures("cel_grammars")
 
 LARGEST = 3 * 1024 * 1024
 """Bytes of a body."""
@@ -92,13 +93,6 @@ def bounded() -> Iterator[None]:
     finally:
         sys.setprofile(before)
     assert calls <= MOST_CALLS
-
-
-@pytest.fixture(scope="module", autouse=True)
-def warm() -> None:
-    """Build the grammars of CEL, which is done once in the life of a process."""
-    parser.parse("true", escapes=True)
-    parser.parse("true", escapes=False)
 
 
 @pytest.mark.parametrize("door", ["mutate", "validate", "hold"])

@@ -92,7 +92,9 @@ def test_a_plan_gives_every_pod_its_requested_devices(cluster_state: list[Node],
 
 @given(cluster_states, gangs)
 @settings(max_examples=150, deadline=None)
-def test_a_gang_is_feasible_where_some_order_and_choice_of_nodes_is(cluster_state: list[Node], gang: list[Pod]) -> None:
+def test_a_gang_of_plain_requests_is_feasible_where_brute_force_says_so(
+    cluster_state: list[Node], gang: list[Pod]
+) -> None:
     answer = built(cluster_state).plan(*demanded(gang))
 
     assert isinstance(answer, Plan) is feasible([(list(node.models), node.cpu) for node in cluster_state], gang)

@@ -100,7 +100,7 @@ class Watched(preempt.Preempting):
 
 
 @given(towns(), jobs())
-def test_no_gang_is_preempted_for_a_gang_that_would_delay_the_head(
+def test_no_random_gang_is_preempted_for_one_that_would_delay_the_head(
     town: ReplayCluster, arrivals: tuple[Arrival, ...]
 ) -> None:
     stage = Clock(town)

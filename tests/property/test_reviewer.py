@@ -20,7 +20,6 @@ from admission.api.kubernetes.admission_review import API_VERSION, Review
 from admission.api.muster import claim_policies
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
-from admission.cel.syntax import parser
 from admission.claimpolicy.match import Policies
 from admission.errors import RetryError
 from admission.review import reviewer
@@ -121,13 +120,7 @@ def ensure_well_formed(answer: handler.Answer) -> None:
         assert json.loads(base64.b64decode(response["patch"], validate=True))
 
 
-@pytest.fixture(scope="module")
-def warm() -> None:
-    """Build the grammar of CEL, which is done once in the life of a process."""
-    parser.parse("true", escapes=True)
-
-
-@pytest.mark.usefixtures("warm")
+@pytest.mark.usefixtures("cel_grammars")
 @pytest.mark.parametrize("door", DOORS)
 @thorough
 @given(body=reviews.bodies())

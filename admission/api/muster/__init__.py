@@ -3,6 +3,7 @@
 __all__ = [
     "claim_policies",
     "gang_references",
+    "gang_requests",
     "gangs",
     "ledger_entries",
     "meters",

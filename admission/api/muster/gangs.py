@@ -8,6 +8,8 @@ from enum import StrEnum
 from admission.api.kubernetes import meta
 from admission.api.kubernetes.devices import RequestDevice
 from admission.api.kubernetes.meta import Meta, Owner
+from admission.api.muster import gang_requests
+from admission.api.muster.gang_requests import AnsweredRequest, GangRequest
 from admission.api.muster.queues import PlacementMode
 from admission.api.values import durations, names, quantities, reasons, references
 from admission.api.values.decoding import Json, Reader
@@ -142,6 +144,7 @@ class Gang:
     placement: PlacementMode | None = None
     topology: TopologyRequest | None = None
     workload: Owner | None = None
+    request: GangRequest | None = None
     phase: Phase = Phase.PENDING
     last_placement: str = ""
     last_placement_reason: str = ""
@@ -150,6 +153,7 @@ class Gang:
     """Its charge when its status was written."""
     evictions: int = 0
     evicted: Evicted | None = None
+    answered: AnsweredRequest | None = None
     queued_since: datetime | None = None
     next_try: datetime | None = None
     refused: tuple[RefusedPod, ...] = ()
@@ -202,6 +206,8 @@ class GangReport:
     evictions: int = 0
     evicted: Evicted | None = None
     """Its latest eviction, until it runs again."""
+    answered: AnsweredRequest | None = None
+    """The last request that was answered."""
     queued_since: datetime | None = None
     next_try: datetime | None = None
     refused: tuple[RefusedPod, ...] = ()
@@ -238,6 +244,7 @@ def decode(obj: Json) -> Gang:
         placement=_placement(spec),
         topology=decode_topology(spec) if "topology" in spec else None,
         workload=_workload(spec.child("workload")) if "workload" in spec else None,
+        request=gang_requests.decode(spec.child("request")) if "request" in spec else None,
         phase=Phase(phase) if phase in set(Phase) else Phase.PENDING,
         last_placement=status.text("placement"),
         last_placement_reason=status.text("placementReason"),
@@ -252,6 +259,7 @@ def decode(obj: Json) -> Gang:
         evicted=decode_evicted(status.child("evicted"), reader.child("metadata").text("namespace"))
         if "evicted" in status
         else None,
+        answered=gang_requests.decode_answered(status.child("request")) if "request" in status else None,
         queued_since=status.time("queuedSince"),
         next_try=status.time("nextTry"),
         refused=tuple(_decode_refused(status)),

@@ -48,6 +48,7 @@ def gang(obj: Json) -> GangReport:
         topology=_topology(status.child("topology")) if "topology" in status else None,
         evictions=decoded.evictions,
         evicted=decoded.evicted,
+        answered=decoded.answered,
         start_estimate=status.time("startEstimate"),
         start_reason=status.text("startReason"),
         start_references=references.decode(status.children("startReferences"), decoded.meta.namespace),

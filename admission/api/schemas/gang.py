@@ -2,6 +2,7 @@
 
 from enum import StrEnum
 
+from admission.api.muster.gang_requests import Action
 from admission.api.muster.gangs import Phase
 from admission.api.muster.queues import PlacementMode
 from admission.api.schemas import fields, kubernetes, references
@@ -80,6 +81,7 @@ def _spec() -> Schema:
             ),
             "topology": _topology(),
             "workload": _workload(),
+            "request": _request(),
         },
         required=("queue", "size"),
         rules=(
@@ -90,6 +92,43 @@ def _spec() -> Schema:
             ),
         ),
     )
+
+
+def _request() -> Schema:
+    return fields.record(
+        """Asks Muster to do something with the gang now; who may change Gangs may ask. Each request is answered once,
+        in status.request. `muster gang evict`, `requeue` and `prioritize` write it.""",
+        {
+            "id": fields.text(
+                "Tells the request from earlier ones: any other text than theirs.", minLength=1, maxLength=64
+            ),
+            "action": fields.choice(
+                """What to do. Evict: take a gang that was let in back as a whole; it waits again, after a back-off.
+                Requeue: forget the back-off of a gang that waits, and on which nodes it did not start, and try it now.
+                Prioritize: give a gang that waits the priority class in priorityClass.""",
+                *Action,
+            ),
+            "priorityClass": _priority_class("One of the queue's priorityClasses, for Prioritize. Example: urgent."),
+            "by": fields.text(
+                "Who asks: your own name, as the API server knows you.", minLength=1, maxLength=LONGEST_USER
+            ),
+            "reason": fields.text("Why, for those who ask later. Example: node gpu-7 is repaired.", maxLength=256),
+        },
+        required=("id", "action", "by"),
+        rules=(
+            fields.rule(
+                "has(self.priorityClass) == (self.action == 'Prioritize')",
+                "name a class of the queue in priorityClass for Prioritize, and for nothing else",
+            ),
+        ),
+    )
+
+
+def _priority_class(description: str) -> Schema:
+    return fields.text(description, minLength=1, maxLength=63)
+
+
+LONGEST_USER = 256
 
 
 def _topology() -> Schema:
@@ -207,14 +246,22 @@ def _status() -> Schema:
                 most=16,
             ),
             "topology": _domain_report(),
-            "evictions": fields.integer(
-                "How often in a row it was admitted and did not start, or ran too long; its back-off grows with it.",
-                minimum=0,
-            ),
-            "evicted": _evicted(),
+            **_taken_back(),
             **_times(),
         },
     )
+
+
+def _taken_back() -> dict[str, Schema]:
+    return {
+        "evictions": fields.integer(
+            """How often in a row it was admitted and did not start, ran too long, or was taken back by request; its
+            back-off grows with it.""",
+            minimum=0,
+        ),
+        "evicted": _evicted(),
+        "request": _answered(),
+    }
 
 
 def _summary() -> Schema:
@@ -323,6 +370,25 @@ def _evicted() -> Schema:
             "references": references.schema("message"),
         },
         required=("reason", "message", "at"),
+    )
+
+
+def _answered() -> Schema:
+    return fields.record(
+        "The last request of spec.request that was answered.",
+        {
+            "id": fields.text("The id of the request.", maxLength=64),
+            "action": fields.choice("What was asked.", *Action),
+            "by": fields.text("Who asked.", maxLength=LONGEST_USER),
+            "reason": fields.text("Why it was asked.", maxLength=256),
+            "priorityClass": _priority_class(
+                """The priority class that counts for the gang by this request or an earlier one. Absent: what its pods
+                say counts."""
+            ),
+            "outcome": fields.text("What was done, or why nothing, as a sentence.", maxLength=1024),
+            "at": fields.time("When it was answered."),
+        },
+        required=("id", "action", "by", "outcome", "at"),
     )
 
 

@@ -34,6 +34,7 @@ class HoldReason(StrEnum):
     START_TIMED_OUT = "StartTimedOut"
     PLACEMENT_FAILED = "PlacementFailed"
     RUNTIME_EXCEEDED = "RuntimeExceeded"
+    EVICTION_REQUESTED = "EvictionRequested"
     SEARCH_LIMIT = "SearchLimit"
     NOT_SIMULATED = "NotSimulated"
     NOT_HOLDABLE = "NotHoldable"
@@ -48,6 +49,7 @@ class EvictionReason(StrEnum):
     RECLAIMED = "Reclaimed"
     RUNTIME_EXCEEDED = "RuntimeExceeded"
     QUEUE_DRAINED = "QueueDrained"
+    EVICTION_REQUESTED = "EvictionRequested"
 
 
 class EventReason(StrEnum):
@@ -58,6 +60,7 @@ class EventReason(StrEnum):
     FELL_BACK = "FellBack"
     EVICTED = "Evicted"
     REPLANNED = "PlacedAnew"
+    REQUEST_ANSWERED = "RequestAnswered"
     WRITE_FAILED = "WriteFailed"
     DEVICES_PROTECTED = "DevicesProtected"
     PROTECTION_LOST = "ProtectionLost"

@@ -181,7 +181,7 @@ def _approximate(quantity: Quantity) -> float:
     try:
         mantissa = float(_mantissa(amount))
     except OverflowError:
-        mantissa = math.copysign(math.inf, amount.nanos)
+        mantissa = math.inf if amount.nanos > 0 else -math.inf
     return mantissa * float(f"1e{amount.scale}") if amount.scale else mantissa
 
 

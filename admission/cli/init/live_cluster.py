@@ -1,6 +1,5 @@
 """A live cluster for `muster init`: its objects, and the creation of new ones by the user's own rights."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,7 @@ from admission.dra.compatibility import SchedulerProfile
 from admission.errors import ClusterUnavailableError, ConflictError, FixError, ForbiddenError, GoneError
 from admission.kube.cache import watched_resources
 from admission.kube.cache.watched_resources import Kind
-from admission.kube.client import paths
+from admission.kube.client import bounded_wait, paths
 from admission.kube.client.connection import PatchKind, Request
 
 NEEDED = (watched_resources.NODES, watched_resources.NAMESPACES, watched_resources.SLICES, watched_resources.CLASSES)
@@ -34,8 +33,7 @@ MANAGER = "muster-init"
 
 ACTIVE_SECONDS = 60.0
 START_SECONDS = 60.0
-POLL_SECONDS = 0.5
-"""How long to wait for a new queue to be active, for the gang to run, and between two looks."""
+"""How long to wait for a new queue to be active, and for the gang to run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +87,7 @@ async def create(cluster: Cluster, bodies: Sequence[Json], queue: str, say: Call
         metadata = body["metadata"]
         if "namespace" in metadata and not waited:
             # A pod that is created before the webhook knows its queue is refused, and tried again much later.
-            await active(cluster, queue)
+            await wait_active(cluster, queue)
             waited = True
         await _apply(cluster, body)
         where = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
@@ -120,19 +118,16 @@ def _collection(body: Json) -> str:
     return paths.within(root, namespace, plural) if namespace else kind.path
 
 
-async def active(cluster: Cluster, queue: str) -> None:
+async def wait_active(cluster: Cluster, queue: str) -> None:
     """Wait until a queue is active. Raises ClusterUnavailableError after ACTIVE_SECONDS."""
-    try:
-        async with asyncio.timeout(ACTIVE_SECONDS):
-            while True:
-                if _is_active(await cluster.get_object(watched_resources.QUEUES, queue)):
-                    return
-                await asyncio.sleep(POLL_SECONDS)
-    except TimeoutError:
+    found = await bounded_wait.poll(
+        lambda: cluster.get_object(watched_resources.QUEUES, queue), _is_active, seconds=ACTIVE_SECONDS
+    )
+    if not _is_active(found):
         raise ClusterUnavailableError(
             f"queue {queue} has not become active within {ACTIVE_SECONDS:.0f} s: see whether Muster's controller runs"
             f" (`muster doctor`) and what `muster queue show {queue}` says; then run the same command again"
-        ) from None
+        )
 
 
 def _is_active(queue: Json | None) -> bool:
@@ -142,15 +137,16 @@ def _is_active(queue: Json | None) -> bool:
 
 async def gang_of(cluster: Cluster, namespace: str, job: str, *, seconds: float | None = None) -> GangReport | None:
     """Return the gang of a Job as soon as it runs; after `seconds` as it is then; None if there is no gang."""
-    found: GangReport | None = None
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + (START_SECONDS if seconds is None else seconds)
-    while True:
+    last: GangReport | None = None
+
+    async def look() -> GangReport | None:
+        nonlocal last
         reports = map(status_views.gang, await cluster.list_objects(watched_resources.GANGS, namespace))
-        found = next((one for one in reports if one.workload is not None and one.workload.name == job), found)
-        if (found is not None and found.phase in _STARTED) or loop.time() >= deadline:
-            return found
-        await asyncio.sleep(POLL_SECONDS)
+        last = next((one for one in reports if one.workload is not None and one.workload.name == job), last)
+        return last
+
+    return await bounded_wait.poll(look, _has_started, seconds=START_SECONDS if seconds is None else seconds)
 
 
-_STARTED = (Phase.RUNNING, Phase.FINISHED)
+def _has_started(gang: GangReport | None) -> bool:
+    return gang is not None and gang.phase in (Phase.RUNNING, Phase.FINISHED)

@@ -14,10 +14,11 @@ from admission.api.muster.gangs import GangReport, Phase
 from admission.api.muster.queues import Queue, StopPolicy
 from admission.api.muster.status_reports import QueueReport
 from admission.api.values import quantities
-from admission.cli import apps, cluster_options, gang as cli_gang, list_output, referents, terminal, watch_output
+from admission.cli import apps, cluster_options, list_output, referents, terminal, watch_output
 from admission.cli.cluster_options import Cluster, ContextOption, KubeconfigOption
+from admission.cli.gang import reports as gang_reports
 from admission.cli.list_output import ListFormat, ListFormatOption, Listing, SelectorOption
-from admission.cli.queue import stop as queue_stop
+from admission.cli.queue import create as queue_create, edit as queue_edit, stop as queue_stop
 from admission.cli.queue.stop import QueueArgument
 from admission.cli.terminal import Format, Number, Overflow
 from admission.cli.watch_output import FollowOption, WatchOption
@@ -133,6 +134,10 @@ def resume(
         _watch(name, again=True, kubeconfig=kubeconfig, context=context)
 
 
+app.command("create", epilog=queue_create.EPILOG)(queue_create.create)
+app.command("edit", epilog=queue_edit.EPILOG)(queue_edit.edit)
+
+
 class ObservedQueue(NamedTuple):
     """One queue: its spec, its status, its gangs, and the names of the queues below it."""
 
@@ -164,7 +169,7 @@ async def _observe(cluster: Cluster, name: str) -> ObservedQueue:
     if name not in queues_by_name:
         raise queue_stop.unknown_queue(name, queues_by_name.values())
     members = [
-        gang for gang in await cli_gang.reports(cluster) if gang.queue == name and gang.phase is not Phase.FINISHED
+        gang for gang in await gang_reports.reports(cluster) if gang.queue == name and gang.phase is not Phase.FINISHED
     ]
     [report] = await referents.in_queues([status_views.queue(found[name])], cluster)
     children = sorted(queue.name for queue in queues_by_name.values() if queue.parent == name)
@@ -181,7 +186,7 @@ def _show_observed(observed: ObservedQueue) -> None:
         kinds = ", ".join(kind.name for kind in queue.preferences.kinds)
         terminal.say(f"Kinds of devices, as preferred: {kinds} (whenCanBorrow: {queue.preferences.when_can_borrow})")
     show([observed.report])
-    cli_gang.show(observed.gangs)
+    gang_reports.show(observed.gangs)
 
 
 def _observed_json(observed: ObservedQueue) -> dict[str, Any]:
@@ -192,7 +197,7 @@ def _observed_json(observed: ObservedQueue) -> dict[str, Any]:
         "children": observed.children,
         "stopPolicy": str(observed.queue.stop_policy),
         "preferences": [kind.name for kind in preferences.kinds] if preferences is not None else [],
-        "members": [cli_gang.as_json(gang) for gang in observed.gangs],
+        "members": [gang_reports.as_json(gang) for gang in observed.gangs],
     }
 
 

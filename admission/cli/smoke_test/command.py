@@ -17,7 +17,7 @@ from admission.cli.smoke_test import objects
 from admission.errors import ClusterUnavailableError, FixError, GoneError
 from admission.kube.cache import watched_resources
 from admission.kube.cache.watched_resources import Kind
-from admission.kube.client import paths
+from admission.kube.client import bounded_wait, paths
 
 app = apps.single()
 
@@ -25,8 +25,6 @@ NOT_ADMITTED = 3
 
 REMOVAL_SECONDS = 60.0
 """How long to wait until an object is gone: a Queue stays until its gang is settled, a namespace until it is empty."""
-
-POLL_SECONDS = 0.25
 
 IN_ORDER = (
     (watched_resources.METERS, objects.meter),
@@ -87,7 +85,7 @@ async def _prepared(cluster: Cluster) -> AsyncIterator[None]:
     try:
         for kind, make in IN_ORDER:
             await cluster.connection.post(kind.path, make())
-        await live_cluster.active(cluster, objects.NAME)
+        await live_cluster.wait_active(cluster, objects.NAME)
         terminal.say(f"queue {objects.NAME} is active")
         yield
     finally:
@@ -119,7 +117,7 @@ async def _remove(cluster: Cluster) -> None:
     for kind in (watched_resources.NAMESPACES, watched_resources.QUEUES, watched_resources.METERS):
         if kind in found:
             await _delete(cluster, paths.join(kind.path, objects.NAME))
-            await _gone(cluster, kind)
+            await _wait_gone(cluster, kind)
 
 
 async def _is_found(cluster: Cluster, kind: Kind) -> bool:
@@ -144,14 +142,13 @@ async def _delete(cluster: Cluster, path: str, options: Json | None = None) -> N
         return
 
 
-async def _gone(cluster: Cluster, kind: Kind) -> None:
+async def _wait_gone(cluster: Cluster, kind: Kind) -> None:
     """Wait until the object of a kind is gone. Raises ClusterUnavailableError after REMOVAL_SECONDS."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + REMOVAL_SECONDS
-    while await cluster.get_object(kind, objects.NAME) is not None:
-        if loop.time() >= deadline:
-            raise ClusterUnavailableError(
-                f"{kind.name} {objects.NAME} is not gone {REMOVAL_SECONDS:.0f} s after it was deleted:"
-                f" `kubectl describe {kind.plural} {objects.NAME}` says what keeps it; run this again to remove it"
-            )
-        await asyncio.sleep(POLL_SECONDS)
+    found = await bounded_wait.poll(
+        lambda: cluster.get_object(kind, objects.NAME), lambda found: found is None, seconds=REMOVAL_SECONDS
+    )
+    if found is not None:
+        raise ClusterUnavailableError(
+            f"{kind.name} {objects.NAME} is not gone {REMOVAL_SECONDS:.0f} s after it was deleted:"
+            f" `kubectl describe {kind.plural} {objects.NAME}` says what keeps it; run this again to remove it"
+        )

@@ -5,7 +5,7 @@ the configurations are deleted, then fences, finalizers and Muster's own objects
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from admission.api.kubernetes.meta import Meta
@@ -14,7 +14,7 @@ from admission.api.values.decoding import Json
 from admission.cli.uninstall.survey import Survey
 from admission.errors import ClusterUnavailableError, FixError, GoneError
 from admission.kube import crd_installer, fence_controller
-from admission.kube.client import paths
+from admission.kube.client import bounded_wait, paths
 from admission.kube.client.connection import Connection, PatchKind
 from admission.kube.webhook_config import registration
 from admission.kube.writers.queue_finalizer import QueueFinalizerWriter
@@ -26,8 +26,6 @@ CONTROLLER_PODS = "app.kubernetes.io/name=muster,app.kubernetes.io/component=con
 
 END_SECONDS = 120.0
 """How long to wait until controllers have ended, or CRDs are gone."""
-
-POLL_SECONDS = 0.5
 
 CRDS = tuple(f"{plural}.{names.GROUP}" for plural in ("gangs", "queues", "meters", "claimpolicies"))
 
@@ -85,9 +83,11 @@ class Removal:
             return  # it was not installed by the chart, or Helm has deleted it
         # A pod that is being deleted no longer counts as a replica, and may still write.
         pods = paths.within("/api/v1", self._namespace, "pods")
-        async for _ in _tries(f"the pods of Deployment {self._namespace}/{CONTROLLER} have not ended"):
-            if not (await self.connection.get(pods, {"labelSelector": CONTROLLER_PODS})).get("items"):
-                break
+
+        async def left() -> object:
+            return (await self.connection.get(pods, {"labelSelector": CONTROLLER_PODS})).get("items")
+
+        await _wait_none(left, f"the pods of Deployment {self._namespace}/{CONTROLLER} have not ended")
         self.say(f"ended the controllers of Deployment {self._namespace}/{CONTROLLER}")
 
     async def _nobody_leads(self) -> None:
@@ -132,9 +132,11 @@ class Removal:
     async def _remove_crds(self) -> None:
         for name in CRDS:
             await self._delete(paths.join(crd_installer.COLLECTION, name))
-        async for _ in _tries("not all CRDs are gone: an object of theirs has a finalizer of somebody else's"):
-            if not [name for name in CRDS if await self._exists(paths.join(crd_installer.COLLECTION, name))]:
-                break
+
+        async def left() -> object:
+            return [name for name in CRDS if await self._exists(paths.join(crd_installer.COLLECTION, name))]
+
+        await _wait_none(left, "not all CRDs are gone: an object of theirs has a finalizer of somebody else's")
 
     async def _exists(self, path: str) -> bool:
         try:
@@ -144,11 +146,7 @@ class Removal:
         return True
 
 
-async def _tries(what: str) -> AsyncIterator[None]:
-    """Yield for each try. Raises ClusterUnavailableError after END_SECONDS, with what was waited for."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + END_SECONDS
-    while loop.time() < deadline:
-        yield
-        await asyncio.sleep(POLL_SECONDS)
-    raise ClusterUnavailableError(f"after {END_SECONDS:.0f} s, {what}; run this again")
+async def _wait_none(left: Callable[[], Awaitable[object]], what: str) -> None:
+    """Wait until nothing is left. Raises ClusterUnavailableError after END_SECONDS, with what was waited for."""
+    if await bounded_wait.poll(left, lambda found: not found, seconds=END_SECONDS):
+        raise ClusterUnavailableError(f"after {END_SECONDS:.0f} s, {what}; run this again")

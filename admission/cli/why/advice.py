@@ -54,6 +54,8 @@ def advice(hold: Hold, queue: str) -> str:  # noqa: C901, PLR0911, PLR0912 - one
             return "what the sentence says was in the way has to be mended; it is tried again, if a time is named then"
         case HoldReason.RUNTIME_EXCEEDED:
             return f"it is tried again at the time that is named; to run longer it needs a longer maxRuntime of {queue}"
+        case HoldReason.EVICTION_REQUESTED:
+            return "it is tried again at the time that is named; `muster gang requeue` has it tried at once"
         case HoldReason.SEARCH_LIMIT:
             return "it may fit: fewer pods, fewer selectors or a larger controller.steps let the search end"
         case HoldReason.NOT_SIMULATED:

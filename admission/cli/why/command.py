@@ -11,8 +11,9 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import DomainReport, GangReport, Phase, TopologyReport
 from admission.api.values import durations
 from admission.api.values.reasons import Denial, Detail
-from admission.cli import apps, cluster_options, completion, gang, referents, terminal, watch_output
+from admission.cli import apps, cluster_options, completion, referents, terminal, watch_output
 from admission.cli.cluster_options import Cluster, ContextOption, KubeconfigOption
+from admission.cli.gang import reports as gang_reports
 from admission.cli.terminal import Format
 from admission.cli.watch_output import WatchOption
 from admission.cli.why import advice, device_use, gang_lookup
@@ -72,7 +73,7 @@ def why(
         if isinstance(found, str):
             terminal.say(found)
         elif output is Format.JSON:
-            terminal.as_json(gang.as_json(found) | {"advice": _advice(found)})
+            terminal.as_json(gang_reports.as_json(found) | {"advice": _advice(found)})
         else:
             show(found, now=datetime.now(UTC))
 
@@ -102,6 +103,8 @@ def show(gang: GangReport, *, now: datetime) -> None:
     terminal.say(_headline(gang, now))
     if gang.evicted is not None:
         terminal.say(f"It was taken back ({gang.evicted.reason}): {gang.evicted.message}.")
+    if gang.answered is not None:
+        terminal.say(f"Last request: {gang_reports.request(gang.answered)}.")
     if gang.topology is not None:
         for line in _topology_lines(gang.topology):
             terminal.say(line)
@@ -120,8 +123,8 @@ def show(gang: GangReport, *, now: datetime) -> None:
 
 async def _find(cluster: Cluster, namespace: str, name: str) -> GangReport | Pod:
     """Return the gang with that name, or of a workload or pod with that name; or the pod, if it is in no queue."""
-    reports = await gang.reports(cluster, namespace)
-    match = gang.named(reports, name)
+    reports = await gang_reports.reports(cluster, namespace)
+    match = gang_reports.named(reports, name)
     if match is not None:
         return match
     pod = await _pod(cluster, namespace, name)

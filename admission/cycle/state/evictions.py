@@ -8,18 +8,22 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
+from admission.api.kubernetes.jobs import Job
 from admission.api.kubernetes.meta import EPOCH
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster import gang_references
+from admission.api.muster.gang_requests import Action, AnsweredRequest
 from admission.api.muster.gangs import Evicted, Gang
 from admission.api.muster.ledger_entries import Entry, Placement
 from admission.api.muster.queues import Queue
-from admission.api.values.names import GangUid
+from admission.api.values import names
+from admission.api.values.names import GangUid, Uid
 from admission.api.values.reasons import EvictionReason
 from admission.api.values.references import References
 from admission.cycle.state.inputs import CycleInputs
+from admission.incremental import Derived
 from admission.lifecycle import refusals, requeue_backoff
-from admission.lifecycle.eviction import Eviction
+from admission.lifecycle.eviction import BACKING_OFF, Eviction
 from admission.lifecycle.refusals import Refusals
 from admission.lifecycle.requeue_backoff import Backoff
 from admission.scheduling.checks import replacement_slots
@@ -59,8 +63,14 @@ class EvictionState:
     """By gang of which some but not all pods were evicted, the reason."""
     _vacancies: Vacancies = field(default_factory=dict)
     """Slots that pods of running gangs have left."""
-    _restored_groups: tuple[Group, ...] = ()
+    _answered: dict[GangUid, AnsweredRequest] = field(default_factory=dict)
+    """The last request of users about a gang that this leader has answered."""
+    _restored: Mapping[GangUid, Group] = field(default_factory=dict)
     """The gangs whose statuses were last read."""
+    _written: Derived[GangUid, Group, Group] = field(default_factory=lambda: Derived(_with_eviction))
+    """Those of them whose status says that they were evicted."""
+    _to_resume: Derived[Uid, Job, Job] = field(default_factory=lambda: Derived(_suspended_by_eviction))
+    """The Jobs that were suspended to take their pods back, and not resumed yet."""
 
     @property
     def backoffs(self) -> Mapping[GangUid, Backoff]:
@@ -80,15 +90,22 @@ class EvictionState:
         return self._ending | self._partial.keys()
 
     @property
+    def answered(self) -> Mapping[GangUid, AnsweredRequest]:
+        return self._answered
+
+    @property
     def vacancies(self) -> Vacancies:
         return self._vacancies
 
     # One eviction.
 
-    def note_sizes(self, groups: Iterable[Group], placements: Placements) -> None:
-        """Record the slots of gangs that start, lose a pod or are scaled, until they are complete again."""
+    def note_sizes(self, granted: Iterable[Group], placements: Placements) -> None:
+        """Record the slots of gangs that start, lose a pod or are scaled, until they are complete again.
+
+        granted: the gangs that have slots and are not complete.
+        """
         self._partial = {uid: reason for uid, reason in self._partial.items() if uid in placements}
-        placed = ((group.uid, group.placement) for group in groups if not group.is_complete)
+        placed = ((group.uid, group.placement) for group in granted)
         before = self._sizes
         self._sizes = {
             uid: before.get(uid, len(placement.seats))
@@ -118,10 +135,8 @@ class EvictionState:
             self._gangs.keep_position(group.identity.position_key, position)
         backs_off = eviction.timed_out and queue is not None and not self._is_repeated(eviction)
         if backs_off and queue is not None:
-            overran = eviction.cause is EvictionReason.RUNTIME_EXCEEDED
-            self._back_off(
-                inputs, group, queue, eviction.failure, eviction.references, overran=overran, refused=eviction.refusals
-            )
+            cause, refused = eviction.cause, eviction.refusals
+            self._back_off(inputs, group, queue, eviction.failure, eviction.references, cause=cause, refused=refused)
             if group.identity.position_key:
                 self._workload_backoffs[group.identity.position_key] = self._backoffs[group.uid]
         if eviction.cause is None or group.uid in self._ending:
@@ -162,7 +177,7 @@ class EvictionState:
         failure: str,
         references: References,
         *,
-        overran: bool = False,
+        cause: EvictionReason | None = None,
         refused: Refusals = (),
     ) -> None:
         backoff = requeue_backoff.next_backoff(
@@ -171,7 +186,7 @@ class EvictionState:
             clock=inputs.clock,
             since=inputs.now,
             failure=failure,
-            overran=overran,
+            cause=cause,
             refusals=refused,
         )
         self._backoffs[group.uid] = replace(backoff, references=references)
@@ -181,6 +196,21 @@ class EvictionState:
         backoff = self._backoffs.get(eviction.group.uid)
         placement = eviction.group.placement
         return backoff is not None and placement is not None and backoff.since >= placement.reserved_at
+
+    def jobs_to_resume(self, jobs: Mapping[Uid, Job]) -> Collection[Job]:
+        """Return the Jobs that were suspended to take their pods back. jobs: all."""
+        self._to_resume.update(jobs)
+        return self._to_resume.values.values()
+
+    def note_answered(self, group: Group, answered: AnsweredRequest) -> None:
+        """Record the answer to a request."""
+        self._answered[group.uid] = answered
+
+    def forget_backoff(self, group: Group) -> None:
+        """Let a gang be tried again at once, on any node, as if it had never been evicted."""
+        self._backoffs.pop(group.uid, None)
+        self._workload_backoffs.pop(group.identity.position_key, None)
+        self._requeues.pop(group.uid, None)
 
     # Slots that pods left.
 
@@ -202,9 +232,9 @@ class EvictionState:
         A gang that its controller recreates under another UID after an eviction continues the back-off of the old one.
         """
         self._gangs.drop_positions_before(inputs.now - FORGET_AFTER)
-        if inputs.groups is not self._restored_groups:
+        if inputs.by_uid is not self._restored:
             self._read_records(inputs)
-            self._restored_groups = inputs.groups
+            self._restored = inputs.by_uid
         self._ending = {uid for uid in self._ending if uid in placements and placements[uid].seats}
         absent = [uid for uid in (*self._evicted, *self._backoffs) if uid not in self._gangs and uid not in placements]
         for uid in absent:
@@ -212,6 +242,11 @@ class EvictionState:
                 del self._evicted[uid]
             if uid in self._backoffs and inputs.clock - self._backoffs[uid].next_try > FORGET_AFTER:
                 del self._backoffs[uid]
+        self._answered = {
+            uid: one
+            for uid, one in self._answered.items()
+            if uid in self._gangs or uid in placements or inputs.now - one.at <= FORGET_AFTER
+        }
         self._drop_outdated_refusals(inputs)
         clock = inputs.clock
         self._backoffs = {uid: requeue_backoff.bounded(one, clock) for uid, one in self._backoffs.items()}
@@ -229,18 +264,28 @@ class EvictionState:
         self._workload_backoffs = {key: with_valid(one) for key, one in self._workload_backoffs.items()}
 
     def _read_records(self, inputs: CycleInputs) -> None:
-        noted = {*self._evicted, *self._backoffs, *self._requeues}
+        self._written.update(inputs.by_uid)
+        noted = (*self._written.values, *self._evicted, *self._backoffs, *self._requeues)
         keys = {*self._workload_backoffs, *self._gangs.positions}
-        for group in [group for group in inputs.groups if not group.is_complete or _is_noted(group, noted, keys)]:
+        in_line = [uid for uid, one in inputs.by_uid.items() if one.identity.position_key in keys] if keys else ()
+        for group in [inputs.by_uid[uid] for uid in dict.fromkeys((*in_line, *noted)) if uid in inputs.by_uid]:
             self._restore_eviction(inputs, group)
             started = len(group.pods) - len(group.waiting)
             if started and sum(pod.phase == "Running" for pod in group.pods) == started:
                 self._forget_running(group)
             elif group.uid not in self._backoffs and group.identity.position_key in self._workload_backoffs:
                 self._backoffs[group.uid] = self._workload_backoffs[group.identity.position_key]
-            elif group.uid not in self._backoffs and group.record is not None and group.record.evictions:
+            elif group.uid not in self._backoffs and self._has_written_backoff(group) and group.record is not None:
                 self._backoffs[group.uid] = self._written_backoff(inputs, group, group.record)
         self._requeues = {uid: times for uid, times in self._requeues.items() if uid in self._gangs}
+
+    def _has_written_backoff(self, group: Group) -> bool:
+        """Return whether the status has a back-off that no request has ended since it was written."""
+        record, answered = group.record, self._answered.get(group.uid)
+        if record is None or not record.evictions:
+            return False
+        is_seen = answered is None or (record.answered is not None and record.answered.id == answered.id)
+        return is_seen or (answered is not None and answered.action is not Action.REQUEUE)
 
     def _forget_running(self, group: Group) -> None:
         self._backoffs.pop(group.uid, None)
@@ -256,7 +301,7 @@ class EvictionState:
             evictions=record.evictions,
             next_try=record.next_try or EPOCH,
             wait=requeue_backoff.wait_after(record.evictions, queue) if queue is not None else requeue_backoff.MAX_WAIT,
-            overran=evicted is not None and evicted.reason is EvictionReason.RUNTIME_EXCEEDED,
+            cause=evicted.reason if evicted is not None and evicted.reason in BACKING_OFF else None,
             refusals=refusals.restored(record.refused, group, inputs.snapshot),
         )
 
@@ -275,8 +320,10 @@ class EvictionState:
             self._evicted.pop(uid, None)
 
 
-def _is_noted(group: Group, noted: Collection[GangUid], position_keys: Collection[str]) -> bool:
-    """Return whether state is kept for a gang that has to be dropped once it runs. noted: UIDs of gangs with state."""
-    if group.uid in noted or (position_keys and group.identity.position_key in position_keys):
-        return True
-    return group.record is not None and group.record.evicted is not None
+def _suspended_by_eviction(_: Uid, job: Job) -> Job | None:
+    return job if job.suspended and names.REQUEUED in job.meta.annotations else None
+
+
+def _with_eviction(_: GangUid, group: Group) -> Group | None:
+    record = group.record
+    return group if record is not None and (record.evicted is not None or record.evictions) else None

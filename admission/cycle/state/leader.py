@@ -8,6 +8,7 @@ the loop that runs the cycles.
 from dataclasses import dataclass, field
 
 from admission import ports
+from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.meta import EPOCH
 from admission.api.muster.ledger_entries import Placement
 from admission.api.values.names import Uid
@@ -23,7 +24,8 @@ from admission.cycle.state.status import OutcomeLog, StatusState
 from admission.cycle.state.term import CycleSettings, Term
 from admission.cycle.state.usage_history import UsageHistory
 from admission.dra.state import incremental
-from admission.incremental import Inverted
+from admission.incremental import Derived, Inverted
+from admission.lifecycle import transitions
 from admission.lifecycle.dirty import DirtyGangs
 from admission.ports import Claims, Fences, Ledger, Pods, Queues, Reports, Scheduler, Templates, Traces, View, Workloads
 from admission.review.caches import ReviewCaches
@@ -85,6 +87,8 @@ class Leader:
     """The gangs in the ledger that have to be checked, since something of them changed."""
     claim_users: Inverted[Placement, Uid, Uid] = field(default_factory=lambda: Inverted(incremental.claim_users))
     """By claim, the pods with a slot that use it."""
+    unreserved: Derived[str, Claim, Claim] = field(default_factory=lambda: Derived(transitions.unreserved))
+    """The claims that Muster allocated and no pod has reserved."""
     expected_ends: ExpectedEnds = field(default_factory=ExpectedEnds)
     backfill: Backfill = field(default_factory=lambda: Backfill(RunningGangs(EPOCH)))
     nominations: Nominations = field(default_factory=Nominations)

@@ -10,7 +10,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values.names import QueueName
 from admission.incremental import Memo
 from admission.lifecycle import deleted_queues
-from admission.lifecycle.deleted_queues import Refusal
+from admission.lifecycle.deleted_queues import FinalizerRefusal
 from admission.quota.tree import Tree
 
 ASK_AGAIN = timedelta(seconds=30)
@@ -28,7 +28,7 @@ class QueueRegistry:
     _gone: Mapping[QueueName, Queue] = field(default_factory=dict)
     """Queues that were deleted in this leader's term; their usage still counts at their place."""
     _trees: Memo[None, Tree] = field(default_factory=lambda: Memo(by_value=True))
-    _refusals: dict[str, Refusal] = field(default_factory=dict)
+    _refusals: dict[str, FinalizerRefusal] = field(default_factory=dict)
     """By deleted and unused queue, why its finalizer could not be removed."""
     _tried: dict[QueueName, str] = field(default_factory=dict)
     """By queue to which adding the finalizer was tried, the resource version at the time."""
@@ -38,7 +38,7 @@ class QueueRegistry:
         return self._gone
 
     @property
-    def refusals(self) -> Mapping[str, Refusal]:
+    def refusals(self) -> Mapping[str, FinalizerRefusal]:
         return self._refusals
 
     def tree(self, snapshot: Snapshot) -> Tree:
@@ -66,12 +66,12 @@ class QueueRegistry:
         self._refusals = {name: refusal for name, refusal in self._refusals.items() if name in names}
         return [meta for meta in unused if self._is_due(meta, now)]
 
-    def note_removal(self, queue: Meta, refused: str | None, now: datetime) -> Refusal | None:
+    def note_removal(self, queue: Meta, refused: str | None, now: datetime) -> FinalizerRefusal | None:
         """Record the outcome of a removal. refused: the API server's reason, if any. Return a refusal that is new."""
         before = self._refusals.pop(queue.name, None)
         if refused is None:
             return None
-        refusal = self._refusals[queue.name] = Refusal(refused, now + ASK_AGAIN)
+        refusal = self._refusals[queue.name] = FinalizerRefusal(refused, now + ASK_AGAIN)
         return refusal if before is None or before.why != refusal.why else None
 
     def _is_due(self, queue: Meta, now: datetime) -> bool:

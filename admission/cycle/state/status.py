@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from admission.api.muster.gangs import Evicted, GangReport, Phase
 from admission.api.muster.status_reports import QueueReport
-from admission.api.snapshot import Snapshot
+from admission.api.snapshot import Snapshot, changed as changed_keys
 from admission.api.values import reasons, references
 from admission.api.values.names import GangUid
 from admission.api.values.reasons import Denial
@@ -47,7 +47,7 @@ class StatusState:
     _holds: HoldLog = field(default_factory=HoldLog)
     _decisions: dict[GangUid, Decision] = field(default_factory=dict)
     """The last decision about each pending gang."""
-    _decided_groups: tuple[Group, ...] = ()
+    _decided_groups: Mapping[GangUid, Group] = field(default_factory=dict)
     """The gangs that these decisions are about."""
     _is_decided: bool = False
     """Whether they are those of the last cycle, which may have ended before they were kept."""
@@ -97,16 +97,16 @@ class StatusState:
             if before is None or not decision.is_same_as(before):
                 self._decisions[uid] = decision
                 changed.add(uid)
-        if self._decided_groups is not inputs.groups:
-            waiting = {group.uid for group in inputs.groups if group.waiting}
-            for uid in self._decisions.keys() - waiting:
-                del self._decisions[uid]
-            self._steady_until = {uid: until for uid, until in self._steady_until.items() if uid in waiting}
-        self._decided_groups, self._is_decided = inputs.groups, True
+        for uid in {*changed, *changed_keys(self._decided_groups, inputs.by_uid)}:
+            group = inputs.by_uid.get(uid)
+            if group is None or not group.waiting:
+                self._decisions.pop(uid, None)
+                self._steady_until.pop(uid, None)
+        self._decided_groups, self._is_decided = inputs.by_uid, True
         return changed
 
     def make_gangs(
-        self, groups: tuple[Group, ...], decided: Collection[GangUid], basis: StatusInputs, defects: list[Defect]
+        self, groups: Mapping[GangUid, Group], decided: Collection[GangUid], basis: StatusInputs, defects: list[Defect]
     ) -> list[GangReport]:
         """Return the statuses that changed. decided: gangs whose decision changed."""
         return self._gangs.refresh(groups, decided, basis, defects)

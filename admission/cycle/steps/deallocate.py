@@ -17,6 +17,7 @@ from admission.cycle.state.in_flight import InFlight
 from admission.cycle.state.inputs import CycleInputs
 from admission.cycle.state.ledger_mirror import LedgerMirror
 from admission.errors import FixError, GoneError, RetryError
+from admission.incremental import Derived
 from admission.lifecycle import transitions
 from admission.lifecycle.transitions import ObservedAllocations
 from admission.ports import Claims
@@ -30,6 +31,7 @@ class Deallocation:
     claims: Claims
     mirror: LedgerMirror
     in_flight: InFlight
+    unreserved: Derived[str, Claim, Claim]
     writer: BulkWriter
 
     async def withdraw(self, inputs: CycleInputs, placement: Placement, *, keep: Collection[Uid]) -> bool:
@@ -94,21 +96,12 @@ class Deallocation:
                 yield holding
 
     def _orphans(self, observed: ObservedAllocations) -> list[Claim]:
-        # Most claims are excluded by their reservations, which costs one lookup.
-        given = [
-            claim
-            for claim in observed.snapshot.claims.values()
-            if not claim.reserved_for and is_allocated_by_muster(claim)
-        ]
+        self.unreserved.update(observed.snapshot.claims)
+        given = self.unreserved.values
         if not given:
             return []
         wanted = transitions.claims_in_use(self.mirror.book.placements.values(), observed)
-        return [claim for claim in given if claim.meta.uid not in wanted]
-
-
-def is_allocated_by_muster(claim: Claim) -> bool:
-    """Return whether a claim has an allocation that Muster wrote."""
-    return claim.allocation is not None and names.PLACEMENT in claim.meta.annotations
+        return [claim for claim in given.values() if claim.meta.uid not in wanted]
 
 
 def _revocable(inputs: CycleInputs, holdings: Iterable[Holding]) -> Iterator[Claim]:

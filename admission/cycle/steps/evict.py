@@ -8,7 +8,7 @@ before anything is deleted, so that the next leader continues it.
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -16,6 +16,7 @@ from functools import partial
 from admission.accounting import books
 from admission.api.kubernetes.meta import Owner
 from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gang_requests import Action, GangRequest
 from admission.api.muster.ledger_entries import Placement
 from admission.api.values import names, references as references_
 from admission.api.values.names import GangUid, QueueName, Uid
@@ -29,7 +30,7 @@ from admission.cycle.state.ledger_mirror import LedgerMirror
 from admission.cycle.state.result import CycleLog
 from admission.cycle.steps.deallocate import Deallocation
 from admission.errors import FixError, GoneError, RetryError
-from admission.lifecycle import limits, start_timeout, transitions
+from admission.lifecycle import gang_requests, limits, start_timeout, transitions
 from admission.lifecycle.eviction import Eviction
 from admission.ports import Pods, Reports, Workloads
 from admission.scheduling.checks import faults
@@ -66,12 +67,13 @@ class GangEviction:
         """Take back every gang that has to be; return the inputs with these gangs, whether it succeeded or not."""
         concerned: set[GangUid] = set()
         limiting = limits.limited_queues(inputs.tree)
-        self.evictions.note_sizes(inputs.groups, self.mirror.book.placements)
-        unfinished = self.evictions.unfinished
-        for group in [one for one in inputs.groups if not one.is_complete or limiting or unfinished]:
+        self.evictions.note_sizes(inputs.granted, self.mirror.book.placements)
+        requested = await self._answer(inputs)
+        unfinished = self.evictions.unfinished | requested.keys()
+        for group in inputs.groups if limiting or unfinished else inputs.granted:
             if group.placement is None or not _may_be_due(group, limiting, unfinished):
                 continue
-            find = partial(self._due, inputs, group, limiting)
+            find = partial(self._due, inputs, group, limiting, requested.get(group.uid))
             eviction = faults.guard(During.FOLLOWING, group.key, find, self.log.defects)
             if eviction is None:
                 self.evictions.clear_partial(group.uid)
@@ -140,9 +142,7 @@ class GangEviction:
 
     async def resume_jobs(self, inputs: CycleInputs) -> None:
         """Resume Jobs that were suspended to take their pods back, once these pods are gone."""
-        jobs = [
-            job for job in inputs.snapshot.jobs.values() if job.suspended and names.REQUEUED in job.meta.annotations
-        ]
+        jobs = self.evictions.jobs_to_resume(inputs.snapshot.jobs)
         pods = inputs.snapshot.pods.values() if jobs else ()
         owners = {pod.meta.controller.uid for pod in pods if not pod.finished and pod.meta.controller}
         for job in jobs:
@@ -150,10 +150,29 @@ class GangEviction:
                 with contextlib.suppress(RetryError, FixError, GoneError):
                     await self.workloads.resume(job)
 
-    def _due(self, inputs: CycleInputs, group: Group, limiting: Collection[QueueName]) -> Eviction | None:
+    async def _answer(self, inputs: CycleInputs) -> Mapping[GangUid, GangRequest]:
+        """Answer the requests of users about gangs; return those that ask for an eviction that is due."""
+        evicting: dict[GangUid, GangRequest] = {}
+        for group, request in gang_requests.unanswered(inputs.groups, self.evictions.answered):
+            queue, is_ending = inputs.snapshot.queues.get(group.queue), group.uid in self.evictions.ending
+            answer = gang_requests.answer(group, request, queue, is_ending=is_ending)
+            self.evictions.note_answered(group, answer.recorded(group, inputs.now))
+            if answer.is_granted and request.action is Action.EVICT:
+                evicting[group.uid] = request
+                continue
+            if answer.is_granted and request.action is Action.REQUEUE:
+                self.evictions.forget_backoff(group)
+            await events.request_answered(self.reports, group, answer)
+        return evicting
+
+    def _due(
+        self, inputs: CycleInputs, group: Group, limiting: Collection[QueueName], request: GangRequest | None
+    ) -> Eviction | None:
         """Return why a gang has to be taken back: an eviction in progress, it cannot start, or it may not run on."""
         if group.uid in self.evictions.ending:
             return limits.resumed_eviction(group, self.evictions.evicted[group.uid])
+        if request is not None:
+            return limits.requested_eviction(group, request)
         queue = inputs.snapshot.queues.get(group.queue)
         found = start_timeout.eviction(
             group,
@@ -179,6 +198,7 @@ class GangEviction:
             meters=inputs.meters,
             backoffs=self.evictions.backoffs,
             evicted=self.evictions.evicted,
+            answered=self.evictions.answered,
             schedulers=self.writer.settings.schedulers,
         )
         with contextlib.suppress(RetryError, FixError, GoneError):

@@ -27,7 +27,7 @@ from admission.cycle.state.ledger_mirror import LedgerMirror
 from admission.cycle.state.result import CycleLog
 from admission.cycle.state.scheduling_cache import SchedulingCache
 from admission.cycle.state.term import CycleSettings
-from admission.cycle.steps import deallocate, evict, suspend_resume
+from admission.cycle.steps import evict, suspend_resume
 from admission.cycle.steps.evict import GangEviction
 from admission.cycle.steps.protection import ProtectionCheck
 from admission.cycle.steps.suspend_resume import SuspendResume
@@ -112,11 +112,8 @@ class GangPlacement:
         """Place gangs granted in earlier cycles that are not placed yet; return the inputs with the requeued gangs."""
         granted_before = [
             Start(group=group, gates=tuple(transitions.pods_to_open(group)), granted_before=True)
-            for group in inputs.groups
-            if not group.is_complete
-            and group.uid not in inputs.taken_back
-            and group.placement is not None
-            and group.placement.seats
+            for group in inputs.granted
+            if group.uid not in inputs.taken_back and group.placement is not None and group.placement.seats
         ]
         holds = await self.place(inputs, [start for start in granted_before if self._is_unfinished(inputs, start)])
         if not holds:
@@ -193,7 +190,7 @@ class GangPlacement:
         """Return whether Muster has allocated some of a gang's claims, and no gate of it is open yet."""
         holdings = placement_progress.holdings(group, self.mirror.book)
         claims = (inputs.observed.claims.get(holding.claim_uid) for holding in holdings)
-        given = (deallocate.is_allocated_by_muster(claim) for claim in claims if claim is not None)
+        given = (transitions.is_allocated_by_muster(claim) for claim in claims if claim is not None)
         return not self._opened(group) and any(given)
 
     async def _recheck_pinned(self, inputs: CycleInputs, works: Sequence[_Work]) -> None:

@@ -117,6 +117,7 @@ class CycleReport:
             decisions=self.statuses.decisions,
             backoffs=self.evictions.backoffs,
             evicted=self.evictions.evicted,
+            answered=self.evictions.answered,
             health=self.cache.health,
             budgets=budget.uses(inputs.tree, balances) if balances is not None else {},
             chosen=self.in_flight.modes,
@@ -129,7 +130,7 @@ class CycleReport:
             schedulers=self.settings.schedulers,
             now=inputs.clock,
         )
-        gangs = self.statuses.make_gangs(inputs.groups, decided, basis, self.log.defects)
+        gangs = self.statuses.make_gangs(inputs.by_uid, decided, basis, self.log.defects)
         return gangs, self.statuses.make_queues(basis), gang.conditions(basis)
 
     async def _write_gangs(self, inputs: CycleInputs, changed: Iterable[GangReport]) -> None:
@@ -141,7 +142,7 @@ class CycleReport:
         protections, queues = self.fences.protections, inputs.snapshot.queues.values()
         concerned = (queue for queue in queues if protection_conditions.matters(queue, protections))
         await events.fence_changes(self.reports, concerned, self.fences.report_changes())
-        groups = (group for group in inputs.groups if group.uid in granted and group.pods)
+        groups = (group for group in inputs.groups if group.uid in granted and group.pods) if granted else ()
         await events.placed_differently(self.reports, groups, self.in_flight.modes)
         self.in_flight.forget_released(self.mirror.book.placements)
 
@@ -173,7 +174,7 @@ class CycleReport:
         if self.backfill.next is not None:
             # If a gang that should end by then has not, the reservation has to be moved.
             ends.append(self.backfill.next)
-        for placement in (group.placement for group in inputs.groups if not group.is_complete):
+        for placement in (group.placement for group in inputs.granted):
             queue = inputs.snapshot.queues.get(QueueName(placement.queue)) if placement is not None else None
             if placement is not None and queue is not None and _is_starting(placement, inputs.snapshot):
                 ends.append(placement.reserved_at + min(queue.start_timeout, requeue_backoff.MAX_WAIT))

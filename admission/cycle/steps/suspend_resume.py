@@ -72,6 +72,8 @@ class SuspendResume:
 
     async def suspend_again(self, inputs: CycleInputs) -> None:
         """Suspend workloads that other clients resumed while the webhook did not run."""
+        if not self.pending.loose:
+            return
         groups = [group for group in inputs.groups if group.placement]
         placed = {group.identity.workload.uid for group in groups if group.identity.workload}
         placed |= {names.workload_of(pod.meta.uid) for group in groups for pod in pod_replacement.expected(group)}
@@ -90,11 +92,7 @@ class SuspendResume:
         If these differ from what was planned, the slots are given back, and the pods wait like all others.
         """
         entries: list[Entry | None] = []
-        awaiting = [
-            one
-            for one in inputs.groups
-            if not one.is_complete and one.uid not in inputs.taken_back and is_expected(one)
-        ]
+        awaiting = [one for one in inputs.granted if one.uid not in inputs.taken_back and is_expected(one)]
         mismatched = pod_replacement.mismatched(awaiting, inputs.groups)
         for group in awaiting:
             placement = group.placement

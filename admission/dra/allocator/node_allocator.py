@@ -22,7 +22,7 @@ from admission.dra.inventory.pools import NodeInventory
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.requests import requests as requests_requests
 from admission.dra.requests.device_use import DeviceUse
-from admission.dra.requests.requests import Fatal, Option, ParsedClaim, Refusal
+from admission.dra.requests.requests import Fatal, Option, ParsedClaim, RequestRefusal
 from admission.dra.state.cluster_state import ClusterState
 
 
@@ -77,7 +77,7 @@ class NotHere:
         return f"{where}: {self.matching} match, {self.free} free" + (f", and {reasons}{example}" if reasons else "")
 
 
-Outcome = Allocated | NotHere | Refusal
+Outcome = Allocated | NotHere | RequestRefusal
 
 
 def allocate(
@@ -158,7 +158,10 @@ class NodeView:
 
 
 def outcome(
-    found: Match | DeadEnd | Refusal, claims: Sequence[Claim], parsed_claims: Sequence[ParsedClaim], view: NodeView
+    found: Match | DeadEnd | RequestRefusal,
+    claims: Sequence[Claim],
+    parsed_claims: Sequence[ParsedClaim],
+    view: NodeView,
 ) -> Outcome:
     """Return the result of a search on a node, with the names of devices and requests."""
     if isinstance(found, Match):

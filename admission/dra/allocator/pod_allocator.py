@@ -20,7 +20,7 @@ from admission.dra.equivalence.usage_overlay import AllocatedOverlay
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.requests import requests
 from admission.dra.requests.device_use import DeviceUse
-from admission.dra.requests.requests import Fatal, Mode, ParsedClaim, Refusal
+from admission.dra.requests.requests import Fatal, Mode, ParsedClaim, RequestRefusal
 from admission.dra.state.cluster_state import ClusterState
 
 
@@ -34,7 +34,7 @@ class Question:
     claims: tuple[Claim, ...]
     parsed_claims: tuple[ParsedClaim, ...]
     signatures_by_node: NodeSignatureCache
-    answers: dict[NodeSignature, Match | DeadEnd | Refusal] = field(default_factory=dict)
+    answers: dict[NodeSignature, Match | DeadEnd | RequestRefusal] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Allocator:
             for name in self._touched(signatures_by_node)
         }
         fitting: set[NodeName] = set()
-        fatal: dict[NodeName, Refusal] = {}
+        fatal: dict[NodeName, RequestRefusal] = {}
         for node_sig, names in signatures_by_node.groups.items():
             self._sort(question, node_sig, names, fitting, fatal)
         fitting -= changed.keys()
@@ -145,12 +145,12 @@ class Allocator:
         node_sig: NodeSignature,
         names: Iterable[NodeName],
         fitting: set[NodeName],
-        fatal: dict[NodeName, Refusal],
+        fatal: dict[NodeName, RequestRefusal],
     ) -> None:
         found = self._found(question, node_sig)
         if isinstance(found, Match):
             fitting.update(names)
-        elif isinstance(found, Refusal):
+        elif isinstance(found, RequestRefusal):
             fatal.update(dict.fromkeys(names, found))
 
     def _node_sig(self, signatures_by_node: NodeSignatureCache, node: NodeName) -> NodeSignature:
@@ -161,7 +161,7 @@ class Allocator:
             else signatures_by_node.node_sigs[node]
         )
 
-    def _found(self, question: Question, node_sig: NodeSignature) -> Match | DeadEnd | Refusal:
+    def _found(self, question: Question, node_sig: NodeSignature) -> Match | DeadEnd | RequestRefusal:
         known = question.answers.get(node_sig)
         if known is None:
             units, budget = question.signatures_by_node.units, Budget(self._steps)

@@ -31,7 +31,7 @@ from admission.dra.equivalence.node_contents import DeviceGroup, NodeContents, U
 from admission.dra.inventory.counters import Amount
 from admission.dra.requests import constraints
 from admission.dra.requests.constraints import Running
-from admission.dra.requests.requests import Fatal, Mode, Option, ParsedClaim, ParsedRequest, Refusal
+from admission.dra.requests.requests import Fatal, Mode, Option, ParsedClaim, ParsedRequest, RequestRefusal
 
 
 def search(
@@ -42,7 +42,7 @@ def search(
     budget: Budget,
     *,
     certain: bool = False,
-) -> Match | DeadEnd | Refusal:
+) -> Match | DeadEnd | RequestRefusal:
     """Return devices for all claims of a pod, or what stopped the search. Raises StepsEndedError.
 
     certain: return only devices that rest on no known defect of kube-scheduler: they must be the same with all of the
@@ -157,7 +157,7 @@ class Search:
         self._price = 1
         self._ordinary = not contents.counter_sets and not any(u.signature.shared or u.use.shares for u in self._units)
 
-    def answer(self) -> Match | DeadEnd | Refusal:
+    def answer(self) -> Match | DeadEnd | RequestRefusal:
         refusal = self._prepare()
         if refusal is not None:
             return refusal
@@ -172,7 +172,7 @@ class Search:
 
     # Before the search.
 
-    def _prepare(self, first: int = 0) -> Refusal | None:
+    def _prepare(self, first: int = 0) -> RequestRefusal | None:
         """Find the devices of every request in mode All; refuse claims that need more devices than a claim can hold.
 
         first: the claim to begin with.
@@ -193,7 +193,7 @@ class Search:
                 return Fatal(f"it needs {least} devices here, more than the {MAX_RESULTS} that a claim can hold", c)
         return None
 
-    def _every(self, c: int, r: int, o: int, option: Option) -> list[int] | Refusal:
+    def _every(self, c: int, r: int, o: int, option: Option) -> list[int] | RequestRefusal:
         trouble = self._contents.trouble(self._known_bugs)
         if broken := trouble.incomplete or trouble.invalid:
             return Fatal(f"request {option.name} wants all devices, and {broken}", c, option.name)
@@ -297,7 +297,7 @@ class Search:
         reasons: set[Failure] = set()
         example: int | None = None
         for at in self._candidates(c, r, o, start):
-            if isinstance(at, Refusal):
+            if isinstance(at, RequestRefusal):
                 return at
             self._budget.spend(self._price)
             taken = self._take(c, r, o, at)
@@ -348,7 +348,7 @@ class Search:
         name = self._claims[c].requests[r].options[o].name
         return Fatal(f"request {name} wants all devices, and a constraint of its claim keeps them apart", c, name)
 
-    def _candidates(self, c: int, r: int, o: int, start: int) -> Iterator[int | Refusal]:
+    def _candidates(self, c: int, r: int, o: int, start: int) -> Iterator[int | RequestRefusal]:
         """Yield the places of devices that match an option and are available, one of each sort.
 
         Skipping the second of a sort is sound: the first failed with all devices after it, the second has fewer.
@@ -493,6 +493,6 @@ INSPECTIONS = 40
 """How many devices and claims a search inspects in the time of one step."""
 
 
-def _met(refusal: Refusal, c: int, option: Option) -> Refusal:
+def _met(refusal: RequestRefusal, c: int, option: Option) -> RequestRefusal:
     """Return a refusal with the claim and the request at which the search met it."""
     return replace(refusal, claim=c, request=option.name) if isinstance(refusal, Fatal) else refusal

@@ -7,7 +7,7 @@ solution and go on.
 from collections.abc import Generator
 from enum import Enum
 
-from admission.dra.requests.requests import Refusal
+from admission.dra.requests.requests import RequestRefusal
 
 
 class Full(Enum):
@@ -22,7 +22,7 @@ class Halt(Enum):
     FOUND = "found"
 
 
-Answered = bool | Full | Refusal
+Answered = bool | Full | RequestRefusal
 Step = Generator["Step | Halt", Answered, Answered]
 
 

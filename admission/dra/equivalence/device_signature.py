@@ -23,7 +23,7 @@ from admission.dra.metering.device_meters import ChargeError, Consumed, Mark, Me
 from admission.dra.requests import capacity, constraints
 from admission.dra.requests.capacity import Unfit, Unrepresentable
 from admission.dra.requests.constraints import Value
-from admission.dra.requests.requests import Fatal, ParsedRequest, Refusal, Unpriced
+from admission.dra.requests.requests import Fatal, ParsedRequest, RequestRefusal, Unpriced
 
 
 class Answer(Enum):
@@ -58,7 +58,7 @@ class DeviceSignature:
     its taint. node_resources: what the device takes of its node.
     """
 
-    answers: tuple[Answer | Refusal, ...]
+    answers: tuple[Answer | RequestRefusal, ...]
     values: tuple[Value | None, ...]
     prices: tuple[Price, ...]
     shared: bool = False
@@ -292,7 +292,7 @@ class DeviceSignatures:
             self.known.append(signature)
         return number
 
-    def _selected(self, parsed: ParsedRequest, listed: InventoryDevice, bit: int) -> Answer | Refusal:
+    def _selected(self, parsed: ParsedRequest, listed: InventoryDevice, bit: int) -> Answer | RequestRefusal:
         """Return the answer by selectors and by the device's node, checked in kube-scheduler's order."""
         if listed.device.binding_conditions and not self.need.profile.features.binding_conditions:
             return Answer.NO
@@ -300,7 +300,7 @@ class DeviceSignatures:
             return Fatal(self._selectors.error(parsed.texts, listed.slice, listed.at), device=str(listed.id))
         return Answer.YES if bit and listed.reachable else Answer.NO
 
-    def _signature(self, answers: list[Answer | Refusal], listed: InventoryDevice) -> DeviceSignature:
+    def _signature(self, answers: list[Answer | RequestRefusal], listed: InventoryDevice) -> DeviceSignature:
         device, features = listed.device, self.need.profile.features
         prices = [FREE] * len(answers)
         taken: list[dict[str, Amount]] = [{}] * len(answers)
@@ -334,7 +334,7 @@ class DeviceSignatures:
 
     def _consumption(
         self, parsed: ParsedRequest, listed: InventoryDevice
-    ) -> tuple[Answer | Refusal, dict[str, Amount]]:
+    ) -> tuple[Answer | RequestRefusal, dict[str, Amount]]:
         """Return the answer by capacity, as if nothing of the device were in use, and what would be consumed."""
         features = self.need.profile.features
         if not features.consumable_capacity or not listed.device.capacity:
@@ -357,7 +357,7 @@ class DeviceSignatures:
 
     def _priced(
         self, parsed: ParsedRequest, listed: InventoryDevice, consumed: Consumed
-    ) -> tuple[Answer | Refusal, Price]:
+    ) -> tuple[Answer | RequestRefusal, Price]:
         amounts = device_meters.price(self.need.meters, parsed.device_class, listed.id, listed.device, consumed)
         if isinstance(amounts, ChargeError):
             return Unpriced(amounts.meter, amounts.message), FREE

@@ -21,7 +21,7 @@ from admission.dra.planner.node_groups import NodeState
 from admission.dra.planner.pod_groups import Gang
 from admission.dra.requests import gang_request
 from admission.dra.requests.gang_request import Affordable
-from admission.dra.requests.requests import ParsedClaim, Refusal
+from admission.dra.requests.requests import ParsedClaim, RequestRefusal
 from admission.dra.state.cluster_state import ClusterState
 
 
@@ -48,7 +48,7 @@ class FreeChoiceSearch(FirstFitSearch):
     def _ways(self, kind: int, open_: tuple[int, ...], first: Match, signature: NodeState) -> Iterable[Match]:  # noqa: ARG002
         return self._solved(tuple(self._gang.kinds[kind].parsed_requests[at] for at in open_), signature)
 
-    def _first_fit(self, claims: tuple[ParsedClaim, ...], signature: NodeState) -> Match | DeadEnd | Refusal:
+    def _first_fit(self, claims: tuple[ParsedClaim, ...], signature: NodeState) -> Match | DeadEnd | RequestRefusal:
         return next(iter(self._solved(claims, signature)), None) or DeadEnd(0, 0, 0)
 
     def _solved(self, claims: tuple[ParsedClaim, ...], signature: NodeState) -> CachedIterator[Match]:

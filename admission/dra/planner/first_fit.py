@@ -43,7 +43,7 @@ from admission.dra.planner.upper_bound import UpperBounds
 from admission.dra.requests import requests
 from admission.dra.requests.gang_request import Affordable
 from admission.dra.requests.node_resources import Lacking
-from admission.dra.requests.requests import Fatal, ParsedClaim, Refusal
+from admission.dra.requests.requests import Fatal, ParsedClaim, RequestRefusal
 from admission.dra.state.cluster_state import ClusterState
 
 
@@ -58,10 +58,10 @@ class _Option:
     charge: Charge
 
 
-_Fit = Match | DeadEnd | Lacking | Refusal | None
+_Fit = Match | DeadEnd | Lacking | RequestRefusal | None
 """What a pod gets on a node, or why it gets nothing."""
 
-_NodeAnswers = dict[NodeSignature, tuple[Match | DeadEnd | Refusal, int]]
+_NodeAnswers = dict[NodeSignature, tuple[Match | DeadEnd | RequestRefusal, int]]
 """By node signature, what kube-scheduler gives there, and how many steps finding it took."""
 
 _RankedNode = tuple[FirstFitRank, Match, NodeState]
@@ -102,7 +102,7 @@ class FirstFitSearch:
         self._failed: set[Hashable] = set()
         self._moved: defaultdict[NodeState, int] = defaultdict(int)
         self._fits: dict[Hashable, _Fit] = {}
-        self._searched: dict[Hashable, Match | DeadEnd | Refusal] = {}
+        self._searched: dict[Hashable, Match | DeadEnd | RequestRefusal] = {}
         self._known: dict[tuple[ParsedClaim, ...], _NodeAnswers] = self.state.units.memory.setdefault(
             cluster.profile, {}
         )
@@ -279,7 +279,7 @@ class FirstFitSearch:
             return found
         return self._by_devices.checked(kind, open_, found, node_state)
 
-    def _first_fit(self, claims: tuple[ParsedClaim, ...], node_state: NodeState) -> Match | DeadEnd | Refusal:
+    def _first_fit(self, claims: tuple[ParsedClaim, ...], node_state: NodeState) -> Match | DeadEnd | RequestRefusal:
         """Return what kube-scheduler will give on such a node."""
         key = (claims, node_state.contents)
         found = self._searched.get(key)
@@ -287,7 +287,7 @@ class FirstFitSearch:
             found = self._searched[key] = self._remembered(claims, node_state.node_sig)
         return found
 
-    def _remembered(self, claims: tuple[ParsedClaim, ...], node_sig: NodeSignature) -> Match | DeadEnd | Refusal:
+    def _remembered(self, claims: tuple[ParsedClaim, ...], node_sig: NodeSignature) -> Match | DeadEnd | RequestRefusal:
         """Return the same, from an earlier search of any gang if one is known.
 
         The steps are spent again either way, so that the steps a gang needs do not depend on the gangs planned before.
@@ -473,6 +473,6 @@ MOVE_STEPS = 24
 """Steps for placing a pod, beside those for evaluating devices and groups again."""
 
 
-def _claim_of(refusal: Refusal, open_: Sequence[int]) -> int | None:
+def _claim_of(refusal: RequestRefusal, open_: Sequence[int]) -> int | None:
     """Return the place, among the pod's claims, of the open claim that stopped the search."""
     return open_[refusal.claim] if isinstance(refusal, Fatal) and refusal.claim is not None else None

@@ -20,6 +20,9 @@ from admission.dra.state.cluster_state import ClusterState, key_of
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 """The taint that a pod must tolerate to go to a cordoned node."""
 
+MOST_PASSING = 64
+"""The most answers of `passed` that a cluster state keeps; the oldest is dropped."""
+
 
 class Filter(StrEnum):
     """What keeps a pod off a node, in the order in which it is checked."""
@@ -59,6 +62,8 @@ def passed(demand: PodDemand, cluster: ClusterState) -> frozenset[NodeName]:
         return frozenset(name for name, node in nodes if refuses(demand, node, cluster) is None)
     key = (tuple(sorted(pod.node_selector.items())), pod.affinity, pod.tolerations, pod.features)
     if key not in cluster.passing:
+        if len(cluster.passing) >= MOST_PASSING:
+            del cluster.passing[next(iter(cluster.passing))]
         cluster.passing[key] = frozenset(name for name, node in nodes if _refuses_pod(pod, node) is None)
     return cluster.passing[key] if demand.kept_to is None else cluster.passing[key] & demand.kept_to
 

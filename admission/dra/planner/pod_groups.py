@@ -19,7 +19,7 @@ from admission.dra.planner import node_filters
 from admission.dra.requests import extended_resources, node_resources, requests
 from admission.dra.requests.gang_request import PodDemand, Shortfall
 from admission.dra.requests.node_resources import OfClaim
-from admission.dra.requests.requests import Fatal, Option, ParsedClaim, ParsedRequest, Refusal
+from admission.dra.requests.requests import Fatal, Option, ParsedClaim, ParsedRequest, RequestRefusal
 from admission.dra.state.cluster_state import ClusterState, key_of
 from admission.filters import gang_rules
 from admission.filters.gang_rules import GangRules
@@ -104,7 +104,7 @@ class Refused:
     """A pod that is refused before any search, and why."""
 
     pod: str
-    refusal: Refusal
+    refusal: RequestRefusal
 
 
 def compile_gang(demands: Sequence[PodDemand], cluster: ClusterState) -> Gang | Refused:
@@ -112,7 +112,7 @@ def compile_gang(demands: Sequence[PodDemand], cluster: ClusterState) -> Gang | 
     numbers, numbers_of_users = _shared(demands, cluster), _users(demands, cluster)
     rules, rules_of = _rules(demands, cluster)
     grouped: dict[tuple[str, Hashable, int], list[tuple[PodDemand, tuple[ClaimToAllocate, ...]]]] = {}
-    parsed_requests: dict[Hashable, ParsedClaim | Refusal] = {}
+    parsed_requests: dict[Hashable, ParsedClaim | RequestRefusal] = {}
     for demand in sorted(demands, key=lambda demand: natural(demand.pod.meta.name)):
         if refusal := _refusal(demand, numbers_of_users, cluster):
             return Refused(demand.pod.meta.name, refusal)
@@ -211,7 +211,9 @@ def _shared(demands: Iterable[PodDemand], cluster: ClusterState) -> dict[Uid, in
     return {key: number for number, key in enumerate(key for key, pods in users.items() if pods > 1)}
 
 
-def _parsed(claim: Claim, cluster: ClusterState, known: dict[Hashable, ParsedClaim | Refusal]) -> ParsedClaim | Refusal:
+def _parsed(
+    claim: Claim, cluster: ClusterState, known: dict[Hashable, ParsedClaim | RequestRefusal]
+) -> ParsedClaim | RequestRefusal:
     """Parse a claim; claims with the same requests and constraints, as a template makes them, only once."""
     key = claim.spec.equivalence_key
     if key not in known:
@@ -336,4 +338,4 @@ class Outcome:
     placed: list[Placed] = field(default_factory=list)
     dead_end: int | None = None
     shortfall: Shortfall | None = None
-    refusals: dict[Refusal, tuple[int, int | None]] = field(default_factory=dict)
+    refusals: dict[RequestRefusal, tuple[int, int | None]] = field(default_factory=dict)

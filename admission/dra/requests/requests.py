@@ -108,7 +108,8 @@ class ParsedClaim:
     rules: tuple[Rule, ...] = ()
 
 
-Refusal = Fatal | Unpriced
+RequestRefusal = Fatal | Unpriced
+"""Why a request can get no device on any node, or none whose price is known, whatever is free."""
 
 
 def parse(

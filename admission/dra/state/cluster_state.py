@@ -103,7 +103,8 @@ class ClusterState:
     change_log: ChangeLog = field(default_factory=ChangeLog, init=False)
     place: int = field(default=0, init=False)
     passing: dict[Hashable, Nodes] = field(default_factory=dict, init=False)
-    """Results of `node_filters`, which depend on the nodes alone. Rule: only `node_filters.passed` adds any."""
+    """Results of `node_filters`, which depend on the nodes alone. Rule: only `node_filters.passed` adds any, and
+    `follow` takes them over to a state with the same nodes."""
     _vanished: frozenset[PoolId] | None = field(default=None, init=False)
 
     @property
@@ -260,7 +261,6 @@ def with_usage(
     placed: the pods on nodes, if they differ.
     """
     after = replace(cluster, taken=use[0], shares=use[1], left=left, placed=placed or cluster.placed)
-    after.passing.update(cluster.passing)
     return follow(cluster, after, where)
 
 
@@ -270,6 +270,8 @@ def follow(before: ClusterState, cluster: ClusterState, nodes: frozenset[NodeNam
     log.add(nodes)
     object.__setattr__(cluster, "change_log", log)
     object.__setattr__(cluster, "place", log.steps)
+    if cluster.nodes is before.nodes:
+        cluster.passing.update(before.passing)
     return cluster
 
 

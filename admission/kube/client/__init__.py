@@ -1,3 +1,3 @@
 """Requests to the API server."""
 
-__all__ = ["backoff", "connection", "credentials", "errors", "paths"]
+__all__ = ["backoff", "bounded_wait", "connection", "credentials", "errors", "paths"]

@@ -10,6 +10,7 @@ from typing import Any
 
 from admission.api.kubernetes.meta import Condition, ConditionStatus, Owner
 from admission.api.muster import gang_references, queue_references
+from admission.api.muster.gang_requests import AnsweredRequest
 from admission.api.muster.gangs import (
     MADE_ROOM_FOR,
     Charge,
@@ -82,6 +83,7 @@ def gang_status(report: GangReport, before: Json, *, now: datetime) -> dict[str,
         "topology": _topology(report.topology) if report.topology is not None else None,
         "evictions": report.evictions,
         "evicted": _evicted(report.evicted),
+        "request": _answered(report.answered),
         "startEstimate": time(report.start_estimate),
         "startReason": cut(report.start_reason, LONGEST_REASON) or None,
         "startReferences": _references(report.start_references),
@@ -145,6 +147,23 @@ def _evicted(evicted: Evicted | None) -> dict[str, Any] | None:
             "at": evicted.at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
             MADE_ROOM_FOR: evicted.made_room_for or None,
             "references": _references(evicted.references),
+        }
+    )
+
+
+def _answered(answered: AnsweredRequest | None) -> dict[str, Any] | None:
+    """Return the last request that was answered."""
+    if answered is None:
+        return None
+    return _without_none(
+        {
+            "id": answered.id,
+            "action": str(answered.action),
+            "by": answered.by,
+            "reason": answered.reason or None,
+            "priorityClass": answered.priority_class or None,
+            "outcome": cut(answered.outcome, LONGEST_REASON),
+            "at": time(answered.at),
         }
     )
 

@@ -4,7 +4,8 @@ A cycle runs for every change in the cluster, most of which do not concern pendi
 
 - *Proofs* that there is no plan. They hold for every equivalent gang, whatever its quota, until nodes or devices change
   so that one of its pods may get devices on them (`planner.requeue_hint`). A message is as of the time of the proof; an
-  old one is renewed.
+  old one is renewed, at most one in each cycle. Where it says the same again, the proof stays the same object, so that
+  everything that rests on it still does.
 - Other *holds* of single gangs, while the cluster state, the quotas, their usage and the gang's own demand are the
   same. That is sound, since the planner is a function of exactly these. Only holds found before the cycle's first grant
   count.
@@ -14,7 +15,7 @@ as these cannot help, and a hold is compared by the value of quotas and usage, w
 The law is tested in `tests/property/test_cycles.py`.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from admission.api.muster.queues import PlacementMode, Queue
@@ -27,6 +28,7 @@ from admission.dra.planner.candidate_nodes import CapacityBound
 from admission.dra.requests.gang_request import PodDemand, Topology
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
+from admission.scheduling.placement.proposal import Proved
 from admission.scheduling.placement.protection import Protections
 
 Question = tuple[tuple[PodDemand, ...], PlacementMode, Topology | None]
@@ -70,12 +72,12 @@ class Basis:
 class InfeasibilityProof:
     """A proof that there is no plan, in numbered names, and the last cluster state in which it held.
 
-    pods: the question. capacity_bound: the proof by counting, if there is one. stale: how often nodes have changed
-    since the message was written.
+    capacity_bound: the proof by counting, if there is one. stale: how often nodes have changed since the message was
+    written.
     """
 
-    hold: Hold
-    pods: Sequence[PodDemand]
+    hold: Proved
+    question: Question
     cluster: ClusterState
     capacity_bound: CapacityBound | None = None
     stale: int = 0
@@ -92,6 +94,8 @@ class PlanCache:
     _holds: dict[tuple[GangUid, int, Hashable], tuple[Question, Hold]] = field(default_factory=dict)
     _is_valid: bool = False
     _proofs: dict[Hashable, InfeasibilityProof] = field(default_factory=dict)
+    _old: Hashable = None
+    """The key of a proof whose message is to be renewed in this cycle."""
     _changed: dict[tuple[object, object], frozenset[NodeName] | None] = field(default_factory=dict)
     """The nodes that changed between two cluster states, by their tokens; kept for one cycle."""
 
@@ -101,10 +105,11 @@ class PlanCache:
             self._holds.clear()
         if self._basis is None or not self._basis.same_rules(basis) or len(self._proofs) > MOST_PROOFS:
             self._proofs.clear()
+            self._old = None
         elif self._basis.cluster is basis.cluster or cluster_state.same(self._basis.cluster, basis.cluster):
-            self._renew(0)
+            self._old = self._oldest(0)
         else:
-            self._renew(MOST_STALE)
+            self._old = self._oldest(MOST_STALE)
         self._changed.clear()
         self._basis = basis
         self._is_valid = True
@@ -131,12 +136,12 @@ class PlanCache:
         tokens = found.cluster.token, cluster.token
         if tokens not in self._changed:
             self._changed[tokens] = requeue_hint.changed(found.cluster, cluster)
-        nodes = self._changed[tokens]
+        nodes, pods = self._changed[tokens], found.question[0]
         # nodes is None if everything may differ, classes included; then the bound's question may differ as well.
         is_lacking = nodes is not None and found.capacity_bound is not None and found.capacity_bound.is_felt(cluster)
         if not is_lacking and (
-            requeue_hint.may_help_volumes(found.cluster, cluster, found.pods)
-            or requeue_hint.may_help(found.pods, nodes, cluster, selectors=selectors)
+            requeue_hint.may_help_volumes(found.cluster, cluster, pods)
+            or requeue_hint.may_help(pods, nodes, cluster, selectors=selectors)
         ):
             del self._proofs[key]
             return None
@@ -152,12 +157,30 @@ class PlanCache:
         """Whether some message has to be renewed in a cycle without changes."""
         return any(proof.stale for proof in self._proofs.values())
 
-    def _renew(self, most: int) -> None:
-        """Drop one proof whose message misses more than `most` changes, so that it is found again."""
-        key = next((key for key, proof in self._proofs.items() if proof.stale > most), None)
-        if key is not None:
-            del self._proofs[key]
+    def _oldest(self, most: int) -> Hashable:
+        """Return the key of a proof whose message misses more than `most` changes; None if none does."""
+        return next((key for key, proof in self._proofs.items() if proof.stale > most), None)
 
-    def prove(self, key: Hashable, proof: InfeasibilityProof) -> None:
-        """Keep a proof that there is no plan."""
+    @property
+    def old_question(self) -> Question | None:
+        """Return the question of a proof whose message is to be renewed; None if none is."""
+        found = self._proofs.get(self._old)
+        return None if found is None else found.question
+
+    def renew(self, answer: Hold | None) -> None:
+        """Keep the answer to `old_question`. If it is no proof, the question is asked again for each gang."""
+        key, known = self._old, self._proofs.pop(self._old, None)
+        self._old = None
+        if known is None or self._basis is None or not isinstance(answer, Proved):
+            return
+        if answer != known.hold:
+            self.prove(key, answer, known.question, self._basis.cluster)
+            return
+        known.cluster, known.capacity_bound, known.stale = self._basis.cluster, answer.capacity_bound, 0
+        self._proofs[key] = known
+
+    def prove(self, key: Hashable, hold: Proved, question: Question, cluster: ClusterState) -> InfeasibilityProof:
+        """Keep a proof that there is no plan. hold, question: in numbered names."""
+        proof = InfeasibilityProof(hold=hold, question=question, cluster=cluster, capacity_bound=hold.capacity_bound)
         self._proofs[key] = proof
+        return proof

@@ -60,6 +60,7 @@ class QueueCache:
     """
 
     _waiting: Memo[None, Mapping[QueueName, tuple[Group, ...]]] = field(default_factory=Memo)
+    _uids: Memo[None, frozenset[GangUid]] = field(default_factory=Memo)
     _queues: dict[QueueName, CachedQueue] = field(default_factory=dict)
 
     def clear(self) -> None:
@@ -73,6 +74,10 @@ class QueueCache:
     def waiting(self, groups: tuple[Group, ...]) -> Mapping[QueueName, tuple[Group, ...]]:
         """Return the pending gangs, by queue."""
         return self._waiting.get(None, (groups,), lambda: _waiting(groups))
+
+    def waiting_uids(self, groups: tuple[Group, ...]) -> frozenset[GangUid]:
+        """Return the pending gangs."""
+        return self._uids.get(None, (groups,), lambda: frozenset([one.uid for one in groups if one.waiting]))
 
     def changed(
         self, groups: tuple[Group, ...], holds: Holds, unsteady: Collection[GangUid], order: Order

@@ -192,6 +192,10 @@ class VerdictCache:
         """Return the pending gangs, by queue."""
         return self._queue_cache.waiting(groups)
 
+    def waiting_uids(self, groups: tuple[Group, ...]) -> frozenset[GangUid]:
+        """Return the pending gangs."""
+        return self._queue_cache.waiting_uids(groups)
+
     def changed_queues(
         self, groups: tuple[Group, ...], holds: Holds, unsteady: Collection[GangUid], order: Order
     ) -> Iterator[tuple[QueueName, tuple[Group, ...]]]:

@@ -31,7 +31,7 @@ from admission.quota.queue_order import BY_RANK, Order
 from admission.quota.tree import Tree
 from admission.scheduling.cache import equivalence
 from admission.scheduling.cache.equivalence import GangEquivalence
-from admission.scheduling.cache.plan_cache import InfeasibilityProof, PlanCache
+from admission.scheduling.cache.plan_cache import PlanCache
 from admission.scheduling.cache.verdict_cache import KINDS, PROOF, QUOTA, Verdict, VerdictCache
 from admission.scheduling.checks import (
     budget,
@@ -239,9 +239,8 @@ def capacity_bound(inputs: Inputs) -> CapacityBound | None:
     inputs: with demands (`asked`), of a gang whose pods start together (`is_whole`).
     """
     rules, wanted = inputs.rules, mode.requested(inputs.group.record, inputs.queue)
-    planner = Planner(selectors=rules.selectors, steps=rules.steps, meters=rules.meters, protection=rules.protection)
     is_free = workloads_topology.request(inputs.group) is None
-    return planner.capacity_bound(inputs.demands, inputs.cluster, wanted) if is_free else None
+    return planner(rules).capacity_bound(inputs.demands, inputs.cluster, wanted) if is_free else None
 
 
 def is_short(inputs: Inputs, excluding: QueueUsage) -> bool:
@@ -432,10 +431,7 @@ def _plan(inputs: Inputs) -> Verdict:
     unpaid: dict[str, BudgetShortage] = {}
     answer = _propose(inputs, wanted, topology, equivalent, unpaid)
     if equivalent is not None and isinstance(answer, Proved):
-        proof = InfeasibilityProof(
-            hold=answer, pods=equivalent.question, cluster=inputs.cluster, capacity_bound=answer.capacity_bound
-        )
-        plans.prove(equivalent.key, proof)
+        proof = plans.prove(equivalent.key, answer, (equivalent.question, wanted, topology), inputs.cluster)
         return Verdict(group=group, outcome=equivalent.hold(answer), by=PROOF, equivalent=equivalent, proof=proof)
     if equivalent is not None and isinstance(answer, Hold):
         answer = equivalent.hold(answer)
@@ -472,11 +468,8 @@ def _propose(
             unpaid[found.message] = found
         return found
 
-    planner = Planner(
-        selectors=rules.selectors, steps=rules.steps, meters=rules.meters, protection=rules.protection, mute=rules.mute
-    )
     question = equivalent.question if equivalent is not None else inputs.demands
-    answer = planner.propose(question, inputs.cluster, wanted, shortage, topology)
+    answer = planner(rules).propose(question, inputs.cluster, wanted, shortage, topology)
     if isinstance(answer, Hold):
         over_budget = unpaid.get(answer.message) if answer.reason is HoldReason.QUOTA_EXCEEDED else None
         return answer if over_budget is None else budget.hold(over_budget)
@@ -489,6 +482,13 @@ def _propose(
         claims=claims,
         chosen=answer.chosen,
         warnings=budget.warnings(rules.workspace.balances, inputs.group, plan.charge),
+    )
+
+
+def planner(rules: Rules) -> Planner:
+    """Return the planner by the rules of a cycle."""
+    return Planner(
+        selectors=rules.selectors, steps=rules.steps, meters=rules.meters, protection=rules.protection, mute=rules.mute
     )
 
 

@@ -15,19 +15,11 @@ from tests.e2e.musters import Muster
 numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="module")
-def running(control_plane: ControlPlane) -> Iterator[Muster]:
-    muster = Muster(control_plane).start()
-    yield muster
-    muster.clean()
-
-
 @pytest.fixture
-def lab(control_plane: ControlPlane, running: Muster, namespace: Namespace) -> Iterator[Lab]:
-    number = f"lab{next(numbers)}"
-    lab = Lab(control_plane=control_plane, muster=running, namespace=namespace, driver=f"{number}.test")
-    yield lab
-    lab.clear()
+def lab(control_plane: ControlPlane, muster: Muster, namespace: Namespace) -> Iterator[Lab]:
+    driver = f"lab{next(numbers)}.test"
+    with Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=driver) as lab:
+        yield lab
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.controlplane import ControlPlane
-from tests.e2e import herds
+from tests.e2e import herds, musters
 from tests.e2e.herds import Herd
 from tests.e2e.kinds.parents import EARLY, RAY
 from tests.e2e.musters import Muster
@@ -17,7 +17,7 @@ numbers = itertools.count(1)
 @pytest.fixture(scope="module")
 def muster(control_plane: ControlPlane) -> Iterator[Muster]:
     client = control_plane.client()
-    with herds.installed(client, *EARLY), herds.looked_after(control_plane) as muster, herds.installed(client, RAY):
+    with herds.installed(client, *EARLY), musters.running(control_plane) as muster, herds.installed(client, RAY):
         yield muster
 
 

@@ -39,7 +39,7 @@ def served(api: FakeApi) -> Iterator[None]:
 
 
 @pytest.fixture
-def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
+def api(kubeconfig: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
     """A lab with two queues, one of which has a gang that waits."""
     fake = FakeApi()
     for one in (queue("lab"), queue("vision", parent="lab"), queue("speech", parent="lab", stopPolicy="Hold")):
@@ -52,15 +52,7 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
         meta = {"name": name, "namespace": "ml"}
         fake.put(f"{GROUP}/gangs", {"metadata": meta, "spec": {"queue": "vision", "size": 1}, "status": status})
     with served(fake):
-        config = {
-            "clusters": [{"name": "c", "cluster": {"server": fake.url}}],
-            "users": [{"name": "u", "user": {"token": "secret"}}],
-            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "x",
-        }
-        path = tmp_path / "kubeconfig"
-        path.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **config}))
-        monkeypatch.setenv("KUBECONFIG", str(path))
+        monkeypatch.setenv("KUBECONFIG", str(kubeconfig(fake.url)))
         yield fake
 
 

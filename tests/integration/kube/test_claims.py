@@ -182,7 +182,7 @@ async def test_a_claim_that_changes_during_its_deallocation_is_read_again(api: F
     assert api.count("GET", PATH) == 2
 
 
-async def test_conflicts_without_end_are_for_the_next_cycle(api: FakeApi, writer: ClaimWriter) -> None:
+async def test_a_claim_with_conflicts_without_end_is_for_the_next_cycle(api: FakeApi, writer: ClaimWriter) -> None:
     seen = put(api, status={"allocation": devices("gpu-0")})
     for _ in range(4):
         api.answer("PATCH", f"{PATH}/status", 409, status(409, "Conflict", "modified"))

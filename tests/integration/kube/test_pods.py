@@ -137,7 +137,7 @@ async def test_a_missing_role_is_not_tried_again(api: FakeApi, connection: Conne
     assert api.count("GET", PATH) == 0
 
 
-async def test_conflicts_without_end_are_for_the_next_cycle(api: FakeApi, connection: Connection) -> None:
+async def test_a_pod_with_conflicts_without_end_is_for_the_next_cycle(api: FakeApi, connection: Connection) -> None:
     seen = read(api.put(PODS, a_pod()))
     for _ in range(4):
         api.answer("PATCH", PATH, 409, status(409, "Conflict", "modified"))

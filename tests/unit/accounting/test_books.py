@@ -353,7 +353,7 @@ def test_every_entry_of_a_gang_names_its_first_user_also_after_late_pods_of_othe
     assert [entry.user for entry in entries if entry is not None] == ["alice"] * 4
 
 
-def test_a_settlement_says_how_many_devices_of_each_class_were_given() -> None:
+def test_a_settlement_replaces_the_planned_devices_of_each_class_by_those_given() -> None:
     planned = replace(a_holding("c"), classes={"large": 1})
     book = opened(planned)
     given = {Uid("c"): Allocated((a_device("a"), a_device("b")), {GPU: 2}, {"small": 2})}

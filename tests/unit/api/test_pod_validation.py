@@ -39,9 +39,29 @@ def test_an_invalid_pod_is_reported_in_the_words_of_the_api_server(obj: Json, wo
     assert [problem.message for problem in validation.problems(obj["spec"], "spec")] == [words]
 
 
-@pytest.mark.parametrize("wrong", [None, 1, [], "x", [1], {"a": 1}], ids=str)
-@pytest.mark.parametrize("field", ["containers", "initContainers", "resourceClaims", "resources"])
-def test_what_is_of_another_type_is_told_and_breaks_nothing(field: str, wrong: Any) -> None:
-    spec = {**pods.pod()["spec"], field: wrong}
+LISTS = ("containers", "initContainers", "resourceClaims")
 
-    validation.problems(spec, "spec")
+
+@pytest.mark.parametrize(
+    ("field", "wrong", "words"),
+    [
+        *((field, 1, "is an integer, a list is expected") for field in LISTS),
+        *((field, "x", "is a string, a list is expected") for field in LISTS),
+        *((field, {"a": 1}, "is an object, a list is expected") for field in LISTS),
+        *((field, [1], "is an integer, an object is expected") for field in LISTS),
+        ("resources", 1, "is an integer, an object is expected"),
+        ("resources", "x", "is a string, an object is expected"),
+        ("resources", [], "is a list, an object is expected"),
+        ("resources", [1], "is a list, an object is expected"),
+    ],
+    ids=str,
+)
+def test_a_field_of_another_type_is_told_with_the_type_that_is_expected(field: str, wrong: Any, words: str) -> None:
+    first, *_ = validation.problems({**pods.pod()["spec"], field: wrong}, "spec")
+
+    assert (first.field.partition("[")[0], first.message) == (f"spec.{field}", words)
+
+
+@pytest.mark.parametrize("field", [*LISTS, "resources"])
+def test_null_is_like_a_field_that_is_not_there(field: str) -> None:
+    assert validation.problems({**pods.pod()["spec"], field: None}, "spec") == ()

@@ -40,10 +40,18 @@ TRUE = {
     "keys are numbers, whatever their kind": '{1: "a"}[dyn(1.0)] == "a" && {1: "a"}[dyn(1u)] == "a"',
     "fixed numbers are grouped": '"%.1f".format([1234567.0]) == "1,234,567.0"',
     "a scientific precision is a width": '"%.2e".format([0.00012]) == "1.200000\N{MULTIPLICATION SIGN}10⁻⁰⁴"',
+    "a number may be the name of what has no digits": (
+        '"%.1f %.1e %f".format(["Infinity", "-Infinity", "NaN"]) == "\N{INFINITY} -\N{INFINITY} NaN"'
+    ),
+    "behind the end of a list is nothing": "[7][?0].hasValue() && ![7][?1].hasValue() && ![7][?-1].hasValue()",
     "strings in lists are quoted": '"%s".format([["a", "b"]]) == "[\\"a\\", \\"b\\"]"',
     "maps are written in the order of their keys": '"%s".format([{"b": 1, "a": 2}]) == \'{"a":2, "b":1}\'',
     "quantities may lack digits": 'quantity("k") == quantity("0")',
     "quantities round up to 10^-9": 'quantity("0.1n") == quantity("1n") && quantity("-0.1n") == quantity("-1n")',
+    "a quantity beyond doubles is infinite": (
+        f'quantity("{40 * "1234567890"}").asApproximateFloat() == 1.0 / 0.0'
+        f' && quantity("-{40 * "1234567890"}").asApproximateFloat() == -1.0 / 0.0'
+    ),
     "numbers before a release are numbers": '!isSemver("1.2.3-18446744073709551616")',
     "a tolerant version is completed": 'semver("v01.2", true) == semver("1.2.0")',
     "IPv4 addresses in IPv6 are refused": '!isIP("::ffff:1.2.3.4") && isIP("::1.2.3.4")',

@@ -72,7 +72,7 @@ def test_a_spec_that_is_written_again_gets_the_same_defaults_again() -> None:
     assert validate(a_claim(exactly(count=40)), operation="UPDATE") == ALLOWED
 
 
-def test_a_dry_run_is_answered_alike() -> None:
+def test_a_dry_run_of_a_claim_gets_the_same_defaults() -> None:
     assert mutate(a_claim(exactly()), LABEL, dry_run=True) == mutate(a_claim(exactly()), LABEL)
 
 

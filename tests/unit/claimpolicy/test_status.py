@@ -81,6 +81,15 @@ ALONE: dict[str, tuple[dict[str, Any], ConditionStatus, str, str]] = {
         "Doubtful",
         "is applied as it is written: spec.rules[0].cel: looks wrong: 1:16: undefined field 'cuont'",
     ),
+    "one with a variable that looks wrong": (
+        {
+            "variables": [{"name": "most", "expression": "8"}, {"name": "n", "expression": "request.exactly.cuont"}],
+            "rules": [{"cel": "variables.most == 8", "message": "m"}],
+        },
+        ConditionStatus.TRUE,
+        "Doubtful",
+        "is applied as it is written: spec.variables[1].expression: looks wrong: 1:16: undefined field 'cuont'",
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""`muster install --print`. That it prints what the chart renders is tested in tests/integration/test_chart.py."""
+"""`muster install --print`. That it prints what the chart renders is tested in tests/integration/chart."""
 
 import pytest
 

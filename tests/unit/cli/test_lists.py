@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from admission import cli
 from admission.api.muster import status_views
-from admission.cli import cluster_options, gang as cli_gang
+from admission.cli import cluster_options
+from admission.cli.gang import reports as gang_reports
 from admission.cli.queue import list_command
 
 QUEUE = {
@@ -85,7 +86,7 @@ def test_a_row_has_the_short_form_of_the_reason() -> None:
 
 
 def test_no_gangs_are_said_to_be_none(capsys: pytest.CaptureFixture[str]) -> None:
-    cli_gang.show([])
+    gang_reports.show([])
 
     assert capsys.readouterr().out == "Gangs: none\n"
 
@@ -203,4 +204,7 @@ def test_one_gang_is_shown_with_all_that_is_known_of_it() -> None:
 def test_a_gang_that_does_not_exist_is_named() -> None:
     error = CliRunner().invoke(cli.app, ["gang", "show", "a/third"]).exception
 
-    assert str(error) == "there is no gang or workload of a gang third in namespace a; try `muster gang list`"
+    assert (
+        str(error)
+        == "there is no gang or workload of a gang third in namespace a; there are: first, over, runs, second"
+    )

@@ -146,7 +146,7 @@ def test_all_problems_of_manifests_are_reported_at_once(folder: Path) -> None:
     assert len(refused(folder, "kind: Pod\n---\napiVersion: v1\n---\n{}\n")) == 4
 
 
-def test_a_file_that_is_not_there_is_named(folder: Path) -> None:
+def test_a_manifest_file_that_is_not_there_is_named(folder: Path) -> None:
     with pytest.raises(BadInputError, match=r"gone\.yaml: No such file"):
         manifest_reader.read([str(folder / "gone.yaml")])
 

@@ -10,8 +10,9 @@ from admission.api.muster import status_views
 from admission.api.values.decoding import Json
 from admission.api.values.reasons import Hold
 from admission.api.values.references import EVERYWHERE
-from admission.cli import gang, referents
+from admission.cli import referents
 from admission.cli.cluster_options import Cluster
+from admission.cli.gang import reports as gang_reports
 from admission.cli.why import command
 from admission.errors import ForbiddenError
 from admission.kube.cache import watched_resources
@@ -72,7 +73,7 @@ def told(scene: Scene, readable: Container[str], capsys: pytest.CaptureFixture[s
     cluster = Stored(scene, readable).cluster
 
     async def fetch() -> None:
-        for report in await gang.reports(cluster, OURS):
+        for report in await gang_reports.reports(cluster, OURS):
             command.show(await referents.in_gang(report, cluster), now=scene.cluster.now)
 
     asyncio.run(fetch())
@@ -122,7 +123,7 @@ def test_a_user_who_may_read_gangs_and_no_claims_is_told_the_gangs() -> None:
     stored = Stored(scene, {"", OURS})
 
     async def fetch() -> Hold:
-        [report] = [one for one in await gang.reports(stored.cluster, OURS) if one.hold is not None]
+        [report] = [one for one in await gang_reports.reports(stored.cluster, OURS) if one.hold is not None]
         found = (await referents.in_gang(report, stored.cluster)).hold
         assert isinstance(found, Hold)
         return found
@@ -136,7 +137,7 @@ def test_a_user_who_may_read_gangs_and_no_claims_is_told_the_gangs() -> None:
 def test_the_list_of_all_gangs_names_all_of_them() -> None:
     cluster = Stored(of_scene("strict"), EVERYWHERE).cluster
 
-    reports = asyncio.run(gang.reports(cluster))
+    reports = asyncio.run(gang_reports.reports(cluster))
 
     holds = [report.hold for report in reports if report.hold is not None]
     assert any("gang hidden-ns/merger-with-acme-large-" in hold.message for hold in holds)

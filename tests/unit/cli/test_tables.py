@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from admission.api.muster import status_views
-from admission.cli import gang as cli_gang, terminal
+from admission.cli import terminal
+from admission.cli.gang import reports as gang_reports
 from admission.cli.queue import list_command
 from admission.cli.terminal import Number, Overflow
 
@@ -52,7 +53,7 @@ def queues(overflow: Overflow) -> None:
 
 
 def gangs(overflow: Overflow) -> None:
-    cli_gang.show([status_views.gang(obj) for obj in GANGS], overflow)
+    gang_reports.show([status_views.gang(obj) for obj in GANGS], overflow)
 
 
 @pytest.fixture

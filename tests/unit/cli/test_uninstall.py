@@ -1,5 +1,6 @@
 """`muster uninstall`: what it says before, and in which order it removes what."""
 
+import math
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Self
 
@@ -10,6 +11,7 @@ from admission.api.values.decoding import Json
 from admission.cli import cluster_options
 from admission.cli.uninstall import removal
 from admission.errors import GoneError
+from admission.kube.client import bounded_wait
 from tests.unit.cli.conftest import Muster
 
 SYSTEM = "muster-system"
@@ -40,14 +42,18 @@ def a_gang(name: str, phase: str) -> Json:
 
 
 class FakeCluster:
-    """Objects by path, with a Deployment whose pods end as soon as it is scaled; what is done to it, in order."""
+    """Objects by path, with a Deployment of a pod; what is done to it, in order.
+
+    lasting: how often the pod is still there when it is asked for after the Deployment was scaled.
+    """
 
     server = "https://cluster"
 
-    def __init__(self, objects: Mapping[str, Json], *, renewing: bool = False) -> None:
+    def __init__(self, objects: Mapping[str, Json], *, renewing: bool = False, lasting: float = 1) -> None:
         self.objects = dict(objects)
         self.done: list[str] = []
         self._renewing = renewing
+        self._lasting = lasting
         self._looks = 0
 
     async def __aenter__(self) -> Self:
@@ -63,7 +69,8 @@ class FakeCluster:
     async def get(self, path: str, params: Mapping[str, Any] | None = None, **_: object) -> Json:
         if params and "labelSelector" in params:
             assert params == {"labelSelector": removal.CONTROLLER_PODS}
-            return {"items": [] if f"scaled {DEPLOYMENT}" in self.done else [{}]}
+            self._lasting -= f"scaled {DEPLOYMENT}" in self.done
+            return {"items": [] if self._lasting < 0 else [{}]}
         if path == LEASE and path in self.objects:
             self._looks += self._renewing
             spec = {"holderIdentity": "somebody", "leaseDurationSeconds": 0}
@@ -119,7 +126,7 @@ def uninstall(
     muster: Muster, monkeypatch: pytest.MonkeyPatch, cluster: FakeCluster, *words: str
 ) -> tuple[int, str, str]:
     monkeypatch.setattr(cluster_options, "Connection", lambda *_, **__: cluster)
-    monkeypatch.setattr(removal, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(bounded_wait, "POLL_SECONDS", 0.0)
     return muster("uninstall", *words)
 
 
@@ -196,8 +203,8 @@ def test_in_a_cluster_without_muster_it_is_done_at_once(muster: Muster, monkeypa
 def test_controllers_that_do_not_end_leave_the_configurations_in_place(
     muster: Muster, monkeypatch: pytest.MonkeyPatch, objects: dict[str, Json]
 ) -> None:
-    monkeypatch.setattr(removal, "END_SECONDS", 0.0)
-    cluster = FakeCluster(objects)
+    monkeypatch.setattr(removal, "END_SECONDS", 0.01)
+    cluster = FakeCluster(objects, lasting=math.inf)
 
     code, _, said = uninstall(muster, monkeypatch, cluster, "--yes")
 

@@ -74,6 +74,16 @@ async def test_before_the_view_catches_up_no_gang_is_placed_on_a_node_of_an_unse
     assert old.isdisjoint(new)
 
 
+async def test_before_the_view_catches_up_a_gang_may_be_placed_beside_one_whose_pods_are_seen() -> None:
+    builder = a_cluster().node("a", gpus=4).queue("q", gpus=8)
+    cluster, _, leader = await a_new_leader(builder.job("old", queue="q", pods=2).job("new", queue="q", pods=2))
+    cluster.unseen = ()
+
+    result = await cycle.run(leader, NOON + SECOND)
+
+    assert report(result, "new").phase is Phase.RESERVED
+
+
 async def test_before_the_view_catches_up_no_pod_joins_a_gang_of_the_ledger() -> None:
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=8)
     builder.job("old", queue="q", pods=3, made=2, annotations={GANG_MIN: "1"})

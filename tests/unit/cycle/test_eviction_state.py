@@ -40,7 +40,7 @@ def inputs(at: datetime = NOON, *groups: Group, snapshot: Snapshot = SNAPSHOT) -
         meters=device_meters.NONE,
         now=at,
         clock=at,
-        groups=groups,
+        by_uid={group.uid: group for group in groups},
     )
 
 
@@ -76,7 +76,7 @@ def test_a_gang_that_could_not_start_backs_off_and_was_not_evicted() -> None:
     assert state.note(inputs(), eviction(timed_out=True, failure="the API server refuses it"))
     assert state.backoffs[GANG.uid].next_try == NOON + 10 * MINUTE
     assert state.backoffs[GANG.uid].failure == "the API server refuses it"
-    assert not state.backoffs[GANG.uid].overran
+    assert state.backoffs[GANG.uid].cause is None
     assert not state.evicted
     assert not state.note(inputs(), eviction())
 
@@ -84,7 +84,7 @@ def test_a_gang_that_could_not_start_backs_off_and_was_not_evicted() -> None:
 def test_a_gang_that_ran_too_long_backs_off_for_that() -> None:
     state = a_state(eviction(timed_out=True, cause=EvictionReason.RUNTIME_EXCEEDED))
 
-    assert state.backoffs[GANG.uid].overran
+    assert state.backoffs[GANG.uid].cause is EvictionReason.RUNTIME_EXCEEDED
     assert state.evicted[GANG.uid].reason is EvictionReason.RUNTIME_EXCEEDED
 
 

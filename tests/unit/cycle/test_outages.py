@@ -64,6 +64,17 @@ async def a_granted_gang() -> tuple[Cluster, Ledger, Leader]:
     return cluster, ledger, leader
 
 
+async def test_a_cycle_that_could_not_read_the_book_grants_nothing_though_the_database_is_back_meanwhile() -> None:
+    cluster, ledger = a_town(), Failing(calls=1, first=0)
+
+    result = await run(a_leader(cluster, ledger))
+
+    hold = gang(result, "train").hold
+    assert hold is not None
+    assert hold.reason is HoldReason.LEDGER_UNAVAILABLE
+    assert kinds(ledger) == []
+
+
 async def test_entries_of_an_outage_are_posted_in_order_with_their_true_times() -> None:
     cluster, ledger, leader = await a_granted_gang()
     ledger.away = True

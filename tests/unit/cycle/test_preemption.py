@@ -162,7 +162,7 @@ async def test_the_fewest_are_evicted_and_of_those_the_youngest() -> None:
     assert cluster.running() == {"old", "small", "other", "high"}
 
 
-async def test_a_queue_takes_back_what_another_has_borrowed() -> None:
+async def test_a_queue_reclaims_what_another_has_borrowed_from_the_gang_that_ranks_lower() -> None:
     cluster = Jobs(two_queues(ANY))
     play = Play(cluster)
     cluster.submit("owned", queue="left", pods=2, priority=1)
@@ -523,6 +523,24 @@ async def wait_for(cluster: Jobs, play: Play) -> Any:
     cluster.submit("head", queue="x", gpus=4, priority=10, annotations=lasting("10m"))
     result = await play.forget_changes(2)
     return report(result, "head").start_estimate
+
+
+async def test_before_the_view_catches_up_no_gang_is_preempted() -> None:
+    """Devices may be free that look taken, since what has ended is not seen yet."""
+    cluster = Jobs(a_queue())
+    play = Play(cluster)
+    cluster.submit("low", queue="q", pods=4)
+    await play.forget_changes(2)
+    cluster.submit("high", queue="q", pods=2, priority=10)
+    play.succeed()
+    play.leader.term.await_confirmation()
+
+    await play.forget_changes(2)
+    assert play.evicted == []
+
+    play.leader.term.confirm()
+    await play.forget_changes(2)
+    assert play.evicted == [("low", "Preempted", "high")]
 
 
 async def test_no_gang_is_preempted_for_a_gang_that_would_delay_the_head() -> None:

@@ -41,6 +41,7 @@ DECISIONS: dict[str, dict[str, str]] = {
         "StartTimedOut": OWN,
         "PlacementFailed": "taken_meanwhile",
         "RuntimeExceeded": OWN,
+        "EvictionRequested": OWN,
         "SearchLimit": OWN,
         "NotSimulated": OWN,
         "NotHoldable": OWN,
@@ -52,6 +53,7 @@ DECISIONS: dict[str, dict[str, str]] = {
         "Reclaimed": "reclaimed",
         "RuntimeExceeded": OWN,
         "QueueDrained": OWN,
+        "EvictionRequested": OWN,
     },
     "EventReason": {
         "Admitted": OWN,
@@ -59,6 +61,7 @@ DECISIONS: dict[str, dict[str, str]] = {
         "FellBack": "tolerated",
         "Evicted": "taken_after_the_first_gate",
         "PlacedAnew": "taken_meanwhile",
+        "RequestAnswered": OWN,
         "WriteFailed": OWN,
         "DevicesProtected": OWN,
         "ProtectionLost": "breached",

@@ -223,11 +223,13 @@ async def test_a_held_job_whose_pod_template_cannot_be_read_has_a_hold_that_says
     cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=4))
     cluster.submit_held("train", queue="q", pods=2, tolerations="all")
 
-    hold = of(await play.forget_changes()).hold
+    found = of(await play.forget_changes())
 
-    assert hold is not None
-    assert hold.reason is HoldReason.NOT_HOLDABLE
-    assert "tolerations" in hold.message
+    assert found.hold is not None
+    assert found.hold.reason is HoldReason.NOT_HOLDABLE
+    assert "tolerations" in found.hold.message
+    assert found.workload is not None
+    assert (found.workload.kind, found.workload.name) == ("Job", "train")
     assert cluster.writes == []
 
 

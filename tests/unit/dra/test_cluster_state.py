@@ -15,6 +15,7 @@ from admission.dra.planner.no_plan import NoPlan
 from admission.dra.requests import requests
 from admission.dra.requests.gang_request import Plan, PodDemand
 from admission.dra.state import cluster_state, what_if
+from admission.dra.state.what_if import Belongings
 from tests.unit.dra.clusters import DRIVER, ClusterBuilder, a_claim, a_cluster, a_pod, a_request, given, places
 from tests.unit.quota.test_tree import NOON
 
@@ -145,6 +146,22 @@ def test_per_device_selection_keeps_other_nodes_devices_out_of_reach() -> None:
         True,
     ]
     assert given(cluster.plan(a_pod("p", 1, nodeSelector={"zone": "a"}))) == {"p": ["p/gpu-1"]}
+
+
+def test_without_a_gang_its_devices_and_shares_are_free_and_those_of_others_are_not() -> None:
+    builder = a_cluster().node("a", gpus=4)
+    for at, name in enumerate(("mine", "other")):
+        share = result("a", 2, shareID=name, consumedCapacity={"memory": "10Gi"})
+        results = [result("a", at), share]
+        builder.claims.append(a_claim(name, a_request(), allocation={"devices": {"results": results}}))
+    cluster = builder.cluster()
+
+    removed = what_if.without_gangs(cluster, [Belongings(claims=frozenset({"team/mine"}))])
+
+    assert set(removed.taken) == {device("a", 1)}
+    assert {at: [one.holder.claim for one in shares] for at, shares in removed.shares.items()} == {
+        device("a", 2): ["team/other"]
+    }
 
 
 def test_unchanged_node_inventories_are_taken_from_the_previous_cluster_state() -> None:

@@ -394,6 +394,12 @@ def test_a_failing_selector_names_the_device() -> None:
     assert answer.details == named
 
 
+def test_a_failing_selector_names_a_free_device_not_one_like_it_that_is_taken() -> None:
+    answer = refused(a_cluster().node("a", gpus=2).taken("a", 0).plan(a_pod("p", a_request("gpu", 1, H100))))
+
+    assert answer.details["device"] == "gpu.example.com/a/gpu-1"
+
+
 def test_a_missing_class_is_named() -> None:
     answer = refused(a_cluster().node("a").plan(a_pod("p", a_request(deviceClassName="tpu"))))
 

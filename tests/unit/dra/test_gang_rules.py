@@ -211,13 +211,21 @@ def test_a_state_follows_pods_and_namespaces_and_logs_their_nodes() -> None:
     assert requeue_hint.changed(after, renamed) is None
 
 
-def test_a_change_of_any_node_may_help_a_gang_with_rules() -> None:
+DISK = {"name": "v", "gcePersistentDisk": {"pdName": "d"}}
+CONCERNED: dict[str, tuple[PodDemand, bool]] = {
+    "a rule of its own": (a_ruled("p", affinity=apart(RACK)), True),
+    "labels that a rule of others may read": (a_ruled("p"), True),
+    "a volume": (a_pod("p", 1, volumes=[DISK]), True),
+    "none of these": (a_pod("p", 1), False),
+}
+
+
+@pytest.mark.parametrize(("pod", "helped"), CONCERNED.values(), ids=CONCERNED)
+def test_a_change_of_any_node_may_help_a_gang_that_rules_may_concern(pod: PodDemand, *, helped: bool) -> None:
     """The pod that went from a full node may be why another node of its rack was closed."""
     cluster = racks(a="1", b="1").taken("a", 0, 1, 2, 3).cluster()
-    changed = frozenset({NodeName("a")})
 
-    assert requeue_hint.may_help([a_ruled("p", affinity=apart(RACK))], changed, cluster, selectors=Selectors())
-    assert not requeue_hint.may_help([a_pod("p", 1)], changed, cluster, selectors=Selectors())
+    assert requeue_hint.may_help([pod], frozenset({NodeName("a")}), cluster, selectors=Selectors()) is helped
 
 
 @pytest.mark.parametrize("choice", Choice)

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from admission.dra.planner.no_plan import NoPlan
-from admission.dra.requests.gang_request import Plan
+from admission.dra.requests.gang_request import PodDemand
 from tests.unit.dra.clusters import CLASS, ClusterBuilder, a_claim, a_cluster, a_pod, a_request, refused
 
 H100 = "device.attributes['gpu.example.com'].model == 'h100'"
@@ -23,48 +22,62 @@ def asking(**capacity: str) -> Any:
     return a_pod("p", a_request(capacity={"requests": capacity}))
 
 
-NAMED = {
+NAMED: dict[str, tuple[ClusterBuilder, PodDemand, str]] = {
     "the driver, where there is no slice": (
-        a_cluster().node("a", gpus=0).plan(a_pod("p", 1)),
+        a_cluster().node("a", gpus=0),
+        a_pod("p", 1),
         (
             "no ResourceSlice gives any node a device (is the driver of the class installed? are there nodes with its"
             " devices?)"
         ),
     ),
     "the driver, where there are devices of others alone": (
-        a_cluster().device_class(CLASS, "device.driver == 'tpu.example.com'").node("a", gpus=2).plan(a_pod("p", 1)),
+        a_cluster().device_class(CLASS, "device.driver == 'tpu.example.com'").node("a", gpus=2),
+        a_pod("p", 1),
         (
             "no node has a device of the class; there are 2 of gpu.example.com, which the selectors of the class do not"
             " select (is its driver installed? are there nodes with its devices?)"
         ),
     ),
     "the nodes, where others have devices of the class": (
-        a_cluster().node("a", gpus=0).node("b", gpus=1, unschedulable=True).plan(a_pod("p", 1)),
+        a_cluster().node("a", gpus=0).node("b", gpus=1, unschedulable=True),
+        a_pod("p", 1),
         "no device of the class is on the only node where the pod may go; b has enough in all, but is unschedulable",
     ),
     "the nodes, where others have fewer of the class": (
-        a_cluster().node("a", gpus=0).node("b", gpus=1, unschedulable=True).plan(a_pod("p", 2)),
+        a_cluster().node("a", gpus=0).node("b", gpus=1, unschedulable=True),
+        a_pod("p", 2),
         "no device of the class is on the only node where the pod may go; b has some",
     ),
     "the selectors": (
-        a_cluster().node("a", gpus=[A100]).node("b", gpus=[A100] * 2).plan(a_pod("p", a_request("gpu", 1, H100))),
+        a_cluster().node("a", gpus=[A100]).node("b", gpus=[A100] * 2),
+        a_pod("p", a_request("gpu", 1, H100)),
         "none of the 3 devices of the class on the 2 nodes where the pod may go satisfies the selectors of the request",
     ),
     "the capacity that is too small": (
-        a_cluster().node("a", gpus=[SHARABLE]).plan(asking(memory="100Gi")),
+        a_cluster().node("a", gpus=[SHARABLE]),
+        asking(memory="100Gi"),
+        (
+            "the only device that the selectors choose has not 100Gi of capacity memory; the most is 80Gi"
+            " (gpu.example.com/a/gpu-0)"
+        ),
+    ),
+    "the one of two capacities that is too small": (
+        a_cluster().node("a", gpus=[{**SHARABLE, "capacity": {"memory": {"value": "80Gi"}, "cores": {"value": "4"}}}]),
+        asking(cores="4", memory="100Gi"),
         (
             "the only device that the selectors choose has not 100Gi of capacity memory; the most is 80Gi"
             " (gpu.example.com/a/gpu-0)"
         ),
     ),
     "the capacity that is not there": (
-        a_cluster().node("a", gpus=2).plan(asking(memory="1")),
+        a_cluster().node("a", gpus=2),
+        asking(memory="1"),
         "none of the 2 devices that the selectors choose has the capacity memory, of which 1 is asked for",
     ),
     "the capacity whose policy refuses the amount": (
-        a_cluster()
-        .node("a", gpus=[{**SHARABLE, "capacity": {"memory": {"value": "80Gi", **POLICY}}}])
-        .plan(asking(memory="30Gi")),
+        a_cluster().node("a", gpus=[{**SHARABLE, "capacity": {"memory": {"value": "80Gi", **POLICY}}}]),
+        asking(memory="30Gi"),
         (
             "the only device that the selectors choose has not the capacity: 32212254720 of capacity memory is not what"
             " its request policy allows, gpu.example.com/a/gpu-0 for one"
@@ -73,9 +86,9 @@ NAMED = {
 }
 
 
-@pytest.mark.parametrize(("answer", "sentence"), NAMED.values(), ids=NAMED)
-def test_what_is_at_fault_is_named(answer: Plan | NoPlan, sentence: str) -> None:
-    assert refused(answer).message in [f"{asked}; {sentence}" for asked in ASKED]
+@pytest.mark.parametrize(("cluster", "pod", "sentence"), NAMED.values(), ids=NAMED)
+def test_what_is_at_fault_is_named(cluster: ClusterBuilder, pod: PodDemand, sentence: str) -> None:
+    assert refused(cluster.plan(pod)).message in [f"{asked}; {sentence}" for asked in ASKED]
 
 
 APART = "and no node where it may go has all of it left"

@@ -61,6 +61,11 @@ CONSUMED: dict[str, tuple[Json, str | None, str | type]] = {
         Unrepresentable,
     ),
     "a step of nothing leads nowhere": (a_capacity("10", validRange={"min": "1", "step": "0"}), "2", Unrepresentable),
+    "without a default and with a step of nothing it does not fit": (
+        a_capacity("10", validRange={"min": "1", "step": "0"}),
+        None,
+        Unfit,
+    ),
     "below zero is an error": (a_capacity("10"), "-1", Unrepresentable),
 }
 
@@ -162,6 +167,14 @@ def test_lists_match_by_what_all_have_in_common() -> None:
     match.remove("r")
     match.remove("r")
     assert match.add(value([1], lists=True), "r")
+
+
+@pytest.mark.parametrize("release", Release)
+def test_lists_are_distinct_that_have_nothing_in_common(release: Release) -> None:
+    distinct = constraint(distinct=True, lists=True, release=release)
+
+    assert [distinct.add(value(one, lists=True), "r") for one in ([1, 2], [2, 3], [3])] == [True, False, True]
+    assert not distinct.add(constraints.UNREADABLE, "r")
 
 
 def test_1_36_does_not_restore_what_lists_had_in_common() -> None:

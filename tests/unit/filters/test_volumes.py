@@ -12,8 +12,10 @@ from admission.api.storage import csi, persistent_volumes
 from admission.api.storage.persistent_volumes import BETA_REGION, BETA_ZONE, REGION, ZONE
 from admission.api.storage.storage import Storage
 from admission.api.values.names import NodeName
+from admission.filters import node_volume_limits
 from admission.filters.placed_pods import PlacedPod, PlacedPods
 from admission.filters.pod_rules import PodRules
+from admission.filters.refusal import Rule
 
 Json = dict[str, Any]
 PLUGIN, TOPOLOGY = "kubernetes.io/gce-pd", "topology.gke.io/zone"
@@ -125,6 +127,57 @@ def test_pods_that_only_read_a_disk_share_a_node() -> None:
     assert why(a_pod("p", reads), found, {}, a_pod("q", reads)) is None
     assert why(a_pod("p", writes), found, {}, a_pod("q", reads)) == "other use of disk d"
     assert why(a_pod("p", writes), found, {}, a_pod("q", {"gcePersistentDisk": {"pdName": "e"}})) is None
+
+
+def test_a_pod_of_the_gang_with_another_disk_keeps_a_pod_off_by_its_port_alone() -> None:
+    def with_port(name: str) -> Pod:
+        container = {"name": "c", "ports": [{"containerPort": 1, "hostPort": 80}]}
+        volume = {"name": "v", "gcePersistentDisk": {"pdName": name}}
+        meta = {"name": name, "namespace": "team", "uid": name}
+        return pods.decode({"metadata": meta, "spec": {"containers": [container], "volumes": [volume]}})
+
+    node = nodes.decode({"metadata": {"name": "n"}})
+    rules = PodRules(with_port("p"), PlacedPods(storage=Storage()), {node.name: node})
+    effect = rules.effect(with_port("q"))
+    assert effect is not None
+    assert effect[1] is None
+
+    rules.add(effect, node, 1)
+
+    refusal = rules.refuses(node)
+    assert refusal is not None
+    assert refusal.rule is Rule.PORTS
+
+
+VOLUMES: dict[str, tuple[tuple[Pod, ...], tuple[Pod, ...], list[str]]] = {
+    "one that a single pod uses": ((a_pod("p", claimed()),), (), []),
+    "one that two pods of the gang use": ((a_pod("p", claimed()), a_pod("q", claimed())), (), ["h"]),
+    "one that another pod uses": ((a_pod("p", claimed()),), (a_pod("other", claimed()),), ["h"]),
+}
+
+
+@pytest.mark.parametrize(("gang", "others", "shared"), VOLUMES.values(), ids=VOLUMES)
+def test_volumes_that_several_pods_use_are_shared(
+    gang: tuple[Pod, ...], others: tuple[Pod, ...], shared: list[str]
+) -> None:
+    found = storage({"csi": {"driver": "csi.test", "volumeHandle": "h"}})
+    placed = PlacedPods(storage=found).added((NodeName("n"), one.meta.uid, PlacedPod.of(one)) for one in others)
+
+    assert sorted(handle for _, handle in node_volume_limits.shared(gang, placed).volumes) == shared
+
+
+def test_a_volume_that_is_attached_already_is_shared() -> None:
+    attachment = csi.decode_attachment(
+        {
+            "metadata": {"name": "a"},
+            "spec": {"attacher": "csi.test", "nodeName": "m", "source": {"persistentVolumeName": "pv"}},
+        }
+    )
+    found = storage({"csi": {"driver": "csi.test", "volumeHandle": "h"}}, attachments={"a": attachment})
+
+    shared = node_volume_limits.shared((a_pod("p", claimed()),), PlacedPods(storage=found))
+
+    assert shared.volumes == {("csi.test", "h")}
 
 
 def test_pods_that_are_only_wanted_keep_no_pod_off_by_their_volumes() -> None:

@@ -136,7 +136,7 @@ def test_a_device_that_has_left_its_slice_keeps_the_planned_charge() -> None:
     assert dict(entry.holdings[0].charge) == {GPUS: 1, CLAIMS: 1}
 
 
-def test_a_settlement_says_how_many_devices_of_each_class_were_given() -> None:
+def test_a_settlement_counts_the_allocated_devices_of_each_class() -> None:
     snapshot = with_allocation(a_snapshot(), "team/train-0-gpus", device(2), device(3))
 
     entry = settle(a_placement(), snapshot)

@@ -270,13 +270,15 @@ def test_a_lowered_parent_quota_warns_of_queues_below_that_will_be_over_quota() 
 
 
 def test_a_lowered_quota_says_what_is_borrowed_from_now_on() -> None:
-    holder = a_gang("train", "team-b", gpus="8")
     old = an_object("team-b", parent="root", **eight())
     new = an_object("team-b", parent="root", quotas=[{"meter": "gpus", "nominal": "2"}])
 
-    said = warned(changed("queues", old, new, known(None, holder)))
+    more, just_as_much = (
+        changed("queues", old, new, known(None, a_gang("train", "team-b", gpus=used))) for used in ("8", "2")
+    )
 
-    assert "8 gpus are in use; all above 2 is borrowed from now on" in said
+    assert "8 gpus are in use; all above 2 is borrowed from now on" in warned(more)
+    assert just_as_much == ALLOWED
 
 
 def test_a_queue_that_was_over_quota_before_is_not_warned_of() -> None:
@@ -466,6 +468,35 @@ def test_a_gang_stays_in_its_queue_when_its_namespace_is_relabelled() -> None:
     assert changed("gangs", old, new, known()) is ALLOWED
 
 
+REQUESTS: dict[str, tuple[dict[str, str], str]] = {
+    "a user asks": ({"action": "Evict", "by": "alice"}, ""),
+    "a user asks in the name of another one": (
+        {"action": "Evict", "by": "bob"},
+        "spec.request.by: is 'bob', but alice asks; write the name of who asks",
+    ),
+    "a user asks for a class of the queue": ({"action": "Prioritize", "by": "alice", "priorityClass": "urgent"}, ""),
+    "a user asks for a class that the queue does not have": (
+        {"action": "Prioritize", "by": "alice", "priorityClass": "urgnt"},
+        "spec.request.priorityClass: it names urgnt, which is no priority class of queue ranked; it has urgent",
+    ),
+}
+
+
+@pytest.mark.parametrize(("request_", "refused"), REQUESTS.values(), ids=REQUESTS)
+def test_who_asks_something_of_a_gang_writes_its_own_name_and_a_class_of_the_queue(
+    request_: dict[str, str], refused: str
+) -> None:
+    snapshot = known(World().queue("ranked", priorityClasses=[{"name": "urgent", "value": 100}]))
+    old = an_object("train", queue="ranked", size=2)
+    new = an_object("train", queue="ranked", size=2, request={"id": "r-1", **request_})
+
+    denial = changed("gangs", old, new, snapshot).denial
+
+    assert (denial.message if denial else "") == refused
+    later = an_object("train", queue="ranked", size=3, request={"id": "r-1", **request_})
+    assert changed("gangs", new, later, snapshot) is ALLOWED, "what was asked before is not judged again"
+
+
 def test_a_queue_that_is_being_deleted_is_no_place_for_a_new_gang() -> None:
     snapshot = known(a_cluster().deleted("team-a"))
 
@@ -474,7 +505,7 @@ def test_a_queue_that_is_being_deleted_is_no_place_for_a_new_gang() -> None:
     assert "is being deleted" in said
 
 
-def test_a_namespace_that_was_not_seen_yet_is_waited_for() -> None:
+def test_a_gang_in_a_namespace_that_was_not_seen_yet_is_answered_later() -> None:
     with pytest.raises(RetryError):
         created("gangs", an_object("train", queue="team-a", size=2), namespace="new")
 

@@ -106,12 +106,12 @@ def test_a_new_pod_gets_the_expected_patch(
 
 
 @pytest.mark.parametrize("pod", [a_pod(), held()], ids=["default", "named"])
-def test_a_namespace_that_was_not_seen_yet_is_waited_for(pod: dict[str, Any]) -> None:
+def test_a_pod_in_a_namespace_that_was_not_seen_yet_is_answered_later(pod: dict[str, Any]) -> None:
     cluster_state = World().queue("team-a", default=True).build()
 
     with pytest.raises(RetryError, match="namespace new has not been seen yet"):
         plan_inputs.added(pod_view.decode(pod, "new"), cluster_state)
 
 
-def test_a_namespace_that_was_not_seen_yet_does_not_matter_to_a_pod_of_no_queue() -> None:
+def test_a_pod_of_no_queue_is_answered_though_its_namespace_was_not_seen_yet() -> None:
     assert plan_inputs.added(pod_view.decode(a_pod(), "new"), a_cluster().build()) == ()

@@ -11,7 +11,7 @@ from admission.api.kubernetes.owners import UNSERVED
 from admission.api.snapshot import Snapshot
 from admission.api.values import names, work_budget
 from admission.api.values.names import Held
-from admission.api.values.reasons import DenyReason
+from admission.api.values.reasons import Denial, DenyReason
 from admission.api.values.work_budget import WorkBudget
 from admission.errors import TooMuchWorkError
 from admission.podpolicy import workload_admission
@@ -88,11 +88,17 @@ def held(obj: dict[str, Any], snapshot: Snapshot | None = None, before: dict[str
 def refusal(
     old: dict[str, Any], new: dict[str, Any], *, username: str = "alice", snapshot: Snapshot | None = None
 ) -> DenyReason | None:
+    found = denied(old, new, username=username, snapshot=snapshot)
+    return found.reason if found is not None else None
+
+
+def denied(
+    old: dict[str, Any], new: dict[str, Any], *, username: str, snapshot: Snapshot | None = None
+) -> Denial | None:
     snapshot = snapshot or cluster_state()
-    denial = workload_admission.judge(
+    return workload_admission.judge(
         arrival(new), snapshot, ReviewCaches().defaults(snapshot), rules=RULES, username=username, before=arrival(old)
     )
-    return denial.reason if denial is not None else None
 
 
 COMING: dict[str, tuple[dict[str, Any], bool | None, str | None]] = {
@@ -186,7 +192,7 @@ UNBORNE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("spec", UNBORNE.values(), ids=UNBORNE)
-def test_a_ray_job_that_its_operator_would_give_up_is_not_suspended(spec: dict[str, Any]) -> None:
+def test_the_webhook_leaves_a_ray_job_unsuspended_that_its_operator_would_give_up(spec: dict[str, Any]) -> None:
     assert held(a_ray_job(**spec)) == a_ray_job(**spec)
     resumed = a_ray_job(suspend=False, **spec)
     assert held(resumed, before=a_ray_job(suspend=True, **spec)) == resumed
@@ -259,6 +265,16 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_only_muster_may_change_the_hold_of_a_held_job(old: dict[str, Any], new: dict[str, Any]) -> None:
     assert refusal(old, new) is DenyReason.GATE_TAMPERING
     assert refusal(old, new, username=CONTROLLER) is None
+
+
+@pytest.mark.parametrize(("username", "named"), [("alice", "alice"), ("", "an unknown user")])
+@pytest.mark.parametrize("change", ["to resume it", "to take the mark away"])
+def test_a_refused_change_of_a_hold_says_whose_it_is(change: str, username: str, named: str) -> None:
+    found = denied(*CHANGES[change], username=username)
+
+    assert found is not None
+    assert f"by {named};" in found.message
+    assert found.details["user"] == username
 
 
 def test_a_held_job_that_another_webhook_has_resumed_is_refused() -> None:

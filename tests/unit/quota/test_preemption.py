@@ -124,6 +124,16 @@ CASES: dict[str, tuple[Scene, int, Preemption, Victims | NoVictims]] = {
         BOTH,
         victims("x"),
     ),
+    "of two pairs that is better whose lower gang is preferred, though another pair is found first": (
+        two_queues(a=10, b=0)
+        .gang("u", "a", 1, priority=2)
+        .gang("v", "a", 2, priority=3)
+        .gang("x", "a", 3, priority=4)
+        .gang("y", "a", 4, priority=5),
+        6,
+        BOTH,
+        victims("v", "y"),
+    ),
     "one of the same priority does not": (two_queues(b=0).gang("x", "a", 4, priority=10), 4, BOTH, NOBODY),
     "none does where the queue says Never": (two_queues(b=0).gang("x", "a", 4), 4, Preemption(), NOBODY),
     "what others borrowed is taken back": (

@@ -55,7 +55,9 @@ GANGS = [a_gang("a/1", minute=3), a_gang("b/1", minute=1), a_gang("a/2", priorit
 
 
 def test_priority_comes_first_then_the_longer_wait_then_the_name() -> None:
-    assert keys(queue_order.in_order(GANGS)) == ["a/2", "b/1", "b/2", "a/1"]
+    like_the_second = a_gang("b/0", minute=2)
+
+    assert keys(queue_order.in_order([*GANGS, like_the_second])) == ["a/2", "b/1", "b/0", "b/2", "a/1"]
 
 
 def test_the_heads_are_the_first_of_every_queue() -> None:

@@ -1,10 +1,8 @@
-from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from datetime import UTC, datetime
 
 import pytest
 
 from admission.api.values.names import QueueName
-from admission.quota import queue_order
 from admission.quota.tree import MAX_DEPTH, Inactive
 from tests.unit.quota.trees import GPU, TreeBuilder, a_tree
 
@@ -143,22 +141,3 @@ def test_a_long_chain_names_what_is_wrong_with_each(top: str | None) -> None:
 
     assert len(problems) == 1200 - (MAX_DEPTH if top is None else 0)
     assert max(len(problem.message) for problem in problems.values()) < 300
-
-
-class Waiting(NamedTuple):
-    key: str
-    queue: str
-    priority: int = 0
-    queued_since: datetime = NOON
-
-
-FIRST = Waiting("team/b", "q", queued_since=NOON - timedelta(hours=1))
-GANGS = [Waiting("team/a", "q"), FIRST, Waiting("team/c", "q", priority=5), Waiting("team/d", "other")]
-
-
-def test_priority_comes_first_then_the_longer_wait_then_the_name() -> None:
-    assert [gang.key for gang in queue_order.in_order(GANGS)] == ["team/c", "team/b", "team/a", "team/d"]
-
-
-def test_each_queue_has_a_single_head() -> None:
-    assert [gang.key for gang in queue_order.heads(GANGS, lambda gang: gang.queue)] == ["team/c", "team/d"]

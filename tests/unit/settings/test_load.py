@@ -211,7 +211,7 @@ def test_a_password_is_shown_in_no_error_message(written: Any) -> None:
     assert "hush" not in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_settings_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(FixError, match=r"muster\.toml: No such file"):
         load.read(tmp_path / "muster.toml")
 

@@ -67,7 +67,7 @@ async def test_a_share_that_does_not_grow_is_taken_though_all_together_are_over_
         await ledger.post_all([GRANT], epoch=0, shares=[replace(share, seconds=5)])
 
 
-async def test_a_budget_share_of_a_future_period_ends_when_it_is_no_longer_stated() -> None:
+async def test_the_ledger_in_memory_ends_a_future_budget_share_that_is_no_longer_stated() -> None:
     february = replace(JANUARY, start=JANUARY.end, end=datetime(2026, 3, 1, tzinfo=UTC), seconds=7)
     shares: in_memory.Shares = {}
     east, west = (in_memory.Ledger(cluster=name, shares=shares) for name in ("east", "west"))

@@ -114,7 +114,7 @@ def test_a_gang_that_fits_is_admitted_with_its_devices_and_its_charge() -> None:
     }
 
 
-def test_a_gang_over_quota_is_held_with_the_numbers() -> None:
+def test_a_simulated_gang_over_quota_is_held_with_the_numbers() -> None:
     gang = of(simulate(teams(quota=4), node("one", 8), job("a", gpus=3), job("b", gpus=2)), "b")
 
     assert gang.reason == HoldReason.QUOTA_EXCEEDED

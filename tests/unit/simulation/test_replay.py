@@ -284,7 +284,7 @@ def test_a_counting_fifo_queue_lets_no_job_pass_the_head() -> None:
     assert starts(play(place, *rows)) == {"a": 0, "large": 10, "small": 2}
 
 
-def test_the_same_trace_has_the_same_outcome() -> None:
+def test_a_replay_does_not_depend_on_the_order_of_the_lines() -> None:
     place = town(teams(), node("one", 4), node("two", 4))
     jobs = trace(row(f"j{at}", at % 7, 1 + at % 5, gpus=1 + at % 3, pods=1 + at % 2) for at in range(30))
 

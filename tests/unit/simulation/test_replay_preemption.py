@@ -36,7 +36,7 @@ def test_a_job_of_higher_priority_waits_where_its_queue_does_not_preempt() -> No
     }
 
 
-def test_a_queue_takes_back_what_another_has_borrowed() -> None:
+def test_a_replayed_queue_reclaims_what_another_has_borrowed() -> None:
     base = teams()
     tree = [
         *queue("top", 0),
@@ -70,7 +70,7 @@ def test_a_shorter_job_preempts_though_a_longer_job_that_would_delay_the_head_ma
     assert (found["short"], found["shorter"], found["head"], found["long"]) == (3, 4, 53, 1053)
 
 
-def test_the_same_trace_has_the_same_outcome() -> None:
+def test_a_replay_with_preemption_has_the_same_outcome_each_time() -> None:
     place = town(preempting(teams(), withinQueue="LowerPriority"), node("one", 4))
     rows = [row(f"j{n}", n * 3, 20 + n % 7, gpus=1 + n % 3, priority=n % 4) for n in range(30)]
 

@@ -1,5 +1,6 @@
 """Statuses that are kept from cycle to cycle: when one is built again."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -9,7 +10,7 @@ from admission.api.kubernetes.meta import Meta
 from admission.api.muster.gangs import Evicted, Gang, Phase
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
-from admission.api.values.names import QueueName, Uid
+from admission.api.values.names import GangUid, QueueName, Uid
 from admission.api.values.reasons import EvictionReason, Hold, HoldReason
 from admission.dra.metering import device_meters
 from admission.quota.tree import Tree
@@ -19,9 +20,11 @@ from admission.status import gang
 from admission.status.gang import StatusInputs
 from admission.status.gang_cache import GangStatusCache
 from admission.workloads import gangs
+from admission.workloads.gangs import Group
 from tests.builders import NOON, a_cluster
 
 INSTANT = timedelta(microseconds=1)
+NO_GANGS: Mapping[GangUid, Group] = {}
 
 
 def inputs(snapshot: Snapshot, **more: Any) -> StatusInputs:
@@ -36,9 +39,9 @@ def test_the_object_of_an_evicted_gang_is_over_as_soon_as_its_time_has_come_thou
 
     for now, over in ((until - INSTANT, False), (until, True), (until + INSTANT, True)):
         cache = GangStatusCache()
-        cache.refresh((), (), facts, [])
+        cache.refresh(NO_GANGS, (), facts, [])
         assert [report.over for report in cache.gangs] == [False]
-        cache.refresh((), (), replace(facts, now=now), [])
+        cache.refresh(NO_GANGS, (), replace(facts, now=now), [])
         assert [report.over for report in cache.gangs] == [over]
 
 
@@ -51,7 +54,7 @@ def test_a_status_that_names_another_gang_gets_its_uid_once_the_object_of_that_g
     cache = GangStatusCache()
 
     for known, uid in ((snapshot, ""), (replace(snapshot, gangs={"team/first": first}), "u")):
-        cache.refresh((group,), (), inputs(known, **told), [])
+        cache.refresh({group.uid: group}, (), inputs(known, **told), [])
         (report,) = [one for one in cache.gangs if one.start_references]
         assert [one.uid for one in report.start_references[0].referents] == [uid]
 
@@ -59,9 +62,9 @@ def test_a_status_that_names_another_gang_gets_its_uid_once_the_object_of_that_g
 def test_only_new_and_changed_statuses_of_gangs_without_pods_are_reported_again() -> None:
     one, other = (Gang(meta=Meta(name=name, namespace="team"), queue=QueueName("q"), size=1) for name in ("a", "b"))
     cache = GangStatusCache()
-    cache.refresh((), (), inputs(Snapshot(gangs={"team/a": one})), [])
+    cache.refresh(NO_GANGS, (), inputs(Snapshot(gangs={"team/a": one})), [])
 
-    again = cache.refresh((), (), inputs(Snapshot(gangs={"team/a": one, "team/b": other})), [])
+    again = cache.refresh(NO_GANGS, (), inputs(Snapshot(gangs={"team/a": one, "team/b": other})), [])
 
     assert [report.key for report in again] == ["team/b"]
     assert [report.key for report in cache.gangs] == ["team/a", "team/b"]

@@ -45,7 +45,7 @@ def test_a_new_pod_of_a_queue_gets_the_gate_and_its_user() -> None:
     )
 
 
-def test_a_dry_run_is_answered_alike() -> None:
+def test_a_dry_run_of_a_pod_is_answered_like_its_creation() -> None:
     pod = a_pod(labels={names.QUEUE: "team-a"})
 
     assert mutate(creation(pod, dry_run=True)) == mutate(creation(pod))

@@ -172,6 +172,24 @@ def test_a_pod_with_a_seat_stays_in_its_gang_whatever_its_labels_and_owners_beco
         assert after.started
 
 
+def test_the_first_pod_that_still_says_so_tells_what_the_gang_is() -> None:
+    """Not one whose labels have changed since it got its place, and none of those that come later."""
+    snapshot = a_cluster().job("train", queue="q", pods=3, annotations={names.GANG_SIZE: "3"}).snapshot()
+    (group,) = gangs.groups(snapshot, {})
+    relabelled, first, second = (pod_of(snapshot, f"train-{at}") for at in range(3))
+    labels = {**relabelled.meta.labels, names.GANG: "other"}
+    changed = with_pods(
+        snapshot,
+        replace(relabelled, meta=replace(relabelled.meta, labels=labels)),
+        replace(second, meta=replace(second.meta, annotations={**second.meta.annotations, names.GANG_SIZE: "7"})),
+    )
+
+    (after,) = gangs.groups(changed, {group.uid: placed(group)})
+
+    assert (after.uid, len(after.pods), after.identity.size) == (group.uid, 3, 3)
+    assert first in after.pods
+
+
 def test_a_pod_without_a_seat_is_in_the_gang_of_its_labels_and_owners() -> None:
     snapshot = a_cluster().job("train", queue="q", pods=2).snapshot()
     (group,) = gangs.groups(snapshot, {})

@@ -1,22 +1,23 @@
-"""`muster gang`: the gangs of a cluster and their phases."""
+"""`muster gang`: the gangs of a cluster and their phases, and what may be asked of them."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from admission.api.muster import gang_references, status_views
-from admission.api.muster.gangs import GangReport, Phase
-from admission.api.values.references import EVERYWHERE
+from admission.api.muster.gang_requests import Action
+from admission.api.muster.gangs import GangReport
 from admission.cli import apps, cluster_options, completion, list_output, referents, terminal, watch_output
 from admission.cli.cluster_options import Cluster, ContextOption, KubeconfigOption
+from admission.cli.gang import reports, requests
+from admission.cli.gang.requests import Asked
 from admission.cli.list_output import ListFormat, ListFormatOption, Listing, SelectorOption
-from admission.cli.terminal import Format, Overflow
+from admission.cli.terminal import Format
 from admission.cli.watch_output import WatchOption
-from admission.errors import FixError
-from admission.kube.cache import watched_resources
 
 app = apps.group()
 
@@ -34,9 +35,6 @@ SHOWING = apps.epilog(
     "Exit codes: 0 done, 1 the cluster does not answer, 2 it cannot be reached as told, or has no such gang.",
 )
 
-_ORDER = {phase: at for at, phase in enumerate((Phase.RUNNING, Phase.ADMITTED, Phase.RESERVED, Phase.PENDING))}
-
-_HEADINGS = ("gang", "queue", "phase", "pods", "charges", "where, or why not")
 _CSV_HEADINGS = (
     "namespace",
     "name",
@@ -50,9 +48,6 @@ _CSV_HEADINGS = (
     "reason",
     "message",
 )
-
-_SPARE = ("charges", "pods", "queue")
-"""The columns that a narrow terminal does without."""
 
 
 class SortGangs(StrEnum):
@@ -104,7 +99,7 @@ def listed(
     """Show every gang: its queue, how far it has come, what it is charged, and where it runs or why it waits."""
 
     async def fetch(cluster: Cluster) -> list[GangReport]:
-        found = await reports(cluster, "" if everywhere else namespace, labels=labels)
+        found = await reports.reports(cluster, "" if everywhere else namespace, labels=labels)
         return sorted((one for one in found if not queue or one.queue == queue), key=_SORT_KEYS[sort])
 
     watch_output.poll_and_print(
@@ -114,21 +109,26 @@ def listed(
     )
 
 
+GangArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="GANG",
+        help="It, or the workload that makes its pods: name, or namespace/name.",
+        autocompletion=completion.gangs,
+        show_default=False,
+    ),
+]
+NamespaceOption = Annotated[str, typer.Option("--namespace", "-n", help="Where GANG names none.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for those who ask later.")]
+
+
 @app.command("show", epilog=SHOWING)
 def one(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="GANG",
-            help="It, or the workload that makes its pods: name, or namespace/name.",
-            autocompletion=completion.gangs,
-            show_default=False,
-        ),
-    ],
+    name: GangArgument,
     *,
     again: WatchOption = False,
     output: Annotated[Format, typer.Option("--format", "-o", help="Tables, or one JSON object.")] = Format.TEXT,
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Where GANG names none.")] = "default",
+    namespace: NamespaceOption = "default",
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = None,
 ) -> None:
@@ -136,11 +136,11 @@ def one(
     name_namespace, _, plain_name = name.rpartition("/")
 
     async def fetch(cluster: Cluster) -> GangReport:
-        return await referents.in_gang(await _find(cluster, name_namespace or namespace, plain_name), cluster)
+        return await referents.in_gang(await reports.find(cluster, name_namespace or namespace, plain_name), cluster)
 
     def write(report: GangReport) -> None:
         if output is Format.JSON:
-            terminal.as_json(as_json(report))
+            terminal.as_json(reports.as_json(report))
         else:
             _show_one(report)
 
@@ -149,11 +149,58 @@ def one(
     )
 
 
-async def _find(cluster: Cluster, namespace: str, name: str) -> GangReport:
-    found = named(await reports(cluster, namespace), name)
-    if found is not None:
-        return found
-    raise FixError(f"there is no gang or workload of a gang {name} in namespace {namespace}; try `muster gang list`")
+@app.command(epilog=requests.EVICTING)
+def evict(
+    name: GangArgument,
+    *,
+    reason: ReasonOption = "",
+    namespace: NamespaceOption = "default",
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+) -> None:
+    """Take a gang that was let in back as a whole; it waits again."""
+    _ask(_asked(Action.EVICT, name, namespace, reason), kubeconfig, context)
+
+
+@app.command(epilog=requests.REQUEUEING)
+def requeue(
+    name: GangArgument,
+    *,
+    reason: ReasonOption = "",
+    namespace: NamespaceOption = "default",
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+) -> None:
+    """Try a gang that waits now: its back-off is forgotten, and on which nodes it did not start."""
+    _ask(_asked(Action.REQUEUE, name, namespace, reason), kubeconfig, context)
+
+
+@app.command(epilog=requests.PRIORITIZING)
+def prioritize(
+    name: GangArgument,
+    priority_class: Annotated[str, typer.Argument(metavar="CLASS", help="A priority class of its queue.")],
+    *,
+    reason: ReasonOption = "",
+    namespace: NamespaceOption = "default",
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+) -> None:
+    """Give a gang that waits another priority class of its queue."""
+    asked = _asked(Action.PRIORITIZE, name, namespace, reason)
+    _ask(replace(asked, priority_class=priority_class), kubeconfig, context)
+
+
+def _asked(action: Action, name: str, namespace: str, reason: str) -> Asked:
+    name_namespace, _, plain_name = name.rpartition("/")
+    return Asked(action=action, namespace=name_namespace or namespace, name=plain_name, reason=reason)
+
+
+def _ask(asked: Asked, kubeconfig: Path | None, context: str | None) -> None:
+    is_done = cluster_options.query(
+        lambda cluster: requests.ask(cluster, asked), kubeconfig=kubeconfig, context=context
+    )
+    if not is_done:
+        raise typer.Exit(requests.NOTHING_DONE)
 
 
 def _show_one(report: GangReport) -> None:
@@ -180,82 +227,18 @@ def _facts(report: GangReport) -> Iterator[tuple[str, object]]:
         "evicted": f"{report.evicted.reason}: {report.evicted.message}" if report.evicted else "",
     }
     yield from ((what, value) for what, value in known.items() if value)
-
-
-async def reports(cluster: Cluster, namespace: str = "", *, labels: str = "") -> list[GangReport]:
-    """Return all gangs: running ones first, waiting ones last, in their order. Only these gangs are named."""
-    objects = await cluster.list_objects(watched_resources.GANGS, namespace, labels=labels)
-    reported = [status_views.gang(obj) for obj in objects]
-    keys = {obj["metadata"].get("uid", ""): report.key for obj, report in zip(objects, reported, strict=True)}
-    found = [gang_references.for_reader(gang_references.resolved(one, keys), EVERYWHERE) for one in reported]
-    last = len(_ORDER)
-    return sorted(found, key=lambda gang: (_ORDER.get(gang.phase, last), gang.queue, gang.position or 0, gang.key))
-
-
-def named(found: Iterable[GangReport], name: str) -> GangReport | None:
-    """Return the first gang with a name, or of a workload with it; None if there is none."""
-    return next(
-        (one for one in found if one.name == name or (one.workload is not None and one.workload.name == name)), None
-    )
-
-
-def show(found: list[GangReport], overflow: Overflow = Overflow.CUT) -> None:
-    """Print the table."""
-    rows = [_row(report, whole=overflow is Overflow.WRAP) for report in found]
-    terminal.table("Gangs", _HEADINGS, rows, spare=_SPARE, overflow=overflow)
+    if report.answered is not None:
+        yield "last request", reports.request(report.answered)
 
 
 def _listing(found: list[GangReport]) -> Listing:
     return Listing(
-        show=lambda overflow: show(found, overflow),
-        document=lambda: {"gangs": [as_json(report) for report in found]},
+        show=lambda overflow: reports.show(found, overflow),
+        document=lambda: {"gangs": [reports.as_json(report) for report in found]},
         names=(f"gang.muster.dev/{report.name}" for report in found),
         headings=_CSV_HEADINGS,
         rows=map(_csv_row, found),
     )
-
-
-def as_json(report: GangReport) -> dict[str, Any]:
-    """Return one gang as documented JSON (docs/commands.md)."""
-    hold = report.hold
-    return {
-        "namespace": report.namespace,
-        "name": report.name,
-        "queue": report.queue,
-        "phase": report.phase,
-        "size": report.size,
-        "pods": report.pods,
-        "expected": report.expected,
-        "position": report.position,
-        "reason": hold.reason if hold else None,
-        "message": hold.message if hold else "",
-        "details": dict(hold.details) if hold else {},
-        "placement": report.placement or None,
-        "placementReason": report.placement_reason,
-        "notSimulated": list(report.not_simulated),
-        "topology": terminal.topology(report.topology),
-        "plan": terminal.plan(report.plan),
-        "charges": terminal.amounts(report.charges),
-        "evictions": report.evictions,
-        "evicted": terminal.evicted(report.evicted),
-        "startEstimate": terminal.moment(report.start_estimate),
-        "startReason": report.start_reason,
-    }
-
-
-def _row(report: GangReport, *, whole: bool) -> tuple[object, ...]:
-    pods, where = f"{report.pods}/{report.size}", _location_or_reason(report, whole=whole)
-    return (report.key, report.queue, report.phase, pods, terminal.charge(report.charges), where)
-
-
-def _location_or_reason(report: GangReport, *, whole: bool) -> str:
-    """Return where the gang runs, or the reason of its hold, of which `muster why` has the numbers, too.
-
-    whole: the reason in full.
-    """
-    if report.hold is None:
-        return terminal.nodes_of(report.plan)
-    return f"{report.hold.reason}: {report.hold.message if whole else report.hold.message.split('; ')[0]}"
 
 
 def _csv_row(report: GangReport) -> tuple[object, ...]:

@@ -1,0 +1,3 @@
+"""`muster gang`: the gangs of a cluster."""
+
+__all__ = ["reports"]

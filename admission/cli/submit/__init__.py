@@ -1,0 +1,1 @@
+"""`muster submit`: a Job in a queue, made from an image."""

@@ -1,0 +1,70 @@
+"""Fixtures that differ between modules by what they are given: a module assigns what one of these returns to its name.
+
+    hardware = fixtures.hardware(fleet.demo_fleet([4]))
+    muster = fixtures.muster(fence=[fleet.DRIVER])
+
+A module without them has those of `conftest`: no nodes, and one Muster with the settings that all tests have.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+import pytest
+
+from tests.controlplane import ControlPlane, fleet
+from tests.controlplane.fleet import Manifest
+from tests.controlplane.namespaces import Namespace
+from tests.e2e import herds, labs, musters
+from tests.e2e.labs import Lab
+from tests.e2e.musters import Muster
+
+Fixture = Callable[..., Any]
+"""What pytest takes for a fixture, by the name that a module gives it."""
+
+
+def hardware(manifests: Iterable[Manifest]) -> Fixture:
+    """Return a fixture with nodes, slices and classes, for all tests of a module."""
+    wanted = list(manifests)
+
+    @pytest.fixture(scope="module")
+    def hardware(control_plane: ControlPlane) -> Iterator[None]:
+        with fleet.installed(control_plane.client(), wanted):
+            yield
+
+    return hardware
+
+
+def muster(*kinds: tuple[str, str], scope: Literal["module", "function"] = "module", **settings: Any) -> Fixture:
+    """Return a fixture with a Muster that runs beside the module's hardware.
+
+    kinds: apiVersion and kind of custom resources that the API server knows meanwhile. settings: as Muster has them.
+    """
+
+    @pytest.fixture(scope=scope)
+    def muster(control_plane: ControlPlane, hardware: None) -> Iterator[Muster]:
+        with herds.installed(control_plane.client(), *kinds), musters.running(control_plane, **settings) as started:
+            yield started
+
+    return muster
+
+
+def lab_in_racks(drivers: Mapping[str, str]) -> Fixture:
+    """Return a fixture with a team, two nodes in rack r1 and one in r2, with two devices each.
+
+    drivers: each test runs once for each key, with the devices of its driver.
+    """
+
+    @pytest.fixture(params=drivers)
+    def lab(
+        control_plane: ControlPlane, muster: Muster, namespace: Namespace, request: pytest.FixtureRequest
+    ) -> Iterator[Lab]:
+        driver = drivers[request.param]
+        with Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=driver) as lab:
+            lab.device_class()
+            lab.meter("gpus", count={})
+            for node, rack in (("one", "r1"), ("two", "r1"), ("three", "r2")):
+                labs.put_into_rack(lab, lab.node(node, labs.plain(2)), rack)
+            lab.found()
+            yield lab
+
+    return lab
