@@ -40,7 +40,7 @@ from admission.dra.requests import requests
 from admission.dra.requests.device_use import DeviceUse
 from admission.dra.requests.gang_request import Affordable, Choice, Plan, PodDemand, Shortfall, Topology, anything
 from admission.dra.requests.requests import Fatal, RequestRefusal, Unpriced
-from admission.dra.state import cluster_state, what_if
+from admission.dra.state import cluster_state, nominated_pods, what_if
 from admission.dra.state.cluster_state import ClusterState
 from admission.dra.topology import exclusive, search
 from admission.dra.topology.subgroups import Searches
@@ -69,6 +69,7 @@ def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
     exclusive one have a place there as well, and are not in the plan. mute: do not explain what is missing
     if there is no plan; the kind of answer is the same.
     """
+    cluster = nominated_pods.beside(pods, cluster)
     question = _Question(cluster, meters, selectors, steps, affordable, choice, topology, mute)
     pods = exclusive.with_followers(pods, topology, cluster)
     answer = _plan(pods, question)
@@ -183,6 +184,7 @@ def diagnose(  # noqa: PLR0913 - the same
     """
     if answer.kind is not Kind.INFEASIBLE:
         return answer
+    cluster = nominated_pods.beside(pods, cluster)
     gang = pod_groups.compile_gang(exclusive.with_followers(pods, topology, cluster), cluster)
     if not isinstance(gang, Gang):
         return answer
@@ -243,10 +245,11 @@ class _Planning:
             message = f"it would fit if nothing else were in use; what is missing was not found in {self.steps} steps"
             return NoPlan(kind=Kind.BUSY, message=message, steps=answer.steps)
         found = busy.explain_busy(explanation, greedy_search, self.cluster, self.device_signatures)
+        kept = nominated_pods.kept_from([one for kind in self.gang.kinds for one in kind.members], self.cluster)
         placed = len(greedy_search.outcome.placed)
         return NoPlan(
             kind=Kind.BUSY,
-            message=found.message,
+            message=f"{found.message}{busy.kept_for_others(kept)}",
             details=found.details,
             references=found.references,
             steps=answer.steps,

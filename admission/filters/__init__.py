@@ -1,4 +1,7 @@
-"""The filters of kube-scheduler that read more than a node: which nodes a pod may go to by other pods, by volumes."""
+"""The filters of kube-scheduler that read more than a node: which nodes a pod may go to by other pods, by volumes.
+
+Each module has the name of its filter; VolumeZone, a comparison of labels, is in `volume_rules`.
+"""
 
 __all__ = [
     "gang_rules",

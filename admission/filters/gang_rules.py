@@ -20,7 +20,7 @@ from admission.filters.gang_volumes import GangVolumes, Tokens, VolumeSearch
 from admission.filters.placed_pods import PlacedPods
 from admission.filters.pod_claims import SharedVolumes
 from admission.filters.pod_rules import Effect, PodRules
-from admission.filters.refusal import Nodes, Refusal
+from admission.filters.refusal import Nodes, Refusal, Rule
 from admission.filters.volume_binding import VolumeBinding
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -74,9 +74,12 @@ class GangRules:
     beside: Mapping[int, RulesBeside] = field(default_factory=dict)
     representatives: tuple[int, ...] = ()
     keys: tuple[str, ...] = field(init=False)
+    earlier: Mapping[int, tuple[int, ...]] = field(init=False)
+    """By number, those of higher priority that compete for the same volumes: kube-scheduler takes their pods first."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "keys", tuple(self._keys()))
+        object.__setattr__(self, "earlier", self._earlier())
 
     @property
     def coupled(self) -> frozenset[int]:
@@ -90,7 +93,26 @@ class GangRules:
 
     def _depends_on_order(self, number: int) -> bool:
         binding = self.volumes.bindings.get(number) if self.volumes is not None else None
-        return self.states[number].pod.rules.depend_on_order or (binding is not None and bool(binding.shared))
+        shares = binding is not None and bool(binding.shared)
+        return self.states[number].pod.rules.depend_on_order or shares or number in self.earlier
+
+    def rank(self, number: int) -> int:
+        """Return which pods come first, where kube-scheduler's order matters: those with the lowest rank."""
+        return -self.states[number].pod.priority if self.earlier else 0
+
+    def _earlier(self) -> dict[int, tuple[int, ...]]:
+        if self.volumes is None or self.volumes.commute:
+            return {}
+        found = {
+            number: tuple(other for other in self.volumes.bindings if self._comes_before(other, number))
+            for number in self.volumes.bindings
+        }
+        return {number: others for number, others in found.items() if others}
+
+    def _comes_before(self, other: int, number: int) -> bool:
+        effect = self.effects.get(number, {}).get(other)
+        competes = effect is not None and effect[1] is not None and effect[1].competes
+        return competes and self.states[other].pod.priority > self.states[number].pod.priority
 
     @property
     def commute(self) -> bool:
@@ -182,7 +204,7 @@ class GangRules:
 def key_labels(pods: Iterable[Pod], placed: PlacedPods) -> frozenset[str]:
     """Return the labels of pods that any rule of these pods or of placed ones reads."""
     own = own_labels(pods)
-    return placed.read_labels | own if placed.with_anti_affinity else own
+    return placed.read_labels | own if placed.keep_pods_off else own
 
 
 def own_labels(pods: Iterable[Pod]) -> frozenset[str]:
@@ -281,7 +303,8 @@ def numbers(pods: Sequence[Pod], placed: PlacedPods, nodes: Nodes) -> tuple[list
     found: list[int] = []
     for pod in pods:
         volumes = volume_rules.fingerprint(pod, placed, nodes, shared) if placed.storage is not None else None
-        number = known.setdefault((fingerprint(pod, labels), volumes), len(known))
+        priority = pod.priority if placed.nominated or volumes is not None else None
+        number = known.setdefault((fingerprint(pod, labels), volumes, priority), len(known))
         if number == len(firsts):
             firsts.append(pod)
         found.append(number)
@@ -383,6 +406,8 @@ class RulesSearch:
         self._volumes = VolumeSearch(rules.volumes) if rules.volumes is not None else None
         self._states = {number: rules.states[number].copy(self._binding(number)) for number in rules.effects}
         self._nodes = rules.nodes
+        self._left = list(rules.counts)
+        """By number, how many of its pods are not placed."""
         self._keys = rules.keys
         self._here: dict[NodeName, Counter[tuple[int, Tokens]]] = {}
         self._affects: dict[int, list[tuple[PodRules, Effect]]] = {}
@@ -400,14 +425,20 @@ class RulesSearch:
     def refuses(self, number: int, node: NodeName) -> Refusal | None:
         """Return why a pod of a number may not go to a node now."""
         state = self._states.get(number)
-        return state.refuses(self._nodes[node]) if state is not None else None
+        if state is None:
+            return None
+        if any(self._left[other] for other in self.rules.earlier.get(number, ())):
+            return Refusal(Rule.TURN, "")
+        return state.refuses(self._nodes[node])
 
     def assume(self, number: int, node: NodeName) -> None:
         """Place a pod on a node."""
+        self._left[number] -= 1
         self._add(number, node, self._volumes.assume(number, self._nodes[node]) if self._volumes is not None else (), 1)
 
     def take_back(self, number: int, node: NodeName) -> None:
         """Take the pod back that was placed last, from its node."""
+        self._left[number] += 1
         self._add(number, node, self._volumes.take_back() if self._volumes is not None else (), -1)
 
     def are_short_of_volumes(self, pods: Mapping[int, int]) -> bool:

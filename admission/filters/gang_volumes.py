@@ -9,9 +9,12 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from admission.api.kubernetes.nodes import Node
+from admission.api.kubernetes.pods import Pod
 from admission.api.storage.assumed_volumes import AssumedVolumes
 from admission.api.storage.persistent_volumes import PersistentVolume
 from admission.api.values.names import NodeName
+from admission.filters import pod_claims
+from admission.filters.placed_pods import PlacedPods
 from admission.filters.refusal import Nodes
 from admission.filters.volume_binding import VolumeBinding
 
@@ -101,6 +104,25 @@ def _read(volume: PersistentVolume, labels: frozenset[str]) -> Hashable:
         volume.attributes_class,
         tuple((key, volume.meta.labels.get(key)) for key in sorted(labels)),
     )
+
+
+def are_found(pods: Iterable[tuple[NodeName, Pod]], placed: PlacedPods, nodes: Nodes) -> bool:
+    """Return whether pods that come to these nodes in this order find volumes for all claims that wait."""
+    storage = placed.storage
+    if storage is None or not storage.unbound:
+        return True
+    assumed = placed.assumed(nodes).copy()
+    for name, pod in pods:
+        if name not in nodes or not pod.rules.volumes:
+            continue
+        claims, node = pod_claims.resolve(pod, storage), nodes[name]
+        binding = VolumeBinding(claims, storage, assumed)
+        if claims.refusal is not None or binding.refuses(node) is not None:
+            return False
+        here = binding.found(node)
+        assumed.give(here.names)
+        assumed.nodes.update((one.meta.key, name) for one in here.made)
+    return True
 
 
 class VolumeSearch:

@@ -35,6 +35,9 @@ class Effect:
         return self.wanted or bool(self.unwanted) or bool(self.objects)
 
 
+NO_EFFECT = Effect(wanted=False, unwanted=(), objects=())
+
+
 class InterPodAffinity:
     """The filter's state for one pod."""
 

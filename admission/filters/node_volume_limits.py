@@ -155,7 +155,10 @@ def shared(pods: Iterable[Pod], placed: PlacedPods) -> SharedVolumes:
     pods = tuple(pods)
     times = Counter(one for pod in pods for one in set(csi_volumes(_named(pod), storage, migrates=True)))
     users = Counter(key for pod in pods for key in {key for _, key in pod_claims.claims_of(pod)})
-    elsewhere = placed.all_csi_volumes
+    nominated = (pod for others in placed.nominated.values() for pod in others)
+    elsewhere = placed.all_csi_volumes.union(
+        one for pod in nominated for one in csi_volumes(_named(pod), storage, migrates=True)
+    )
     attached = {
         (one.attacher, volume.handle)
         for one in storage.attachments.values()

@@ -28,7 +28,7 @@ class PlacedPod:
 
     claims: the name of the claim of each of its volumes; empty text for a volume without one. device_claims: its
     resource claims with devices that take resources of its node. turn: its place in the order in which nodes were
-    granted; None for pods that Muster did not place.
+    granted; None for pods that Muster did not place. priority: of those.
     """
 
     namespace: str
@@ -38,6 +38,7 @@ class PlacedPod:
     claims: tuple[str, ...] = ()
     turn: int | None = None
     device_claims: tuple[str, ...] = ()
+    priority: int = 0
 
     @classmethod
     def of(cls, pod: Pod, turn: int | None = None) -> Self:
@@ -50,6 +51,7 @@ class PlacedPod:
             claims=tuple([volume.claim_of(pod.meta.name) for volume in pod.rules.volumes]),
             turn=turn if pod.rules.volumes else None,
             device_claims=pod.claimed.by,
+            priority=pod.priority if turn is not None and pod.rules.volumes else 0,
         )
 
     @property
@@ -89,7 +91,8 @@ class PlacedPods:
     storage: what volumes are; None if it is not known, and then no rule about volumes is judged.
     wanted_only: whether these pods only count where a pod has to be with them, as if they kept no pod off. leaving:
     pods that do not count; coming: pods without anti-affinity that count as well. They are taken out and added when
-    somebody asks for `left`, since most gangs do not. turns: more than the turn of every pod.
+    somebody asks for `left`, since most gangs do not. turns: more than the turn of every pod. nominated: pods that are
+    bound nowhere yet and for which a node is kept.
     """
 
     by_node: Mapping[NodeName, PodsOfNode] = field(default_factory=dict)
@@ -102,6 +105,7 @@ class PlacedPods:
     leaving: tuple[frozenset[Uid], ...] = ()
     turns: int = 0
     coming: tuple[OnNode, ...] = ()
+    nominated: Mapping[NodeName, tuple[Pod, ...]] = field(default_factory=dict)
     known: dict[Hashable, Mapping[NodeName, int]] = field(default_factory=dict, init=False, repr=False)
     _terms: dict[AffinityTerm, Counter[NodeName]] | None = field(default=None, init=False, repr=False)
     _labels: frozenset[str] | None = field(default=None, init=False, repr=False)
@@ -131,6 +135,21 @@ class PlacedPods:
     def stored(self, storage: Storage | None) -> "PlacedPods":
         """Return these pods with the storage as it is now."""
         return self if storage is self.storage else replace(self, storage=storage)
+
+    def keeping(self, nominated: Mapping[NodeName, tuple[Pod, ...]]) -> "PlacedPods":
+        """Return these pods with other pods for which nodes are kept."""
+        return self if nominated is self.nominated else replace(self, nominated=nominated)
+
+    def nominated_beside(self, pod: Pod) -> Mapping[NodeName, tuple[Pod, ...]]:
+        """Return the pods for which nodes are kept from a pod: those of no lower priority.
+
+        As `addGENominatedPods` of `pkg/scheduler/framework/runtime/framework.go` (v1.37).
+        """
+        kept = {
+            node: tuple(one for one in pods if one.priority >= pod.priority and one.meta.uid != pod.meta.uid)
+            for node, pods in self.nominated.items()
+        }
+        return {node: pods for node, pods in kept.items() if pods}
 
     def changed(self, pods: Mapping[NodeName, PodsOfNode], turns: int = 0) -> "PlacedPods":
         """Return the pods with those of some nodes replaced. pods: by node; a node without any has none from now on.
@@ -217,6 +236,13 @@ class PlacedPods:
         """Return the pods of a node."""
         return self.by_node.get(node, _NOBODY)
 
+    def differing(self, other: "PlacedPods", nodes: Iterable[NodeName]) -> set[NodeName]:
+        """Return those of some nodes on which other pods are, or for other pods of which they are kept."""
+        if self.by_node is other.by_node and self.nominated is other.nominated:
+            return set()
+        before, now = self.nominated, other.nominated
+        return {name for name in nodes if self.on(name) != other.on(name) or before.get(name) != now.get(name)}
+
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
         """Return the labels of a namespace; of one that is not known, that which the API server gives to each."""
         known = self.namespaces.get(namespace)
@@ -243,11 +269,20 @@ class PlacedPods:
         return found
 
     @property
+    def keep_pods_off(self) -> bool:
+        """Return whether some pod, there or nominated, has required anti-affinity."""
+        return bool(self.with_anti_affinity) or any(
+            pod.rules.anti_affinity for pods in self.nominated.values() for pod in pods
+        )
+
+    @property
     def read_labels(self) -> frozenset[str]:
-        """Return the labels of pods that these terms read."""
+        """Return the labels of pods that these terms read, or those of nominated pods."""
         found = self._labels
         if found is None:
-            found = frozenset(key for term in self.anti_affinity_terms for key in selector_keys(term.selector))
+            nominated = (term for pods in self.nominated.values() for pod in pods for term in pod.rules.anti_affinity)
+            terms = (*self.anti_affinity_terms, *nominated)
+            found = frozenset(key for term in terms for key in selector_keys(term.selector))
             object.__setattr__(self, "_labels", found)
         return found
 
@@ -327,8 +362,11 @@ class PlacedPods:
             object.__setattr__(self, "_assumed", known)
         return known[1]
 
-    def _waiting(self, nodes: Nodes) -> Iterable[tuple[PodClaims, Node]]:
-        """Return the pods that Muster has placed and that have claims which are not bound, in their turns."""
+    def _waiting(self, nodes: Nodes) -> Iterable[tuple[PodClaims, Node, int]]:
+        """Return the pods that Muster has placed and that have claims which are not bound, in their turns.
+
+        With their priorities.
+        """
         storage = self.storage
         if storage is None or not storage.unbound or self.wanted_only:
             return []
@@ -340,7 +378,10 @@ class PlacedPods:
             if pod.turn is not None and any(f"{pod.namespace}/{one}" in storage.unbound for one in pod.claims)
         ]
         found.sort(key=lambda one: (one[0], one[1]))
-        return [(pod_claims.resolve_named(pod.named_claims, uid, storage), nodes[name]) for _, uid, name, pod in found]
+        return [
+            (pod_claims.resolve_named(pod.named_claims, uid, storage), nodes[name], pod.priority)
+            for _, uid, name, pod in found
+        ]
 
     def ports(self, node: NodeName) -> list[HostPort]:
         """Return the host ports in use on a node."""

@@ -78,6 +78,15 @@ class PodTopologySpread:
             if one.selector is not None and one.selector.requirements and one.selector.matches(other.meta.labels)
         )
 
+    def nominated(self, other: Pod) -> Effect:
+        """Return the constraints that count a pod for which a node is kept: of empty selectors and ending pods, too."""
+        if other.meta.namespace != self._pod.meta.namespace:
+            return ()
+        constraints = enumerate(self._pod.rules.spread)
+        return tuple(
+            at for at, one in constraints if one.selector is not None and one.selector.matches(other.meta.labels)
+        )
+
     def add(self, effect: Effect, node: Node, times: int) -> None:
         """Count a pod with this effect on a node; times: -1 to take it back."""
         eligible = self._eligible(node)

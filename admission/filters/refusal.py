@@ -30,6 +30,7 @@ class Rule(StrEnum):
     SOLE = "other use of persistent volume claim"
     LIMIT = "volume limit of CSI driver"
     DRIVER = "lack of CSI driver"
+    TURN = "turn of pods of higher priority for volumes"
 
 
 ABOUT_LABELS = frozenset(
@@ -65,6 +66,8 @@ class Refusal(NamedTuple):
         """Return the reason, for people."""
         if self.text:
             return self.text if self.rule is not Rule.CLAIM else f"it {self.text}"
+        if self.rule is Rule.TURN:
+            return "kube-scheduler takes these first"
         if self.value is None:
             return f"it has no label {self.key}"
         domain = f"{self.key} {self.value}"

@@ -31,6 +31,9 @@ from admission.filters import pod_claims
 from admission.filters.pod_claims import PodClaims
 from admission.filters.refusal import Refusal, Rule
 
+BEFORE_OTHERS = "could get a volume that is planned for a pod of lower priority, which waits to be bound"
+"""Why a pod waits that kube-scheduler would take first."""
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -50,10 +53,11 @@ class VolumeBinding:
     """The filter for one pod.
 
     assumed: what claims of other pods get that are placed and not bound; whoever shares it may change it. shared:
-    claims of its gang that several pods use; None: any may be.
+    claims of its gang that several pods use; None: any may be. priority: of the pod, which kube-scheduler takes before
+    pods of lower priority that wait; None: it is its turn.
     """
 
-    __slots__ = ("_assumed", "_claims", "_contested", "_kept", "_sorted", "_storage", "shared")
+    __slots__ = ("_assumed", "_claims", "_contested", "_kept", "_priority", "_sorted", "_storage", "shared")
 
     def __init__(
         self,
@@ -61,7 +65,9 @@ class VolumeBinding:
         storage: Storage,
         assumed: AssumedVolumes,
         shared: frozenset[str] | None = None,
+        priority: int | None = None,
     ) -> None:
+        self._priority = priority
         self._claims = claims
         self._storage = storage
         self._assumed = assumed
@@ -81,7 +87,7 @@ class VolumeBinding:
         found = object.__new__(type(self))
         found._claims, found._storage, found._assumed = self._claims, self._storage, assumed
         found._sorted, found._kept = self._sorted, self._kept
-        found._contested, found.shared = self._contested, self.shared
+        found._contested, found.shared, found._priority = self._contested, self.shared, self._priority
         return found
 
     def competes(self, other: Pod) -> bool:
@@ -100,7 +106,9 @@ class VolumeBinding:
 
     def refuses(self, node: Node) -> Refusal | None:
         """Return why the pod may not go to a node."""
-        return self._elsewhere(node) or (self.found(node).refusal if self._sorted else None)
+        if not self._sorted:
+            return self._elsewhere(node)
+        return self._elsewhere(node) or self.found(node).refusal or self._takes_from_others(node)
 
     def _elsewhere(self, node: Node) -> Refusal | None:
         if self._claims.refusal is not None:
@@ -142,6 +150,23 @@ class VolumeBinding:
             for volume in free.usable(node.meta.labels) if free is not None else ():
                 if volume.meta.name not in self._assumed.taken and may_have(claim, volume):
                     yield volume
+
+    def _takes_from_others(self, node: Node) -> Refusal | None:
+        """Return that the pod could get a volume there which is planned for a pod of lower priority that waits.
+
+        kube-scheduler takes pods of higher priority first (`plugins/queuesort/priority_sort.go`).
+        """
+        if self._priority is None or not self._assumed.priorities:
+            return None
+        for claim in self._sorted:
+            key, free = claim.meta.key, self._storage.free.get(claim.class_name or "")
+            if free is None or self._kept[key] or key in self._assumed.volumes or self._selected(claim) is not None:
+                continue
+            for volume in free.usable(node.meta.labels):
+                others = self._assumed.priorities.get(volume.meta.name)
+                if others is not None and others < self._priority and may_have(claim, volume):
+                    return Refusal(Rule.CLAIM, claim.meta.name, text=BEFORE_OTHERS)
+        return None
 
     @property
     def needed(self) -> int:
@@ -273,15 +298,19 @@ def _wish(claim: VolumeClaim) -> Hashable:
     )
 
 
-def assumed_of(pods: Iterable[tuple[PodClaims, Node]], storage: Storage) -> AssumedVolumes:
-    """Return what the claims of pods get that kube-scheduler places one after the other on these nodes."""
+def assumed_of(pods: Iterable[tuple[PodClaims, Node, int]], storage: Storage) -> AssumedVolumes:
+    """Return what the claims of pods get that kube-scheduler places one after the other on these nodes.
+
+    pods: with their priorities.
+    """
     found = AssumedVolumes()
-    for claims, node in pods:
+    for claims, node, priority in pods:
         binding = VolumeBinding(claims, storage, found)
         if claims.refusal is not None or binding.refuses(node) is not None:
             continue
         here = binding.found(node)
         found.give(here.names)
+        found.priorities.update(dict.fromkeys(here.names.values(), priority))
         found.nodes.update((one.meta.key, node.name) for one in here.made)
     return found
 

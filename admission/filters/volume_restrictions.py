@@ -50,6 +50,14 @@ class VolumeRestrictions:
         """Return whether another pod of the gang cannot be on the same node, and whether it cannot be anywhere."""
         return _conflict(self._disks, other.rules), self._shares(other.meta.namespace, other.rules)
 
+    def nominated(self, other: Pod) -> tuple[bool, bool]:
+        """Return the same of a pod for which a node is kept: claims are asked for only beside disks, and by name alone.
+
+        As `AddPod`: after `Skip` it is not called, and it takes claims of one name in two namespaces for one.
+        """
+        here = _conflict(self._disks, other.rules)
+        return here, bool(self._disks) and any(one.claim in self._sole for one in other.rules.volumes)
+
     def add(self, effect: tuple[bool, bool], node: Node, times: int) -> None:
         """Count a pod with this effect on a node; times: -1 to take it back."""
         here, anywhere = effect

@@ -74,7 +74,7 @@ class VolumeRules:
         self._restrictions = VolumeRestrictions(pod, placed, storage, nodes)
         self._limits = NodeVolumeLimits(pod, placed, storage, shared.volumes if shared is not None else None)
         self.binding = VolumeBinding(
-            claims, storage, placed.assumed(nodes), shared.claims if shared is not None else None
+            claims, storage, placed.assumed(nodes), shared.claims if shared is not None else None, pod.priority
         )
         self._zone = VolumeZone(claims)
 
@@ -99,6 +99,11 @@ class VolumeRules:
         """Return what another pod of the gang means to this one, wherever it is; None for nothing."""
         found = Effect(self._restrictions.effect(other), self._limits.effect(other), self.binding.competes(other))
         return found if found.apart or found.limits is not None or found.competes else None
+
+    def nominated(self, other: Pod) -> Effect | None:
+        """Return what a pod means to this one for which a node is kept; None for nothing."""
+        found = Effect(self._restrictions.nominated(other), self._limits.effect(other))
+        return found if found.apart or found.limits is not None else None
 
     def add(self, effect: Effect, node: Node, times: int) -> None:
         """Count a pod with this effect on a node; times: -1 to take it back."""

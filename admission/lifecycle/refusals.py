@@ -4,17 +4,23 @@ A plan that did not start is not tried again unchanged: pods of the same shape a
 the node has changed. What counts as a change there: the node's labels, taints, cordon and allocatable resources, or
 another Node of its name; a pod of others that was on it is gone; a ResourceSlice of it was written again or is gone. A
 pod that comes frees nothing and does not count. What a node does not show may change as well, a volume for one, so a
-refusal lapses after `LASTS`. Refusals are kept in memory only: a new leader may try such a plan once more.
+refusal lapses after `LASTS`. The latest refusals are in the status of their Gang (`written`), from which a new leader
+has them again (`restored`); changes of a node count for it from when it took over.
 """
 
+import dataclasses
+import hashlib
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any
 
 from admission.api.kubernetes.devices import Slice
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import RefusedPod
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import NodeName, Uid
@@ -26,6 +32,9 @@ from admission.workloads.gangs import Group
 LASTS = timedelta(hours=1)
 MOST = 64
 """The most refusals that are kept of one gang; the oldest go first."""
+
+MOST_WRITTEN = 16
+"""The most of them that are in the status of its Gang."""
 
 _NAME = "metadata.name"
 _OF_ANY_NODE = re.compile(r"nodes are available: (?!\d|node\(s\))")
@@ -59,7 +68,7 @@ class Refusal:
     were bound there; as many may go there again. message: kube-scheduler's. since: the ledger's time.
     """
 
-    shape: Hashable
+    shape: str
     pod: str
     node: NodeName
     bound: int
@@ -76,11 +85,34 @@ class Refusal:
 Refusals = tuple[Refusal, ...]
 
 
-def shape(pod: Pod) -> Hashable:
-    """Return what a pod asks of kube-scheduler, equal for the pods that its controller makes in its place.
+def shape(pod: Pod) -> str:
+    """Return a digest of what a pod asks of kube-scheduler, equal for the pods that its controller makes in its place.
 
-    Without what ties it to one node: Muster pins pods that it lets in.
+    Without what ties it to one node: Muster pins pods that it lets in. The same in every process of one release.
     """
+    return _digest(_asked(pod))
+
+
+def _digest(asked: Hashable) -> str:
+    return hashlib.sha256(_canonical(asked).encode()).hexdigest()[:16]
+
+
+def _canonical(value: Any) -> str:
+    """Return the text of a value of the API, with sets and mappings in order."""
+    if dataclasses.is_dataclass(value):
+        parts = [_canonical(getattr(value, one.name)) for one in dataclasses.fields(value) if one.compare]
+    elif isinstance(value, Mapping):
+        parts = sorted(f"{_canonical(key)}:{_canonical(one)}" for key, one in value.items())
+    elif isinstance(value, frozenset):
+        parts = sorted(map(_canonical, value))
+    elif isinstance(value, tuple):
+        parts = [*map(_canonical, value)]
+    else:
+        return repr(value.value if isinstance(value, Enum) else value)
+    return f"{type(value).__name__}({','.join(parts)})"
+
+
+def _asked(pod: Pod) -> Hashable:
     terms = pod.affinity.terms if pod.affinity is not None else ()
     unpinned = tuple(replace(term, fields=tuple(one for one in term.fields if not _is_pin(one))) for term in terms)
     return (
@@ -100,13 +132,14 @@ def shape(pod: Pod) -> Hashable:
 def found(group: Group, snapshot: Snapshot, now: datetime) -> Refusals:
     """Return the nodes where pods of an admitted gang were planned and kube-scheduler has not bound them."""
     seats = group.placement.seats if group.placement is not None else {}
-    bound: dict[tuple[Hashable, NodeName], int] = {}
-    refused: dict[tuple[Hashable, NodeName], Pod] = {}
+    bound: dict[tuple[str, NodeName], int] = {}
+    refused: dict[tuple[str, NodeName], Pod] = {}
+    shapes = _Shapes()
     for pod in group.pods:
         seat = seats.get(pod.meta.uid)
         if seat is None or seat.node not in snapshot.nodes:
             continue
-        key = shape(pod), seat.node
+        key = shapes.of(pod), seat.node
         if pod.node == seat.node:
             bound[key] = bound.get(key, 0) + 1
         elif not pod.node and pod.unschedulable:
@@ -126,6 +159,45 @@ def found(group: Group, snapshot: Snapshot, now: datetime) -> Refusals:
     )
 
 
+class _Shapes:
+    """The shapes of pods, digested once for all that ask the same."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, str] = {}
+
+    def of(self, pod: Pod) -> str:
+        asked = _asked(pod)
+        found = self._known.get(asked)
+        if found is None:
+            found = self._known[asked] = _digest(asked)
+        return found
+
+
+def written(refusals: Refusals) -> tuple[RefusedPod, ...]:
+    """Return the latest refusals as the status of their Gang has them."""
+    return tuple(
+        RefusedPod(shape=one.shape, pod=one.pod, node=one.node, bound=one.bound, message=one.message, at=one.since)
+        for one in refusals[-MOST_WRITTEN:]
+    )
+
+
+def restored(found: Sequence[RefusedPod], group: Group, snapshot: Snapshot) -> Refusals:
+    """Return the refusals that an earlier leader wrote, with their nodes as they are now."""
+    sites = _sites({one.node for one in found}, group, snapshot)
+    return tuple(
+        Refusal(
+            shape=one.shape,
+            pod=one.pod,
+            node=one.node,
+            bound=one.bound,
+            message=one.message,
+            since=one.at,
+            site=sites[one.node],
+        )
+        for one in found
+    )
+
+
 def merged(before: Refusals, new: Refusals) -> Refusals:
     """Return the refusals of several tries; of one shape and node the newest."""
     again = {(one.shape, one.node) for one in new}
@@ -142,10 +214,11 @@ def avoiding(demands: Sequence[PodDemand], refusals: Refusals) -> tuple[PodDeman
     if not refusals:
         return tuple(demands)
     avoided: dict[int, list[NodeName]] = {}
-    by_shape: dict[Hashable, list[int]] = {}
+    by_shape: dict[str, list[int]] = {}
+    shapes = _Shapes()
     for at, demand in enumerate(demands):
-        by_shape.setdefault(shape(demand.pod), []).append(at)
-    placed: dict[Hashable, int] = {}
+        by_shape.setdefault(shapes.of(demand.pod), []).append(at)
+    placed: dict[str, int] = {}
     for one in refusals:
         if not one.is_of_node:
             continue

@@ -25,8 +25,7 @@ class Backoff:
     next_try: by the clock. wait: the length of the whole back-off; MAX_WAIT if unknown. since: the ledger's time of the
     last eviction; EPOCH if an earlier leader decided it. failure: why the gang could not be placed; "" if it was only
     late, or if an earlier leader decided. cause: why it was evicted although it could have
-    run on. references: of the failure. refusals: where kube-scheduler did not bind its pods; none if an earlier leader
-    decided.
+    run on. references: of the failure. refusals: where kube-scheduler did not bind its pods.
     """
 
     evictions: int

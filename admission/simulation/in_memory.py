@@ -221,6 +221,7 @@ class Cluster:
             answered=report.answered,
             queued_since=report.queued_since,
             next_try=report.next_try,
+            refused=report.refused,
         )
 
     async def queue(self, report: QueueReport) -> None:

@@ -73,6 +73,7 @@ class Code(StrEnum):
     NOT_IN_ORDER = "NotInOrder"
     DEADLINE_WHILE_HELD = "DeadlineWhileHeld"
     OUTSIDE_QUEUES = "OutsideQueues"
+    UNKNOWN_FIELD = "UnknownField"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +178,8 @@ class _Linter:
                     yield from self._priority_classes(index, obj)
                     yield from self._workload(index, obj)
                     yield from self._used_requests(index, obj)
+                    for problem in validation.doubts(obj):
+                        yield _warning(index, Code.UNKNOWN_FIELD, problem.field, problem.message)
         yield from self._refusals()
 
     def _priority_classes(self, index: int, obj: Json) -> Iterator[Remark]:

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from admission import ports as admission_ports
 from admission.api.kubernetes import device_taint_rules, meta
+from admission.api.kubernetes.pods import DEFAULT_SCHEDULER
 from admission.api.muster import gang_references, queue_references
 from admission.api.muster.gangs import Charge, Evicted, GangReport, PlannedPod, TopologyReport
 from admission.api.muster.status_reports import ConditionReport, QueueReport
@@ -80,12 +81,21 @@ class Outcome:
         return frozenset(gang.verdict for gang in self.gangs)
 
 
-async def simulate(cluster_state: Expanded, *, until_empty: bool = False, steps: int = STEPS) -> Outcome:
-    """Run cycles until nothing more is admitted; with `until_empty`, until nothing waits or ends any more."""
+async def simulate(
+    cluster_state: Expanded,
+    *,
+    until_empty: bool = False,
+    steps: int = STEPS,
+    schedulers: frozenset[str] = frozenset({DEFAULT_SCHEDULER}),
+) -> Outcome:
+    """Run cycles until nothing more is admitted; with `until_empty`, until nothing waits or ends any more.
+
+    schedulers: the setting `controller.schedulers`.
+    """
     later: dict[str, tuple[str, ...]] = {}
     for wave, alone in cluster_state.later:
         later[wave.uid] = (*later.get(wave.uid, ()), *await never_fits(wave, alone, steps))
-    run = _Run(cluster_state, steps, later)
+    run = _Run(cluster_state, CycleSettings(steps=steps, schedulers=schedulers), later)
     await run.begin()
     while True:
         result = await run.cycle()
@@ -111,7 +121,7 @@ class _Run:
     later: by workload, why pods that it makes later never fit.
     """
 
-    def __init__(self, cluster_state: Expanded, steps: int, later: Mapping[str, tuple[str, ...]]) -> None:
+    def __init__(self, cluster_state: Expanded, settings: CycleSettings, later: Mapping[str, tuple[str, ...]]) -> None:
         self._cluster_state = cluster_state
         self._later = later
         self._now = cluster_state.now
@@ -128,7 +138,7 @@ class _Run:
             scheduler=admission_ports.FixedScheduler(cluster_state.profile),
             fences=admission_ports.NoFences(fences(cluster_state.snapshot)),
         )
-        self._leader = Leader.build(ports=ports, actor=ACTOR, epoch=EPOCH, settings=CycleSettings(steps=steps))
+        self._leader = Leader.build(ports=ports, actor=ACTOR, epoch=EPOCH, settings=settings)
         self._reports: dict[GangUid, GangReport] = {}
         self._running: list[GangUid] = []
         self._initially_running: frozenset[GangUid] = frozenset()

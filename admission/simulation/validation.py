@@ -32,8 +32,8 @@ def problems(kind: str, obj: Json, profile: SchedulerProfile) -> tuple[Problem, 
 def of_any_kind(obj: Json, profile: SchedulerProfile) -> tuple[Problem, ...]:
     """Return the fields of an object that its kind does not have, and the problems of the pod that it is or makes.
 
-    Of kinds of other systems only the pod templates are judged. An object with a UID was stored by an API server, which
-    took it, and kept only the fields that it knew.
+    Of kinds of other systems only the pod templates are judged; see `doubts`. An object with a UID was stored by an API
+    server, which took it, and kept only the fields that it knew.
     """
     if "uid" in Reader(obj).child("metadata"):
         return ()
@@ -46,6 +46,11 @@ def of_any_kind(obj: Json, profile: SchedulerProfile) -> tuple[Problem, ...]:
             found += unknown_fields.of_pod_template(place.reader.value, path, release=profile.release)
         found += pods.problems(place.reader.raw("spec"), f"{path}.spec")
     return tuple(found)
+
+
+def doubts(obj: Json) -> tuple[Problem, ...]:
+    """Return the fields of a workload of another system that it probably does not have, and that would be dropped."""
+    return () if "uid" in Reader(obj).child("metadata") else unknown_fields.of_workload(obj)
 
 
 ADMIN_LABEL = "resource.kubernetes.io/admin-access"

@@ -28,6 +28,7 @@ from admission.claimpolicy.match import Policies
 from admission.dra.metering import meter_health
 from admission.dra.metering.device_meters import Meters
 from admission.dra.metering.meter_health import MeterHealth
+from admission.lifecycle import refusals
 from admission.lifecycle.requeue_backoff import Backoff
 from admission.quota.tree import Tree
 from admission.scheduling.backfill.reservations import Estimate
@@ -144,6 +145,7 @@ def gang(group: Group, inputs: StatusInputs) -> GangReport:
         start_references=estimate.references if estimate is not None else (),
         queued_since=group.first_queued,
         next_try=backoff.next_try if backoff else None,
+        refused=refusals.written(backoff.refusals) if backoff else (),
         position_key=group.identity.position_key,
     )
     return with_uids(report, inputs)
@@ -267,6 +269,7 @@ def idle(
         answered=answered.get(uid, record.answered),
         queued_since=record.queued_since,
         next_try=backoff.next_try if backoff else record.next_try,
+        refused=refusals.written(backoff.refusals) if backoff else record.refused,
     )
 
 

@@ -23,7 +23,7 @@ from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner import node_filters
 from admission.dra.planner.node_filters import Filter
 from admission.dra.requests.gang_request import PodDemand
-from admission.dra.state import cluster_state
+from admission.dra.state import cluster_state, nominated_pods
 from admission.dra.state.cluster_state import ClusterState
 from admission.filters.pod_rules import PodRules
 from admission.filters.refusal import Rule
@@ -103,6 +103,8 @@ def answer(world: Mapping[str, Any], placed: Sequence[str] | None = None) -> Jso
 
 def judge(pod: Pod, cluster: ClusterState, demand: PodDemand | None, selectors: Selectors) -> Json:
     """Return the nodes that take a pod, and who refuses the others. demand: None if a claim of it is not there."""
+    # Pods of the gang that came before are Reserved here: nobody is taken before them any more.
+    cluster.placed.assumed(cluster.nodes).priorities.clear()
     rules, fits, refused = PodRules(pod, cluster.placed, cluster.nodes), [], {}
     plain = device_judge.without_rules(cluster)
     for name in sorted(cluster.nodes):
@@ -132,7 +134,7 @@ def refusal_of(pod: Pod, node: Node, cluster: ClusterState, rules: PodRules) -> 
     refusal = rules.refuses(node)
     if refusal is not None and refusal.rule is Rule.PORTS:
         return RULES[refusal.rule]
-    left = cluster.left.get(node.name)
+    left = nominated_pods.beside([demand], cluster).left.get(node.name)
     # What a class offers is served by DRA on nodes without a device plugin, which is asked elsewhere.
     offered = {one.extended_resource for one in cluster.classes.values()} - {*(left or ())}
     wants = {name: amount for name, amount in node_filters.wants(demand).items() if name not in offered}

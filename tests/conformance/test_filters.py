@@ -15,7 +15,8 @@ LEAST = 25
 
 @pytest.mark.parametrize("version", worlds.VERSIONS)
 def test_nodes_are_refused_as_kube_scheduler_refuses_them(version: str) -> None:
-    records = [record for record in corpus.records("filters") if record["world"]["version"] == version]
+    every = (record for name in ("filters", "nominated") for record in corpus.records(name))
+    records = [record for record in every if record["world"]["version"] == version]
     assert records
 
     compared, different = Counter[str](), []

@@ -39,7 +39,8 @@ def _pod(draw: Random, name: str) -> Pod:
     spec: dict[str, Any] = draw.choice(({}, {"nodeName": "a"}, {"nodeName": "b"}, {"schedulingGates": [GATE]}))
     extended = draw.choice(({}, {}, {"example.com/gpu": "1"}))
     pod = a_pod(name, requests={"cpu": str(draw.randint(1, 2)), **extended}, **spec).pod
-    return replace(pod, phase=draw.choice(("Pending", "Running", "Succeeded")))
+    nominated = NodeName(draw.choice(("", "", *NODES)))
+    return replace(pod, phase=draw.choice(("Pending", "Running", "Succeeded")), nominated=nominated)
 
 
 def _claim(draw: Random, name: str) -> Claim:
@@ -119,6 +120,7 @@ def test_a_cluster_state_built_from_the_previous_one_equals_one_built_from_scrat
         )
 
         assert {name: getattr(cluster, name) for name in SAYS} == {name: getattr(updated, name) for name in SAYS}
+        assert cluster.placed.nominated == updated.placed.nominated
         if before is not None:
             # Of a copy nobody knows where it came from: everything is compared.
             assert cluster_state.changed(before, cluster) == cluster_state.changed(before, replace(cluster))

@@ -67,6 +67,8 @@ class Pod:
 
     meta: Meta
     node: NodeName = NodeName("")
+    nominated: NodeName = NodeName("")
+    """The node that is kept for it until it is bound (`status.nominatedNodeName`), as after a preemption."""
     gates: tuple[str, ...] = ()
     phase: str = "Pending"
     ready: bool = False
@@ -154,6 +156,7 @@ def decode(obj: Json) -> Pod:
     result = Pod(
         meta=own,
         node=NodeName(spec.text("nodeName")),
+        nominated=NodeName(status.text("nominatedNodeName")),
         gates=tuple(gate.required("name") for gate in spec.children("schedulingGates")),
         phase=status.text("phase", "Pending"),
         ready=any(

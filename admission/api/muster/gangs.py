@@ -1,6 +1,6 @@
 """Gangs: the pods that must start together, with their status."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -113,6 +113,21 @@ class Evicted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedPod:
+    """A pod of an earlier plan that kube-scheduler did not bind to its node.
+
+    shape: a digest of what pods like it ask for. bound: how many of these were bound there. message: kube-scheduler's.
+    """
+
+    shape: str
+    pod: str
+    node: NodeName
+    bound: int
+    message: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
     """A Gang object in the cluster: its spec, and the state in its status that survives a change of leader.
 
@@ -141,6 +156,7 @@ class Gang:
     answered: AnsweredRequest | None = None
     queued_since: datetime | None = None
     next_try: datetime | None = None
+    refused: tuple[RefusedPod, ...] = ()
 
     @property
     def position_key(self) -> str:
@@ -196,6 +212,8 @@ class GangReport:
     """The last request that was answered."""
     queued_since: datetime | None = None
     next_try: datetime | None = None
+    refused: tuple[RefusedPod, ...] = ()
+    """Where kube-scheduler refused pods of earlier plans."""
     position_key: str = ""
     """Its position key: equal for the gangs that its controller creates one after the other in its place; or empty."""
     over: bool = False
@@ -246,9 +264,24 @@ def decode(obj: Json) -> Gang:
         answered=gang_requests.decode_answered(status.child("request")) if "request" in status else None,
         queued_since=status.time("queuedSince"),
         next_try=status.time("nextTry"),
+        refused=tuple(_decode_refused(status)),
     )
     reader.finish("Gang", result.meta.key)
     return result
+
+
+def _decode_refused(status: Reader) -> Iterator[RefusedPod]:
+    for one in status.children("refused"):
+        at = one.time("at")
+        if at is not None:
+            yield RefusedPod(
+                shape=one.text("shape"),
+                pod=one.text("pod"),
+                node=NodeName(one.text("node")),
+                bound=one.integer("bound"),
+                message=one.text("message"),
+                at=at,
+            )
 
 
 def decode_topology(reader: Reader) -> TopologyRequest | None:

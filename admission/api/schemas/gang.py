@@ -301,6 +301,23 @@ def _times() -> dict[str, Schema]:
         "startReferences": references.schema("startReason"),
         "queuedSince": fields.time("Since when the gang is complete and waits."),
         "nextTry": fields.time("When a gang that did not start in time is tried again."),
+        "refused": fields.sequence(
+            """Where kube-scheduler did not bind pods of earlier plans: pods like these are planned on other nodes until
+            something there changes.""",
+            fields.record(
+                "A pod that was refused.",
+                {
+                    "pod": fields.text("The pod's name.", maxLength=253),
+                    "node": fields.text("The node of its plan.", maxLength=253),
+                    "shape": fields.text("A digest of what pods like it ask for.", maxLength=64),
+                    "bound": fields.integer("How many pods like it were bound there.", minimum=0),
+                    "message": fields.text("Why, in kube-scheduler's words.", maxLength=1024),
+                    "at": fields.time("When the gang was taken back."),
+                },
+                required=("pod", "node", "shape", "at"),
+            ),
+            most=16,
+        ),
     }
 
 

@@ -1,8 +1,9 @@
 """The names of the fields that objects may have, of Kubernetes' kinds and of Muster's own.
 
 Kubernetes' names come from its OpenAPI (`kubernetes_fields.json`, written by tests/conformance/kubernetes_fields.py for
-1.36 and 1.37), those of Muster's kinds from their schemas. Where a schema of Muster's keeps what it does not describe,
-the part is one of Kubernetes' types (`KEPT`).
+1.36 and 1.37), those of Muster's kinds from their schemas, those of workloads from the CRDs of their projects
+(`workload_fields.json`, written by tests/conformance/workload_fields.py, without pod templates and status). Where a
+schema of Muster's keeps what it does not describe, the part is one of Kubernetes' types (`KEPT`).
 
 A type is a name in `fields_of`. The type of a field's value is written as in the file: `core.v1.PodSpec`, with `[]` in
 front for a list of them, `{}` for a mapping of keys that an author chooses, and "" where any field is allowed.
@@ -40,10 +41,26 @@ def type_of(api_version: str, kind: str) -> str:
     return found
 
 
+def type_of_workload(api_version: str, kind: str) -> str:
+    """Return the type of a kind of workload of another project; ANY for other kinds."""
+    found: str = _workloads()["kinds"].get(f"{api_version}/{kind}", ANY)
+    return found
+
+
+def release_of_workload(api_version: str, kind: str) -> str:
+    """Return the project and release that the fields of a kind of workload are those of."""
+    found: str = _workloads()["releases"][f"{api_version}/{kind}"]
+    return found
+
+
 def fields_of(name: str) -> Mapping[str, str]:
     """Return the fields of a type in any release, each with the type of its value."""
-    found: Mapping[str, str] | None = _own_types().get(name)
-    return found if found is not None else _kubernetes()["types"][name]
+    for types in (_own_types(), _kubernetes()["types"]):
+        if name in types:
+            found: Mapping[str, str] = types[name]
+            return found
+    of_workloads: Mapping[str, Mapping[str, str]] = _workloads()["types"]
+    return of_workloads[name]
 
 
 def absent(name: str, release: str) -> Collection[str]:
@@ -54,8 +71,16 @@ def absent(name: str, release: str) -> Collection[str]:
 
 @cache
 def _kubernetes() -> dict[str, Any]:
-    text = resources.files(__package__).joinpath("kubernetes_fields.json").read_text("utf-8")
-    found: dict[str, Any] = json.loads(text)
+    return _read("kubernetes_fields.json")
+
+
+@cache
+def _workloads() -> dict[str, Any]:
+    return _read("workload_fields.json")
+
+
+def _read(file: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(resources.files(__package__).joinpath(file).read_text("utf-8"))
     return found
 
 

@@ -11,16 +11,17 @@ from admission.api.values.names import NodeName
 class AssumedVolumes:
     """By claim (`namespace/name`) the volume that it gets, and the node for which its volume is made.
 
-    taken: the volumes that somebody gets.
+    taken: the volumes that somebody gets. priorities: of pods that get them, by volume, where they wait to be bound.
     """
 
     volumes: dict[str, str] = field(default_factory=dict)
     nodes: dict[str, NodeName] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
+    priorities: dict[str, int] = field(default_factory=dict)
 
     def copy(self) -> Self:
         """Return a copy that changes by itself."""
-        return type(self)(dict(self.volumes), dict(self.nodes), set(self.taken))
+        return type(self)(dict(self.volumes), dict(self.nodes), set(self.taken), dict(self.priorities))
 
     def give(self, chosen: Mapping[str, str]) -> None:
         """Give volumes to claims. chosen: by claim."""

@@ -81,6 +81,21 @@ def of_object(obj: Json, *, release: str = "") -> tuple[Problem, ...]:
     return problems(obj, type_name, release=release) if type_name else ()
 
 
+def of_workload(obj: Json) -> tuple[Problem, ...]:
+    """Return the fields outside its pod templates that a workload of another project does not have.
+
+    None of other kinds. A newer release of the project than the one that is known may have them.
+    """
+    kind = str(obj.get("apiVersion")), str(obj.get("kind"))
+    type_name = known_fields.type_of_workload(*kind)
+    if not type_name:
+        return ()
+    release = known_fields.release_of_workload(*kind)
+    return tuple(
+        Problem(one.field, f"{one.message} (fields are known as of {release})") for one in problems(obj, type_name)
+    )
+
+
 def of_pod_template(template: Any, path: str, *, release: str = "") -> tuple[Problem, ...]:
     """Return the fields that a pod template of any kind does not have. path: of the template in its object."""
     return problems(template, known_fields.POD_TEMPLATE, path, release=release)

@@ -8,14 +8,15 @@ from typing import Annotated, Any
 import typer
 
 from admission.api.values.reasons import Denial
-from admission.cli import apps, manifest_reader, terminal
+from admission.cli import apps, config_command, manifest_reader, terminal
+from admission.cli.config_command import ConfigOption, SetOption
 from admission.cli.manifest_reader import BadInputError, Manifest
 from admission.cli.simulate import replay
 from admission.cli.terminal import Format, Number
 from admission.dra import compatibility
 from admission.dra.compatibility import Release
 from admission.errors import FixError
-from admission.simulation import expand, offline
+from admission.simulation import expand, offline, validation
 from admission.simulation.claim_defaults import Act, Effect
 from admission.simulation.expand import Expanded
 from admission.simulation.offline import GangOutcome, Outcome, Verdict
@@ -58,6 +59,8 @@ def simulate(
         list[str] | None, typer.Option("--policy", metavar="FILE", help="ClaimPolicies to try beside those of PATH.")
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Bound of the search, per gang and question.")] = 50_000,
+    config: ConfigOption = None,
+    changes: SetOption = None,
     arrivals: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Play a trace of jobs in virtual time (.csv, else JSON lines)."),
@@ -72,7 +75,8 @@ def simulate(
     """Show which gangs would start, where and on which devices, and why the others wait. Needs no cluster.
 
     Reads any manifests: nodes, slices, classes, claims, templates, Jobs, pods and Muster's objects. Jobs become their
-    pods. Pods that are bound and claims that are allocated count as in use.
+    pods. Pods that are bound and claims that are allocated count as in use. Of the settings
+    controller.schedulers counts.
     """
     _refuse_options(arrivals, compare, chart, until_empty=until_empty)
     manifests = [*manifest_reader.read(paths), *_policies(policy or [])]
@@ -80,9 +84,13 @@ def simulate(
     cluster_state = expand.expand(bodies, now=_time(now), namespace=namespace, profile=compatibility.profile(profile))
     _refuse_problems(cluster_state, manifests)
 
+    for one in manifests:
+        for problem in validation.doubts(one.body):
+            terminal.note(f"{one.label}: {problem.field}: {problem.message}")
     if arrivals is not None:
         raise typer.Exit(_play(cluster_state, arrivals, compare, chart, output, steps))
-    outcome = asyncio.run(offline.simulate(cluster_state, until_empty=until_empty, steps=steps))
+    schedulers = frozenset(config_command.chosen(config, {}, changes).settings.controller.schedulers)
+    outcome = asyncio.run(offline.simulate(cluster_state, until_empty=until_empty, steps=steps, schedulers=schedulers))
 
     for text in (*cluster_state.notes, *_warnings(outcome)):
         terminal.note(text)

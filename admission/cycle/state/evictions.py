@@ -302,6 +302,7 @@ class EvictionState:
             next_try=record.next_try or EPOCH,
             wait=requeue_backoff.wait_after(record.evictions, queue) if queue is not None else requeue_backoff.MAX_WAIT,
             cause=evicted.reason if evicted is not None and evicted.reason in BACKING_OFF else None,
+            refusals=refusals.restored(record.refused, group, inputs.snapshot),
         )
 
     def _restore_eviction(self, inputs: CycleInputs, group: Group) -> None:

@@ -2,11 +2,13 @@
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from admission.api.values import references
+from admission.api.values.names import NodeName
 from admission.api.values.references import Reference, Referent
 from admission.dra.diagnosis.explain import Explanation
+from admission.dra.diagnosis.rule_refusals import names_text
 from admission.dra.equivalence.device_signature import Answer, DeviceSignatures
 from admission.dra.planner.first_fit import FirstFitSearch
 from admission.dra.requests.device_use import Holder
@@ -43,6 +45,11 @@ def explain_busy(
         explanation.parsed,
         (holders,),
     )
+
+
+def kept_for_others(nodes: Sequence[NodeName]) -> str:
+    """Return which nodes kube-scheduler keeps for others, to be added to why a gang waits; empty text if none."""
+    return f"; kube-scheduler keeps {names_text(nodes)} for pods that it has nominated there" if nodes else ""
 
 
 def _with_users(explanation: Explanation, cluster: ClusterState) -> Explanation:

@@ -42,8 +42,8 @@ class FreeChoiceSearch(FirstFitSearch):
         self._orders = DeviceOrders(self.state.units)
         self._solutions: dict[tuple[tuple[ParsedClaim, ...], Hashable], CachedIterator[Match]] = {}
         # With devices chosen freely any order of a plan's pods is possible; only the pod that brings a shared claim
-        # has to come first.
-        self._commuting = not gang.shared and not self._depends_on_order
+        # has to come first. Volumes are what kube-scheduler gives, so that their order matters.
+        self._commuting = not gang.shared and (gang.coupled is None or gang.coupled.commute)
 
     def _ways(self, kind: int, open_: tuple[int, ...], first: Match, signature: NodeState) -> Iterable[Match]:  # noqa: ARG002
         return self._solved(tuple(self._gang.kinds[kind].parsed_requests[at] for at in open_), signature)

@@ -465,13 +465,14 @@ class FirstFitSearch:
         shared = (least for number, least in self._pricing.least_shared.items() if self.state.allocated[number] is None)
         return device_meters.added((self._charge, *rest, *shared))
 
-    def _scarcity(self, kind: int) -> tuple[bool, int, int, int]:
-        """Return the sort key of a kind: pods that follow last, fewest nodes first, then most devices."""
-        described = self._gang.kinds[kind]
+    def _scarcity(self, kind: int) -> tuple[bool, int, int, int, int]:
+        """Return the sort key of a kind: followers last, then kube-scheduler's order, few nodes, many devices."""
+        described, rules = self._gang.kinds[kind], self._gang.coupled
+        rank = rules.rank(described.rules) if rules is not None else 0
         nodes = sum(
             len(group) for node_state, group in self.state.groups.items() if self._bounds.of_node(kind, node_state)
         )
-        return (described.follows, nodes, -described.devices, kind)
+        return (described.follows, rank, nodes, -described.devices, kind)
 
 
 MOVE_STEPS = 24

@@ -349,15 +349,8 @@ def _differing(before: ClusterState, cluster: ClusterState) -> frozenset[NodeNam
     if cluster.shares or before.shares:
         both = cluster.shares.keys() | before.shares.keys()
         devices |= {device for device in both if cluster.shares.get(device) != before.shares.get(device)}
-    moved = _changed(before.left, cluster.left) | _with_other_pods(before, cluster, cluster.nodes)
+    moved = _changed(before.left, cluster.left) | before.placed.differing(cluster.placed, cluster.nodes)
     return _reindexed_nodes(before, cluster) | nodes_of(cluster, devices) | moved
-
-
-def _with_other_pods(before: ClusterState, cluster: ClusterState, nodes: Iterable[NodeName]) -> set[NodeName]:
-    """Return those of some nodes whose pods differ."""
-    if before.placed.by_node is cluster.placed.by_node:
-        return set()
-    return {name for name in nodes if before.placed.on(name) != cluster.placed.on(name)}
 
 
 def _following(
@@ -382,7 +375,7 @@ def _moved(
     if cluster.shares or before.shares:
         differing |= {one for one in devices if before.shares.get(one) != cluster.shares.get(one)}
     left = {name for name in nodes if name in cluster.left and before.left.get(name) != cluster.left[name]}
-    left |= _with_other_pods(before, cluster, nodes)
+    left |= before.placed.differing(cluster.placed, nodes)
     return _reindexed_nodes(before, cluster) | nodes_of(cluster, differing) | left
 
 

@@ -210,6 +210,10 @@ class _NodeCapacities:
         self._turns: dict[Uid, int] = {}
         """By pod, its place in the order of granted seats."""
         self._next_turn = 0
+        self._kept: dict[NodeName, dict[Uid, Pod]] = {}
+        """By node, the pods for which kube-scheduler keeps it."""
+        self._nominated: dict[Uid, NodeName] = {}
+        """By pod, the node that is kept for it."""
         self.placed = PlacedPods()
         """The pods on nodes, as of the last `refresh`."""
         self.moved: set[NodeName] = set()
@@ -230,8 +234,15 @@ class _NodeCapacities:
             self.placed = self.placed.changed(
                 {name: there for name in dirty if (there := self._pods_on(name)) != self.placed.on(name)},
                 self._next_turn,
-            )
+            ).keeping(self._nominations(dirty))
         return self._left
+
+    def _nominations(self, dirty: Iterable[NodeName]) -> Mapping[NodeName, tuple[Pod, ...]]:
+        """Return the pods for which nodes are kept; the same object as before if nothing differs."""
+        before = self.placed.nominated
+        found = {name: tuple(there.values()) for name in dirty if (there := self._kept.get(name))}
+        found = {**{name: pods for name, pods in before.items() if name in self._kept}, **found}
+        return before if found == before else found
 
     def _pods_on(self, node: NodeName) -> dict[Uid, PlacedPod]:
         """Return the pods of a node; one that has not changed is the same object as before."""
@@ -265,6 +276,7 @@ class _NodeCapacities:
         places: tuple[NodeName, ...] = ()
         if pod is not None and not pod.finished:
             places = (pod.node,) if pod.node else tuple(self._seats.get(uid, {}).values())
+        kept = tuple(self._nominate(uid, pod if not any(places) else None))
         before = self._places.pop(uid, ())
         for node in before:
             self._there[node].pop(uid, None)
@@ -273,7 +285,20 @@ class _NodeCapacities:
             there[uid] = there.get(uid, 0) + 1
         if places:
             self._places[uid] = places
-        return (*before, *places)
+        return (*before, *places, *kept)
+
+    def _nominate(self, uid: Uid, pod: Pod | None) -> Iterator[NodeName]:
+        """Note the node that is kept for a pod which is on none; yield the one before and the one now."""
+        before = self._nominated.pop(uid, None)
+        if before is not None:
+            del self._kept[before][uid]
+            if not self._kept[before]:
+                del self._kept[before]
+            yield before
+        if pod is not None and pod.nominated and not pod.gates and not pod.finished:
+            self._nominated[uid] = pod.nominated
+            self._kept.setdefault(pod.nominated, {})[uid] = pod
+            yield pod.nominated
 
     def _room(self, node: Node) -> _Left:
         left: _Left = node.allocatable

@@ -21,6 +21,7 @@ from admission.api.muster.gangs import (
     Phase,
     PlannedClaim,
     PlannedPod,
+    RefusedPod,
     TopologyReport,
 )
 from admission.api.muster.queues import Scope
@@ -89,6 +90,7 @@ def gang_status(report: GangReport, before: Json, *, now: datetime) -> dict[str,
         "startReferences": _references(report.start_references),
         "queuedSince": time(report.queued_since),
         "nextTry": time(report.next_try),
+        "refused": [_refused(one) for one in report.refused] or None,
     }
     return _without_none(status)
 
@@ -122,6 +124,17 @@ def _domains(report: DomainReport | None) -> dict[str, Any]:
         return {}
     domains = {"domains": list(report.domains) or None, "preferredDomains": list(report.preferred) or None}
     return {**_domain_request(report.request), **_without_none(domains)}
+
+
+def _refused(one: RefusedPod) -> dict[str, Any]:
+    return {
+        "pod": one.pod,
+        "node": str(one.node),
+        "shape": one.shape,
+        "bound": one.bound,
+        "message": cut(one.message, LONGEST_REASON),
+        "at": time(one.at),
+    }
 
 
 def _evicted(evicted: Evicted | None) -> dict[str, Any] | None:

@@ -30,7 +30,6 @@ from admission.scheduling.backfill.queue_head import NEVER, QueueHead
 from admission.scheduling.backfill.reservations import (
     Estimate,
     ExpectedEnd,
-    Moment,
     Reservation,
     Times,
     UsageExcludingReserved,
@@ -42,6 +41,7 @@ from admission.scheduling.cache.queue_cache import Premise
 from admission.scheduling.cache.verdict_cache import KINDS, PROOF, QUOTA, RESERVED, Verdict
 from admission.scheduling.checks import chain, runtime
 from admission.scheduling.checks.chain import Grant, Inputs, Rules
+from admission.scheduling.placement.proposal import Proved
 from admission.workloads.gangs import Group
 
 MOST = 16
@@ -178,9 +178,13 @@ class Backfill:
         found = chain.decide(inputs)
         if not isinstance(found.outcome, Grant):
             return found
-        bound = self._binding(inputs)
-        if all(one.leaves(inputs.group, found.outcome.plan) for one in bound):
+        ahead, plan = self._ahead(inputs), found.outcome.plan
+        bound = self._binding(inputs, ahead)
+        # Claims keep their volumes when their gang has ended.
+        robbed = tuple(one for one in ahead if not one.leaves_volumes(inputs.group, plan))
+        if not robbed and all(one.leaves(inputs.group, plan) for one in bound):
             return found
+        bound = (*bound, *(one for one in robbed if one not in bound))
         rules = replace(inputs.rules, workspace=replace(inputs.rules.workspace, plans=self._plans), mute=True)
         cluster, queue_usage = self._cluster(bound, inputs.cluster), UsageExcludingReserved(inputs.queue_usage, bound)
         decision = chain.decide(replace(inputs, rules=rules, cluster=cluster, queue_usage=queue_usage))
@@ -281,12 +285,13 @@ class Backfill:
             reservation = one.reservation
             if reservation is None or not reservation.is_proved:
                 continue
-            if not _reaches(end, reservation):
-                reservation.passed.add(group.key)
-            elif reservation.leaves(group, plan):
+            reaches = _reaches(end, reservation)
+            if not reservation.note_volumes(group, plan) or (reaches and not reservation.leaves(group, plan)):
+                self._cancel(one)
+            elif reaches:
                 reservation.charge(plan.charge, requests, group.queue)
             else:
-                self._cancel(one)
+                reservation.passed.add(group.key)
         self._never_fits.note_arrival(group.uid, end)
         devices = tuple(use.device for uses in plan.uses.values() for use in uses)
         pods = frozenset(place.uid for place in plan.pods)
@@ -374,12 +379,15 @@ class Backfill:
             self._front = sorted(ranked, key=lambda one: one[0])[:MOST]
         return [head for own, head in self._front if rank is None or own < rank]
 
-    def _binding(self, inputs: Inputs) -> tuple[Reservation, ...]:
-        """Return the reservations that bind a gang if it starts now; those not yet made are made."""
+    def _ahead(self, inputs: Inputs) -> tuple[Reservation, ...]:
+        """Return the reservations of the heads ahead of a gang; those not yet made are made."""
         ahead = self._heads_ahead(self._order.rank(inputs.group))
+        return tuple(one for head in ahead if (one := self._reservation(head, inputs)) is not None)
+
+    def _binding(self, inputs: Inputs, ahead: tuple[Reservation, ...]) -> tuple[Reservation, ...]:
+        """Return those of the reservations ahead that bind a gang if it starts now."""
         end = self._end(inputs.group, inputs.queue) if ahead else None
-        found = [one for head in ahead if (one := self._reservation(head, inputs)) is not None]
-        return tuple(one for one in found if _reaches(end, one))
+        return tuple(one for one in ahead if _reaches(end, one))
 
     def _end(self, group: Group, queue: Queue) -> datetime | None:
         """Return when a gang that starts now ends; None if unknown."""
@@ -387,7 +395,7 @@ class Backfill:
 
     def _cluster(self, bound: tuple[Reservation, ...], cluster: ClusterState) -> ClusterState:
         """Return the cluster state beside reservations."""
-        arrivals = tuple(_arrivals(bound))
+        arrivals = tuple(one.arrival for one in bound)
         if self._reserved is None or self._reserved[0] is not cluster:
             self._reserved = cluster, {}
             self._plans.forget_changes()
@@ -415,7 +423,7 @@ class Backfill:
         """Return whether a reservation of an earlier cycle stands; update what is left beside it."""
         found = self._renewed(head, known, cluster, queue_usage)
         if found is not None:
-            known.prove(found.queue_usage, found.arrival.room)
+            known.prove(found.queue_usage, found.arrival.room, found.placed)
         return found is not None
 
     def _renewed(
@@ -433,7 +441,7 @@ class Backfill:
             return None
         others = self._others(head, known.at)
         then = (WhatIfSeries("absent") if absent else self._later).cluster(
-            cluster, removed=_intervals(removed), arrived=_arrivals(others)
+            cluster, removed=[one.interval for one in removed], arrived=[one.arrival for one in others]
         )
         moment = reservations.moment(then, usage, known.at, removed)
         reservations.charge(moment.queue_usage, others)
@@ -464,21 +472,15 @@ class Backfill:
             return None
         moment, plan = found
         self._guesses[head.queue.name] = moment.at
+        already = len(self._present.removed(moment.at - runtime.SECOND))
         return reservations.made(
             head.group,
             plan,
             moment,
             until=runtime.end(moment.at, runtime.declared_runtime(head.group, head.queue)),
-            awaits=self._pending_gangs(moment, plan, inputs.cluster),
+            awaits=reservations.pending_gangs(moment, plan, inputs.cluster, already),
             drawn=reservations.drawn(plan, inputs.cluster),
         )
-
-    def _pending_gangs(self, moment: Moment, plan: Plan, cluster: ClusterState) -> tuple[str, ...]:
-        """Return the gangs that have to end for a plan, in the order of their ends."""
-        holders = reservations.holders(plan, cluster)
-        before = len(self._present.removed(moment.at - runtime.SECOND))
-        last = {one.interval.gang for one in moment.removed[before:]}
-        return tuple(one.interval.gang for one in moment.removed if one.interval.gang in holders | last)
 
 
 def _reaches(end: datetime | None, reservation: Reservation) -> bool:
@@ -489,12 +491,6 @@ def waits(verdict: Verdict) -> bool:
     """Return whether a verdict holds a gang until others end."""
     if not isinstance(verdict.outcome, Hold):
         return False
-    return verdict.by in WAITING or bool(verdict.bound) or verdict.outcome.reason is HoldReason.QUOTA_EXCEEDED
-
-
-def _intervals(expected_ends: Iterable[ExpectedEnd]) -> list[Interval]:
-    return [one.interval for one in expected_ends]
-
-
-def _arrivals(reserved: Iterable[Reservation]) -> list[Arrival]:
-    return [one.arrival for one in reserved]
+    # Proofs about gangs with volumes or extended resources are not kept: they depend on particular objects.
+    is_proved = verdict.by in WAITING or isinstance(verdict.outcome, Proved)
+    return is_proved or bool(verdict.bound) or verdict.outcome.reason is HoldReason.QUOTA_EXCEEDED

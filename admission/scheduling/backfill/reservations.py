@@ -19,7 +19,7 @@ from admission.dra.requests.gang_request import Plan
 from admission.dra.state import incremental
 from admission.dra.state.cluster_state import ClusterState
 from admission.dra.state.what_if import Arrival, Interval, Room
-from admission.filters import gang_rules
+from admission.filters import gang_rules, gang_volumes
 from admission.filters.placed_pods import OnNode, PlacedPod, PlacedPods
 from admission.filters.refusal import Nodes
 from admission.quota import queue_order
@@ -55,7 +55,8 @@ class Reservation:
     """The plan that is kept for a head, from `at` on. until: when it gives it back; None if unknown.
 
     removed: the gangs that have ended by then. passed: gangs that were backfilled since and end before. drawn: the
-    pools of its devices that have counters. pods: its own, on their nodes, which are of `nodes`. queue_usage: at that
+    pools of its devices that have counters. pods: its own, on their nodes, which are of `nodes`. placed: the pods that
+    are there beside them, of which only the volumes are asked. queue_usage: at that
     time, with all gangs but itself. arrival.room: what is left on its nodes beside it. Both are charged with what
     starts meanwhile. is_proved: whether both are of this cycle.
     """
@@ -71,6 +72,7 @@ class Reservation:
     pods: tuple[tuple[NodeName, Pod], ...]
     nodes: Nodes
     namespaces: Mapping[str, Namespace]
+    placed: PlacedPods
     queue_usage: QueueUsage
     passed: set[str] = field(default_factory=set)
     is_proved: bool = True
@@ -93,13 +95,31 @@ class Reservation:
         return self.leaves_pods(group, plan) and self.leaves_quota(group.queue, plan.charge)
 
     def leaves_pods(self, group: Group, plan: Plan) -> bool:
-        """Return whether its pods may come to their nodes beside those of a gang, by the rules between pods."""
+        """Return whether its pods may come to their nodes beside those of a gang, and find their volumes."""
+        if not self.leaves_volumes(group, plan):
+            return False
         if not any(pod.rules.concern_pods for _, pod in self.pods) and not any(
             pod.rules.anti_affinity for pod in group.pods
         ):
             return True
         others = PlacedPods.build({}, self.namespaces).added(placed(group, plan))
         return gang_rules.leaves_alone(self.pods, others, self.nodes)
+
+    def leaves_volumes(self, group: Group, plan: Plan) -> bool:
+        """Return whether its pods find volumes when those of a gang have theirs, which their claims keep for good."""
+        if not have_volumes(group.pods) or not have_volumes(pod for _, pod in self.pods):
+            return True
+        return gang_volumes.are_found(self.pods, self._beside(group, plan), self.nodes)
+
+    def note_volumes(self, group: Group, plan: Plan) -> bool:
+        """Count the volumes of a gang that starts; return whether its own pods still find theirs."""
+        is_left = self.leaves_volumes(group, plan)
+        if have_volumes(group.pods):
+            self.placed = self._beside(group, plan)
+        return is_left
+
+    def _beside(self, group: Group, plan: Plan) -> PlacedPods:
+        return self.placed.granted((node, pod.meta.uid, pod) for node, pod in pods_on(group, plan))
 
     def leaves_quota(self, queue: QueueName, charge: Charge) -> bool:
         """Return whether quota is left for it beside a charge of a queue."""
@@ -118,9 +138,10 @@ class Reservation:
         self.queue_usage.give_back(queue, charge)
         return found
 
-    def prove(self, queue_usage: QueueUsage, room: Room) -> None:
-        """Replace the usage and resources at its time by those of this cycle."""
+    def prove(self, queue_usage: QueueUsage, room: Room, placed: PlacedPods) -> None:
+        """Replace the usage, resources and pods at its time by those of this cycle."""
         self.queue_usage, self.arrival, self.is_proved = queue_usage, replace(self.arrival, room=room), True
+        self.placed = placed
         self._leaves.clear()
 
     def charge(self, charge: Charge, requests: Requests, queue: QueueName) -> None:
@@ -214,6 +235,7 @@ def made(
         pods=pods_on(group, plan),
         nodes=moment.cluster.nodes,
         namespaces=moment.cluster.placed.namespaces,
+        placed=moment.cluster.placed,
         queue_usage=moment.queue_usage,
     )
 
@@ -231,9 +253,7 @@ def renewed(known: Reservation, moment: Moment) -> Reservation | None:
     if not moment.queue_usage.fits(known.group.queue, known.plan.charge):
         return None
     then = moment.cluster
-    if gang_rules.may_apply([pod for _, pod in known.pods], then.placed) and not gang_rules.may_come(
-        known.pods, then.placed.left, then.nodes
-    ):
+    if not _may_come(known.pods, then):
         return None
     return Reservation(
         group=known.group,
@@ -247,9 +267,24 @@ def renewed(known: Reservation, moment: Moment) -> Reservation | None:
         pods=known.pods,
         nodes=then.nodes,
         namespaces=then.placed.namespaces,
+        placed=then.placed,
         queue_usage=moment.queue_usage,
         passed=known.passed,
     )
+
+
+def _may_come(pods: tuple[tuple[NodeName, Pod], ...], then: ClusterState) -> bool:
+    """Return whether pods may come to these nodes, by the rules between pods and by their volumes."""
+    if gang_rules.may_apply([pod for _, pod in pods], then.placed) and not gang_rules.may_come(
+        pods, then.placed.left, then.nodes
+    ):
+        return False
+    return gang_volumes.are_found(pods, then.placed, then.nodes)
+
+
+def have_volumes(pods: Iterable[Pod]) -> bool:
+    """Return whether one of these pods has a volume that rules read."""
+    return any(pod.rules.volumes for pod in pods)
 
 
 def drawn(plan: Plan, cluster: ClusterState) -> frozenset[PoolId]:
@@ -266,6 +301,16 @@ def holders(plan: Plan, cluster: ClusterState) -> set[str]:
     found = {cluster.taken[device].gang for device in devices if device in cluster.taken}
     found |= {share.holder.gang for device in devices for share in cluster.shares.get(device, ())}
     return found
+
+
+def pending_gangs(moment: Moment, plan: Plan, cluster: ClusterState, already: int) -> tuple[str, ...]:
+    """Return the gangs that have to end for a plan, in the order of their ends.
+
+    already: how many of those that have ended at the moment end before its second.
+    """
+    last = {one.interval.gang for one in moment.removed[already:]}
+    needed = holders(plan, cluster) | last
+    return tuple(one.interval.gang for one in moment.removed if one.interval.gang in needed)
 
 
 class Times:

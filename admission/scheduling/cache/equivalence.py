@@ -132,8 +132,16 @@ def build(
     texts = [*map(claim_key, named)]
     asked = tuple(specs.setdefault(text, len(specs)) for text in texts)
     named_pods = gang_rules.named([one.pod for one in ordered], cluster.placed)
+    nominated = bool(cluster.placed.nominated)
     pods = tuple(
-        (pod_key(one.pod), rules, one.subgroup, one.kept_to, tuple(numbers[claim.meta.uid] for claim in one.claims))
+        (
+            pod_key(one.pod),
+            rules,
+            one.pod.priority if nominated else 0,
+            one.subgroup,
+            one.kept_to,
+            tuple(numbers[claim.meta.uid] for claim in one.claims),
+        )
         for one, (rules, _) in zip(ordered, named_pods, strict=True)
     )
     namespaces = tuple(sorted({one.pod.meta.namespace for one in demands}))

@@ -20,7 +20,7 @@ from tests.conformance.filters import comparison, worlds
 from tests.conformance.filters.world import Json
 from tests.controlplane.filters import Oracle
 
-FAMILIES = (*worlds.FAMILIES, worlds.MIXED, worlds.COMPETING)
+FAMILIES = (*worlds.FAMILIES, worlds.MIXED, worlds.COMPETING, worlds.NOMINATED)
 
 AT_ONCE = 5000
 """The worlds that one program is asked before it makes room for a new one."""

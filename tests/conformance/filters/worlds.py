@@ -47,6 +47,9 @@ SIMULATED = (
 )
 COMPETING = "competing"
 """A world of claims that wait for volumes that are there, for plans of one gang and of two."""
+NOMINATED = "nominated"
+"""A world mixed of what nominated pods count for, with pods of some priorities for which a node is kept."""
+BESIDE_NOMINATED = tuple(name for name in SIMULATED if name != "DynamicResources")
 VERSIONS = ("1.37", "1.36")
 
 APART = ("NodeName",)
@@ -61,12 +64,25 @@ def seeded(seed: int, *, family: str | None = None, version: str | None = None) 
     found = world.base(draw, version or drawn_version)
     for name in _families(draw, family or drawn_family):
         (volumes.competing_claims if name == COMPETING else FAMILIES[name])(draw, found)
+    if family == NOMINATED:
+        _nominate(draw, found)
     return found.json(draw)
+
+
+def _nominate(draw: Draw, found: World) -> None:
+    """Give pods priorities, and let some of those that run wait for their node instead."""
+    for pod in found.pods:
+        pod["spec"]["priority"] = draw.number(0, 2)
+    for pod in found.bound:
+        if draw.chance(60):
+            pod["status"] = {"nominatedNodeName": pod["spec"].pop("nodeName")}
 
 
 def _families(draw: Draw, family: str) -> list[str]:
     if family == PLANNED:
         return draw.some(SIMULATED, least=1, most=2)
+    if family == NOMINATED:
+        return draw.some(BESIDE_NOMINATED, least=1, most=2)
     if family != MIXED:
         return [family]
     return draw.some([name for name in FAMILIES if name not in APART], least=2, most=3)

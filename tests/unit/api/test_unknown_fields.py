@@ -9,6 +9,7 @@ from admission.api.schemas import crds, known_fields
 from admission.api.schemas.fields import Schema
 from admission.api.validation import unknown_fields
 from admission.api.values.decoding import MAX_PROBLEMS
+from admission.workloads.kinds import catalog
 from tests.unit.api import refused, unknown
 from tests.unit.api.cases import Json
 
@@ -51,6 +52,68 @@ def test_a_field_that_a_kind_of_kubernetes_does_not_have_is_told_with_the_neares
 
     for release in ("1.36", "1.37", ""):
         assert [(one.field, one.message) for one in unknown_fields.of_object(obj, release=release)] == [(field, said)]
+
+
+def of(api_version: str, kind: str, **spec: Any) -> Json:
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "good"}, "spec": spec}
+
+
+JOB_TEMPLATE = {"spec": {"template": {"spec": {"containers": [{"name": "c"}]}, "metadata": {"labls": {}}}}}
+
+WORKLOADS = {
+    "a policy of a JobSet": (
+        of("jobset.x-k8s.io/v1alpha2", "JobSet", startupPolicys={}),
+        "spec.startupPolicys",
+        "startupPolicy",
+    ),
+    "a part of a JobSet, whose pod template is judged elsewhere": (
+        of(
+            "jobset.x-k8s.io/v1alpha2", "JobSet", replicatedJobs=[{"name": "a", "replica": 2, "template": JOB_TEMPLATE}]
+        ),
+        "spec.replicatedJobs[0].replica",
+        "replicas",
+    ),
+    "the replicas of an MPIJob": (
+        of("kubeflow.org/v2beta1", "MPIJob", mpiReplicaSpecs={"Worker": {"replica": 4}}),
+        "spec.mpiReplicaSpecs[Worker].replica",
+        "replicas",
+    ),
+    "a policy of a PyTorchJob beside the one that has it": (
+        of("kubeflow.org/v1", "PyTorchJob", suspend=True),
+        "spec.suspend",
+        "spec.runPolicy.suspend",
+    ),
+    "workers of a RayJob": (
+        of("ray.io/v1", "RayJob", rayClusterSpec={"workerGroupSpec": []}),
+        "spec.rayClusterSpec.workerGroupSpec",
+        "workerGroupSpecs",
+    ),
+    "the size of a LeaderWorkerSet's groups": (
+        of("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", size=4),
+        "spec.size",
+        "spec.leaderWorkerTemplate.size",
+    ),
+}
+
+
+@pytest.mark.parametrize(("obj", "field", "meant"), WORKLOADS.values(), ids=WORKLOADS)
+def test_a_field_that_a_workload_of_another_project_does_not_have_is_doubted(obj: Json, field: str, meant: str) -> None:
+    (found,) = unknown_fields.of_workload(obj)
+
+    assert found.field == field
+    assert f"is an unknown field; did you mean {meant}? (fields are known as of " in found.message
+    assert unknown_fields.of_object(obj) == ()
+
+
+def test_the_fields_of_each_kind_of_workload_that_is_read_are_known() -> None:
+    read = {
+        (f"{group}/{version}", kind)
+        for (group, kind), one in catalog.BY_GROUP.items()
+        for version in one.versions
+        if group not in {"apps", "scheduling.k8s.io"}
+    }
+
+    assert {one for one in read if not known_fields.type_of_workload(*one)} == set()
 
 
 @pytest.mark.parametrize(("obj", "field"), OWN.values(), ids=OWN)

@@ -115,6 +115,31 @@ def test_simulate_ends_with_4_when_some_are_denied(run: Run, hardware: str, tmp_
     assert answer["gangs"][-1]["reason"] in {"UnknownQueue", "QuotaExceeded"}
 
 
+def test_simulate_takes_the_setting_of_schedulers_that_plans_predict(run: Run, hardware: str, tmp_path: Path) -> None:
+    pod = tmp_path / "pod.yaml"
+    pod.write_text(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: demo-vision}\n"
+        "spec: {schedulerName: gpus, containers: [{name: c, image: i}]}\n"
+    )
+    words = (hardware, manifest("10-teams.yaml"), str(pod), "--set")
+    _, default = simulated(run, *words, "controller.steps=9")
+    _, named = simulated(run, *words, "controller.schedulers=default-scheduler,gpus")
+
+    told = [[text for text in answer["gangs"][0]["notSimulated"] if "gpus" in text] for answer in (default, named)]
+    assert [len(one) for one in told] == [1, 0]
+
+
+def test_simulate_notes_fields_that_a_kind_of_another_project_does_not_have(run: Run, tmp_path: Path) -> None:
+    jobset = tmp_path / "jobset.yaml"
+    jobset.write_text(
+        "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nmetadata: {name: train}\n"
+        "spec: {startupPolicys: {}, replicatedJobs: []}\n"
+    )
+    result = run("simulate", str(jobset))
+
+    assert "spec.startupPolicys: is an unknown field; did you mean startupPolicy?" in " ".join(result.stderr.split())
+
+
 def test_the_json_of_simulate_has_the_documented_fields(run: Run, hardware: str) -> None:
     _, answer = simulated(run, hardware, manifest("10-teams.yaml"), manifest("20-pretrain.yaml"))
     (gang,) = answer["gangs"]

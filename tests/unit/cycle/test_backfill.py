@@ -10,7 +10,10 @@ import pytest
 from admission.api.kubernetes import claims
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import GangReport, Phase
+from admission.api.scheduling.pod_volumes import PodVolume
 from admission.api.scheduling.scheduling_rules import AffinityTerm, HostPort, SchedulingRules, SpreadConstraint
+from admission.api.storage import persistent_volumes
+from admission.api.storage.storage import Storage
 from admission.api.values import names
 from admission.api.values.names import MeterName
 from admission.api.values.reasons import HoldReason
@@ -456,6 +459,62 @@ async def test_a_gang_whose_pods_would_keep_the_head_off_its_node_waits(
     (hold,) = (gang.hold for gang in result.gangs if gang.name.startswith("late"))
     assert hold is not None
     assert hold.reason is HoldReason.BEHIND_IN_ORDER
+
+
+def one_local_volume(*claims_of: str) -> Storage:
+    """Return a volume of node a, and a claim for each gang that waits for it."""
+    local = {"storageClassName": "local", "accessModes": ["ReadWriteOnce"]}
+    made = persistent_volumes.decode_volume(
+        {
+            "metadata": {"name": "v"},
+            "spec": {**local, "capacity": {"storage": "1Gi"}},
+            "status": {"phase": "Available"},
+        }
+    )
+    waiting = [
+        persistent_volumes.decode_claim(
+            {
+                "metadata": {"name": name, "namespace": NAMESPACE},
+                "spec": {**local, "resources": {"requests": {"storage": "1Gi"}}},
+            }
+        )
+        for name in claims_of
+    ]
+    binding = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
+    of_class = persistent_volumes.decode_class({"metadata": {"name": "local"}, **binding})
+    return Storage(
+        volumes={"v": made}, claims={one.meta.key: one for one in waiting}, classes={"local": of_class}, is_whole=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("late", "claim", "starts"),
+    [
+        ({"gpus": 0, "annotations": {names.RUNTIME: "1s"}}, "late", False),
+        ({"gpus": 0, "annotations": {names.RUNTIME: "1s"}}, "", True),
+        ({"gpus": 1}, "", False),
+    ],
+    ids=["the volume that the head would get", "no volume", "a device that the head would get"],
+)
+async def test_a_gang_that_takes_what_a_head_with_a_volume_would_get_waits(
+    late: dict[str, Any], claim: str, starts: bool
+) -> None:
+    """Its claim keeps a volume, though the gang ends before the head starts."""
+    cluster = Jobs(a_cluster().node("a", gpus=4).queue("q", gpus=8))
+    cluster._rest = replace(cluster._rest, storage=one_local_volume("large", "late"))
+    play = Play(cluster)
+    cluster.submit("first", queue="q", gpus=2, annotations={names.RUNTIME: "10s"})
+    await play.forget_changes(2)
+    cluster.submit("large", queue="q", gpus=4, priority=1)
+    ruled(cluster, "large", SchedulingRules(volumes=(PodVolume(name="v", claim="large"),)))
+    cluster.submit("late", queue="q", **late)
+    ruled(cluster, "late", SchedulingRules(volumes=(PodVolume(name="v", claim=claim),) if claim else ()))
+
+    result = await play.forget_changes(3)
+
+    assert cluster.running() == ({"first", "late"} if starts else {"first"})
+    holds = [gang.hold for gang in result.gangs if gang.name.startswith("late")]
+    assert [getattr(hold, "reason", None) for hold in holds] == [None if starts else HoldReason.BEHIND_IN_ORDER]
 
 
 async def test_a_gang_that_finds_another_node_than_the_one_that_the_head_needs_is_backfilled() -> None:

@@ -193,13 +193,16 @@ async def test_pods_that_kube_scheduler_has_not_judged_are_planned_as_before() -
     assert cluster.planned() == first
 
 
-async def test_a_new_leader_may_try_a_refused_plan_once_more() -> None:
+async def test_a_new_leader_leaves_out_what_the_gangs_status_says_until_something_changes_there() -> None:
     cluster = Refusing(1, a=0, b=0)
-    first = await cluster.tried_and_taken_back(leader_of(cluster), NOON)
+    (first,) = await cluster.tried_and_taken_back(leader_of(cluster), NOON)
 
-    successor = leader_of(cluster, epoch=2)
-    second = await cluster.tried_and_taken_back(successor, AGAIN)
-    await cycle.run(successor, AGAIN + 10 * MINUTE)
+    second = await cluster.tried_and_taken_back(leader_of(cluster, epoch=2), AGAIN)
+    third = leader_of(cluster, epoch=3)
+    await cycle.run(third, AGAIN + 10 * MINUTE)
+    assert not cluster.planned(), "both nodes are left out"
+    cluster.end_other(first)
+    await cycle.run(third, AGAIN + 11 * MINUTE)
 
-    assert second == first
-    assert cluster.planned() == [other_than(first[0])]
+    assert second == [other_than(first)]
+    assert cluster.planned() == [first]

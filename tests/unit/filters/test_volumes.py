@@ -1,5 +1,6 @@
 """Where volumes let a pod go, case by case: what random worlds seldom have."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -48,10 +49,11 @@ def only_in(**labels: str) -> Json:
     return {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": term}]}}}
 
 
-def why(pod: Pod, found: Storage, labels: dict[str, str], *there: Pod) -> str | None:
-    """Return what keeps a pod off the node n, which has these labels and pods."""
+def why(pod: Pod, found: Storage, labels: dict[str, str], *there: Pod, nominated: Pod | None = None) -> str | None:
+    """Return what keeps a pod off the node n, which has these labels and pods. nominated: for which n is kept."""
     node = nodes.decode({"metadata": {"name": "n", "labels": labels}})
     placed = PlacedPods(storage=found).added((NodeName("n"), one.meta.uid, PlacedPod.of(one)) for one in there)
+    placed = placed.keeping({node.name: (nominated,)} if nominated is not None else {})
     refusal = PodRules(pod, placed, {node.name: node}).refuses(node)
     return None if refusal is None else refusal.title
 
@@ -104,6 +106,18 @@ def test_a_volume_whose_claim_is_bound_to_none_is_told_wherever_the_pod_would_go
     assert why(a_pod("p", claimed()), gone, {}) == (
         "persistent volume claim data (it is bound to persistent volume pv, which does not exist)"
     )
+
+
+def test_the_volumes_of_a_pod_for_which_the_node_is_kept_count() -> None:
+    disk = {"gcePersistentDisk": {"pdName": "d"}}
+    found = storage({"csi": {"driver": "d", "volumeHandle": "h"}})
+    claims = {key: replace(one, access_modes=frozenset({"ReadWriteOncePod"})) for key, one in found.claims.items()}
+    sole = Storage(claims=claims, volumes=found.volumes, nodes=found.nodes)
+
+    assert why(a_pod("p", disk), Storage(), {}, nominated=a_pod("n", disk)) is not None
+    assert why(a_pod("p", claimed(), disk), sole, {}, nominated=a_pod("n", claimed())) is not None
+    # kube-scheduler skips VolumeRestrictions where no disk and no pod that is there asks for it.
+    assert why(a_pod("p", claimed()), sole, {}, nominated=a_pod("n", claimed())) is None
 
 
 def test_pods_that_only_read_a_disk_share_a_node() -> None:

@@ -8,12 +8,14 @@ import pytest
 
 from admission.api.kubernetes import pods
 from admission.api.kubernetes.pods import Pod
+from admission.api.muster import gangs
+from admission.api.muster.gangs import GangReport, Phase
 from admission.api.scheduling.scheduling_rules import REQUIRED
 from admission.api.values import names
-from admission.api.values.names import NodeName
+from admission.api.values.names import GangUid, NodeName, QueueName
 from admission.api.values.reasons import Hold, HoldReason
 from admission.dra.requests.gang_request import PodDemand
-from admission.kube.writers import pod_patch
+from admission.kube.writers import pod_patch, status_encoding
 from admission.lifecycle import refusals
 from admission.lifecycle.refusals import Refusal, Site
 from tests.builders import NOON
@@ -167,3 +169,21 @@ def test_the_words_of_kube_scheduler_are_kept_without_those_of_preemption() -> N
     assert said("SchedulerError", failed) == failed
     assert said("Unschedulable", "no\x1b[2J\nway") == "no [2J way"
     assert len(said("Unschedulable", "x" * 5000)) == pods.MOST_OF_MESSAGE
+
+
+def test_the_status_of_a_gang_has_the_latest_refusals_and_gives_them_back() -> None:
+    many = tuple(refused(a_pod(), f"n{at}", bound=1, minutes=at) for at in range(20))
+    report = GangReport(
+        uid=GangUid("g"),
+        namespace="team",
+        name="g",
+        queue=QueueName("q"),
+        size=1,
+        phase=Phase.EVICTED,
+        refused=refusals.written(many),
+    )
+    status = status_encoding.gang_status(report, {}, now=NOON)
+    read = gangs.decode({"metadata": {"name": "g", "namespace": "team"}, "spec": {"queue": "q"}, "status": status})
+
+    assert read.refused == report.refused == refusals.written(many[-refusals.MOST_WRITTEN :])
+    assert len(read.refused) == refusals.MOST_WRITTEN

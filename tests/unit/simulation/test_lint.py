@@ -171,6 +171,13 @@ FOUND: dict[str, tuple[Sequence[Any], list[tuple[str, str, str]]]] = {
         [own("Queue", "q", namespaceSelector={}), training_job()],
         [("warning", "DeadlineWhileHeld", "spec.runPolicy.activeDeadlineSeconds")],
     ),
+    "a field that a training job does not have": (
+        [
+            own("Queue", "q", namespaceSelector={}),
+            {**training_job(), "spec": {"runPolicys": {}, "pytorchReplicaSpecs": {"Worker": {"template": POD}}}},
+        ],
+        [("warning", "UnknownField", "spec.runPolicys")],
+    ),
     "a claim that a container uses and its pod does not declare": (
         [template(), a_pod({"name": "gpu"})],
         [("error", "Refused", "spec.containers[0].resources.claims[0]")],

@@ -1,0 +1,44 @@
+"""The pods for which kube-scheduler keeps a node, as after it has preempted others there for them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from admission.api.kubernetes.pods import Pod
+from admission.api.values.names import NodeName
+from admission.dra.compatibility import Release
+from admission.dra.requests.gang_request import PodDemand
+from admission.dra.state import incremental
+from admission.dra.state.cluster_state import ClusterState
+
+
+def beside(demands: Sequence[PodDemand], cluster: ClusterState) -> ClusterState:
+    """Return the cluster state in which nodes lack what is kept there for others; the same one if nothing is.
+
+    kube-scheduler keeps it from pods of no higher priority (`RunFilterPluginsWithNominatedPods`,
+    `pkg/scheduler/framework/runtime/framework.go`, v1.37). What is kept from one pod of a gang counts for all of its
+    pods. The rules between pods ask of each pod by itself (`filters.pod_rules`). The devices of these pods do not
+    count, as in kube-scheduler: nobody has chosen them.
+    """
+    kept = _kept(demands, cluster)
+    if not kept:
+        return cluster
+    left, release = dict(cluster.left), cluster.profile.release
+    for node, pods in kept.items():
+        for pod in pods if node in left else ():
+            taken = pod.counted_by_1_36 if release is Release.V1_36 else pod.counted
+            left[node] = incremental.less(left[node], taken)
+    return replace(cluster, is_what_if=True, left=left)
+
+
+def kept_from(demands: Sequence[PodDemand], cluster: ClusterState) -> list[NodeName]:
+    """Return the nodes that are kept for others."""
+    return sorted(_kept(demands, cluster))
+
+
+def _kept(demands: Sequence[PodDemand], cluster: ClusterState) -> dict[NodeName, list[Pod]]:
+    nominated = cluster.placed.nominated
+    if not nominated or not demands:
+        return {}
+    lowest = min(demand.pod.priority for demand in demands)
+    found = {node: [pod for pod in pods if pod.priority >= lowest] for node, pods in nominated.items()}
+    return {node: pods for node, pods in found.items() if pods}
