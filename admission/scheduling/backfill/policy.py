@@ -158,7 +158,7 @@ class Backfill:
         present.reset_ends()
         return self.revision != before
 
-    def expire_proofs(self) -> None:
+    def require_proofs(self) -> None:
         """Have each reservation proved again when it is needed, since it was proved on another usage."""
         for head in self._heads.values():
             if head.reservation is not None:
@@ -307,7 +307,7 @@ class Backfill:
             self._never_fits.clear()
         if known.end is None or known.end > self.now:
             # Reservations were proved beside it.
-            self.expire_proofs()
+            self.require_proofs()
 
     def head(self, queue: QueueName) -> Group | None:
         """Return the head of a queue, if it has one."""

@@ -47,7 +47,7 @@ class KeptQuota:
         for queue, waiting in kept.items():
             usage.keep(queue, self._clock.needed(waiting))
         if kept:
-            self._clock.backfill.expire_proofs()
+            self._clock.backfill.require_proofs()
         self._kept_before, self._keeping = kept, {}
         self._passed.clear()
 
