@@ -96,8 +96,10 @@ class Mortal(Jobs):
         pods, gpus = self.random.choice(((1, 1), (2, 1), (3, 1), (1, 2), (2, 2)))
         priority = self.ranks[name] = self.random.choice((0, 0, 1, 2))
         job = {"pods": pods, "gpus": gpus, "cpu": self.random.choice(("1", "1", "20")), **self._says()}
-        job["annotations"] = {**job["annotations"], names.USER: self.random.choice(("ann", "bob"))}
-        if self._rest.queues[QueueName(queue)].priority_classes:
+        spec = self._rest.queues[QueueName(queue)]
+        if spec.priority_classes or len(namespaces) > 1:
+            job["annotations"] = {**job["annotations"], names.USER: self.random.choice(("ann", "bob"))}
+        if spec.priority_classes:
             job["annotations"][names.PRIORITY_CLASS] = f"class-{priority}"
             priority = 2 - priority
         if len(namespaces) > 1:
