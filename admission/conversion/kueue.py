@@ -145,7 +145,7 @@ def _queue(obj: Object, read: _Input, findings: Findings) -> Object:
         if parent := given.pop(old, None):
             made["parent"] = parent
     if obj["kind"] == "ClusterQueue":
-        made = {**made, **_entrance(given, name, read, findings)}
+        made = {**made, **_who_may_enter(given, name, read, findings)}
     if quotas := _quotas(given, findings):
         made["quotas"] = quotas
     for field_ in ("queueingStrategy", "stopPolicy"):
@@ -161,7 +161,7 @@ def _queue(obj: Object, read: _Input, findings: Findings) -> Object:
     return _object("Queue", name, made)
 
 
-def _entrance(given: Object, name: str, read: _Input, findings: Findings) -> Object:
+def _who_may_enter(given: Object, name: str, read: _Input, findings: Findings) -> Object:
     """Return whose pods may enter: of the namespaces that are selected and have a LocalQueue, by its name."""
     selector, local = given.pop("namespaceSelector", None), read.local_queues.get(name, [])
     if not isinstance(selector, MutableMapping):

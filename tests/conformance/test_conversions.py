@@ -15,7 +15,7 @@ def test_objects_are_converted_as_by_kubernetes() -> None:
     assert [record["seed"] for record in RECORDS if conversions.ours(record["obj"]) != record["v1"]] == []
 
 
-def test_the_records_are_what_the_generator_makes() -> None:
+def test_the_converted_records_are_what_the_generator_makes() -> None:
     assert all(conversions.manifest(record["seed"]) == record["obj"] for record in RECORDS)
 
 
