@@ -11,7 +11,7 @@ from typing import Any, Self
 from admission.accounting.books import Book
 from admission.api.kubernetes import claims, devices, nodes
 from admission.api.kubernetes.access_review import Question, UserInfo
-from admission.api.muster import meters, observed
+from admission.api.muster import observed
 from admission.api.muster.ledger_entries import Entry
 from admission.api.muster.observed import ObservedObjects
 from admission.api.values.names import QueueName
@@ -31,6 +31,8 @@ DRIVER = "gpu.example.com"
 ROOT = "resource.kubernetes.io/pcieRoot"
 
 Json = dict[str, Any]
+
+_NOTHING: Json = {}
 
 ADMIN = "token-of-ada"
 MEMBER = "token-of-ben"
@@ -72,9 +74,13 @@ class Cluster:
         places: Sequence[tuple[str, Sequence[str]]] = (),
         allocated: bool = True,
         minutes: float = 30,
+        spec: Json = _NOTHING,
         **status: Any,
     ) -> Self:
-        """Add a gang that came so many minutes ago. places: for each pod, its node and devices (one claim)."""
+        """Add a gang that came so many minutes ago. places: for each pod, its node and devices (one claim).
+
+        If it was let in, that was 20 minutes ago. spec: more of its spec.
+        """
         namespace, _, name = key.partition("/")
         plan = []
         for at, (node, given) in enumerate(places):
@@ -85,6 +91,8 @@ class Cluster:
             if allocated:
                 self.claim(f"{namespace}/{name}-{at}", results)
         own: Json = {"phase": phase, "pods": max(1, len(places)), "queuedSince": _ago(minutes)}
+        reached = [*(["Admitted"] if phase in ("Admitted", "Running") else []), *(["Running"] * (phase == "Running"))]
+        own["conditions"] = [{"type": kind, "status": "True", "lastTransitionTime": _ago(20)} for kind in reached]
         if plan:
             own |= {"plan": plan, "charges": {"gpus": str(sum(len(given) for _, given in places))}}
         self._gangs.append(
@@ -95,7 +103,7 @@ class Cluster:
                     "uid": f"uid-{name}",
                     "creationTimestamp": _ago(minutes),
                 },
-                "spec": {"queue": queue, "size": max(1, len(places))},
+                "spec": {"queue": queue, "size": max(1, len(places)), **spec},
                 "status": own | status,
             }
         )
@@ -115,7 +123,14 @@ class Cluster:
     def node(self, name: str, *, gpus: int = 8, roots: int = 2, cordoned: bool = False) -> Self:
         """Add a node with whole devices."""
         listed = [
-            {"name": f"gpu-{at}", "attributes": {ROOT: {"string": f"pci0000:{at * roots // gpus:02x}"}}}
+            {
+                "name": f"gpu-{at}",
+                "attributes": {
+                    ROOT: {"string": f"pci0000:{at * roots // gpus:02x}"},
+                    f"{DRIVER}/model": {"string": "H100"},
+                },
+                "capacity": {f"{DRIVER}/memory": {"value": "80Gi"}},
+            }
             for at in range(gpus)
         ]
         return self._node(name, {"devices": listed}, cordoned=cordoned)
@@ -158,7 +173,8 @@ class Cluster:
             self._seen = ObservedObjects(
                 queues={one.queue.name: one for one in map(observed.decode_queue, self._queues)},
                 gangs={one.key: one for one in map(observed.decode_gang, self._gangs)},
-                meters={one.name: one for one in map(meters.decode, [_METER])},
+                meters={one.meter.name: one for one in [observed.decode_meter(_METER)]},
+                classes={one.meta.name: one for one in map(devices.decode_class, _CLASSES)},
                 nodes={one.name: one for one in map(nodes.decode, self._nodes)},
                 slices={one.meta.name: one for one in map(devices.decode_slice, self._slices)},
                 claims={one.meta.key: one for one in map(claims.decode, self._claims)},
@@ -166,7 +182,15 @@ class Cluster:
         return self._seen
 
 
-_METER = {"metadata": {"name": "gpus"}, "spec": {"unit": "GPU", "sources": [{"deviceClasses": ["gpu"], "count": {}}]}}
+_METER = {
+    "metadata": {"name": "gpus"},
+    "spec": {"unit": "GPU", "sources": [{"deviceClasses": ["gpu"], "count": {}}]},
+    "status": {"outsideQueues": [{"deviceClass": "gpu", "devices": 1}]},
+}
+_CLASSES = [
+    {"metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}},
+    {"metadata": {"name": "fpga"}, "spec": {"selectors": [{"cel": {"expression": "device.driver == 'fpga'"}}]}},
+]
 
 
 def a_cluster() -> Cluster:
@@ -188,13 +212,20 @@ def a_cluster() -> Cluster:
         .node("node-1")
         .node("node-2", cordoned=True)
         .parted_node("node-3")
-        .queue("lab", gpus=16, used=7, gangs={"pending": 2, "running": 2, "reserved": 1})
-        .queue("research", "lab", used=5, gangs={"pending": 2, "running": 2}, budgets=[exhausted])
-        .queue("vision", "research", gpus=2, used=4, gangs={"pending": 1, "running": 1})
-        .queue("production", "lab", used=2, gangs={"reserved": 1}, use={"reserved": "2", "lent": "1"})
+        .queue("lab", gpus=0)
+        .queue("research", "lab", used=2, gangs={"pending": 1, "running": 1}, budgets=[exhausted])
+        .queue("vision", "research", gpus=2, used=4, gangs={"pending": 2, "running": 1})
+        .queue("production", "lab", gangs={"reserved": 1}, use={"reserved": "2", "lent": "1"})
         .queue("orphan", "lost", conditions=[stopped])
         .gang(
-            "team-a/train", "vision", "Running", places=[("node-1", ["gpu-0", "gpu-1"]), ("node-1", ["gpu-4", "gpu-5"])]
+            "team-a/train",
+            "vision",
+            "Running",
+            places=[("node-1", ["gpu-0", "gpu-1"]), ("node-1", ["gpu-4", "gpu-5"])],
+            spec={
+                "runtime": "2h",
+                "workload": {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-train"},
+            },
         )
         .gang("team-b/inference", "production", "Reserved", places=[("node-1", ["gpu-2", "gpu-3"])], allocated=False)
         .gang("team-c/secret", "research", "Running", places=[("node-1", ["gpu-6"]), ("node-3", ["gpu-0-half-0"])])
@@ -206,11 +237,25 @@ def a_cluster() -> Cluster:
             hold={
                 "reason": "QuotaExceeded",
                 "message": "queue vision has 0 gpus left, the gang needs 4",
-                "details": {"meter": "gpus", "left": "0", "needed": "4"},
+                "details": {"meter": "gpus", "left": "0", "needed": "4", "potential": "10"},
                 "since": _ago(80),
             },
+            requests={"gpus": "4"},
             startEstimate=(NOW + timedelta(minutes=25)).strftime("%Y-%m-%dT%H:%M:%SZ"),
             startReason="when team-a/train is over",
+        )
+        .gang(
+            "team-a/monster",
+            "vision",
+            minutes=5,
+            position=2,
+            hold={
+                "reason": "QuotaExceeded",
+                "message": "queue vision has 0 gpus left, the gang needs 24, and can never have more than 10",
+                "details": {"meter": "gpus", "left": "0", "needed": "24", "potential": "10"},
+                "since": _ago(5),
+            },
+            requests={"gpus": "24"},
         )
         .gang(
             "team-c/whispered",
@@ -319,6 +364,7 @@ class Site:
     reviews: Reviews
     books: Ledger
     clock: Clock
+    app_context: AppContext
 
 
 @asynccontextmanager
@@ -331,22 +377,19 @@ async def a_site(
     lasting: timedelta = timedelta(hours=8),
 ) -> AsyncIterator[Site]:
     """Serve the pages on a free port of this machine until the block is left."""
-    site = Site(
-        cluster=cluster if cluster is not None else a_cluster(),
-        reviews=reviews or Reviews(),
-        books=books or Books(),
-        clock=Clock(),
-    )
+    cluster, reviews = cluster if cluster is not None else a_cluster(), reviews or Reviews()
+    books, clock = books or Books(), Clock()
     app_context = AppContext(
         cluster="east",
-        cluster_views=ClusterViews(site.cluster, site.clock),
-        reviewer=CachedReviewer(site.reviews, site.clock),
-        ledger=site.books,
+        cluster_views=ClusterViews(cluster, clock),
+        reviewer=CachedReviewer(reviews, clock),
+        ledger=books,
         sessions=Sessions(["a secret of thirty-two characters"], lasting),
         templates=await asyncio.to_thread(templates),
         proxies=proxies,
         clock=lambda: NOW,
     )
+    site = Site(cluster=cluster, reviews=reviews, books=books, clock=clock, app_context=app_context)
     async with server.serving(Listening(host="127.0.0.1", port=0), app_context) as port:
         site.url = f"http://localhost:{port}"
         yield site

@@ -44,6 +44,10 @@ COMMANDS = {
         "lint",
         "Find what is wrong with manifests: CEL traps, what would be refused, what never fits. Needs no cluster.",
     ),
+    "convert": _Command(
+        "convert.command",
+        "Write manifests of earlier DRA APIs (v1alpha2 to v1beta2) for resource.k8s.io/v1. Needs no cluster.",
+    ),
     "why": _Command("why.command", "Say why a pod or gang waits, in words and numbers, and what would have to change."),
     "gang": _Command("gang.command", "Gangs: who waits, who runs, and where."),
     "queue": _Command("queue.list_command", "Queues: use against quota, and whether they let gangs in."),

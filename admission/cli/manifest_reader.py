@@ -65,7 +65,7 @@ class Manifest:
         node = next((node for at, node in enumerate(_nodes(self.source.text)) if at == self.document), None)
         if node is None:
             return self.source.name
-        return f"{self.source.name}:{_walk(node, inside).start_mark.line + 1}"
+        return f"{self.source.name}:{line_of(node, inside)}"
 
     def problem(self, problem: Problem) -> str:
         """Return one problem of the object as a line for people."""
@@ -76,7 +76,7 @@ def read(paths: Iterable[str]) -> list[Manifest]:
     """Return the objects of files, folders (with all below them) and `-`, in order. Raises BadInputError."""
     found: list[Manifest] = []
     problems: list[str] = []
-    for source in _sources(paths):
+    for source in sources(paths):
         try:
             found += _manifests(source)
         except BadInputError as error:
@@ -97,7 +97,7 @@ def _problems(body: Json) -> Iterator[Problem]:
             yield Problem(name, f"is {value!r}, a string is expected")
 
 
-def _sources(paths: Iterable[str]) -> Iterator[Source]:
+def sources(paths: Iterable[str]) -> Iterator[Source]:
     for path in paths:
         if path == STANDARD_INPUT:
             yield Source("(standard input)", _decoded("(standard input)", sys.stdin.buffer.read()))
@@ -137,7 +137,7 @@ def _decoded(name: str, content: bytes) -> str:
 def _manifests(source: Source) -> list[Manifest]:
     found: list[Manifest] = []
     problems: list[str] = []
-    for number, document in enumerate(_documents(source)):
+    for number, document in enumerate(documents(source)):
         if document is None:
             continue
         for item, body in _items(document):
@@ -162,7 +162,7 @@ def _items(document: Any) -> list[tuple[int | None, Any]]:
     return [(at, {**implied, **item} if isinstance(item, Mapping) else item) for at, item in enumerate(items)]
 
 
-def _documents(source: Source) -> list[Any]:
+def documents(source: Source) -> list[Any]:
     if source.text.lstrip()[:1] == "{":
         # A dump in JSON is large, and the JSON parser is fast; a text that it rejects may still be YAML in braces.
         try:
@@ -170,7 +170,7 @@ def _documents(source: Source) -> list[Any]:
         except (ValueError, RecursionError):
             pass
     try:
-        loader = _Loader(source.text)
+        loader = Loader(source.text)
         try:
             documents = []
             while loader.check_data():
@@ -189,7 +189,7 @@ def _documents(source: Source) -> list[Any]:
         raise BadInputError([f"{source.name}: is nested too deeply"]) from error
 
 
-class _Loader(_Base):  # type: ignore[misc,valid-type]
+class Loader(_Base):  # type: ignore[misc,valid-type]
     """YAML as Kubernetes reads it."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - as the base class has it
@@ -209,7 +209,7 @@ class _Loader(_Base):  # type: ignore[misc,valid-type]
 
 def _nodes(text: str) -> Iterator[yaml.Node]:
     """Yield the documents as nodes, which have lines; stops early if the text is only JSON, not YAML."""
-    loader = _Loader(text)
+    loader = Loader(text)
     try:
         while loader.check_node():
             yield loader.get_node()
@@ -217,6 +217,12 @@ def _nodes(text: str) -> Iterator[yaml.Node]:
         return
     finally:
         loader.dispose()
+
+
+def line_of(node: yaml.Node, path: str) -> int:
+    """Return the line of a field of a document, or of the closest existing object around it; they count from 1."""
+    line: int = _walk(node, path).start_mark.line
+    return line + 1
 
 
 def _walk(node: yaml.Node, path: str) -> yaml.Node:

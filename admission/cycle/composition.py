@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from admission.cycle.bulk_writes import BulkWriter
+from admission.cycle.look_ahead import LookAhead
 from admission.cycle.state.leader import Leader
 from admission.cycle.state.result import CycleLog
 from admission.cycle.steps.build_inputs import InputBuilder
@@ -34,6 +35,7 @@ class Steps:
     scheduling: Scheduling
     commit: GrantCommit
     preemption: Preemption
+    look_ahead: LookAhead
     report: CycleReport
 
 
@@ -94,6 +96,7 @@ def compose(leader: Leader, log: CycleLog) -> Steps:
         scheduling=_scheduling(leader, preemption, log),
         commit=_commit(leader, placement, log),
         preemption=preemption,
+        look_ahead=_look_ahead(leader, log),
         report=_report(leader, log),
     )
 
@@ -183,6 +186,18 @@ def _commit(leader: Leader, placement: GangPlacement, log: CycleLog) -> GrantCom
     )
 
 
+def _look_ahead(leader: Leader, log: CycleLog) -> LookAhead:
+    return LookAhead(
+        settings=leader.settings,
+        mirror=leader.mirror,
+        fences=leader.fences,
+        cache=leader.scheduling,
+        reviews=leader.policies,
+        waves=leader.later_waves,
+        log=log,
+    )
+
+
 def _report(leader: Leader, log: CycleLog) -> CycleReport:
     return CycleReport(
         reports=leader.ports.reports,
@@ -202,5 +217,6 @@ def _report(leader: Leader, log: CycleLog) -> CycleReport:
         statuses=leader.statuses,
         outcomes=leader.outcomes,
         outside=leader.outside,
+        later_waves=leader.later_waves,
         log=log,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from admission.dashboard import formatting, pagination
+from admission.dashboard import formatting, pagination, view_model
 from admission.dashboard.devices import diagram
 from admission.errors import FixError
 
@@ -60,6 +60,9 @@ class Templates:
             "between": formatting.between,
             "changed": pagination.changed,
             "asset": self._address,
+            "asks_of": view_model.asks,
+            "held_since": view_model.held_since,
+            "state_of": view_model.state,
             "who": diagram.holder_name,
         }
         self._templates = {name: environment.get_template(name) for name in environment.list_templates()}

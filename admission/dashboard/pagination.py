@@ -1,8 +1,8 @@
 """Pages of lists, and values from query strings, which may contain anything."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
 
 T = TypeVar("T")
@@ -41,6 +41,16 @@ def page(items: Sequence[T], query: Mapping[str, str], *, size: int = SIZE) -> P
     return Page(items=items[(number - 1) * size : number * size], number=number, size=size, total=len(items))
 
 
+def ordered(items: Sequence[T], query: Mapping[str, str], columns: Mapping[str, Callable[[T], Any]]) -> Sequence[T]:
+    """Return a list in the order that a query asks for: `sort=COLUMN`, or `sort=-COLUMN` for the reverse.
+
+    columns: the key of each column by which it may be sorted. Without one of these, the list is returned as it is.
+    """
+    name = query.get("sort", "")
+    key = columns.get(name.removeprefix("-"))
+    return sorted(items, key=key, reverse=name.startswith("-")) if key is not None else items
+
+
 def word(query: Mapping[str, str], name: str) -> str:
     """Return a value of a query, without surrounding spaces."""
     return query.get(name, "")[:LONGEST].strip()
@@ -54,7 +64,7 @@ def integer(query: Mapping[str, str], name: str) -> int | None:
 
 def changed(query: Mapping[str, str], **changes: str | int | None) -> str:
     """Return a query string with some values changed, and without the page number unless it is among them."""
-    values = {key: value for key, value in query.items() if key not in ("page", "rows")}
+    values = {key: value for key, value in query.items() if key not in ("page", "format", "size", "table")}
     values |= {key: str(value) for key, value in changes.items() if value is not None}
     for key, value in changes.items():
         if value is None or value == "":

@@ -1,6 +1,7 @@
 """The common context of all pages: the visitor, the query, and the server's shared parts."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -8,10 +9,14 @@ from typing import Any
 
 from aiohttp import hdrs, web
 
+from admission.dashboard import pagination
 from admission.dashboard.auth.authentication import Proxies
 from admission.dashboard.auth.rbac import CachedReviewer, Rights, TooManyNamespacesError, VisibleNamespaces
 from admission.dashboard.auth.session import Sessions
+from admission.dashboard.documents import encoding
+from admission.dashboard.documents.encoding import Document
 from admission.dashboard.jinja_environment import Templates
+from admission.dashboard.pagination import Page
 from admission.dashboard.ports import Ledger
 from admission.dashboard.view_model import ClusterView, ClusterViews
 
@@ -78,6 +83,82 @@ async def visible_gangs(request: web.Request, namespace: str = "") -> VisibleGan
         return VisibleGangs(VisibleNamespaces(), crowded=True)
 
 
+class Media(StrEnum):
+    """The forms in which a page is given."""
+
+    HTML = "text/html"
+    JSON = "application/json"
+    CSV = "text/csv"
+
+
+def media(request: web.Request) -> Media:
+    """Return the form in which a page is asked for: by `format` in the query, or by the header Accept."""
+    named = request.query.get("format", "")
+    if named in ("json", "csv"):
+        return Media.JSON if named == "json" else Media.CSV
+    accept = request.headers.get(hdrs.ACCEPT, "")
+    return next((one for one in Media if one in accept), Media.HTML)
+
+
+MOST_ITEMS = 1_000
+"""The most items of one page of JSON."""
+MOST_ROWS = 50_000
+"""The most rows of CSV."""
+
+
+def page_size(request: web.Request, size: int) -> int:
+    """Return how many items a page of a list has. size: of HTML; programs may ask for more by `size` in the query."""
+    match media(request):
+        case Media.HTML:
+            return size
+        case Media.JSON:
+            return min(max(1, pagination.integer(request.query, "size") or size), MOST_ITEMS)
+        case Media.CSV:
+            return MOST_ROWS
+
+
+def envelope(request: web.Request) -> dict[str, Any]:
+    """Return the fields that all documents have."""
+    app_context = request.app[CONTEXT]
+    return {"cluster": app_context.cluster, "at": app_context.clock()}
+
+
+def listing(request: web.Request, page: Page[Any]) -> dict[str, Any]:
+    """Return the fields that all documents of lists have."""
+    return {**envelope(request), "total": page.total, "page": page.number, "pages": page.last}
+
+
+async def respond(
+    request: web.Request, template: str, document: Callable[[], Document], **values: Any
+) -> web.StreamResponse:
+    """Return a page in the form in which it is asked for. document: makes what programs get."""
+    form = media(request)
+    if form is Media.HTML:
+        return render(request, template, has_data=True, **values)
+    # Thousands of rows take a while.
+    return await asyncio.to_thread(_data, request, form, document)
+
+
+def _data(request: web.Request, form: Media, document: Callable[[], Document]) -> web.Response:
+    made = document()
+    if form is Media.JSON:
+        return web.Response(body=encoding.as_json(made), content_type=Media.JSON)
+    tables = encoding.tables(made)
+    table = request.query.get("table", tables[0] if tables else "")
+    if table not in tables:
+        raise UnknownTableError(tables)
+    headers = {hdrs.CONTENT_DISPOSITION: f'attachment; filename="{table}.csv"'}
+    return web.Response(body=encoding.as_csv(made, table), content_type=Media.CSV, charset="utf-8", headers=headers)
+
+
+class UnknownTableError(Exception):
+    """A page has no such table; the message names those that it has."""
+
+    def __init__(self, tables: Sequence[str]) -> None:
+        named = f"name one of its tables: ?table={', ?table='.join(tables)}" if tables else "it has no table"
+        super().__init__(f"this page cannot be had as CSV so; {named}")
+
+
 def render(request: web.Request, template: str, *, status: int = 200, **values: Any) -> web.Response:
     """Return a rendered page."""
     app_context = request.app[CONTEXT]
@@ -132,6 +213,7 @@ async def add_security_headers(request: web.Request, response: web.StreamRespons
     for name, value in SECURITY_HEADERS.items():
         response.headers[name] = value
     response.headers.setdefault(hdrs.CACHE_CONTROL, "no-store")
+    response.headers.setdefault(hdrs.VARY, hdrs.ACCEPT)
     if request.transport is not None and request.transport.get_extra_info("sslcontext") is not None:
         response.headers["Strict-Transport-Security"] = STRICT_TRANSPORT
     response.headers.pop(hdrs.SERVER, None)

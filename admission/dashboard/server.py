@@ -19,8 +19,19 @@ from admission.dashboard import request_context
 from admission.dashboard.auth import authentication, session
 from admission.dashboard.auth.authentication import BadHeaderError
 from admission.dashboard.auth.rbac import RefusedError, Rights
-from admission.dashboard.pages import devices, gangs, ledger, login, overview, queues, time_travel
-from admission.dashboard.request_context import AUTH_METHOD, CONTEXT, FORM, RIGHTS, AppContext, AuthMethod
+from admission.dashboard.documents import encoding, openapi
+from admission.dashboard.documents.encoding import Error
+from admission.dashboard.pages import devices, gangs, heat_map, ledger, login, overview, queues, time_travel
+from admission.dashboard.request_context import (
+    AUTH_METHOD,
+    CONTEXT,
+    FORM,
+    RIGHTS,
+    AppContext,
+    AuthMethod,
+    Media,
+    UnknownTableError,
+)
 from admission.errors import FixError, MusterError, RetryError
 
 log = structlog.get_logger(__name__)
@@ -35,7 +46,7 @@ ANSWER_SECONDS = 60.0
 
 ASSET_CACHE = "public, max-age=31536000, immutable"
 
-OPEN = frozenset({"/login"})
+OPEN = frozenset({"/login", openapi.PATH})
 """Paths, besides the assets, that need no visitor."""
 
 
@@ -61,6 +72,7 @@ def application(app_context: AppContext) -> web.Application:
     get("/gangs/{namespace}/{name}", gangs.gang)
     get("/devices", devices.nodes)
     get("/devices/{node}", devices.node)
+    get("/heatmap", heat_map.devices)
     get("/ledger", ledger.search)
     get("/ledger/use", ledger.use)
     get("/ledger/statements/{queue}", ledger.statement)
@@ -69,6 +81,7 @@ def application(app_context: AppContext) -> web.Application:
     app.router.add_post("/login", login.enter)
     app.router.add_post("/logout", login.leave)
     get("/static/{name}", _asset)
+    get(openapi.PATH, _openapi)
     return app
 
 
@@ -116,6 +129,8 @@ def _failure(request: web.Request, error: Exception) -> web.Response:
             error_page = ErrorPage(404, "There is nothing here", "It was never there, or is gone by now.")
         case web.HTTPException():
             error_page = ErrorPage(error.status, error.reason, "This cannot be done here.")
+        case UnknownTableError():
+            error_page = ErrorPage(400, "There is no such table", f"{error}.".capitalize())
         case BadHeaderError():
             log.warning("a proxy's headers are refused", error=str(error), peer=request.remote)
             error_page = ErrorPage(403, "The proxy in front is not set up right", f"{error}.".capitalize())
@@ -149,6 +164,9 @@ class ErrorPage(NamedTuple):
 
 
 def _error_page(request: web.Request, error_page: ErrorPage) -> web.Response:
+    if request_context.media(request) is not Media.HTML:
+        document = Error(**request_context.envelope(request), **error_page._asdict())
+        return web.Response(body=encoding.as_json(document), status=error_page.status, content_type=Media.JSON)
     return request_context.render(request, "told.html", **error_page._asdict())
 
 
@@ -179,7 +197,7 @@ async def _authenticate(request: web.Request, handler: Handler) -> web.StreamRes
 def _require_sign_in(request: web.Request, app_context: AppContext, *, ended: bool) -> web.Response:
     """Redirect a browser to the sign-in form; tell other clients that they need a token."""
     wants_page = "text/html" in request.headers.get("Accept", "")
-    if request.method != "GET" or not wants_page or "rows" in request.query:
+    if request.method != "GET" or not wants_page or request_context.media(request) is Media.JSON:
         response = _error_page(request, ErrorPage(401, "Sign in first", "The session has ended, or there was none."))
         response.headers["WWW-Authenticate"] = 'Bearer realm="muster"'
     else:
@@ -189,6 +207,11 @@ def _require_sign_in(request: web.Request, app_context: AppContext, *, ended: bo
     if isinstance(response, web.HTTPException):
         raise response
     return response
+
+
+async def _openapi(request: web.Request) -> web.Response:  # noqa: ARG001 - a handler
+    """Say what programs may ask for: it is the same for everybody, and in the documentation."""
+    return web.Response(body=openapi.text(), content_type=Media.JSON, headers={"Cache-Control": "no-cache"})
 
 
 async def _asset(request: web.Request) -> web.Response:

@@ -1,6 +1,6 @@
 """A bar chart of use over time, stacked by group: positions and texts, from which a template writes the SVG."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -11,7 +11,10 @@ WIDTH, HEIGHT = 960, 240
 LEFT, BOTTOM, TOP = 64, 24, 8
 SERIES = 7
 """The most groups with a colour of their own; the others are combined."""
+TOPS = (3, 5, SERIES)
+"""How many groups may be asked for."""
 OTHERS = "all others"
+UNKNOWN = "unknown"
 _LABELS = 8
 
 
@@ -37,12 +40,17 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A row of the table beside the chart: device-seconds in total, and in each period."""
+    """A row of the table beside the chart, which is its legend: device-seconds in total, and in each period.
 
+    key: by which it is left out of the drawing; shown: whether it is drawn.
+    """
+
+    key: str
     name: str
     series: int
     total: int
     amounts: Sequence[int]
+    shown: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +69,15 @@ class Chart:
     total: int
 
 
-def chart(use: Use) -> Chart:
-    """Return the chart of the use in a period. Amounts are device-seconds, shown as device-hours."""
-    groups = _groups(use)
-    sums = [sum(group.amounts[at] for group in groups) for at in range(len(use.periods))]
+def chart(use: Use, *, top: int = SERIES, hidden: Collection[str] = ()) -> Chart:
+    """Return the chart of the use in a period. Amounts are device-seconds, shown as device-hours.
+
+    top: how many groups have a colour of their own. hidden: keys of groups that are not drawn; the rest is stacked
+    without them, in the same colours, on an axis of its own.
+    """
+    groups = _groups(use, top, hidden)
+    drawn = [group for group in groups if group.shown]
+    sums = [sum(group.amounts[at] for group in drawn) for at in range(len(use.periods))]
     top, steps = _round_up(max(sums, default=0))
     base = HEIGHT - BOTTOM
     plot_height = base - TOP
@@ -72,7 +85,7 @@ def chart(use: Use) -> Chart:
     bars: list[Bar] = []
     for at, period in enumerate(use.periods):
         y = float(base)
-        for group in groups:
+        for group in drawn:
             height = plot_height * group.amounts[at] / top if top else 0.0
             if height:
                 y -= height
@@ -103,20 +116,36 @@ def chart(use: Use) -> Chart:
         ),
         groups=tuple(groups),
         periods=[period.start for period in use.periods],
-        total=sum(sums),
+        total=sum(group.total for group in groups),
     )
 
 
-def _groups(use: Use) -> list[Group]:
+def _groups(use: Use, top: int, hidden: Collection[str]) -> list[Group]:
     """Return the groups, the largest first, with the remaining ones combined."""
     ranked = sorted(use.amounts.items(), key=lambda item: (-sum(item[1]), item[0]))
     found = [
-        Group(name=name or "unknown", series=at, total=sum(amounts), amounts=amounts)
-        for at, (name, amounts) in enumerate(ranked[:SERIES])
+        Group(
+            key=name or UNKNOWN,
+            name=name or UNKNOWN,
+            series=at,
+            total=sum(amounts),
+            amounts=amounts,
+            shown=(name or UNKNOWN) not in hidden,
+        )
+        for at, (name, amounts) in enumerate(ranked[:top])
     ]
-    if rest := ranked[SERIES:]:
+    if rest := ranked[top:]:
         amounts = [sum(values[at] for _, values in rest) for at in range(len(use.periods))]
-        found.append(Group(name=f"{OTHERS} ({len(rest)})", series=SERIES, total=sum(amounts), amounts=amounts))
+        found.append(
+            Group(
+                key=OTHERS,
+                name=f"{OTHERS} ({len(rest)})",
+                series=SERIES,
+                total=sum(amounts),
+                amounts=amounts,
+                shown=OTHERS not in hidden,
+            )
+        )
     return found
 
 

@@ -5,25 +5,29 @@ second: with thousands of gangs one of them has always just changed, and the dif
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 
 from admission.api.muster import gang_references, queue_references
-from admission.api.muster.gangs import Phase
+from admission.api.muster.gangs import Charge, Phase
 from admission.api.muster.observed import ObservedGang, ObservedObjects, ObservedQueue
+from admission.api.muster.queues import Queue
 from admission.api.values import references
 from admission.api.values.names import QueueName
 from admission.dashboard.auth.rbac import VisibleNamespaces
-from admission.dashboard.devices import inventory
+from admission.dashboard.devices import capacity, inventory
+from admission.dashboard.devices.capacity import ClassCapacity, ClassMembers
 from admission.dashboard.devices.inventory import DeviceHolders, Holders, Inventory
 from admission.dashboard.ports import View
+from admission.dashboard.queue_tree import STARTED, QueueTree
+from admission.dra.metering import device_meters
 
 REFRESH_SECONDS = 1.0
 """Seconds for which a view is shown even if something has changed."""
 
 WAITING = (Phase.PENDING, Phase.EVICTED)
-STARTED = (Phase.RESERVED, Phase.ADMITTED, Phase.RUNNING)
 
 
 class ClusterView:
@@ -34,7 +38,10 @@ class ClusterView:
         self._inventory: Inventory | None = None
         self._device_holders = DeviceHolders()
         """The device holders when they were last computed."""
+        self._members = ClassMembers()
+        """The devices of each class when they were last computed."""
         if previous is not None:
+            self._members = previous._members  # noqa: SLF001 - of this class
             self._device_holders = previous._device_holders  # noqa: SLF001 - of this class
             if previous.observed.slices is observed.slices:
                 self._inventory = previous._inventory  # noqa: SLF001 - of this class
@@ -44,24 +51,9 @@ class ClusterView:
         return self.observed.queues
 
     @cached_property
-    def children(self) -> Mapping[str, Sequence[ObservedQueue]]:
-        """Queues by parent and name; under "" those without a parent, or with a missing one."""
-        found: dict[str, list[ObservedQueue]] = {}
-        for name in sorted(self.queues):
-            observed_queue = self.queues[name]
-            parent = observed_queue.queue.parent
-            has_parent = parent is not None and parent in self.queues
-            found.setdefault(parent if parent and has_parent else "", []).append(observed_queue)
-        return found
-
-    def path(self, name: str) -> list[str]:
-        """Return the names from the root to a queue; in a cycle, each queue once."""
-        found: list[str] = []
-        at: QueueName | None = QueueName(name)
-        while at is not None and at in self.queues and at not in found:
-            found.append(at)
-            at = self.queues[at].queue.parent
-        return found[::-1]
+    def tree(self) -> QueueTree:
+        """The queues by parent, and their sums."""
+        return QueueTree(self.queues)
 
     @cached_property
     def gangs(self) -> Sequence[ObservedGang]:
@@ -89,15 +81,6 @@ class ClusterView:
         found = {str(claim.meta.uid): key for key, claim in self.observed.claims.items()}
         return found | {str(gang.meta.uid): key for key, gang in self.observed.gangs.items()}
 
-    @cached_property
-    def meters(self) -> Sequence[str]:
-        """Meters in the reports of queues, those of most queues first."""
-        counts: dict[str, int] = {}
-        for observed_queue in self.queues.values():
-            for meter in observed_queue.report.meters:
-                counts[meter] = counts.get(meter, 0) + 1
-        return sorted(counts, key=lambda meter: (-counts[meter], meter))
-
     @property
     def inventory(self) -> Inventory:
         """All devices by node. Kept from view to view while no slice changes."""
@@ -110,6 +93,15 @@ class ClusterView:
         """The holders of each device."""
         self._device_holders = self._device_holders.updated(self.observed.claims, self.observed.gangs)
         return self._device_holders.holders
+
+    @cached_property
+    def capacity(self) -> Sequence[ClassCapacity]:
+        """The capacity of each device class, the largest first."""
+        meters = self.observed.meters.values()
+        counted = device_meters.classes_known(one.meter for one in meters)
+        self._members = self._members.updated(self.observed.classes, self.observed.slices, self.inventory, counted)
+        outside = {name: devices for one in meters for name, devices in one.outside.items()}
+        return capacity.capacity(self._members, self.inventory, self.holders, self.observed.nodes, outside)
 
 
 class ClusterViews:
@@ -162,9 +154,55 @@ def all_for_reader(
     return [for_reader(gang, cluster_view, visible) for gang in gangs]
 
 
+NEVER_FITS = "NeverFits"
+"""The state of a gang for which waiting does not help: the condition of that name holds."""
+ALL_WAITING = "Waiting"
+"""Any state of a gang that waits."""
+STATES = (NEVER_FITS, *Phase)
+
+
+def state(gang: ObservedGang) -> str:
+    """Return the phase of a gang, or `NEVER_FITS`, which is none."""
+    return NEVER_FITS if gang.report.never_fits else str(gang.report.phase)
+
+
+def in_state(gang: ObservedGang, name: str) -> bool:
+    """Return whether a gang is in a state, or in any of `ALL_WAITING`."""
+    return gang.report.phase in WAITING if name == ALL_WAITING else state(gang) == name
+
+
 def since(gang: ObservedGang) -> datetime:
     """Return when a gang began to wait, or else when it was created."""
     return gang.report.queued_since or gang.meta.created
+
+
+def held_since(gang: ObservedGang) -> datetime:
+    """Return since when a gang has waited for its present reason, or else waited or existed at all."""
+    return gang.held_since or since(gang)
+
+
+def expected_end(gang: ObservedGang, queue: Queue | None) -> datetime | None:
+    """Return when a gang that runs should have ended: by its runtime, or its queue's default or limit; None if unknown.
+
+    The controller's backfill expects the same, from the times of pods and of the reservation.
+    """
+    ends: list[datetime] = []
+    if gang.report.phase not in STARTED:
+        return None
+    runtime = gang.runtime or (queue.default_runtime if queue is not None else None)
+    for began, length in (
+        (gang.running_since, runtime),
+        (gang.admitted_since, queue.max_runtime if queue is not None else None),
+    ):
+        if began is not None and length is not None:
+            with suppress(OverflowError):
+                ends.append(began + length)
+    return min(ends, default=None)
+
+
+def asks(gang: ObservedGang) -> Charge:
+    """Return what a gang has; or while it waits, the least that it will cost, as far as it is known."""
+    return gang.report.charges or gang.report.needed
 
 
 def waiting(gangs: Iterable[ObservedGang]) -> list[ObservedGang]:

@@ -42,7 +42,7 @@ from admission.dra.requests.gang_request import Affordable, Choice, Plan, PodDem
 from admission.dra.requests.requests import Fatal, RequestRefusal, Unpriced
 from admission.dra.state import cluster_state, nominated_pods, what_if
 from admission.dra.state.cluster_state import ClusterState
-from admission.dra.topology import search
+from admission.dra.topology import exclusive, search
 from admission.dra.topology.subgroups import Searches
 from admission.errors import AmountError
 
@@ -65,11 +65,13 @@ def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
 
     steps: see `Budget`; if the free choice of devices ends without an answer, first fit gets as many again. Quota takes
     part in the search: if the first choice is not affordable another one may be. Claims that are allocated or planned
-    already are not charged again. topology: which pods have to be in one domain. mute: do not explain what is missing
+    already are not charged again. topology: which pods have to be in one domain; pods that will follow others into an
+    exclusive one have a place there as well, and are not in the plan. mute: do not explain what is missing
     if there is no plan; the kind of answer is the same.
     """
     cluster = nominated_pods.beside(pods, cluster)
     question = _Question(cluster, meters, selectors, steps, affordable, choice, topology, mute)
+    pods = exclusive.with_followers(pods, topology, cluster)
     answer = _plan(pods, question)
     if isinstance(answer, NoPlan) and any(demand.extended for demand in pods):
         plugged = _plan([_served_by_plugins(demand) for demand in pods], question)
@@ -183,7 +185,7 @@ def diagnose(  # noqa: PLR0913 - the same
     if answer.kind is not Kind.INFEASIBLE:
         return answer
     cluster = nominated_pods.beside(pods, cluster)
-    gang = pod_groups.compile_gang(pods, cluster)
+    gang = pod_groups.compile_gang(exclusive.with_followers(pods, topology, cluster), cluster)
     if not isinstance(gang, Gang):
         return answer
     own = {
@@ -362,6 +364,8 @@ class _Planning:
         taken: dict[Uid, tuple[DeviceUse, ...]] = {}
         for placed in outcome.placed:
             demand = self.gang.kinds[placed.kind].members[placed.member]
+            if demand.follows:
+                continue
             claims: list[PlannedClaim] = []
             for wanted, given in placed.claims:
                 meta, key = wanted.claim.meta, cluster_state.key_of(wanted.claim)

@@ -8,7 +8,8 @@ it assumes on a node. `RulesSearch` is the state of one search.
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import NamedTuple, Self
 
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
@@ -24,6 +25,35 @@ from admission.filters.volume_binding import VolumeBinding
 
 HOSTNAME = "kubernetes.io/hostname"
 NOT_SHARED = SharedVolumes()
+NOTHING_BESIDE: Mapping[int, Pod] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RulesBeside:
+    """Affinity and anti-affinity of a pod, of which only pods that are there are objects. labels: all that they read.
+
+    known: what they say of nodes with these values of the labels.
+    """
+
+    state: PodRules
+    labels: tuple[str, ...]
+    known: dict[tuple[str | None, ...], Refusal | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, pod: Pod, placed: PlacedPods, nodes: Nodes) -> Self | None:
+        """Return the rules of a pod that has no others; None if no pod that is there has to do with them."""
+        state = PodRules(pod, placed, nodes)
+        if not state.met:
+            return None
+        terms = (*pod.rules.affinity, *pod.rules.anti_affinity)
+        return cls(state, tuple({*state.met, *(term.topology_key for term in terms)}))
+
+    def refuses(self, node: Node) -> Refusal | None:
+        """Return why the pod may not go to a node."""
+        key = tuple(map(node.meta.labels.get, self.labels))
+        if key not in self.known:
+            self.known[key] = self.state.refuses(node)
+        return self.known[key]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -32,6 +62,8 @@ class GangRules:
 
     effects: by number, what a pod of each number means to it. coupled: the numbers whose rules change with the gang's
     pods. volumes: those for which pods of the gang compete; None if none do. keys: the labels whose domains matter.
+    beside: by number, rules of which the gang's own pods are no object, so that they only exclude nodes.
+    representatives: by number, the first one that differs in those alone.
     """
 
     nodes: Nodes
@@ -39,6 +71,8 @@ class GangRules:
     counts: tuple[int, ...]
     effects: Mapping[int, Mapping[int, Effect]] = field(default_factory=dict)
     volumes: GangVolumes | None = None
+    beside: Mapping[int, RulesBeside] = field(default_factory=dict)
+    representatives: tuple[int, ...] = ()
     keys: tuple[str, ...] = field(init=False)
     earlier: Mapping[int, tuple[int, ...]] = field(init=False)
     """By number, those of higher priority that compete for the same volumes: kube-scheduler takes their pods first."""
@@ -111,9 +145,16 @@ class GangRules:
             found |= dict.fromkeys(key for _, _, _, affinity in effects.values() for key in affinity.objects)
         return found
 
+    def may_exclude(self, number: int) -> bool:
+        """Return whether pods of a number may be kept off a node, wherever other pods of the gang go."""
+        return bool(self.states[number]) or number in self.beside
+
     def excludes(self, number: int, node: Node) -> Refusal | None:
         """Return why pods of a number may not go to a node, wherever other pods of the gang go."""
-        state = self.states[number]
+        state, beside = self.states[number], self.beside.get(number)
+        refusal = beside.refuses(node) if beside is not None else None
+        if refusal is not None:
+            return refusal
         return state.bars(node) if number in self.effects else state.refuses(node)
 
     def are_apart(self, number: int, other: int) -> frozenset[str]:
@@ -294,14 +335,17 @@ def compiled(
     counts: Sequence[int],
     placed: PlacedPods,
     nodes: Nodes,
+    *,
     shared: SharedVolumes = NOT_SHARED,
+    beside: Mapping[int, Pod] = NOTHING_BESIDE,
 ) -> GangRules | None:
     """Return the rules of a gang; None if none applies. pods: one of each number; counts: how many there are of it.
 
-    shared: `shared_volumes` of all its pods.
+    shared: `shared_volumes` of all its pods. beside: by number, a pod with those of its rules of which no pod of the
+    gang is an object; `pods` have the others.
     """
     states = tuple(PodRules(pod, placed, nodes, pinned=True, shared=shared) for pod in pods)
-    if not any(states) and not any(pod.rules.concern_pods for pod in pods):
+    if not any(states) and not any(pod.rules.concern_pods for pod in pods) and not beside:
         return None
     effects: dict[int, dict[int, Effect]] = {}
     for number, state in enumerate(states):
@@ -318,7 +362,23 @@ def compiled(
         if state.volumes is not None and any(one[1] is not None and one[1].competes for one in _of(effects, number))
     }
     volumes = gang_volumes.build(competing, placed.assumed(nodes), nodes)
-    return GangRules(nodes=nodes, states=states, counts=tuple(counts), effects=effects, volumes=volumes)
+    return GangRules(
+        nodes=nodes,
+        states=states,
+        counts=tuple(counts),
+        effects=effects,
+        volumes=volumes,
+        beside={
+            number: rules for number, pod in beside.items() if (rules := RulesBeside.of(pod, placed, nodes)) is not None
+        },
+        representatives=_representatives(numbers(pods, placed, nodes)[0] if beside else range(len(pods))),
+    )
+
+
+def _representatives(numbered: Iterable[int]) -> tuple[int, ...]:
+    """Return for each pod the place of the first one that has its number."""
+    first: dict[int, int] = {}
+    return tuple(first.setdefault(number, at) for at, number in enumerate(numbered))
 
 
 def _of(effects: Mapping[int, Mapping[int, Effect]], number: int) -> Iterable[Effect]:

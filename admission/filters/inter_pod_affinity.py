@@ -130,6 +130,11 @@ class InterPodAffinity:
         return Refusal(Rule.POD_AFFINITY, key, labels[key])
 
     @property
+    def met(self) -> frozenset[str]:
+        """Return the node labels in whose domains are pods that matter to this one, or to which it matters."""
+        return frozenset(key for counted in (self._wanted, self._unwanted, self._existing) for key, _ in counted)
+
+    @property
     def has_company(self) -> bool:
         """Return whether pods are there that this one has to be with."""
         return bool(self._wanted)

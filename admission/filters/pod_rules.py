@@ -124,6 +124,11 @@ class PodRules:
             or self._affinity.bars(node)
         )
 
+    @property
+    def met(self) -> frozenset[str]:
+        """Return the node labels in whose domains are pods that affinity, on either side, is about."""
+        return self._affinity.met
+
     def view(self, node: Node) -> Hashable:
         """Return what tells nodes apart that are not barred and are the only ones of their domains."""
         return (

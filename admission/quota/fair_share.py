@@ -35,6 +35,12 @@ LocalQueues of one ClusterQueue in Kueue's admission fair sharing:
 
 with a half-life of the effective usage, as above, in place of the present one. Weight 0 makes the share
 infinite, also of a member that uses nothing, as in Kueue.
+
+All amounts are exact but past usage, since 2^-(age / half-life) is irrational for almost all ages: it is a float. The
+weights are computed by integers and sums are rounded once, so it depends neither on the machine nor on the order in
+which usage is listed. It depends, in its last digits, on the times at which it was summed up: a leader that adds
+interval after interval and one that reads them all at once may rank two queues apart whose shares differ by less than
+a part in 10^12. Each ranks them as one that decides alone; nothing is compared between leaders.
 """
 
 import math
@@ -43,6 +49,9 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from functools import lru_cache
+from itertools import chain
+from typing import TypeVar
 
 from admission.api.muster.gangs import Charge
 from admission.api.muster.ledger_entries import MemberUsageInterval, UsageInterval
@@ -124,12 +133,14 @@ class UsageHistory:
         Keep the history of usage that the ledger has marked; usage accrued since is added for one cycle only.
         """
         now = max(now, self.at)
-        use = {key: amount * _weight(now - self.at, key[2]) for key, amount in self.use.items()}
-        for interval in intervals:
-            for half_life in self.kept.get(interval.queue, ()):
-                key = (interval.queue, interval.meter, half_life)
-                use[key] = use.get(key, 0.0) + _decayed_seconds(interval, half_life, now)
-        return UsageHistory(at=now, use={key: amount for key, amount in use.items() if amount > 0}, kept=self.kept)
+        weights = {half_life: _weight(now - self.at, half_life) for half_life in {key[2] for key in self.use}}
+        before = ((key, amount * weights[key[2]]) for key, amount in self.use.items())
+        since = (
+            ((interval.queue, interval.meter, half_life), _decayed_seconds(interval, half_life, now))
+            for interval in intervals
+            for half_life in self.kept.get(interval.queue, ())
+        )
+        return UsageHistory(at=now, use=sums(chain(before, since)), kept=self.kept)
 
 
 def start_history(rules: Rules, intervals: Iterable[UsageInterval], now: datetime) -> UsageHistory:
@@ -219,11 +230,8 @@ class Shares:
         if queue not in self.tree.parents:
             return {}
         is_by_loans = queue in self._rules.weights and queue not in self._rules.by_history
-        found = {
-            meter: self._queue_usage.borrowed_with(queue, meter, user, charge.get(meter, 0))
-            for meter in (self._meters | charge.keys() if is_by_loans else charge)
-        }
-        return {meter: amount for meter, amount in found.items() if amount}
+        meters = self._meters | charge.keys() if is_by_loans else charge
+        return self._queue_usage.borrowed_with(queue, meters, user, charge)
 
     def _share(self, queue: QueueName, charge: Charge, borrowed: Charge) -> Share:
         """Return the share, with a charge more.
@@ -275,10 +283,14 @@ class Shares:
             for name in self.tree.bearing(queue):
                 for meter, amount in amounts.items():
                     self._present[name][meter] += amount
-        for (queue, meter, half_life), decayed in (history.use if history else {}).items():
-            for name in self.tree.bearing(queue):
-                if self._rules.half_lives.get(name) == half_life:
-                    self._decayed[name][meter] += decayed
+        past = (
+            ((name, meter), decayed)
+            for (queue, meter, half_life), decayed in (history.use if history else {}).items()
+            for name in self.tree.bearing(queue)
+            if self._rules.half_lives.get(name) == half_life
+        )
+        for (name, meter), decayed in sums(past).items():
+            self._decayed[name][meter] = decayed
         for queue in self.tree.order:
             above: tuple[QueueName | None, ...] = (*self.tree.path(queue), None)
             for parent in above:
@@ -325,12 +337,14 @@ class MemberHistory:
     def after(self, intervals: Iterable[MemberUsageInterval], now: datetime) -> "MemberHistory":
         """Return the history at a later time, with the usage since. If the clock went back, ages stay as they are."""
         now, half_lives = max(now, self.at), self.half_lives
-        use = {key: amount * _weight(now - self.at, half_lives[key[0]]) for key, amount in self.use.items()}
-        for one in intervals:
-            if one.queue in half_lives:
-                key = one.queue, one.namespace, one.user, one.meter
-                use[key] = use.get(key, 0.0) + _decayed_seconds(one, half_lives[one.queue], now)
-        return MemberHistory(at=now, half_lives=half_lives, use={key: value for key, value in use.items() if value > 0})
+        weights = {half_life: _weight(now - self.at, half_life) for half_life in {*half_lives.values()}}
+        before = ((key, amount * weights[half_lives[key[0]]]) for key, amount in self.use.items())
+        since = (
+            ((one.queue, one.namespace, one.user, one.meter), _decayed_seconds(one, half_lives[one.queue], now))
+            for one in intervals
+            if one.queue in half_lives
+        )
+        return MemberHistory(at=now, half_lives=half_lives, use=sums(chain(before, since)))
 
     def going_on(self, held: Mapping[QueueName, Mapping[tuple[str, str], Charge]], now: datetime) -> "MemberHistory":
         """Return the history at a later time, if so much has been used since. held: by queue, namespace and creator."""
@@ -375,6 +389,17 @@ def _sibling_groups(tree: Tree) -> list[tuple[QueueName, ...]]:
     return [tuple(name for name in tree.order if name not in tree.parents), *tree.children.values()]
 
 
+K = TypeVar("K", bound=Hashable)
+
+
+def sums(parts: Iterable[tuple[K, float]]) -> dict[K, float]:
+    """Return the sum of the parts of each key, if more than 0, rounded once, so that their order does not matter."""
+    found: dict[K, list[float]] = {}
+    for key, part in parts:
+        found.setdefault(key, []).append(part)
+    return {key: total for key, some in found.items() if (total := math.fsum(some)) > 0}
+
+
 def _decayed_seconds(interval: UsageInterval, half_life: timedelta, now: datetime) -> float:
     """Return what an interval adds to decayed usage: its average usage, weighted by its age."""
     seconds = (interval.end - interval.start).total_seconds()
@@ -384,6 +409,23 @@ def _decayed_seconds(interval: UsageInterval, half_life: timedelta, now: datetim
     return interval.seconds / seconds * weight
 
 
+_ONE = 1 << 64
+_ROOTS = [_ONE // 2]
+"""2^-1, 2^-(1/2), 2^-(1/4), … in parts of `_ONE`, each the root of the one before."""
+for _ in range(64):
+    _ROOTS.append(math.isqrt(_ROOTS[-1] * _ONE))
+
+
+@lru_cache(1024)  # What is asked in one cycle is of the same few ages.
 def _weight(age: timedelta, half_life: timedelta) -> float:
-    """Return 2^-(age / half-life); 1 for a time that is not past."""
-    return math.exp2(-max(age, NONE) / half_life)
+    """Return 2^-(age / half-life), to at least 50 bits; 1 for a time that is not past.
+
+    By integers, bit by bit of the fraction, since libraries of C round their power functions each in its own way.
+    """
+    half = half_life // timedelta.resolution
+    halved, rest = divmod(max(age, NONE) // timedelta.resolution, half)
+    weight = _ONE
+    for root in _ROOTS[1:]:
+        bit, rest = divmod(2 * rest, half)
+        weight = weight * root // _ONE if bit else weight
+    return math.ldexp(weight, -64 - halved)

@@ -8,7 +8,7 @@ Building it costs a step per quota and usage; the first query about a meter a st
 per level of the tree.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Self
 
 from admission.api.muster.gangs import Charge
@@ -153,10 +153,15 @@ class QueueUsage:
         number = self._numbers.get(queue)
         return 0 if number is None else self._column(meter).borrowed(number)
 
-    def borrowed_with(self, queue: QueueName, meter: MeterName, user: QueueName, amount: int) -> int:
-        """Return what `borrowed` would be if `user`, the queue or one under it, took an amount more."""
+    def borrowed_with(
+        self, queue: QueueName, meters: Iterable[MeterName], user: QueueName, charge: Charge
+    ) -> dict[MeterName, int]:
+        """Return, by meter, what `borrowed` would be if `user`, the queue or one under it, took a charge; without 0."""
         number, below = self._numbers.get(queue), self._numbers.get(user)
-        return 0 if number is None or below is None else self._column(meter).borrowed_with(number, below, amount)
+        if number is None or below is None:
+            return {}
+        found = ((meter, self._column(meter).borrowed_with(number, below, charge.get(meter, 0))) for meter in meters)
+        return {meter: amount for meter, amount in found if amount}
 
     def loan_level(self, queue: QueueName, charge: Charge) -> int:
         """Return how far up the queue would borrow for a charge: 0 if not at all, 1 from the queues beside it, ….

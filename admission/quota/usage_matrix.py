@@ -91,10 +91,7 @@ class Column:
         """Return what is borrowed if `user`, the queue or one under it, took an amount more."""
         at = user
         while at != number and amount:
-            guaranteed, before = self.guaranteed[at], self.usage[at]
-            amount = borrowing.passed_up(usage=before + amount, guaranteed=guaranteed) - borrowing.passed_up(
-                usage=before, guaranteed=guaranteed
-            )
+            amount = self._passed_up(at, amount)
             at = self.parents[at]
         return borrowing.borrowed(subtree=self.subtree[number], usage=self.usage[number] + amount)
 
@@ -107,13 +104,19 @@ class Column:
         """Add to the usage of a queue, and what is passed up to that of the queues above. amount may be negative."""
         self.own[number] += amount
         while number != ROOT and amount:
-            guaranteed, before = self.guaranteed[number], self.usage[number]
-            after = self.usage[number] = before + amount
-            amount = borrowing.passed_up(usage=after, guaranteed=guaranteed) - borrowing.passed_up(
-                usage=before, guaranteed=guaranteed
-            )
+            passed = self._passed_up(number, amount)
+            self.usage[number] += amount
+            amount = passed
             number = self.parents[number]
             self.pools.pop(number, None)
+
+    def _passed_up(self, number: int, amount: int) -> int:
+        """Return how much more counts against the parent if the usage of a queue grows by an amount.
+
+        That is the difference of what is passed up (`borrowing.passed_up`) with it and without.
+        """
+        guaranteed, before = self.guaranteed[number], self.usage[number]
+        return max(before + amount, guaranteed) - max(before, guaranteed)
 
     def pool(self, parent: int, children: Sequence[int]) -> Pool:
         quota = self.quotas.get(parent)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from admission.api.kubernetes import claims, meta
+from admission.api.kubernetes import meta
 from admission.api.kubernetes.admission_review import Verdict
 from admission.api.snapshot import Snapshot
 from admission.api.values.decoding import Json
@@ -18,6 +18,7 @@ from admission.api.values.json_patch import Operation
 from admission.claimpolicy import admission, rules, templates
 from admission.claimpolicy.admission import ClaimView
 from admission.claimpolicy.cel_subject import User
+from admission.conversion import equivalents
 from admission.review import provided_templates
 from admission.simulation import manifests
 from admission.simulation.manifests import Store
@@ -59,9 +60,8 @@ def completed(objects: Sequence[Json], store: Store) -> tuple[list[Json], list[E
             found.append(obj)
             continue
         namespace = str(obj["metadata"].get("namespace") or store.namespace)
-        claim_view = ClaimView(
-            obj=claims.upgraded(obj), namespace=namespace, user=User(), template=KINDS[str(obj["kind"])]
-        )
+        current = equivalents.read(obj)[0]
+        claim_view = ClaimView(obj=current, namespace=namespace, user=User(), template=KINDS[str(obj["kind"])])
         defaulted = admission.completion(claim_view, context)
         found.append(defaulted.obj)
         judgement = admission.judge(replace(claim_view, obj=defaulted.obj), context)

@@ -23,6 +23,7 @@ from admission.claimpolicy.admission import ClaimContext, ClaimView
 from admission.claimpolicy.cel_subject import Subject, User
 from admission.claimpolicy.defaults import Requester
 from admission.claimpolicy.rules import Finding
+from admission.conversion import equivalents
 from admission.cycle import profile
 from admission.device_cel import lint as cel_lint
 from admission.device_cel.lint import LintRule, LintWarning, Name, Types
@@ -151,7 +152,7 @@ class _Linter:
     def remarks(self) -> Iterator[Remark]:
         """Yield the problems of each object."""
         for index, obj in self._well_formed:
-            reader = Reader(claims.upgraded(obj))
+            reader = Reader(equivalents.read(obj)[0])
             match obj["kind"]:
                 case "DeviceClass":
                     yield from self._lint_selectors(index, reader.child("spec"), ())
@@ -159,7 +160,7 @@ class _Linter:
                 case "ResourceClaim" | "ResourceClaimTemplate" as kind:
                     spec = reader.child("spec")
                     yield from self._claim(index, spec.child("spec") if kind != "ResourceClaim" else spec)
-                    yield from self._policy_findings(index, claims.upgraded(obj))
+                    yield from self._policy_findings(index, equivalents.read(obj)[0])
                 case "ClaimPolicy":
                     yield from self._policy(index, reader)
                 case "Meter":

@@ -4,7 +4,7 @@ For `muster simulate`. The filled-in values are always the same for the same inp
 are left out, with a note; an unknown version of a kind is a problem, since leaving it out could make the result wrong.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from admission.api.storage.persistent_volumes import StorageClass, VolumeClaim
 from admission.api.storage.storage import Storage
 from admission.api.values import names
 from admission.api.values.decoding import Json
+from admission.conversion import equivalents
 from admission.dra.compatibility import SchedulerProfile
 from admission.errors import MalformedObjectError, Problem
 from admission.simulation import in_memory, validation
@@ -39,9 +40,7 @@ class _Kind(NamedTuple):
     namespaced: bool = False
 
 
-_CORE, _DRA, _OWN = frozenset({"v1"}), frozenset({"v1", "v1beta2"}), frozenset({names.VERSION})
-_CLAIMS = _DRA | {"v1beta1"}
-_TAINT_RULES = _DRA | {"v1alpha3"}
+_CORE, _OWN = frozenset({"v1"}), frozenset({names.VERSION})
 
 _KINDS: Mapping[tuple[str, str], _Kind] = {
     ("", "Node"): _Kind(_CORE, nodes.decode),
@@ -56,11 +55,11 @@ _KINDS: Mapping[tuple[str, str], _Kind] = {
     ("storage.k8s.io", "CSIDriver"): _Kind(_CORE, csi.decode_csi_driver),
     ("storage.k8s.io", "CSIStorageCapacity"): _Kind(_CORE, csi.decode_capacity, namespaced=True),
     ("storage.k8s.io", "VolumeAttachment"): _Kind(_CORE, csi.decode_attachment),
-    ("resource.k8s.io", "ResourceSlice"): _Kind(_DRA, devices.decode_slice),
-    ("resource.k8s.io", "DeviceClass"): _Kind(_DRA, devices.decode_class),
-    ("resource.k8s.io", "ResourceClaim"): _Kind(_CLAIMS, claims.decode, namespaced=True),
-    ("resource.k8s.io", "ResourceClaimTemplate"): _Kind(_CLAIMS, claims.decode_template, namespaced=True),
-    ("resource.k8s.io", "DeviceTaintRule"): _Kind(_TAINT_RULES, device_taint_rules.decode),
+    ("resource.k8s.io", "ResourceSlice"): _Kind(_CORE, devices.decode_slice),
+    ("resource.k8s.io", "DeviceClass"): _Kind(_CORE, devices.decode_class),
+    ("resource.k8s.io", "ResourceClaim"): _Kind(_CORE, claims.decode, namespaced=True),
+    ("resource.k8s.io", "ResourceClaimTemplate"): _Kind(_CORE, claims.decode_template, namespaced=True),
+    ("resource.k8s.io", "DeviceTaintRule"): _Kind(_CORE, device_taint_rules.decode),
     **{of: _Kind(frozenset(one.versions), one.decode, namespaced=True) for of, one in catalog.BY_GROUP.items()},
     (names.GROUP, "Queue"): _Kind(_OWN, queues.decode),
     (names.GROUP, "Meter"): _Kind(_OWN, meters.decode),
@@ -130,11 +129,19 @@ def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profi
     profile: the Kubernetes version whose CEL they use.
     """
     store = Store(now=now or _default_now(objects), namespace=namespace)
-    for index, obj in enumerate(objects):
+    for index, written in enumerate(objects):
+        obj, unsaid = equivalents.read(written)
         group, _, version = str(obj["apiVersion"]).rpartition("/")
         name = str(obj["kind"])
         kind = _KINDS.get((group, name))
-        problems = validation.of_any_kind(obj, profile)
+        fields = {one.field for one in unsaid}
+        problems = (
+            *(Problem(one.field, one.message) for one in unsaid),
+            *(problem for problem in validation.of_any_kind(obj, profile) if problem.field not in fields),
+        )
+        if group == equivalents.GROUP and version != "v1" and (kind is not None or name in equivalents.CLASSIC):
+            store.problems.append((index, _version_error(obj, frozenset({"v1"}))))
+            continue
         if kind is None:
             left_out = f"{name} {meta.name_in(obj)} ({obj['apiVersion']}) is left out: it is not simulated"
             store.notes.append(left_out + _unheeded(obj, group, name))
@@ -143,8 +150,8 @@ def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profi
             continue
         try:
             if version not in kind.versions:
-                raise _version_error(obj, kind)
-            body = _completed(claims.upgraded(obj), index, kind, store)
+                raise _version_error(obj, kind.versions)
+            body = _completed(obj, index, kind, store)
             workload_kind = catalog.BY_GROUP.get((group, name))
             value = _decode_valid(name, body, kind, profile, problems)
             store.keep(workload_kind.key if workload_kind else name, value, index)
@@ -275,10 +282,11 @@ def _created(obj: Json) -> datetime | None:
     return time if time.tzinfo else None
 
 
-def _version_error(obj: Json, kind: _Kind) -> MalformedObjectError:
+def _version_error(obj: Json, versions: Collection[str]) -> MalformedObjectError:
     group = str(obj["apiVersion"]).rpartition("/")[0]
-    readable = " or ".join(f"{group}/{version}".lstrip("/") for version in sorted(kind.versions))
-    problem = Problem("apiVersion", f"{obj['apiVersion']} is not read here; {readable} is")
+    readable = " or ".join(f"{group}/{version}".lstrip("/") for version in sorted(versions))
+    remedy = ": `muster convert` writes it so, as far as that can say it" if group == equivalents.GROUP else ""
+    problem = Problem("apiVersion", f"{obj['apiVersion']} is not read here; {readable} is{remedy}")
     return MalformedObjectError(str(obj["kind"]), meta.name_in(obj), (problem,))
 
 

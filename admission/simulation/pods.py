@@ -103,35 +103,16 @@ class LaterWave:
 def later_waves(store: Store, snapshot: Snapshot) -> Iterator[LaterWave]:
     """Yield the later waves of the workloads of the input that make pods, as far as they can be distinguished.
 
-    The first pods of a Job with an exclusive topology and the others are no waves here: they have one template.
+    The first pods of a Job with an exclusive topology and the others are no waves here: they are planned together.
     """
     for kind in suspendable.ALL:
         for parent in snapshot.parents.get(kind.key, {}).values():
             body = store.bodies.get((kind.key, parent.meta.key))
             if body is None or parent.finished or parent.meta.deleted is not None:
                 continue
-            for wave in parent.waves:
-                roles = tuple(role for role in parent.roles if wave and parent.roles[role] == wave)
-                alone = _with_roles(body, frozenset(roles))
-                if alone is not None:
-                    index = store.places[kind.key, parent.meta.key]
-                    yield LaterWave(uid=parent.meta.uid, index=index, roles=roles, body=alone)
-
-
-def _with_roles(body: Json, roles: frozenset[str]) -> Json | None:
-    """Return a JobSet or an MPIJob with some of its roles, which wait for nothing; None if it has none of them."""
-    spec = dict(body["spec"])
-    if body["kind"] == "JobSet":
-        jobs = [job for job in spec["replicatedJobs"] if job["name"] in roles]
-        spec["replicatedJobs"] = [{name: part for name, part in job.items() if name != "dependsOn"} for job in jobs]
-        waits, has_some = "startupPolicy", bool(jobs)
-    elif body["kind"] == "MPIJob":
-        replicas = {role: part for role, part in spec["mpiReplicaSpecs"].items() if role.lower() in roles}
-        spec["mpiReplicaSpecs"] = replicas
-        waits, has_some = "launcherCreationPolicy", bool(replicas)
-    else:
-        return None
-    return {**body, "spec": {name: part for name, part in spec.items() if name != waits}} if has_some else None
+            index = store.places[kind.key, parent.meta.key]
+            for roles, alone in catalog.BY_GROUP[kind.group, kind.kind].waves_alone(body, parent.roles):
+                yield LaterWave(uid=parent.meta.uid, index=index, roles=roles, body=alone)
 
 
 def _is_stopped(kind: str, meta: Meta, store: Store, *, suspended: bool) -> bool:

@@ -81,6 +81,8 @@ class StatusInputs:
     """The ClaimPolicies, compiled."""
     templates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By policy, which of its templates differ from what it wants."""
+    later: Mapping[GangUid, tuple[str, ...]] = field(default_factory=dict)
+    """Why pods that a workload makes later never fit, by the UID of the workload."""
     schedulers: frozenset[str] = frozenset({DEFAULT_SCHEDULER})
     """The profiles of kube-scheduler that plans predict."""
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -133,6 +135,7 @@ def gang(group: Group, inputs: StatusInputs) -> GangReport:
         placement_reason=placed.reason,
         placement_references=placed.references,
         not_simulated=_not_simulated(group, inputs),
+        later=_later(group, inputs),
         topology=topology.report(group, inputs.snapshot.nodes),
         evictions=backoff.evictions if backoff else 0,
         evicted=inputs.evicted.get(group.uid),
@@ -155,7 +158,17 @@ def _not_simulated(group: Group, inputs: StatusInputs) -> tuple[str, ...]:
     of_pods = not_simulated.of_pods(
         group.pods, inputs.snapshot.storage, inputs.schedulers, parents.get(podgroup.GANGS.key, {})
     )
-    return (*of_pods, *not_simulated.of_followers(group.pods, workload)) if workload is not None else of_pods
+    if workload is None or topology.plans_followers(group):
+        return of_pods
+    return (*of_pods, *not_simulated.of_followers(group.pods, workload))
+
+
+def _later(group: Group, inputs: StatusInputs) -> tuple[str, ...]:
+    """Return why pods that come after a gang never fit, of the gang of a workload's first pods."""
+    workload = group.identity.workload
+    if workload is None or group.identity.wave or not group.pods:
+        return ()
+    return inputs.later.get(GangUid(workload.uid), ())
 
 
 def with_uids(report: GangReport, inputs: StatusInputs) -> GangReport:

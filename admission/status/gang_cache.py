@@ -132,7 +132,7 @@ class GangStatusCache:
         current: InputMappings = (
             inputs.book.placements,
             *(dict(inputs.backoffs), dict(inputs.chosen), dict(inputs.placement_holds)),
-            *(dict(inputs.evicted), dict(inputs.answered), dict(inputs.estimates)),
+            *(dict(inputs.evicted), dict(inputs.answered), dict(inputs.estimates), dict(inputs.later)),
         )
         for previous, now in zip(self._last_inputs, current, strict=False):
             yield from changed(previous, now)

@@ -1,12 +1,14 @@
 """Devices of metered classes that pods outside every queue hold: they are on nobody's quota and in no ledger."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.pods import Pod
+from admission.api.muster.meters import Meter
+from admission.api.muster.status_reports import ConditionReport
 from admission.api.snapshot import Snapshot, changed
-from admission.api.values.names import Uid
+from admission.api.values.names import MeterName, Uid
 from admission.dra.metering import device_meters
 
 
@@ -36,6 +38,22 @@ def held(claims: Iterable[Claim], pods: Mapping[Uid, Pod], counted: Collection[s
                 found[option.device_class] = found.get(option.device_class, 0) + 1
         for device_class, devices in sorted(found.items()):
             yield HeldOutside(pod=users[0].meta.key, device_class=device_class, devices=devices)
+
+
+def reported(
+    reports: Iterable[ConditionReport], meters: Mapping[MeterName, Meter], outside: Mapping[str, int]
+) -> list[ConditionReport]:
+    """Return reports, those of Meters with what of their classes is held outside queues. outside: by class."""
+    return [
+        replace(report, outside={name: devices for name, devices in outside.items() if name in known})
+        if outside and report.plural == "meters" and (known := _classes(meters.get(MeterName(report.name))))
+        else report
+        for report in reports
+    ]
+
+
+def _classes(meter: Meter | None) -> Collection[str]:
+    return meter.classes if meter is not None else ()
 
 
 class OutsideQueues:

@@ -8,6 +8,7 @@ that the next leader decides the same.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from admission.api.kubernetes import jobs
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import DomainReport, DomainRequest, TopologyReport, TopologyRequest
@@ -15,10 +16,10 @@ from admission.api.values import names
 from admission.api.values.names import NodeName
 from admission.api.values.reasons import Denial, DenyReason, Hold, HoldReason
 from admission.dra.planner import pod_groups
-from admission.dra.requests.gang_request import Colocation, PodDemand, Topology
+from admission.dra.requests.gang_request import Colocation, PartLabels, PodDemand, Topology
 from admission.workloads import gangs
 from admission.workloads.gangs import Group
-from admission.workloads.kinds import labels
+from admission.workloads.kinds import jobset, labels
 
 GANG_KEYS = (names.TOPOLOGY, names.TOPOLOGY_PREFERRED)
 SUBGROUP_KEYS = (names.SUBGROUP_TOPOLOGY, names.SUBGROUP_TOPOLOGY_PREFERRED)
@@ -83,14 +84,52 @@ def request(group: Group) -> Topology | None:
     None if its pods may go anywhere.
     """
     gang_request, subgroups = _of_gang(group), _of_subgroups(group)
-    if not gang_request and not subgroups:
+    exclusive = _exclusive_jobs(group)
+    if not gang_request and not subgroups and not exclusive:
         return None
+    found = {name: _colocation(request, _nodes(group, pods)) for name, (request, pods) in subgroups.items()}
+    for name, (label, followers) in exclusive.items():
+        found[name] = replace(found.get(name, Colocation()), exclusive=label, followers=followers)
     return Topology(
         gang=_colocation(gang_request, _nodes(group, group.pods)),
-        subgroups=tuple(
-            (name, _colocation(request, _nodes(group, pods))) for name, (request, pods) in subgroups.items()
-        ),
+        subgroups=tuple(sorted(found.items(), key=lambda item: pod_groups.natural(item[0]))),
+        labels=PartLabels(part=jobset.JOB_KEY, index=jobs.INDEX) if exclusive else None,
     )
+
+
+def plans_followers(group: Group) -> bool:
+    """Return whether the pods that follow the first ones of exclusive Jobs are planned with these.
+
+    Not where the first pods belong to subgroups of another name that have a topology, nor where JobSet's webhook did
+    not write into them that their Job is alone.
+    """
+    followers = group.identity.followers
+    if not followers:
+        return False
+    has_subgroups = _has_subgroup_topology(group)
+    return all(
+        jobset.exclusive_label(pod)
+        and not pod.group
+        and (not has_subgroups or gangs.subgroup_of(pod) == jobset.job(pod))
+        for pod in group.pods
+        if followers.get(pod.meta.labels.get(jobset.REPLICATED_JOB, ""))
+    )
+
+
+def _exclusive_jobs(group: Group) -> dict[str, tuple[str, int]]:
+    """Return the node label and the pods that follow, of each Job whose first pod waits and is to be alone.
+
+    Empty where no pods follow: then rules between pods say all.
+    """
+    if not plans_followers(group):
+        return {}
+    followers = group.identity.followers
+    found = {
+        jobset.job(pod): (label, followers.get(pod.meta.labels.get(jobset.REPLICATED_JOB, ""), 0))
+        for pod in group.waiting
+        if (label := jobset.exclusive_label(pod))
+    }
+    return found if any(count for _, count in found.values()) else {}
 
 
 def with_subgroups(demands: Iterable[PodDemand], topology: Topology | None) -> tuple[PodDemand, ...]:
@@ -98,7 +137,8 @@ def with_subgroups(demands: Iterable[PodDemand], topology: Topology | None) -> t
     names_ = {name for name, _ in topology.subgroups} if topology is not None else set()
     if not names_:
         return tuple(demands)
-    pairs = ((one, gangs.subgroup_of(one.pod)) for one in demands)
+    name_of = jobset.job if topology is not None and topology.labels is not None else gangs.subgroup_of
+    pairs = ((one, name_of(one.pod)) for one in demands)
     return tuple(replace(one, subgroup=name) if name in names_ else one for one, name in pairs)
 
 

@@ -36,6 +36,7 @@ PAGES = {
     "a gang that runs": "/gangs/team-0/train-05000",
     "a gang that waits": "/gangs/team-1/train-05001",
     "devices": "/devices",
+    "the map of all devices": "/heatmap",
     "a node": "/devices/node-0625",
     "ledger": "/ledger",
     "a statement": "/ledger/statements/team-3",
@@ -161,7 +162,7 @@ def _do_all(page: Page, url: str, tally: Tally) -> None:
     page.fill('input[name="q"]', "train-0500")
     go("search gangs by a part of a name", "requestSubmit", "form[data-search]")
     page.goto(url + "/queues")
-    go("open a level of the tree", "click", "[data-children]")
+    go("open a level of the tree", "click", '[data-toggle][aria-expanded="false"]')
 
 
 def _processor(pid: int) -> float:

@@ -37,6 +37,10 @@ NOW = years.START + years.LENGTH
 """The books end here, and the pages are told that this is the present."""
 TOKEN = "a-token"
 DRIVER, METER = "gpu.example.com", "gpus"
+CLASSES = {
+    "gpu": f"device.driver == '{DRIVER}'",
+    "gpu-h100": f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].model == 'H100'",
+}
 DEVICES, PODS = 8, 5
 RUNNING = 5
 """Each gang of so many runs."""
@@ -61,9 +65,14 @@ class Everything:
 def cluster(queues: int, gangs: int) -> Iterator[tuple[Kind, Json]]:
     """Yield a cluster: a tree of queues of three levels, gangs in its leaves, and devices that some of them have."""
     yield (
-        watched_resources.METERS,
+        dashboard_store.METERS,
         {"metadata": _meta(METER), "spec": {"sources": [{"deviceClasses": ["gpu"], "count": {}}]}},
     )
+    for name, selector in CLASSES.items():
+        yield (
+            watched_resources.CLASSES,
+            {"metadata": _meta(name), "spec": {"selectors": [{"cel": {"expression": selector}}]}},
+        )
     names = list(_tree(queues))
     for name, parent in names:
         yield dashboard_store.QUEUES, _queue(name, parent)
@@ -159,7 +168,10 @@ def _slice(node: str) -> Json:
     listed = [
         {
             "name": f"gpu-{at}",
-            "attributes": {"resource.kubernetes.io/pcieRoot": {"string": f"pci0000:{at // 2:02x}"}},
+            "attributes": {
+                "resource.kubernetes.io/pcieRoot": {"string": f"pci0000:{at // 2:02x}"},
+                "model": {"string": "H100"},
+            },
             "capacity": {"memory": {"value": "80Gi"}},
         }
         for at in range(DEVICES)

@@ -17,7 +17,7 @@ def test_what_the_api_server_refuses_is_refused_for_the_same_field(record: dict[
         assert manifests.difference(manifests.refused(record["obj"], release), theirs) is None
 
 
-def test_the_records_are_what_the_generator_makes() -> None:
+def test_the_records_of_manifests_are_what_the_generator_makes() -> None:
     assert all(manifests.manifest(record["seed"]) == record["obj"] for record in RECORDS)
 
 

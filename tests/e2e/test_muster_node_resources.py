@@ -1,4 +1,4 @@
-"""What pods request of nodes on one quota: gangs without claims, what a LimitRange adds, and pods that are resized."""
+"""What pods request of nodes on one quota: gangs without claims, what others add, and pods that are resized."""
 
 import json
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ import pytest
 from tests.controlplane import ControlPlane
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
+from tests.e2e import later_webhooks
 from tests.e2e.intruders import refused
 from tests.e2e.labs import Lab, plain
 from tests.e2e.musters import Muster
@@ -59,6 +60,25 @@ def test_a_gang_without_claims_waits_starts_is_charged_and_gives_back_as_stored(
     with pytest.raises(Exception, match="NeverFits"):
         lab.client.create(lab.namespace.pods, alone("large", cpu="4001m"))
     lab.end("next")
+
+
+def test_what_another_webhook_adds_after_musters_is_counted_as_stored(lab: Lab) -> None:
+    sidecar = {"name": "proxy", "image": "registry.k8s.io/pause:3.10", "resources": {"requests": {"cpu": "1500m"}}}
+    with later_webhooks.patching(
+        lab.namespace, [{"op": "add", "path": "/spec/containers/-", "value": sidecar}]
+    ) as found:
+        dry_run = f"{lab.namespace.pods}?dryRun=All"
+        eventually(
+            lambda: lab.client.create(dry_run, alone("probe", cpu="1")) and found,
+            what="the API server calls the other webhook",
+        )
+        assert found[-1] == ["muster.dev/admission"], "it is called after Muster's"
+        lab.client.create(lab.namespace.pods, alone("meshed", cpu="1"))
+
+    lab.namespace.bound("meshed")
+    lab.wait_used(credits=(0, 3))
+    assert requested(lab, "meshed", "reserve") == requested(lab, "meshed", "settle") == [({"cpu": 2500}, 3)]
+    lab.client.delete(f"{lab.namespace.pods}/meshed")
 
 
 def bare(name: str, *, pods: int) -> Any:

@@ -1,8 +1,10 @@
 """What is refused offline is what a real API server refuses: the same objects, in the same shape, sent to both."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from admission.api.kubernetes import claims as decoding
 from admission.api.schemas import known_fields
@@ -137,3 +139,39 @@ def test_the_api_server_takes_what_we_take(control_plane: ControlPlane, kubernet
 @pytest.mark.parametrize("case", refused.STRICTER.values(), ids=refused.STRICTER)
 def test_where_we_are_stricter_the_api_server_is_not(control_plane: ControlPlane, kubernetes: str, case: Case) -> None:
     assert tried(control_plane, kubernetes, case.obj)
+
+
+UNIT = Path(__file__).parents[1] / "unit"
+TO_MEND = {"v1alpha2 1": "parametersRef", "v1alpha3 2": "spec.driver"}
+"""What `muster convert` leaves to mend by hand, and what the API server says of it."""
+
+
+def _converted() -> dict[str, Any]:
+    """Return what is written of earlier forms, without namespaces."""
+    cases = yaml.safe_load((UNIT / "conversion" / "converted.yaml").read_text())
+    found = {f"{name} {at}": one for name, case in cases.items() for at, one in enumerate(case["after"])}
+    for form in ("v1alpha2", "v1alpha3", "v1beta1", "v1-in-the-old-form"):
+        text = (UNIT / "cli" / "old_manifests" / f"{form}.converted").read_text()
+        found |= {f"{form} {at}": one for at, one in enumerate(yaml.safe_load_all(text)) if one}
+    for one in found.values():
+        one["metadata"].pop("namespace", None)
+    return {name: one for name, one in found.items() if one["kind"] in PLURALS}
+
+
+CONVERTED = _converted()
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_the_api_server_takes_what_is_converted(control_plane: ControlPlane, kubernetes: str, name: str) -> None:
+    obj = CONVERTED[name]
+    version = "v1beta2" if (obj["kind"], kubernetes) == ("DeviceTaintRule", "1.36") else "v1"
+    if obj["apiVersion"] == "resource.k8s.io/v1":
+        obj = {**obj, "apiVersion": f"resource.k8s.io/{version}"}
+    if name not in TO_MEND:
+        assert sent(control_plane, obj)
+        return
+
+    with pytest.raises(ApiError) as caught:
+        sent(control_plane, obj)
+
+    assert TO_MEND[name] in str(caught.value)

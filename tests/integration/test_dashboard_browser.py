@@ -29,6 +29,7 @@ PAGES = {
     "gang that runs": "/gangs/team-a/train",
     "gang that waits": "/gangs/team-a/bigger",
     "devices": "/devices",
+    "map": "/heatmap",
     "node in parts": "/devices/node-3",
     "ledger": "/ledger?from=2026-03-01&to=2026-03-02",
     "statement": "/ledger/statements/research",
@@ -93,8 +94,7 @@ async def test_no_page_has_an_accessibility_violation(site: Site, chromium: Brow
     async with a_page(chromium, site, color_scheme=theme) as page:
         for name, path in PAGES.items():
             await page.goto(f"{site.url}{path}")
-            for details in await page.locator("details:not([open]) > summary").all():
-                await details.click()
+            await page.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")
             results = await Axe().run(page)
             found += [f"{name}: {one['id']}: {one['nodes'][0]['html']}" for one in results.response["violations"]]
             await _shoot(page, f"{name.replace(' ', '-')}-{theme}")
@@ -129,27 +129,32 @@ async def test_signing_out_leads_back_to_the_form(site: Site, chromium: Browser)
         await expect(page.get_by_label("Token")).to_be_visible()
 
 
-async def test_levels_of_the_tree_open_in_place_and_close(site: Site, chromium: Browser) -> None:
+async def test_branches_of_the_tree_open_in_place_and_close_and_the_address_says_which(
+    site: Site, chromium: Browser
+) -> None:
     async with a_page(chromium, site) as page:
         await page.goto(f"{site.url}/queues")
+        await page.evaluate("window.same = true")
         twist = page.get_by_role("button", name="Queues below lab")
-        await expect(twist).to_have_attribute("aria-expanded", "false")
-        await twist.click()
+        await expect(twist).to_have_attribute("aria-expanded", "true")
         await page.get_by_role("button", name="Queues below research").click()
         await expect(page.get_by_role("link", name="vision")).to_be_visible()
+        await expect(page.get_by_role("button", name="Queues below research")).to_be_focused()
         await _shoot(page, "tree")
-        await expect(twist).to_have_attribute("aria-expanded", "true")
 
         await twist.click()
 
         await expect(page.get_by_role("link", name="vision")).to_have_count(0)
         await expect(page.get_by_role("link", name="orphan")).to_be_visible()
-        assert page.url == f"{site.url}/queues"
+        await expect(twist).to_have_attribute("aria-expanded", "false")
+        assert page.url == f"{site.url}/queues?open=research"
+        await page.goto(f"{site.url}/queues?open=lab,research")
+        await expect(page.get_by_role("link", name="vision")).to_be_visible()
 
 
 async def test_the_tree_is_walked_by_keys_alone(site: Site, chromium: Browser) -> None:
     async with a_page(chromium, site) as page:
-        await page.goto(f"{site.url}/queues")
+        await page.goto(f"{site.url}/queues?open=-")
         await page.get_by_role("link", name="lab", exact=True).focus()
         await page.keyboard.press("ArrowRight")
         await expect(page.get_by_role("link", name="production")).to_be_visible()
@@ -170,13 +175,12 @@ async def test_the_first_key_leads_past_the_navigation(site: Site, chromium: Bro
         await expect(page.locator("main")).to_be_focused()
 
 
-async def test_without_scripts_every_level_is_a_page(site: Site, chromium: Browser) -> None:
+async def test_without_scripts_a_branch_opens_by_a_link(site: Site, chromium: Browser) -> None:
     async with a_page(chromium, site, java_script_enabled=False) as page:
         await page.goto(f"{site.url}/queues")
-        await page.get_by_label("Queues below lab").click()
+        await page.get_by_label("Queues below research").click()
 
-        await expect(page.get_by_role("link", name="research", exact=True)).to_be_visible()
-        await expect(page.get_by_role("navigation", name="Where this is")).to_contain_text("lab")
+        await expect(page.get_by_role("link", name="vision", exact=True)).to_be_visible()
 
 
 async def test_a_page_keeps_itself_fresh(site: Site, chromium: Browser) -> None:
@@ -237,6 +241,61 @@ async def test_a_search_changes_the_page_in_place(site: Site, chromium: Browser)
         assert "q=bigger" in page.url
         assert await page.input_value('input[name="q"]') == "bigger"
         assert await page.evaluate("window.same")
+
+
+async def test_a_name_is_searched_for_while_it_is_typed(site: Site, chromium: Browser) -> None:
+    async with a_page(chromium, site) as page:
+        await page.goto(f"{site.url}/gangs?sort=-gang")
+        await page.locator('input[name="q"]').press_sequentially("team-a/b")
+
+        await expect(page.locator("tbody tr")).to_have_count(1)
+        await expect(page.locator('input[name="q"]')).to_be_focused()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Gangs 1")
+        await expect(page).to_have_url(f"{site.url}/gangs?q=team-a%2Fb&sort=-gang")
+
+
+async def test_a_short_reason_opens_and_stays_open_where_its_gang_goes(site: Site, chromium: Browser) -> None:
+    async with a_page(chromium, site) as page:
+        await page.clock.install()
+        await page.goto(f"{site.url}/gangs")
+        whole = page.get_by_text("queue vision has 0 gpus left, the gang needs 24")
+        await expect(whole).not_to_be_visible()
+        await page.get_by_role("row", name="monster").get_by_text("QuotaExceeded").click()
+        await expect(whole).to_be_visible()
+        site.cluster.change("team-a/bigger", phase="Running", hold=None)
+        site.clock.seconds += 10
+        await page.evaluate("document.activeElement.blur()")
+        await page.clock.run_for(11_000)
+
+        await expect(page.get_by_role("row", name="bigger")).to_contain_text("Running")
+        await expect(whole).to_be_visible()
+
+
+async def test_groups_of_a_chart_are_left_out_in_place_by_its_legend(site: Site, chromium: Browser) -> None:
+    async with a_page(chromium, site) as page:
+        await page.goto(f"{site.url}/ledger/use")
+        legend = page.get_by_role("button", name="vision")
+        await expect(legend).to_have_attribute("aria-pressed", "true")
+        await legend.press("Enter")
+
+        await expect(legend).to_have_attribute("aria-pressed", "false")
+        await expect(legend).to_be_focused()
+        await expect(page).to_have_url(f"{site.url}/ledger/use?hide=vision")
+        await expect(page.locator(".chart .series-0")).to_have_count(0)
+        await expect(page.locator(".chart .series-1")).to_have_count(1)
+
+
+async def test_times_are_in_utc_or_in_the_zone_of_the_browser(site: Site, chromium: Browser) -> None:
+    async with a_page(chromium, site, timezone_id="Asia/Tokyo") as page:
+        await expect(page.locator("footer time")).to_have_text("2026-11-22 12:00:00 UTC")
+        await page.get_by_role("button", name="Times: UTC").click()
+        await expect(page.locator("footer time")).to_have_text("2026-11-22 21:00:00")
+        await page.goto(f"{site.url}/ledger?from=2026-03-01&to=2026-03-02")
+
+        await expect(page.locator("thead")).to_contain_text("Time (Asia/Tokyo)")
+        await expect(page.locator("tbody time").first).to_contain_text("2026-03-01 21:")
+        await page.get_by_role("button", name="Times: Asia/Tokyo").click()
+        await expect(page.locator("footer time")).to_have_text("2026-11-22 12:00:00 UTC")
 
 
 async def test_a_page_that_cannot_be_swapped_in_place_is_loaded_by_the_browser(site: Site, chromium: Browser) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from admission.api import traces
 from admission.api.kubernetes.pods import Pod
@@ -111,6 +111,61 @@ def _claim(count: int, card: str) -> Json:
     return {"class": "gpu", "count": count, "selectors": wanted}
 
 
+def short_later() -> tuple[Expanded, tuple[Arrival, ...]]:
+    """A job whose queue has quota for it when it is asked, but no more once others of its cycle have borrowed."""
+    owner = {"meter": "gpus", "nominal": 6}
+    objects = [*fixed(), *node("node-0", 1, "a", 1), *node("node-1", 1, "a", 1)]
+    for name, quotas in (("x", []), ("y", [owner])):
+        strict = {"parent": "all", "namespaceSelector": {}, "queueingStrategy": "StrictFIFO", "quotas": quotas}
+        objects.append(queue(name, **strict))
+    one: Json = {"queue": "x", "arrival": 0, "runtime": 2, "claims": [_claim(1, "")]}
+    rows = [{**one, "name": name} for name in ("j0", "j1", "j2", "j4")]
+    rows.append({**one, "name": "j3", "queue": "y", "pods": 2, "claims": [_claim(3, "")]})
+    return expand.expand(objects), traces.decode(Row(at, row) for at, row in enumerate(rows, 1)).arrivals
+
+
+def kept_beside_a_reservation() -> tuple[Expanded, tuple[Arrival, ...]]:
+    """A reserved start counts on quota that its owner then keeps for another job, so that it falls."""
+    objects = [*fixed(), *node("node-0", 4, "a", 3), *node("node-1", 4, "a", 2)]
+    for name, strategy, nominal in (("x", "BestEffortFIFO", 4), ("y", "StrictFIFO", 0)):
+        spec: Json = {"parent": "all", "namespaceSelector": {}, "queueingStrategy": strategy}
+        spec["quotas"] = [{"meter": "gpus", "nominal": nominal}]
+        objects.append(queue(name, **spec, fairSharing={"weight": 1}))
+    one: Json = {"arrival": 0, "runtime": 9, "claims": [_claim(1, "")]}
+    rows = [
+        {**one, "name": "borrower", "queue": "y", "claims": [_claim(2, "")]},
+        {**one, "name": "reserved", "queue": "y", "pods": 3},
+        {**one, "name": "passes", "queue": "x", "arrival": 3, "pods": 2},
+        {**one, "name": "short", "queue": "x", "arrival": 4, "pods": 3, "priority": 1, "requests": {"cpu": "2"}},
+    ]
+    rows[-1]["declared"] = traces.NOTHING
+    return expand.expand(objects), traces.decode(Row(at, row) for at, row in enumerate(rows, 1)).arrivals
+
+
+def reserved_early(*, beside_an_unknown_end: bool) -> tuple[Expanded, tuple[Arrival, ...]]:
+    """What a reservation leaves to others depends on when it was made.
+
+    beside_an_unknown_end: it leaves more than it seemed to, as a job has ended of which nobody knew when.
+    """
+    objects = [*fixed(), *node("node-0", 3, "a", 4), *node("node-1", 4, "a", 2), *node("node-2", 3, "a", 3)]
+    for name, nominal in (("x", 5), ("y", 6)):
+        spec: Json = {"parent": "all", "namespaceSelector": {}, "quotas": [{"meter": "gpus", "nominal": nominal}]}
+        spec["lending"] = "Always" if beside_an_unknown_end and name == "x" else "WhenIdle"
+        objects.append(queue(name, **spec, fairSharing={"weight": 1}))
+    one: Json = {"queue": "x", "arrival": 5, "runtime": 3, "requests": {"cpu": "1"}, "claims": [_claim(1, "")]}
+    unknown = {**one, "declared": traces.NOTHING}
+    rows = [
+        {**one, "name": "j1", "arrival": 0, "runtime": 6, "claims": [_claim(2, "a")]},
+        {**one, "name": "j0", "queue": "y", "arrival": 3, "runtime": 6, "pods": 2, "claims": [_claim(3, "")]},
+        *([{**unknown, "name": "j3", "arrival": 3, "runtime": 5}] if beside_an_unknown_end else []),
+        {**one, "name": "j2", "queue": "y", "requests": {"cpu": "2"}},
+        {**unknown, "name": "j7"},
+        {**unknown, "name": "j8", "queue": "y", "runtime": 7, "claims": [_claim(3, "")]},
+        {**unknown, "name": "j6", "arrival": 6, "pods": 3},
+    ]
+    return expand.expand(objects), traces.decode(Row(at, row) for at, row in enumerate(rows, 1)).arrivals
+
+
 class Controlled:
     """The same jobs as pods and claims in a cluster, and the controller."""
 
@@ -182,6 +237,10 @@ class Controlled:
 
 
 @settings(max_examples=soaking.examples(25), deadline=None)
+@example(*short_later())
+@example(*kept_beside_a_reservation())
+@example(*reserved_early(beside_an_unknown_end=False))
+@example(*reserved_early(beside_an_unknown_end=True))
 @given(towns(), jobs())
 def test_a_trace_is_played_as_the_controller_would_decide(
     cluster_state: Expanded, arrivals: tuple[Arrival, ...]

@@ -1,7 +1,8 @@
 """Workloads whose controllers make pods, directly or by other objects: how many pods start together.
 
 Most of their kinds are not part of Kubernetes. `workloads.kinds` decodes each kind: the number of its pods, and which
-of them the controller makes first. Pod templates are kept only for workloads that are held as a whole.
+of them the controller makes first. Pod templates are kept only for workloads that are held as a whole, and of pods that
+a controller makes when others run or have ended.
 """
 
 from collections.abc import Mapping
@@ -39,6 +40,14 @@ class Wave:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LaterWave:
+    """The templates of a wave after the first one, as if it waited for nothing. roles: of its pods."""
+
+    roles: tuple[str, ...]
+    templates: tuple[PodTemplate, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Parent:
     """A workload to which pods belong.
 
@@ -47,8 +56,9 @@ class Parent:
     if the workload itself records it and its pods do not; empty for the first. deadline: the time after its start when
     its controller ends all of its pods; None: never. finished: whether it has ended, for kinds that can be held as a
     whole. suspended and templates: whether it makes no pods now, and its pod templates; only for workloads that Muster
-    holds as a whole, or has held. claims and generated_claims: of a PodGroup of Kubernetes, as a pod has them; its pods
-    share them. constrained: whether a PodGroup of Kubernetes has schedulingConstraints, which are not simulated.
+    holds as a whole, or has held. later: the waves after the first one, where templates tell their pods. claims and
+    generated_claims: of a PodGroup of Kubernetes, as a pod has them; its pods share them. constrained: whether a
+    PodGroup of Kubernetes has schedulingConstraints, which are not simulated.
     """
 
     meta: Meta
@@ -59,6 +69,7 @@ class Parent:
     finished: bool = False
     suspended: bool = False
     templates: tuple[PodTemplate, ...] = ()
+    later: tuple[LaterWave, ...] = ()
     claims: tuple[PodClaim, ...] = ()
     generated_claims: Mapping[str, str] = field(default_factory=dict)
     constrained: bool = False

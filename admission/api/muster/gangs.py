@@ -201,6 +201,8 @@ class GangReport:
     """The reason for the estimate, or why there is none."""
     not_simulated: tuple[str, ...] = ()
     """What kube-scheduler asks of its pods that was not judged."""
+    later: tuple[str, ...] = ()
+    """Why pods that its workload makes later never fit."""
     placement_references: References = ()
     start_references: References = ()
     evictions: int = 0

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from admission.api.kubernetes.claims import Claim
-from admission.api.kubernetes.devices import Slice
+from admission.api.kubernetes.devices import DeviceClass, Slice
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.nodes import Node
-from admission.api.muster import gangs, queues, status_views
+from admission.api.muster import gangs, meters, queues, status_views
 from admission.api.muster.gangs import GangReport
 from admission.api.muster.meters import Meter
 from admission.api.muster.queues import Queue
@@ -32,11 +32,17 @@ class ObservedQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedGang:
-    """A Gang and its status. held_since: the time since which it has waited for its present reason."""
+    """A Gang and its status.
+
+    held_since: the time since which it has waited for its present reason. admitted_since, running_since: since when its
+    gates have been open, and all its pods have run.
+    """
 
     meta: Meta
     report: GangReport
     held_since: datetime | None = None
+    admitted_since: datetime | None = None
+    running_since: datetime | None = None
     runtime: timedelta | None = None
     min_count: int | None = None
 
@@ -46,13 +52,22 @@ class ObservedGang:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedMeter:
+    """A Meter and its status. outside: by class, the devices that pods outside every queue hold."""
+
+    meter: Meter
+    outside: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedObjects:
     """One frozen view. Gangs and claims are keyed `namespace/name`; troubles: why kinds may be out of date."""
 
     queues: Mapping[QueueName, ObservedQueue] = field(default_factory=dict)
     gangs: Mapping[str, ObservedGang] = field(default_factory=dict)
-    meters: Mapping[MeterName, Meter] = field(default_factory=dict)
+    meters: Mapping[MeterName, ObservedMeter] = field(default_factory=dict)
     nodes: Mapping[NodeName, Node] = field(default_factory=dict)
+    classes: Mapping[str, DeviceClass] = field(default_factory=dict)
     slices: Mapping[str, Slice] = field(default_factory=dict)
     claims: Mapping[str, Claim] = field(default_factory=dict)
     malformed: Mapping[tuple[str, str], MalformedObjectError] = field(default_factory=dict)
@@ -65,13 +80,25 @@ def decode_queue(obj: Json) -> ObservedQueue:
     return ObservedQueue(meta=queue.meta, queue=queue, report=status_views.queue(obj))
 
 
+def decode_meter(obj: Json) -> ObservedMeter:
+    """Decode a Meter with its status. Raises MalformedObjectError."""
+    outside = Reader(obj).child("status").children("outsideQueues")
+    return ObservedMeter(
+        meter=meters.decode(obj), outside={one.text("deviceClass"): one.integer("devices") for one in outside}
+    )
+
+
 def decode_gang(obj: Json) -> ObservedGang:
     """Decode a Gang with its status. Raises MalformedObjectError."""
     gang = gangs.decode(obj)
+    conditions = Reader(obj).child("status").children("conditions")
+    since = {one.text("type"): one.time("lastTransitionTime") for one in conditions if one.text("status") == "True"}
     return ObservedGang(
         meta=gang.meta,
         report=status_views.gang(obj),
         held_since=Reader(obj).child("status").child("hold").time("since"),
+        admitted_since=since.get("Admitted"),
+        running_since=since.get("Running"),
         runtime=gang.runtime,
         min_count=gang.min_count,
     )

@@ -86,12 +86,16 @@ class QueueReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConditionReport:
-    """Conditions of a Meter or a ClaimPolicy; `plural` is its resource name."""
+    """Conditions of a Meter or a ClaimPolicy; `plural` is its resource name.
+
+    outside: of a Meter, by class that it knows, the devices that pods outside every queue hold.
+    """
 
     plural: str
     name: str
     generation: int
     conditions: tuple[Condition, ...]
+    outside: Mapping[str, int] = field(default_factory=dict)
 
 
 NoticeReason = EventReason | HoldReason | EvictionReason | DenyReason

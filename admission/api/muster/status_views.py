@@ -45,6 +45,7 @@ def gang(obj: Json) -> GangReport:
         placement_reason=status.text("placementReason"),
         placement_references=references.decode(status.children("placementReferences"), decoded.meta.namespace),
         not_simulated=status.texts("notSimulated"),
+        later=status.texts("later"),
         topology=_topology(status.child("topology")) if "topology" in status else None,
         evictions=decoded.evictions,
         evicted=decoded.evicted,

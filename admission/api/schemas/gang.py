@@ -239,12 +239,7 @@ def _status() -> Schema:
             "placement": fields.choice("Who picked the devices.", *_USED),
             "placementReason": fields.text("Why this placement was used, in words.", maxLength=1024),
             "placementReferences": references.schema("placementReason"),
-            "notSimulated": fields.sequence(
-                """What kube-scheduler asks of its pods that Muster does not judge: the gang may be admitted and not
-                start because of it.""",
-                fields.text("A volume and its pod, with the filters that are about it.", maxLength=1024),
-                most=16,
-            ),
+            **_warnings(),
             "topology": _domain_report(),
             **_taken_back(),
             **_times(),
@@ -277,6 +272,23 @@ def _summary() -> Schema:
             ),
         },
     )
+
+
+def _warnings() -> dict[str, Schema]:
+    return {
+        "notSimulated": fields.sequence(
+            """What kube-scheduler asks of its pods that Muster does not judge: the gang may be admitted and not
+            start because of it.""",
+            fields.text("A volume and its pod, with the filters that are about it.", maxLength=1024),
+            most=16,
+        ),
+        "later": fields.sequence(
+            """Why pods that its workload makes later never fit, where that is known: it may start, and they never
+            will.""",
+            fields.text("The roles of these pods in the workload, the reason and its sentence.", maxLength=1024),
+            most=16,
+        ),
+    }
 
 
 def _times() -> dict[str, Schema]:

@@ -15,6 +15,9 @@ COLUMNS = (
     fields.age(),
 )
 
+MOST_CLASSES = 64 * 64
+"""The most classes that the sources of a meter name together."""
+
 
 def schema() -> Schema:
     """Return the schema of a whole Meter."""
@@ -213,6 +216,22 @@ def _status() -> Schema:
             "observedGeneration": kubernetes.generation(),
             "conditions": kubernetes.conditions(
                 "Ready: Muster counts with the meter; when False, the message names the source and what is wrong."
+            ),
+            "outsideQueues": fields.sequence(
+                """Devices of the meter's classes that pods outside every queue hold: they are on nobody's quota. Absent
+                where there are none.""",
+                fields.record(
+                    "The devices of one class.",
+                    {
+                        "deviceClass": fields.object_name(
+                            "The DeviceClass that was asked for. Example: gpu.example.com."
+                        ),
+                        "devices": fields.integer("How many devices are held.", minimum=1),
+                    },
+                    required=("deviceClass", "devices"),
+                ),
+                most=MOST_CLASSES,
+                keys=("deviceClass",),
             ),
         },
     )

@@ -42,6 +42,17 @@ OF_KUEUE: Mapping[str, str] = {
 """What a field of Kueue's ClusterQueue, Cohort or configuration is called in a Queue; similar names mean others."""
 
 
+OF_EARLIER: Mapping[tuple[str, str], str] = {
+    ("core.v1.PodResourceClaim", "source"): "resourceClaimName or resourceClaimTemplateName beside the claim's name",
+    ("core.v1.PodSpec", "resourceClaimTemplates"): "a ResourceClaimTemplate of its own, named in resourceClaims",
+    ("resource.v1.Device", "basic"): "its fields in the device itself",
+    ("resource.v1.DeviceConstraint", "cel"): "a selector of each request",
+    ("resource.v1.ResourceClaimSpec", "resourceClassName"): "devices.requests, with a deviceClassName",
+    ("resource.v1.ResourceClaimSpec", "parametersRef"): "selectors and config of the requests",
+}
+"""What is written today in place of a field of an earlier DRA API, by the type that had it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
     """An object on the way to a field: its type, its path, and its path as a hint would name it."""
@@ -121,6 +132,8 @@ def _inner(value: Any, kind: str, place: _Place, name: str, release: str) -> Ite
 def _message(name: str, place: _Place, release: str, *, is_absent: bool) -> str:
     if is_absent:
         return f"is a field that Kubernetes {release} does not have; another release has it"
+    if (place.type, name) in OF_EARLIER:
+        return f"is no field today: write {OF_EARLIER[place.type, name]}; `muster convert` does what it can"
     hints = " or ".join(_meant(name, place))
     return f"is an unknown field; did you mean {hints}?" if hints else "is an unknown field"
 

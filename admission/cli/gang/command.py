@@ -223,6 +223,7 @@ def _facts(report: GangReport) -> Iterator[tuple[str, object]]:
         "start": "; ".join(filter(None, (terminal.moment(report.start_estimate), report.start_reason))),
         "placement": "; ".join(filter(None, (report.placement, report.placement_reason))),
         "not simulated": "; ".join(report.not_simulated),
+        "later pods": "; ".join(report.later),
         "evictions": report.evictions,
         "evicted": f"{report.evicted.reason}: {report.evicted.message}" if report.evicted else "",
     }

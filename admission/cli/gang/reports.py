@@ -81,6 +81,7 @@ def as_json(report: GangReport) -> dict[str, Any]:
         "placement": report.placement or None,
         "placementReason": report.placement_reason,
         "notSimulated": list(report.not_simulated),
+        "later": list(report.later),
         "topology": terminal.topology(report.topology),
         "plan": terminal.plan(report.plan),
         "charges": terminal.amounts(report.charges),

@@ -10,17 +10,18 @@ from admission.api.kubernetes import pods
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import DomainReport, GangReport, Phase, TopologyReport
 from admission.api.values import durations
-from admission.api.values.reasons import Denial, Detail
+from admission.api.values.reasons import Detail
 from admission.cli import apps, cluster_options, completion, referents, terminal, watch_output
 from admission.cli.cluster_options import Cluster, ContextOption, KubeconfigOption
 from admission.cli.gang import reports as gang_reports
 from admission.cli.terminal import Format
 from admission.cli.watch_output import WatchOption
-from admission.cli.why import advice, device_use, gang_lookup
+from admission.cli.why import device_use, gang_lookup
 from admission.cli.why.gang_lookup import PodGang
 from admission.errors import FixError
 from admission.kube.cache import watched_resources
 from admission.podpolicy import outside_queues
+from admission.status import advice
 
 app = apps.single()
 
@@ -73,7 +74,7 @@ def why(
         if isinstance(found, str):
             terminal.say(found)
         elif output is Format.JSON:
-            terminal.as_json(gang_reports.as_json(found) | {"advice": _advice(found)})
+            terminal.as_json(gang_reports.as_json(found) | {"advice": advice.advice(found)})
         else:
             show(found, now=datetime.now(UTC))
 
@@ -110,10 +111,12 @@ def show(gang: GangReport, *, now: datetime) -> None:
             terminal.say(line)
     for text in gang.not_simulated:
         terminal.say(f"Muster does not judge {text}.")
+    for text in gang.later:
+        terminal.say(f"It {text}.")
     if gang.hold is not None:
         terminal.say(f"{gang.hold.reason}: {gang.hold.message}.")
         terminal.table("The numbers behind it", ("what", "value"), _numbers(gang.hold.details))
-        terminal.say(f"What would have to change: {_advice(gang)}.")
+        terminal.say(f"What would have to change: {advice.advice(gang)}.")
         if gang.start_reason:
             terminal.say(_estimate(gang))
     elif gang.plan:
@@ -207,12 +210,6 @@ def _estimate(gang: GangReport) -> str:
     if gang.start_estimate is None:
         return f"When it may start is not known: {gang.start_reason}."
     return f"It is to start at {terminal.moment(gang.start_estimate)}, {gang.start_reason}."
-
-
-def _advice(gang: GangReport) -> str:
-    if isinstance(gang.hold, Denial):
-        return "what the sentence above names; until then it never starts"
-    return advice.advice(gang.hold, gang.queue) if gang.hold else ""
 
 
 def _numbers(details: Mapping[str, Detail]) -> list[tuple[str, str]]:

@@ -34,6 +34,7 @@ from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.backfill.running_gangs import RunningGangs
 from admission.scheduling.preemption.nominations import Nominations
 from admission.scheduling.preemption.victim_searches import VictimSearches
+from admission.status.later_waves import LaterWaves
 from admission.status.outside_queues import OutsideQueues
 from admission.workloads.gang_cache import GangCache
 
@@ -97,6 +98,8 @@ class Leader:
     """ClaimPolicies, compiled."""
     outside: OutsideQueues = field(default_factory=OutsideQueues)
     """The devices that pods outside queues hold."""
+    later_waves: LaterWaves = field(default_factory=LaterWaves)
+    """Why pods that workloads make later never fit."""
 
     @classmethod
     def build(

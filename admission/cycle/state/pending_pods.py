@@ -323,6 +323,23 @@ def _content(snapshot: Snapshot) -> tuple[object, ...]:
 # The pods of a workload.
 
 
+def expected(
+    workload: Workload, snapshot: Snapshot, known: ReviewCaches
+) -> tuple[dict[Uid, Pod], dict[str, Claim]] | Denial | str:
+    """Return the pods of a workload's templates, by UID, and their claims, by name; or why there are none.
+
+    Raises MalformedObjectError, and RetryError while the namespace is not observed.
+    """
+    made = _make_pods(workload, snapshot, known)
+    if not isinstance(made, dict):
+        return made
+    templates = snapshot.templates
+    if snapshot.policies:
+        templates = provided_templates.with_provided(replace(snapshot, pods=made)).templates
+    claims = (claim for pod in made.values() for claim in _claims_of(pod, templates))
+    return made, {claim.meta.key: claim for claim in claims}
+
+
 def _make_pods(workload: Workload, snapshot: Snapshot, known: ReviewCaches) -> dict[Uid, Pod] | Denial | str:
     """Return the pods of a workload, by UID, or why there are none. Raises MalformedObjectError and RetryError."""
     templates = [template for template in workload.templates if template.pods > 0]

@@ -33,7 +33,8 @@ from admission.scheduling.checks.chain import Grant
 from admission.scheduling.cycle import CycleDecisions
 from admission.scheduling.placement import protection_conditions
 from admission.scheduling.preemption.victim_searches import VictimSearches
-from admission.status import gang
+from admission.status import gang, later_waves, outside_queues
+from admission.status.later_waves import LaterWaves
 from admission.status.outside_queues import OutsideQueues
 
 T = TypeVar("T")
@@ -68,6 +69,7 @@ class CycleReport:
     statuses: StatusState
     outcomes: OutcomeLog
     outside: OutsideQueues
+    later_waves: LaterWaves
     log: CycleLog
 
     async def report(self, inputs: CycleInputs, decided: CycleDecisions) -> CycleResult:
@@ -76,6 +78,7 @@ class CycleReport:
         # Off the event loop: with a thousand queues it takes most of a second.
         gangs, queues, conditions = await self.executor.run(self.make, inputs, changed)
         outside = await self.executor.run(self.outside.update, inputs.snapshot, inputs.meters.known)
+        conditions = outside_queues.reported(conditions, inputs.snapshot.meters, outside)
         granted = [d.group.uid for d in decided.updated if isinstance(d.outcome, Grant)]
         statuses, is_confirmed, placements = self.statuses, self.term.is_confirmed, self.mirror.book.placements
         sure = gangs if is_confirmed else [one for one in gangs if one.uid not in placements]
@@ -128,6 +131,7 @@ class CycleReport:
             estimates=self.backfill.estimates,
             templates=self.templates.troubles(),
             schedulers=self.settings.schedulers,
+            later=self.later_waves.answers,
             now=inputs.clock,
         )
         gangs = self.statuses.make_gangs(inputs.by_uid, decided, basis, self.log.defects)
@@ -167,6 +171,8 @@ class CycleReport:
             soon.append(hold_at)
         if self.mirror.is_down:
             soon.append(inputs.clock + DATABASE_RETRY)
+        if self.later_waves.has_more:
+            soon.append(inputs.clock + later_waves.PACE)
         if self.log.budget_was_taken or self.fences.protections.soon:
             soon.append(inputs.clock + POLL)
         # The rest ends by the ledger's time, which advances once the clock has caught up with it.

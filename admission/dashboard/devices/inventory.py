@@ -66,10 +66,16 @@ Holders = Mapping[DeviceId, Sequence[Holder]]
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Units by node, in the order of drivers, PCIe roots and names; places: the node of each device."""
+    """Units by node, in the order of drivers, PCIe roots and names.
+
+    places: the node of each device. partitioned: the unit of each device that is a part of one. tainted: the devices
+    whose own taints keep pods off.
+    """
 
     nodes: Mapping[str, Sequence[Unit]]
     places: Mapping[DeviceId, str] = field(default_factory=dict)
+    partitioned: Mapping[DeviceId, Unit] = field(default_factory=dict)
+    tainted: frozenset[DeviceId] = frozenset()
 
 
 def inventory(slices: Iterable[Slice]) -> Inventory:
@@ -83,13 +89,18 @@ def inventory(slices: Iterable[Slice]) -> Inventory:
             pool.append(slice_)
     nodes: dict[str, list[Unit]] = {}
     places: dict[DeviceId, str] = {}
+    partitioned: dict[DeviceId, Unit] = {}
+    tainted: set[DeviceId] = set()
     for (driver, pool_name), newest_slices in sorted(newest.items()):
         for node, unit in _units(driver, pool_name, newest_slices):
             nodes.setdefault(node, []).append(unit)
             places |= {part.id: node for part in unit.parts}
+            partitioned |= {part.id: unit for part in unit.parts if unit.partitioned}
+            tainted.update(part.id for part in unit.parts if any(taint.blocks for taint in part.device.taints))
     for units in nodes.values():
         units.sort(key=lambda unit: (unit.driver, unit.pool, unit.root, natural(unit.name)))
-    return Inventory(dict(sorted(nodes.items(), key=lambda item: natural(item[0]))), places)
+    in_order = dict(sorted(nodes.items(), key=lambda item: natural(item[0])))
+    return Inventory(in_order, places, partitioned, frozenset(tainted))
 
 
 def _units(driver: str, pool: str, slices: Sequence[Slice]) -> Iterable[tuple[str, Unit]]:

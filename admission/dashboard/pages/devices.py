@@ -1,7 +1,8 @@
 """Nodes and their devices: how many are free, and the holders of the others."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from aiohttp import web
 
@@ -11,6 +12,7 @@ from admission.dashboard.auth.rbac import SLICES
 from admission.dashboard.devices import diagram, inventory
 from admission.dashboard.devices.diagram import State
 from admission.dashboard.devices.inventory import SHARED, Unit
+from admission.dashboard.documents import cluster as documents
 from admission.dashboard.request_context import RIGHTS
 from admission.dashboard.view_model import ClusterView
 
@@ -37,6 +39,16 @@ class Row:
         return self.total - self.free - self.partly
 
 
+_COLUMNS: Mapping[str, Callable[[Row], Any]] = {
+    "node": lambda row: inventory.natural(row.node),
+    "devices": lambda row: row.total,
+    "held": lambda row: row.held,
+    "parts": lambda row: row.partly,
+    "free": lambda row: row.free,
+    "closed": lambda row: row.closed,
+}
+
+
 async def nodes(request: web.Request) -> web.StreamResponse:
     """Show all nodes that have devices."""
     await request[RIGHTS].need(SLICES)
@@ -47,12 +59,19 @@ async def nodes(request: web.Request) -> web.StreamResponse:
         for node, units in cluster_view.inventory.nodes.items()
         if search in node.lower()
     ]
-    page = pagination.page([(node, units) for node, units in found if units], query)
-    return request_context.render(
+    rows = [_row(cluster_view, node, units) for node, units in found if units]
+    size = request_context.page_size(request, pagination.SIZE)
+    page = pagination.page(pagination.ordered(rows, query, _COLUMNS), query, size=size)
+    return await request_context.respond(
         request,
         "devices.html",
+        lambda: documents.NodeList(
+            **request_context.listing(request, page),
+            items=list(map(_document, page.items)),
+            capacity=documents.capacity(cluster_view.capacity),
+        ),
         page=page,
-        rows=[_row(cluster_view, node, units) for node, units in page.items],
+        capacity=cluster_view.capacity,
         search=search,
         driver=driver,
         drivers=sorted({unit.driver for units in cluster_view.inventory.nodes.values() for unit in units}),
@@ -60,9 +79,24 @@ async def nodes(request: web.Request) -> web.StreamResponse:
     )
 
 
+def _document(row: Row) -> documents.Node:
+    return documents.Node(
+        node=row.node,
+        drivers=list(row.drivers),
+        devices=row.total,
+        held=row.held,
+        in_parts=row.partly,
+        free=row.free,
+        closed=row.closed,
+    )
+
+
 def _row(cluster_view: ClusterView, node: str, units: Sequence[Unit]) -> Row:
     free = partly = 0
     for unit in units:
+        if len(unit.parts) == 1 and unit.parts[0].share == 1:
+            free += unit.parts[0].id not in cluster_view.holders
+            continue
         shares = diagram.unit_shares(unit, cluster_view.holders)
         free += all(share.state is State.FREE for share in shares)
         partly += any(share.state is State.FREE for share in shares) and len(shares) > 1
@@ -98,10 +132,29 @@ async def node(request: web.Request) -> web.StreamResponse:
     if units is None:
         raise web.HTTPNotFound
     visible = await rights.visible_namespaces_or_none(inventory.namespaces(units, cluster_view.holders))
-    return request_context.render(
+    drawn, closed = (
+        diagram.draw(node_key, units, cluster_view.holders, visible=visible),
+        _closed(cluster_view, node_key),
+    )
+    return await request_context.respond(
         request,
         "node.html",
+        lambda: documents.NodePage(
+            **request_context.envelope(request),
+            node=node_key,
+            closed=closed,
+            items=[
+                documents.HeldDevice(
+                    device=device,
+                    part=part,
+                    state=str(state),
+                    gang=holder.gang if holder is not None else "",
+                    claim=holder.claim if holder is not None else "",
+                )
+                for device, part, state, holder in drawn.rows
+            ],
+        ),
         node=node_key,
-        drawn=diagram.draw(node_key, units, cluster_view.holders, visible=visible),
-        closed=_closed(cluster_view, node_key),
+        drawn=drawn,
+        closed=closed,
     )

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from aiohttp import web
 
 from admission.api.kubernetes.meta import EPOCH
 from admission.api.muster import gang_references
-from admission.api.muster.gangs import Phase
 from admission.api.muster.observed import ObservedGang
 from admission.api.values import references
 from admission.api.values.reasons import DenyReason, EvictionReason, HoldReason
@@ -16,11 +16,13 @@ from admission.dashboard import formatting, pagination, request_context, view_mo
 from admission.dashboard.auth.rbac import SLICES, Rights
 from admission.dashboard.devices import diagram, inventory
 from admission.dashboard.devices.diagram import Drawing
+from admission.dashboard.documents import cluster as documents
 from admission.dashboard.ledger_queries import Search, Transaction, Window
 from admission.dashboard.pages import ledger, overview
-from admission.dashboard.request_context import CONTEXT, RIGHTS
+from admission.dashboard.request_context import CONTEXT, RIGHTS, Media
 from admission.dashboard.view_model import ClusterView
 from admission.errors import FixError, RetryError
+from admission.status import advice
 
 MOST_NODES = 32
 """The most nodes of a plan that are drawn; the table has all of them."""
@@ -28,19 +30,30 @@ ENTRIES = 50
 
 
 async def listed(request: web.Request) -> web.StreamResponse:
-    """Show the matching gangs, the longest waiting first."""
+    """Show the matching gangs in the order that is asked for; by default the longest waiting first."""
     query = request.query
     filters = {name: pagination.word(query, name) for name in _CONDITIONS}
     visible = await request_context.visible_gangs(request, filters["namespace"])
     cluster_view = request_context.cluster_view(request)
     gangs = _matching(visible.namespaces.filter_gangs(cluster_view.gangs), filters)
-    page = pagination.page(gangs, query)
-    return request_context.render(
+    size = request_context.page_size(request, pagination.SIZE)
+    page = pagination.page(pagination.ordered(gangs, query, _COLUMNS), query, size=size)
+    is_page = request_context.media(request) is Media.HTML
+    shown = (
+        replace(page, items=view_model.all_for_reader(page.items, cluster_view, visible.namespaces))
+        if is_page
+        else page
+    )
+    return await request_context.respond(
         request,
         "gangs.html",
-        page=replace(page, items=view_model.all_for_reader(page.items, cluster_view, visible.namespaces)),
+        lambda: documents.GangList(
+            **request_context.listing(request, page),
+            items=[documents.gang(view_model.for_reader(one, cluster_view, visible.namespaces)) for one in page.items],
+        ),
+        page=shown,
         filters=filters,
-        phases=list(Phase),
+        states=[view_model.ALL_WAITING, *view_model.STATES],
         reasons=[*HoldReason, *DenyReason, *EvictionReason],
         crowded=visible.crowded,
         namespaces=sorted(cluster_view.namespaces) if visible.namespaces.all else sorted(visible.namespaces.names),
@@ -59,9 +72,22 @@ def _matching(gangs: Sequence[ObservedGang], filters: Mapping[str, str]) -> Sequ
 _CONDITIONS: Mapping[str, Callable[[ObservedGang, str], bool]] = {
     "namespace": lambda gang, value: gang.report.namespace == value,
     "queue": lambda gang, value: gang.report.queue == value,
-    "phase": lambda gang, value: gang.report.phase == value,
+    "phase": view_model.in_state,
     "reason": lambda gang, value: gang.report.phase in view_model.WAITING and overview.reason(gang) == value,
     "q": lambda gang, value: value.lower() in gang.key.lower(),
+}
+
+_LATER = datetime.max.replace(tzinfo=UTC)
+
+_COLUMNS: Mapping[str, Callable[[ObservedGang], Any]] = {
+    "gang": lambda gang: inventory.natural(gang.key),
+    "queue": lambda gang: (gang.report.queue, gang.report.position or 0),
+    "state": view_model.state,
+    "pods": lambda gang: gang.report.size,
+    "asks": lambda gang: sorted(view_model.asks(gang).items()),
+    "reason": overview.reason,
+    "since": view_model.held_since,
+    "start": lambda gang: gang.report.start_estimate or _LATER,
 }
 
 
@@ -83,25 +109,57 @@ async def gang(request: web.Request) -> web.StreamResponse:
     if gang is None:
         raise web.HTTPNotFound
     sees_devices = await rights.may(SLICES)
-    drawings = await _drawings(rights, cluster_view, gang) if sees_devices else []
+    is_page = request_context.media(request) is Media.HTML
+    drawings = await _drawings(rights, cluster_view, gang) if sees_devices and is_page else []
     sees_account = await rights.may_see_account(gang.report.queue)
     referred = references.namespaces(gang_references.references_of(view_model.resolved(gang, cluster_view).report))
+    observed_queue = cluster_view.queues.get(gang.report.queue)
     gang = view_model.for_reader(gang, cluster_view, await rights.visible_namespaces_or_none(referred))
-    return request_context.render(
+    end = view_model.expected_end(gang, observed_queue.queue if observed_queue is not None else None)
+    return await request_context.respond(
         request,
         "gang.html",
+        lambda: _document(request, gang, end),
         gang=gang,
         report=gang.report,
         since=view_model.since(gang),
+        end=end,
+        commands=_commands(gang),
         waits=gang.report.phase in view_model.WAITING,
+        mend=advice.advice(gang.report),
         drawings=drawings,
         undrawn=max(0, len(_nodes(gang)) - MOST_NODES),
         sees_devices=sees_devices,
         sees_account=sees_account,
-        journal=await _journal(request, gang) if sees_account else Journal(),
+        journal=await _journal(request, gang) if sees_account and is_page else Journal(),
         details=[] if gang.report.hold is None else [(_as_words(key), _joined(value)) for key, value in _details(gang)],
         place=formatting.segment,
     )
+
+
+def _document(request: web.Request, gang: ObservedGang, end: datetime | None) -> documents.GangPage:
+    workload = gang.report.workload
+    return documents.GangPage(
+        **request_context.envelope(request),
+        gang=documents.gang(gang),
+        details={key: value if isinstance(value, list) else str(value) for key, value in _details(gang)},
+        advice=advice.advice(gang.report),
+        expected_end=end,
+        workload=f"{workload.kind} {workload.name}" if workload is not None else "",
+        plan=documents.plan(gang.report),
+        commands=list(_commands(gang)),
+    )
+
+
+def _commands(gang: ObservedGang) -> Sequence[str]:
+    """Return what says more of a gang in a shell. Names of Kubernetes' objects need no quoting there."""
+    report, workload = gang.report, gang.report.workload
+    commands = [f"kubectl muster why {gang.key}", f"kubectl muster gang show {gang.key}"]
+    if workload is not None:
+        group, _, _ = workload.api_version.rpartition("/")
+        kind = f"{workload.kind.lower()}.{group}" if group else workload.kind.lower()
+        commands.append(f"kubectl describe {kind} {workload.name} --namespace {report.namespace}")
+    return [*commands, f"kubectl describe gangs.muster.dev {report.name} --namespace {report.namespace}"]
 
 
 def _details(gang: ObservedGang) -> Sequence[tuple[str, object]]:

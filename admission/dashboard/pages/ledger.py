@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from urllib.parse import quote, unquote
 
 from aiohttp import web
 
@@ -10,11 +12,14 @@ from admission.api.values import references
 from admission.api.values.names import QueueName
 from admission.dashboard import pagination, request_context, usage_chart
 from admission.dashboard.auth.rbac import GANGS, LEDGERS, VisibleNamespaces
+from admission.dashboard.documents import books as documents
 from admission.dashboard.ledger_queries import Grouping, Search, Step, Transaction
 from admission.dashboard.pages import time_window
-from admission.dashboard.request_context import CONTEXT, RIGHTS
+from admission.dashboard.request_context import CONTEXT, RIGHTS, Media
 
 PAGE_SIZE = 50
+MOST_TRANSACTIONS = 10_000
+"""The most transactions of one CSV; older ones are asked for by `before`."""
 STATEMENT_PAGE_SIZE = 200
 
 
@@ -29,10 +34,10 @@ class FoundTransaction:
 async def search(request: web.Request) -> web.StreamResponse:
     """Show the matching transactions, the newest first."""
     rights, query, app_context = request[RIGHTS], request.query, request.app[CONTEXT]
-    queue = pagination.word(query, "queue")
+    queue, size = pagination.word(query, "queue"), min(request_context.page_size(request, PAGE_SIZE), MOST_TRANSACTIONS)
     filters = {name: pagination.word(query, name) for name in ("queue", "namespace", "gang", "user", "kind")}
     if not (queue or await rights.may(LEDGERS)):
-        return request_context.render(request, "ledger_closed.html", status=403)
+        return await _closed(request)
     await rights.need_account(queue)
     period = time_window.period(query, now=app_context.clock(), extent=await app_context.ledger.extent())
     notes = list(period.notes)
@@ -47,26 +52,40 @@ async def search(request: web.Request) -> web.StreamResponse:
         conditions = {name: filters[name] for name in ("queue", "namespace", "gang", "user")}
         before = pagination.integer(query, "before")
         found = await app_context.ledger.search(
-            Search(window=period.window, kind=kind, before=before, limit=PAGE_SIZE + 1, **conditions)
+            Search(window=period.window, kind=kind, before=before, limit=size + 1, **conditions)
         )
-    page_items = found[:PAGE_SIZE]
+    page_items = found[:size]
     visible = await rights.visible_namespaces_or_none(
         {namespace for one in page_items for namespace in _namespaces(one.entry.gang, one.entry.reason)}
     )
-    return request_context.render(
+    shown = [
+        FoundTransaction(transaction=for_reader(one, visible), hidden=not visible.shows(one.entry.gang))
+        for one in page_items
+    ]
+    next_before = page_items[-1].sequence if len(found) > size else None
+    return await request_context.respond(
         request,
         "ledger.html",
-        found=[
-            FoundTransaction(transaction=for_reader(one, visible), hidden=not visible.shows(one.entry.gang))
-            for one in page_items
-        ],
-        before=page_items[-1].sequence if len(found) > PAGE_SIZE else None,
+        lambda: documents.TransactionList(
+            **request_context.envelope(request),
+            items=[documents.transaction(one.transaction, hidden=one.hidden) for one in shown],
+            before=next_before,
+        ),
+        found=shown,
+        before=next_before,
         filters=filters,
         kinds=list(Kind),
         period=period,
         notes=notes,
         sees_all=await rights.may(LEDGERS),
     )
+
+
+async def _closed(request: web.Request) -> web.Response:
+    """Say that a queue has to be named; programs get the name of the right that is missing."""
+    if request_context.media(request) is not Media.HTML:
+        await request[RIGHTS].need(LEDGERS)
+    return request_context.render(request, "ledger_closed.html", status=403)
 
 
 def for_reader(transaction: Transaction, visible: VisibleNamespaces) -> Transaction:
@@ -91,17 +110,30 @@ async def statement(request: web.Request) -> web.StreamResponse:
     await rights.need_account(queue)
     period = time_window.period(query, now=app_context.clock(), extent=await app_context.ledger.extent())
     found = await app_context.ledger.statement(QueueName(queue), period.window)
-    page = pagination.page(list(reversed(found.lines)), query, size=STATEMENT_PAGE_SIZE)
+    page = pagination.page(
+        list(reversed(found.lines)), query, size=request_context.page_size(request, STATEMENT_PAGE_SIZE)
+    )
     seen = await rights.visible_namespaces_or_none(
         {namespace for line in page.items for namespace in _namespaces(line.gang, line.reason)}
     )
     lines = [replace(line, reason=references.conceal(line.reason, seen)) for line in page.items]
-    return request_context.render(
+    hidden = {line.sequence for line in page.items if not seen.shows(line.gang)}
+    opening, closing = documents.balances(found)
+    return await request_context.respond(
         request,
         "statement.html",
+        lambda: documents.Statement(
+            **request_context.listing(request, page),
+            queue=queue,
+            start=period.window.start,
+            end=period.window.end,
+            opening=opening,
+            closing=closing,
+            items=[documents.movement(line, hidden=line.sequence in hidden) for line in lines],
+        ),
         statement=found,
         page=replace(page, items=lines),
-        hidden={line.sequence for line in page.items if not seen.shows(line.gang)},
+        hidden=hidden,
         period=period,
         notes=period.notes,
         queue=queue,
@@ -113,18 +145,26 @@ async def use(request: web.Request) -> web.StreamResponse:
     rights, query, app_context = request[RIGHTS], request.query, request.app[CONTEXT]
     queue = pagination.word(query, "queue")
     if not (queue or await rights.may(LEDGERS)):
-        return request_context.render(request, "ledger_closed.html", status=403)
+        return await _closed(request)
     await rights.need_account(queue)
     groupings = _groupings(await rights.visible_namespaces_or_none(()))
     by = query.get("by", "")
     grouping = Grouping(by) if by in groupings else Grouping.QUEUE
     period = time_window.period(query, now=app_context.clock(), extent=await app_context.ledger.extent(), days=14)
     step = _step(query.get("step", ""), period)
+    top = pagination.integer(query, "top")
+    hidden = [unquote(key) for key in query["hide"].split(",", MOST_BARS)] if "hide" in query else []
     found = await app_context.ledger.use(grouping, period.window, step, queue)
-    return request_context.render(
+    return await request_context.respond(
         request,
         "use.html",
-        chart=usage_chart.chart(found),
+        lambda: documents.DeviceHours(
+            **request_context.envelope(request), by=grouping, step=step, items=documents.use(found)
+        ),
+        chart=usage_chart.chart(found, top=top if top in usage_chart.TOPS else usage_chart.SERIES, hidden=hidden),
+        toggled=partial(_toggled, hidden),
+        tops=usage_chart.TOPS,
+        lasts=time_window.LASTS,
         period=period,
         notes=period.notes,
         queue=queue,
@@ -133,6 +173,12 @@ async def use(request: web.Request) -> web.StreamResponse:
         step=step,
         steps=list(Step),
     )
+
+
+def _toggled(hidden: Sequence[str], key: str) -> str:
+    """Return the value of `hide` by which one group more is left out of the drawing, or shown again."""
+    left = [one for one in hidden if one != key] if key in hidden else [*hidden, key]
+    return ",".join(quote(one, safe="") for one in left)
 
 
 def _groupings(seen: VisibleNamespaces) -> list[Grouping]:

@@ -11,7 +11,8 @@ from admission.api.kubernetes.meta import ConditionStatus
 from admission.api.muster.gangs import Phase
 from admission.api.muster.observed import ObservedGang, ObservedQueue
 from admission.dashboard import request_context, view_model
-from admission.dashboard.auth.rbac import QUEUES, VisibleNamespaces
+from admission.dashboard.auth.rbac import QUEUES, SLICES, VisibleNamespaces
+from admission.dashboard.documents import cluster as documents
 from admission.dashboard.request_context import RIGHTS
 from admission.dashboard.view_model import ClusterView
 
@@ -34,15 +35,27 @@ async def overview(request: web.Request) -> web.StreamResponse:
     gangs = visible.namespaces.filter_gangs(cluster_view.gangs)
     waiting = view_model.waiting(gangs)
     sees_queues = await request[RIGHTS].may(QUEUES)
-    return request_context.render(
+    capacity = cluster_view.capacity if await request[RIGHTS].may(SLICES) else ()
+    counts, causes = Counter(map(view_model.state, gangs)), _causes(waiting)
+    longest = view_model.all_for_reader(waiting[:MOST_SHOWN], cluster_view, visible.namespaces)
+    return await request_context.respond(
         request,
         "overview.html",
+        lambda: documents.Overview(
+            **request_context.envelope(request),
+            capacity=documents.capacity(capacity),
+            states=dict(counts),
+            causes=[documents.Cause(reason=one.reason, gangs=one.count, longest=one.longest.key) for one in causes],
+            waiting=list(map(documents.gang, longest)),
+            troubles=dict(cluster_view.observed.troubles),
+        ),
         crowded=visible.crowded,
         nothing=not (sees_queues or visible.namespaces.all or visible.namespaces.names or visible.crowded),
-        counts=Counter(gang.report.phase for gang in gangs),
-        waiting=view_model.all_for_reader(waiting[:MOST_SHOWN], cluster_view, visible.namespaces),
+        capacity=capacity,
+        counts=counts,
+        waiting=longest,
         waits=len(waiting),
-        causes=_causes(waiting),
+        causes=causes,
         sees_queues=sees_queues,
         pressed=_pressed(list(cluster_view.queues.values())) if sees_queues else (),
         wrong=_wrong(cluster_view, visible.namespaces) if sees_queues else (),
@@ -65,6 +78,8 @@ def _causes(waiting: Sequence[ObservedGang]) -> list[Cause]:
 def reason(gang: ObservedGang) -> str:
     """Return the reason code for which a gang waits."""
     report = gang.report
+    if report.never_fits:
+        return view_model.NEVER_FITS
     if report.hold is not None:
         return str(report.hold.reason)
     return str(report.evicted.reason) if report.evicted is not None else "NotJudgedYet"

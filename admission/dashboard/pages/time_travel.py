@@ -11,6 +11,7 @@ from admission.api.muster.ledger_entries import Bucket, Placement
 from admission.api.values.names import MeterName, QueueName
 from admission.dashboard import formatting, pagination, request_context
 from admission.dashboard.auth.rbac import LEDGERS
+from admission.dashboard.documents import books as documents, encoding
 from admission.dashboard.ledger_queries import Extent
 from admission.dashboard.request_context import CONTEXT, RIGHTS
 
@@ -42,29 +43,72 @@ async def past(request: web.Request) -> web.StreamResponse:
     extent = await app_context.ledger.extent()
     at, notes = _moment(query.get("at", ""), extent, app_context.clock())
     if at is None:
-        return request_context.render(request, "past.html", at=None, extent=extent, notes=notes)
+        return await request_context.respond(
+            request,
+            "past.html",
+            lambda: documents.Past(
+                **request_context.envelope(request), total=0, moment=None, sequence=0, items=[], accounts=[]
+            ),
+            at=None,
+            extent=extent,
+            notes=notes,
+        )
     book = await app_context.ledger.at(at)
     queue = pagination.word(query, "queue")
     gangs = [placement for placement in book.placements.values() if not queue or placement.queue == queue]
     gangs.sort(key=lambda placement: (placement.queue, placement.gang))
-    page = pagination.page(gangs, query)
+    page = pagination.page(gangs, query, size=request_context.page_size(request, pagination.SIZE))
     visible = await rights.visible_namespaces_or_none({placement.gang.partition("/")[0] for placement in page.items})
-    return request_context.render(
+    hidden = {placement.gang_uid for placement in page.items if not visible.shows(placement.gang)}
+    accounts = [account for account in _accounts(book) if not queue or account.queue == queue]
+    return await request_context.respond(
         request,
         "past.html",
+        lambda: documents.Past(
+            **request_context.listing(request, page),
+            moment=at,
+            sequence=book.sequence,
+            items=[_held(placement, hidden=placement.gang_uid in hidden) for placement in page.items],
+            accounts=list(map(_account, accounts)),
+        ),
         at=at,
         extent=extent,
         notes=notes,
         page=page,
-        hidden={placement.gang_uid for placement in page.items if not visible.shows(placement.gang)},
+        hidden=hidden,
         nodes=_nodes,
         devices=_devices,
         pods=lambda placement: len(placement.seats),
         charges=_charges,
-        accounts=[placement for placement in _accounts(book) if not queue or placement.queue == queue],
+        accounts=accounts,
         queue=queue,
         sequence=book.sequence,
         steps=[(label, formatting.instant(at + timedelta(seconds=offset))) for label, offset in STEPS],
+    )
+
+
+def _held(placement: Placement, *, hidden: bool) -> documents.Held:
+    return documents.Held(
+        gang="" if hidden else placement.gang,
+        queue=placement.queue,
+        user="" if hidden else placement.user,
+        hidden=hidden,
+        reserved_at=placement.reserved_at,
+        settled=placement.settled,
+        pods=len(placement.seats),
+        nodes=list(_nodes(placement)),
+        charge=encoding.amounts(_charges(placement)),
+        devices=list(_devices(placement)),
+    )
+
+
+def _account(account: Account) -> documents.Account:
+    return documents.Account(
+        queue=account.queue,
+        meter=account.meter,
+        nominal=str(account.nominal),
+        reserved=str(account.reserved),
+        used=str(account.used),
     )
 
 

@@ -9,6 +9,9 @@ from admission.dashboard.ledger_queries import Extent, Window
 
 DAYS = 7
 
+LASTS = {"day": 1, "week": 7, "month": 30}
+"""Days of the periods up to now that may be asked for by name (`last`)."""
+
 MAX_LENGTH = timedelta(days=400)
 
 
@@ -29,12 +32,13 @@ class Period:
 
 
 def period(query: Mapping[str, str], *, now: datetime, extent: Extent, days: int = DAYS) -> Period:
-    """Return the period from `from` to `to`, in UTC; by default the last days."""
+    """Return the period from `from` to `to`, in UTC, or the `last` day, week or month; by default the last days."""
     notes: list[str] = []
     latest = now.replace(microsecond=0) + timedelta(seconds=1)
-    end = _read(query, "to", notes) or latest
-    end = min(end, latest)
-    start = _read(query, "from", notes) or end - timedelta(days=days)
+    last = LASTS.get(query.get("last", ""))
+    end = latest if last else min(_read(query, "to", notes) or latest, latest)
+    start = None if last else _read(query, "from", notes)
+    start = start or end - timedelta(days=last or days)
     if start >= end:
         notes.append("The start is not before the end, so the days before the end are shown.")
         start = end - timedelta(days=days)

@@ -55,7 +55,6 @@ async function go(url, { scroll = 0, push = true } = {}) {
     here = location.pathname + location.search;
     document.title = fresh.querySelector("title").textContent;
     to.forEach((place, at) => place.replaceChildren(...from[at].childNodes));
-    open.clear();
     bind();
     scrollTo(0, scroll);
     main.focus({ preventScroll: true });
@@ -66,10 +65,17 @@ async function go(url, { scroll = 0, push = true } = {}) {
   }
 }
 
+/** The address of what a form asks for, without what is left empty. */
+function addressOf(form) {
+  const url = new URL(form.action);
+  url.search = new URLSearchParams([...new FormData(form)].filter(([, value]) => value !== "")).toString();
+  return url.href;
+}
+
 const isOurs = (url) => url.origin === location.origin && !url.hash;
 
 document.addEventListener("click", (event) => {
-  const link = event.target.closest("a[href]:not([data-children])");
+  const link = event.target.closest("a[href]:not([data-toggle])");
   if (!link || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey) return;
   if (event.altKey || link.target || link.hasAttribute("download") || !isOurs(new URL(link.href))) return;
   event.preventDefault();
@@ -79,9 +85,7 @@ document.addEventListener("submit", (event) => {
   const form = event.target;
   if (form.method !== "get" || event.defaultPrevented) return;
   event.preventDefault();
-  const url = new URL(form.action);
-  url.search = new URLSearchParams(new FormData(form)).toString();
-  go(url.href);
+  go(addressOf(form));
 });
 addEventListener("popstate", (event) => {
   if (location.pathname + location.search !== here) {
@@ -93,87 +97,46 @@ addEventListener("popstate", (event) => {
   }
 });
 
-// The tree.
-
-const open = new Set();
-
-function below(row) {
-  const level = Number(row.dataset.level);
-  const found = [];
-  for (let next = row.nextElementSibling; next && Number(next.dataset.level) > level; next = next.nextElementSibling) {
-    found.push(next);
-  }
-  return found;
-}
+// What is switched on and off in place, and kept in the address: branches of the tree, and groups of a chart.
 
 function asButton(twist) {
-  if (twist.getAttribute("role") === "button") return;
   twist.setAttribute("role", "button");
-  twist.setAttribute("aria-expanded", "false");
+  if (twist.dataset.pressed) twist.setAttribute("aria-pressed", twist.dataset.pressed);
 }
 
-async function expand(twist) {
-  const row = twist.closest("tr");
-  const name = twist.dataset.children;
-  const url = new URL(twist.href);
-  url.searchParams.set("rows", "");
+async function toggle(twist) {
+  const url = twist.href;
+  const branch = twist.dataset.toggle;
+  const focused = twist.closest("tr").contains(document.activeElement);
+  const on = document.activeElement === twist ? "[data-toggle]" : "a:not(.twist)";
   twist.setAttribute("aria-busy", "true");
   try {
-    const text = await fetched(url);
-    if (text === null || twist.getAttribute("aria-expanded") === "true") return;
-    const rows = parsed(`<table><tbody>${text}</tbody></table>`).querySelectorAll("tr");
-    row.after(...rows);
-    rows.forEach((one) => one.querySelectorAll("[data-children]").forEach(asButton));
-    if (rows.length === 100) {
-      const more = document.createElement("tr");
-      more.dataset.level = String(Number(row.dataset.level) + 1);
-      const cell = more.insertCell();
-      cell.colSpan = 11;
-      const link = document.createElement("a");
-      link.href = twist.href;
-      link.textContent = `More queues below ${name}`;
-      cell.append(link);
-      rows[rows.length - 1].after(more);
-    }
-    twist.setAttribute("aria-expanded", "true");
-    open.add(name);
+    if (!(await renew(url))) return;
   } catch {
-    location.href = twist.href;
-  } finally {
-    twist.removeAttribute("aria-busy");
+    location.href = url;
+    return;
   }
-}
-
-function collapse(twist) {
-  below(twist.closest("tr")).forEach((row) => {
-    row.querySelectorAll("[data-children]").forEach((one) => open.delete(one.dataset.children));
-    row.remove();
-  });
-  twist.setAttribute("aria-expanded", "false");
-  open.delete(twist.dataset.children);
-}
-
-function toggle(twist) {
-  if (twist.getAttribute("aria-expanded") === "true") collapse(twist);
-  else expand(twist);
+  history.replaceState(history.state, "", url);
+  here = location.pathname + location.search;
+  const row = document.querySelector(`[data-toggle="${CSS.escape(branch)}"]`)?.closest("tr");
+  if (focused) row?.querySelector(`th ${on}`)?.focus();
 }
 
 document.addEventListener("click", (event) => {
-  const twist = event.target.closest("[data-children]");
+  const twist = event.target.closest("[data-toggle]");
   if (!twist || event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
   toggle(twist);
 });
 document.addEventListener("keydown", (event) => {
   const row = event.target.closest?.("[data-tree] tr");
-  const twist = row?.querySelector("[data-children]");
+  const twist = row?.querySelector("[data-toggle]");
   if (!row) return;
   const links = (to) => to?.querySelector("th a:not(.twist), th a")?.focus();
   const opened = twist?.getAttribute("aria-expanded") === "true";
   if (event.key === "ArrowDown") links(row.nextElementSibling);
   else if (event.key === "ArrowUp") links(row.previousElementSibling);
-  else if (event.key === "ArrowRight" && twist && !opened) expand(twist);
-  else if (event.key === "ArrowLeft" && twist && opened) collapse(twist);
+  else if ((event.key === "ArrowRight" && twist && !opened) || (event.key === "ArrowLeft" && opened)) toggle(twist);
   else if (event.key === " " && event.target === twist) toggle(twist);
   else return;
   event.preventDefault();
@@ -188,32 +151,45 @@ function busy(part) {
   const chosen = getSelection();
   return (
     (part.contains(document.activeElement) && document.activeElement !== part) ||
-    (chosen && !chosen.isCollapsed && part.contains(chosen.anchorNode)) ||
-    open.size > 0
+    (chosen && !chosen.isCollapsed && part.contains(chosen.anchorNode))
   );
+}
+
+/** Put the live parts of a page in the place of those that are shown; false if they are not the same parts. */
+async function renew(url, isBusy = () => false) {
+  const mine = going;
+  const parts = [...document.querySelectorAll("[data-live]")];
+  const text = await fetched(url, AbortSignal.timeout(FRESH));
+  if (text === null || mine !== going || isBusy()) return false;
+  const fresh = parsed(text);
+  const found = [...fresh.querySelectorAll("[data-live]")];
+  if (found.length !== parts.length) return false;
+  parts.forEach((part, at) => {
+    const key = (one, number) => one.dataset.key ?? number;
+    const unfolded = new Map([...part.querySelectorAll("details")].map((one, number) => [key(one, number), one.open]));
+    const left = [...part.querySelectorAll(".scroll")].map((one) => one.scrollLeft);
+    part.replaceChildren(...found[at].childNodes);
+    part.querySelectorAll("details").forEach((one, number) => (one.open = unfolded.get(key(one, number)) ?? one.open));
+    part.querySelectorAll(".scroll").forEach((one, number) => (one.scrollLeft = left[number] ?? 0));
+    part.querySelectorAll("[data-toggle]").forEach(asButton);
+    inZone(part);
+    showCopies(part);
+  });
+  const time = fresh.querySelector("footer time");
+  if (time) {
+    document.querySelector("footer time").replaceWith(time);
+    inZone(time.parentElement);
+  }
+  return true;
 }
 
 async function refresh() {
   if (document.hidden || !document.querySelector("[data-live-switch]") || !isWanted()) return;
-  const mine = going;
-  const parts = [...document.querySelectorAll("[data-live]")];
-  if (parts.some(busy)) return;
+  const shown = location.href;
+  const isBusy = () => location.href !== shown || [...document.querySelectorAll("[data-live]")].some(busy);
+  if (isBusy()) return;
   try {
-    const text = await fetched(location.href, AbortSignal.timeout(FRESH));
-    if (text === null || mine !== going) return;
-    const fresh = parsed(text);
-    const found = [...fresh.querySelectorAll("[data-live]")];
-    if (found.length !== parts.length || parts.some(busy)) return;
-    parts.forEach((part, at) => {
-      const unfolded = [...part.querySelectorAll("details")].map((one) => one.open);
-      const left = part.scrollLeft;
-      part.replaceChildren(...found[at].childNodes);
-      part.querySelectorAll("details").forEach((one, number) => (one.open = unfolded[number] ?? one.open));
-      part.querySelectorAll("[data-children]").forEach(asButton);
-      part.scrollLeft = left;
-    });
-    const time = fresh.querySelector("footer time");
-    if (time) document.querySelector("footer time").replaceWith(time);
+    await renew(shown, isBusy);
   } catch {
     // Away for a moment: what is shown says as of when it is.
   }
@@ -245,9 +221,63 @@ if (button) {
   });
 }
 
+// Times: as they come, in UTC, or in the zone of the browser.
+
+const zoneButton = document.querySelector("[data-zone-switch]");
+const isLocal = () => localStorage.getItem("muster-times") === "local";
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+const day = { year: "numeric", month: "2-digit", day: "2-digit" };
+const clock = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" };
+const local = new Intl.DateTimeFormat("sv-SE", { ...day, ...clock });
+
+/** Write the times of a part of the page, or their tooltips where it says how long ago they are, in the chosen zone. */
+function inZone(root) {
+  root.querySelectorAll("time[datetime]").forEach((one) => {
+    one.dataset.utc ??= one.title || one.textContent;
+    const text = isLocal() ? local.format(new Date(one.dateTime)) : one.dataset.utc;
+    if (one.title) one.title = text;
+    else one.textContent = text;
+  });
+  root.querySelectorAll("[data-zone]").forEach((one) => (one.textContent = isLocal() ? zone : "UTC"));
+}
+
+function showZone() {
+  zoneButton.textContent = isLocal() ? `Times: ${zone}` : "Times: UTC";
+  inZone(document);
+}
+
+if (zoneButton && zone !== "UTC") {
+  zoneButton.hidden = false;
+  zoneButton.addEventListener("click", () => {
+    localStorage.setItem("muster-times", isLocal() ? "utc" : "local");
+    showZone();
+  });
+}
+
+// Commands to copy; where the browser gives no clipboard, as over plain HTTP, they are only shown.
+
+const showCopies = (root) => {
+  if (navigator.clipboard) root.querySelectorAll("[data-copy]").forEach((one) => (one.hidden = false));
+};
+
+document.addEventListener("click", async (event) => {
+  const copy = event.target.closest("[data-copy]");
+  if (!copy) return;
+  const label = copy.firstChild;
+  try {
+    await navigator.clipboard.writeText(copy.dataset.copy);
+    label.textContent = "Copied";
+  } catch {
+    label.textContent = "Not allowed";
+  }
+  setTimeout(() => (label.textContent = "Copy"), 2_000);
+});
+
 // What has to be done for every page, as it comes.
 function bind() {
-  document.querySelectorAll("[data-children]").forEach(asButton);
+  showZone();
+  showCopies(document);
+  document.querySelectorAll("[data-toggle]").forEach(asButton);
   const live = document.querySelector("[data-live-switch]");
   if (live) {
     live.hidden = false;
@@ -259,7 +289,30 @@ function bind() {
 
 bind();
 
-// A choice from a list is enough; a text waits for the button, or Enter.
+// A choice from a list is enough; a name is searched for while it is typed, and the address follows.
+
+const TYPED = 250;
+let typed = 0;
+
 document.addEventListener("change", (event) => {
   if (event.target.matches("form[data-search] select")) event.target.form.requestSubmit();
 });
+document.addEventListener("submit", () => clearTimeout(typed), true);
+document.addEventListener("input", (event) => {
+  if (!event.target.matches("form[data-search] input[type=search]")) return;
+  clearTimeout(typed);
+  typed = setTimeout(() => search(event.target.form), TYPED);
+});
+
+async function search(form) {
+  const url = addressOf(form);
+  const began = going;
+  try {
+    if (await renew(url, () => url !== addressOf(form))) {
+      history.replaceState(history.state, "", url);
+      here = location.pathname + location.search;
+    }
+  } catch {
+    if (began === going) go(url);
+  }
+}

@@ -21,7 +21,7 @@ def names_text(names: Sequence[str]) -> str:
 
 def left_out(gang: Gang, kind: PodKind, member: int, cluster: ClusterState) -> dict[NodeName, Refusal]:
     """Return the nodes that a rule keeps a pod off from the beginning, which pass all filters of nodes."""
-    if gang.rules is None or not gang.rules.states[kind.rules]:
+    if gang.rules is None or not gang.rules.may_exclude(kind.rules):
         return {}
     passed = sorted(node_filters.passed(kind.members[0], cluster) - kind.nodes)
     refusals = ((name, gang.rules.excludes(kind.rules, cluster.nodes[name])) for name in passed)

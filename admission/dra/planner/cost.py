@@ -32,7 +32,12 @@ class Pricing:
     def of_pod(
         self, kind: int, open_: Sequence[int], picks: Sequence[Sequence[Pick]], units: Sequence[DeviceGroup]
     ) -> Charge:
-        """Return what a pod costs. open_: places of the claims allocated with it. picks: the devices of each."""
+        """Return what a pod costs. open_: places of the claims allocated with it. picks: the devices of each.
+
+        A pod that follows costs nothing yet: it is charged once it is made and planned itself.
+        """
+        if self._gang.kinds[kind].follows:
+            return {}
         total = dict(self._by_nodes[kind])
         for at, found in zip(open_, picks, strict=True):
             for meter, amount in self.of_claim(self._gang.kinds[kind].parsed_requests[at], found, units).items():
@@ -84,6 +89,8 @@ class Pricing:
         return True
 
     def _by_node(self, kind: PodKind) -> Charge:
+        if kind.follows:
+            return {}
         demand = kind.members[0]
         return holdings.charge(
             self._device_signatures.need.meters, holdings.of_node(demand.pod.requests, demand.by_devices)
@@ -98,6 +105,8 @@ class Pricing:
         )
 
     def _least(self, kind: int) -> Charge:
+        if self._gang.kinds[kind].follows:
+            return {}
         own = (wanted.parsed for wanted in self._gang.kinds[kind].wanted[0] if wanted.shared is None)
         return device_meters.added((self._by_nodes[kind], *(self._least_of(claim) for claim in own)))
 

@@ -3,8 +3,9 @@
 Sound: a pod is placed on a node only with the devices that the allocator's first fit gives it there beside the pods
 placed before it, and the quota is checked with their cost.
 
-Enumerated at every point: the kinds with pods left, those with the fewest nodes first; for each kind one node of every
-group of equal nodes that takes it, the node with the fewest free devices first.
+Enumerated at every point: the kinds with pods left, those with the fewest nodes first, and pods that follow only when
+all others are placed; for each kind one node of every group of equal nodes that takes it, the node with the fewest free
+devices first.
 
 Skipped, without losing a plan:
 - the other nodes of a group: nothing that the gang reads tells them apart;
@@ -192,9 +193,14 @@ class FirstFitSearch:
     # What may come next.
 
     def _options(self) -> Iterator[_Option]:
+        are_followers_next = True
         for kind in self._order:
             if not self._left[kind]:
                 continue
+            follows = self._gang.kinds[kind].follows
+            if follows and not are_followers_next:
+                return
+            are_followers_next = are_followers_next and follows
             open_ = self._open(kind)
             ranked, is_unplaceable = self._ranked(kind, open_)
             for (_, node), first, node_state in ranked:
@@ -459,14 +465,14 @@ class FirstFitSearch:
         shared = (least for number, least in self._pricing.least_shared.items() if self.state.allocated[number] is None)
         return device_meters.added((self._charge, *rest, *shared))
 
-    def _scarcity(self, kind: int) -> tuple[int, int, int, int]:
-        """Return the sort key of a kind: whom kube-scheduler takes first, fewest nodes, most devices."""
+    def _scarcity(self, kind: int) -> tuple[bool, int, int, int, int]:
+        """Return the sort key of a kind: followers last, then kube-scheduler's order, few nodes, many devices."""
         described, rules = self._gang.kinds[kind], self._gang.coupled
         rank = rules.rank(described.rules) if rules is not None else 0
         nodes = sum(
             len(group) for node_state, group in self.state.groups.items() if self._bounds.of_node(kind, node_state)
         )
-        return (rank, nodes, -described.devices, kind)
+        return (described.follows, rank, nodes, -described.devices, kind)
 
 
 MOVE_STEPS = 24

@@ -59,6 +59,11 @@ class PodKind:
         return self.members[0].subgroup
 
     @property
+    def follows(self) -> bool:
+        """Return whether the pods are made once all others are bound."""
+        return self.members[0].follows
+
+    @property
     def parsed_requests(self) -> tuple[ParsedClaim, ...]:
         return tuple(wanted.parsed for wanted in self.wanted[0])
 
@@ -111,7 +116,7 @@ def compile_gang(demands: Sequence[PodDemand], cluster: ClusterState) -> Gang | 
     """Group pods into kinds; return a Refused for the first pod that cannot be searched for."""
     numbers, numbers_of_users = _shared(demands, cluster), _users(demands, cluster)
     rules, rules_of = _rules(demands, cluster)
-    grouped: dict[tuple[str, Hashable, int], list[tuple[PodDemand, tuple[ClaimToAllocate, ...]]]] = {}
+    grouped: dict[tuple[str, bool, Hashable, int], list[tuple[PodDemand, tuple[ClaimToAllocate, ...]]]] = {}
     parsed_requests: dict[Hashable, ParsedClaim | RequestRefusal] = {}
     for demand in sorted(demands, key=lambda demand: natural(demand.pod.meta.name)):
         if refusal := _refusal(demand, numbers_of_users, cluster):
@@ -122,11 +127,12 @@ def compile_gang(demands: Sequence[PodDemand], cluster: ClusterState) -> Gang | 
             if not isinstance(found, ParsedClaim):
                 return Refused(demand.pod.meta.name, found)
             wanted.append(ClaimToAllocate(claim, found, numbers.get(key_of(claim))))
-        equal = demand.subgroup, _likeness(demand, wanted, cluster), rules_of.get(id(demand), 0)
+        equal = demand.subgroup, demand.follows, _likeness(demand, wanted, cluster), rules_of.get(id(demand), 0)
         grouped.setdefault(equal, []).append((demand, tuple(wanted)))
+    equal_nodes: dict[frozenset[NodeName], frozenset[NodeName]] = {}
     kinds = [
-        _kind(members, likeness if rules is None else (likeness, number), cluster, number, rules)
-        for (_, likeness, number), members in grouped.items()
+        _kind(members, likeness, cluster, number, rules, equal_nodes=equal_nodes)
+        for (_, _, likeness, number), members in grouped.items()
     ]
     kinds.sort(key=lambda kind: (len(kind.nodes), -kind.devices))
     return Gang(kinds=tuple(kinds), shared=len(numbers), rules=rules)
@@ -140,12 +146,14 @@ def _rules(demands: Sequence[PodDemand], cluster: ClusterState) -> tuple[GangRul
     placed = cluster.placed.left
     numbers, firsts = gang_rules.numbers(pods, placed, cluster.nodes)
     counts = Counter(numbers)
+    split = {number: demand.split for number, demand in zip(numbers, demands, strict=True) if demand.split is not None}
     found = gang_rules.compiled(
-        firsts,
+        [split[number].rest if number in split else pod for number, pod in enumerate(firsts)],
         [counts[number] for number in range(len(firsts))],
         placed,
         cluster.nodes,
-        gang_rules.shared_volumes(pods, placed),
+        shared=gang_rules.shared_volumes(pods, placed),
+        beside={number: one.domain for number, one in split.items()},
     )
     if found is None:
         return None, {}
@@ -267,17 +275,26 @@ def _kind(
     cluster: ClusterState,
     number: int,
     rules: GangRules | None,
+    *,
+    equal_nodes: dict[frozenset[NodeName], frozenset[NodeName]],
 ) -> PodKind:
+    """Return a kind. equal_nodes: one object for equal sets of nodes, which are compared often as part of likeness."""
     first = members[0][0]
     nodes = node_filters.passed(first, cluster)
-    if rules is not None and rules.states[number]:
+    if rules is not None and rules.may_exclude(number):
         nodes = frozenset(name for name in nodes if rules.excludes(number, cluster.nodes[name]) is None)
+    if rules is not None:
+        likeness = (
+            likeness,
+            rules.representatives[number],
+            equal_nodes.setdefault(nodes, nodes) if number in rules.beside else None,
+        )
     return PodKind(
         members=tuple(demand for demand, _ in members),
         wanted=tuple(wanted for _, wanted in members),
         wants=node_filters.wants(first),
         nodes=nodes,
-        likeness=likeness,
+        likeness=(likeness, first.follows),
         rules=number,
         claim_users=tuple(node_resources.users_of(first.pod, first.own_names(wanted.claim)) for wanted in members[0][1])
         if _takes(cluster)

@@ -17,6 +17,18 @@ from admission.dra.requests.device_use import DeviceUse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SplitRules:
+    """The rules between pods of a pod in an exclusive domain, in two parts, each as a pod with these alone.
+
+    domain: those that no pod of the gang breaks, since the topology gives each part a domain of its own; pods that are
+    there may. rest: all others.
+    """
+
+    domain: Pod
+    rest: Pod
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PodDemand:
     """A pod to be placed, and its claims in the order of spec.resourceClaims.
 
@@ -25,6 +37,8 @@ class PodDemand:
     classes offer; the last claim is the one for them. plugged: whether device plugins serve these instead, so that the
     claim is left out. subgroup: the part of the gang that the pod is in, if parts have to be together. kept_to: the
     only nodes for the pod, since kube-scheduler might give it devices of another kind on others; None for all.
+    follows: whether the pod is made once those that do not are bound. It takes part in the search after them, and not
+    in the plan. split: its rules, where the topology stands for some of them.
     """
 
     pod: Pod
@@ -33,6 +47,8 @@ class PodDemand:
     plugged: bool = False
     subgroup: str = ""
     kept_to: frozenset[NodeName] | None = None
+    follows: bool = False
+    split: SplitRules | None = None
 
     @property
     def by_devices(self) -> tuple[str, ...]:
@@ -78,17 +94,29 @@ class Colocation:
     """Some pods that have to be in one domain: on nodes with the same value of a label.
 
     required: the label in whose domain they must be. preferred: a label in whose domain they should be if possible.
-    colocated_with: the nodes where other pods of the group are already.
+    colocated_with: the nodes where other pods of the group are already. exclusive: the label in whose domain they must
+    be as well, without another group that has one. followers: how many more pods like its first one are made once that
+    is bound, each on some node of this domain.
     """
 
     required: str = ""
     preferred: str = ""
     colocated_with: frozenset[NodeName] = frozenset()
+    exclusive: str = ""
+    followers: int = 0
 
     def labels(self, *, preferring: bool) -> tuple[str, ...]:
         """Return the labels whose domains apply; preferring: the preferred one included."""
-        wanted = (self.required, self.preferred if preferring else "")
+        wanted = (self.exclusive, self.required, self.preferred if preferring else "")
         return tuple(dict.fromkeys(label for label in wanted if label))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartLabels:
+    """Labels of pods by which their workload numbers them. part: names the pod's part. index: its number in that."""
+
+    part: str
+    index: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,17 +124,28 @@ class Topology:
     """The colocation of a gang's pods: of all of them, and of each subgroup.
 
     subgroups: by name, as in the pods' demands; a pod in none of them is bound by `gang` only. first: the domain of the
-    whole gang to search before the others.
+    whole gang to search before the others. labels: those of pods in subgroups with exclusive domains.
     """
 
     gang: Colocation = field(default_factory=Colocation)
     subgroups: tuple[tuple[str, Colocation], ...] = ()
     first: str = ""
+    labels: PartLabels | None = None
 
     @property
     def is_required(self) -> bool:
         """Whether any label is required, and not just preferred."""
         return any(each.required for each in self.each)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether anybody asks for a topology, beside the exclusive domains of the workload's own controller."""
+        return any(each.required or each.preferred for each in self.each)
+
+    @property
+    def binds(self) -> bool:
+        """Whether there are domains that the gang waits for."""
+        return any(each.required or each.exclusive for each in self.each)
 
     @property
     def colocated_with(self) -> bool:

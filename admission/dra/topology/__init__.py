@@ -1,3 +1,3 @@
 """The topology domains that parts of a gang have to share."""
 
-__all__ = ["search", "subgroups"]
+__all__ = ["exclusive", "search", "subgroups"]

@@ -55,13 +55,20 @@ class Domain:
     free: int
     likeness: Hashable
 
+    @property
+    def outermost(self) -> tuple[str, str]:
+        """Return the first label with its value, which no two exclusive subgroups may share."""
+        # The value of a label has no slash (`value_of`).
+        return self.labels[0], self.value.partition("/")[0]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
     """The pods that have to be in one domain: all of a gang, or of its subgroup of that name.
 
     inner: the labels in whose domains parts of these pods have to be. colocated_with: the nodes where other pods of the
-    gang or subgroup are already. first: the domain to search before the others.
+    gang or subgroup are already. first: the domain to search before the others. is_exclusive: whether no other subgroup
+    for which it is true may be in the same domain of the first label.
     """
 
     labels: Labels
@@ -69,6 +76,7 @@ class Scope:
     inner: Collection[Labels] = field(default_factory=frozenset)
     colocated_with: frozenset[NodeName] = frozenset()
     first: str = ""
+    is_exclusive: bool = False
 
     @property
     def label(self) -> str:

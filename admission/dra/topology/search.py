@@ -47,7 +47,7 @@ def needed(topology: Topology | None, answer: NoPlan) -> Topology | None:
 
     None if it waits for no domain. No gang waits for a preference.
     """
-    if topology is None or not topology.is_required:
+    if topology is None or not topology.binds:
         return None
     return replace(
         topology,
@@ -68,7 +68,8 @@ def where(plan: Plan, topology: Topology, gang: Gang, cluster: ClusterState) -> 
         reported.append(value)
     homes: dict[str, frozenset[NodeName]] = {}
     for scope in attempt.subgroups:
-        kind = next((kind for kind in gang.kinds if kind.subgroup == scope.subgroup), None)
+        first_kinds = (kind for kind in gang.kinds if kind.subgroup == scope.subgroup and not kind.follows)
+        kind = next(first_kinds, None)
         if kind is None:
             continue
         value, homes[scope.subgroup] = _domain(scope.labels, nodes_of[kind.members[0].pod.meta.uid], cluster)
@@ -105,7 +106,7 @@ def _attempts(topology: Topology) -> Iterator[Attempt]:
     known: list[Attempt] = []
     for whole, parts in ((True, True), (False, True), (False, False)):
         scopes = tuple(
-            Scope(labels=labels, subgroup=name, colocated_with=own.colocated_with)
+            Scope(labels=labels, subgroup=name, colocated_with=own.colocated_with, is_exclusive=bool(own.exclusive))
             for name, own in topology.subgroups
             if (labels := own.labels(preferring=parts))
         )

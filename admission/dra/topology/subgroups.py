@@ -12,14 +12,15 @@ Skipped, without losing a plan:
   and without quota (`_takes`, `_fits`);
 - permutations of equal subgroups: they get their domains in ascending order (`_ways`);
 - an empty domain equal to one passed over for the same subgroup, if all subgroups have the same label (`_ways`);
-- a choice that leaves equal subgroups fewer places than there are of them (`_is_crowded`).
+- a choice that leaves equal subgroups fewer places than there are of them (`_is_crowded`), or subgroups with exclusive
+  domains no such domain for each (`distinct_domains`).
 
 Bounded by the budget: a judgement of one domain has a sixteenth of it, the search of one choice a fourth. A domain
 that is not judged in time may take the subgroup. If the budget ends, or any search in it ended without an answer and no
 plan was found, the answer is STEPS_ENDED, and nothing is proved.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from admission.dra.allocator.results import StepsEndedError
@@ -28,7 +29,7 @@ from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.planner.pod_groups import Gang
 from admission.dra.requests.gang_request import Plan
 from admission.dra.state.cluster_state import ClusterState
-from admission.dra.topology import domains
+from admission.dra.topology import distinct_domains, domains
 from admission.dra.topology.domains import Domain, Scope, Search
 
 CHEAP, WHOLE = 16, 4
@@ -125,7 +126,10 @@ class _Arrangement:
         sorts = {likeness: number for number, likeness in enumerate(self._like)}
         parts.sort(key=lambda part: (len(part.domains), -part.gang.size, sorts[part.likeness]))
         self._parts, self._sorts = parts, [sorts[part.likeness] for part in parts]
-        self._is_symmetric = len({part.scope.labels for part in parts}) == 1
+        # An exclusive domain of several labels keeps others from all domains of the first one.
+        self._is_symmetric = len({part.scope.labels for part in parts}) == 1 and not any(
+            part.scope.is_exclusive and len(part.scope.labels) > 1 for part in parts
+        )
         return None
 
     def _part(self, scope: Scope) -> _Part | NoPlan:
@@ -190,13 +194,23 @@ class _Arrangement:
             if sum(bounds) < len(parts):
                 message = (
                     f"the domains of {first.scope.label} have places for {sum(bounds)} of {len(parts)} subgroups like"
-                    f" {first.name} ({first.gang.size} pods), each of which has to be in one"
+                    f" {first.name} ({first.gang.size} pods), each of which has to be {_alone(first.scope)}in one"
                 )
                 return self._no_plan(message, placed=sum(bounds) * first.gang.size)
+        if not self._have_exclusive_domains(self._parts, frozenset()):
+            return self._no_plan(f"{self._subgroups_text} do not all find a domain in which they are alone")
         return None
+
+    @staticmethod
+    def _have_exclusive_domains(parts: Iterable[_Part], taken: Collection[Hashable]) -> bool:
+        """Return whether the subgroups that have to be alone find a domain each, beside those taken."""
+        alone = (part for part in parts if part.scope.is_exclusive)
+        return distinct_domains.exist([{one.outermost for one in part.domains} - {*taken} for part in alone])
 
     def _most(self, domain: Domain, sort: int, parts: Sequence[_Part]) -> int:
         """Return the most subgroups of a sort that a domain takes."""
+        if parts[0].scope.is_exclusive:
+            return 1
         count = 1
         while count < len(parts) and self._fits(domain, (sort,) * (count + 1)):
             count += 1
@@ -269,13 +283,18 @@ class _Arrangement:
         is_next = position > 0 and self._sorts[position - 1] == sort
         first = chosen[-1] if is_next else 0
         sorts_in_domain: dict[str, list[int]] = {}
+        taken: set[Hashable] = set()
         for number, chosen_domain in enumerate(chosen):
             domain = self._parts[number].domains[chosen_domain]
             if domain.labels == part.scope.labels:
                 sorts_in_domain.setdefault(domain.value, []).append(self._sorts[number])
+            if part.scope.is_exclusive and self._parts[number].scope.is_exclusive:
+                taken.add(domain.outermost)
         tried: set[Hashable] = set()
         for at in range(first, len(part.domains)):
             domain = part.domains[at]
+            if part.scope.is_exclusive and not self._may_be_alone(domain, taken, position):
+                continue
             neighbours = sorts_in_domain.get(domain.value, [])
             # Two equal domains in which no subgroup is yet can be swapped in every choice below, so one is enough; not
             # if other subgroups have other labels, whose domains may overlap these.
@@ -288,6 +307,12 @@ class _Arrangement:
                 return
             if not neighbours or self._fits(domain, tuple(sorted([*neighbours, sort]))):
                 yield at
+
+    def _may_be_alone(self, domain: Domain, taken: Collection[Hashable], position: int) -> bool:
+        """Return whether a domain is free for a subgroup that has to be alone, and enough are left for those after."""
+        return domain.outermost not in taken and self._have_exclusive_domains(
+            self._parts[position + 1 :], {*taken, domain.outermost}
+        )
 
     def _is_crowded(self, position: int, at: int, neighbours: int) -> bool:
         """Return whether the domains from this one on have too few places for the subgroups of a sort that are left."""
@@ -324,6 +349,10 @@ class _Arrangement:
             f" {self._steps} steps"
         )
         return NoPlan(kind=Kind.STEPS_ENDED, message=message, details={**self._details, "steps": self._steps})
+
+
+def _alone(scope: Scope) -> str:
+    return "alone " if scope.is_exclusive else ""
 
 
 def placed_in(gang: Gang, chosen: Mapping[str, Domain]) -> Gang:

@@ -1,4 +1,4 @@
-"""The dashboard's view of the cluster: a store whose queues and gangs are decoded with their status."""
+"""The dashboard's view of the cluster: a store whose queues, gangs and meters are decoded with their status."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,12 +12,14 @@ from admission.kube.cache.watched_resources import Kind
 
 QUEUES = replace(watched_resources.QUEUES, decode=observed.decode_queue)
 GANGS = replace(watched_resources.GANGS, decode=observed.decode_gang)
+METERS = replace(watched_resources.METERS, decode=observed.decode_meter)
 
 WATCHED = (
     QUEUES,
     GANGS,
-    watched_resources.METERS,
+    METERS,
     watched_resources.NODES,
+    watched_resources.CLASSES,
     watched_resources.SLICES,
     watched_resources.CLAIMS,
 )
@@ -41,8 +43,9 @@ class DashboardStore:
         return ObservedObjects(
             queues=self._freeze(QUEUES),
             gangs=self._freeze(GANGS),
-            meters=self._freeze(watched_resources.METERS),
+            meters=self._freeze(METERS),
             nodes=self._freeze(watched_resources.NODES),
+            classes=self._freeze(watched_resources.CLASSES),
             slices=self._freeze(watched_resources.SLICES),
             claims=self._freeze(watched_resources.CLAIMS),
             malformed=malformed,

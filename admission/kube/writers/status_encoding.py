@@ -80,6 +80,7 @@ def gang_status(report: GangReport, before: Json, *, now: datetime) -> dict[str,
         "placementReason": cut(report.placement_reason, LONGEST_REASON) or None,
         "placementReferences": _references(report.placement_references),
         "notSimulated": [cut(text, LONGEST_REASON) for text in report.not_simulated] or None,
+        "later": [cut(text, LONGEST_REASON) for text in report.later] or None,
         "topology": _topology(report.topology) if report.topology is not None else None,
         "evictions": report.evictions,
         "evicted": _evicted(report.evicted),
@@ -225,9 +226,11 @@ def _queue_summary(summary: QueueSummary) -> dict[str, Any]:
 
 def condition_status(report: ConditionReport, before: Json, *, now: datetime) -> dict[str, Any]:
     """Return the status of a Meter or a ClaimPolicy."""
+    outside = [{"deviceClass": name, "devices": devices} for name, devices in sorted(report.outside.items())]
     status = {
         "observedGeneration": report.generation or None,
         "conditions": conditions(report.conditions, before, now=now, generation=report.generation),
+        "outsideQueues": outside or None,
     }
     return _without_none(status)
 

@@ -30,7 +30,6 @@ from admission.scheduling.backfill.queue_head import NEVER, QueueHead
 from admission.scheduling.backfill.reservations import (
     Estimate,
     ExpectedEnd,
-    Moment,
     Reservation,
     Times,
     UsageExcludingReserved,
@@ -158,6 +157,12 @@ class Backfill:
                 self._cancel(head)
         present.reset_ends()
         return self.revision != before
+
+    def require_proofs(self) -> None:
+        """Have each reservation proved again when it is needed, since it was proved on another usage."""
+        for head in self._heads.values():
+            if head.reservation is not None:
+                head.reservation.is_proved = False
 
     @property
     def next(self) -> datetime | None:
@@ -296,8 +301,13 @@ class Backfill:
     def end(self, gang: str) -> None:
         """Record that a gang has given everything back."""
         known = self._present.remove(gang)
-        if known is not None and known.end is None:
+        if known is None:
+            return
+        if known.end is None:
             self._never_fits.clear()
+        if known.end is None or known.end > self.now:
+            # Reservations were proved beside it.
+            self.require_proofs()
 
     def head(self, queue: QueueName) -> Group | None:
         """Return the head of a queue, if it has one."""
@@ -385,7 +395,7 @@ class Backfill:
 
     def _cluster(self, bound: tuple[Reservation, ...], cluster: ClusterState) -> ClusterState:
         """Return the cluster state beside reservations."""
-        arrivals = tuple(_arrivals(bound))
+        arrivals = tuple(one.arrival for one in bound)
         if self._reserved is None or self._reserved[0] is not cluster:
             self._reserved = cluster, {}
             self._plans.forget_changes()
@@ -431,7 +441,7 @@ class Backfill:
             return None
         others = self._others(head, known.at)
         then = (WhatIfSeries("absent") if absent else self._later).cluster(
-            cluster, removed=_intervals(removed), arrived=_arrivals(others)
+            cluster, removed=[one.interval for one in removed], arrived=[one.arrival for one in others]
         )
         moment = reservations.moment(then, usage, known.at, removed)
         reservations.charge(moment.queue_usage, others)
@@ -462,21 +472,15 @@ class Backfill:
             return None
         moment, plan = found
         self._guesses[head.queue.name] = moment.at
+        already = len(self._present.removed(moment.at - runtime.SECOND))
         return reservations.made(
             head.group,
             plan,
             moment,
             until=runtime.end(moment.at, runtime.declared_runtime(head.group, head.queue)),
-            awaits=self._pending_gangs(moment, plan, inputs.cluster),
+            awaits=reservations.pending_gangs(moment, plan, inputs.cluster, already),
             drawn=reservations.drawn(plan, inputs.cluster),
         )
-
-    def _pending_gangs(self, moment: Moment, plan: Plan, cluster: ClusterState) -> tuple[str, ...]:
-        """Return the gangs that have to end for a plan, in the order of their ends."""
-        holders = reservations.holders(plan, cluster)
-        before = len(self._present.removed(moment.at - runtime.SECOND))
-        last = {one.interval.gang for one in moment.removed[before:]}
-        return tuple(one.interval.gang for one in moment.removed if one.interval.gang in holders | last)
 
 
 def _reaches(end: datetime | None, reservation: Reservation) -> bool:
@@ -490,11 +494,3 @@ def waits(verdict: Verdict) -> bool:
     # Proofs about gangs with volumes or extended resources are not kept: they depend on particular objects.
     is_proved = verdict.by in WAITING or isinstance(verdict.outcome, Proved)
     return is_proved or bool(verdict.bound) or verdict.outcome.reason is HoldReason.QUOTA_EXCEEDED
-
-
-def _intervals(expected_ends: Iterable[ExpectedEnd]) -> list[Interval]:
-    return [one.interval for one in expected_ends]
-
-
-def _arrivals(reserved: Iterable[Reservation]) -> list[Arrival]:
-    return [one.arrival for one in reserved]

@@ -303,6 +303,16 @@ def holders(plan: Plan, cluster: ClusterState) -> set[str]:
     return found
 
 
+def pending_gangs(moment: Moment, plan: Plan, cluster: ClusterState, already: int) -> tuple[str, ...]:
+    """Return the gangs that have to end for a plan, in the order of their ends.
+
+    already: how many of those that have ended at the moment end before its second.
+    """
+    last = {one.interval.gang for one in moment.removed[already:]}
+    needed = holders(plan, cluster) | last
+    return tuple(one.interval.gang for one in moment.removed if one.interval.gang in needed)
+
+
 class Times:
     """Distinct times in ascending order, read from an iterator only as far as needed."""
 

@@ -16,7 +16,7 @@ from admission.api.muster.queues import MemberKind, Within
 from admission.api.snapshot import changed
 from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.incremental import are_same
-from admission.quota import queue_order
+from admission.quota import fair_share, queue_order
 from admission.quota.fair_share import MemberHistory, MemberShares
 from admission.quota.headroom import QueueUsage
 from admission.quota.queue_order import BY_RANK, Order, Rank
@@ -119,11 +119,14 @@ class MemberUsage:
         self, rules: Mapping[QueueName, Within], namespaces: Mapping[str, Namespace]
     ) -> Mapping[QueueName, Mapping[str, Mapping[MeterName, float]]]:
         """Return the past use of members, by queue: of those whose namespaces and creators they are now."""
-        found: dict[QueueName, dict[str, defaultdict[MeterName, float]]] = {}
-        for (queue, namespace, user, meter), amount in self._history.use.items() if self._history is not None else ():
-            if queue in rules:
-                member = _member(rules[queue], namespace, user, namespaces)
-                found.setdefault(queue, {}).setdefault(member, defaultdict(float))[meter] += amount
+        past = (
+            ((queue, _member(rules[queue], namespace, user, namespaces), meter), amount)
+            for (queue, namespace, user, meter), amount in (self._history.use.items() if self._history else ())
+            if queue in rules
+        )
+        found: dict[QueueName, dict[str, dict[MeterName, float]]] = {}
+        for (queue, member, meter), amount in fair_share.sums(past).items():
+            found.setdefault(queue, {}).setdefault(member, {})[meter] = amount
         return found
 
 

@@ -123,7 +123,8 @@ class Planner:
         barred = count_only.barred(demands, cluster, self.protection, self.selectors)
         if barred is not None:
             return barred
-        plan = replace(plan, apart=workloads_topology.IGNORED_BY_COUNT if topology is not None else "")
+        is_ignored = topology is not None and topology.is_asked
+        plan = replace(plan, apart=workloads_topology.IGNORED_BY_COUNT if is_ignored else "")
         chosen = mode.mode(PlacementMode.COUNT, plan.holdings, self.protection)
         return chosen if isinstance(chosen, Hold) else Proposal(plan=plan, chosen=chosen)
 

@@ -37,6 +37,11 @@ class DecisionOrder:
             self._passed[waiting.queue] = queue_order.rank(waiting)
             yield waiting, self._undecided.pop(waiting.key, (waiting, None))[1]
 
+    @property
+    def has_more(self) -> bool:
+        """Whether any job is to be decided."""
+        return bool(self._undecided)
+
     def enter(self, waiting: Waiting, backlog: ReplayQueue | None = None) -> None:
         """Enter a job, unless it is entered already or has had its turn. backlog: of a job that is to be decided."""
         passed = self._passed.get(waiting.queue)

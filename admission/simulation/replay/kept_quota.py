@@ -4,7 +4,7 @@ A queue keeps from the turn of its first job that is held for quota on, and from
 that job waits for it. The reasons are those of `checks.lender_quota`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from admission.api.values.names import QueueName
 from admission.quota import queue_order
@@ -35,6 +35,8 @@ class KeptQuota:
         self._kept_before: dict[QueueName, Waiting] = {}
         self._keeping: dict[QueueName, Waiting] = {}
         """By queue, the job for which it keeps since this round; between rounds, since the last one."""
+        self._passed: set[str] = set()
+        """The jobs that had their turn in this round."""
 
     def begin(self, waits: Callable[[Waiting], bool]) -> None:
         """Begin a round: keep what was kept before for jobs that wait for it. waits: tells whether a job waits."""
@@ -44,21 +46,23 @@ class KeptQuota:
         kept = {queue: one for queue, one in self._keeping.items() if waits(one) and self._waits_for_quota(one)}
         for queue, waiting in kept.items():
             usage.keep(queue, self._clock.needed(waiting))
+        if kept:
+            self._clock.backfill.require_proofs()
         self._kept_before, self._keeping = kept, {}
+        self._passed.clear()
 
-    def next(self, held: Iterable[Held]) -> list[Waiting]:
-        """Return the jobs for which queues will keep quota once these have their turn."""
-        return [
-            first
-            for queue, first in self._first(held).items()
-            if queue not in self._keeping and self._kept_before.get(queue) is not first
-        ]
+    def candidates(self, held: Iterable[Held]) -> Iterator[Waiting]:
+        """Yield the jobs for which queues keep quota if they are short of it when they have their turn."""
+        for waiting, verdict in held:
+            if waiting.queue in self.lenders and self._may_wait(verdict) and self._may_keep(waiting):
+                yield waiting
 
     def turn(self, waiting: Waiting, verdict: Verdict) -> None:
         """Keep quota for a held job that has its turn, if it is the first that needs that, or keep it no longer."""
         queue = waiting.queue
         if queue in self._keeping or queue not in self.lenders:
             return
+        self._passed.add(waiting.key)
         if self._is_short(waiting, verdict):
             self._keeping[queue] = waiting
             self._clock.queue_usage.keep(queue, self._clock.needed(waiting))
@@ -66,12 +70,15 @@ class KeptQuota:
             self._clock.queue_usage.keep(queue, {})
 
     def end(self, held: Iterable[Held], waits: Callable[[Waiting], bool], *, has_started: bool) -> bool:
-        """End a round; return whether others may take in the next one what was kept in it.
+        """End a round; return whether others may start in the next one.
 
+        They take what was kept in this one, or reservations fall that hold them, as these count on what is kept now.
         has_started: whether a job has started in it; else the next round is the same if it begins in the same way.
         """
         clock, before = self._clock, self._kept_before
-        self._keeping = self._first(held) | self._keeping
+        # Who was not short of quota in its turn is asked again in the next round.
+        later = [(waiting, verdict) for waiting, verdict in held if waiting.key not in self._passed]
+        self._keeping = self._first(later) | self._keeping
         kept = [one for one in (*before.values(), *self._keeping.values()) if waits(one)]
         if not kept:
             return False
@@ -80,7 +87,8 @@ class KeptQuota:
         self._note_reserved()
         left = [one for one in kept if not self._waits_for_quota(one)]
         after = {queue: one for queue, one in self._keeping.items() if one in kept and one not in left}
-        return bool(left) and (has_started or after != before)
+        is_new = bool(after.keys() - before.keys())
+        return is_new or (bool(left) and (has_started or after != before))
 
     def _first(self, held: Iterable[Held]) -> dict[QueueName, Waiting]:
         """Return the first job of each queue that is short of quota which the queue may keep for it."""
@@ -97,6 +105,9 @@ class KeptQuota:
         if verdict.by in policy.WAITING:
             return self._waits_for_quota(waiting)
         return lender_quota.is_short(verdict.outcome) and self._may_keep(waiting)
+
+    def _may_wait(self, verdict: Verdict) -> bool:
+        return verdict.by in policy.WAITING or lender_quota.is_short(verdict.outcome)
 
     def _waits_for_quota(self, waiting: Waiting) -> bool:
         fits = self._clock.queue_usage.fits(waiting.queue, self._clock.needed(waiting))

@@ -89,6 +89,7 @@ class Muster:
             idle = 0 if found else idle + 1
             may_be_stale = bool(kept.lenders) and kept.end(self._held(), self._waits, has_started=bool(found))
             has_more = may_be_stale or any(backlog.head_verdict is None for backlog in self._backlogs.values())
+        clock.backfill.refresh(clock.rules, clock.virtual_cluster.cluster, clock.queue_usage)
         return started
 
     def _round(self) -> list[Running]:
@@ -126,9 +127,7 @@ class Muster:
         plan = verdict.outcome.plan
         clock.charge(waiting, plan.charge)
         order.charge(waiting.queue, plan.charge)
-        started = clock.start(waiting, plan, plan.charge)
-        self._enter_lenders(order)
-        return [started]
+        return [clock.start(waiting, plan, plan.charge)]
 
     def _pass(self, waiting: Waiting) -> None:
         """Let a job that is known to be held have its turn."""
@@ -137,8 +136,11 @@ class Muster:
             self._kept.turn(waiting, backlog.head_verdict)
 
     def _enter_lenders(self, order: DecisionOrder) -> None:
-        """Enter the jobs for which queues will keep quota at their turn."""
-        for waiting in self._kept.next(self._held()) if self._kept.lenders else ():
+        """Enter the held jobs for which queues keep quota if they are short of it when they have their turn.
+
+        For one that is short only later, since others have started, they keep in the next round, as in the next cycle.
+        """
+        for waiting in self._kept.candidates(self._held()) if self._kept.lenders and order.has_more else ():
             order.enter(waiting)
 
     def _held(self) -> Iterator[Held]:

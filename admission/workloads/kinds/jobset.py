@@ -19,9 +19,9 @@ from admission.api.kubernetes.jobs import INDEX, Job, PodTemplate
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.owners import Parent, Part
 from admission.api.kubernetes.pods import Pod
-from admission.api.scheduling import scheduling_rules
+from admission.api.scheduling import exclusive_domains, scheduling_rules
 from admission.api.values import names
-from admission.api.values.decoding import Reader
+from admission.api.values.decoding import Json, Reader
 from admission.workloads.kinds.registry import Link, Member, Shape, WorkloadKind, parallel_pods, wave, waves
 
 JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
@@ -167,6 +167,14 @@ def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
             )
 
 
+def alone(obj: Json, roles: frozenset[str]) -> Json | None:
+    """Return a JobSet with some of its ReplicatedJobs, which wait for nothing; None if it has none of them."""
+    replicated = [job for job in obj["spec"]["replicatedJobs"] if job.get("name") in roles]
+    kept = {name: part for name, part in obj["spec"].items() if name != "startupPolicy"}
+    jobs = [{name: part for name, part in job.items() if name != "dependsOn"} for job in replicated]
+    return {**obj, "spec": {**kept, "replicatedJobs": jobs}} if jobs else None
+
+
 def join(pod: Pod, links: Sequence[Link], parent: Parent) -> Member:
     """Return a pod's role by the labels of its Job, which the JobSet's controller writes, not by the pod's own.
 
@@ -194,6 +202,22 @@ def leads_others(pod: Pod, parent: Parent) -> bool:
     return followers in parent.roles and pod.meta.annotations.get(INDEX) == "0"
 
 
+def followers(parent: Parent, wave: str) -> dict[str, int]:
+    """Return how many pods each Job makes once its first one is scheduled, by the ReplicatedJobs of a wave."""
+    found: dict[str, int] = {}
+    for name, other in parent.roles.items():
+        first = name.removesuffix(FOLLOWERS)
+        if name.endswith(FOLLOWERS) and parent.wave_of(first) == wave:
+            found[first] = parent.waves[other].parts[first].pods
+    return found
+
+
+def exclusive_label(pod: Pod) -> str:
+    """Return the node label in whose domains the pod's Job is alone, as JobSet's webhook wrote it; "" if it is not."""
+    found = exclusive_domains.find(pod.rules, JOB_KEY, pod.meta.labels.get(JOB_KEY, ""))
+    return found.label if found is not None else ""
+
+
 def role(job: Job) -> str:
     """Return the ReplicatedJob that a Job belongs to."""
     return job.meta.labels.get(REPLICATED_JOB, "")
@@ -217,5 +241,6 @@ KINDS = (
         suspend=("spec", "suspend"),
         deadline=("spec", "replicatedJobs", "template", "spec", active_deadline.FIELD),
         templates=templates,
+        alone=alone,
     ),
 )

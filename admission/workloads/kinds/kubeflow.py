@@ -15,7 +15,7 @@ from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.owners import Parent
 from admission.api.kubernetes.pods import Pod
 from admission.api.values import names
-from admission.api.values.decoding import Reader
+from admission.api.values.decoding import Json, Reader
 from admission.workloads.kinds.registry import Link, Member, Shape, WorkloadKind, is_kind, one_wave, replicas, wave
 
 REPLICA_TYPE = "training.kubeflow.org/replica-type"
@@ -72,6 +72,13 @@ def mpi_templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
     for template in found:
         if not (waits and len(found) > 1 and template.labels[REPLICA_TYPE] == LAUNCHER):
             yield template if reader.text("apiVersion") == "kubeflow.org/v1" else _of_mpi_operator(template, meta)
+
+
+def mpi_alone(obj: Json, roles: frozenset[str]) -> Json | None:
+    """Return an MPIJob with some of its roles, which wait for nothing; None if it has none of them."""
+    spec = {name: part for name, part in obj["spec"].items() if name != "launcherCreationPolicy"}
+    replicas = {role: part for role, part in spec["mpiReplicaSpecs"].items() if role.lower() in roles}
+    return {**obj, "spec": {**spec, "mpiReplicaSpecs": replicas}} if replicas else None
 
 
 def _of_mpi_operator(template: PodTemplate, meta: Meta) -> PodTemplate:
@@ -142,5 +149,6 @@ KINDS = (
         suspend=SUSPEND,
         deadline=DEADLINE,
         templates=mpi_templates,
+        alone=mpi_alone,
     ),
 )

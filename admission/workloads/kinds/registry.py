@@ -4,14 +4,14 @@ Owners are followed only by UID. A label gives a pod's role in an object that it
 that.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from admission.api.kubernetes import active_deadline, meta, pods
 from admission.api.kubernetes.jobs import Job, PodTemplate
 from admission.api.kubernetes.meta import Meta, Owner
-from admission.api.kubernetes.owners import Parent, Wave
+from admission.api.kubernetes.owners import LaterWave, Parent, Wave
 from admission.api.kubernetes.pods import Pod
 from admission.api.values import names
 from admission.api.values.decoding import Json, Reader
@@ -65,6 +65,11 @@ def no_attempt(_reader: Reader) -> str:
     return ""
 
 
+def never_alone(_obj: Json, _roles: frozenset[str]) -> None:
+    """Return nothing, for kinds whose later waves are not known by its roles."""
+    return
+
+
 TERMINAL_CONDITIONS = frozenset({"Complete", "Completed", "Succeeded", "Failed"})
 """Conditions of objects that make no more pods."""
 
@@ -92,7 +97,8 @@ class WorkloadKind:
     future pods, those of the first wave only. creates_kind: the key of the kind that its pods belong to, if the object
     only creates one object of that kind; while held as a whole, it stands for that object. attempt: returns the
     object's attempt. has_ended: whether a suspendable object makes no more pods, and its controller ignores `suspend`.
-    deadline: the path of the field after which its controller ends all pods, counted from the object's start; through a
+    alone: returns an object with some of its roles, which wait for nothing; None if that is not known. deadline: the
+    path of the field after which its controller ends all pods, counted from the object's start; through a
     list, one for each element. Empty if it has none. has_claims: whether its objects have claims that their pods share.
     """
 
@@ -108,6 +114,7 @@ class WorkloadKind:
     suspend: tuple[str, ...] = ()
     may_suspend: Callable[[Reader], bool] = always
     templates: Callable[[Reader, Meta], Iterable[PodTemplate]] = no_templates
+    alone: Callable[[Json, frozenset[str]], Json | None] = never_alone
     creates_kind: str = ""
     attempt: Callable[[Reader], str] = no_attempt
     has_ended: Callable[[Reader], bool] = has_ended
@@ -146,10 +153,25 @@ class WorkloadKind:
             finished=finished,
             suspended=suspended,
             templates=templates,
+            later=() if finished else tuple(self._later(obj, object_meta, roles)),
             claims=claims,
             generated_claims=generated,
             constrained=self.has_claims and bool(reader.child("spec").raw("schedulingConstraints")),
         )
+
+    def waves_alone(self, obj: Json, roles: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], Json]]:
+        """Yield the roles of each wave after the first one, with the object that has these alone where it is known."""
+        for wave in dict.fromkeys(filter(None, roles.values())):
+            of_wave = tuple(role for role, own in roles.items() if own == wave)
+            alone = self.alone(obj, frozenset(of_wave))
+            if alone is not None:
+                yield of_wave, alone
+
+    def _later(self, obj: Json, object_meta: Meta, roles: Mapping[str, str]) -> Iterator[LaterWave]:
+        for of_wave, alone in self.waves_alone(obj, roles):
+            templates = tuple(one for one in self.templates(Reader(alone), object_meta) if one.pods > 0)
+            if templates:
+                yield LaterWave(roles=of_wave, templates=templates)
 
 
 def is_suspended(reader: Reader, path: tuple[str, ...]) -> bool:

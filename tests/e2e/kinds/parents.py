@@ -89,10 +89,10 @@ def volcano(herd: Herd) -> Parts:
     )
 
 
-def a_jobset(herd: Herd, name: str, owners: Sequence[Manifest] = (), **more: Any) -> Manifest:
+def a_jobset(herd: Herd, name: str, owners: Sequence[Manifest] = (), *, workers: int = 2, **more: Any) -> Manifest:
     entries = [
         {"name": role, "replicas": count, "template": {"spec": {"parallelism": 1, "template": herd.template()}}}
-        for role, count in (("driver", 1), ("workers", 2))
+        for role, count in (("driver", 1), ("workers", workers))
     ]
     made = an_object("jobset.x-k8s.io/v1alpha2", "JobSet", name, replicatedJobs=entries, **more)
     made["metadata"]["ownerReferences"] = [*owners]

@@ -1,12 +1,14 @@
 """Every kind of workload on a real control plane: who is a gang, from what is there of it, and starts whole."""
 
+from typing import Any
+
 import pytest
 
 from tests import standins
 from tests.controlplane.observing import eventually
 from tests.e2e import herds
 from tests.e2e.herds import Herd, an_object, named
-from tests.e2e.kinds.parents import CASES, RAY, jobs_and_sets, wait_charged
+from tests.e2e.kinds.parents import CASES, RAY, a_jobset, jobs_and_sets, run, wait_charged
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -86,3 +88,20 @@ def test_a_kind_that_is_installed_while_muster_runs_is_noticed_and_may_go_again(
     herd.wait_running(*herd.pods_of(after, 2))
     herd.clear(after)
     assert "are right" in herd.lab.muster.ledger("verify")
+
+
+def test_of_a_jobset_whose_later_pods_never_fit_it_is_said_before_they_are_there(herd: Herd) -> None:
+    """64 devices are there, and the workers that come when the driver is ready need one each."""
+    in_order: dict[str, Any] = {"startupPolicy": {"startupPolicyOrder": "InOrder"}}
+    fits, never = (a_jobset(herd, name, workers=count, **in_order) for name, count in (("fits", 64), ("never", 65)))
+    drivers = {name: run(herd, obj, "driver") for name, obj in (("fits", fits), ("never", never))}
+
+    gangs = {name: herd.wait_running(*pods) for name, pods in drivers.items()}
+
+    path = f"{herd.gangs_path}/{gangs['never']['metadata']['name']}"
+    said = eventually(lambda: herd.lab.client.get(path)["status"].get("later"), what="later pods are looked at")
+    assert said[0].startswith("may start, but its workers never fit: NoFeasiblePlacement: pod never-workers-64 needs")
+    assert f"It {said[0]}." in herd.muster.command("why", f"{herd.lab.namespace.name}/never")
+    other = herd.lab.client.get(f"{herd.gangs_path}/{gangs['fits']['metadata']['name']}")
+    assert "later" not in other["status"]
+    herd.clear(fits, never, *jobs_and_sets(herd))

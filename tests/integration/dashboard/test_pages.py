@@ -42,26 +42,56 @@ async def reader() -> AsyncIterator[Reader]:
 
 
 PAGES = {
-    "/": ["QuotaExceeded", "team-a/bigger", "1 h 30 min ago", "orphan", "there is no Queue lost"],
-    "/queues": ["lab", "orphan", "2 below"],
+    "/": [
+        "QuotaExceeded",
+        "Never fits",
+        "phase=NeverFits",
+        "team-a/bigger",
+        "1 h 30 min ago",
+        "orphan",
+        "there is no Queue lost",
+    ],
+    "/queues": ["lab", "research", "orphan", "2 below", "8 of 18 taken"],
+    "/queues?open=-": ["lab", "orphan", "8 of 18 taken"],
+    "/queues?open=lab,research": ["production", "vision"],
     "/queues?parent=lab": ["research", "production", "50 h left"],
     "/queues?q=vis": ["vision", "in lab / research"],
     "/queues/vision": ["team-a/bigger", "team-a/train", "4 of 2 taken, 2 of it borrowed", "#1"],
     "/gangs": ["team-a/train", "team-b/inference", "team-c/whispered"],
     "/gangs?reason=DevicesBusy": ["team-c/whispered"],
+    "/gangs?phase=NeverFits": ["team-a/monster", "24 gpus", "1 of 1 gangs"],
+    "/gangs?phase=Pending": ["team-a/bigger", "4 gpus", "2 of 2 gangs"],
+    "/gangs?phase=Waiting": ["3 of 3 gangs"],
+    "/gangs?reason=NeverFits": ["team-a/monster", "1 of 1 gangs"],
+    "/gangs/team-a/monster": [
+        "Can never start as it is: QuotaExceeded",
+        "waiting does not help: ask for at most 10 gpus",
+        "at least gpus 24",
+    ],
     "/gangs/team-a/bigger": [
         "Waits: QuotaExceeded",
+        "4 more gpus have to become free in queue vision",
         "queue vision has 0 gpus left",
         "in 25 min",
         "when team-a/train is",
     ],
-    "/gangs/team-a/train": ["PCIe root pci0000:00", "held by team-c/secret", "held by team-a/train", "node-1"],
+    "/gangs/team-a/train": [
+        "kubectl describe job.batch train",
+        "in 1 h 40 min",
+        "Started",
+        "PCIe root pci0000:00",
+        "held by team-c/secret",
+        "held by team-a/train",
+        "node-1",
+    ],
     "/devices": ["node-1", "node-2", "unschedulable", "node-3"],
+    "/heatmap": ["H100 80Gi", ">vision<", "node-2: 8 H100 80Gi; closed 8"],
     "/devices/node-1": ["held by team-b/inference, not allocated yet", "team-c/secret"],
     "/devices/node-3": ["gpu-0-half-0: held by team-c/secret", "1 of 2 free"],
     "/ledger?from=2026-03-01&to=2026-03-02": ["ns/one", "StartTimedOut", "used +3"],
     "/ledger/statements/team-a": ["Statement of team-a"],
     "/ledger/use": ["Device-hours", "vision", "66.7 %"],
+    "/ledger/use?last=month&top=3&hide=vision": ["not drawn", 'aria-current="true">Last month', "2026-10-23T12:00"],
     "/past?at=2026-03-01T12:03": ["ns/two", "Who held what", "after transaction 4"],
 }
 
@@ -177,11 +207,40 @@ async def test_what_others_have_written_is_escaped() -> None:
     assert all("<script>alert" not in page.text and "&lt;script&gt;" in page.text.lower() for page in pages)
 
 
-async def test_a_level_of_the_tree_comes_as_rows_alone(reader: Reader) -> None:
-    answer = await reader.get("/queues?parent=lab&rows")
+async def test_the_address_says_which_branches_are_open(reader: Reader) -> None:
+    """So that a link to a tree shows what its sender saw, also where scripts are off."""
+    seen = {path: (await reader.get(path)).text for path in ("/queues", "/queues?open=-", "/queues?open=lab,research")}
 
-    assert answer.text.count("<tr") == 2
-    assert "<html" not in answer.text
+    assert {path: text.count("<tr data-level") for path, text in seen.items()} == {
+        "/queues": 4,
+        "/queues?open=-": 2,
+        "/queues?open=lab,research": 5,
+    }
+    assert 'href="?open=lab"' in seen["/queues?open=-"]
+    assert 'href="?open=-"' in seen["/queues"]
+    assert 'href="?open=lab"' in seen["/queues?open=lab,research"], "closes research and leaves lab open"
+
+
+ORDERS = {
+    "/gangs?sort=gang": ["team-a/bigger", "team-a/monster", "team-a/train", "team-b/inference"],
+    "/gangs?sort=-gang": ["team-c/whispered", "team-c/secret", "team-b/inference"],
+    "/gangs?sort=-asks": ["team-a/monster", "team-a/train", "team-b/inference"],
+    "/gangs?sort=since": ["team-a/bigger", "team-a/train"],
+    "/gangs?sort=start": ["team-a/bigger", "team-a/train"],
+    "/queues?open=lab,research&sort=-waiting": [">lab<", ">research<", ">vision<", ">production<", ">orphan<"],
+    "/queues?open=lab&sort=use": [">orphan<", ">lab<", ">production<", ">research<"],
+    "/devices?sort=-free": [">node-2<", ">node-1<", ">node-3<"],
+    "/devices?sort=nothing": [">node-1<", ">node-2<", ">node-3<"],
+}
+
+
+@pytest.mark.parametrize(("path", "names"), ORDERS.items(), ids=ORDERS)
+async def test_columns_sort(reader: Reader, path: str, names: list[str]) -> None:
+    text = (await reader.get(path)).text
+    rows = text[text.index("<tbody") :]
+
+    assert [rows.index(name) for name in names] == sorted(rows.index(name) for name in names)
+    assert text.count("aria-sort") == (0 if "nothing" in path else 1)
 
 
 async def test_pages_are_cut_and_counted() -> None:

@@ -11,7 +11,7 @@ import pytest
 from admission.api.kubernetes.access_review import Question
 from admission.api.muster import observed, status_views
 from admission.api.muster.ledger_entries import Entry
-from admission.api.muster.observed import ObservedObjects, ObservedQueue
+from admission.api.muster.observed import ObservedMeter, ObservedObjects, ObservedQueue
 from admission.api.values.names import MeterName, QueueName
 from admission.dashboard.ledger_queries import Amounts, Line, Statement, Window
 from tests import dashboards, teams
@@ -41,7 +41,8 @@ class TeamsView:
                 for name, queue in snapshot.queues.items()
             },
             gangs={key: observed.decode_gang(obj) for key, obj in self._cluster.stored.items()},
-            meters=snapshot.meters,
+            meters={name: ObservedMeter(meter=meter) for name, meter in snapshot.meters.items()},
+            classes=snapshot.classes,
             nodes=snapshot.nodes,
             slices=snapshot.slices,
             claims=snapshot.claims,
@@ -100,6 +101,10 @@ async def visited(scene: Scene, token: str) -> AsyncIterator[dict[str, str]]:
                 continue
             async with session.get(f"{site.url}{path}", allow_redirects=False) as answer:
                 found[path] = await answer.text()
+            async with session.get(
+                f"{site.url}{path}", headers={"Accept": "application/json"}, allow_redirects=False
+            ) as answer:
+                found[f"{path} as JSON"] = await answer.text()
             left += [link.replace("&amp;", "&") for link in re.findall(r'href="(/[^"]*)"', found[path])]
         yield found
 

@@ -104,7 +104,7 @@ KUBERNETES: dict[str, tuple[Json, str, str]] = {
     "a source as in v1alpha2": (
         pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "a", "source": {}}]),
         "spec.resourceClaims[0].source",
-        "",
+        "write resourceClaimName or resourceClaimTemplateName beside the claim's name",
     ),
     "a pod's field of an affinity": (
         pod(affinity={"nodeAffinity": {"required": {}}}),

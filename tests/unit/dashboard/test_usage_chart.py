@@ -45,3 +45,17 @@ def test_more_groups_than_colours_are_drawn_together() -> None:
 
     assert [group.name for group in chart.groups][-1] == "all others (3)"
     assert chart.groups[-1].total == 3 * HOUR
+
+
+def test_a_group_that_is_left_out_is_not_drawn_and_the_others_keep_their_colours() -> None:
+    use = used(vision=[4 * HOUR], nlp=[2 * HOUR], speech=[HOUR], **{"": [HOUR // 2]})
+    chart = usage_chart.chart(use, top=2, hidden=["vision", usage_chart.OTHERS])
+
+    assert [(group.name, group.series, group.shown) for group in chart.groups] == [
+        ("vision", 0, False),
+        ("nlp", 1, True),
+        ("all others (2)", usage_chart.SERIES, False),
+    ]
+    assert {bar.series for bar in chart.bars} == {1}
+    assert chart.marks_y[-1].text == "2"
+    assert chart.total == 7 * HOUR + HOUR // 2

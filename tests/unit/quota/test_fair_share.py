@@ -2,6 +2,7 @@
 
 import math
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal, localcontext
 from typing import Any
 
 import pytest
@@ -199,6 +200,41 @@ def test_decayed_past_usage_is_the_same_whether_read_at_once_or_in_parts() -> No
 
     assert once.use.keys() == twice.use.keys() == {("a", "gpu", timedelta(days=7))}
     assert list(once.use.values()) == pytest.approx(list(twice.use.values()))
+
+
+def test_past_usage_is_the_same_in_whichever_order_it_is_listed() -> None:
+    """Queues that have used the same have the same share, not one that differs in the last digit."""
+    tree = Tree.build([a_root(gpu=16), *(a_child(name, **WEEK) for name in "ab")])
+    tree = Tree.build([*tree.queues.values(), *(a_queue(f"{a}{n}", parent=a) for a in "ab" for n in range(4))])
+    rules, parts = Rules.from_tree(tree), [(number, 3 * number, 70_001 * number) for number in range(1, 4)]
+
+    def history(*order: int) -> UsageHistory:
+        listed = [parts[at] for at in order]
+        intervals = [used(name, end * HOUR, start * HOUR, n) for name in "ab" for start, end, n in listed]
+        each = [
+            used(f"{a}{at}", end * HOUR, start * HOUR, n) for a in "ab" for at, (start, end, n) in enumerate(listed)
+        ]
+        return fair_share.start_history(rules, intervals + each, NOW)
+
+    first, second = history(0, 1, 2), history(2, 1, 0)
+    both = UsageHistory(at=NOW, use={**_of(first, "a"), **_of(second, "b")}, kept=first.kept)
+
+    found = Shares(QueueUsage(tree, {}), {}, rules, both)
+    assert [*_of(first, "a", exactly=True).values()] == [*_of(second, "a", exactly=True).values()]
+    assert share(found, "a") == share(found, "b") > 0
+
+
+def _of(history: UsageHistory, queue: str, *, exactly: bool = False) -> dict[Any, float]:
+    """Return the part of a history that is of a queue and, unless exactly, of those whose names begin like its own."""
+    return {key: use for key, use in history.use.items() if key[0] == queue or (not exactly and key[0][0] == queue)}
+
+
+@pytest.mark.parametrize("hours", [0, 1, 100, 168, 169.3, 4000])
+def test_a_weight_is_a_power_of_two_to_the_last_digits_of_a_number(hours: float) -> None:
+    with localcontext(prec=40):
+        power = Decimal(2) ** -(Decimal(str(hours)) / 168)
+
+    assert fair_share._weight(timedelta(hours=hours), 168 * HOUR) == pytest.approx(float(power), rel=2**-50)
 
 
 def test_a_clock_that_went_back_makes_nothing_younger() -> None:

@@ -17,7 +17,6 @@ def an_old_proof() -> tuple[PlanCache, InfeasibilityProof]:
     """Return a cache in a quiet cycle that is to renew this proof."""
     cache = PlanCache()
     cache.begin(BASIS)
-    assert cache.old_question is None
     proof = cache.prove("a kind of gangs", BUSY, QUESTION, BASIS.cluster)
     proof.stale = 1
     cache.begin(BASIS)

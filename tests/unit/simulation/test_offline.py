@@ -1,6 +1,7 @@
 """`muster simulate` from manifests to outcome: what surrounds Muster is played, and Muster's own cycle decides."""
 
 import asyncio
+import copy
 import json
 import textwrap
 from datetime import UTC, datetime
@@ -303,7 +304,7 @@ def test_a_priority_class_orders_gangs() -> None:
 FLAWS = {
     "a name": ({"apiVersion": "v1", "kind": "Pod"}, "metadata.name"),
     "a shape that is not read": (
-        {"apiVersion": "resource.k8s.io/v1alpha3", "kind": "ResourceClaim", "metadata": {"name": "a"}},
+        {"apiVersion": "resource.k8s.io/v1alpha2", "kind": "ResourceClaim", "metadata": {"name": "a"}},
         "apiVersion",
     ),
     "a number of pods": (
@@ -405,6 +406,48 @@ def test_input_that_the_api_server_would_accept_is_accepted() -> None:
     found = {name: expand(teams(), [obj]).problems for name, obj in refused.GOOD.items()}
 
     assert {name: problems for name, problems in found.items() if problems} == {}
+
+
+@pytest.mark.parametrize("version", ["v1alpha3", "v1beta1", "v1beta2"])
+def test_versions_with_an_equivalent_are_read_as_v1(version: str) -> None:
+    (queue, meter, device_class), (template, train) = teams(), job("a", gpus=2)
+    today = [queue, meter, device_class, template, train, *node("one", 2)]
+    earlier = copy.deepcopy(today)
+    for one in earlier:
+        if one["apiVersion"] == "resource.k8s.io/v1":
+            one["apiVersion"] = f"resource.k8s.io/{version}"
+            if version != "v1beta2":
+                _as_before(one, has_values=version == "v1beta1")
+
+    assert earlier != today
+    assert simulate(earlier).gangs == simulate(today).gangs
+
+
+def _as_before(obj: dict[str, Any], *, has_values: bool) -> None:
+    """Write an object in the shape of v1beta1, or without the values of capacities as v1alpha3."""
+    for device in obj["spec"].get("devices", ()) if obj["kind"] == "ResourceSlice" else ():
+        basic = {name: device.pop(name) for name in [*device] if name != "name"}
+        if not has_values:
+            basic["capacity"] = {name: one["value"] for name, one in basic.get("capacity", {}).items()}
+        device["basic"] = basic
+    for request in obj["spec"]["spec"]["devices"]["requests"] if obj["kind"] == "ResourceClaimTemplate" else ():
+        request.update(request.pop("exactly"))
+
+
+def test_what_a_version_with_an_equivalent_said_otherwise_is_refused() -> None:
+    spec = {"controller": "gpu.example.com", "devices": {}}
+    claim = {"apiVersion": "resource.k8s.io/v1alpha3", "kind": "ResourceClaim", "metadata": {"name": "a"}, "spec": spec}
+
+    assert problems_of(claim) == [(0, "spec.controller")]
+
+
+@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClass"])
+def test_a_version_without_an_equivalent_names_the_command_that_converts(kind: str) -> None:
+    old = {"apiVersion": "resource.k8s.io/v1alpha2", "kind": kind, "metadata": {"name": "a"}}
+
+    ((_, error),) = expand([old]).problems
+
+    assert "`muster convert`" in str(error)
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1alpha3"])

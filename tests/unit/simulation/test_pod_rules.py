@@ -26,9 +26,9 @@ def ruled(name: str, *, pods: int, app: str, avoids: str, **more: Any) -> Object
     return [template, made]
 
 
-def exclusive_jobs(jobs: int) -> Objects:
-    """Return a JobSet whose Jobs want a rack each; each of its pods takes a GPU."""
-    template, made = job("part", pods=2, gpus=1)
+def exclusive_jobs(jobs: int, pods: int = 2, gpus: int = 1) -> Objects:
+    """Return a JobSet whose Jobs want a rack each."""
+    template, made = job("part", pods=pods, gpus=gpus)
     metadata = {
         "name": "train",
         "annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": RACK},
@@ -50,7 +50,27 @@ def test_more_exclusive_jobs_than_racks_are_told_the_rule() -> None:
     gang = of(simulate(teams(), HARDWARE, exclusive_jobs(3)), "train")
 
     assert gang.reason == HoldReason.NO_FEASIBLE_PLACEMENT
-    assert f"podAntiAffinity on {RACK}" in gang.message
+    assert f"the domains of {RACK} have places for 2 of 3 subgroups like part-0 (2 pods)" in gang.message
+    assert "alone in one, even if nothing else were in use" in gang.message
+
+
+def test_a_first_pod_gets_a_rack_that_takes_its_whole_job() -> None:
+    """Of r2, the smallest rack, the other pod of the Job would never get out, as JobSet pins it there."""
+    racks = [*HARDWARE, *in_rack("r3", "d", 4), *in_rack("r3", "e", 4)]
+    gang = of(simulate(teams(quota=8), racks, exclusive_jobs(2, gpus=4)), "train")
+
+    assert {pod.node for pod in gang.plan} <= {"a", "b", "d", "e"}
+    assert len(gang.plan) == 2
+    assert gang.charges == {"gpus": 8}, "those that follow are charged when they come"
+    assert gang.not_simulated == ()
+
+
+def test_pods_that_find_no_place_behind_the_first_one_of_their_job_are_named() -> None:
+    gang = of(simulate(teams(quota=99), HARDWARE, exclusive_jobs(1, pods=4, gpus=3)), "train")
+
+    assert gang.reason == HoldReason.NO_FEASIBLE_PLACEMENT
+    assert "pod train-part-0 (follower 3) needs 3 devices" in gang.message
+    assert "train-part-0 (follower 1) took 3" in gang.message
 
 
 def test_a_gang_waits_for_one_that_it_may_not_be_beside() -> None:

@@ -324,9 +324,14 @@ def test_the_constraints_of_a_pod_group_are_named_of_a_gang_that_is_admitted() -
     assert [text.partition(":")[0] for text in gang.not_simulated] == ["spec.schedulingConstraints of PodGroup pg"]
 
 
-def test_of_an_exclusive_jobset_it_is_said_that_only_the_first_pods_are_planned() -> None:
+IN_OTHER_SUBGROUPS = {"muster.dev/subgroup": "all", "muster.dev/subgroup-topology": "pool"}
+
+
+@pytest.mark.parametrize("of_pods", [{}, IN_OTHER_SUBGROUPS])
+def test_the_other_pods_of_an_exclusive_job_are_planned_with_the_first_one_or_named(of_pods: Json) -> None:
     annotations = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "pool"}
-    job = {"name": "a", "template": {"spec": {"parallelism": 4, "template": template()}}}
+    made = {**template(), "metadata": {"annotations": of_pods}}
+    job = {"name": "a", "template": {"spec": {"parallelism": 4, "template": made}}}
     pool = node("one", 4)
     pool[0]["metadata"]["labels"] = {"pool": "x"}
     objects_ = [*teams(), *pool, *devices()]
@@ -335,7 +340,6 @@ def test_of_an_exclusive_jobset_it_is_said_that_only_the_first_pods_are_planned(
     gang = of(simulate(objects_, found), "train")
 
     assert gang.verdict == "Admitted"
-    assert gang.not_simulated == (
-        "the other pods of the exclusive Job of pod train-a-0: whether they fit the domain of this one",
-    )
+    unplanned = "the other pods of the exclusive Job of pod train-a-0: whether they fit the domain of this one"
+    assert gang.not_simulated == ((unplanned,) if of_pods else ())
     assert not [note for note in expand(objects_, found).notes if "empty cluster" in note]

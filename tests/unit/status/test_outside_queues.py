@@ -6,9 +6,15 @@ import pytest
 
 from admission.api.kubernetes import claims, pods
 from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.meta import EPOCH
 from admission.api.kubernetes.pods import Pod
+from admission.api.muster import meters, observed
+from admission.api.muster.meters import Meter
+from admission.api.muster.status_reports import ConditionReport
 from admission.api.snapshot import Snapshot
-from admission.api.values.names import Uid
+from admission.api.values.names import MeterName, Uid
+from admission.kube.writers import status_encoding
+from admission.status import outside_queues
 from admission.status.outside_queues import OutsideQueues
 
 GPU = "gpu.example.com"
@@ -74,3 +80,23 @@ def test_a_pod_that_is_seen_after_its_claim_is_counted_then() -> None:
 
     assert outside.update(first, COUNTED) == {}
     assert outside.update(replace(first, pods={Uid("p"): pod}), COUNTED) == {GPU: 2}
+
+
+def test_the_meters_that_know_a_class_report_what_is_held_of_it_outside_queues() -> None:
+    def a_meter(name: str, *classes: str) -> Meter:
+        sources = [{"deviceClasses": [*classes], "count": {}}]
+        return meters.decode({"metadata": {"name": name}, "spec": {"unit": "GPU", "sources": sources}})
+
+    known = {MeterName(name): a_meter(name, *classes) for name, classes in {"gpus": [GPU], "cards": ["card"]}.items()}
+    reports = [
+        ConditionReport(plural=plural, name=name, generation=1, conditions=())
+        for plural, name in (("meters", "gpus"), ("meters", "cards"), ("meters", "unreadable"), ("policies", "gpus"))
+    ]
+
+    found = outside_queues.reported(reports, known, {GPU: 2})
+
+    assert [report.outside for report in found] == [{GPU: 2}, {}, {}, {}]
+    status = status_encoding.condition_status(found[0], {}, now=EPOCH)
+    assert status["outsideQueues"] == [{"deviceClass": GPU, "devices": 2}]
+    body = {"metadata": {"name": "gpus"}, "spec": {"sources": []}, "status": status}
+    assert observed.decode_meter(body).outside == {GPU: 2}

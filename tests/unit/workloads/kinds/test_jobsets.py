@@ -8,7 +8,7 @@ import pytest
 from admission.api.kubernetes import pods as api_pods
 from admission.api.kubernetes.meta import Owner
 from admission.api.values.names import Uid
-from admission.workloads import suspendable
+from admission.workloads import suspendable, topology
 from admission.workloads.kinds import jobset as jobset_kind
 from tests import standins
 from tests.standins import Manifest
@@ -264,3 +264,24 @@ def test_the_first_pods_of_exclusive_jobs_get_the_affinity_that_the_webhook_of_j
         assert [wanted.matches("other", {jobset_kind.JOB_KEY: key}, {}) for key in (own, other)] == [True, False]
         assert [unwanted.matches("other", {jobset_kind.JOB_KEY: key}, {}) for key in (own, other)] == [False, True]
         assert not unwanted.matches("team", {}, {})
+
+
+def test_jobs_that_are_alone_in_a_domain_are_subgroups_with_the_pods_that_follow() -> None:
+    herd = Herd()
+    herd.all([with_affinity(pod) for pod in exclusive(herd, EXCLUSIVE, {})[:3]])
+
+    found = topology.request(herd.gang)
+
+    assert found is not None
+    assert {name: (own.exclusive, own.followers) for name, own in found.subgroups} == {
+        "a-0": ("rack", 2),
+        "a-1": ("rack", 2),
+        "b-0": ("rack", 0),
+    }
+    assert not found.is_required, "nobody asks Muster for a domain, which placement Count would refuse"
+
+
+def with_affinity(pod: Manifest) -> Manifest:
+    """Return the first pod of a Job as JobSet's webhook completes it."""
+    key = pod["metadata"]["labels"][jobset_kind.JOB_KEY]
+    return {**pod, "spec": {**pod["spec"], "affinity": jobset_kind.exclusive_affinity("rack", key)}}

@@ -1,15 +1,16 @@
 """Advice for a held gang: what would have to change so that it can start, in one sentence for each reason.
 
-Pure: from the reason and its numbers to text. `muster why` prints it below the reason; docs/reasons.md has it in more
-detail.
+Pure: from the reason and its numbers to text. `muster why` and the dashboard show it below the reason; docs/reasons.md
+has it in more detail.
 """
 
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import assert_never
 
+from admission.api.muster.gangs import GangReport
 from admission.api.values import quantities
-from admission.api.values.reasons import Detail, Hold, HoldReason
+from admission.api.values.reasons import Denial, Detail, Hold, HoldReason
 from admission.errors import AmountError
 
 MOST_NAMED = 4
@@ -20,8 +21,15 @@ REFUSED = frozenset({HoldReason.START_TIMED_OUT, HoldReason.NO_FEASIBLE_PLACEMEN
 """Reasons behind which may be that kube-scheduler refused pods on the nodes that are left."""
 
 
-def advice(hold: Hold, queue: str) -> str:  # noqa: C901, PLR0911, PLR0912 - one short answer for each reason
-    """Return what would have to change so that the gang can start."""
+def advice(gang: GangReport) -> str:
+    """Return what would have to change so that a gang can start; "" if nothing holds it."""
+    if isinstance(gang.hold, Denial):
+        return "what the sentence above names; until then it never starts"
+    return for_hold(gang.hold, gang.queue) if gang.hold else ""
+
+
+def for_hold(hold: Hold, queue: str) -> str:  # noqa: C901, PLR0911, PLR0912 - one short answer for each reason
+    """Return what would have to change so that a gang that is held can start."""
     if "refusedOn" in hold.details and hold.reason in REFUSED:
         return _refused(hold.details)
     match hold.reason:

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from admission.api.values.reasons import Hold, HoldReason
-from admission.cli.why import advice
+from admission.status import advice
 
 
 @pytest.mark.parametrize("reason", list(HoldReason))
 def test_every_reason_has_advice(reason: HoldReason) -> None:
-    assert len(advice.advice(Hold(reason, ""), "team")) > 20
+    assert len(advice.for_hold(Hold(reason, ""), "team")) > 20
 
 
 ADVICE: dict[str, tuple[HoldReason, dict[str, Any], str]] = {
@@ -102,4 +102,4 @@ ADVICE: dict[str, tuple[HoldReason, dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("reason", "details", "said"), ADVICE.values(), ids=ADVICE)
 def test_the_advice_for_a_hold_names_what_is_missing(reason: HoldReason, details: dict[str, Any], said: str) -> None:
-    assert advice.advice(Hold(reason, "", details), "team") == said
+    assert advice.for_hold(Hold(reason, "", details), "team") == said

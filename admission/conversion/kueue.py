@@ -1,0 +1,339 @@
+"""Kueue's queues as Muster's: ClusterQueues, Cohorts and LocalQueues become Queues, the resources they cover Meters.
+
+docs/tasks/kueue.md says of each field whether it decides alike. Here every field is taken out of its object when it is
+converted, and what is left then is reported: no field is dropped unseen. Kueue's names are those of v1beta1 and
+v1beta2.
+"""
+
+import copy
+import re
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from admission.api.values import names, quantities
+from admission.conversion.equivalents import Object
+from admission.conversion.findings import Findings, Level
+from admission.errors import AmountError
+
+GROUPS = frozenset({"kueue.x-k8s.io", "config.kueue.x-k8s.io"})
+_NAMESPACE = "kubernetes.io/metadata.name"
+_CPU = "cpu"
+_BY_USE = "UsageBasedAdmissionFairSharing"
+
+_KINDS = {
+    "Workload": "Kueue makes it of a Job; Muster makes a Gang of the Job's pods",
+    "AdmissionCheck": "put a scheduling gate of your own on the pods",
+    "ProvisioningRequestConfig": "placement: Count of a Queue lets nodes be made on demand",
+    "MultiKueueConfig": "nothing here spans clusters but budgets with scope: Global",
+    "MultiKueueCluster": "nothing here spans clusters but budgets with scope: Global",
+}
+_REMEDIES = {
+    "admissionChecks": "put a scheduling gate of your own beside Muster's on the pods",
+    "admissionChecksStrategy": "put a scheduling gate of your own beside Muster's on the pods",
+    "concurrentAdmissionPolicy": "claims with firstAvailable are planned over all alternatives at once",
+    "flavorFungibility": "counts between kinds of devices: preferences.whenCanBorrow of the Queue",
+    "nodeLabels": "a kind in preferences of the Queue tells devices by CEL, a nodeSelector of the pods their nodes",
+    "nodeTaints": "give the pods the tolerations, or the kind of devices a class of its own",
+    "tolerations": "give the pods the tolerations",
+    "topologyName": "name the label of nodes in muster.dev/topology of the workload",
+    "levels": "name one of these labels in muster.dev/topology, or muster.dev/topology-preferred, of the workload",
+    "stopPolicy": "stop the Queue, or give the namespace a child queue and stop that",
+    "fairSharing": "counts with the admissionScope of its ClusterQueue: fairSharing.within of the Queue",
+    "admissionScope": "fairSharing.within of the Queue",
+    "borrowWithinCohort": "has no effect without reclaimWithinCohort",
+    "description": "priority classes of a Queue have no description",
+}
+_NOTHING = "has no counterpart here"
+
+
+@dataclass(slots=True)
+class _Sums:
+    """What a queue has of one resource, over all flavors. A limit is None where a flavor has none."""
+
+    nominal: int = 0
+    borrowing: int | None = 0
+    lending: int = 0
+    lends_all: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _LocalQueue:
+    """A LocalQueue. spec: what nobody has taken of it yet."""
+
+    namespace: str
+    name: str
+    spec: Object
+
+
+@dataclass(slots=True)
+class _Input:
+    """What is read of other objects before queues are converted."""
+
+    device_classes: dict[str, list[str]] = field(default_factory=dict)
+    local_queues: dict[str, list[_LocalQueue]] = field(default_factory=dict)
+    """By ClusterQueue."""
+    priorities: list[Object] = field(default_factory=list)
+    half_life: str = ""
+    resources: dict[str, None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """Muster's objects, and what was found of each of Kueue's, in their order."""
+
+    objects: tuple[Object, ...]
+    findings: tuple[Findings, ...]
+
+
+def convert(objects: Sequence[Mapping[str, Any]]) -> Converted:
+    """Return the Meters and Queues that Kueue's objects describe. Objects of other groups are left out."""
+    found = [(copy.deepcopy(dict(one)), Findings()) for one in objects]
+    ours = [(obj, findings) for obj, findings in found if str(obj.get("apiVersion")).rpartition("/")[0] in GROUPS]
+    read = _Input()
+    for obj, findings in ours:
+        _read(obj, read, findings)
+    queues: dict[str, Object] = {}
+    for obj, findings in ours:
+        if obj.get("kind") in ("ClusterQueue", "Cohort"):
+            queue = _queue(obj, read, findings)
+            if queue["metadata"]["name"] in queues:
+                findings.left(
+                    "metadata.name", "is a ClusterQueue's and a Cohort's: one of both Queues needs another name"
+                )
+                continue
+            queues[queue["metadata"]["name"]] = queue
+    for obj, findings in ours:
+        _report_rest(obj, findings)
+    for parent in {queue["spec"].get("parent") for queue in queues.values()} - {None, *queues}:
+        queues[parent] = _object("Queue", parent, {})
+    ordered = sorted(queues.values(), key=lambda queue: (_level(queue, queues), queue["metadata"]["name"]))
+    meters = [_meter(resource, read) for resource in read.resources]
+    return Converted((*meters, *ordered), tuple(findings for _, findings in found))
+
+
+def _read(obj: Object, read: _Input, findings: Findings) -> None:
+    """Take what other objects say for queues out of an object."""
+    spec = obj.get("spec")
+    match obj.get("kind"):
+        case "Configuration":
+            for mapping in _items(_take(obj, "resources", "deviceClassMappings")):
+                classes = mapping.get("deviceClassNames")
+                read.device_classes[str(mapping.get("name"))] = [*classes] if isinstance(classes, list) else []
+            read.half_life = str(_take(obj, "admissionFairSharing", "usageHalfLifeTime") or "")
+        case "LocalQueue" if isinstance(spec, MutableMapping):
+            local = _LocalQueue(_name(obj, "namespace") or "default", _name(obj), spec)
+            read.local_queues.setdefault(str(spec.pop("clusterQueue", "")), []).append(local)
+            findings.changed("spec.clusterQueue", f"its name is an alias of the Queue, in namespace {local.namespace}")
+        case "WorkloadPriorityClass":
+            read.priorities.append({"name": _name(obj), "value": obj.pop("value", 0)})
+            findings.changed("value", "is one of the priorityClasses of each Queue that pods may enter")
+        case "Cohort" | "ClusterQueue" if isinstance(spec, MutableMapping):
+            for group in _items(spec.get("resourceGroups")):
+                resources = [one for flavor in _items(group.get("flavors")) for one in _items(flavor.get("resources"))]
+                read.resources |= dict.fromkeys(str(one.get("name")) for one in resources)
+        case _:
+            pass
+
+
+def _queue(obj: Object, read: _Input, findings: Findings) -> Object:
+    spec = obj.get("spec")
+    given: Object = spec if isinstance(spec, MutableMapping) else {}
+    name = _name(obj)
+    made: Object = {}
+    for old in ("cohortName", "cohort", "parentName"):
+        if parent := given.pop(old, None):
+            made["parent"] = parent
+    if obj["kind"] == "ClusterQueue":
+        made = {**made, **_namespace_selection(given, name, read, findings)}
+    if quotas := _quotas(given, findings):
+        made["quotas"] = quotas
+    for field_ in ("queueingStrategy", "stopPolicy"):
+        if value := given.pop(field_, None):
+            made[field_] = value
+    if sharing := _sharing(given, read, read.local_queues.get(name, [])):
+        made["fairSharing"] = sharing
+    if preemption := _preemption(given):
+        made["preemption"] = preemption
+    if "namespaceSelector" in made and read.priorities:
+        made["priorityClasses"] = copy.deepcopy(read.priorities)
+    findings.changed("kind", f"is Queue {name}")
+    return _object("Queue", name, made)
+
+
+def _namespace_selection(given: Object, name: str, read: _Input, findings: Findings) -> Object:
+    """Return whose pods may enter: of the namespaces that are selected and have a LocalQueue, by its name."""
+    selector, local = given.pop("namespaceSelector", None), read.local_queues.get(name, [])
+    if not isinstance(selector, MutableMapping):
+        return {}
+    if not local:
+        findings.check(
+            "spec.namespaceSelector", "no LocalQueue is in the input: every namespace that it selects may enter"
+        )
+        return {"namespaceSelector": selector}
+    namespaces = sorted({one.namespace for one in local})
+    only = {"key": _NAMESPACE, "operator": "In", "values": namespaces}
+    expressions = [*_items(selector.get("matchExpressions")), only]
+    aliases = sorted({one.name for one in local})
+    return {
+        "namespaceSelector": {**selector, "matchExpressions": expressions},
+        **({"aliases": aliases} if aliases else {}),
+    }
+
+
+def _quotas(given: Object, findings: Findings) -> list[Object]:
+    """Return the quotas of a queue, each over all flavors of its resource."""
+    sums: dict[str, _Sums] = {}
+    flavors: dict[str, list[str]] = {}
+    for group in _items(given.pop("resourceGroups", None)):
+        for flavor in _items(group.get("flavors")):
+            for one in _items(flavor.get("resources")):
+                resource = str(one.get("name"))
+                flavors.setdefault(resource, []).append(str(flavor.get("name")))
+                try:
+                    _add(sums.setdefault(resource, _Sums()), one, resource)
+                except AmountError as error:
+                    findings.left("spec.resourceGroups", f"{resource}: {error}")
+    for resource, kinds in flavors.items():
+        if len(kinds) > 1:
+            message = (
+                f"the quotas of {resource} of the flavors {', '.join(kinds)} are added up: to keep them apart give"
+                " each a Meter with a selector, and the Queue preferences.kinds (docs/tasks/flavors.md)"
+            )
+            findings.left("spec.resourceGroups", message)
+    return [_quota(resource, found) for resource, found in sums.items()]
+
+
+def _add(sums: _Sums, one: Mapping[str, Any], resource: str) -> None:
+    nominal = _amount(one.get("nominalQuota", 0), resource)
+    borrowing, lending = one.get("borrowingLimit"), one.get("lendingLimit")
+    sums.nominal += nominal
+    if borrowing is None or sums.borrowing is None:
+        sums.borrowing = None
+    else:
+        sums.borrowing += _amount(borrowing, resource)
+    sums.lending += nominal if lending is None else _amount(lending, resource)
+    sums.lends_all = sums.lends_all and lending is None
+
+
+def _quota(resource: str, sums: _Sums) -> Object:
+    return {
+        "meter": _meter_name(resource),
+        "nominal": quantities.render(sums.nominal),
+        **({} if sums.borrowing is None else {"borrowingLimit": quantities.render(sums.borrowing)}),
+        **({} if sums.lends_all else {"lendingLimit": quantities.render(sums.lending)}),
+    }
+
+
+def _sharing(given: Object, read: _Input, local: Sequence[_LocalQueue]) -> Object:
+    found: Object = {}
+    weight = _take(given, "fairSharing", "weight")
+    if weight is not None:
+        found["weight"] = str(weight)
+    if _get(given, "admissionScope", "admissionMode") == _BY_USE:
+        _take(given, "admissionScope", "admissionMode")
+        taken = [(one.namespace, _take(one.spec, "fairSharing", "weight")) for one in local]
+        weights = {namespace: weight for namespace, weight in taken if weight is not None}
+        found["within"] = {
+            "by": "Namespace",
+            **({"halfLife": read.half_life} if read.half_life else {}),
+            **({"weights": [{"name": name, "weight": str(one)} for name, one in weights.items()]} if weights else {}),
+        }
+    return found
+
+
+def _preemption(given: Object) -> Object:
+    found = {
+        "withinQueue": _take(given, "preemption", "withinClusterQueue"),
+        "reclaim": _take(given, "preemption", "reclaimWithinCohort"),
+    }
+    # Without reclaim it has no effect, and a Queue that says so is refused: it is reported.
+    if (found["reclaim"] or "Never") != "Never":
+        found["borrowWithinCohort"] = _take(given, "preemption", "borrowWithinCohort")
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _meter(resource: str, read: _Input) -> Object:
+    """Return the Meter of a resource that queues cover: of devices, or of what pods request of nodes."""
+    if resource in read.device_classes:
+        counted: Object = {"sources": [{"deviceClasses": read.device_classes[resource], "count": {}}]}
+    else:
+        counted = {"resources": [{"name": resource, **({"per": "1m"} if resource == _CPU else {})}]}
+    return _object("Meter", _meter_name(resource), {"unit": _unit(resource), **counted})
+
+
+def _unit(resource: str) -> str:
+    return "thousandths of a core" if resource == _CPU else resource.rpartition("/")[2][:32]
+
+
+def _meter_name(resource: str) -> str:
+    return re.sub("[^a-z0-9.-]+", "-", resource.lower()).strip("-.")
+
+
+def _amount(value: Any, resource: str) -> int:
+    """Return a quota in the unit of its Meter, rounded up: cores are counted in thousandths."""
+    exact = quantities.parse(str(value)) * (1000 if resource == _CPU else 1)
+    return -(-exact.numerator // exact.denominator)
+
+
+def _report_rest(obj: Object, findings: Findings) -> None:
+    """Tell what nobody took out of an object."""
+    kind = str(obj.get("kind"))
+    if kind in _KINDS:
+        findings.left("kind", f"{kind}: {_KINDS[kind]}")
+        return
+    if kind == "Configuration":
+        rest = sorted({path.partition(".")[0] for path in _leaves(obj, "")} - {"apiVersion", "kind", "metadata"})
+        if rest:
+            message = f"{', '.join(rest)}: of the installation; docs/tasks/kueue.md has what counts for queues"
+            findings.check("kind", message)
+        return
+    body = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind", "metadata", "status")}
+    for path in _leaves(body, ""):
+        part = next((name for name in re.findall(r"[A-Za-z]+", path) if name in _REMEDIES), "")
+        findings.add(Level.LEFT, path, _REMEDIES.get(part, _NOTHING))
+
+
+def _leaves(value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, Mapping) and value:
+        for name, inner in value.items():
+            yield from _leaves(inner, f"{path}.{name}".removeprefix("."))
+    elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+        for at, inner in enumerate(value):
+            yield from _leaves(inner, f"{path}[{at}]")
+    elif value not in (None, {}, []):
+        yield path
+
+
+def _level(queue: Object, queues: Mapping[str, Object]) -> int:
+    """Return how many queues are above one; a circle ends after as many as there are."""
+    level, parent = 0, queue["spec"].get("parent")
+    while parent in queues and level < len(queues):
+        level, parent = level + 1, queues[parent]["spec"].get("parent")
+    return level
+
+
+def _get(value: Any, *path: str) -> Any:
+    """Return a field of nested mappings."""
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def _take(value: Any, *path: str) -> Any:
+    """Take a field out of nested mappings."""
+    owner = _get(value, *path[:-1])
+    return owner.pop(path[-1], None) if isinstance(owner, MutableMapping) else None
+
+
+def _items(value: Any) -> list[Object]:
+    return [one for one in value if isinstance(one, MutableMapping)] if isinstance(value, list) else []
+
+
+def _name(obj: Mapping[str, Any], key: str = "name") -> str:
+    metadata = obj.get("metadata")
+    return str(metadata.get(key) or "") if isinstance(metadata, Mapping) else ""
+
+
+def _object(kind: str, name: str, spec: Object) -> Object:
+    return {"apiVersion": names.API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}

@@ -1,0 +1,3 @@
+"""Pages as documents for programs."""
+
+__all__ = ["books", "cluster", "encoding", "openapi"]

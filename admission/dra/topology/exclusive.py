@@ -1,0 +1,107 @@
+"""Parts of a gang that are each alone in a domain, and the pods that follow the first one of a part into its domain.
+
+A part's first pod has rules that keep other parts out of its domain, and its domain decides where the others go. So a
+search places all of them, the first pods of all parts before the others: it is a search for subgroups with a domain
+each (`subgroups`), and the plan has the first pods.
+
+The rules of the first pods then tell nothing that the domains do not, beside which domains pods that are there have
+taken. They are taken out of the search, so that equal parts are equal to it (`SplitRules`); not where a pod outside the
+exclusive parts, or another rule, has to do with the label that names the parts, or where parts have domains of several
+labels. There the search heeds them as all others.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.pods import Pod
+from admission.api.scheduling import exclusive_domains
+from admission.api.scheduling.exclusive_domains import ExclusiveDomain
+from admission.api.scheduling.scheduling_rules import NO_RULES, SchedulingRules
+from admission.api.values import names
+from admission.api.values.names import Uid
+from admission.dra.requests import extended_resources
+from admission.dra.requests.gang_request import Colocation, PartLabels, PodDemand, SplitRules, Topology
+from admission.dra.state.cluster_state import ClusterState
+
+
+def with_followers(
+    demands: Sequence[PodDemand], topology: Topology | None, cluster: ClusterState
+) -> Sequence[PodDemand]:
+    """Return the demands with those of the pods that will follow; the same ones without exclusive domains."""
+    if topology is None or topology.labels is None:
+        return demands
+    colocations = {name: own for name, own in topology.subgroups if own.exclusive}
+    found: list[PodDemand] = []
+    for demand in demands:
+        found.append(demand)
+        own = colocations.get(demand.subgroup)
+        if own is not None:
+            found += _followers(demand, own, topology.labels, cluster)
+    if not _are_split(found, colocations.values(), topology.labels):
+        return found
+    return [_split(demand, topology.labels) if demand.subgroup in colocations else demand for demand in found]
+
+
+def _followers(demand: PodDemand, own: Colocation, labels: PartLabels, cluster: ClusterState) -> Iterator[PodDemand]:
+    """Yield the pods that follow the first pod of a part, and are not there yet."""
+    pod = demand.pod
+    exclusive = _exclusive(pod, labels)
+    if exclusive is None:
+        return
+    there = sum(cluster.placed.left.matching(exclusive.rules.affinity).values())
+    for number in range(1, own.followers - there + 1):
+        yield _follower(demand, exclusive.others, number, labels, cluster)
+
+
+def _follower(
+    demand: PodDemand, rules: SchedulingRules, number: int, labels: PartLabels, cluster: ClusterState
+) -> PodDemand:
+    """Return a pod that follows the first one of its part: as that one, but for the rules of a first pod."""
+    first = demand.pod
+    given = first.meta.labels
+    own_labels = {**given, labels.index: str(number)} if labels.index in given else given
+    name, uid = f"{first.meta.name} (follower {number})", names.expected_pod(first.meta.uid, number)
+    pod = replace(first, meta=replace(first.meta, name=name, uid=uid, labels=own_labels), rules=rules)
+    extended = extended_resources.claim_of(pod, cluster.classes) if demand.extended else None
+    given_claims = demand.claims[:-1] if demand.extended else demand.claims
+    claims = (*(_own_claim(claim, demand, number) for claim in given_claims), *filter(None, (extended,)))
+    return replace(demand, pod=pod, claims=claims, follows=True)
+
+
+def _own_claim(claim: Claim, demand: PodDemand, number: int) -> Claim:
+    """Return the claim of a follower for one of the first pod: its own if a template makes it, else the same one."""
+    pairs = zip(demand.pod.claims, demand.claims, strict=False)
+    if not any(one is claim and named.template is not None for named, one in pairs):
+        return claim
+    meta = claim.meta
+    made = replace(meta, name=f"{meta.name} (follower {number})", uid=Uid(f"{meta.uid or meta.key}/{number}"))
+    return Claim(meta=made, spec=claim.spec)
+
+
+def _are_split(demands: Iterable[PodDemand], colocations: Iterable[Colocation], labels: PartLabels) -> bool:
+    """Return whether the domains stand for the rules of the first pods, among the pods of the gang."""
+    several = {(own.exclusive, own.required, own.preferred) for own in colocations}
+    return len(several) == 1 and not any(_reads_parts(demand, labels) for demand in demands)
+
+
+def _reads_parts(demand: PodDemand, labels: PartLabels) -> bool:
+    """Return whether the label of parts matters to a pod's rules, or to those of others for a pod in no such part."""
+    pod = demand.pod
+    exclusive = _exclusive(pod, labels)
+    is_in_part = demand.follows or exclusive is not None
+    others = pod.rules if exclusive is None else exclusive.others
+    return exclusive_domains.read(others, labels.part) or (not is_in_part and labels.part in pod.meta.labels)
+
+
+def _split(demand: PodDemand, labels: PartLabels) -> PodDemand:
+    pod = demand.pod
+    exclusive = _exclusive(pod, labels)
+    own, others = (NO_RULES, pod.rules) if exclusive is None else (exclusive.rules, exclusive.others)
+    shown = {key: value for key, value in pod.meta.labels.items() if key != labels.part}
+    rest = replace(pod, rules=others, meta=replace(pod.meta, labels=shown))
+    return replace(demand, split=SplitRules(domain=replace(pod, rules=own), rest=rest))
+
+
+def _exclusive(pod: Pod, labels: PartLabels) -> ExclusiveDomain | None:
+    return exclusive_domains.find(pod.rules, labels.part, pod.meta.labels.get(labels.part, ""))

@@ -1,0 +1,113 @@
+"""Why pods that workloads make later never fit, as far as it is known: which are to be looked at, and the answers.
+
+The controller of a JobSet or an MPIJob may make some pods only when others run or have ended (`Parent.later`). Their
+gang is only there when its turn comes, maybe after hours; whether it would fit an empty cluster can be known before.
+
+An answer depends on the workload's later waves, and on everything that planning reads. It is looked for again when the
+waves change, and for all workloads when something else does, at most once in `RETRY`. So it may be late, never costly:
+once in `PACE` a cycle looks at `MOST` workloads with new questions, and at some of which it is known that they fit.
+"""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import islice
+
+from admission.api.kubernetes.meta import EPOCH
+from admission.api.kubernetes.owners import Parent
+from admission.api.snapshot import changed
+from admission.api.values.names import GangUid
+from admission.incremental import are_same
+
+RETRY = timedelta(minutes=1)
+"""How long answers stand whatever changes, but for their own waves."""
+
+PACE = timedelta(seconds=1)
+"""How long until a cycle goes on that has left workloads to be looked at."""
+
+MOST, MOST_KNOWN = 2, 256
+"""How many workloads a cycle looks at: with questions that have no answer yet, and in all."""
+
+Sentences = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class LaterWaves:
+    """The workloads with later waves, and why these never fit. One per leader.
+
+    Rule: `begin` follows the workloads and what answers depend on; `answer` alone takes a workload off the list of
+    those that are due. What answers depend on is compared by identity, but not in every cycle, so this is no value over
+    `admission.incremental`.
+    """
+
+    _sources: Mapping[str, Mapping[str, Parent]] = field(default_factory=dict)
+    """The workloads of each kind, as they were at the last `begin`."""
+    _known: dict[str, Parent] = field(default_factory=dict)
+    """Those with later waves."""
+    _due: dict[str, None] = field(default_factory=dict)
+    _answers: dict[GangUid, Sentences] = field(default_factory=dict)
+    _basis: tuple[object, ...] = ()
+    _basis_at: datetime = EPOCH
+    _examined_at: datetime = EPOCH
+    _fitting: set[Hashable] = field(default_factory=set)
+    """The questions of which it is known that all fits."""
+
+    @property
+    def answers(self) -> Mapping[GangUid, Sentences]:
+        """Return why later waves never fit, by the gang of the first wave of a workload; without those that may fit."""
+        return self._answers
+
+    @property
+    def has_more(self) -> bool:
+        """Return whether workloads are left to be looked at."""
+        return bool(self._due)
+
+    def begin(
+        self, parents: Mapping[str, Mapping[str, Parent]], basis: tuple[object, ...], now: datetime
+    ) -> tuple[Parent, ...]:
+        """Follow the workloads, and return those to be looked at now. basis: all else that answers depend on."""
+        for kind in {**self._sources, **parents}:
+            found = parents.get(kind, NO_PARENTS)
+            for uid in changed(self._sources.get(kind, NO_PARENTS), found):
+                self._follow(uid, found.get(uid))
+        self._sources = parents
+        if now - self._basis_at >= RETRY and not are_same(self._basis, basis):
+            self._basis, self._basis_at = basis, now
+            self._fitting.clear()
+            self._due |= dict.fromkeys(self._known)
+        if not self._due or now - self._examined_at < PACE:
+            return ()
+        self._examined_at = now
+        return tuple(self._known[uid] for uid in islice(self._due, MOST_KNOWN))
+
+    def is_fitting(self, question: Hashable) -> bool:
+        """Return whether it is known that all pods of a question fit."""
+        return question in self._fitting
+
+    def answer(self, parent: Parent, question: Hashable, sentences: Sentences) -> None:
+        """Keep why later waves of a workload never fit; nothing if they may."""
+        uid = parent.meta.uid
+        self._due.pop(uid, None)
+        self._answers.pop(GangUid(uid), None)
+        if sentences:
+            self._answers[GangUid(uid)] = sentences
+        else:
+            self._fitting.add(question)
+
+    def postpone(self, parent: Parent) -> None:
+        """Have a workload looked at after all others."""
+        self._due.pop(parent.meta.uid, None)
+        self._due[parent.meta.uid] = None
+
+    def _follow(self, uid: str, parent: Parent | None) -> None:
+        before = self._known.pop(uid, None)
+        if parent is None or not parent.later or parent.meta.deleted is not None:
+            self._due.pop(uid, None)
+            self._answers.pop(GangUid(uid), None)
+            return
+        self._known[uid] = parent
+        if before is None or before.later != parent.later:
+            self._due[uid] = None
+
+
+NO_PARENTS: Mapping[str, Parent] = {}

@@ -1,0 +1,253 @@
+"""Kueue's objects as Muster's: each field is converted or reported, and what comes out decides as Kueue's docs say."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from admission.conversion import kueue
+from admission.conversion.findings import Level
+from admission.simulation import expand, lint, offline
+from tests.conformance import quotas
+
+KUEUE = """
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+resources: {deviceClassMappings: [{name: gpus, deviceClassNames: [gpu.example.com]}]}
+admissionFairSharing: {usageHalfLifeTime: 24h}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Cohort
+metadata: {name: research}
+spec: {fairSharing: {weight: "2"}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: vision}
+spec:
+  cohortName: research
+  namespaceSelector: {}
+  queueingStrategy: StrictFIFO
+  preemption: {reclaimWithinCohort: Any, withinClusterQueue: LowerPriority}
+  admissionScope: {admissionMode: UsageBasedAdmissionFairSharing}
+  resourceGroups:
+  - coveredResources: [gpus, cpu]
+    flavors:
+    - name: default
+      resources:
+      - {name: gpus, nominalQuota: 2, borrowingLimit: 1}
+      - {name: cpu, nominalQuota: "1500m", lendingLimit: 1}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: speech}
+spec:
+  cohort: research
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [gpus, cpu]
+    flavors:
+    - {name: default, resources: [{name: gpus, nominalQuota: 1}, {name: cpu, nominalQuota: 8}]}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: main, namespace: vision}
+spec: {clusterQueue: vision, fairSharing: {weight: 3}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: main, namespace: speech}
+spec: {clusterQueue: speech}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: WorkloadPriorityClass
+metadata: {name: urgent}
+value: 100
+"""
+MUSTER = """
+apiVersion: muster.dev/v1alpha1
+kind: Meter
+metadata: {name: gpus}
+spec: {unit: gpus, sources: [{deviceClasses: [gpu.example.com], count: {}}]}
+---
+apiVersion: muster.dev/v1alpha1
+kind: Meter
+metadata: {name: cpu}
+spec: {unit: thousandths of a core, resources: [{name: cpu, per: 1m}]}
+---
+apiVersion: muster.dev/v1alpha1
+kind: Queue
+metadata: {name: research}
+spec: {fairSharing: {weight: "2"}}
+---
+apiVersion: muster.dev/v1alpha1
+kind: Queue
+metadata: {name: speech}
+spec:
+  parent: research
+  namespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: In, values: [speech]}]}
+  aliases: [main]
+  quotas: [{meter: gpus, nominal: "1"}, {meter: cpu, nominal: 8000}]
+  priorityClasses: [{name: urgent, value: 100}]
+---
+apiVersion: muster.dev/v1alpha1
+kind: Queue
+metadata: {name: vision}
+spec:
+  parent: research
+  namespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: In, values: [vision]}]}
+  aliases: [main]
+  quotas:
+  - {meter: gpus, nominal: "2", borrowingLimit: "1"}
+  - {meter: cpu, nominal: 1500, lendingLimit: 1000}
+  queueingStrategy: StrictFIFO
+  fairSharing: {within: {by: Namespace, halfLife: 24h, weights: [{name: vision, weight: "3"}]}}
+  preemption: {withinQueue: LowerPriority, reclaim: Any}
+  priorityClasses: [{name: urgent, value: 100}]
+"""
+JOBS = """
+apiVersion: v1
+kind: Node
+metadata: {name: one}
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu.example.com}
+spec: {}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: one}
+spec:
+  driver: gpu.example.com
+  nodeName: one
+  pool: {name: one, generation: 1, resourceSliceCount: 1}
+  devices: [{name: a}, {name: b}, {name: c}]
+"""
+
+
+def objects(text: str) -> list[Any]:
+    return list(yaml.safe_load_all(text))
+
+
+def a_job(name: str, namespace: str, gpus: int) -> list[Any]:
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com", "count": gpus}}
+    metadata = {"name": name, "namespace": namespace}
+    pod = {
+        "restartPolicy": "Never",
+        "resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": name}],
+        "containers": [{"name": "main", "image": "train", "resources": {"requests": {"cpu": "500m"}}}],
+    }
+    return [
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaimTemplate",
+            "metadata": metadata,
+            "spec": {"spec": {"devices": {"requests": [request]}}},
+        },
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {**metadata, "labels": {"kueue.x-k8s.io/queue-name": "main"}},
+            "spec": {"template": {"spec": pod}},
+        },
+    ]
+
+
+def test_queues_of_kueue_are_queues_and_what_they_cover_are_meters() -> None:
+    converted = kueue.convert(objects(KUEUE))
+
+    assert [*converted.objects] == [{**one, "spec": _texts(one["spec"])} for one in objects(MUSTER)]
+    assert [one for found in converted.findings for one in found.found if one.level is not Level.CHANGED] == []
+
+
+def _texts(spec: Any) -> Any:
+    """Return a spec whose amounts are written as texts."""
+    quotas_ = [{key: str(value) for key, value in quota.items()} for quota in spec.get("quotas", ())]
+    return {**spec, **({"quotas": quotas_} if quotas_ else {})}
+
+
+async def test_what_is_converted_passes_lint_and_lets_in_what_kueue_would() -> None:
+    """Each queue its quota and what it may borrow of the other, by the label that the Jobs have for Kueue."""
+    made = [*kueue.convert(objects(KUEUE)).objects]
+    namespaces = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in ("vision", "speech")
+    ]
+    jobs = [*a_job("a", "vision", 2), *a_job("b", "speech", 2), *a_job("c", "speech", 1), *a_job("d", "vision", 4)]
+
+    linted = await lint.lint([*namespaces, *made])
+    outcome = await offline.simulate(expand.expand([*objects(JOBS), *namespaces, *made, *jobs]))
+
+    assert linted.remarks == ()
+    found = {gang.name.split("/")[-1]: (gang.queue, str(gang.verdict)) for gang in outcome.gangs}
+    assert found == {
+        "a": ("vision", "Admitted"),
+        "b": ("speech", "Held"),
+        "c": ("speech", "Admitted"),
+        "d": ("vision", "Denied"),
+    }
+
+
+VALUES: dict[str, Any] = {
+    "nominalQuota": 1,
+    "borrowingLimit": 1,
+    "lendingLimit": 1,
+    "weight": 2,
+    "namespaceSelector": {"matchLabels": {"a": "b"}},
+    "coveredResources": ["gpus"],
+    "maxPriorityThreshold": 100,
+    "admissionMode": "UsageBasedAdmissionFairSharing",
+    "reclaimWithinCohort": "Any",
+}
+LISTS = frozenset({"resourceGroups", "flavors", "resources", "admissionChecks", "nodeTaints", "tolerations", "levels"})
+FIELDS = [
+    *(one for one in quotas.FIELDS.read_text().split() if not one.startswith("Workload.")),
+    *("ResourceFlavor.nodeLabels", "ResourceFlavor.nodeTaints.key", "ResourceFlavor.tolerations.key"),
+    *("ResourceFlavor.topologyName", "Topology.levels.nodeLabel"),
+]
+
+
+def _with(path: list[str]) -> Any:
+    """Return a spec that has one field."""
+    name, *rest = path
+    value = _with(rest) if rest else VALUES.get(name, "x")
+    return {name: [value] if name in LISTS and rest else value}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_each_field_of_kueue_is_converted_or_reported_by_name(field: str) -> None:
+    kind, *path = field.split(".")
+    obj = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": "a"}, "spec": _with(path)}
+    beside = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "x"}}
+    beside["spec"] = {"namespaceSelector": {}, "admissionScope": {"admissionMode": "UsageBasedAdmissionFairSharing"}}
+    base: Any = {**obj, "spec": {}}
+    if kind == "LocalQueue" and path != ["clusterQueue"]:
+        obj["spec"]["clusterQueue"] = base["spec"]["clusterQueue"] = "x"
+
+    converted, without = kueue.convert([obj, beside]), kueue.convert([base, beside])
+
+    reported = [one.field for one in converted.findings[0].found if one.level is Level.LEFT]
+    is_told = any(path[-1] in name for name in reported)
+    # The flavors below say what is covered; a flavor is told of itself, and where there are several.
+    is_said_below = path[-1] == "coveredResources" or path[-2:] == ["flavors", "name"]
+    assert is_told or is_said_below or converted.objects != without.objects
+
+
+@pytest.mark.parametrize("kind", ["Workload", "AdmissionCheck", "MultiKueueConfig", "SomethingNew"])
+def test_kinds_without_a_counterpart_are_told(kind: str) -> None:
+    obj = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": "a"}, "spec": {"a": {"b": 1}}}
+
+    (found,) = kueue.convert([obj]).findings
+
+    assert [one.field for one in found.found] == ["spec.a.b" if kind == "SomethingNew" else "kind"]
+
+
+def test_flavors_are_added_up_and_that_is_told() -> None:
+    flavors = [{"name": name, "resources": [{"name": "gpus", "nominalQuota": 2}]} for name in ("a100", "h100")]
+    spec = {"resourceGroups": [{"coveredResources": ["gpus"], "flavors": flavors}]}
+    obj = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "a"}, "spec": spec}
+
+    converted = kueue.convert([obj])
+
+    assert converted.objects[-1]["spec"]["quotas"] == [{"meter": "gpus", "nominal": "4"}]
+    assert "flavors a100, h100 are added up" in str(converted.findings[0].found)

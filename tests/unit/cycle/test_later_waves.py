@@ -1,0 +1,74 @@
+"""Pods that a controller makes when others run or have ended are looked at before they are there."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from admission.api.muster.gangs import Phase
+from admission.api.values.names import NodeName
+from tests import standins
+from tests.standins import Manifest
+from tests.unit.cycle.fences import report
+from tests.unit.cycle.jobs import Play
+from tests.unit.cycle.test_suspended_parents import HeldParents, a_jobset, a_play, template
+
+IN_ORDER = {"startupPolicy": {"startupPolicyOrder": "InOrder"}}
+
+
+def staged(workers: int, **order: Any) -> Manifest:
+    """Return a JobSet with a driver, and so many workers that come when it is ready."""
+    jobset = a_jobset()
+    jobset["spec"] |= {"replicatedJobs": [entry("driver", 1), entry("workers", workers)], **(order or IN_ORDER)}
+    return jobset
+
+
+def entry(name: str, pods: int) -> Manifest:
+    return {"name": name, "template": {"spec": {"parallelism": pods, "template": template()}}}
+
+
+def a_stage(jobset: Manifest, gpus: int) -> tuple[HeldParents, Play]:
+    """Return a cluster whose JobSet controller makes the driver alone."""
+    cluster, play = a_play(jobset, gpus=gpus)
+    cluster.make = lambda obj: [
+        pod for job in map(cluster.put, standins.jobset_jobs(obj, "driver")) for pod in standins.job_pods(job)
+    ]
+    return cluster, play
+
+
+NEVER = "may start, but its workers never fit: "
+
+
+@pytest.mark.parametrize(
+    ("workers", "gpus", "said"),
+    [
+        (8, 9, ""),
+        (9, 9, f"{NEVER}NoFeasiblePlacement: pod set-workers-8 needs 1 device"),
+        (3, 2, f"{NEVER}QuotaExceeded: queue q has 2 gpus left"),
+    ],
+    ids=["they fill the empty cluster", "they are too many for it", "they are too many for the quota"],
+)
+async def test_later_waves_are_decided_about_alone_in_an_empty_cluster(workers: int, gpus: int, said: str) -> None:
+    cluster, play = a_stage(staged(workers), gpus)
+    cluster.submit("other", queue="q", pods=1)
+
+    found = report(await play.forget_changes(2), "set")
+
+    assert found.phase is not Phase.PENDING, "it may start"
+    assert [text[: len(said)] for text in found.later] == ([said] if said else [])
+
+
+async def test_what_is_said_of_later_waves_follows_the_workload_at_once_and_the_cluster_within_a_minute() -> None:
+    cluster, play = a_stage(staged(9), 9)
+    assert report(await play.forget_changes(2), "set").later
+
+    cluster.obj["spec"]["replicatedJobs"][1] = entry("workers", 8)
+    cluster.put(cluster.obj)
+    await play.forget_changes(2)
+    assert play.leader.later_waves.answers == {}
+
+    cluster._rest = replace(cluster._rest, nodes={NodeName("a"): cluster._rest.nodes[NodeName("a")]})
+    await play.forget_changes(2)
+    assert play.leader.later_waves.answers == {}
+    await play.forget_changes(65)
+    assert list(play.leader.later_waves.answers) == ["workload"]
