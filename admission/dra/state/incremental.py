@@ -240,7 +240,8 @@ class _NodeCapacities:
     def _nominations(self, dirty: Iterable[NodeName]) -> Mapping[NodeName, tuple[Pod, ...]]:
         """Return the pods for which nodes are kept; the same object as before if nothing differs."""
         before = self.placed.nominated
-        found = {name: tuple(there.values()) for name in dirty if (there := self._kept.get(name))}
+        # In the order of UIDs, whichever came first.
+        found = {name: tuple(there[uid] for uid in sorted(there)) for name in dirty if (there := self._kept.get(name))}
         found = {**{name: pods for name, pods in before.items() if name in self._kept}, **found}
         return before if found == before else found
 
