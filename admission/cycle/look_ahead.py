@@ -73,7 +73,7 @@ class LookAhead:
             if found is POSTPONED:
                 self.waves.postpone(parent)
             else:
-                self.waves.answer(parent, question, found or ())
+                self.waves.answer(parent, question, found)
 
     def _sentences(self, parent: Parent, inputs: CycleInputs, empty: ClusterState) -> tuple[str, ...]:
         """Return why later waves of a workload never fit; POSTPONED while its namespace is not observed."""

@@ -28,6 +28,9 @@ PACE = timedelta(seconds=1)
 MOST, MOST_KNOWN = 2, 256
 """How many workloads a cycle looks at: with questions that have no answer yet, and in all."""
 
+MOST_FITTING = 10_000
+"""How many questions are remembered of which it is known that all fits."""
+
 Sentences = tuple[str, ...]
 
 
@@ -84,14 +87,16 @@ class LaterWaves:
         """Return whether it is known that all pods of a question fit."""
         return question in self._fitting
 
-    def answer(self, parent: Parent, question: Hashable, sentences: Sentences) -> None:
-        """Keep why later waves of a workload never fit; nothing if they may."""
+    def answer(self, parent: Parent, question: Hashable, sentences: Sentences | None) -> None:
+        """Keep why later waves of a workload never fit: nothing if they may, None if it could not be found out."""
         uid = parent.meta.uid
         self._due.pop(uid, None)
         self._answers.pop(GangUid(uid), None)
         if sentences:
             self._answers[GangUid(uid)] = sentences
-        else:
+        elif sentences is not None:
+            if len(self._fitting) >= MOST_FITTING:
+                self._fitting.clear()
             self._fitting.add(question)
 
     def postpone(self, parent: Parent) -> None:
