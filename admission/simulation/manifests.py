@@ -308,4 +308,16 @@ def _completed(obj: Json, index: int, kind: _Kind, store: Store) -> dict[str, An
     if not data.get("creationTimestamp"):
         # In the order of the input, and after every object that has a creation time.
         data["creationTimestamp"] = (store.now - timedelta(seconds=30) + timedelta(milliseconds=index)).isoformat()
-    return {**obj, "metadata": data}
+    return {**obj, **_status(obj), "metadata": data}
+
+
+def _status(obj: Json) -> Json:
+    """Return the status of a PersistentVolume of a plain manifest: nobody has claimed it, so it is available.
+
+    The phase is written by kube-controller-manager, and kube-scheduler takes no volume without it.
+    """
+    spec, status = obj.get("spec"), obj.get("status")
+    is_claimed = not isinstance(spec, Mapping) or "claimRef" in spec
+    if obj["kind"] != "PersistentVolume" or status or is_claimed:
+        return {}
+    return {"status": {"phase": "Available"}}

@@ -217,6 +217,19 @@ def test_pods_that_share_a_claim_go_where_its_volume_is() -> None:
     assert of(simulate(teams(), HARDWARE, train, LOCAL, shared, near), "train").plan == ()
 
 
+def test_a_volume_of_a_plain_manifest_is_available() -> None:
+    """Its phase is written by kube-controller-manager; one that somebody else has claimed stays as it is told."""
+    train, there = with_volumes(job("train"), uses("data")), [*claim("data", class_name="local"), *LOCAL]
+    (free,), (taken,) = (
+        volume("v", storageClassName="local", **more) for more in ({}, {"claimRef": {"name": "other"}})
+    )
+    del free["status"], taken["status"]
+
+    gangs = [of(simulate(teams(), HARDWARE, train, there, [one]), "train") for one in (free, taken)]
+
+    assert [gang.reason for gang in gangs] == [None, HoldReason.NO_FEASIBLE_PLACEMENT]
+
+
 def test_which_of_several_volumes_of_one_size_a_claim_gets_is_named_as_not_simulated() -> None:
     train = one_volume_each(job("train"))
     same = of(simulate(teams(), HARDWARE, train, LOCAL, on("c", "one"), on("c", "two"), on("a", "else")), "train")
