@@ -113,7 +113,7 @@ async def run(parts: Parts) -> None:
                     await _admit(parts, term, epoch)
                 except* DeposedError:
                     if term.heads is not None:
-                        await term.heads.look_back(epoch)
+                        await term.heads.check_ended_term(epoch)
                     raise
 
         async with standby.preloading():

@@ -72,8 +72,8 @@ def _device_object(obj: Object, known: Domains, findings: Findings, *, is_old: b
             claims.constraints_to_selectors(inner, "spec.spec", findings)
             claims.convert_selectors(inner, "spec.spec", flat, known, findings, compiles=is_old)
         case "ResourceSlice":
-            for (path, device), had in zip(items(spec, "devices", "spec"), basic, strict=False):
-                attributes.upgrade(device, f"{path}.basic" if had else path, findings)
+            for (path, device), is_basic in zip(items(spec, "devices", "spec"), basic, strict=False):
+                attributes.upgrade(device, f"{path}.basic" if is_basic else path, findings)
             if isinstance(spec, MutableMapping) and not spec.get("driver"):
                 findings.left("spec", "has no driver: name the one that publishes the devices, as in device.driver")
         case _:

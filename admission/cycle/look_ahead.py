@@ -52,7 +52,7 @@ class LookAhead:
     waves: LaterWaves
     log: CycleLog
 
-    def look(self, inputs: CycleInputs) -> None:
+    def examine(self, inputs: CycleInputs) -> None:
         """Find out of some workloads why their later waves never fit."""
         snapshot = inputs.snapshot
         basis = (snapshot.nodes, snapshot.slices, snapshot.classes, snapshot.templates, snapshot.policies, inputs.tree)

@@ -126,12 +126,12 @@ def are_found(pods: Iterable[tuple[NodeName, Pod]], placed: PlacedPods, nodes: N
 
 
 class VolumeSearch:
-    """The volumes that pods have got in one search. Pods are taken back in the reverse order."""
+    """The volumes that pods have got in one search. Pods are forgotten in the reverse order."""
 
     def __init__(self, volumes: GangVolumes) -> None:
         self._assumed = volumes.assumed.copy()
         self._volumes = volumes
-        self._bindings = {number: one.beside(self._assumed) for number, one in volumes.bindings.items()}
+        self._bindings = {number: one.with_assumed(self._assumed) for number, one in volumes.bindings.items()}
         self._given: list[dict[str, str]] = []
         """For each pod, the volumes that nobody had before, by claim."""
         sets = frozenset(volumes.wanted.values())
@@ -174,7 +174,7 @@ class VolumeSearch:
         self._given.append(new)
         return self._tokens(new)
 
-    def take_back(self) -> Tokens:
+    def forget(self) -> Tokens:
         """Take back the volumes of the pod that was placed last; return their tokens."""
         new = self._given.pop()
         self._assumed.taken.difference_update(new.values())

@@ -11,7 +11,7 @@ from admission.dra.state import incremental
 from admission.dra.state.cluster_state import ClusterState
 
 
-def beside(demands: Sequence[PodDemand], cluster: ClusterState) -> ClusterState:
+def without_reserved(demands: Sequence[PodDemand], cluster: ClusterState) -> ClusterState:
     """Return the cluster state in which nodes lack what is kept there for others; the same one if nothing is.
 
     kube-scheduler keeps it from pods of no higher priority (`RunFilterPluginsWithNominatedPods`,
