@@ -1,4 +1,4 @@
-"""Manifests of earlier releases as they are written for `resource.k8s.io/v1`: changed in place, with what to say of it.
+"""Converts manifests of earlier releases to `resource.k8s.io/v1`, in place, and says what the reader should check.
 
 For `muster convert`. Several objects are converted together, since one may tell what another leaves open: the class of
 a claim says whose attributes its selectors look up.
@@ -16,7 +16,7 @@ from admission.conversion.findings import Finding, Findings
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What became of one object. findings: in the order of its fields as read; added: objects that it is now beside."""
+    """The conversion of one object. findings: in the order of its fields as read. added: objects that it now needs."""
 
     findings: tuple[Finding, ...]
     added: tuple[Object, ...] = ()

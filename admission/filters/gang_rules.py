@@ -30,9 +30,9 @@ NO_PODS: Mapping[int, Pod] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExcludingRules:
-    """Affinity and anti-affinity of a pod, of which only pods that are there are objects. labels: all that they read.
+    """The affinity and anti-affinity of a pod that match no pod of its gang, only placed ones.
 
-    known: what they say of nodes with these values of the labels.
+    labels: all that they read. known: by values of the labels, why nodes that have them are refused.
     """
 
     state: PodRules
@@ -41,7 +41,7 @@ class ExcludingRules:
 
     @classmethod
     def of(cls, pod: Pod, placed: PlacedPods, nodes: Nodes) -> Self | None:
-        """Return the rules of a pod that has no others; None if no pod that is there has to do with them."""
+        """Return the rules of a pod that has no others; None if no placed pod matters to them."""
         state = PodRules(pod, placed, nodes)
         if not state.met:
             return None
@@ -62,7 +62,7 @@ class GangRules:
 
     effects: by number, what a pod of each number means to it. coupled: the numbers whose rules change with the gang's
     pods. volumes: those for which pods of the gang compete; None if none do. keys: the labels whose domains matter.
-    excluding: by number, rules of which the gang's own pods are no object, so that they only exclude nodes.
+    excluding: by number, rules that match no pod of the gang, so that they only exclude nodes.
     representatives: by number, the first one that differs in those alone.
     """
 
@@ -170,7 +170,7 @@ class GangRules:
         return frozenset((*affinity.unwanted, *affinity.objects, *([""] if on_node else [])))
 
     def most(self, number: int, place: "Place") -> int | None:
-        """Return how many pods of a number more a node takes at most; None where rules set no bound."""
+        """Return the most further pods of a number that a node takes; None where rules set no bound."""
         if self._takes_one(number, place):
             return 1
         if self.volumes is None:
@@ -341,8 +341,8 @@ def compiled(
 ) -> GangRules | None:
     """Return the rules of a gang; None if none applies. pods: one of each number; counts: how many there are of it.
 
-    shared: `shared_volumes` of all its pods. excluding: by number, a pod with those of its rules of which no pod of
-    the gang is an object; `pods` have the others.
+    shared: `shared_volumes` of all its pods. excluding: by number, a pod with those of its rules that match no pod
+    of the gang; `pods` have the others.
     """
     states = tuple(PodRules(pod, placed, nodes, pinned=True, shared=shared) for pod in pods)
     if not any(states) and not any(pod.rules.concern_pods for pod in pods) and not excluding:

@@ -76,7 +76,7 @@ class KeptQuota:
         has_started: whether a job has started in it; else the next round is the same if it begins in the same way.
         """
         clock, before = self._clock, self._kept_before
-        # Who was not short of quota in its turn is asked again in the next round.
+        # A job that had its turn and was not short of quota then is decided about in the next round.
         later = [(waiting, verdict) for waiting, verdict in held if waiting.key not in self._passed]
         self._kept = self._first(later) | self._kept
         kept = [one for one in (*before.values(), *self._kept.values()) if waits(one)]
@@ -101,7 +101,7 @@ class KeptQuota:
         return found
 
     def _is_short(self, waiting: Waiting, verdict: Verdict) -> bool:
-        # A job that waits for devices is told first if it is short of quota, too.
+        # A cycle checks quota before devices: it would hold such a job for quota where it is short of both.
         if verdict.by in policy.WAITING:
             return self._waits_for_quota(waiting)
         return lender_quota.is_short(verdict.outcome) and self._may_keep(waiting)
