@@ -246,5 +246,5 @@ async def _wake_on_fence_changes(store: Store, subscription: Subscription) -> No
 def _pace(parts: Parts, cycle_settings: CycleSettings) -> admission_loop.Pace:
     """Return the pace of the settings as they are now, and have the next cycle use their bounds."""
     settings = parts.settings.controller
-    cycle_settings.steps, cycle_settings.writes = settings.steps, settings.writes
+    cycle_settings.update(steps=settings.steps, writes=settings.writes)
     return admission_loop.Pace(resync=settings.resync, debounce=settings.debounce)
