@@ -206,7 +206,7 @@ def _decode_valid(
         value = kind.read(body)
     except MalformedObjectError as error:
         problems = tuple(dict.fromkeys((*error.problems, *problems)))
-    # What the decoder or the kind's rules say of a field says more than, say, that the field is unknown.
+    # A problem that the decoder or the kind's rules find in a field replaces a general one, such as an unknown field.
     known = {problem.field for problem in problems}
     problems = (*(problem for problem in of_any_kind if problem.field not in known), *problems)
     if problems:

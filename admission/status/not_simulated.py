@@ -34,7 +34,7 @@ def of_pods(
     pod_groups: of Kubernetes, by namespace and name.
     """
     pods = tuple(pods)
-    # Nothing is asked of bound pods any more, and live nobody reads storage for them.
+    # Bound pods do not count without storage: it is not read for them, as kube-scheduler filters no nodes for them.
     waiting = [pod for pod in pods if pod.rules.volumes and not pod.finished and not (storage is None and pod.node)]
     users = Counter(key for pod in waiting for _, key in pod_claims.claims_of(pod))
     first: dict[tuple[str, str], str] = {}
