@@ -28,12 +28,9 @@ from admission.errors import DeposedError, LedgerUnavailableError, RetryError
 from admission.simulation import in_memory
 from admission.status import queue
 from tests.builders import CLASS, NOON, ClusterBuilder, a_cluster, pod_of
+from tests.unit.cycle.fences import KilledError
 
 GPUS = MeterName("gpus")
-
-
-class KilledError(Exception):
-    """Stands for kill -9."""
 
 
 class Cluster(in_memory.Cluster):
