@@ -12,6 +12,11 @@ from typing import Any
 Manifest = dict[str, Any]
 
 
+def an_object(api_version: str, kind: str, name: str, **spec: Any) -> Manifest:
+    """Return an object as its user writes it."""
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
 def owner(parent: Manifest, *, controller: bool = True) -> Manifest:
     """Return a reference to an object, as of its controller."""
     meta = parent["metadata"]

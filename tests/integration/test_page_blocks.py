@@ -56,7 +56,7 @@ VALUES = yaml.safe_load((pages.ROOT / "deploy/chart/values.yaml").read_text())
 TOOLS = re.compile(r"^(\$ )?(muster|kubectl|helm|make|docker|curl|pip|uv|python3?|\S*bin/muster) ", re.MULTILINE)
 
 
-def test_every_block_says_what_it_is() -> None:
+def test_every_page_block_has_a_known_language_and_known_attributes() -> None:
     known = (*OTHERS, *commanding.LANGUAGES)
 
     assert [block.place for block in BLOCKS if block.language not in known] == [], f"each has one of {known}: {MEND}"

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from admission.api.values.reasons import HoldReason
-from admission.simulation.offline import GangOutcome
-from tests.unit.simulation.test_offline import Objects, fates, job, node, of, simulate, teams
+from tests.unit.simulation.test_offline import Objects, fates, job, node, nodes_of, of, simulate, teams
 
 ZONE = "topology.kubernetes.io/zone"
 HOST = "kubernetes.io/hostname"
@@ -73,10 +72,6 @@ def storage_class(name: str, *, provisioner: str = DRIVER, **more: Any) -> Objec
 def limit(name: str, count: int) -> Objects:
     drivers = [{"name": DRIVER, "nodeID": name, "topologyKeys": [], "allocatable": {"count": count}}]
     return [{"apiVersion": STORAGE, "kind": "CSINode", "metadata": {"name": name}, "spec": {"drivers": drivers}}]
-
-
-def nodes_of(gang: GangOutcome) -> list[str]:
-    return sorted(pod.node for pod in gang.plan)
 
 
 def test_pods_go_where_their_bound_volume_can_be_used() -> None:

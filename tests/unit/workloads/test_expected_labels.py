@@ -10,8 +10,8 @@ from admission.api.values.decoding import Reader
 from admission.api.values.names import Uid
 from admission.workloads import suspendable
 from tests import standins
-from tests.standins import Manifest
-from tests.unit.workloads.kinds.herds import TEMPLATE, an_object
+from tests.standins import Manifest, an_object
+from tests.unit.workloads.kinds.herds import TEMPLATE
 
 REPLICAS = {role: {"replicas": count, "template": TEMPLATE} for role, count in (("Launcher", 1), ("Worker", 2))}
 

@@ -4,8 +4,8 @@ import pytest
 
 from admission.workloads.gang_key import UNKNOWN_SIZE
 from tests import standins
-from tests.standins import Manifest
-from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, an_object
+from tests.standins import Manifest, an_object
+from tests.unit.workloads.kinds.herds import TEMPLATE, Herd
 
 
 def a_set(herd: Herd, *, size: int = 3, replicas: int = 2, annotations: dict[str, str] | None = None) -> Manifest:
