@@ -94,12 +94,13 @@ class WorkloadKind:
     like a PodGroup, instead of having it as an owner. is_link: whether it only stands between pods and their workload.
     suspend: the field that makes its controller create no pods; empty if it has none, or if its future pods cannot be
     derived from the object. may_suspend: whether its controller supports suspending an object. templates: returns its
-    future pods, those of the first wave only. creates_kind: the key of the kind that its pods belong to, if the object
-    only creates one object of that kind; while held as a whole, it stands for that object. attempt: returns the
-    object's attempt. has_ended: whether a suspendable object makes no more pods, and its controller ignores `suspend`.
-    alone: returns an object with some of its roles, which wait for nothing; None if that is not known. deadline: the
-    path of the field after which its controller ends all pods, counted from the object's start; through a
-    list, one for each element. Empty if it has none. has_claims: whether its objects have claims that their pods share.
+    future pods, those of the first wave only; of one group, if several start each by itself. creates_kind: the key of
+    the kind that its pods belong to, if the object only creates one object of that kind; while held as a whole, it
+    stands for that object. attempt: returns the object's attempt. has_ended: whether a suspendable object makes no more
+    pods, and its controller ignores `suspend`. alone: returns an object with some of its roles, which wait for nothing,
+    and with those beside which they always run; None if that is not known. deadline: the path of the field after which
+    its controller ends all pods, counted from the object's start; through a list, one for each element. Empty if it has
+    none. has_claims: whether its objects have claims that their pods share.
     """
 
     kind: str
@@ -125,6 +126,11 @@ class WorkloadKind:
     def makes_pods(self) -> bool:
         """Whether the kind's controller makes pods, or makes objects that make pods."""
         return not self.named and not self.is_link
+
+    @property
+    def has_templates(self) -> bool:
+        """Return whether its future pods, or some of them, can be derived from an object."""
+        return self.templates is not no_templates
 
     @property
     def key(self) -> str:
@@ -153,7 +159,7 @@ class WorkloadKind:
             finished=finished,
             suspended=suspended,
             templates=templates,
-            later=() if finished else tuple(self._later(obj, object_meta, roles)),
+            later=() if finished else tuple(self._later(obj, roles)),
             claims=claims,
             generated_claims=generated,
             constrained=self.has_claims and bool(reader.child("spec").raw("schedulingConstraints")),
@@ -167,9 +173,10 @@ class WorkloadKind:
             if alone is not None:
                 yield of_wave, alone
 
-    def _later(self, obj: Json, object_meta: Meta, roles: Mapping[str, str]) -> Iterator[LaterWave]:
+    def _later(self, obj: Json, roles: Mapping[str, str]) -> Iterator[LaterWave]:
         for of_wave, alone in self.waves_alone(obj, roles):
-            templates = tuple(one for one in self.templates(Reader(alone), object_meta) if one.pods > 0)
+            reader = Reader(alone)
+            templates = tuple(one for one in self.templates(reader, meta.decode(reader)) if one.pods > 0)
             if templates:
                 yield LaterWave(roles=of_wave, templates=templates)
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from admission.workloads import suspendable
 from admission.workloads.gang_key import UNKNOWN_SIZE
 from tests import standins
 from tests.standins import Manifest
@@ -129,3 +130,43 @@ def test_a_plain_stateful_set_that_is_not_seen_holds_no_pod() -> None:
     herd.take(stateful_set)
 
     assert herd.reported == {("db-0",): (1, 1)}
+
+
+@pytest.mark.parametrize(
+    ("size", "policy", "subgroups"),
+    [
+        (4, {}, ["", "", "", ""]),
+        (4, {"subGroupSize": 2}, ["0", "0", "1", "1"]),
+        (5, {"subGroupSize": 2}, ["0", "0", "0", "1", "1"]),
+        (5, {"subGroupSize": 2, "subGroupPolicyType": "LeaderExcluded"}, ["", "0", "0", "1", "1"]),
+        (3, {"subGroupSize": 1}, ["0", "1", "2"]),
+        (3, {"subGroupSize": 3}, ["0", "0", "0"]),
+    ],
+)
+def test_planned_pods_have_the_names_and_subgroups_of_those_that_come(
+    size: int, policy: Manifest, subgroups: list[str]
+) -> None:
+    """As `getSubGroupIndex` of the set's webhook gives them."""
+    template = {"size": size, "workerTemplate": TEMPLATE, "subGroupPolicy": policy}
+    lws = an_object("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "serve", leaderWorkerTemplate=template)
+
+    templates = suspendable.WITH_TEMPLATES["LeaderWorkerSet.leaderworkerset.x-k8s.io"].templates(lws)
+
+    numbered = [(one, number) for one in templates for number in range(one.pods)]
+    assert [one.pod_name(number) for one, number in numbered] == [
+        "serve-0",
+        *(f"serve-0-{number}" for number in range(1, size)),
+    ]
+    labels = [{**one.labels, **one.parts_of(number)} for one, number in numbered]
+    assert [one.get("leaderworkerset.sigs.k8s.io/subgroup-index", "") for one in labels] == subgroups
+    assert [one["leaderworkerset.sigs.k8s.io/worker-index"] for one in labels] == [*map(str, range(size))]
+
+
+def test_a_set_of_leaders_alone_has_no_later_pods() -> None:
+    herd = Herd()
+    lws = a_set(herd, size=1, annotations={"leaderworkerset.sigs.k8s.io/exclusive-topology": "rack"})
+
+    (parent,) = herd.snapshot.parents["LeaderWorkerSet.leaderworkerset.x-k8s.io"].values()
+
+    assert lws["spec"]["leaderWorkerTemplate"]["size"] == 1
+    assert (parent.roles, parent.later) == ({}, ())
