@@ -12,6 +12,7 @@ v0.9). The leader runs on beside them: pods of a StatefulSet are restarted whene
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from admission.api.kubernetes.jobs import PodTemplate
@@ -21,7 +22,7 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.values import names
 from admission.api.values.decoding import Json, Reader
 from admission.workloads.kinds import foreign_queues, labels
-from admission.workloads.kinds.registry import Link, Member, Shape, WorkloadKind, wave
+from admission.workloads.kinds.registry import ExclusiveParts, Link, Member, Shape, WorkloadKind, wave
 
 SIZE = "leaderworkerset.sigs.k8s.io/size"
 SUBGROUP_INDEX = "leaderworkerset.sigs.k8s.io/subgroup-index"
@@ -43,7 +44,10 @@ def read(reader: Reader, meta: Meta) -> Shape:
     spec = reader.child("spec")
     size = spec.child("leaderWorkerTemplate").integer("size", 1)
     if size > 1 and (spec.text("startupPolicy") == "LeaderReady" or EXCLUSIVE in meta.annotations):
-        return {"": wave(1), WORKER: wave(size - 1)}, {WORKER: WORKER}
+        template = spec.child("leaderWorkerTemplate")
+        is_like_leader = "leaderTemplate" not in template and "subGroupPolicy" not in template
+        follows = EXCLUSIVE in meta.annotations and is_like_leader
+        return {"": wave(1), WORKER: replace(wave(size - 1), follows=follows)}, {WORKER: WORKER}
     return {"": wave(size)}, {}
 
 
@@ -65,6 +69,29 @@ def join(pod: Pod, links: Sequence[Link], parent: Parent) -> Member:
     return Member(
         uid=leader.meta.uid, name=leader.meta.name, role=LEADER if leader is pod else WORKER, size=size or None
     )
+
+
+def followers(parent: Parent, wave: str, pod: Pod) -> dict[str, int]:
+    """Return how many workers follow their leader into its domain, if they are like it.
+
+    Workers are pinned into the domain of their leader once it is scheduled (setNodeSelectorForWorkerPods of
+    `pkg/controllers/pod_controller.go`, v0.9).
+    """
+    workers = parent.waves.get(WORKER)
+    if wave or workers is None or not workers.follows:
+        return {}
+    size = labels.number(pod.meta.annotations.get(SIZE, ""))
+    return {LEADER: size - 1 if size else workers.pods}
+
+
+def leads_others(pod: Pod, parent: Parent) -> bool:
+    """Return whether a pod is a leader whose workers are made when it is scheduled, for its domain."""
+    return WORKER in parent.waves and EXCLUSIVE in parent.meta.annotations and pod.meta.labels.get(WORKER_INDEX) == "0"
+
+
+EXCLUSIVE_GROUPS = ExclusiveParts(
+    label=GROUP_KEY, index=WORKER_INDEX, role=lambda _pod: LEADER, name=lambda pod: pod.meta.name
+)
 
 
 def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
@@ -178,6 +205,8 @@ KINDS = (
         fields="spec.leaderWorkerTemplate.size",
         templates=templates,
         alone=alone,
+        followers=followers,
+        exclusive=EXCLUSIVE_GROUPS,
     ),
     WorkloadKind(
         kind="StatefulSet",

@@ -13,6 +13,7 @@ from admission.api.kubernetes.jobs import Job, PodTemplate
 from admission.api.kubernetes.meta import Meta, Owner
 from admission.api.kubernetes.owners import LaterWave, Parent, Wave
 from admission.api.kubernetes.pods import Pod
+from admission.api.scheduling import exclusive_domains
 from admission.api.values import names
 from admission.api.values.decoding import Json, Reader
 
@@ -40,6 +41,25 @@ class Member:
     size: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExclusiveParts:
+    """The parts of a kind's workloads that may each be alone in a domain of nodes, as pods know them.
+
+    label: of pods, which names their part. index: the label of their number in it. role: returns a pod's role, as in
+    `Identity.followers`. name: returns a part's name.
+    """
+
+    label: str
+    index: str
+    role: Callable[[Pod], str]
+    name: Callable[[Pod], str]
+
+    def domain(self, pod: Pod) -> str:
+        """Return the node label in whose domains the pod's part is alone, as its webhook wrote it; "" if it is not."""
+        found = exclusive_domains.find(pod.rules, self.label, pod.meta.labels.get(self.label, ""))
+        return found.label if found is not None else ""
+
+
 Shape = tuple[dict[str, Wave], dict[str, str]]
 """Waves by name, and the wave of each role outside the first wave."""
 
@@ -63,6 +83,11 @@ def always(_reader: Reader) -> bool:
 def no_attempt(_reader: Reader) -> str:
     """Return "", for kinds that do not tell one attempt from the next."""
     return ""
+
+
+def no_followers(_parent: Parent, _wave: str, _pod: Pod) -> dict[str, int]:
+    """Return nothing, for kinds whose pods do not follow others into their domains."""
+    return {}
 
 
 def never_alone(_obj: Json, _roles: frozenset[str]) -> None:
@@ -100,7 +125,9 @@ class WorkloadKind:
     pods, and its controller ignores `suspend`. alone: returns an object with some of its roles, which wait for nothing,
     and with those beside which they always run; None if that is not known. deadline: the path of the field after which
     its controller ends all pods, counted from the object's start; through a list, one for each element. Empty if it has
-    none. has_claims: whether its objects have claims that their pods share.
+    none. has_claims: whether its objects have claims that their pods share. followers: returns how many more pods like
+    its own are made for each part of a wave once its first pod is scheduled, by role; pod: one of the wave. exclusive:
+    these parts.
     """
 
     kind: str
@@ -121,6 +148,8 @@ class WorkloadKind:
     has_ended: Callable[[Reader], bool] = has_ended
     deadline: tuple[str, ...] = ()
     has_claims: bool = False
+    followers: Callable[[Parent, str, Pod], dict[str, int]] = no_followers
+    exclusive: ExclusiveParts | None = None
 
     @property
     def makes_pods(self) -> bool:

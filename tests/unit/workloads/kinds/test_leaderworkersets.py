@@ -2,7 +2,7 @@
 
 import pytest
 
-from admission.workloads import suspendable
+from admission.workloads import suspendable, topology
 from admission.workloads.gang_key import UNKNOWN_SIZE
 from tests import standins
 from tests.standins import Manifest
@@ -170,3 +170,28 @@ def test_a_set_of_leaders_alone_has_no_later_pods() -> None:
 
     assert lws["spec"]["leaderWorkerTemplate"]["size"] == 1
     assert (parent.roles, parent.later) == ({}, ())
+
+
+@pytest.mark.parametrize(
+    ("template", "followers"),
+    [({}, 2), ({"leaderTemplate": TEMPLATE}, None), ({"subGroupPolicy": {"subGroupSize": 1}}, None)],
+)
+def test_a_leader_that_is_alone_in_a_domain_has_the_workers_that_follow_if_they_are_like_it(
+    template: Manifest, followers: int | None
+) -> None:
+    herd = Herd()
+    lws = a_set(herd, replicas=1, annotations={"leaderworkerset.sigs.k8s.io/exclusive-topology": "rack"})
+    lws["spec"]["leaderWorkerTemplate"] |= template
+    herd.put(lws)
+    lead(herd, lws)
+    # A group of an earlier revision keeps its size.
+    lws["spec"]["leaderWorkerTemplate"]["size"] = 9
+    herd.put(lws)
+
+    found = topology.request(herd.gang)
+
+    assert (found is None) is (followers is None)
+    if found is not None:
+        assert [(name, own.exclusive, own.followers) for name, own in found.subgroups] == [
+            ("serve-0", "rack", followers)
+        ]
