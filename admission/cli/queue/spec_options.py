@@ -85,7 +85,7 @@ class SpecOptions:
         What is removed goes first; a meter or a priority class that is there then is changed in its place. Raises
         FixError.
         """
-        changed = _without(dict(spec), "quotas", "meter", self.removed_quotas, "--remove-quota")
+        changed = _without(spec, "quotas", "meter", self.removed_quotas, "--remove-quota")
         changed = _without(changed, "priorityClasses", "name", self.removed_classes, "--remove-priority-class")
         if self.parent:
             changed["parent"] = self.parent
@@ -166,7 +166,7 @@ def _merged(before: Sequence[Json], key: str, values: Mapping[str, Mapping[str, 
     ]
 
 
-def _without(spec: Json, field: str, key: str, removed: Sequence[str], option: str) -> Json:
+def _without(spec: Json, field: str, key: str, removed: Sequence[str], option: str) -> dict[str, Any]:
     """Return a spec whose list `field` lacks the objects with these names under `key`, without it if none is left.
 
     Raises FixError for a name that none of them has.
