@@ -1,10 +1,10 @@
 """Code whose mutants are not planted, because no test could or should notice them.
 
 Type annotations and aliases, what only type checkers read, protocols, decorators (`slots=True`, `frozen=True`), whether
-a class is `frozen`, the words of exceptions and log lines, arguments that change no answer (`zip(strict=True)`, `plan(mute=True)`), when a full
-cache is emptied, and figures that were chosen and not derived: a module's constant, whose name is in capitals and whose
-value is made of literals alone (sizes of caches and batches, seconds of patience, bounds of the API). All else is fair
-game.
+a class is `frozen`, the words of exceptions and log lines, arguments that change no answer (`zip(strict=True)`,
+`plan(mute=True)`), when a full cache is emptied, and figures that were chosen and not derived: a module's constant,
+whose name is in capitals and whose value is made of literals alone (sizes of caches and batches, seconds of patience,
+bounds of the API). All else is fair game.
 """
 
 import ast
