@@ -55,6 +55,7 @@ class GangCache:
     """By the name of a Gang object, `namespace/name`, the gangs that have it."""
     _all_groups: tuple[Group, ...] = ()
     _granted: Derived[GangUid, Group, Group] = field(default_factory=lambda: Derived(_granted))
+    _requested: Derived[GangUid, Group, Group] = field(default_factory=lambda: Derived(_requested))
 
     def __contains__(self, gang: GangUid) -> bool:
         """Return whether the gang was there at the last call of `groups`."""
@@ -68,6 +69,11 @@ class GangCache:
     def granted(self) -> tuple[Group, ...]:
         """Return the gangs with a place that do not run in full, as of the last call of `groups`: few, beside all."""
         return tuple(self._granted.values.values())
+
+    @property
+    def requested(self) -> tuple[Group, ...]:
+        """Return the gangs whose objects have a request of a user, as of the last call of `groups`."""
+        return tuple(self._requested.values.values())
 
     @property
     def by_uid(self) -> Mapping[GangUid, Group]:
@@ -97,6 +103,7 @@ class GangCache:
                 self._rebuild(uid)
             self._all_groups = tuple(self._groups.values())
             self._granted.update(self._groups)
+            self._requested.update(self._groups)
         return self._all_groups
 
     def _changed_gangs(
@@ -216,6 +223,10 @@ class GangCache:
         gangs_of_record.discard(uid)
         if not gangs_of_record:
             del self._by_record[key]
+
+
+def _requested(_: GangUid, group: Group) -> Group | None:
+    return group if group.record is not None and group.record.request is not None else None
 
 
 def _granted(_: GangUid, group: Group) -> Group | None:

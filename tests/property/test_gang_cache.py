@@ -2,18 +2,23 @@
 
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
+from admission.api.kubernetes.meta import Meta
+from admission.api.muster.gang_requests import Action, GangRequest
+from admission.api.muster.gangs import Gang
 from admission.api.muster.ledger_entries import Placement, Seat
+from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.workloads import gangs as workloads_gangs
 from admission.workloads.gang_cache import GangCache
 from admission.workloads.gangs import Group
 from tests import standins
 from tests.builders import NOON
-from tests.standins import Manifest
-from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, a_pod, an_object
+from tests.standins import Manifest, an_object
+from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, a_pod
 
 
 class Town:
@@ -23,6 +28,7 @@ class Town:
         self.random = random.Random(seed)  # noqa: S311 - the same for the same seed
         self.herd = Herd()
         self.placements: dict[GangUid, Placement] = {}
+        self.records: dict[str, Gang] = {}
         self._later: list[Manifest] = []
         self._there: list[Manifest] = []
         self._fill()
@@ -49,8 +55,12 @@ class Town:
         self._later = found
         self.random.shuffle(self._later)
 
+    @property
+    def snapshot(self) -> Snapshot:
+        return replace(self.herd.snapshot, gangs=dict(self.records))
+
     def step(self) -> None:
-        match self.random.choice(("come", "come", "go", "change", "place", "leave", "blind")):
+        match self.random.choice(("come", "come", "go", "change", "place", "leave", "blind", "record")):
             case "come" if self._later:
                 self._there.append(self.herd.put(self._later.pop()))
             case "go" if self._there:
@@ -63,6 +73,8 @@ class Town:
                 self._place()
             case "leave" if self.placements:
                 del self.placements[self.random.choice(list(self.placements))]
+            case "record":
+                self._record()
             case "blind":
                 kind = "JobSet.jobset.x-k8s.io"
                 if self.herd.unwatched.pop(kind, None) is None:
@@ -70,10 +82,23 @@ class Town:
             case _:
                 pass
 
+    def _record(self) -> None:
+        """Write the object of a gang, with or without a request of a user, or take it away."""
+        gangs = workloads_gangs.groups(self.snapshot, self.placements)
+        if not gangs:
+            return
+        key = self.random.choice(gangs).key
+        request = GangRequest(id=str(len(self.records)), action=Action.EVICT, by="ann")
+        meta = Meta(name=key.partition("/")[2])
+        match self.random.choice(("request", "no request", "nothing")):
+            case "nothing":
+                self.records.pop(key, None)
+            case choice:
+                asked = request if choice == "request" else None
+                self.records[key] = Gang(meta=meta, queue=QueueName("q"), size=2, request=asked)
+
     def _place(self) -> None:
-        for group in self.random.sample(
-            gangs := workloads_gangs.groups(self.herd.snapshot, self.placements), len(gangs)
-        ):
+        for group in self.random.sample(gangs := workloads_gangs.groups(self.snapshot, self.placements), len(gangs)):
             if group.placement is None and group.pods:
                 seats = (
                     Seat(pod_uid=pod.meta.uid, pod=pod.meta.key, node=NodeName("n"))
@@ -104,11 +129,14 @@ def shown(groups: Iterable[Group]) -> dict[GangUid, tuple[frozenset[Uid], frozen
 
 @pytest.mark.parametrize("seed", range(20))
 def test_gangs_updated_change_by_change_equal_gangs_grouped_from_scratch(seed: int) -> None:
-    town, census = Town(seed), GangCache()
+    town, census, requests = Town(seed), GangCache(), 0
     for _ in range(120):
         town.step()
-        snapshot, placements = town.herd.snapshot, dict(town.placements)
+        snapshot, placements = town.snapshot, dict(town.placements)
 
         kept, scratch = census.groups(snapshot, placements), workloads_gangs.groups(snapshot, placements)
         assert shown(kept) == shown(scratch)
         assert shown(census.granted) == shown(one for one in scratch if one.placement and not one.is_complete)
+        assert shown(census.requested) == shown(one for one in scratch if one.record and one.record.request)
+        requests += len(census.requested)
+    assert requests > 0

@@ -21,7 +21,7 @@ class CycleInputs:
     now: the ledger's time, which never goes back. clock: the wall clock, by which back-offs and retries end.
     profile: of the kube-scheduler whose decisions are predicted; None if nothing is predicted.
     groups: all gangs. by_uid: the same, as a version that knows what differs from earlier ones. granted: those of them
-    that have a place and do not run in full (`GangCache.granted`).
+    that have a place and do not run in full (`GangCache.granted`). requested: those with a user's request.
     taken_back: gangs that this cycle evicts or tried to evict. unready: by gang that is not planned in this cycle, the
     hold: it was just requeued, or its claims could not be deallocated. first_in_next: those of them that the next cycle
     plans before any gang that ranks lower, so that these do not get what was given back.
@@ -37,6 +37,7 @@ class CycleInputs:
     groups: tuple[Group, ...] = ()
     by_uid: Mapping[GangUid, Group] = field(default_factory=dict)
     granted: tuple[Group, ...] = ()
+    requested: tuple[Group, ...] = ()
     taken_back: frozenset[GangUid] = frozenset()
     unready: Mapping[GangUid, Hold] = field(default_factory=dict)
     first_in_next: frozenset[GangUid] = frozenset()

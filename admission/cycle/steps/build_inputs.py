@@ -56,4 +56,5 @@ class InputBuilder:
             observed = self.cache.observe(snapshot, inputs.meters)
             inputs = replace(inputs, snapshot=snapshot, observed=observed)
         groups = self.gangs.groups(inputs.snapshot, self.mirror.book.placements, self.in_flight.leaving)
-        return replace(inputs, groups=groups, by_uid=self.gangs.by_uid, granted=self.gangs.granted)
+        gangs = self.gangs
+        return replace(inputs, groups=groups, by_uid=gangs.by_uid, granted=gangs.granted, requested=gangs.requested)

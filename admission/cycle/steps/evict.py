@@ -153,7 +153,7 @@ class GangEviction:
     async def _answer(self, inputs: CycleInputs) -> Mapping[GangUid, GangRequest]:
         """Answer the requests of users about gangs; return those that ask for an eviction that is due."""
         evicting: dict[GangUid, GangRequest] = {}
-        for group, request in gang_requests.unanswered(inputs.groups, self.evictions.answered):
+        for group, request in gang_requests.unanswered(inputs.requested, self.evictions.answered):
             queue, is_ending = inputs.snapshot.queues.get(group.queue), group.uid in self.evictions.ending
             answer = gang_requests.answer(group, request, queue, is_ending=is_ending)
             self.evictions.note_answered(group, answer.recorded(group, inputs.now))
