@@ -2,8 +2,8 @@
 
 The page names what it shows by topics: `queues`, `queues/NAME`, `gangs`, `gangs/NAMESPACE/NAME`, `devices`. A message
 says no more than that something of them has changed, and the page asks for itself then, by the rights of all pages.
-What the visitor may not see is never reported. Before each message, and with each heartbeat, the visitor is authenticated
-again; a stream ends after `LONGEST_SECONDS` in any case, and browsers open the next one.
+What the visitor may not see is never reported. Before each message, and with each heartbeat, the visitor is
+authenticated again; a stream ends after `LONGEST_SECONDS` in any case, and browsers open the next one.
 """
 
 import asyncio
