@@ -89,9 +89,9 @@ class Changes:
 
 def between(before: ObservedObjects, after: ObservedObjects) -> Changes:
     """Return the differences that pages show."""
-    gangs = changed(before.gangs, after.gangs)
+    queues, gangs = changed(before.queues, after.queues), changed(before.gangs, after.gangs)
     return Changes(
-        queues=frozenset(changed(before.queues, after.queues)),
+        queues=frozenset(queues),
         gangs=frozenset(gangs),
         devices=any(
             getattr(before, kind) is not getattr(after, kind) for kind in ("nodes", "classes", "slices", "meters")
@@ -135,7 +135,8 @@ async def _concerns(rights: Rights, topic: str, changes: Changes) -> bool:
             return True
         case ["devices"]:
             return changes.devices and await rights.may(SLICES)
-    return False
+        case _:
+            return False
 
 
 async def events(request: web.Request) -> web.StreamResponse:

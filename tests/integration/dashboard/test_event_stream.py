@@ -116,11 +116,13 @@ async def test_a_visitor_has_so_many_streams_at_most_and_one_that_is_left_counts
         assert (refused.status, other.status) == (429, 200)
     streams[0].close()
 
+    status = 429
     for _ in range(500):
-        async with session.get(url, headers=AS["ben"]) as again:
-            if again.status == 200:
-                break
+        if status == 200:
+            break
         await asyncio.sleep(0.01)
-    assert again.status == 200
+        async with session.get(url, headers=AS["ben"]) as again:
+            status = again.status
+    assert status == 200
     for stream in streams:
         stream.close()
