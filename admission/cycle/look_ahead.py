@@ -75,12 +75,14 @@ class LookAhead:
             if found is POSTPONED:
                 self.waves.postpone(parent)
             else:
-                self.waves.answer(parent, question, found or ())
+                self.waves.answer(parent, question, found)
 
     def _sentences(self, parent: Parent, inputs: CycleInputs, empty: ClusterState) -> tuple[str, ...]:
         """Return why later waves of a workload never fit; POSTPONED while its namespace is not observed."""
         kinds = (
-            suspendable.BY_KEY.get(key) for key, found in inputs.snapshot.parents.items() if parent.meta.uid in found
+            suspendable.WITH_TEMPLATES.get(key)
+            for key, found in inputs.snapshot.parents.items()
+            if parent.meta.uid in found
         )
         kind = next(filter(None, kinds))
         try:

@@ -1,7 +1,8 @@
 """Why pods that workloads make later never fit, as far as it is known: which are to be looked at, and the answers.
 
-The controller of a JobSet or an MPIJob may make some pods only when others run or have ended (`Parent.later`). Their
-gang is only there when its turn comes, maybe after hours; whether it would fit an empty cluster can be known before.
+Controllers of JobSets, MPIJobs and LeaderWorkerSets make some pods only when others run, or have ended
+(`Parent.later`). Their gang is only there when its turn comes, maybe after hours; whether it would fit an empty cluster
+can be known before.
 
 An answer depends on the workload's later waves, and on everything that planning reads. It is looked for again when the
 waves change, and for all workloads when something else does, at most once in `RETRY`. So it may be late, never costly:
@@ -27,6 +28,9 @@ PACE = timedelta(seconds=1)
 
 MOST, MOST_KNOWN = 2, 256
 """How many workloads a cycle looks at: with questions that have no answer yet, and in all."""
+
+MOST_FITTING = 10_000
+"""How many questions are remembered of which it is known that all fits."""
 
 Sentences = tuple[str, ...]
 
@@ -84,14 +88,16 @@ class LaterWaves:
         """Return whether it is known that all pods of a question fit."""
         return question in self._fitting
 
-    def answer(self, parent: Parent, question: Hashable, sentences: Sentences) -> None:
-        """Keep why later waves of a workload never fit; nothing if they may."""
+    def answer(self, parent: Parent, question: Hashable, sentences: Sentences | None) -> None:
+        """Keep why later waves of a workload never fit: nothing if they may, None if it could not be found out."""
         uid = parent.meta.uid
         self._due.pop(uid, None)
         self._answers.pop(GangUid(uid), None)
         if sentences:
             self._answers[GangUid(uid)] = sentences
-        else:
+        elif sentences is not None:
+            if len(self._fitting) >= MOST_FITTING:
+                self._fitting.clear()
             self._fitting.add(question)
 
     def postpone(self, parent: Parent) -> None:

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import re
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -234,3 +235,11 @@ def test_the_pages_name_modules_that_are_there(page: Path) -> None:
 
     assert len(words) > 20
     assert missing == []
+
+
+def test_the_layers_of_the_page_are_those_of_the_contract() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = (one["layers"] for one in contracts if one.get("containers") == ["admission"])
+    (block,) = re.findall(r"```text\n(cli\n.*?)```", PAGES[0].read_text(), re.DOTALL)
+
+    assert [line.partition("  ")[0].strip() for line in block.splitlines()] == layers

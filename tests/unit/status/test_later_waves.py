@@ -50,3 +50,14 @@ def test_a_workload_is_looked_at_again_when_its_waves_change_and_all_are_once_a_
     assert not waves.is_fitting("question"), "it was known of other nodes"
     assert waves.begin({}, after, NOON + RETRY + SECOND) == ()
     assert waves.answers == {}
+
+
+def test_of_a_workload_whose_answer_could_not_be_found_nothing_is_known_until_something_else_changes() -> None:
+    waves, found, before, after = LaterWaves(), {"JobSet": parents(1)}, (object(),), (object(),)
+    (parent,) = waves.begin(found, before, NOON)
+
+    waves.answer(parent, "question", None)
+
+    assert not waves.is_fitting("question")
+    assert waves.begin(found, before, NOON + RETRY) == ()
+    assert waves.begin(found, after, NOON + RETRY) == (parent,)
