@@ -31,6 +31,7 @@ def test_what_users_ask_of_gangs_is_done_and_told_with_their_name(
     team = found_team(control_plane, namespace, gpus=4, requeue={"base": "1h"}, priorityClasses=classes)
     team.submit("first", pods=4)
     team.wait_running("first", 4)
+    eventually(lambda: team.gang("first") is not None, what="the object of the gang is there")
     key = f"{namespace.name}/{team.gang('first')['metadata']['name']}"  # type: ignore[index]
     for name in ("second", "third"):
         team.submit(name, pods=4)

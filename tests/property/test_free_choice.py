@@ -30,8 +30,8 @@ from admission.dra.state import cluster_state, what_if
 from admission.dra.state.cluster_state import ClusterState, Left
 from tests.property import checker
 from tests.property.clusters import FEATURES
-from tests.property.gangs import SLOT, Gang, gangs
-from tests.property.test_gangs import DEVICES, METERS
+from tests.property.gangs import Gang, gangs
+from tests.property.test_gangs import DEVICES, METERS, requested
 from tests.unit.dra.test_gang_planner import Upto
 
 STEPS = 20_000
@@ -177,7 +177,7 @@ class Scene:
         wanted, room = demand.pod.requests, self.left[node]
         if room is not None:
             room = {name: amount - wanted.get(name, 0) for name, amount in room.items()}
-        return replace(self, left={**self.left, node: room}, paid=self.paid + wanted.get(SLOT, 0))
+        return replace(self, left={**self.left, node: room}, paid=self.paid + requested(wanted))
 
     def with_claim(self, claim: Claim, result: AllocationResult) -> "Scene":
         uses = [one.use for one in result.given if one.use is not None]

@@ -167,12 +167,12 @@ def _placed(
         cluster=cluster,
         left={**scene.left, name: room},
         usable={**scene.usable, **usable},
-        paid=scene.paid + _requested(wanted) + sum(not one.option.admin for part in found.claims for one in part.given),
+        paid=scene.paid + requested(wanted) + sum(not one.option.admin for part in found.claims for one in part.given),
     )
     return after, fresh, found
 
 
-def _requested(wanted: Resources) -> int:
+def requested(wanted: Resources) -> int:
     """Return what a pod pays at `RATES`: a slot 1, and three cores 4; of the sum a part counts as a whole."""
     return -(-(wanted.get(SLOT, 0) * 3_000 + wanted.get("cpu", 0) * 4) // 3_000)
 
