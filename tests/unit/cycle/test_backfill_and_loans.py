@@ -12,10 +12,8 @@ from admission.simulation.replay.queue import Muster
 from tests.builders import a_cluster
 from tests.property.test_replay import Controlled
 from tests.unit.cycle.jobs import Jobs, Play
-from tests.unit.simulation.test_offline import expand, node, teams
-from tests.unit.simulation.test_replay import Objects, play, queue, row, starts, town, trace
-
-Row = dict[str, Any]
+from tests.unit.simulation.test_offline import Objects, expand, node, teams
+from tests.unit.simulation.test_replay import play, queue, row, starts, town, trace
 
 TOP = {"parent": "top"}
 
@@ -31,8 +29,8 @@ H = row("h", 1, 50, queue="borrower", gpus=8)
 """What runs on a loan, and who waits for a larger one until that ends."""
 
 
-def owned(gpus: int, **more: Any) -> Row:
-    return row("w", 2, 100, queue="owner", gpus=gpus, **more)
+def owned(gpus: int) -> dict[str, Any]:
+    return row("w", 2, 100, queue="owner", gpus=gpus)
 
 
 @pytest.mark.parametrize("owner", [{}, {"preemption": {"reclaim": "Any"}}, {"lending": "Always"}], ids=str)
