@@ -62,7 +62,7 @@ class ReviewState:
     """The caches of the webhook's reviews. The webhook opens once they are filled, so no review waits for that."""
 
     def __init__(self) -> None:
-        self.memory = ReviewCaches()
+        self.caches = ReviewCaches()
         self.open = asyncio.Event()
 
     async def prepare(self, store: Store) -> None:
@@ -70,7 +70,7 @@ class ReviewState:
         await asyncio.to_thread(parser.prepare)
         await store.wait_synced()
         try:
-            self.memory = await asyncio.to_thread(reviewer.warm_caches, store.snapshot())
+            self.caches = await asyncio.to_thread(reviewer.warm_caches, store.snapshot())
         except Exception:  # a fault in one object must not keep the webhook closed
             log.exception("the first review could not be prepared for")
         self.open.set()
@@ -265,9 +265,9 @@ def _handlers(parts: Parts, pool: WorkerPool) -> server.Handlers:
         return waiting + pool.waiting_for()
 
     return server.Handlers(
-        mutate=lambda review: reviewer.mutate(review, store, caches=review_state.memory),
-        validate=lambda review: reviewer.validate(review, store, rules=rules, caches=review_state.memory),
-        hold=lambda review: reviewer.hold(review, store, caches=review_state.memory),
+        mutate=lambda review: reviewer.mutate(review, store, caches=review_state.caches),
+        validate=lambda review: reviewer.validate(review, store, rules=rules, caches=review_state.caches),
+        hold=lambda review: reviewer.hold(review, store, caches=review_state.caches),
         prove=handler.prove,
         waiting_for=waiting_for,
         metrics=metrics_page,

@@ -113,7 +113,7 @@ async def run(parts: Parts) -> None:
                     await _admit(parts, term, epoch)
                 except* DeposedError:
                     if term.heads is not None:
-                        await term.heads.look_back(epoch)
+                        await term.heads.check_ended_term(epoch)
                     raise
 
         async with standby.preloading():
@@ -246,5 +246,5 @@ async def _wake_on_fence_changes(store: Store, subscription: Subscription) -> No
 def _pace(parts: Parts, cycle_settings: CycleSettings) -> admission_loop.Pace:
     """Return the pace of the settings as they are now, and have the next cycle use their bounds."""
     settings = parts.settings.controller
-    cycle_settings.steps, cycle_settings.writes = settings.steps, settings.writes
+    cycle_settings.update(steps=settings.steps, writes=settings.writes)
     return admission_loop.Pace(resync=settings.resync, debounce=settings.debounce)

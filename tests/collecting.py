@@ -2,11 +2,12 @@
 
 import asyncio
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import Any, Literal, Self
 
+import pytest
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
@@ -97,3 +98,14 @@ class Collector:
             self.spans += [Span.of(span, known["service.name"]) for scope in part.scope_spans for span in scope.spans]
         body = ExportTraceServiceResponse().SerializeToString()
         return web.Response(body=body, content_type="application/x-protobuf")
+
+
+def collector(*, scope: Literal["module", "function"] = "function") -> Callable[..., Any]:
+    """Return a fixture with a collector that runs, for a module to assign to its name."""
+
+    @pytest.fixture(scope=scope)
+    def collector() -> Iterator[Collector]:
+        with Collector() as running:
+            yield running
+
+    return collector

@@ -15,7 +15,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-from tests import postgres as postgresql, soaking
+from tests import packages, postgres as postgresql, soaking
 
 # No deadline: how long one example takes says more about the machine than about the law.
 settings.register_profile("quick", max_examples=30, deadline=None)
@@ -100,6 +100,6 @@ def started(*, fsync: bool, within: Path | None = None) -> postgresql.Server:
     try:
         return postgresql.Server(fsync=fsync, within=within)
     except postgresql.ProgramsMissing as missing:
-        if postgresql.programs.must_be_here():
+        if packages.must_be_here():
             pytest.fail(f"{missing}; `make deps` does so as root on Debian")
         pytest.skip(str(missing))

@@ -1,4 +1,4 @@
-"""Debian's packages, for `make deps`: whether we may install any, and apt-get without questions and without noise."""
+"""Debian packages, for `make deps`: whether we may install any, or tests do without, and apt-get without questions."""
 
 import os
 import shutil
@@ -8,6 +8,11 @@ import subprocess
 def may_be_installed() -> bool:
     """Say whether we are root on a machine that has apt-get."""
     return os.geteuid() == 0 and shutil.which("apt-get") is not None
+
+
+def must_be_here() -> bool:
+    """Say whether tests fail without a program: in CI, and where `make deps` can install it. Elsewhere they skip."""
+    return bool(os.environ.get("CI")) or may_be_installed()
 
 
 def install(*packages: str, fix: str, failure: type[Exception]) -> None:

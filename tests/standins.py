@@ -12,6 +12,11 @@ from typing import Any
 Manifest = dict[str, Any]
 
 
+def an_object(api_version: str, kind: str, name: str, **spec: Any) -> Manifest:
+    """Return an object as its user writes it."""
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
 def owner(parent: Manifest, *, controller: bool = True) -> Manifest:
     """Return a reference to an object, as of its controller."""
     meta = parent["metadata"]
@@ -99,6 +104,8 @@ def leaders(lws: Manifest) -> Manifest:
     own = pods.setdefault("metadata", {})
     own["labels"] = {**own.get("labels", {}), **told}
     own["annotations"] = {**own.get("annotations", {}), f"{LWS}size": str(template.get("size", 1))}
+    domain = meta.get("annotations", {}).get(f"{LWS}exclusive-topology")
+    own["annotations"] |= {f"{LWS}exclusive-topology": domain} if domain else {}
     made: Manifest = {"name": meta["name"], "labels": {f"{LWS}name": meta["name"]}, "ownerReferences": [owner(lws)]}
     if "namespace" in meta:
         made["namespace"] = meta["namespace"]
@@ -117,10 +124,24 @@ def leaders(lws: Manifest) -> Manifest:
 
 
 def grouped(leader: Manifest) -> Manifest:
-    """Return a leader with the labels that the set's webhook gives it."""
-    meta = leader["metadata"]
-    told = {f"{LWS}group-index": meta["name"].rpartition("-")[2], f"{LWS}group-key": group_key(leader)}
-    return {**leader, "metadata": {**meta, "labels": {**meta["labels"], **told}}}
+    """Return a leader with the labels, and the affinity of an exclusive group, that the set's webhook gives it."""
+    meta, key = leader["metadata"], group_key(leader)
+    told = {f"{LWS}group-index": meta["name"].rpartition("-")[2], f"{LWS}group-key": key}
+    labelled = {**leader, "metadata": {**meta, "labels": {**meta["labels"], **told}}}
+    domain = meta.get("annotations", {}).get(f"{LWS}exclusive-topology")
+    if not domain:
+        return labelled
+    own, others = ({"key": f"{LWS}group-key", "operator": operator, "values": [key]} for operator in ("In", "NotIn"))
+    any_group = {"key": f"{LWS}group-key", "operator": "Exists"}
+    terms = {
+        name: {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": domain, "labelSelector": {"matchExpressions": asked}}
+            ]
+        }
+        for name, asked in (("podAffinity", [own]), ("podAntiAffinity", [any_group, others]))
+    }
+    return {**labelled, "spec": {**leader["spec"], "affinity": terms}}
 
 
 def group_key(leader: Manifest) -> str:

@@ -25,16 +25,16 @@ def _lint(claim: KnownClaim, classes: Mapping[str, DeviceClass], selectors: Sele
             device_class = classes.get(alternative.device_class)
             name = f"{request.name}/{alternative.name}" if request.first_available else request.name
             before = device_class.selectors if device_class is not None else ()
-            guarded = not all(selectors.find(text).facts.admits_foreign for text in before)
+            guarded = not all(selectors.find(text).lint_result.admits_foreign for text in before)
             for index, text in enumerate(alternative.selectors):
-                facts = selectors.find(text).facts
-                for lint_warning in facts.warnings(guarded=guarded):
+                lint_result = selectors.find(text).lint_result
+                for lint_warning in lint_result.warnings(guarded=guarded):
                     # A class that does not exist yet may guard the look-up, by excluding the devices of other drivers.
                     if lint_warning.rule is LintRule.ALWAYS_TRUE or (
                         lint_warning.rule is LintRule.UNGUARDED_LOOKUP and device_class
                     ):
                         yield f"muster: request {name}, selectors[{index}], {_message(lint_warning)}"
-                guarded = guarded or not facts.admits_foreign
+                guarded = guarded or not lint_result.admits_foreign
 
 
 def _message(lint_warning: LintWarning) -> str:

@@ -55,7 +55,9 @@ def listed(
 def lift(
     drivers: Annotated[
         list[str] | None,
-        typer.Argument(help="Drivers, as gpu.example.com; by default all, and the policies with them."),
+        typer.Argument(
+            metavar="DRIVER", help="Drivers, as gpu.example.com; by default all, and the policies with them."
+        ),
     ] = None,
     *,
     output: FormatOption = Format.TEXT,

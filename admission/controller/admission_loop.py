@@ -69,9 +69,9 @@ async def admit(
     may_begin = not process.is_behind
     while True:
         if confirm is not None and not term.is_confirmed and not may_begin:
-            process.is_behind = True
+            process.fall_behind()
             await confirm()
-            process.is_behind = False
+            process.catch_up()
             term.confirm()
         may_begin = False
         timing = pace()

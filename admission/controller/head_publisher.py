@@ -31,8 +31,8 @@ TICK = 0.5
 LONGEST_PAUSE = 60.0
 """Seconds between two tries, at most."""
 
-LOOK_BACK_SECONDS = 5.0
-"""How long `look_back` may take at the end of a term."""
+ENDED_TERM_SECONDS = 5.0
+"""How long `check_ended_term` may take at the end of a term."""
 
 MOST_WAITING = 2_000
 """Heads that wait for one place; of more, the newest."""
@@ -167,11 +167,11 @@ class HeadPublisher:
                 tasks.create_task(place.run(), name=f"publish heads: {place.name}")
             await self._sign_when_due(epoch)
 
-    async def look_back(self, epoch: int) -> None:
+    async def check_ended_term(self, epoch: int) -> None:
         """Report what other clients wrote during a term that was ended by another client's write."""
         try:
-            async with asyncio.timeout(LOOK_BACK_SECONDS):
-                await self._signer.look_back(epoch)
+            async with asyncio.timeout(ENDED_TERM_SECONDS):
+                await self._signer.check_ended_term(epoch)
         except (MusterError, TimeoutError) as error:
             log.warning("what others have written at the end of the term is not known", error=str(error))
             return

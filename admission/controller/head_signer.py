@@ -137,7 +137,7 @@ class HeadSigner:
         self.writes.forget_before(end.sequence)
         return signed
 
-    async def look_back(self, epoch: int) -> None:
+    async def check_ended_term(self, epoch: int) -> None:
         """Find what other clients wrote during this term, which ended without another head. Raises as `sign`."""
         if self._since is None:
             return

@@ -70,9 +70,9 @@ class Standby(Generic[T]):
         try:
             await self._preload(state)
         except RetryError as error:
-            log.debug("the rehearsal is tried again", error=str(error))
+            log.debug("the preload is tried again", error=str(error))
         except Exception:
             # A failed preload does not stop the process from leading: the next preload or term creates a new state.
-            log.exception("the rehearsal failed")
+            log.exception("the preload failed")
             return
         self._preloaded = state

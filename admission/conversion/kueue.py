@@ -61,7 +61,7 @@ class _Sums:
 
 @dataclass(frozen=True, slots=True)
 class _LocalQueue:
-    """A LocalQueue. spec: what nobody has taken of it yet."""
+    """A LocalQueue. spec: the fields that are not converted yet."""
 
     namespace: str
     name: str
@@ -279,7 +279,7 @@ def _amount(value: Any, resource: str) -> int:
 
 
 def _report_rest(obj: Object, findings: Findings) -> None:
-    """Tell what nobody took out of an object."""
+    """Report the fields of an object that are not converted."""
     kind = str(obj.get("kind"))
     if kind in _KINDS:
         findings.left("kind", f"{kind}: {_KINDS[kind]}")

@@ -1,4 +1,4 @@
-"""Manifests of earlier releases as they are written for `resource.k8s.io/v1`: changed in place, with what to say of it.
+"""Converts manifests of earlier releases to `resource.k8s.io/v1`, in place, and says what the reader should check.
 
 For `muster convert`. Several objects are converted together, since one may tell what another leaves open: the class of
 a claim says whose attributes its selectors look up.
@@ -16,7 +16,7 @@ from admission.conversion.findings import Finding, Findings
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What became of one object. findings: in the order of its fields as read; added: objects that it is now beside."""
+    """The conversion of one object. findings: in the order of its fields as read. added: objects that it now needs."""
 
     findings: tuple[Finding, ...]
     added: tuple[Object, ...] = ()
@@ -72,8 +72,8 @@ def _device_object(obj: Object, known: Domains, findings: Findings, *, is_old: b
             claims.constraints_to_selectors(inner, "spec.spec", findings)
             claims.convert_selectors(inner, "spec.spec", flat, known, findings, compiles=is_old)
         case "ResourceSlice":
-            for (path, device), had in zip(items(spec, "devices", "spec"), basic, strict=False):
-                attributes.upgrade(device, f"{path}.basic" if had else path, findings)
+            for (path, device), is_basic in zip(items(spec, "devices", "spec"), basic, strict=False):
+                attributes.upgrade(device, f"{path}.basic" if is_basic else path, findings)
             if isinstance(spec, MutableMapping) and not spec.get("driver"):
                 findings.left("spec", "has no driver: name the one that publishes the devices, as in device.driver")
         case _:

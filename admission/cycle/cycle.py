@@ -68,7 +68,7 @@ async def run(leader: Leader, now: datetime) -> CycleResult:
 
     # 8. Report, also of pods that workloads make later, some of which are looked at in each cycle.
     if mirror.is_complete and term.is_confirmed:
-        await executor.run(steps.look_ahead.look, inputs)
+        await executor.run(steps.look_ahead.examine, inputs)
     with traces.step("report"):
         return await steps.report.report(steps.inputs.regroup(inputs), replace(decided, updated=tuple(decisions)))
 

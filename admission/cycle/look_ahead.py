@@ -52,7 +52,7 @@ class LookAhead:
     waves: LaterWaves
     log: CycleLog
 
-    def look(self, inputs: CycleInputs) -> None:
+    def examine(self, inputs: CycleInputs) -> None:
         """Find out of some workloads why their later waves never fit."""
         snapshot = inputs.snapshot
         basis = (snapshot.nodes, snapshot.slices, snapshot.classes, snapshot.templates, snapshot.policies, inputs.tree)
@@ -66,7 +66,9 @@ class LookAhead:
             if not left:
                 return
             left -= 1
-            empty = empty or _empty(self.cache.build_cluster(inputs, self.mirror.book))
+            if empty is None:
+                # Expected claims may have the UIDs of claims that are known.
+                empty = what_if.empty(self.cache.build_cluster(inputs, self.mirror.book), without_claims=True)
             found = faults.guard(
                 During.PLANNING, parent.meta.key, partial(self._sentences, parent, inputs, empty), self.log.defects
             )
@@ -78,7 +80,9 @@ class LookAhead:
     def _sentences(self, parent: Parent, inputs: CycleInputs, empty: ClusterState) -> tuple[str, ...]:
         """Return why later waves of a workload never fit; POSTPONED while its namespace is not observed."""
         kinds = (
-            suspendable.BY_KEY.get(key) for key, found in inputs.snapshot.parents.items() if parent.meta.uid in found
+            suspendable.WITH_TEMPLATES.get(key)
+            for key, found in inputs.snapshot.parents.items()
+            if parent.meta.uid in found
         )
         kind = next(filter(None, kinds))
         try:
@@ -132,11 +136,6 @@ SHARE = 8
 
 POSTPONED: tuple[str, ...] = ("",)
 """The answer about a workload that cannot be looked at yet."""
-
-
-def _empty(cluster: ClusterState) -> ClusterState:
-    """Return the cluster state with nothing in use, and nothing known of claims: expected ones have equal UIDs."""
-    return replace(what_if.empty(cluster), pinned={}, users={})
 
 
 def _final(verdict: Verdict) -> Hold | Denial | None:

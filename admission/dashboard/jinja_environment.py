@@ -60,7 +60,7 @@ class Templates:
             "between": formatting.between,
             "changed": pagination.changed,
             "asset": self._address,
-            "asks_of": view_model.asks,
+            "charge_or_needed": view_model.charge_or_needed,
             "held_since": view_model.held_since,
             "state_of": view_model.state,
             "who": diagram.holder_name,

@@ -200,7 +200,7 @@ def expected_end(gang: ObservedGang, queue: Queue | None) -> datetime | None:
     return min(ends, default=None)
 
 
-def asks(gang: ObservedGang) -> Charge:
+def charge_or_needed(gang: ObservedGang) -> Charge:
     """Return what a gang has; or while it waits, the least that it will cost, as far as it is known."""
     return gang.report.charges or gang.report.needed
 

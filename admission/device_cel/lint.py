@@ -63,7 +63,7 @@ Types = Mapping[Name, Collection[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class LintResult:
     """What lint finds out about one selector. admits_foreign: whether it selects a device of another driver.
 
     unguarded: warnings that hold unless a selector before it excludes devices of other drivers. others: all others.
@@ -107,17 +107,17 @@ def find(
     if not isinstance(analysis, Analysis):
         return ()
     guarded = not all(_foreign_value(other, profile) is True for other in before)
-    return facts(analysis, types=types, profile=profile, guarded=guarded).warnings(guarded=guarded)
+    return check(analysis, types=types, profile=profile, guarded=guarded).warnings(guarded=guarded)
 
 
-def facts(
+def check(
     analysis: Analysis,
     *,
     types: Types | None = None,
     profile: environment.Profile = environment.DEFAULT,
     guarded: bool = False,
     work: WorkBudget | None = None,
-) -> Facts:
+) -> LintResult:
     """Return what there is to say of a selector that compiles.
 
     guarded: leave out warnings about look-ups. work: its spare units are taken for the corrections that are tried; None
@@ -134,7 +134,7 @@ def facts(
     unguarded: tuple[LintWarning, ...] = ()
     if not guarded and isinstance(outcome, str):
         unguarded = tuple(_unguarded(text, root, nodes, outcome, corrections))
-    return Facts(
+    return LintResult(
         admits_foreign=outcome is True, unguarded=unguarded, others=tuple(others), complete=corrections.complete
     )
 

@@ -14,7 +14,7 @@ from admission.cel.syntax import lexer
 from admission.cel.syntax.lexer import Size
 from admission.device_cel import limits, lint
 from admission.device_cel.environment import Profile
-from admission.device_cel.lint import Facts
+from admission.device_cel.lint import LintResult
 
 COMPILERS = (Profile(release=37, lists=True), Profile(release=36, lists=True))
 """The compilers of the supported API servers; a selector is refused only if all of them refuse it."""
@@ -32,7 +32,7 @@ class Finding:
 
     size: Size
     refusal: Inadmissible | None = None
-    facts: Facts = field(default_factory=Facts)
+    lint_result: LintResult = field(default_factory=LintResult)
 
 
 class SelectorFindings:
@@ -58,7 +58,7 @@ class SelectorFindings:
         if work is not None:
             cel_limits.charge(work, size)
         found = _finding(text, size, work)
-        if found.facts.complete:
+        if found.lint_result.complete:
             self._keep(text, found)
         return found
 
@@ -75,7 +75,7 @@ class SelectorFindings:
 def _finding(text: str, size: Size, work: WorkBudget | None) -> Finding:
     first = limits.analyze(text, profile=COMPILERS[0])
     if not isinstance(first, Inadmissible):
-        return Finding(size=size, facts=lint.facts(first, profile=COMPILERS[0], work=work))
+        return Finding(size=size, lint_result=lint.check(first, profile=COMPILERS[0], work=work))
     if first.problem is Problem.TOO_LONG:
         return Finding(size=size, refusal=first)
     if UNKNOWN in first.message:

@@ -69,7 +69,7 @@ def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
     exclusive one have a place there as well, and are not in the plan. mute: do not explain what is missing
     if there is no plan; the kind of answer is the same.
     """
-    cluster = nominated_pods.beside(pods, cluster)
+    cluster = nominated_pods.without_reserved(pods, cluster)
     question = _Question(cluster, meters, selectors, steps, affordable, choice, topology, mute)
     pods = exclusive.with_followers(pods, topology, cluster)
     answer = _plan(pods, question)
@@ -184,7 +184,7 @@ def diagnose(  # noqa: PLR0913 - the same
     """
     if answer.kind is not Kind.INFEASIBLE:
         return answer
-    cluster = nominated_pods.beside(pods, cluster)
+    cluster = nominated_pods.without_reserved(pods, cluster)
     gang = pod_groups.compile_gang(exclusive.with_followers(pods, topology, cluster), cluster)
     if not isinstance(gang, Gang):
         return answer

@@ -25,14 +25,14 @@ from admission.filters.volume_binding import VolumeBinding
 
 HOSTNAME = "kubernetes.io/hostname"
 NOT_SHARED = SharedVolumes()
-NOTHING_BESIDE: Mapping[int, Pod] = MappingProxyType({})
+NO_PODS: Mapping[int, Pod] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RulesBeside:
-    """Affinity and anti-affinity of a pod, of which only pods that are there are objects. labels: all that they read.
+class ExcludingRules:
+    """The affinity and anti-affinity of a pod that match no pod of its gang, only placed ones.
 
-    known: what they say of nodes with these values of the labels.
+    labels: all that they read. known: by values of the labels, why nodes that have them are refused.
     """
 
     state: PodRules
@@ -41,7 +41,7 @@ class RulesBeside:
 
     @classmethod
     def of(cls, pod: Pod, placed: PlacedPods, nodes: Nodes) -> Self | None:
-        """Return the rules of a pod that has no others; None if no pod that is there has to do with them."""
+        """Return the rules of a pod that has no others; None if no placed pod matters to them."""
         state = PodRules(pod, placed, nodes)
         if not state.met:
             return None
@@ -62,7 +62,7 @@ class GangRules:
 
     effects: by number, what a pod of each number means to it. coupled: the numbers whose rules change with the gang's
     pods. volumes: those for which pods of the gang compete; None if none do. keys: the labels whose domains matter.
-    beside: by number, rules of which the gang's own pods are no object, so that they only exclude nodes.
+    excluding: by number, rules that match no pod of the gang, so that they only exclude nodes.
     representatives: by number, the first one that differs in those alone.
     """
 
@@ -71,7 +71,7 @@ class GangRules:
     counts: tuple[int, ...]
     effects: Mapping[int, Mapping[int, Effect]] = field(default_factory=dict)
     volumes: GangVolumes | None = None
-    beside: Mapping[int, RulesBeside] = field(default_factory=dict)
+    excluding: Mapping[int, ExcludingRules] = field(default_factory=dict)
     representatives: tuple[int, ...] = ()
     keys: tuple[str, ...] = field(init=False)
     earlier: Mapping[int, tuple[int, ...]] = field(init=False)
@@ -147,12 +147,12 @@ class GangRules:
 
     def may_exclude(self, number: int) -> bool:
         """Return whether pods of a number may be kept off a node, wherever other pods of the gang go."""
-        return bool(self.states[number]) or number in self.beside
+        return bool(self.states[number]) or number in self.excluding
 
     def excludes(self, number: int, node: Node) -> Refusal | None:
         """Return why pods of a number may not go to a node, wherever other pods of the gang go."""
-        state, beside = self.states[number], self.beside.get(number)
-        refusal = beside.refuses(node) if beside is not None else None
+        state, excluding = self.states[number], self.excluding.get(number)
+        refusal = excluding.refuses(node) if excluding is not None else None
         if refusal is not None:
             return refusal
         return state.bars(node) if number in self.effects else state.refuses(node)
@@ -170,7 +170,7 @@ class GangRules:
         return frozenset((*affinity.unwanted, *affinity.objects, *([""] if on_node else [])))
 
     def most(self, number: int, place: "Place") -> int | None:
-        """Return how many pods of a number more a node takes at most; None where rules set no bound."""
+        """Return the most further pods of a number that a node takes; None where rules set no bound."""
         if self._takes_one(number, place):
             return 1
         if self.volumes is None:
@@ -337,15 +337,15 @@ def compiled(
     nodes: Nodes,
     *,
     shared: SharedVolumes = NOT_SHARED,
-    beside: Mapping[int, Pod] = NOTHING_BESIDE,
+    excluding: Mapping[int, Pod] = NO_PODS,
 ) -> GangRules | None:
     """Return the rules of a gang; None if none applies. pods: one of each number; counts: how many there are of it.
 
-    shared: `shared_volumes` of all its pods. beside: by number, a pod with those of its rules of which no pod of the
-    gang is an object; `pods` have the others.
+    shared: `shared_volumes` of all its pods. excluding: by number, a pod with those of its rules that match no pod
+    of the gang; `pods` have the others.
     """
     states = tuple(PodRules(pod, placed, nodes, pinned=True, shared=shared) for pod in pods)
-    if not any(states) and not any(pod.rules.concern_pods for pod in pods) and not beside:
+    if not any(states) and not any(pod.rules.concern_pods for pod in pods) and not excluding:
         return None
     effects: dict[int, dict[int, Effect]] = {}
     for number, state in enumerate(states):
@@ -368,10 +368,12 @@ def compiled(
         counts=tuple(counts),
         effects=effects,
         volumes=volumes,
-        beside={
-            number: rules for number, pod in beside.items() if (rules := RulesBeside.of(pod, placed, nodes)) is not None
+        excluding={
+            number: rules
+            for number, pod in excluding.items()
+            if (rules := ExcludingRules.of(pod, placed, nodes)) is not None
         },
-        representatives=_representatives(numbers(pods, placed, nodes)[0] if beside else range(len(pods))),
+        representatives=_representatives(numbers(pods, placed, nodes)[0] if excluding else range(len(pods))),
     )
 
 
@@ -398,7 +400,7 @@ class Place(NamedTuple):
 
 
 class RulesSearch:
-    """The coupled rules of a gang in one search. Only `assume` and `take_back` change it."""
+    """The coupled rules of a gang in one search. Only `assume` and `forget` change it."""
 
     def __init__(self, rules: GangRules, names: Sequence[NodeName]) -> None:
         """names: the nodes that the search uses."""
@@ -436,10 +438,10 @@ class RulesSearch:
         self._left[number] -= 1
         self._add(number, node, self._volumes.assume(number, self._nodes[node]) if self._volumes is not None else (), 1)
 
-    def take_back(self, number: int, node: NodeName) -> None:
-        """Take the pod back that was placed last, from its node."""
+    def forget(self, number: int, node: NodeName) -> None:
+        """Forget the pod that was assumed last, on its node."""
         self._left[number] += 1
-        self._add(number, node, self._volumes.take_back() if self._volumes is not None else (), -1)
+        self._add(number, node, self._volumes.forget() if self._volumes is not None else (), -1)
 
     def are_short_of_volumes(self, pods: Mapping[int, int]) -> bool:
         """Return whether too few volumes are left for these pods, wherever they go. pods: how many of each number."""

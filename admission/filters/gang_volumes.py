@@ -126,17 +126,17 @@ def are_found(pods: Iterable[tuple[NodeName, Pod]], placed: PlacedPods, nodes: N
 
 
 class VolumeSearch:
-    """The volumes that pods have got in one search. Pods are taken back in the reverse order."""
+    """The volumes that pods have got in one search. Pods are forgotten in the reverse order."""
 
     def __init__(self, volumes: GangVolumes) -> None:
         self._assumed = volumes.assumed.copy()
         self._volumes = volumes
-        self._bindings = {number: one.beside(self._assumed) for number, one in volumes.bindings.items()}
+        self._bindings = {number: one.with_assumed(self._assumed) for number, one in volumes.bindings.items()}
         self._given: list[dict[str, str]] = []
-        """For each pod, the volumes that nobody had before, by claim."""
+        """For each pod, the volumes that were free before, by claim."""
         sets = frozenset(volumes.wanted.values())
         self._left = {one: len(one) for one in sets}
-        """How many volumes of each set that pods want nobody has yet."""
+        """By set of volumes that pods want, how many of them are free."""
         self._within = {
             one: [
                 number for number, wanted in volumes.wanted.items() if wanted <= one and volumes.bindings[number].needed
@@ -146,7 +146,7 @@ class VolumeSearch:
         """By set, the numbers of pods that can get no other volumes."""
 
     def binding(self, number: int) -> VolumeBinding | None:
-        """Return the filter of pods of a number in this search; None if they compete with nobody."""
+        """Return the filter of pods of a number in this search; None if they compete for no volume."""
         return self._bindings.get(number)
 
     def are_too_few(self, pods: Mapping[int, int]) -> bool:
@@ -174,8 +174,8 @@ class VolumeSearch:
         self._given.append(new)
         return self._tokens(new)
 
-    def take_back(self) -> Tokens:
-        """Take back the volumes of the pod that was placed last; return their tokens."""
+    def forget(self) -> Tokens:
+        """Free the volumes of the pod that was assumed last; return their tokens."""
         new = self._given.pop()
         self._assumed.taken.difference_update(new.values())
         self._count(new.values(), 1)

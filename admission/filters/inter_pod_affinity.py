@@ -1,7 +1,7 @@
 """InterPodAffinity: required pod affinity and anti-affinity, of a pod and of those that are there already.
 
 As `pkg/scheduler/framework/plugins/interpodaffinity/filtering.go` (v1.37): counts by label and value of nodes, made
-from all pods that are there and kept up to date while others are assumed and taken back.
+from all pods that are there and kept up to date while others are assumed and forgotten.
 """
 
 from collections import Counter
@@ -85,7 +85,7 @@ class InterPodAffinity:
         )
 
     def add(self, effect: Effect, node: Node, times: int) -> None:
-        """Count a pod with this effect on a node; times: -1 to take it back."""
+        """Count a pod with this effect on a node; times: -1 to forget it."""
         if effect.wanted:
             _count(self._wanted, node, (term.topology_key for term in self._pod.rules.affinity), times)
         _count(self._unwanted, node, effect.unwanted, times)

@@ -37,7 +37,7 @@ class NodePorts:
         return conflict(self.ports, other.rules.ports) is not None
 
     def add(self, effect: bool, node: Node, times: int) -> None:  # noqa: FBT001 - the effect of the other pod
-        """Count a pod with this effect on a node; times: -1 to take it back."""
+        """Count a pod with this effect on a node; times: -1 to forget it."""
         if effect:
             self._taken[node.name] += times
 

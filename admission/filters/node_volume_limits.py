@@ -75,7 +75,7 @@ class NodeVolumeLimits:
         return found if any(found) else None
 
     def add(self, effect: VolumeCounts, node: Node, times: int) -> None:
-        """Count a pod with this effect on a node; times: -1 to take it back."""
+        """Count a pod with this effect on a node; times: -1 to forget it."""
         own, added = self._own.setdefault(node.name, Counter()), self._added.setdefault(node.name, Counter())
         for driver, count in effect.own:
             own[driver] += times * count

@@ -136,7 +136,7 @@ class PlacedPods:
         """Return these pods with the storage as it is now."""
         return self if storage is self.storage else replace(self, storage=storage)
 
-    def keeping(self, nominated: Mapping[NodeName, tuple[Pod, ...]]) -> "PlacedPods":
+    def with_nominated(self, nominated: Mapping[NodeName, tuple[Pod, ...]]) -> "PlacedPods":
         """Return these pods with other pods for which nodes are kept."""
         return self if nominated is self.nominated else replace(self, nominated=nominated)
 

@@ -79,7 +79,7 @@ class PodRules:
         return found if any(found) else None
 
     def add(self, effect: Effect, node: Node, times: int) -> None:
-        """Count a pod with this effect on a node; times: -1 to take it back."""
+        """Count a pod with this effect on a node; times: -1 to forget it."""
         ports, volumes, spread, affinity = effect
         self._ports.add(ports, node, times)
         if self.volumes is not None and volumes is not None:

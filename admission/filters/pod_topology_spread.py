@@ -88,7 +88,7 @@ class PodTopologySpread:
         )
 
     def add(self, effect: Effect, node: Node, times: int) -> None:
-        """Count a pod with this effect on a node; times: -1 to take it back."""
+        """Count a pod with this effect on a node; times: -1 to forget it."""
         eligible = self._eligible(node)
         for at in effect:
             if self._is_alone(self._pod.rules.spread[at]):

@@ -82,8 +82,8 @@ class VolumeBinding:
         """Return whether the filter may refuse any node."""
         return self._claims.refusal is not None or bool(self._claims.bound or self._claims.waiting)
 
-    def beside(self, assumed: AssumedVolumes) -> Self:
-        """Return the filter beside other volumes that claims get."""
+    def with_assumed(self, assumed: AssumedVolumes) -> Self:
+        """Return the filter with other volumes that claims get."""
         found = object.__new__(type(self))
         found._claims, found._storage, found._assumed = self._claims, self._storage, assumed
         found._sorted, found._kept = self._sorted, self._kept

@@ -59,7 +59,7 @@ class VolumeRestrictions:
         return here, bool(self._disks) and any(one.claim in self._sole for one in other.rules.volumes)
 
     def add(self, effect: tuple[bool, bool], node: Node, times: int) -> None:
-        """Count a pod with this effect on a node; times: -1 to take it back."""
+        """Count a pod with this effect on a node; times: -1 to forget it."""
         here, anywhere = effect
         if here:
             self._on_node[node.name] += times

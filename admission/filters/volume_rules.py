@@ -106,7 +106,7 @@ class VolumeRules:
         return found if found.apart or found.limits is not None else None
 
     def add(self, effect: Effect, node: Node, times: int) -> None:
-        """Count a pod with this effect on a node; times: -1 to take it back."""
+        """Count a pod with this effect on a node; times: -1 to forget it."""
         self._restrictions.add(effect.restrictions, node, times)
         if effect.limits is not None:
             self._limits.add(effect.limits, node, times)

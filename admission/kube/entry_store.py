@@ -19,7 +19,7 @@ class EntryStore:
     kind: ClassVar[str]
     plural: ClassVar[str]
     fields: ClassVar[Mapping[str, str]] = {}
-    """What else the object says of itself."""
+    """Further fields of the object, beside its metadata and `data`."""
 
     def __init__(self, connection: Connection, *, namespace: str, name: str) -> None:
         self._connection = connection

@@ -30,7 +30,7 @@ from admission.workloads import topology
 from admission.workloads.gangs import Group
 
 MOST_KINDS = 16
-"""The most kinds of gangs that a rehearsal plans."""
+"""The most kinds of gangs that `warm_caches` plans."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class _State:
     queue_usage: QueueUsage
     backfill: Backfill | None
     blocked: dict[QueueName, str] = field(default_factory=dict)
-    keeping: dict[QueueName, GangUid] = field(default_factory=dict)
+    kept_quota: dict[QueueName, GangUid] = field(default_factory=dict)
     """By queue, its first gang held for quota, if the queue keeps its own quota for it."""
     kept_before: dict[QueueName, GangUid] = field(default_factory=dict)
     """The same of the cycle before, where that still stands."""
@@ -96,20 +96,20 @@ def decide_all(
     if backfill is not None:
         backfill.begin(rules, verdicts.waiting_uids(groups), cluster)
     state = _State(rules, cluster, QueueUsage(rules.tree, usage), backfill)
-    _keep_again(groups, state, verdicts.keeping)
+    _keep_again(groups, state, verdicts.kept_quota)
     held = _all_held(groups, state) if rules.hold_beyond_limit is None else None
-    if held is not None and state.keeping.keys() < state.kept_before.keys():
+    if held is not None and state.kept_quota.keys() < state.kept_before.keys():
         # Others are held for what is kept no more.
         state = _State(rules, cluster, QueueUsage(rules.tree, usage), backfill)
-        _keep_again(groups, state, {queue: verdicts.keeping[queue] for queue in state.keeping})
+        _keep_again(groups, state, {queue: verdicts.kept_quota[queue] for queue in state.kept_quota})
         held = _all_held(groups, state, held)
     if held is None:
         # Verdicts beside grants are not kept as a whole: a grant may fail when it is committed.
         verdicts.forget_queues()
         _note_first(groups, state)
-        state = replace(state, blocked={}, keeping={})
+        state = replace(state, blocked={}, kept_quota={})
     found = _grant_in_order(groups, usage, state) if held is None else CycleDecisions(updated=tuple(held))
-    verdicts.keep_for(state.keeping)
+    verdicts.keep_for(state.kept_quota)
     state.queue_usage.release_all()
     if backfill is not None:
         backfill.refresh(rules, state.cluster, state.queue_usage)
@@ -132,7 +132,7 @@ def _renew_old_proof(rules: Rules, cluster: ClusterState) -> None:
     plans.renew(answer if isinstance(answer, Hold) else None)
 
 
-def rehearse(groups: tuple[Group, ...], rules: Rules, cluster: ClusterState, usage: Usage) -> None:
+def warm_caches(groups: tuple[Group, ...], rules: Rules, cluster: ClusterState, usage: Usage) -> None:
     """Fill the caches with what the first cycle of a leader needs: which gangs cannot start, and plans for the others.
 
     No reservations are made. One gang of every kind is planned even if its queue is full, since the quota may be free
@@ -211,11 +211,11 @@ def _grant_in_order(groups: tuple[Group, ...], usage: Usage, state: _State) -> C
     return CycleDecisions(updated=tuple(decisions), is_complete=len(decisions) == len(waiting))
 
 
-def _keep_again(groups: tuple[Group, ...], state: _State, keeping: Mapping[QueueName, GangUid]) -> None:
+def _keep_again(groups: tuple[Group, ...], state: _State, kept_quota: Mapping[QueueName, GangUid]) -> None:
     """Keep the quota that queues have kept for a gang in an earlier cycle, where it still waits for it."""
-    known = {group.uid: group for group in groups} if keeping else {}
+    known = {group.uid: group for group in groups} if kept_quota else {}
     found: list[tuple[Group, Charge]] = []
-    for name, uid in keeping.items():
+    for name, uid in kept_quota.items():
         group, queue = known.get(uid), state.rules.tree.queues.get(name)
         if group is None or queue is None or uid in state.reserved:
             continue
@@ -230,10 +230,10 @@ def _keep_again(groups: tuple[Group, ...], state: _State, keeping: Mapping[Queue
 def _keep(verdict: Verdict, inputs: Inputs | None, state: _State) -> None:
     """Let a queue keep its own quota for its first gang that is held for quota, or no longer keep it."""
     name, uid = verdict.group.queue, verdict.group.uid
-    if name in state.keeping:
+    if name in state.kept_quota:
         return
     if inputs is not None and _keeps(verdict, inputs, state):
-        state.keeping[name] = uid
+        state.kept_quota[name] = uid
         state.queue_usage.keep(name, verdict.needed)
         state.rules.workspace.verdicts.recount()
     elif state.kept_before.get(name) == uid:
@@ -288,7 +288,7 @@ def _all_held(groups: tuple[Group, ...], state: _State, before: Iterable[Decisio
         first = next((one for one, inputs in examined if inputs is not None and _keeps(one, inputs, state)), None)
         seen.add(queue)
         if first is not None:
-            state.keeping[queue] = first.group.uid
+            state.kept_quota[queue] = first.group.uid
         found = [
             Decision(group=group, outcome=verdict.outcome, position=at, needed=verdict.needed)
             for at, (group, verdict) in enumerate(zip(ordered, new_verdicts, strict=True), 1)
@@ -296,7 +296,7 @@ def _all_held(groups: tuple[Group, ...], state: _State, before: Iterable[Decisio
         verdicts.keep_queue(queue, waiting, new_verdicts, rules.order)
         decisions += found
         noted += examined
-    state.keeping |= {queue: uid for queue, uid in state.kept_before.items() if queue not in seen}
+    state.kept_quota |= {queue: uid for queue, uid in state.kept_before.items() if queue not in seen}
     verdicts.keep_only(groups)
     if state.backfill is not None:
         for verdict, inputs in noted:

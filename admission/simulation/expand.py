@@ -31,7 +31,7 @@ from admission.simulation.claim_defaults import Effect
 from admission.simulation.manifests import Candidate, Store
 from admission.simulation.pods import LaterWave
 from admission.simulation.workload_queues import RefusedWorkload
-from admission.workloads import gang_key, owner_chain
+from admission.workloads import gang_key, owner_chain, suspendable
 from admission.workloads.gang_key import Identity
 
 RULES = Rules(controller="muster")
@@ -142,7 +142,8 @@ def _alone(wave: LaterWave, store: Store, snapshot: Snapshot, profile: Scheduler
     parents = manifests.snapshot(own).parents
     empty = replace(snapshot, pods={}, jobs={}, gangs={}, claims=claims, parents=parents)
     webhook = _Webhook(empty, {})
-    admitted = [pod for pod in simulation_pods.candidates(own, empty) if webhook.admit(pod)]
+    made = simulation_pods.candidates(own, empty, suspendable.WITH_TEMPLATES.values())
+    admitted = [pod for pod in made if webhook.admit(pod)]
     priorities = store.of_kind("PriorityClass")
     decoded = [owner_chain.with_priority(pods.decode(pod.body), pod.body, priorities) for pod in admitted]
     with_pods = provided_templates.with_provided(replace(empty, pods={pod.meta.uid: pod for pod in decoded}))

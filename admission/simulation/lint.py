@@ -298,7 +298,7 @@ class _Linter:
 
     def _fits(self, index: int, option: Reader, before: tuple[str, ...]) -> Iterator[Remark]:
         if self._supply(before).broken is not None:
-            return  # told of the class
+            return  # reported for the class
         selectors = tuple(selector.child("cel").text("expression") for selector in option.children("selectors"))
         supplied = self._supply((*before, *selectors))
         if supplied.broken is not None:

@@ -85,8 +85,8 @@ class Candidate:
 class Store:
     """The contents of the input: values by kind and key, with their places in it, and its pods as JSON.
 
-    bodies: the JSON of workloads, other than Jobs, whose pods can be made here. invented: UIDs that are not in the
-    input. notes: objects left out. problems: malformed objects, with their places.
+    bodies: the JSON of workloads, other than Jobs, some of whose pods can be made here. invented: UIDs that are not
+    in the input. notes: objects left out. problems: malformed objects, with their places.
     """
 
     now: datetime
@@ -158,9 +158,9 @@ def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profi
         except MalformedObjectError as error:
             store.problems.append((index, error))
             continue
-        if workload_kind is not None and workload_kind.suspend:
+        if workload_kind is not None and workload_kind.has_templates:
             store.bodies[workload_kind.key, value.meta.key] = body
-        elif workload_kind is not None and workload_kind.makes_pods:
+        if workload_kind is not None and workload_kind.makes_pods and not workload_kind.suspend:
             store.notes.append(
                 f"{name} {meta.name_in(body)} makes no pods here; those that the input shows are simulated"
             )
@@ -206,7 +206,7 @@ def _decode_valid(
         value = kind.read(body)
     except MalformedObjectError as error:
         problems = tuple(dict.fromkeys((*error.problems, *problems)))
-    # What the decoder or the kind's rules say of a field says more than, say, that the field is unknown.
+    # A problem that the decoder or the kind's rules find in a field replaces a general one, such as an unknown field.
     known = {problem.field for problem in problems}
     problems = (*(problem for problem in of_any_kind if problem.field not in known), *problems)
     if problems:
@@ -308,4 +308,16 @@ def _completed(obj: Json, index: int, kind: _Kind, store: Store) -> dict[str, An
     if not data.get("creationTimestamp"):
         # In the order of the input, and after every object that has a creation time.
         data["creationTimestamp"] = (store.now - timedelta(seconds=30) + timedelta(milliseconds=index)).isoformat()
-    return {**obj, "metadata": data}
+    return {**obj, **_status(obj), "metadata": data}
+
+
+def _status(obj: Json) -> Json:
+    """Return the status of a PersistentVolume of a plain manifest: nobody has claimed it, so it is available.
+
+    The phase is written by kube-controller-manager, and kube-scheduler takes no volume without it.
+    """
+    spec, status = obj.get("spec"), obj.get("status")
+    is_claimed = not isinstance(spec, Mapping) or "claimRef" in spec
+    if obj["kind"] != "PersistentVolume" or status or is_claimed:
+        return {}
+    return {"status": {"phase": "Available"}}

@@ -25,13 +25,13 @@ from admission.workloads.kinds import catalog, jobset, registry
 from admission.workloads.suspendable import Holdable
 
 
-def candidates(store: Store, snapshot: Snapshot) -> Iterator[Candidate]:
+def candidates(store: Store, snapshot: Snapshot, kinds: Iterable[Holdable] = suspendable.ALL) -> Iterator[Candidate]:
     """Yield the pods that would be made. A failure is recorded in the store as a problem of the object."""
     owners_of_pods = {uid for pod in store.pods for uid in _owners(pod.body)}
     for job in snapshot.jobs.values():
         if not job.finished and job.meta.deleted is None and job.meta.uid not in owners_of_pods:
             yield from _from_job(job, store)
-    parents = [(kind, parent) for kind in suspendable.ALL for parent in snapshot.parents.get(kind.key, {}).values()]
+    parents = [(kind, parent) for kind in kinds for parent in snapshot.parents.get(kind.key, {}).values()]
     children = [job.meta for job in snapshot.jobs.values()]
     children += [one.meta for found in snapshot.parents.values() for one in found.values()]
     with_children = owners_of_pods.union(owner.uid for one in children for owner in one.owners)
@@ -55,7 +55,7 @@ def _from_job(job: Job, store: Store) -> Iterator[Candidate]:
 
 def _from_parent(kind: Holdable, parent: Parent, store: Store) -> Iterator[Candidate]:
     body = store.bodies[kind.key, parent.meta.key]
-    suspended = registry.is_suspended(Reader(body), kind.suspend)
+    suspended = bool(kind.suspend) and registry.is_suspended(Reader(body), kind.suspend)
     if parent.finished or _is_stopped(kind.kind, parent.meta, store, suspended=suspended):
         return
     if any(wave and not role.endswith(jobset.FOLLOWERS) for role, wave in parent.roles.items()):
@@ -105,7 +105,7 @@ def later_waves(store: Store, snapshot: Snapshot) -> Iterator[LaterWave]:
 
     The first pods of a Job with an exclusive topology and the others are no waves here: they are planned together.
     """
-    for kind in suspendable.ALL:
+    for kind in suspendable.WITH_TEMPLATES.values():
         for parent in snapshot.parents.get(kind.key, {}).values():
             body = store.bodies.get((kind.key, parent.meta.key))
             if body is None or parent.finished or parent.meta.deleted is not None:

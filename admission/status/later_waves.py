@@ -1,7 +1,8 @@
 """Why pods that workloads make later never fit, as far as it is known: which are to be looked at, and the answers.
 
-The controller of a JobSet or an MPIJob may make some pods only when others run or have ended (`Parent.later`). Their
-gang is only there when its turn comes, maybe after hours; whether it would fit an empty cluster can be known before.
+Controllers of JobSets, MPIJobs and LeaderWorkerSets make some pods only when others run, or have ended
+(`Parent.later`). Their gang is only there when its turn comes, maybe after hours; whether it would fit an empty cluster
+can be known before.
 
 An answer depends on the workload's later waves, and on everything that planning reads. It is looked for again when the
 waves change, and for all workloads when something else does, at most once in `RETRY`. So it may be late, never costly:

@@ -9,7 +9,7 @@ from admission.api.kubernetes.pods import DEFAULT_SCHEDULER, Pod
 from admission.api.storage.storage import Storage
 from admission.api.values import names
 from admission.filters import gang_rules, pod_claims, volume_binding
-from admission.workloads.kinds import jobset
+from admission.workloads.kinds import jobset, leaderworkerset
 
 FILTERS = "VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits"
 MADE = "VolumeBinding: several pods share it, and nobody knows yet which nodes can use the volume that is made for it"
@@ -34,7 +34,7 @@ def of_pods(
     pod_groups: of Kubernetes, by namespace and name.
     """
     pods = tuple(pods)
-    # Nothing is asked of bound pods any more, and live nobody reads storage for them.
+    # Bound pods do not count without storage: it is not read for them, as kube-scheduler filters no nodes for them.
     waiting = [pod for pod in pods if pod.rules.volumes and not pod.finished and not (storage is None and pod.node)]
     users = Counter(key for pod in waiting for _, key in pod_claims.claims_of(pod))
     first: dict[tuple[str, str], str] = {}
@@ -55,12 +55,14 @@ def of_pods(
 
 
 def of_followers(pods: Iterable[Pod], workload: Parent) -> tuple[str, ...]:
-    """Return that the other pods of exclusive Jobs are not planned with the first ones, while one of these waits."""
-    waiting = (pod for pod in pods if not pod.node and not pod.finished)
-    leader = next((pod for pod in waiting if jobset.leads_others(pod, workload)), None)
-    if leader is None:
-        return ()
-    return (f"the other pods of the exclusive Job of pod {leader.meta.name}: whether they fit the domain of this one",)
+    """Return that the other pods of exclusive Jobs or groups are not planned with the first ones, while one waits."""
+    waiting = [pod for pod in pods if not pod.node and not pod.finished]
+    for what, leads_others in (("Job", jobset.leads_others), ("group", leaderworkerset.leads_others)):
+        leader = next((pod for pod in waiting if leads_others(pod, workload)), None)
+        if leader is not None:
+            name = leader.meta.name
+            return (f"the other pods of the exclusive {what} of pod {name}: whether they fit the domain of this one",)
+    return ()
 
 
 def _of_groups(pods: Iterable[Pod], pod_groups: Mapping[Any, Parent]) -> Iterator[str]:

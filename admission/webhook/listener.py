@@ -209,7 +209,7 @@ async def listening(
             refuse=refuse,
             tasks=tasks,
         )
-        checks = tasks.create_task(listener.close_overdue(), name="look at connections")
+        checks = tasks.create_task(listener.close_overdue(), name="close overdue connections")
         listener.start()
         try:
             yield listener

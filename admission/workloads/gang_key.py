@@ -21,7 +21,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import GangUid, Uid
 from admission.workloads import owner_chain
-from admission.workloads.kinds import jobset, labels, leaderworkerset, pod_labels, podgroup, spark
+from admission.workloads.kinds import labels, leaderworkerset, pod_labels, podgroup, spark
 from admission.workloads.kinds.pod_labels import Grouping
 from admission.workloads.kinds.registry import Member, WorkloadKind, kind_of
 from admission.workloads.owner_chain import OwnerChain
@@ -48,12 +48,12 @@ class Identity:
     Job's end, and for an elastic gang, which is declared to start with fewer. size_source: the field, and its object,
     that states the size. unknown: why the size cannot be known. counts_ended: whether succeeded pods count among the
     needed ones. parts: the Jobs of the gang, if an object reports how many of them have succeeded. followers: by role,
-    how many more pods each of these Jobs makes once its pod of the gang is scheduled. wave: the part of the object's
-    pods that it is, in the order in which they are made; empty for the first or only one. grouping: the other system
-    whose group it is. inputs: the keys of all objects, besides the pod, on which this depends. position_key: the key
-    shared by the gangs that a controller makes one after the other in the same place; "" if there are none. named_by:
-    the key under which pods name it, if names alone form it and its size is the whole gang's. deadline: the longest
-    that its owners let it run; None for no limit.
+    how many more pods each part of the gang gets once its first pod is scheduled, of those that are alone in a domain.
+    wave: the part of the object's pods that it is, in the order in which they are made; empty for the first or only
+    one. grouping: the other system whose group it is. inputs: the keys of all objects, besides the pod, on which this
+    depends. position_key: the key shared by the gangs that a controller makes one after the other in the same place; ""
+    if there are none. named_by: the key under which pods name it, if names alone form it and its size is the whole
+    gang's. deadline: the longest that its owners let it run; None for no limit.
     """
 
     uid: GangUid
@@ -304,7 +304,7 @@ def _from_parent(pod: Pod, parent: Parent, workload_kind: WorkloadKind, chain: O
         unknown="" if wave is not None else f"{source} says nothing of pods as {pod.meta.name}",
         counts_ended=True,
         parts=wave.parts if wave is not None else {},
-        followers=jobset.followers(parent, wave_name),
+        followers=workload_kind.followers(parent, wave_name, pod),
         wave=wave_name,
         elastic=needed < size,
         inputs=chain.inputs,

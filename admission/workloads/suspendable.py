@@ -29,8 +29,9 @@ SCHEDULES = ("CronJob", "RayCronJob")
 class Holdable:
     """One kind. templates: returns the first pods that its controller would create from JSON.
 
-    It raises MalformedObjectError. may_suspend: whether its controller supports suspending an object. deadline: the
-    field after which its controller ends all pods, counted from the object's start; empty if it has none.
+    It raises MalformedObjectError. suspend: empty for kinds that are only looked at ahead. may_suspend: whether its
+    controller supports suspending an object. deadline: the field after which its controller ends all pods, counted from
+    the object's start; empty if it has none.
     """
 
     kind: str
@@ -119,6 +120,19 @@ def _template_reader(workload_kind: WorkloadKind) -> Callable[[Json], tuple[PodT
     return read
 
 
+def _holdable(workload_kind: WorkloadKind) -> Holdable:
+    return Holdable(
+        kind=workload_kind.kind,
+        group=workload_kind.group,
+        versions=workload_kind.versions,
+        plural=workload_kind.plural,
+        suspend=workload_kind.suspend,
+        templates=_template_reader(workload_kind),
+        may_suspend=workload_kind.may_suspend,
+        deadline=workload_kind.deadline,
+    )
+
+
 JOB = Holdable(
     kind="Job",
     group="batch",
@@ -131,24 +145,17 @@ JOB = Holdable(
 
 ALL: tuple[Holdable, ...] = (
     JOB,
-    *(
-        Holdable(
-            kind=workload_kind.kind,
-            group=workload_kind.group,
-            versions=workload_kind.versions,
-            plural=workload_kind.plural,
-            suspend=workload_kind.suspend,
-            templates=_template_reader(workload_kind),
-            may_suspend=workload_kind.may_suspend,
-            deadline=workload_kind.deadline,
-        )
-        for workload_kind in catalog.ALL
-        if workload_kind.suspend
-    ),
+    *(_holdable(workload_kind) for workload_kind in catalog.ALL if workload_kind.suspend),
 )
 
 BY_RESOURCE: Mapping[tuple[str, str], Holdable] = {(one.group, one.plural): one for one in ALL}
 BY_KEY: Mapping[str, Holdable] = {one.key: one for one in ALL}
+
+WITH_TEMPLATES: Mapping[str, Holdable] = {
+    **BY_KEY,
+    **{one.key: _holdable(one) for one in catalog.ALL if one.has_templates and not one.suspend},
+}
+"""The kinds some of whose pods can be planned before they exist, by key: also those that cannot be suspended."""
 
 
 _MARKS: Mapping[str, Held] = {one.value: one for one in Held}
@@ -235,7 +242,7 @@ def pod_body(
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": f"{template.name}-{number}",
+            "name": template.pod_name(number),
             "namespace": namespace,
             "uid": uid,
             "creationTimestamp": created,

@@ -8,7 +8,6 @@ that the next leader decides the same.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from admission.api.kubernetes import jobs
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import DomainReport, DomainRequest, TopologyReport, TopologyRequest
@@ -19,7 +18,8 @@ from admission.dra.planner import pod_groups
 from admission.dra.requests.gang_request import Colocation, PartLabels, PodDemand, Topology
 from admission.workloads import gangs
 from admission.workloads.gangs import Group
-from admission.workloads.kinds import jobset, labels
+from admission.workloads.kinds import catalog, labels, registry
+from admission.workloads.kinds.registry import ExclusiveParts
 
 GANG_KEYS = (names.TOPOLOGY, names.TOPOLOGY_PREFERRED)
 SUBGROUP_KEYS = (names.SUBGROUP_TOPOLOGY, names.SUBGROUP_TOPOLOGY_PREFERRED)
@@ -84,7 +84,7 @@ def request(group: Group) -> Topology | None:
     None if its pods may go anywhere.
     """
     gang_request, subgroups = _of_gang(group), _of_subgroups(group)
-    exclusive = _exclusive_jobs(group)
+    parts, exclusive = _parts(group), _exclusive_parts(group)
     if not gang_request and not subgroups and not exclusive:
         return None
     found = {name: _colocation(request, _nodes(group, pods)) for name, (request, pods) in subgroups.items()}
@@ -93,51 +93,57 @@ def request(group: Group) -> Topology | None:
     return Topology(
         gang=_colocation(gang_request, _nodes(group, group.pods)),
         subgroups=tuple(sorted(found.items(), key=lambda item: pod_groups.natural(item[0]))),
-        labels=PartLabels(part=jobset.JOB_KEY, index=jobs.INDEX) if exclusive else None,
+        labels=PartLabels(part=parts.label, index=parts.index) if exclusive and parts is not None else None,
     )
 
 
 def plans_followers(group: Group) -> bool:
-    """Return whether the pods that follow the first ones of exclusive Jobs are planned with these.
+    """Return whether the pods that follow the first ones of exclusive Jobs or groups are planned with these.
 
-    Not where the first pods belong to subgroups of another name that have a topology, nor where JobSet's webhook did
-    not write into them that their Job is alone.
+    Not where the first pods belong to subgroups of another name that have a topology, nor where the kind's webhook did
+    not write into them that their part is alone.
     """
-    followers = group.identity.followers
-    if not followers:
+    followers, parts = group.identity.followers, _parts(group)
+    if not followers or parts is None:
         return False
     has_subgroups = _has_subgroup_topology(group)
     return all(
-        jobset.exclusive_label(pod)
-        and not pod.group
-        and (not has_subgroups or gangs.subgroup_of(pod) == jobset.job(pod))
+        parts.domain(pod) and not pod.group and (not has_subgroups or gangs.subgroup_of(pod) == parts.name(pod))
         for pod in group.pods
-        if followers.get(pod.meta.labels.get(jobset.REPLICATED_JOB, ""))
+        if followers.get(parts.role(pod))
     )
 
 
-def _exclusive_jobs(group: Group) -> dict[str, tuple[str, int]]:
-    """Return the node label and the pods that follow, of each Job whose first pod waits and is to be alone.
+def _parts(group: Group) -> ExclusiveParts | None:
+    owner = group.identity.workload
+    kind = catalog.OWNERS.get(registry.kind_of(owner)) if owner is not None else None
+    return kind.exclusive if kind is not None else None
+
+
+def _exclusive_parts(group: Group) -> dict[str, tuple[str, int]]:
+    """Return the node label and the pods that follow, of each part whose first pod waits and is to be alone.
 
     Empty where no pods follow: then rules between pods say all.
     """
-    if not plans_followers(group):
+    parts = _parts(group)
+    if parts is None or not plans_followers(group):
         return {}
     followers = group.identity.followers
     found = {
-        jobset.job(pod): (label, followers.get(pod.meta.labels.get(jobset.REPLICATED_JOB, ""), 0))
+        parts.name(pod): (label, followers.get(parts.role(pod), 0))
         for pod in group.waiting
-        if (label := jobset.exclusive_label(pod))
+        if (label := parts.domain(pod))
     }
     return found if any(count for _, count in found.values()) else {}
 
 
-def with_subgroups(demands: Iterable[PodDemand], topology: Topology | None) -> tuple[PodDemand, ...]:
-    """Return demands with their subgroups, for subgroups that have a topology."""
+def with_subgroups(demands: Iterable[PodDemand], topology: Topology | None, group: Group) -> tuple[PodDemand, ...]:
+    """Return a gang's demands with their subgroups, for subgroups that have a topology."""
     names_ = {name for name, _ in topology.subgroups} if topology is not None else set()
     if not names_:
         return tuple(demands)
-    name_of = jobset.job if topology is not None and topology.labels is not None else gangs.subgroup_of
+    parts = _parts(group) if topology is not None and topology.labels is not None else None
+    name_of = gangs.subgroup_of if parts is None else parts.name
     pairs = ((one, name_of(one.pod)) for one in demands)
     return tuple(replace(one, subgroup=name) if name in names_ else one for one, name in pairs)
 

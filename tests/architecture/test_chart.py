@@ -152,9 +152,25 @@ def _described(line: int, lines: list[str]) -> str:
 def test_prometheus_queries_are_promql_over_existing_metrics(query: str) -> None:
     promql_parser.parse(query)
 
-    asked = {word for word in re.findall(r"[a-z_]+(?=[{\[ )]|$)", query) if word.startswith(("muster_", "apiserver_"))}
+    asked = _asked(query)
     assert asked <= _metrics() | FOREIGN
     assert asked or "up{" in query
+
+
+def _asked(query: str) -> set[str]:
+    """Return the metrics of Muster and of Kubernetes in a query."""
+    return {word for word in re.findall(r"[a-z_]+(?=[{\[ )]|$)", query) if word.startswith(("muster_", "apiserver_"))}
+
+
+def test_what_alerts_about_queues_ask_is_on_the_dashboard() -> None:
+    asked, shown = (
+        {metric for name, query in QUERIES.items() if name.startswith(kind) for metric in _asked(query)}
+        for kind in ("alert", "panel")
+    )
+    about_queues = {metric for metric in asked if metric.startswith(("muster_queue_", "muster_devices_"))}
+
+    assert len(about_queues) > 1
+    assert about_queues <= shown
 
 
 def _metrics() -> set[str]:

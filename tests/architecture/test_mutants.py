@@ -52,7 +52,7 @@ def test_a_negation_is_not_planted_where_a_comparison_is_turned() -> None:
     assert exclusions.negations(source) == {position(source, part) for part in ("a is None", "d == e", "not f")}
 
 
-def test_every_package_that_decides_is_there() -> None:
+def test_every_package_in_the_scope_of_mutants_exists_with_its_tests() -> None:
     for package in scope.DECIDING:
         assert scope.modules([package])
     assert all((scope.ROOT / tests).exists() for tests in scope.TESTS)

@@ -29,6 +29,10 @@ def test_every_command_has_its_section() -> None:
         assert f"# {word}\n" in text
 
 
+def test_help_shows_what_takes_several_values_without_a_type_of_pythons() -> None:
+    assert "list[" not in commands.page()
+
+
 def test_the_summary_of_a_command_is_that_of_its_help() -> None:
     """`muster --help` imports no command to show it."""
     helps = {one.name: one.command.help.split("\n\n")[0] for one in commands.every() if one.name.count(" ") == 1}

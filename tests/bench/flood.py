@@ -8,7 +8,6 @@ watched.
 
 import asyncio
 import json
-import os
 import ssl
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from rich.table import Table
 
 from admission.webhook import path_segments
 from tests.bench import cluster
+from tests.bench.cluster_accounts import cpu_seconds
 from tests.integration import serving
 from tests.integration.serving import Muster
 
@@ -134,9 +134,9 @@ async def _reviewed(muster: Muster, seconds: float) -> Seen:
     async with asyncio.TaskGroup() as tasks:
         for at in range(KEPT):
             tasks.create_task(_ask(muster, context, bodies[at:] + bodies[:at], seen, until))
-        used = _cpu(muster.process.pid)
+        used = cpu_seconds(muster.process.pid)
         while time.monotonic() < until:
-            seen.cpu = _cpu(muster.process.pid) - used
+            seen.cpu = cpu_seconds(muster.process.pid) - used
             seen.resident = max(seen.resident, _resident(muster.process.pid))
             await asyncio.sleep(0.1)
     return seen
@@ -182,11 +182,6 @@ async def _refused(muster: Muster) -> dict[str, int]:
     _, page = await muster.get("/metrics")
     lines = [line for line in page.splitlines() if line.startswith("muster_webhook_refused_total{")]
     return {line.split('reason="')[1].split('"')[0]: int(float(line.rsplit(" ", 1)[1])) for line in lines}
-
-
-def _cpu(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _resident(pid: int) -> int:

@@ -19,9 +19,9 @@ from admission.review.caches import ReviewCaches
 from admission.workloads import gang_key
 from admission.workloads.gang_cache import GangCache
 from tests import standins
-from tests.standins import Manifest
+from tests.standins import Manifest, an_object
 from tests.unit.webhook.cases import RULES, World
-from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, a_pod, an_object
+from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, a_pod
 
 REPEATED = 2_000
 GOAL_US = 50.0

@@ -4,6 +4,6 @@ Playwright would download a browser of its own; ours comes from the system (`mak
 the network than a package registry.
 """
 
-from tests.browser.programs import ProgramMissing, install, must_be_here, path
+from tests.browser.programs import ProgramMissing, install, path
 
-__all__ = ["ProgramMissing", "install", "must_be_here", "path"]
+__all__ = ["ProgramMissing", "install", "path"]

@@ -1,6 +1,5 @@
 """Where the browser is, how it is installed, and whether tests may do without."""
 
-import os
 import shutil
 import sys
 
@@ -20,11 +19,6 @@ def path() -> str:
     if found is None:
         raise ProgramMissing(f"none of {', '.join(NAMES)} is found: {MEND}")
     return found
-
-
-def must_be_here() -> bool:
-    """Say whether tests fail without a browser: in CI, and where `make deps` can install it. Elsewhere they skip."""
-    return bool(os.environ.get("CI")) or packages.may_be_installed()
 
 
 def install() -> None:

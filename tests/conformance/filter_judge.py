@@ -134,7 +134,7 @@ def refusal_of(pod: Pod, node: Node, cluster: ClusterState, rules: PodRules) -> 
     refusal = rules.refuses(node)
     if refusal is not None and refusal.rule is Rule.PORTS:
         return RULES[refusal.rule]
-    left = nominated_pods.beside([demand], cluster).left.get(node.name)
+    left = nominated_pods.without_reserved([demand], cluster).left.get(node.name)
     # What a class offers is served by DRA on nodes without a device plugin, which is asked elsewhere.
     offered = {one.extended_resource for one in cluster.classes.values()} - {*(left or ())}
     wants = {name: amount for name, amount in node_filters.wants(demand).items() if name not in offered}

@@ -71,7 +71,7 @@ def test_a_version_that_nobody_pinned_is_refused() -> None:
         building.build("1.12")
 
 
-def test_what_was_built_is_not_built_again(go: FakeGo, tmp_path: Path) -> None:
+def test_a_control_plane_already_built_is_not_built_again(go: FakeGo, tmp_path: Path) -> None:
     diary = go()
     first = building.build()
     (tmp_path / "bin" / "go").unlink()

@@ -21,8 +21,9 @@ from tests.controlplane import ApiError, workloads
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.observing import eventually
 from tests.e2e.deaths import Deaths
-from tests.e2e.herds import Herd, an_object
+from tests.e2e.herds import Herd
 from tests.e2e.operators import Operators, is_suspended
+from tests.standins import an_object
 
 KINDS = (
     ("jobset.x-k8s.io/v1alpha2", "JobSet"),

@@ -14,6 +14,8 @@ import pytest
 from tests.controlplane import ControlPlane, fleet
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.namespaces import Namespace
+from tests.controlplane.oracles import Oracle
+from tests.controlplane.processes import FreePorts
 from tests.e2e import herds, labs, musters
 from tests.e2e.labs import Lab
 from tests.e2e.musters import Muster
@@ -46,6 +48,42 @@ def muster(*kinds: tuple[str, str], scope: Literal["module", "function"] = "modu
             yield started
 
     return muster
+
+
+def own_control_plane(**more: Any) -> Fixture:
+    """Return a fixture with a cluster for the module alone, where nobody else has left anything.
+
+    more: options of the control plane, beside those that its version needs.
+    """
+
+    @pytest.fixture(scope="module")
+    def control_plane(kubernetes: str, options: dict[str, Any]) -> Iterator[ControlPlane]:
+        with ControlPlane(kubernetes, **options, **more) as started:
+            yield started
+
+    return control_plane
+
+
+def oracle(kind: type[Oracle]) -> Fixture:
+    """Return a fixture with a part of Kubernetes that answers questions, in each version."""
+
+    @pytest.fixture(scope="module")
+    def oracle(version: str) -> Iterator[Oracle]:
+        with kind.of(version) as started:
+            yield started
+
+    return oracle
+
+
+def free_port(*, scope: Literal["module", "function"] = "function") -> Fixture:
+    """Return a fixture with a port of this machine that nobody used when it was picked."""
+
+    @pytest.fixture(scope=scope)
+    def port() -> int:
+        with FreePorts() as ports:
+            return ports.pick()
+
+    return port
 
 
 def lab_in_racks(drivers: Mapping[str, str]) -> Fixture:

@@ -15,7 +15,7 @@ from tests.controlplane.clients import Client
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
-from tests.e2e.labs import Lab, plain
+from tests.e2e.labs import Lab, exactly, plain
 from tests.e2e.musters import Muster
 from tests.e2e.teams import GROUP
 
@@ -85,10 +85,6 @@ def _is_served(client: Client, path: str) -> bool | None:
         if error.code == HTTPStatus.TOO_MANY_REQUESTS:
             return None
         raise
-
-
-def an_object(api_version: str, kind: str, name: str, **spec: Any) -> Manifest:
-    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
 def named(pods: Iterable[Manifest]) -> list[str]:
@@ -253,7 +249,6 @@ def of(
         lab.device_class()
         meter = lab.meter("gpus", count={})
         lab.found({meter: str(quota)} if quota else None, unmeteredClasses="Allow", **spec)
-        request = {"name": "gpu", "exactly": {"deviceClassName": lab.driver, "count": 1}}
-        namespace.create(workloads.claim_template("one", request))
+        namespace.create(workloads.claim_template("one", exactly(lab)))
         yield Herd(lab)
     client.delete(f"/api/v1/namespaces/{name}")

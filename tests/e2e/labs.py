@@ -224,6 +224,11 @@ def results_of(claim: Any) -> Any:
     return claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
 
 
+def exactly(lab: Lab, count: int = 1, **more: Any) -> Manifest:
+    """Ask for so many devices of the lab's class."""
+    return {"name": "gpu", "exactly": {"deviceClassName": lab.driver, "count": count, **more}}
+
+
 def of_profile(lab: Lab, profile: str, **more: Any) -> Manifest:
     """Ask for a device by its profile."""
     expression = f"device.attributes['{lab.driver}'].profile == '{profile}'"

@@ -11,7 +11,8 @@ from typing import Any
 from tests import standins
 from tests.controlplane import ApiError
 from tests.controlplane.fleet import Manifest
-from tests.e2e.herds import MAKERS, Herd, an_object
+from tests.e2e.herds import MAKERS, Herd
+from tests.standins import an_object
 
 LABEL = "life"
 """The label by which the pods of a life are known to the test."""

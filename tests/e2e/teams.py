@@ -69,19 +69,28 @@ class Team:
         mine = [gang for gang in found if gang["spec"].get("workload", {}).get("name") == name]
         return mine[0] if mine else None
 
+    def key(self, name: str) -> str:
+        """What messages call the gang of the Job, which has to be there."""
+        gang = self.gang(name)
+        assert gang is not None
+        return f"{self.namespace.name}/{gang['metadata']['name']}"
+
+    def status(self, name: str) -> Any:
+        """The status of the gang; empty while nothing is said."""
+        return (self.gang(name) or {}).get("status", {})
+
     def placed(self, name: str) -> tuple[str, str]:
         """How the gang was placed and why, as soon as its status says so."""
 
         def said() -> tuple[str, str] | None:
-            status = (self.gang(name) or {}).get("status", {})
+            status = self.status(name)
             return (status["placement"], status.get("placementReason", "")) if "placement" in status else None
 
         return eventually(said, what=f"{name} says how it was placed")
 
     def hold(self, name: str) -> Any:
         """Why the gang waits; empty while nothing is said."""
-        gang = self.gang(name)
-        return (gang or {}).get("status", {}).get("hold", {})
+        return self.status(name).get("hold", {})
 
     def wait_running(self, name: str, pods: int, *, within: float = PATIENCE) -> None:
         eventually(lambda: self.phases(name) == ["Running"] * pods, what=f"{name} runs whole", within=within)

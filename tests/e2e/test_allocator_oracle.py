@@ -1,6 +1,5 @@
 """The allocator of kube-scheduler itself, in both versions: it answers as the corpus recorded, and we as it does."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ from admission.dra.compatibility import Release
 from tests.conformance import corpus, kubernetes
 from tests.controlplane.allocators import Oracle
 from tests.controlplane.oracles import OracleEnded
+from tests.e2e import fixtures
 from tests.property import clusters
 
 NO_PART_OF_AN_ANSWER = {"error", "invocations", "onlyConfig", "onlyQuantityText"}
@@ -17,10 +17,7 @@ NO_PART_OF_AN_ANSWER = {"error", "invocations", "onlyConfig", "onlyQuantityText"
 Json = dict[str, Any]
 
 
-@pytest.fixture(scope="module")
-def oracle(version: str) -> Iterator[Oracle]:
-    with Oracle.of(version) as started:
-        yield started
+oracle = fixtures.oracle(Oracle)
 
 
 def test_kubernetes_answers_as_the_corpus_recorded(oracle: Oracle, version: str) -> None:

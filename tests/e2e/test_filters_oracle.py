@@ -1,15 +1,13 @@
 """kube-scheduler's own filters, in both versions: they answer as the corpus recorded, and we as they do."""
 
-from collections.abc import Iterator
 from typing import Any
-
-import pytest
 
 from admission.dra.requests.gang_request import Plan
 from tests.conformance import corpus
 from tests.conformance.filters import comparison, plans, worlds
 from tests.conformance.filters.draws import Draw
 from tests.controlplane.filters import Oracle
+from tests.e2e import fixtures
 
 Json = dict[str, Any]
 
@@ -17,10 +15,7 @@ SEEDS = range(1_000_000, 1_000_300)
 """Worlds that are in no record."""
 
 
-@pytest.fixture(scope="module")
-def oracle(version: str) -> Iterator[Oracle]:
-    with Oracle.of(version) as started:
-        yield started
+oracle = fixtures.oracle(Oracle)
 
 
 def test_kube_scheduler_answers_as_the_corpus_recorded(oracle: Oracle, version: str) -> None:

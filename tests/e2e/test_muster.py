@@ -194,7 +194,7 @@ def test_a_gang_that_does_not_start_in_time_is_evicted_whole_and_queues_again(
     team.submit("stuck", pods=4, annotations=NEVER_START, backoff_limit=6)
 
     eventually(
-        lambda: (team.gang("stuck") or {}).get("status", {}).get("evictions", 0) >= 3,
+        lambda: team.status("stuck").get("evictions", 0) >= 3,
         what="it is evicted, tried again after a while, and evicted again",
         within=90,
     )

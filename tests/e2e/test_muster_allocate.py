@@ -11,7 +11,7 @@ from tests.controlplane.fleet import Manifest
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
 from tests.e2e import fixtures
-from tests.e2e.labs import Lab, of_profile, plain, results_of, share, shared
+from tests.e2e.labs import Lab, exactly, of_profile, plain, results_of, share, shared
 from tests.e2e.musters import Muster
 
 DRIVERS = [f"fenced{number}.test" for number in range(1, 21)]
@@ -31,10 +31,6 @@ def lab(control_plane: ControlPlane, muster: Muster, namespace: Namespace) -> It
         yield lab
 
 
-def one_gpu(lab: Lab, count: int = 1, **more: Any) -> Manifest:
-    return {"name": "gpu", "exactly": {"deviceClassName": lab.driver, "count": count, **more}}
-
-
 def a_class(lab: Lab) -> None:
     lab.device_class()
     lab.meter("gpus", count={})
@@ -44,7 +40,7 @@ def wait_placed(lab: Lab, name: str, placement: str) -> None:
     """Wait until the gang's status says how it was placed; it is written at most once a second."""
 
     def told() -> bool:
-        return bool((lab.team.gang(name) or {}).get("status", {}).get("placement") == placement)
+        return bool(lab.team.status(name).get("placement") == placement)
 
     eventually(told, what=f"gang {name} was placed by {placement}")
 
@@ -62,7 +58,7 @@ def test_a_gang_has_all_its_devices_before_its_first_pod_starts_and_lands_on_the
     a_class(lab)
     lab.found()
 
-    lab.submit("train", pods=3, request=one_gpu(lab))
+    lab.submit("train", pods=3, request=exactly(lab))
 
     lab.wait_running_as_planned("train", 3)
     assert given_by_muster(lab, "train") == [True] * 3
@@ -80,7 +76,7 @@ def test_killed_in_the_middle_the_successor_finishes_what_the_books_say(lab: Lab
     lab.muster.end()
     lab.muster.start(killed_at=moment)
 
-    lab.submit("train", pods=4, request=one_gpu(lab))
+    lab.submit("train", pods=4, request=exactly(lab))
     eventually(lambda: lab.muster.program.ended, what="the controller is dead")
     planned = lab.booked("train", "reserve")
     assert len(planned) == 4, "the reservation was committed before the first claim was written"
@@ -101,7 +97,7 @@ def test_one_pod_that_wants_more_than_any_node_has_waits_until_there_is_one(lab:
     lab.node("two", plain(4))
     a_class(lab)
     team = lab.found({lab.meters[0]: "16"})
-    lab.submit("wide", pods=1, request=one_gpu(lab, 8))
+    lab.submit("wide", pods=1, request=exactly(lab, 8))
 
     hold = team.wait_held("wide", "NoFeasiblePlacement")
 
@@ -116,7 +112,7 @@ def test_ten_pods_with_quota_for_all_of_them_wait_for_the_devices_and_start_toge
     lab.node("one", plain(4))
     a_class(lab)
     team = lab.found({lab.meters[0]: "16"})
-    lab.submit("ten", pods=10, request=one_gpu(lab))
+    lab.submit("ten", pods=10, request=exactly(lab))
 
     team.wait_held("ten", "NoFeasiblePlacement")
 
@@ -138,7 +134,7 @@ def test_two_devices_under_one_root_wait_until_two_share_one(lab: Lab) -> None:
     a_class(lab)
     team = lab.found()
     together = [{"matchAttribute": ROOT, "requests": ["gpu"]}]
-    lab.submit("pair", pods=1, request=one_gpu(lab, 2), constraints=together)
+    lab.submit("pair", pods=1, request=exactly(lab, 2), constraints=together)
 
     hold = team.wait_held("pair", "NoFeasiblePlacement")
 
@@ -204,8 +200,8 @@ def test_a_gang_that_a_greedy_choice_would_starve_starts(lab: Lab) -> None:
 
     pods = submit_pair(
         lab,
-        workloads.claim_template("any", one_gpu(lab)),
-        workloads.claim_template("big", one_gpu(lab, selectors=[{"cel": {"expression": big}}])),
+        workloads.claim_template("any", exactly(lab)),
+        workloads.claim_template("big", exactly(lab, selectors=[{"cel": {"expression": big}}])),
     )
 
     for pod in pods:
@@ -225,7 +221,7 @@ def test_devices_are_found_that_no_order_of_first_fits_would_come_to(lab: Lab) -
         lab,
         *(
             workloads.claim_template(
-                name, one_gpu(lab, 2), constraints=[{"matchAttribute": f"{lab.driver}/{name}", "requests": ["gpu"]}]
+                name, exactly(lab, 2), constraints=[{"matchAttribute": f"{lab.driver}/{name}", "requests": ["gpu"]}]
             )
             for name in ("root", "color")
         ),
@@ -258,7 +254,7 @@ def test_a_claim_that_pods_share_is_allocated_once_for_all_of_them(lab: Lab) -> 
     a_class(lab)
     lab.found()
     labels = {names.GANG: "friends", names.GANG_SIZE: "3"}
-    lab.namespace.create(workloads.claim("common", one_gpu(lab)))
+    lab.namespace.create(workloads.claim("common", exactly(lab)))
 
     for number in range(3):
         lab.namespace.create(workloads.pod(f"friend-{number}", claim="common", labels=labels))
@@ -281,7 +277,7 @@ def test_a_claim_that_no_pod_has_used_is_freed_when_its_pods_are_gone(lab: Lab) 
     lab.found()
     lab.muster.end()
     lab.muster.start(killed_at="gate:1")
-    lab.namespace.create(workloads.claim("unused", one_gpu(lab)), workloads.pod("alone", claim="unused"))
+    lab.namespace.create(workloads.claim("unused", exactly(lab)), workloads.pod("alone", claim="unused"))
     eventually(lambda: lab.muster.program.ended, what="the controller is dead")
     assert results_of(lab.namespace.claim("unused"))
     lab.client.delete(f"{lab.namespace.pods}/alone")
@@ -300,10 +296,10 @@ def test_a_gang_that_is_only_counted_goes_where_kube_scheduler_puts_it(
     lab.node("one", plain(2))
     a_class(lab)
     team = lab.found({lab.meters[0]: "4"}, placement="Count")
-    lab.submit("over", pods=5, request=one_gpu(lab))
+    lab.submit("over", pods=5, request=exactly(lab))
     team.wait_held("over", "QuotaExceeded")
 
-    lab.submit("three", pods=3, request=one_gpu(lab))
+    lab.submit("three", pods=3, request=exactly(lab))
 
     lab.wait_used(gpus=(1, 2))
     wait_placed(lab, "three", "Count")

@@ -17,7 +17,8 @@ from tests.controlplane.fleet import Manifest
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
 from tests.e2e import fixtures, teams
-from tests.e2e.labs import Lab, plain
+from tests.e2e.intruders import hold_of
+from tests.e2e.labs import Lab, exactly, plain
 from tests.e2e.musters import ROOT, Muster
 from tests.e2e.teams import GROUP
 
@@ -45,10 +46,6 @@ def release(lab: Lab, path: str) -> None:
         lab.client.merge_patch(path, {"metadata": {"finalizers": left or None}})
 
 
-def request(lab: Lab, count: int = 1, **more: Any) -> Manifest:
-    return {"name": "gpu", "exactly": {"deviceClassName": lab.driver, "count": count, **more}}
-
-
 def like(lab: Lab, what: str) -> dict[str, Any]:
     """Ask for devices that say what they are."""
     return {"selectors": [{"cel": {"expression": f"device.attributes['{lab.driver}'].what == '{what}'"}}]}
@@ -68,13 +65,6 @@ def a_pool(lab: Lab, what: str, *slices: list[str], count: int) -> None:
 
 def a_gang_of(gang: str, size: str) -> dict[str, Any]:
     return {"labels": {names.GANG: gang}, "annotations": {names.GANG_SIZE: size} if size else {}}
-
-
-def hold_of(lab: Lab, gang: str) -> Any:
-    """Why a gang waits that has this name, or whose workload has it."""
-    found = lab.client.items(f"{GROUP}/namespaces/{lab.namespace.name}/gangs")
-    mine = [one for one in found if gang in (one["metadata"]["name"], one["spec"].get("workload", {}).get("name"))]
-    return mine[0].get("status", {}).get("hold", {}) if mine else {}
 
 
 HOLDS = {
@@ -98,7 +88,7 @@ HOLDS = {
 def submit_all(lab: Lab) -> None:
     """Submit one bad gang after the other; the API server and the webhook take all of these."""
     space, a_pod = lab.namespace, workloads.pod
-    space.create(workloads.claim_template("one", request(lab)))
+    space.create(workloads.claim_template("one", exactly(lab)))
     for number in range(2):
         space.create(a_pod(f"few-{number}", template="one", **a_gang_of("few", "3")))
     space.create(a_pod("unsized", template="one", **a_gang_of("unsized", "")))
@@ -106,16 +96,16 @@ def submit_all(lab: Lab) -> None:
         space.create(a_pod(f"differ-{size}", template="one", **a_gang_of("differ", size)))
     space.create(a_pod("lost", claim="lost"))
     space.create(a_pod("theirs", claim=space.claim_of("few-0")["metadata"]["name"]))
-    ending = workloads.claim("ending", request(lab))
+    ending = workloads.claim("ending", exactly(lab))
     ending["metadata"]["finalizers"] = [KEEP]
     space.create(ending)
     lab.client.delete(f"{space.claims}/ending")
     space.create(a_pod("ending", claim="ending"), a_pod("bare", template="none"))
     asks = {
-        "classless": request(lab, deviceClassName="missing.test"),
-        "twice": request(lab, **like(lab, "twice")),
-        "half": request(lab, **like(lab, "half")),
-        "nowhere": request(lab, **like(lab, "nowhere")),
+        "classless": exactly(lab, deviceClassName="missing.test"),
+        "twice": exactly(lab, **like(lab, "twice")),
+        "half": exactly(lab, **like(lab, "half")),
+        "nowhere": exactly(lab, **like(lab, "nowhere")),
     }
     for name, wanted in asks.items():
         space.create(workloads.claim_template(name, wanted), a_pod(name, template=name))
@@ -125,7 +115,7 @@ def submit_all(lab: Lab) -> None:
         space.create(doomed)
     lab.client.delete(f"{space.pods}/doomed-1?gracePeriodSeconds=0")
     in_a_circle(lab, "round", "other")
-    lab.submit("changed", pods=1, request=request(lab, 9, **like(lab, "plain")))
+    lab.submit("changed", pods=1, request=exactly(lab, 9, **like(lab, "plain")))
 
 
 def in_a_circle(lab: Lab, first: str, second: str) -> None:
@@ -152,7 +142,7 @@ def test_bad_gangs_wait_with_their_reasons_and_stop_nobody(lab: Lab) -> None:
     eventually(lambda: lab.team.pods("changed"), what="the Job has made its pod")
     space.claim_of(lab.team.pods("changed")[0]["metadata"]["name"])
 
-    lab.submit("good", pods=4, request=request(lab))
+    lab.submit("good", pods=4, request=exactly(lab))
     lab.wait_running_as_planned("good", 4)
 
     for name, (reason, says) in HOLDS.items():
@@ -165,19 +155,19 @@ def test_bad_gangs_wait_with_their_reasons_and_stop_nobody(lab: Lab) -> None:
 
     # A template that is made anew changes nothing for a claim that was made from it before.
     lab.client.delete(f"{space.templates}/changed")
-    space.create(workloads.claim_template("changed", request(lab)))
-    lab.submit("next", pods=4, request=request(lab))
+    space.create(workloads.claim_template("changed", exactly(lab)))
+    lab.submit("next", pods=4, request=exactly(lab))
     lab.wait_running_as_planned("next", 4)
     assert "needs 9 devices" in hold_of(lab, "changed")["message"]
     lab.end("good", "next")
 
     # Mended, each of them starts.
-    space.create(workloads.pod("few-2", template="one", **a_gang_of("few", "3")), workloads.claim("lost", request(lab)))
+    space.create(workloads.pod("few-2", template="one", **a_gang_of("few", "3")), workloads.claim("lost", exactly(lab)))
     for pod in ("few-0", "few-1", "few-2", "lost"):
         space.bound(pod)
     release(lab, f"{space.claims}/ending")
     eventually(lambda: lab.client.find(f"{space.claims}/ending") is None, what="the claim is gone")
-    space.create(workloads.claim("ending", request(lab)), workloads.claim_template("none", request(lab)))
+    space.create(workloads.claim("ending", exactly(lab)), workloads.claim_template("none", exactly(lab)))
     lab.client.delete(f"{space.pods}/{lab.team.pods('changed')[0]['metadata']['name']}?gracePeriodSeconds=0")
     for pod in ("ending", "bare"):
         space.bound(pod)

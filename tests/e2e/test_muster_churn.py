@@ -25,10 +25,11 @@ from tests.controlplane.fleet import Manifest
 from tests.controlplane.observing import eventually
 from tests.e2e import herds, musters
 from tests.e2e.churns import GATED, KINDS, QUOTAS, TREE, URGENT, WHOLE, Churn
-from tests.e2e.herds import Herd, an_object
+from tests.e2e.herds import Herd
 from tests.e2e.musters import Muster
 from tests.e2e.teams import GROUP
 from tests.e2e.witnesses import Hardware, Witness
+from tests.standins import an_object
 
 SECONDS = int(os.environ.get("CHURN", "20"))
 SEED = int(os.environ.get("SEED", str(secrets.randbelow(10**6))))

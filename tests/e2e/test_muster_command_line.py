@@ -1,7 +1,6 @@
 """What the command line changes in a cluster, on a real control plane: requests about gangs, queues, and Jobs."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -24,10 +23,6 @@ def muster(control_plane: ControlPlane) -> Iterator[Muster]:
     fleet.remove(client, manifests)
 
 
-def status(team: Team, name: str) -> Any:
-    return (team.gang(name) or {}).get("status", {})
-
-
 def test_what_users_ask_of_gangs_is_done_and_told_with_their_name(
     control_plane: ControlPlane, muster: Muster, namespace: Namespace
 ) -> None:
@@ -47,7 +42,7 @@ def test_what_users_ask_of_gangs_is_done_and_told_with_their_name(
     assert asked("prioritize", "third", "urgnt").endswith("has no priority class urgnt; it has: urgent, low\n")
     assert asked("prioritize", "third", "urgent").endswith(": it waits with priority class urgent\n")
     eventually(
-        lambda: [status(team, name).get("position") for name in ("second", "third")] == [2, 1],
+        lambda: [team.status(name).get("position") for name in ("second", "third")] == [2, 1],
         what="the gang is before the other one",
     )
 
@@ -56,7 +51,7 @@ def test_what_users_ask_of_gangs_is_done_and_told_with_their_name(
     assert told == f"gang {key}: it is taken back, and tried again after a back-off\n"
     team.wait_running("third", 4)
     hold = team.wait_held("first", "EvictionRequested")
-    user = status(team, "first")["request"]["by"]
+    user = team.status("first")["request"]["by"]
     why = f"{user} asked for it: the node is repaired"
     assert f"It was taken back (EvictionRequested): {why}." in muster.command("why", f"{namespace.name}/first")
     (entry,) = muster.entries(f"{namespace.name}/first", "evict")
@@ -67,7 +62,7 @@ def test_what_users_ask_of_gangs_is_done_and_told_with_their_name(
     team.wait_running("second", 4)
     team.finish("second")
     eventually(lambda: team.used("gpus") == (0, 0), what="everything is given back")
-    assert status(team, "first")["hold"]["details"]["nextTry"] == hold["details"]["nextTry"], "it backs off for an hour"
+    assert team.status("first")["hold"]["details"]["nextTry"] == hold["details"]["nextTry"], "it backs off for an hour"
     assert "its back-off is forgotten" in asked("requeue", "first")
     team.wait_running("first", 4)
     assert f"{user} asked for Requeue at " in asked("show", "first")

@@ -12,9 +12,10 @@ from tests.controlplane.clients import Client
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.observing import eventually, holds_for
 from tests.e2e import fixtures, herds
-from tests.e2e.herds import Herd, an_object, named
+from tests.e2e.herds import Herd, named
 from tests.e2e.labs import Lab
 from tests.e2e.musters import Muster
+from tests.standins import an_object
 
 DRIVER = "held.test"
 RAY = "ray.io/v1"

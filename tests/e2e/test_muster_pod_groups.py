@@ -13,8 +13,9 @@ from tests.controlplane import ApiError, ControlPlane, building, workloads
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.observing import eventually
 from tests.e2e import herds, musters
-from tests.e2e.herds import Herd, an_object
+from tests.e2e.herds import Herd
 from tests.e2e.teams import GROUP
+from tests.standins import an_object
 
 VERSIONS = {"1.36": "v1alpha2", "1.37": "v1beta1"}
 GATES: dict[str, dict[str, bool]] = {

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.e2e import fixtures
-from tests.e2e.labs import RACK, Lab, racks_of
+from tests.e2e.labs import RACK, Lab, exactly, racks_of
 
 HOST = "kubernetes.io/hostname"
 FENCED, OPEN = "rules-fenced.test", "rules-open.test"
@@ -16,8 +16,7 @@ lab = fixtures.lab_in_racks(PLACEMENTS)
 
 
 def submit(lab: Lab, name: str, pods: int, *, devices: int = 1, **spec: Any) -> None:
-    request = {"name": "gpu", "exactly": {"deviceClassName": lab.driver, "count": devices}}
-    lab.submit(name, pods=pods, request=request, **spec)
+    lab.submit(name, pods=pods, request=exactly(lab, devices), **spec)
 
 
 def term(key: str, job: str) -> dict[str, Any]:

@@ -42,15 +42,6 @@ def submit_urgently(team: Team, name: str, pods: int) -> None:
     team.control_plane.client().create(team.jobs, manifest)
 
 
-def status(team: Team, name: str) -> Any:
-    return (team.gang(name) or {}).get("status", {})
-
-
-def key(team: Team, name: str) -> str:
-    """What messages call the Job's gang."""
-    return f"{team.namespace.name}/{team.gang(name)['metadata']['name']}"  # type: ignore[index]
-
-
 def uids(team: Team, name: str) -> set[str]:
     return {pod["metadata"]["uid"] for pod in team.pods(name)}
 
@@ -66,14 +57,14 @@ def test_a_gang_of_higher_priority_evicts_a_lower_one_whole_which_queues_again(
     team = found_team(control_plane, namespace, gpus=4, preemption={"withinQueue": "LowerPriority"})
     team.submit("low", pods=3)
     team.wait_running("low", 3)
-    since = eventually(lambda: status(team, "low").get("queuedSince"), what="its status says since when it waits")
+    since = eventually(lambda: team.status("low").get("queuedSince"), what="its status says since when it waits")
 
     submit_urgently(team, "high", 4)
 
     team.wait_running("high", 4)
     eventually(lambda: len(team.gated("low")) == 3, what="its victim waits again, whole")
     team.wait_held("low", "QuotaExceeded")
-    victim = status(team, "low")
+    victim = team.status("low")
     assert victim["evicted"]["reason"] == "Preempted"
     assert victim["evicted"]["madeRoomFor"] == f"{namespace.name}/{team.gang('high')['metadata']['name']}"  # type: ignore[index]
     assert victim["queuedSince"] == since
@@ -81,7 +72,7 @@ def test_a_gang_of_higher_priority_evicts_a_lower_one_whole_which_queues_again(
 
     team.finish("high")
     team.wait_running("low", 3)
-    eventually(lambda: "evicted" not in status(team, "low"), what="what runs again is not told as evicted")
+    eventually(lambda: "evicted" not in team.status("low"), what="what runs again is not told as evicted")
 
     client = control_plane.client()
     queue = f"{GROUP}/queues/{team.queue}"
@@ -126,7 +117,7 @@ def test_what_a_queue_has_lent_comes_back_from_one_whole_gang_that_keeps_its_pla
     borrower.wait_running("own", 1)
     borrower.submit("loan", pods=3)
     borrower.wait_running("loan", 3)
-    since = eventually(lambda: status(borrower, "loan").get("queuedSince"), what="its status says since when it waits")
+    since = eventually(lambda: borrower.status("loan").get("queuedSince"), what="its status says since when it waits")
     # Times of creation are in whole seconds: of two of the same one the name says who is first.
     eventually(lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") > since, what="the next second begins")
     borrower.submit("later", pods=3)
@@ -138,21 +129,21 @@ def test_what_a_queue_has_lent_comes_back_from_one_whole_gang_that_keeps_its_pla
     lender.wait_running("claimed", 3)
     eventually(lambda: len(borrower.gated("loan")) == 3, what="its victim waits again, whole")
     borrower.wait_held("loan", "QuotaExceeded")
-    victim = status(borrower, "loan")
+    victim = borrower.status("loan")
     assert victim["evicted"]["reason"] == "Reclaimed"
     assert "madeRoomFor" not in victim["evicted"], "that is a gang of another namespace"
     assert f"{lender.namespace.name}/" not in json.dumps(victim)
     claimed = lender.gang("claimed")["metadata"]["uid"]  # type: ignore[index]
     eventually(
-        lambda: claimed in json.dumps(status(borrower, "loan")["evicted"]["references"]),
+        lambda: claimed in json.dumps(borrower.status("loan")["evicted"]["references"]),
         what="it has the UID of that gang, once there is a Gang of it",
     )
     told = muster.command("why", f"{namespace.name}/loan")
-    assert f"gang {key(lender, 'claimed')} takes back" in told, "its user may read all gangs"
+    assert f"gang {lender.key('claimed')} takes back" in told, "its user may read all gangs"
     assert victim["queuedSince"] == since
     assert borrower.gang("loan")["metadata"]["uid"] == gang  # type: ignore[index]
     eventually(
-        lambda: [status(borrower, name).get("position") for name in ("loan", "later")] == [1, 2],
+        lambda: [borrower.status(name).get("position") for name in ("loan", "later")] == [1, 2],
         what="it is before who came later",
     )
     assert not uids(borrower, "loan") & loan
@@ -185,7 +176,7 @@ def test_a_gang_that_has_its_queues_own_and_a_loan_at_once_is_taken_back_and_tak
     eventually(lambda: len(borrower.gated("large")) == 4, what="its victim waits again, whole")
     hold = borrower.wait_held("large", "QuotaExceeded")
     assert hold["details"]["left"] == "1"
-    assert status(borrower, "large")["evicted"]["reason"] == "Reclaimed"
+    assert borrower.status("large")["evicted"]["reason"] == "Reclaimed"
     eventually(lambda: (borrower.used("gpus"), lender.used("gpus")) == ((0, 0), (0, 3)), what="the owner has its own")
     assert not muster.entries(f"{lender.namespace.name}/claimed", "evict")
 
@@ -247,7 +238,7 @@ def test_who_has_run_for_the_longest_time_of_its_queue_ends_whole_gives_all_back
     team.submit("next", pods=2)
     assert team.wait_held("next", "QuotaExceeded")["details"]["left"] == "1"
 
-    ended = eventually(lambda: status(team, "long").get("evicted"), what="its time is over")
+    ended = eventually(lambda: team.status("long").get("evicted"), what="its time is over")
     queue = f"{GROUP}/queues/{team.queue}"
     control_plane.client().merge_patch(queue, {"spec": {"maxRuntime": "1h"}})
     assert ended["reason"] == "RuntimeExceeded"

@@ -104,5 +104,5 @@ def nodes(team: Team, name: str) -> set[str]:
 
 def charges(team: Team, name: str) -> dict[str, str]:
     """What the gang is charged of the kinds, as soon as its status says so."""
-    found = eventually(lambda: (team.gang(name) or {}).get("status", {}).get("charges"), what=f"{name} is charged")
+    found = eventually(lambda: team.status(name).get("charges"), what=f"{name} is charged")
     return {meter: amount for meter, amount in found.items() if meter in MODELS}

@@ -11,9 +11,10 @@ from tests.controlplane import ApiError, ControlPlane
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.observing import eventually
 from tests.e2e import fixtures, herds
-from tests.e2e.herds import Herd, an_object
+from tests.e2e.herds import Herd
 from tests.e2e.musters import Muster
 from tests.e2e.teams import GROUP
+from tests.standins import an_object
 
 JOBSET = ("jobset.x-k8s.io/v1alpha2", "JobSet")
 SECOND = "second"

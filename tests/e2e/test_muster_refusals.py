@@ -10,7 +10,7 @@ from tests.controlplane import ControlPlane, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
 from tests.e2e import fixtures
-from tests.e2e.labs import Lab, plain
+from tests.e2e.labs import Lab, exactly, plain
 from tests.e2e.musters import Muster
 
 FENCED, OPEN = "refused-fenced.test", "refused-open.test"
@@ -52,13 +52,13 @@ def planned_node(lab: Lab, name: str) -> str | None:
     """Return the node of the gang's only pod, as soon as it is let in."""
     if not lab.team.pods(name) or lab.team.gated(name):
         return None
-    plan: list[Any] = (lab.team.gang(name) or {}).get("status", {}).get("plan", [])
+    plan: list[Any] = lab.team.status(name).get("plan", [])
     return str(plan[0]["node"]) if plan else None
 
 
 def test_a_gang_whose_pod_kube_scheduler_refuses_on_its_node_starts_on_another(lab: Lab) -> None:
     """A port of the node is taken by a pod that nobody scheduled, after the gang was planned there."""
-    request = {"name": "gpu", "exactly": {"deviceClassName": lab.driver, "count": 1}}
+    request = exactly(lab)
     blocking = workloads.pod(f"blocking-{lab.namespace.name}")
     blocking["spec"]["containers"][0]["ports"] = [PORT]
     uses = {"claims": [{"name": "gpu"}]}

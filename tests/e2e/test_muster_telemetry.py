@@ -13,11 +13,11 @@ from admission.api.values import names
 from admission.api.values.reasons import DenyReason, EventReason, EvictionReason, HoldReason
 from admission.kube.writers import events
 from admission.telemetry import metric_catalog
+from tests import collecting
 from tests.collecting import Collector, Span
 from tests.controlplane import ApiError, ControlPlane, fleet, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
-from tests.controlplane.processes import FreePorts
 from tests.e2e import fixtures, musters
 from tests.e2e.musters import SECRET, Muster
 from tests.e2e.teams import Team, found_team
@@ -28,16 +28,8 @@ pytestmark = pytest.mark.e2e
 PASSWORD = "hunter2-of-the-ledger"
 
 
-@pytest.fixture(scope="module")
-def collector() -> Iterator[Collector]:
-    with Collector() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def port() -> int:
-    with FreePorts() as ports:
-        return ports.pick()
+collector = collecting.collector(scope="module")
+port = fixtures.free_port(scope="module")
 
 
 @pytest.fixture(scope="module")

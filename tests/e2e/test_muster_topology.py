@@ -4,7 +4,7 @@ from admission.api.values import names
 from tests.controlplane import workloads
 from tests.controlplane.observing import eventually
 from tests.e2e import fixtures
-from tests.e2e.labs import RACK, Lab, put_into_rack, racks_of
+from tests.e2e.labs import RACK, Lab, exactly, put_into_rack, racks_of
 from tests.e2e.teams import GROUP
 
 FENCED, OPEN = "rack-fenced.test", "rack-open.test"
@@ -17,12 +17,11 @@ lab = fixtures.lab_in_racks(PLACEMENTS)
 
 def submit(lab: Lab, name: str, pods: int, *, key: str = names.TOPOLOGY, **more: object) -> None:
     """Create a Job whose pods want two devices each, and to be together."""
-    request = {"name": "gpu", "exactly": {"deviceClassName": lab.driver, "count": 2}}
-    lab.submit(name, pods=pods, request=request, annotations={key: RACK}, **more)
+    lab.submit(name, pods=pods, request=exactly(lab, 2), annotations={key: RACK}, **more)
 
 
 def domains_of(lab: Lab, name: str) -> list[str]:
-    status = (lab.team.gang(name) or {}).get("status", {})
+    status = lab.team.status(name)
     return list(status.get("topology", {}).get("domains", []))
 
 
@@ -60,8 +59,7 @@ def test_a_rack_becomes_larger_while_a_gang_waits_for_it(lab: Lab) -> None:
 
 def test_each_subgroup_of_a_gang_is_in_one_rack(lab: Lab) -> None:
     """Only r1 takes the two pods of the pair; the third one finds its place in r2."""
-    request = {"name": "gpu", "exactly": {"deviceClassName": lab.driver, "count": 2}}
-    lab.namespace.create(workloads.claim_template("two", request))
+    lab.namespace.create(workloads.claim_template("two", exactly(lab, 2)))
     parts = {"pair-0": "pair", "pair-1": "pair", "one-0": "one"}
     labels = {names.GANG: "parted", names.GANG_SIZE: "3"}
     for name, part in parts.items():

@@ -14,7 +14,6 @@ import pytest
 from tests.controlplane import ApiError, ControlPlane, fleet, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
-from tests.controlplane.processes import FreePorts
 from tests.e2e import fixtures
 from tests.e2e.musters import Muster
 from tests.e2e.teams import Team, found_team
@@ -22,12 +21,7 @@ from tests.e2e.teams import Team, found_team
 pytestmark = pytest.mark.e2e
 
 
-@pytest.fixture
-def plain_port() -> int:
-    with FreePorts() as ports:
-        return ports.pick()
-
-
+plain_port = fixtures.free_port()
 hardware = fixtures.hardware(fleet.demo_fleet([4]))
 
 

@@ -4,14 +4,13 @@ Pages forward the ports 8080 and 9090 of this machine, so these have to be free.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from tests.controlplane import ControlPlane
 from tests.docs import commanding, sentences
 from tests.docs.pages import Block
-from tests.e2e import readers
+from tests.e2e import fixtures, readers
 from tests.e2e.readers import Reader
 from tests.postgres import Server
 
@@ -28,11 +27,8 @@ CONTROLLER = "/apis/apps/v1/namespaces/muster-system/deployments/muster-controll
 pytestmark = pytest.mark.timeout(900, func_only=True)
 
 
-@pytest.fixture(scope="module")
-def control_plane(kubernetes: str, options: dict[str, Any]) -> Iterator[ControlPlane]:
-    """A cluster of its own: pages show all that is in it, so nobody else may have left anything."""
-    with ControlPlane(kubernetes, kubelets=True, **options) as started:
-        yield started
+# Pages show all that is in the cluster.
+control_plane = fixtures.own_control_plane(kubelets=True)
 
 
 @pytest.fixture(scope="module")

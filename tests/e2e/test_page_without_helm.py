@@ -1,14 +1,13 @@
 """The other way that docs/install.md has: the rendered manifests and kubectl, up to the first gang that runs."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from tests.controlplane import ControlPlane
 from tests.docs import commanding, pages
 from tests.docs.pages import Block
-from tests.e2e import readers
+from tests.e2e import fixtures, readers
 from tests.postgres import Server
 
 PAGE = "docs/install.md"
@@ -17,10 +16,7 @@ SECRET, HELM = "kubectl -n muster-system create secret generic muster-ledger", "
 pytestmark = pytest.mark.timeout(600, func_only=True)
 
 
-@pytest.fixture(scope="module")
-def control_plane(kubernetes: str, options: dict[str, Any]) -> Iterator[ControlPlane]:
-    with ControlPlane(kubernetes, kubelets=True, **options) as started:
-        yield started
+control_plane = fixtures.own_control_plane(kubelets=True)
 
 
 def test_the_first_gang_runs_where_the_manifests_were_applied(

@@ -56,6 +56,12 @@ def url(new_ledger: Fresh) -> str:
 
 
 @pytest.fixture
+def durable_url(durable_postgres: Server) -> str:
+    """The URL of an empty ledger in a PostgreSQL that flushes its commits and that no other test uses meanwhile."""
+    return durable_postgres.database(template=ledgers.template_in(durable_postgres))
+
+
+@pytest.fixture
 async def ledger(url: str) -> AsyncIterator[SqlLedger]:
     """The ledger at `url`, open."""
     async with SqlLedger.open(url, ledgers.CLUSTER) as opened:

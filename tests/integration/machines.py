@@ -22,8 +22,9 @@ from admission.lifecycle import reconciliation
 from admission.lifecycle.transitions import ObservedAllocations
 from admission.simulation import in_memory
 from tests.builders import NOON, a_cluster
-from tests.property.faulty_clusters import GPUS, Fault, Faults, Faulty, KilledError
+from tests.property.faulty_clusters import GPUS, Fault, Faults, Faulty
 from tests.property.fenced_clusters import WRITES, Post, Village
+from tests.unit.cycle.fences import KilledError
 
 T = TypeVar("T")
 

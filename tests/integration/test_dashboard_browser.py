@@ -13,7 +13,7 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, ViewportSize, async_playwright, expect
 
-from tests import browser as browsers, dashboards
+from tests import browser as browsers, dashboards, packages
 from tests.dashboards import ADMIN, Books, Site
 from tests.integration import ledgers
 
@@ -50,7 +50,7 @@ async def chromium() -> AsyncIterator[Browser]:
     try:
         program = browsers.path()
     except browsers.ProgramMissing as missing:
-        if browsers.must_be_here():
+        if packages.must_be_here():
             pytest.fail(f"{missing}; `make deps` does so as root on Debian")
         pytest.skip(str(missing))
     # Its own sandbox needs rights that containers and root do not have; it sees our pages alone.

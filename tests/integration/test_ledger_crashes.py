@@ -12,12 +12,6 @@ from tests.postgres import Server
 KILLS = 4
 
 
-@pytest.fixture
-def durable_url(durable_postgres: Server) -> str:
-    """An empty ledger in a PostgreSQL of our own that flushes its commits."""
-    return durable_postgres.database(template=ledgers.template_in(durable_postgres))
-
-
 async def check(url: str, acknowledged: list[int], *, in_flight: int) -> None:
     """Nothing acknowledged is lost, nothing is doubled; of the posters, each may have left one batch unacknowledged."""
     kept = [key for (key,) in ledgers.rows(url, "SELECT key FROM transactions ORDER BY sequence")]

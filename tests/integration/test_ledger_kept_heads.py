@@ -364,7 +364,7 @@ async def test_a_leader_that_is_deposed_so_knows_what_it_did_not_write(office: O
         await forger.post(a_grant(64, at=minutes(10)), epoch=EPOCH + 1)
         await forger.post(a_grant(65, at=minutes(11)), epoch=EPOCH + 2)
 
-        await leader.signer.look_back(EPOCH + 1)
+        await leader.signer.check_ended_term(EPOCH + 1)
 
         assert [sequence for sequence, _ in leader.signer.foreign] == [8]
 

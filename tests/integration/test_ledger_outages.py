@@ -33,14 +33,8 @@ def impatience(*, answer: float = SHORT) -> Iterator[None]:
 
 
 @pytest.fixture
-def own_url(durable_postgres: Server) -> str:
-    """An empty ledger in a PostgreSQL that no other test uses."""
-    return durable_postgres.database(template=ledgers.template_in(durable_postgres))
-
-
-@pytest.fixture
-async def own(own_url: str) -> AsyncIterator[SqlLedger]:
-    async with SqlLedger.open(own_url, CLUSTER) as opened:
+async def own(durable_url: str) -> AsyncIterator[SqlLedger]:
+    async with SqlLedger.open(durable_url, CLUSTER) as opened:
         yield opened
 
 
@@ -72,17 +66,17 @@ async def test_connections_that_the_server_has_closed_meanwhile_are_not_noticed(
 
 
 async def test_a_stopped_postgresql_is_unavailable_until_restarted(
-    durable_postgres: Server, own: SqlLedger, own_url: str
+    durable_postgres: Server, own: SqlLedger, durable_url: str
 ) -> None:
     await own.post(a_grant(), epoch=1)
     durable_postgres.stop()
 
     with impatience():
-        for work in (own.post(a_gang(at=minutes(1)), epoch=1), own.load(), migrations.migrate(own_url)):
+        for work in (own.post(a_gang(at=minutes(1)), epoch=1), own.load(), migrations.migrate(durable_url)):
             with pytest.raises(LedgerUnavailableError, match=r"does not answer: .*Connect call failed"):
                 await work
         with pytest.raises(LedgerUnavailableError):
-            async with SqlLedger.open(own_url, CLUSTER):
+            async with SqlLedger.open(durable_url, CLUSTER):
                 pass
 
     durable_postgres.start()
@@ -91,26 +85,26 @@ async def test_a_stopped_postgresql_is_unavailable_until_restarted(
 
 
 async def test_a_hanging_postgresql_is_unavailable_until_resumed(
-    durable_postgres: Server, own: SqlLedger, own_url: str
+    durable_postgres: Server, own: SqlLedger, durable_url: str
 ) -> None:
     """Its connections stay open and it accepts new ones, but nobody answers."""
     await own.post(a_grant(), epoch=1)
     with impatience(), durable_postgres.paused():
         with pytest.raises(LedgerUnavailableError, match=r"does not answer: no connection within 0\.3 s"):
             await own.post(a_gang(at=minutes(1)), epoch=1)
-        for work in (own.load(), own.fence(1), migrations.migrate(own_url)):
+        for work in (own.load(), own.fence(1), migrations.migrate(durable_url)):
             with pytest.raises(LedgerUnavailableError, match="does not answer"):
                 await work
         with pytest.raises(LedgerUnavailableError, match="does not answer: no connection"):
-            async with SqlLedger.open(own_url, CLUSTER):
+            async with SqlLedger.open(durable_url, CLUSTER):
                 pass
 
     await own.post(a_gang(at=minutes(1)), epoch=1)
     assert await transactions(own) == 2
 
 
-async def test_a_ledger_closes_though_postgresql_hangs(durable_postgres: Server, own_url: str) -> None:
-    async with AsyncExitStack() as last, SqlLedger.open(own_url, CLUSTER) as ledger:
+async def test_a_ledger_closes_though_postgresql_hangs(durable_postgres: Server, durable_url: str) -> None:
+    async with AsyncExitStack() as last, SqlLedger.open(durable_url, CLUSTER) as ledger:
         await ledger.post(a_grant(), epoch=1)
         last.enter_context(durable_postgres.paused())
 

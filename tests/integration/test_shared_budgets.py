@@ -12,8 +12,8 @@ from admission.cycle.state.leader import Leader, Ports
 from admission.cycle.state.result import CycleResult
 from admission.ledger.sql_ledger import SqlLedger
 from tests.builders import NOON, ClusterBuilder, a_cluster
-from tests.unit.cycle.test_budgets import a_budget, exhausted, hold_of, use_of
-from tests.unit.cycle.test_cycle import Cluster, run
+from tests.unit.cycle.test_budgets import a_budget, exhausted, use_of
+from tests.unit.cycle.test_cycle import Cluster, hold_of, run
 
 CLUSTERS = ("east", "west")
 MINUTE = timedelta(minutes=1)

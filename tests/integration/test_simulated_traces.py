@@ -66,7 +66,7 @@ def test_the_json_has_the_documented_fields(muster: Muster, place: str, tmp_path
     assert result["all"]["started"] == 3
 
 
-def test_csv_says_the_same(muster: Muster, place: str, tmp_path: Path) -> None:
+def test_a_trace_in_csv_is_simulated_like_one_in_json_lines(muster: Muster, place: str, tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text(
         "name,queue,arrival,runtime,class,count\na,team,0,10s,gpu,1\nlarge,team,1,10,gpu,2\n\nsmall,team,2,3,gpu,\n"

@@ -37,11 +37,6 @@ def _candidates() -> Iterator[Path]:
     yield from sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: (len(str(path)), path), reverse=True)
 
 
-def must_be_here() -> bool:
-    """Say whether tests fail without PostgreSQL: in CI, and where `make deps` can install it. Elsewhere they skip."""
-    return bool(os.environ.get("CI")) or packages.may_be_installed()
-
-
 def install() -> None:
     """Install Debian's package if PostgreSQL is missing and we may; else say what to install."""
     try:

@@ -18,8 +18,8 @@ from admission.api.muster.queues import Reclaim, WithinQueue
 from admission.api.values import names
 from admission.api.values.names import QueueName
 from tests.builders import ClusterBuilder
-from tests.unit.cycle.fences import KilledError
-from tests.unit.cycle.jobs import Jobs, Play
+from tests.property.mortal_jobs import MortalJobs, step
+from tests.unit.cycle.jobs import Play
 
 MOST_JOBS = 9
 QUIET = 60
@@ -29,7 +29,7 @@ NAMESPACES = {"team": "red", "lab": "red", "shop": "blue"}
 """The value of the label `GROUP` of each namespace."""
 
 
-class Mortal(Jobs):
+class Mortal(MortalJobs):
     """A cluster whose controller dies in the middle of evictions and of opening gates, now and then.
 
     queues: to which jobs are submitted. namespaces: of the jobs.
@@ -47,7 +47,6 @@ class Mortal(Jobs):
         """The quota of the whole tree, by meter."""
         for queue in self._rest.queues.values():
             self.nominal.update({quota.meter: quota.nominal for quota in queue.quotas})
-        self.lives_left = 10**9
         self.submitted: dict[str, str] = {}
         """The queue of every Job."""
         self.ranks: dict[str, int] = {}
@@ -61,15 +60,6 @@ class Mortal(Jobs):
     async def evict(self, pod: Pod, reason: str) -> None:
         self._count()
         await super().evict(pod, reason)
-
-    def _call(self, what: str, name: str) -> None:
-        self._count()
-        super()._call(what, name)
-
-    def _count(self) -> None:
-        self.lives_left -= 1
-        if self.lives_left < 0:
-            raise KilledError
 
     # What happens.
 
@@ -117,16 +107,6 @@ class Mortal(Jobs):
         self._gangs = {
             key: gang for key, gang in self._gangs.items() if not key.partition("/")[2].startswith(f"{name}-")
         }
-
-
-async def step(play: Play) -> None:
-    """Run a cycle; where its leader dies, another one takes over."""
-    try:
-        await play.forget_changes()
-    except (KilledError, ExceptionGroup):
-        assert isinstance(play.cluster, Mortal)
-        play.cluster.lives_left = 10**9
-        play.succeed()
 
 
 def check(play: Play) -> None:

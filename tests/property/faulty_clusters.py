@@ -25,13 +25,10 @@ from admission.ledger.sql_ledger import SqlLedger
 from admission.lifecycle import transitions
 from admission.simulation import in_memory
 from tests.builders import ClusterBuilder, a_cluster
+from tests.unit.cycle.fences import KilledError
 
 GPUS = MeterName("gpus")
 NODES = {"a": 4, "b": 4, "c": 2}
-
-
-class KilledError(Exception):
-    """Stands for kill -9."""
 
 
 class Fault(Enum):

@@ -23,7 +23,8 @@ from admission.lifecycle import transitions
 from admission.scheduling.placement.protection import Barriers
 from admission.simulation import in_memory
 from tests.builders import CLASS, ClusterBuilder, a_cluster
-from tests.property.faulty_clusters import Fault, Faults, KilledError
+from tests.property.faulty_clusters import Fault, Faults
+from tests.unit.cycle.fences import KilledError
 
 Late = Callable[[], Awaitable[Any]]
 """A write that was sent and did not arrive yet."""

@@ -182,7 +182,7 @@ def test_the_remembered_device_groups_are_bounded(monkeypatch: pytest.MonkeyPatc
         selectors.keep(snapshot_state.node_inventories)
 
     # 64 needs are remembered, and what they ask about; the class's selector is in each of them.
-    assert len(selectors.memory) == device_signature.MOST_REMEMBERED
+    assert len(selectors.signatures) == device_signature.MOST_REMEMBERED
     sizes = sizes_of(selectors)
     assert max(sizes) <= 2 * device_signature.MOST_REMEMBERED + 8
 

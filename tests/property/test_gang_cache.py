@@ -17,8 +17,8 @@ from admission.workloads.gang_cache import GangCache
 from admission.workloads.gangs import Group
 from tests import standins
 from tests.builders import NOON
-from tests.standins import Manifest
-from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, a_pod, an_object
+from tests.standins import Manifest, an_object
+from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, a_pod
 
 
 class Town:

@@ -11,7 +11,7 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.values.names import Held, MeterName, Uid
 from admission.workloads import suspendable
 from tests.builders import a_cluster
-from tests.unit.cycle.fences import KilledError
+from tests.property.mortal_jobs import MortalJobs, step
 from tests.unit.cycle.jobs import Play
 from tests.unit.cycle.suspended import HeldJobs
 
@@ -19,7 +19,7 @@ GPUS = 6
 STEPS = 250
 
 
-class Mortal(HeldJobs):
+class Mortal(MortalJobs, HeldJobs):
     """Its controller dies beside writes now and then, users do as they like, and pods come late, and not together."""
 
     def __init__(self, random: Random) -> None:
@@ -27,7 +27,6 @@ class Mortal(HeldJobs):
         builder.queue("q", gpus=GPUS, startTimeout="6s", preemption={"withinQueue": "LowerPriority"})
         super().__init__(builder, graceful=True)
         self.random = random
-        self.lives_left = 10**9
         self.number = 0
         self.late: dict[Uid, Pod] = {}
 
@@ -40,15 +39,6 @@ class Mortal(HeldJobs):
         self._count()
         await super().start(workload)
         self._count()
-
-    def _call(self, what: str, name: str) -> None:
-        self._count()
-        super()._call(what, name)
-
-    def _count(self) -> None:
-        self.lives_left -= 1
-        if self.lives_left < 0:
-            raise KilledError
 
     def make_pods(self) -> None:
         """Have the Job controller make pods, some of which come a step later."""
@@ -99,15 +89,6 @@ class Mortal(HeldJobs):
         self.delete_job(name)
         self.late = {uid: pod for uid, pod in self.late.items() if not pod.meta.name.startswith(f"{name}-")}
         self._gangs = {key: gang for key, gang in self._gangs.items() if not key.startswith(f"team/{name}-")}
-
-
-async def step(play: Play) -> None:
-    try:
-        await play.forget_changes()
-    except (KilledError, ExceptionGroup):
-        assert isinstance(play.cluster, Mortal)
-        play.cluster.lives_left = 10**9
-        play.succeed()
 
 
 def check(play: Play) -> None:

@@ -32,7 +32,8 @@ class PodTemplate:
     """A pod template of a workload, and the pods that the controller first makes from it.
 
     path: of the template in the object. body: the template as JSON. pods: the number of pods that the controller makes
-    from it without waiting for others to run. name: of its pods, without their number. labels: added by the controller.
+    from it without waiting for others to run. name: of its pods, without their number. start: the number in the name of
+    the first one. labels: added by the controller.
     part_labels: labels that number the parts of the template's pods, each with the pods per part. first_parts: the
     number of the first part, where it is not 0. index_labels: labels that number the pods of each part, each with the
     pods per part. exclusive: the label of nodes in whose domains each part is alone, among all parts that are (JobSet's
@@ -43,6 +44,7 @@ class PodTemplate:
     body: Json
     pods: int
     name: str
+    start: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
     part_labels: Mapping[str, int] = field(default_factory=dict)
     first_parts: Mapping[str, int] = field(default_factory=dict)
@@ -53,6 +55,10 @@ class PodTemplate:
     def numbers_pods(self) -> bool:
         """Whether labels tell the template's pods apart."""
         return bool(self.part_labels or self.index_labels)
+
+    def pod_name(self, number: int) -> str:
+        """Return the name of a pod, but for a suffix that is drawn by lot."""
+        return f"{self.name}-{number + self.start}"
 
     def parts_of(self, number: int) -> dict[str, str]:
         """Return the labels that number a pod and its parts, by the pod's number."""

@@ -31,12 +31,14 @@ class Wave:
     """Pods that a controller makes without waiting for others of them to run. They are one gang.
 
     pods: how many run at a time. needed: how many must exist before one of them starts; fewer than `pods` where the
-    rest may start later. parts: its Jobs by role, if Jobs make its pods.
+    rest may start later. parts: its Jobs by role, if Jobs make its pods. follows: whether its pods follow those of the
+    first wave into their domains of nodes, and have the same template.
     """
 
     pods: int
     needed: int
     parts: Mapping[str, Part] = field(default_factory=dict)
+    follows: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,7 +98,7 @@ class PodVolume:
 
     @property
     def text(self) -> str:
-        """Return it for people."""
+        """Return the volume as messages name it."""
         if self.disk is not None:
             return f"{self.disk.kind} {self.disk.name}"
         return f"ephemeral volume {self.name}" if self.is_ephemeral else f"persistent volume claim {self.claim}"

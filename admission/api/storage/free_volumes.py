@@ -1,4 +1,4 @@
-"""The persistent volumes of one class that are nobody's, found by the labels of a node that may use them."""
+"""The unbound persistent volumes of one class, found by the labels of a node that may use them."""
 
 from collections.abc import Iterable, Mapping
 from itertools import chain
@@ -56,7 +56,7 @@ class FreeVolumes:
 
 
 def may_have(claim: VolumeClaim, volume: PersistentVolume) -> bool:
-    """Return whether a volume that is nobody's will do for a claim of its class, wherever it can be used."""
+    """Return whether an unbound volume will do for a claim of its class, wherever it can be used."""
     return (
         fits(claim, volume)
         and (claim.selector is None or claim.selector.matches(volume.meta.labels))

@@ -53,6 +53,10 @@ OF_EARLIER: Mapping[tuple[str, str], str] = {
 """What is written today in place of a field of an earlier DRA API, by the type that had it."""
 
 
+REQUEST, EXACT_REQUEST = "resource.v1.DeviceRequest", "resource.v1.ExactDeviceRequest"
+"""A request, and what stands in its field `exactly`; up to v1beta1 that stood in the request itself."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
     """An object on the way to a field: its type, its path, and its path as a hint would name it."""
@@ -113,10 +117,20 @@ def _unknown(value: Any, place: _Place, release: str) -> Iterator[Problem]:
     absent = known_fields.absent(place.type, release)
     for name, inner in value.items():
         kind = fields.get(name)
-        if kind is None or name in absent:
+        if _is_of_flat_request(name, value, place):
+            said = f"stands in {place.at('exactly')} today; `muster convert` writes the request so"
+            yield Problem(place.at(str(name)), said)
+        elif kind is None or name in absent:
             yield Problem(place.at(str(name)), _message(str(name), place, release, is_absent=kind is not None))
         elif kind:
             yield from _inner(inner, kind, place, str(name), release)
+
+
+def _is_of_flat_request(name: Any, request: Mapping[Any, Any], place: _Place) -> bool:
+    """Return whether it is a field of a request of the earlier form; one that has `exactly` is of neither form."""
+    if place.type != REQUEST or not {"exactly", "firstAvailable"}.isdisjoint(request):
+        return False
+    return name in known_fields.fields_of(EXACT_REQUEST) and name not in known_fields.fields_of(REQUEST)
 
 
 def _inner(value: Any, kind: str, place: _Place, name: str, release: str) -> Iterator[Problem]:

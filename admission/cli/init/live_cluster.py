@@ -139,13 +139,13 @@ async def gang_of(cluster: Cluster, namespace: str, job: str, *, seconds: float 
     """Return the gang of a Job as soon as it runs; after `seconds` as it is then; None if there is no gang."""
     last: GangReport | None = None
 
-    async def look() -> GangReport | None:
+    async def read() -> GangReport | None:
         nonlocal last
         reports = map(status_views.gang, await cluster.list_objects(watched_resources.GANGS, namespace))
         last = next((one for one in reports if one.workload is not None and one.workload.name == job), last)
         return last
 
-    return await bounded_wait.poll(look, _has_started, seconds=START_SECONDS if seconds is None else seconds)
+    return await bounded_wait.poll(read, _has_started, seconds=START_SECONDS if seconds is None else seconds)
 
 
 def _has_started(gang: GangReport | None) -> bool:

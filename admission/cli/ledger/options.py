@@ -28,7 +28,9 @@ ClusterOption = Annotated[
 ]
 ClustersOption = Annotated[
     list[str] | None,
-    typer.Option("--cluster", help="A cluster's name in the ledger, repeatable; by default that of the settings."),
+    typer.Option(
+        "--cluster", metavar="NAME", help="A cluster's name in the ledger, repeatable; by default that of the settings."
+    ),
 ]
 AllClustersOption = Annotated[bool, typer.Option("--all-clusters", help="All clusters that share the ledger.")]
 FromOption = Annotated[str | None, typer.Option("--from", help="Date or time; by default 30 days before --to.")]

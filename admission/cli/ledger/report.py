@@ -65,7 +65,8 @@ def report(
     end: ToOption = None,
     time_zone: ZoneOption = "UTC",
     meter: Annotated[
-        list[str] | None, typer.Option("--meter", help="Show the hours of this meter, repeatable; by default of all.")
+        list[str] | None,
+        typer.Option("--meter", metavar="METER", help="Show the hours of this meter, repeatable; by default of all."),
     ] = None,
     output: Annotated[
         Format, typer.Option("--format", "-o", help="A table, one JSON object, or CSV with a heading.")

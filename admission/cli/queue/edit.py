@@ -24,6 +24,8 @@ from admission.cli.queue.spec_options import (
     NamespacesOption,
     ParentOption,
     QuotaOption,
+    RemoveClassOption,
+    RemoveQuotaOption,
     SelectorOption,
     SpecOptions,
 )
@@ -41,9 +43,10 @@ EPILOG = apps.epilog(
         "muster queue edit research",
         "KUBE_EDITOR='code --wait' muster queue edit research",
         "muster queue edit research --quota gpus=32 --borrowing-limit gpus=8",
+        "muster queue edit research --remove-quota memory --remove-priority-class low",
     ),
-    "Options change what they name, and open no editor. What is wrong with an edited queue is written above it and the "
-    "editor opens again; a file that is saved without another change is kept, and named.",
+    "Options change what they name, and open no editor; what is removed goes first. What is wrong with an edited queue "
+    "is written above it and the editor opens again; a file that is saved without another change is kept, and named.",
     "Exit codes: 0 done, or nothing was changed; 1 the cluster does not answer; 2 there is no such queue, it would be "
     "refused, or a right is missing.",
 )
@@ -72,6 +75,8 @@ def edit(
     default: DefaultOption = None,
     priority_classes: ClassOption = None,
     hold_at: HoldAtOption = None,
+    removed_quotas: RemoveQuotaOption = None,
+    removed_classes: RemoveClassOption = None,
     dry_run: DryRunOption = DryRun.NONE,
     output: ObjectFormatOption = None,
     kubeconfig: KubeconfigOption = None,
@@ -88,6 +93,8 @@ def edit(
         is_default=default,
         priority_classes=priority_classes or (),
         hold_at=hold_at,
+        removed_quotas=removed_quotas or (),
+        removed_classes=removed_classes or (),
     )
 
     async def read(cluster: Cluster) -> Json:

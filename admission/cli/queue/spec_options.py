@@ -6,6 +6,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from admission.api import suggestions
 from admission.api.muster.queues import HoldAt
 from admission.api.values import names, quantities
 from admission.api.values.decoding import Json
@@ -46,6 +47,14 @@ ClassOption = Annotated[
     list[str] | None,
     typer.Option("--priority-class", metavar="NAME=NUMBER", help="A priority class, repeatable: urgent=100."),
 ]
+RemoveQuotaOption = Annotated[
+    list[str] | None,
+    typer.Option("--remove-quota", metavar="METER", help="Remove a meter's quota and limits, repeatable."),
+]
+RemoveClassOption = Annotated[
+    list[str] | None,
+    typer.Option("--remove-priority-class", metavar="NAME", help="Remove a priority class, repeatable."),
+]
 HoldAtOption = Annotated[
     HoldAt | None, typer.Option("--hold-at", help="Hold pods, or workloads as a whole.", show_default=False)
 ]
@@ -64,6 +73,8 @@ class SpecOptions:
     is_default: bool | None = None
     priority_classes: Sequence[str] = ()
     hold_at: HoldAt | None = None
+    removed_quotas: Sequence[str] = ()
+    removed_classes: Sequence[str] = ()
 
     def __bool__(self) -> bool:
         return self != SpecOptions()
@@ -71,9 +82,11 @@ class SpecOptions:
     def applied_to(self, spec: Json) -> Json:
         """Return a spec with what the options say; what they do not say stays.
 
-        A meter or a priority class that is there already is changed in its place. Raises FixError.
+        What is removed goes first; a meter or a priority class that is there then is changed in its place. Raises
+        FixError.
         """
-        changed = dict(spec)
+        changed = _without(spec, "quotas", "meter", self.removed_quotas, "--remove-quota")
+        changed = _without(changed, "priorityClasses", "name", self.removed_classes, "--remove-priority-class")
         if self.parent:
             changed["parent"] = self.parent
         selector = self._selector()
@@ -84,11 +97,11 @@ class SpecOptions:
         if self.hold_at is not None:
             changed["holdAt"] = str(self.hold_at)
         if self.quotas or self.borrow_limits or self.lend_limits:
-            changed["quotas"] = self._quotas(spec.get("quotas") or ())
+            changed["quotas"] = self._quotas(changed.get("quotas") or ())
         if self.priority_classes:
             given = object_writes.amounts("--priority-class", self.priority_classes, "urgent=100")
             values = {name: {"value": _priority(name, text)} for name, text in given.items()}
-            changed["priorityClasses"] = _merged(spec.get("priorityClasses") or (), "name", values)
+            changed["priorityClasses"] = _merged(changed.get("priorityClasses") or (), "name", values)
         return changed
 
     def _selector(self) -> Json | None:
@@ -151,3 +164,19 @@ def _merged(before: Sequence[Json], key: str, values: Mapping[str, Mapping[str, 
         *({**one, **values.get(str(one.get(key)), {})} for one in before),
         *({key: name, **fields} for name, fields in values.items() if name not in known),
     ]
+
+
+def _without(spec: Json, field: str, key: str, removed: Sequence[str], option: str) -> dict[str, Any]:
+    """Return a spec whose list `field` lacks the objects with these names under `key`, without it if none is left.
+
+    Raises FixError for a name that none of them has.
+    """
+    before = spec.get(field) or ()
+    known = {str(one.get(key)) for one in before}
+    for name in removed:
+        if name not in known:
+            there = suggestions.listed(name, known)
+            raise FixError(f"{option}: the queue has no {name}; it has: {there or 'none'}")
+    left = [one for one in before if one.get(key) not in removed]
+    others = {name: value for name, value in spec.items() if name != field}
+    return {**spec, field: left} if left else others

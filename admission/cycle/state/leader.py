@@ -58,13 +58,29 @@ class Ports:
 
 @dataclass(slots=True, kw_only=True)
 class ProcessState:
-    """The state that one process keeps through all of its terms."""
+    """The state that one process keeps through all of its terms.
 
-    is_behind: bool = False
-    """Whether the last term ended before the view was confirmed."""
+    Rule: a part is never replaced. Only the loop that runs the cycles calls `fall_behind` and `catch_up`, around the
+    wait for a confirmed view.
+    """
+
     executor: BackgroundExecutor = field(default_factory=BackgroundExecutor)
     pending: PendingPods = field(default_factory=PendingPods)
     """The pods that suspended workloads will create."""
+    _is_behind: bool = field(default=False, init=False)
+
+    @property
+    def is_behind(self) -> bool:
+        """Return whether the last term ended before the view was confirmed."""
+        return self._is_behind
+
+    def fall_behind(self) -> None:
+        """Note that the view is to be confirmed, in case the term ends before it is."""
+        self._is_behind = True
+
+    def catch_up(self) -> None:
+        """Note that the view is confirmed."""
+        self._is_behind = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

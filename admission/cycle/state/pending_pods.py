@@ -411,7 +411,7 @@ def _review(obj: Json, username: str) -> Review:
 
 
 def _numbered_pod(pod: Pod, template: PodTemplate, number: int, uid: Uid) -> Pod:
-    name = f"{template.name}-{number}"
+    name = template.pod_name(number)
     created = pod.meta.created + timedelta(microseconds=number)
     own = suspendable.numbered_labels(template, number, namespace=pod.meta.namespace) if template.numbers_pods else {}
     labels = {**pod.meta.labels, **own} if own else pod.meta.labels

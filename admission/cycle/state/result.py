@@ -15,7 +15,7 @@ from admission.workloads.gangs import Group
 
 @dataclass(slots=True)
 class CycleLog:
-    """The log of one cycle, read at its end. Steps only add to it."""
+    """The log of one cycle, read at its end. Rule: steps only add to it, and set `budget_was_taken`."""
 
     placement_holds: dict[GangUid, Hold] = field(default_factory=dict)
     """Why gangs with a reservation could not be placed."""

@@ -41,8 +41,14 @@ class CycleSettings:
     """The settings that may change during a term. steps: of one search for a plan. writes: concurrent ones.
 
     schedulers: the profiles of kube-scheduler whose decisions are predicted; these do not change.
+
+    Rule: only `update` changes settings, between two cycles.
     """
 
     steps: int = 50_000
     writes: int = 32
     schedulers: frozenset[str] = frozenset({DEFAULT_SCHEDULER})
+
+    def update(self, *, steps: int, writes: int) -> None:
+        """Have the next cycle use these bounds."""
+        self.steps, self.writes = steps, writes

@@ -141,7 +141,7 @@ class GangPlacement:
         gates = [work.start.gates for work in works if work.hold is None]
         await self.writer.open_gates(gates, inputs.snapshot.storage)
         holds |= {work.group.uid: work.hold for work in works if work.hold is not None}
-        self.log.placement_holds |= holds
+        self.log.placement_holds.update(holds)
         return holds
 
     def _is_unfinished(self, inputs: CycleInputs, start: Start) -> bool:

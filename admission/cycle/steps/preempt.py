@@ -59,21 +59,21 @@ class Preemption:
         self, inputs: CycleInputs, rules: Rules, cluster: ClusterState, usage: Usage
     ) -> tuple[CycleDecisions, tuple[PreemptionTargets, ...]]:
         """Decide about the pending gangs, and which gangs to evict for those that are held."""
-        memory, backfill = self.nominations, self.backfill
-        if not memory.by_gang and not any(map(targets.may_preempt, inputs.snapshot.queues.values())):
-            memory.mark_restored()
+        backfill = self.backfill
+        if not self.nominations.by_gang and not any(map(targets.may_preempt, inputs.snapshot.queues.values())):
+            self.nominations.mark_restored()
             return cycle.decide_all(inputs.groups, rules, cluster, usage, backfill), ()
-        if not memory.has_restored:
+        if not self.nominations.has_restored:
             self._nominate_restored(inputs, rules, cluster, usage)
-            memory.mark_restored()
-        memory.keep_waiting(inputs.groups)
-        decided = nominations.decide_all(inputs.groups, rules, cluster, usage, memory, backfill=backfill)
+            self.nominations.mark_restored()
+        self.nominations.keep_waiting(inputs.groups)
+        decided = nominations.decide_all(inputs.groups, rules, cluster, usage, self.nominations, backfill=backfill)
         found = {decision.group.uid: decision for decision in decided.updated}
         dropped = self._drop_unreachable(inputs, found)
         chosen: tuple[PreemptionTargets, ...] = ()
         is_paid = rules.hold_beyond_limit is None and rules.workspace.balances is not None
         if is_paid and self.term.is_confirmed and not rules.first_in_next:
-            before = {*memory.by_gang}
+            before = {*self.nominations.by_gang}
             chosen = tuple(
                 self._targets(
                     inputs,
@@ -82,8 +82,8 @@ class Preemption:
                     lambda: self._planned_state(inputs, rules, cluster, usage, decided=decided),
                 )
             )
-            dropped += before - {*memory.by_gang}
-        return replace(decided, updated=memory.explain(found, dropped, self.statuses.decisions)), chosen
+            dropped += before - {*self.nominations.by_gang}
+        return replace(decided, updated=self.nominations.explain(found, dropped, self.statuses.decisions)), chosen
 
     async def evict(self, inputs: CycleInputs, chosen: Sequence[PreemptionTargets]) -> None:
         """Evict the victims; failed evictions are retried by the next cycles, also of another leader."""
@@ -112,13 +112,13 @@ class Preemption:
 
     def _drop_unreachable(self, inputs: CycleInputs, found: dict[GangUid, Decision]) -> list[GangUid]:
         """Drop the nominations of held gangs that no awaited victim can help any more; return the gangs."""
-        memory, dropped = self.nominations, []
-        for uid, nomination in [*memory.by_gang.items()]:
+        dropped: list[GangUid] = []
+        for uid, nomination in [*self.nominations.by_gang.items()]:
             decision = found.get(uid) or self.statuses.decisions.get(uid)
             outcome = decision.outcome if decision is not None else None
             is_pending = nomination.is_pending(self.mirror.book.placements, inputs.snapshot, inputs.now)
             if not isinstance(outcome, Grant) and not (is_pending and targets.may_help(outcome)):
-                memory.drop(uid)
+                self.nominations.drop(uid)
                 dropped.append(uid)
         return dropped
 
@@ -128,13 +128,12 @@ class Preemption:
         self, inputs: CycleInputs, rules: Rules, cluster: ClusterState, usage: Usage, *, decided: CycleDecisions
     ) -> "_PlannedState":
         """Return cluster state and usage after the cycle's grants, with nominations taken, and the candidates."""
-        memory = self.nominations
         grants = [(one.group, one.outcome) for one in decided.updated if isinstance(one.outcome, Grant)]
         started = {group.uid for group, _ in grants}
-        left = [nomination for uid, nomination in memory.by_gang.items() if uid not in started]
+        left = [nomination for uid, nomination in self.nominations.by_gang.items() if uid not in started]
         charges = [(one.group.queue, one.grant.plan.charge) for one in left]
         charges += [(group.queue, grant.plan.charge) for group, grant in grants]
-        cluster = memory.over(cluster, left)
+        cluster = self.nominations.over(cluster, left)
         for group, grant in grants:
             cluster = nominations.granted(cluster, group, grant)
         queue_usage = QueueUsage(rules.tree, nominations.charged(usage, charges))

@@ -80,7 +80,7 @@ class Scheduling:
         self._find_ends(inputs, cluster)
         if any(group.waiting for group in inputs.groups):
             rules = self._in_order(inputs, self._rules(inputs, self.mirror.balances(inputs), defects=[]))
-            cycle.rehearse(inputs.groups, rules, cluster, scheduling_cache.usage(book))
+            cycle.warm_caches(inputs.groups, rules, cluster, scheduling_cache.usage(book))
 
     def _in_order(self, inputs: CycleInputs, rules: Rules) -> Rules:
         """Return the rules with the order of gangs by what the members of their queues use."""

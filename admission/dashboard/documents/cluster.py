@@ -239,7 +239,7 @@ def gang(observed: ObservedGang) -> Gang:
         size=report.size,
         pods=report.pods,
         priority=report.priority,
-        asks=amounts(view_model.asks(observed)),
+        asks=amounts(view_model.charge_or_needed(observed)),
         position=report.position,
         reason=str(held.reason) if held is not None else None,
         message=held.message if held is not None else "",

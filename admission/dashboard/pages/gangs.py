@@ -84,7 +84,7 @@ _COLUMNS: Mapping[str, Callable[[ObservedGang], Any]] = {
     "queue": lambda gang: (gang.report.queue, gang.report.position or 0),
     "state": view_model.state,
     "pods": lambda gang: gang.report.size,
-    "asks": lambda gang: sorted(view_model.asks(gang).items()),
+    "asks": lambda gang: sorted(view_model.charge_or_needed(gang).items()),
     "reason": overview.reason,
     "since": view_model.held_since,
     "start": lambda gang: gang.report.start_estimate or _LATER,

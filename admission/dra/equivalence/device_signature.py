@@ -400,10 +400,10 @@ MOST_REMEMBERED = 48
 
 def build(need: Need, selectors: Selectors) -> DeviceSignatures:
     """Return the signatures of a need, those made before if there are any."""
-    known: DeviceSignatures | None = selectors.memory.pop(need, None)
+    known: DeviceSignatures | None = selectors.signatures.pop(need, None)
     if known is None or known.is_full:
         known = DeviceSignatures(need, selectors)
-    selectors.memory[need] = known
-    if len(selectors.memory) > MOST_REMEMBERED:
-        del selectors.memory[next(iter(selectors.memory))]
+    selectors.signatures[need] = known
+    if len(selectors.signatures) > MOST_REMEMBERED:
+        del selectors.signatures[next(iter(selectors.signatures))]
     return known

@@ -92,14 +92,14 @@ class NodeContents:
 class Units:
     """The numbers of units, for one set of device signatures.
 
-    Rule: only `number` adds units, and a number never changes. `memory` is written by the searches, each under a key of
-    its own, with values that depend on the numbers alone.
+    Rule: only `number` adds units, and a number never changes. `results` is written by the searches, each under a key
+    of its own, with values that depend on the numbers alone.
     """
 
     def __init__(self, device_signatures: DeviceSignatures) -> None:
         self.device_signatures = device_signatures
         self.known: list[DeviceGroup] = []
-        self.memory: dict[Hashable, dict[Any, Any]] = {}
+        self.results: dict[Hashable, dict[Any, Any]] = {}
         """Results of `upper_bound` and `first_fit` for nodes of these units; valid as long as the numbers are."""
         self._numbers: dict[tuple[int, Use, int], int] = {}
         self._free: dict[tuple[int, int], int] = {}

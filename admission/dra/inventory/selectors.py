@@ -59,7 +59,7 @@ class _Seen:
 class Selectors:
     """Compiled selectors and their answers, for one version of Kubernetes and its feature gates.
 
-    Rule: only this class changes answers and programs, and only `device_signature.build` writes `memory`.
+    Rule: only this class changes answers and programs, and only `device_signature.build` writes `signatures`.
     """
 
     def __init__(self, profile: environment.Profile = environment.DEFAULT) -> None:
@@ -70,7 +70,7 @@ class Selectors:
         self._by_identity: dict[int, _Seen] = {}
         """The same by id of the slice that each keeps: the fast path when nothing has changed."""
         self._columns: dict[Column, Column] = {}
-        self.memory: dict[Any, Any] = {}
+        self.signatures: dict[Any, Any] = {}
         """The `DeviceSignatures` of `device_signature`, by need, the least recently used first."""
         self.kinds: Memo[Hashable, Any] = Memo()
         """What `device_kinds` has found for these nodes, by what was asked."""
@@ -104,7 +104,7 @@ class Selectors:
         self._seen = {key: seen for key, seen in self._seen.items() if key in alive}
         self._by_identity = {id(seen.slice): seen for seen in self._seen.values()}
         kept = {id(node_inventory) for node_inventory in node_inventories.values()}
-        for device_signatures in self.memory.values():
+        for device_signatures in self.signatures.values():
             device_signatures.keep(kept)
         if len(self.kinds) > MOST_COLUMNS:
             self.kinds = Memo()
@@ -113,7 +113,7 @@ class Selectors:
     def _forget_texts(self) -> None:
         """Drop texts that no need uses, if there are many: jobs may bring new texts without end."""
         wanted: set[Texts] = {()}
-        for need in self.memory:
+        for need in self.signatures:
             for parsed in need.parsed_requests:
                 wanted.add(parsed.texts)
                 wanted.update((text,) for text in parsed.texts)

@@ -104,7 +104,7 @@ class FirstFitSearch:
         self._moved: defaultdict[NodeState, int] = defaultdict(int)
         self._fits: dict[Hashable, _Fit] = {}
         self._searched: dict[Hashable, Match | DeadEnd | RequestRefusal] = {}
-        self._known: dict[tuple[ParsedClaim, ...], _NodeAnswers] = self.state.units.memory.setdefault(
+        self._known: dict[tuple[ParsedClaim, ...], _NodeAnswers] = self.state.units.results.setdefault(
             cluster.profile, {}
         )
         self._parsed = device_signatures.parsed_requests

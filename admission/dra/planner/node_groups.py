@@ -200,7 +200,7 @@ class SearchState:
             self._usage.remove(given)
             self._add(node, (kind.wants, by_devices), 1)
             if self.rules is not None:
-                self.rules.take_back(kind.rules, self.names[node])
+                self.rules.forget(kind.rules, self.names[node])
             for at, node_sig in before.items():
                 self._node_sigs[at] = node_sig
             self._refresh(touched)

@@ -153,7 +153,7 @@ def _rules(demands: Sequence[PodDemand], cluster: ClusterState) -> tuple[GangRul
         placed,
         cluster.nodes,
         shared=gang_rules.shared_volumes(pods, placed),
-        beside={number: one.domain for number, one in split.items()},
+        excluding={number: one.domain for number, one in split.items()},
     )
     if found is None:
         return None, {}
@@ -287,7 +287,7 @@ def _kind(
         likeness = (
             likeness,
             rules.representatives[number],
-            equal_nodes.setdefault(nodes, nodes) if number in rules.beside else None,
+            equal_nodes.setdefault(nodes, nodes) if number in rules.excluding else None,
         )
     return PodKind(
         members=tuple(demand for demand, _ in members),

@@ -41,7 +41,7 @@ class UpperBounds:
         self._stops = stops
         self._own_needs = [self._needs(kind) for kind in gang.kinds]
         self._bounds: dict[tuple[int, NodeState], int] = {}
-        self._counted: dict[NodeSignature, Counts] = state.units.memory.setdefault(("counts", stops), {})
+        self._counted: dict[NodeSignature, Counts] = state.units.results.setdefault(("counts", stops), {})
 
     def of_node(self, kind: int, node_state: NodeState) -> int:
         """Return the most pods of a kind that a node takes, by counting resources and devices."""

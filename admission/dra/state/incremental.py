@@ -234,7 +234,7 @@ class _NodeCapacities:
             self.placed = self.placed.changed(
                 {name: there for name in dirty if (there := self._pods_on(name)) != self.placed.on(name)},
                 self._next_turn,
-            ).keeping(self._nominations(dirty))
+            ).with_nominated(self._nominations(dirty))
         return self._left
 
     def _nominations(self, dirty: Iterable[NodeName]) -> Mapping[NodeName, tuple[Pod, ...]]:

@@ -1,17 +1,16 @@
 """The pods for which kube-scheduler keeps a node, as after it has preempted others there for them."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from admission.api.kubernetes.pods import Pod
 from admission.api.values.names import NodeName
 from admission.dra.compatibility import Release
 from admission.dra.requests.gang_request import PodDemand
-from admission.dra.state import incremental
+from admission.dra.state import what_if
 from admission.dra.state.cluster_state import ClusterState
 
 
-def beside(demands: Sequence[PodDemand], cluster: ClusterState) -> ClusterState:
+def without_reserved(demands: Sequence[PodDemand], cluster: ClusterState) -> ClusterState:
     """Return the cluster state in which nodes lack what is kept there for others; the same one if nothing is.
 
     kube-scheduler keeps it from pods of no higher priority (`RunFilterPluginsWithNominatedPods`,
@@ -22,12 +21,9 @@ def beside(demands: Sequence[PodDemand], cluster: ClusterState) -> ClusterState:
     kept = _kept(demands, cluster)
     if not kept:
         return cluster
-    left, release = dict(cluster.left), cluster.profile.release
-    for node, pods in kept.items():
-        for pod in pods if node in left else ():
-            taken = pod.counted_by_1_36 if release is Release.V1_36 else pod.counted
-            left[node] = incremental.less(left[node], taken)
-    return replace(cluster, is_what_if=True, left=left)
+    is_1_36 = cluster.profile.release is Release.V1_36
+    reserved = {node: [pod.counted_by_1_36 if is_1_36 else pod.counted for pod in pods] for node, pods in kept.items()}
+    return what_if.with_reserved(cluster, reserved)
 
 
 def kept_from(demands: Sequence[PodDemand], cluster: ClusterState) -> list[NodeName]:

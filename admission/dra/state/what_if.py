@@ -15,7 +15,7 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.values.names import NodeName, Uid
 from admission.dra.inventory.pools import NodeInventory, PoolId
 from admission.dra.requests.device_use import DeviceUse, Holder, Shared
-from admission.dra.state import cluster_state
+from admission.dra.state import cluster_state, incremental
 from admission.dra.state.cluster_state import ClusterState
 from admission.filters.placed_pods import OnNode, PlacedPods
 from admission.incremental import Memo
@@ -325,11 +325,14 @@ class Belongings:
     placed: frozenset[Uid] = frozenset()
 
 
-def empty(cluster: ClusterState, *, keep: Collection[DeviceId] = ()) -> ClusterState:
+def empty(cluster: ClusterState, *, keep: Collection[DeviceId] = (), without_claims: bool = False) -> ClusterState:
     """Return the cluster state with nothing in use but the devices to keep.
 
-    Pods count as there only for others that have to be with them.
+    Pods count as there only for others that have to be with them. without_claims: with nothing known of claims either,
+    neither where they are pinned nor who uses them.
     """
+    if without_claims:
+        cluster = replace(cluster, pinned={}, users={})
     return replace(
         cluster,
         is_what_if=True,
@@ -338,6 +341,15 @@ def empty(cluster: ClusterState, *, keep: Collection[DeviceId] = ()) -> ClusterS
         left={name: node.allocatable for name, node in cluster.nodes.items()},
         placed=cluster.placed.as_wanted_only(),
     )
+
+
+def with_reserved(cluster: ClusterState, reserved: Mapping[NodeName, Iterable[Resources]]) -> ClusterState:
+    """Return the cluster state in which nodes lack what is reserved on them. reserved: by node, in parts."""
+    left = dict(cluster.left)
+    for node, parts in reserved.items():
+        for part in parts if node in left else ():
+            left[node] = incremental.less(left[node], part)
+    return replace(cluster, is_what_if=True, left=left)
 
 
 def without_gangs(cluster: ClusterState, removed: Iterable[Belongings]) -> ClusterState:

@@ -4,10 +4,10 @@ A part's first pod has rules that keep other parts out of its domain, and its do
 search places all of them, the first pods of all parts before the others: it is a search for subgroups with a domain
 each (`subgroups`), and the plan has the first pods.
 
-The rules of the first pods then tell nothing that the domains do not, beside which domains pods that are there have
-taken. They are taken out of the search, so that equal parts are equal to it (`SplitRules`); not where a pod outside the
-exclusive parts, or another rule, has to do with the label that names the parts, or where parts have domains of several
-labels. There the search heeds them as all others.
+The domains of the search imply the rules of the first pods, but for the domains that placed pods occupy already. So
+the search leaves these rules out (`SplitRules`), and equal parts are equal to it. It evaluates them like all other
+rules where a pod outside the exclusive parts has the label that names the parts, where another rule reads that label,
+and where parts have domains of several labels.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -86,7 +86,7 @@ def _are_split(demands: Iterable[PodDemand], colocations: Iterable[Colocation], 
 
 
 def _reads_parts(demand: PodDemand, labels: PartLabels) -> bool:
-    """Return whether the label of parts matters to a pod's rules, or to those of others for a pod in no such part."""
+    """Return whether a pod's other rules read the label of parts, or the pod has the label and is in no such part."""
     pod = demand.pod
     exclusive = _exclusive(pod, labels)
     is_in_part = demand.follows or exclusive is not None

@@ -14,7 +14,7 @@ PLAIN = ""
 """Stands for a path without a segment."""
 
 ONE_TRY = RetryPolicy(tries=1, timeout=2.0)
-"""For a review that waits meanwhile."""
+"""For calls that a review waits for."""
 
 _SEGMENT = re.compile(r"/([0-9a-f]{32,})(?=/[a-z]+(\W|$))")
 

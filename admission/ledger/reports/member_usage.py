@@ -56,4 +56,4 @@ async def member_usage(
 
 
 def _no_progress(_done: int, _of: int) -> None:
-    """Report to nobody."""
+    """Ignore the progress: the caller shows none."""

@@ -105,18 +105,18 @@ class VerdictCache:
     """The shortages of queues in this cycle, and the last ones of earlier cycles, to keep equal objects."""
     cleared: int = 0
     """Grows when the shared inputs have changed."""
-    _keeping: Mapping[QueueName, GangUid] = field(default_factory=dict)
+    _kept_quota: Mapping[QueueName, GangUid] = field(default_factory=dict)
     _queue_cache: QueueCache = field(default_factory=QueueCache)
     """The queues whose verdicts may all still stand."""
 
     @property
-    def keeping(self) -> Mapping[QueueName, GangUid]:
+    def kept_quota(self) -> Mapping[QueueName, GangUid]:
         """Return by queue the gang for which it keeps its own quota since an earlier cycle."""
-        return self._keeping
+        return self._kept_quota
 
-    def keep_for(self, keeping: Mapping[QueueName, GangUid]) -> None:
+    def keep_for(self, kept_quota: Mapping[QueueName, GangUid]) -> None:
         """Record for which gangs queues keep their own quota until the next cycle."""
-        self._keeping = keeping
+        self._kept_quota = kept_quota
 
     def begin(self, snapshot: Snapshot, queues: Mapping[QueueName, Queue], *inputs: object) -> None:
         """Start a cycle: drop verdicts whose inputs have changed. queues: all that are placed in the tree."""

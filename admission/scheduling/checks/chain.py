@@ -418,7 +418,7 @@ def _plan(inputs: Inputs) -> Verdict:
     rules, group = inputs.rules, inputs.group
     wanted = mode.requested(group.record, inputs.queue)
     topology = workloads_topology.request(group)
-    inputs = replace(inputs, demands=workloads_topology.with_subgroups(inputs.demands, topology))
+    inputs = replace(inputs, demands=workloads_topology.with_subgroups(inputs.demands, topology, group))
     equivalent = _equivalent(inputs, wanted, topology)
     plans = rules.workspace.plans
     proof = plans.proof(equivalent.key, inputs.cluster, rules.selectors) if equivalent is not None else None

@@ -84,7 +84,7 @@ def content(
     that the anti-affinity of pods on nodes reads.
     """
     topology = workloads_topology.request(group)
-    demands = workloads_topology.with_subgroups(demand.demands(group, snapshot), topology)
+    demands = workloads_topology.with_subgroups(demand.demands(group, snapshot), topology, group)
     labels |= gang_rules.own_labels(one.pod for one in demands)
     has_volumes = snapshot.storage is not None and any(one.pod.rules.volumes for one in demands)
     numbers = {uid: at for at, uid in enumerate(dict.fromkeys(c.meta.uid for one in demands for c in one.claims))}

@@ -33,7 +33,7 @@ class KeptQuota:
         self._reserved: set[str] = set()
         """The jobs that had a reserved start when the round began."""
         self._kept_before: dict[QueueName, Waiting] = {}
-        self._keeping: dict[QueueName, Waiting] = {}
+        self._kept: dict[QueueName, Waiting] = {}
         """By queue, the job for which it keeps since this round; between rounds, since the last one."""
         self._passed: set[str] = set()
         """The jobs that had their turn in this round."""
@@ -43,12 +43,12 @@ class KeptQuota:
         usage = self._clock.queue_usage
         usage.release_all()
         self._note_reserved()
-        kept = {queue: one for queue, one in self._keeping.items() if waits(one) and self._waits_for_quota(one)}
+        kept = {queue: one for queue, one in self._kept.items() if waits(one) and self._waits_for_quota(one)}
         for queue, waiting in kept.items():
             usage.keep(queue, self._clock.needed(waiting))
         if kept:
             self._clock.backfill.require_proofs()
-        self._kept_before, self._keeping = kept, {}
+        self._kept_before, self._kept = kept, {}
         self._passed.clear()
 
     def candidates(self, held: Iterable[Held]) -> Iterator[Waiting]:
@@ -60,11 +60,11 @@ class KeptQuota:
     def turn(self, waiting: Waiting, verdict: Verdict) -> None:
         """Keep quota for a held job that has its turn, if it is the first that needs that, or keep it no longer."""
         queue = waiting.queue
-        if queue in self._keeping or queue not in self.lenders:
+        if queue in self._kept or queue not in self.lenders:
             return
         self._passed.add(waiting.key)
         if self._is_short(waiting, verdict):
-            self._keeping[queue] = waiting
+            self._kept[queue] = waiting
             self._clock.queue_usage.keep(queue, self._clock.needed(waiting))
         elif self._kept_before.get(queue) is waiting:
             self._clock.queue_usage.keep(queue, {})
@@ -76,17 +76,17 @@ class KeptQuota:
         has_started: whether a job has started in it; else the next round is the same if it begins in the same way.
         """
         clock, before = self._clock, self._kept_before
-        # Who was not short of quota in its turn is asked again in the next round.
+        # A job that had its turn and was not short of quota then is decided about in the next round.
         later = [(waiting, verdict) for waiting, verdict in held if waiting.key not in self._passed]
-        self._keeping = self._first(later) | self._keeping
-        kept = [one for one in (*before.values(), *self._keeping.values()) if waits(one)]
+        self._kept = self._first(later) | self._kept
+        kept = [one for one in (*before.values(), *self._kept.values()) if waits(one)]
         if not kept:
             return False
         clock.queue_usage.release_all()
         clock.backfill.refresh(clock.rules, clock.virtual_cluster.cluster, clock.queue_usage)
         self._note_reserved()
         left = [one for one in kept if not self._waits_for_quota(one)]
-        after = {queue: one for queue, one in self._keeping.items() if one in kept and one not in left}
+        after = {queue: one for queue, one in self._kept.items() if one in kept and one not in left}
         is_new = bool(after.keys() - before.keys())
         return is_new or (bool(left) and (has_started or after != before))
 
@@ -101,7 +101,7 @@ class KeptQuota:
         return found
 
     def _is_short(self, waiting: Waiting, verdict: Verdict) -> bool:
-        # A job that waits for devices is told first if it is short of quota, too.
+        # A cycle checks quota before devices: it would hold such a job for quota where it is short of both.
         if verdict.by in queue_head.WAITING:
             return self._waits_for_quota(waiting)
         return lender_quota.is_short(verdict.outcome) and self._may_keep(waiting)

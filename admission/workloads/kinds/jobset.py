@@ -19,10 +19,19 @@ from admission.api.kubernetes.jobs import INDEX, Job, PodTemplate
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.owners import Parent, Part
 from admission.api.kubernetes.pods import Pod
-from admission.api.scheduling import exclusive_domains, scheduling_rules
+from admission.api.scheduling import scheduling_rules
 from admission.api.values import names
 from admission.api.values.decoding import Json, Reader
-from admission.workloads.kinds.registry import Link, Member, Shape, WorkloadKind, parallel_pods, wave, waves
+from admission.workloads.kinds.registry import (
+    ExclusiveParts,
+    Link,
+    Member,
+    Shape,
+    WorkloadKind,
+    parallel_pods,
+    wave,
+    waves,
+)
 
 JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
 JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
@@ -202,7 +211,7 @@ def leads_others(pod: Pod, parent: Parent) -> bool:
     return followers in parent.roles and pod.meta.annotations.get(INDEX) == "0"
 
 
-def followers(parent: Parent, wave: str) -> dict[str, int]:
+def followers(parent: Parent, wave: str, _pod: Pod) -> dict[str, int]:
     """Return how many pods each Job makes once its first one is scheduled, by the ReplicatedJobs of a wave."""
     found: dict[str, int] = {}
     for name, other in parent.roles.items():
@@ -210,12 +219,6 @@ def followers(parent: Parent, wave: str) -> dict[str, int]:
         if name.endswith(FOLLOWERS) and parent.wave_of(first) == wave:
             found[first] = parent.waves[other].parts[first].pods
     return found
-
-
-def exclusive_label(pod: Pod) -> str:
-    """Return the node label in whose domains the pod's Job is alone, as JobSet's webhook wrote it; "" if it is not."""
-    found = exclusive_domains.find(pod.rules, JOB_KEY, pod.meta.labels.get(JOB_KEY, ""))
-    return found.label if found is not None else ""
 
 
 def role(job: Job) -> str:
@@ -228,6 +231,10 @@ def job(pod: Pod) -> str:
     labels = pod.meta.labels
     return "-".join(labels[key] for key in (REPLICATED_JOB, JOB_INDEX) if labels.get(key))
 
+
+EXCLUSIVE_JOBS = ExclusiveParts(
+    label=JOB_KEY, index=INDEX, role=lambda pod: pod.meta.labels.get(REPLICATED_JOB, ""), name=job
+)
 
 KINDS = (
     WorkloadKind(
@@ -242,5 +249,7 @@ KINDS = (
         deadline=("spec", "replicatedJobs", "template", "spec", active_deadline.FIELD),
         templates=templates,
         alone=alone,
+        followers=followers,
+        exclusive=EXCLUSIVE_JOBS,
     ),
 )

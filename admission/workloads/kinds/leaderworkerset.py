@@ -7,30 +7,47 @@ another leader and is another gang.
 
 The workers are created together with the leader, unless `startupPolicy` is LeaderReady or the set has an exclusive
 topology: then they are created when the leader runs, and are a wave of their own (`pkg/controllers/pod_controller.go`,
-v0.9).
+v0.9). The leader runs on beside them: pods of a StatefulSet are restarted whenever they end.
 """
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
+from admission.api.kubernetes.jobs import PodTemplate
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.owners import Parent
 from admission.api.kubernetes.pods import Pod
-from admission.api.values.decoding import Reader
-from admission.workloads.kinds import labels
-from admission.workloads.kinds.registry import Link, Member, Shape, WorkloadKind, wave
+from admission.api.values import names
+from admission.api.values.decoding import Json, Reader
+from admission.workloads.kinds import foreign_queues, labels
+from admission.workloads.kinds.registry import ExclusiveParts, Link, Member, Shape, WorkloadKind, wave
 
 SIZE = "leaderworkerset.sigs.k8s.io/size"
 SUBGROUP_INDEX = "leaderworkerset.sigs.k8s.io/subgroup-index"
 EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
+NAME = "leaderworkerset.sigs.k8s.io/name"
+GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
+GROUP_KEY = "leaderworkerset.sigs.k8s.io/group-key"
+WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
+REVISION = "leaderworkerset.sigs.k8s.io/template-revision-hash"
+POD_NAME, POD_INDEX = "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"
 LEADER, WORKER = "leader", "workers"
+
+GANG_KEYS = frozenset({key.key for key in foreign_queues.QUEUE_KEYS} | {*foreign_queues.PRIORITY_LABELS})
+"""Keys of pods, beside Muster's own, that may not differ within a gang."""
 
 
 def read(reader: Reader, meta: Meta) -> Shape:
     """Return the waves of one group."""
     spec = reader.child("spec")
     size = spec.child("leaderWorkerTemplate").integer("size", 1)
-    if spec.text("startupPolicy") == "LeaderReady" or EXCLUSIVE in meta.annotations:
-        return {"": wave(1), WORKER: wave(size - 1)}, {WORKER: WORKER}
+    if size > 1 and (spec.text("startupPolicy") == "LeaderReady" or EXCLUSIVE in meta.annotations):
+        template = spec.child("leaderWorkerTemplate")
+        is_like_leader = "leaderTemplate" not in template and "subGroupPolicy" not in template
+        follows = EXCLUSIVE in meta.annotations and is_like_leader
+        return {"": wave(1), WORKER: replace(wave(size - 1), follows=follows)}, {WORKER: WORKER}
     return {"": wave(size)}, {}
 
 
@@ -40,6 +57,10 @@ def join(pod: Pod, links: Sequence[Link], parent: Parent) -> Member:
     During the roll-out of a new revision, groups of the earlier one keep its size, which the set writes on their
     leaders.
     """
+    if not links:
+        # Pods that are planned before they exist have the set itself as their owner, and are those of one group.
+        size = sum(one.pods for one in parent.waves.values())
+        return Member(uid=parent.meta.uid, name=parent.meta.name, size=size or None)
     leader = next((link.obj for link in reversed(links) if isinstance(link.obj, Pod)), pod)
     is_split = WORKER in parent.waves
     size = labels.number(leader.meta.annotations.get(SIZE, ""))
@@ -48,6 +69,124 @@ def join(pod: Pod, links: Sequence[Link], parent: Parent) -> Member:
     return Member(
         uid=leader.meta.uid, name=leader.meta.name, role=LEADER if leader is pod else WORKER, size=size or None
     )
+
+
+def followers(parent: Parent, wave: str, pod: Pod) -> dict[str, int]:
+    """Return how many workers follow their leader into its domain, if they are like it.
+
+    Workers are pinned into the domain of their leader once it is scheduled (setNodeSelectorForWorkerPods of
+    `pkg/controllers/pod_controller.go`, v0.9).
+    """
+    workers = parent.waves.get(WORKER)
+    if wave or workers is None or not workers.follows:
+        return {}
+    size = labels.number(pod.meta.annotations.get(SIZE, ""))
+    return {LEADER: size - 1 if size else workers.pods}
+
+
+def leads_others(pod: Pod, parent: Parent) -> bool:
+    """Return whether a pod is a leader whose workers are made when it is scheduled, for its domain."""
+    return WORKER in parent.waves and EXCLUSIVE in parent.meta.annotations and pod.meta.labels.get(WORKER_INDEX) == "0"
+
+
+EXCLUSIVE_GROUPS = ExclusiveParts(
+    label=GROUP_KEY, index=WORKER_INDEX, role=lambda _pod: LEADER, name=lambda pod: pod.meta.name
+)
+
+
+def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
+    """Yield the templates of the first wave of one group: of its leader, and of the workers that come with it."""
+    template = reader.child("spec").child("leaderWorkerTemplate")
+    name, path = f"{meta.name}-0", ("spec", "leaderWorkerTemplate")
+    given = {
+        NAME: meta.name,
+        GROUP_INDEX: "0",
+        GROUP_KEY: hashlib.sha1(f"{meta.namespace}/{name}".encode(), usedforsecurity=False).hexdigest(),
+        REVISION: names.unknown_label(meta.name),
+    }
+    size, subgroup_size = template.integer("size", 1), template.child("subGroupPolicy").integer("subGroupSize")
+    excluded = template.child("subGroupPolicy").text("subGroupPolicyType") == "LeaderExcluded"
+    worker, role = "workerTemplate", "leaderTemplate" if "leaderTemplate" in template else "workerTemplate"
+    yield PodTemplate(
+        path=(*path, role),
+        body=template.object(role),
+        pods=1,
+        name=meta.name,
+        labels=given
+        | {WORKER_INDEX: "0", POD_NAME: name, POD_INDEX: "0"}
+        | ({SUBGROUP_INDEX: "0"} if subgroup_size > 0 and not excluded else {}),
+    )
+    waves, _ = read(reader, meta)
+    if waves[""].pods < size:
+        return
+    for first, count, subgroup in _runs(size, subgroup_size):
+        parts = {SUBGROUP_INDEX: subgroup_size} if subgroup_size > 0 else {}
+        yield PodTemplate(
+            path=(*path, worker),
+            body=template.object(worker),
+            pods=count,
+            name=name,
+            start=first,
+            labels=given | {POD_NAME: names.unknown_label(name)},
+            part_labels={WORKER_INDEX: 1, POD_INDEX: 1, **parts},
+            first_parts={WORKER_INDEX: first, POD_INDEX: first, SUBGROUP_INDEX: subgroup},
+        )
+
+
+def _runs(size: int, subgroup_size: int) -> Iterator[tuple[int, int, int]]:
+    """Yield runs of workers: the index of the first one, their number, and the subgroup that the first one begins.
+
+    With the leader as the first pod of subgroup 0, that has one worker less than the others (getSubGroupIndex of
+    `pkg/webhooks/pod_webhook.go`, v0.9); it has as many where the leader is one too many.
+    """
+    is_extra = subgroup_size > 0 and (size - 1) % subgroup_size == 0 and size % subgroup_size != 0
+    if subgroup_size <= 0 or is_extra:
+        yield 1, size - 1, 0
+        return
+    within = min(subgroup_size, size)
+    if within > 1:
+        yield 1, within - 1, 0
+    if size > within:
+        yield within, size - within, 1
+
+
+def alone(obj: Json, roles: frozenset[str]) -> Json | None:
+    """Return a set whose workers come together with their leader, which runs on beside them.
+
+    With an exclusive topology they ask for one domain. None where the templates of leader and workers differ in what
+    the pods of one gang may not differ in: they are two gangs.
+    """
+    whole = Reader(obj)
+    annotations = whole.child("metadata").pairs("annotations")
+    spec = {name: part for name, part in whole.object("spec").items() if name != "startupPolicy"}
+    template = whole.child("spec").object("leaderWorkerTemplate")
+    label = annotations.pop(EXCLUSIVE, "")
+    roles_of = (role for role in ("leaderTemplate", "workerTemplate") if template.get(role) is not None)
+    given = {role: Reader(template).object(role) for role in roles_of}
+    settings = [_settings(one) for one in given.values()]
+    if WORKER not in roles or any(one != settings[0] for one in settings):
+        return None
+    if label:
+        given = {role: _in_one_domain(one, label) for role, one in given.items()}
+    metadata = {**whole.object("metadata"), "annotations": annotations}
+    return {**obj, "metadata": metadata, "spec": {**spec, "leaderWorkerTemplate": {**template, **given}}}
+
+
+def _settings(template: Json) -> dict[str, str]:
+    """Return what a pod template says that may not differ within a gang, by key. Claims may."""
+    data = Reader(template).child("metadata")
+    texts = data.pairs("annotations") | data.pairs("labels")
+    is_own = f"{names.QUEUE.partition('/')[0]}/"
+    return {
+        key: text for key, text in texts.items() if (key.startswith(is_own) or key in GANG_KEYS) and key != names.CLAIMS
+    }
+
+
+def _in_one_domain(template: Json, label: str) -> dict[str, Any]:
+    """Return a pod template that asks for one domain of nodes for the gang, unless it asks for another already."""
+    data = Reader(template).object("metadata")
+    annotations = {names.TOPOLOGY: label, **Reader(data).pairs("annotations")}
+    return {**template, "metadata": {**data, "annotations": annotations}}
 
 
 def unsized(_reader: Reader, _meta: Meta) -> Shape:
@@ -64,6 +203,10 @@ KINDS = (
         read=read,
         join=join,
         fields="spec.leaderWorkerTemplate.size",
+        templates=templates,
+        alone=alone,
+        followers=followers,
+        exclusive=EXCLUSIVE_GROUPS,
     ),
     WorkloadKind(
         kind="StatefulSet",

@@ -13,6 +13,7 @@ from admission.api.kubernetes.jobs import Job, PodTemplate
 from admission.api.kubernetes.meta import Meta, Owner
 from admission.api.kubernetes.owners import LaterWave, Parent, Wave
 from admission.api.kubernetes.pods import Pod
+from admission.api.scheduling import exclusive_domains
 from admission.api.values import names
 from admission.api.values.decoding import Json, Reader
 
@@ -40,6 +41,25 @@ class Member:
     size: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExclusiveParts:
+    """The parts of a kind's workloads that may each be alone in a domain of nodes, as pods know them.
+
+    label: of pods, which names their part. index: the label of their number in it. role: returns a pod's role, as in
+    `Identity.followers`. name: returns a part's name.
+    """
+
+    label: str
+    index: str
+    role: Callable[[Pod], str]
+    name: Callable[[Pod], str]
+
+    def domain(self, pod: Pod) -> str:
+        """Return the node label in whose domains the pod's part is alone, as its webhook wrote it; "" if it is not."""
+        found = exclusive_domains.find(pod.rules, self.label, pod.meta.labels.get(self.label, ""))
+        return found.label if found is not None else ""
+
+
 Shape = tuple[dict[str, Wave], dict[str, str]]
 """Waves by name, and the wave of each role outside the first wave."""
 
@@ -63,6 +83,11 @@ def always(_reader: Reader) -> bool:
 def no_attempt(_reader: Reader) -> str:
     """Return "", for kinds that do not tell one attempt from the next."""
     return ""
+
+
+def no_followers(_parent: Parent, _wave: str, _pod: Pod) -> dict[str, int]:
+    """Return nothing, for kinds whose pods do not follow others into their domains."""
+    return {}
 
 
 def never_alone(_obj: Json, _roles: frozenset[str]) -> None:
@@ -94,12 +119,15 @@ class WorkloadKind:
     like a PodGroup, instead of having it as an owner. is_link: whether it only stands between pods and their workload.
     suspend: the field that makes its controller create no pods; empty if it has none, or if its future pods cannot be
     derived from the object. may_suspend: whether its controller supports suspending an object. templates: returns its
-    future pods, those of the first wave only. creates_kind: the key of the kind that its pods belong to, if the object
-    only creates one object of that kind; while held as a whole, it stands for that object. attempt: returns the
-    object's attempt. has_ended: whether a suspendable object makes no more pods, and its controller ignores `suspend`.
-    alone: returns an object with some of its roles, which wait for nothing; None if that is not known. deadline: the
-    path of the field after which its controller ends all pods, counted from the object's start; through a
-    list, one for each element. Empty if it has none. has_claims: whether its objects have claims that their pods share.
+    future pods, those of the first wave only; of one group, if several start each by itself. creates_kind: the key of
+    the kind that its pods belong to, if the object only creates one object of that kind; while held as a whole, it
+    stands for that object. attempt: returns the object's attempt. has_ended: whether a suspendable object makes no more
+    pods, and its controller ignores `suspend`. alone: returns an object with some of its roles, which wait for nothing,
+    and with those beside which they always run; None if that is not known. deadline: the path of the field after which
+    its controller ends all pods, counted from the object's start; through a list, one for each element. Empty if it has
+    none. has_claims: whether its objects have claims that their pods share. followers: returns how many more pods like
+    its own are made for each part of a wave once its first pod is scheduled, by role, given a pod of the wave.
+    exclusive: these parts.
     """
 
     kind: str
@@ -120,11 +148,18 @@ class WorkloadKind:
     has_ended: Callable[[Reader], bool] = has_ended
     deadline: tuple[str, ...] = ()
     has_claims: bool = False
+    followers: Callable[[Parent, str, Pod], dict[str, int]] = no_followers
+    exclusive: ExclusiveParts | None = None
 
     @property
     def makes_pods(self) -> bool:
         """Whether the kind's controller makes pods, or makes objects that make pods."""
         return not self.named and not self.is_link
+
+    @property
+    def has_templates(self) -> bool:
+        """Return whether its future pods, or some of them, can be derived from an object."""
+        return self.templates is not no_templates
 
     @property
     def key(self) -> str:
@@ -153,7 +188,7 @@ class WorkloadKind:
             finished=finished,
             suspended=suspended,
             templates=templates,
-            later=() if finished else tuple(self._later(obj, object_meta, roles)),
+            later=() if finished else tuple(self._later(obj, roles)),
             claims=claims,
             generated_claims=generated,
             constrained=self.has_claims and bool(reader.child("spec").raw("schedulingConstraints")),
@@ -167,9 +202,10 @@ class WorkloadKind:
             if alone is not None:
                 yield of_wave, alone
 
-    def _later(self, obj: Json, object_meta: Meta, roles: Mapping[str, str]) -> Iterator[LaterWave]:
+    def _later(self, obj: Json, roles: Mapping[str, str]) -> Iterator[LaterWave]:
         for of_wave, alone in self.waves_alone(obj, roles):
-            templates = tuple(one for one in self.templates(Reader(alone), object_meta) if one.pods > 0)
+            reader = Reader(alone)
+            templates = tuple(one for one in self.templates(reader, meta.decode(reader)) if one.pods > 0)
             if templates:
                 yield LaterWave(roles=of_wave, templates=templates)
 

@@ -81,7 +81,7 @@ def test_a_first_alternative_over_quota_is_passed_over(lab: Lab) -> None:
     lab.end("pair")
 
 
-def test_all_is_charged_for_what_it_finds(lab: Lab) -> None:
+def test_a_request_for_all_devices_is_charged_for_every_device_of_the_node(lab: Lab) -> None:
     two, three = lab.node("two", plain(2)), lab.node("three", plain(3))
     lab.device_class()
     lab.meter("gpus", count={})

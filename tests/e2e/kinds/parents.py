@@ -7,7 +7,8 @@ from tests import standins
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.observing import eventually
 from tests.e2e import herds
-from tests.e2e.herds import Herd, an_object, named
+from tests.e2e.herds import Herd, named
+from tests.standins import an_object
 
 RAY = ("ray.io/v1", "RayCluster")
 TRAINING = "kubeflow.org/v1"

@@ -11,10 +11,11 @@ from tests.controlplane import workloads
 from tests.controlplane.clients import ApiError
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.observing import eventually, holds_for
-from tests.e2e.herds import Herd, an_object, named
+from tests.e2e.herds import Herd, named
 from tests.e2e.kinds.parents import EARLY, a_job, jobs_and_sets, lws, mpi, training, wait_charged
 from tests.e2e.musters import Muster
 from tests.e2e.teams import GROUP
+from tests.standins import an_object
 
 pytestmark = pytest.mark.timeout(300)
 

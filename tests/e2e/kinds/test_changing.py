@@ -7,8 +7,9 @@ from tests import standins
 from tests.controlplane import workloads
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.observing import eventually
-from tests.e2e.herds import Herd, an_object, named
+from tests.e2e.herds import Herd, named
 from tests.e2e.kinds.parents import a_jobset, jobs_and_sets, lws, run, training, wait_charged
+from tests.standins import an_object
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -7,8 +7,9 @@ import pytest
 from tests import standins
 from tests.controlplane.observing import eventually
 from tests.e2e import herds
-from tests.e2e.herds import Herd, an_object, named
+from tests.e2e.herds import Herd, named
 from tests.e2e.kinds.parents import CASES, RAY, a_jobset, jobs_and_sets, run, wait_charged
+from tests.standins import an_object
 
 pytestmark = pytest.mark.timeout(300)
 

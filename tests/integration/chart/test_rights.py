@@ -56,6 +56,22 @@ def test_each_role_has_an_account_of_its_own_and_roles_that_name_it_alone(helm: 
             ]
 
 
+@pytest.mark.parametrize("aggregated", [False, True])
+def test_people_who_are_bound_to_it_read_gangs_and_ask_of_them_and_those_with_edit_where_it_is_aggregated(
+    helm: Helm, aggregated: bool
+) -> None:
+    objects = rendered(helm, f"gangUser.aggregateToEdit={str(aggregated).lower()}")
+
+    role = objects["ClusterRole", "muster-gang-user"]
+    labels = [name for name in role["metadata"]["labels"] if name.startswith("rbac.authorization.k8s.io/")]
+    assert labels == (["rbac.authorization.k8s.io/aggregate-to-edit"] if aggregated else [])
+    assert role["rules"] == [
+        {"apiGroups": ["muster.dev"], "resources": ["gangs"], "verbs": ["get", "list", "watch", "patch"]}
+    ]
+    bound = [found["roleRef"]["name"] for (kind, _), found in objects.items() if kind.endswith("RoleBinding")]
+    assert "muster-gang-user" not in bound
+
+
 REVIEWS = {"tokenreviews", "selfsubjectreviews", "subjectaccessreviews"}
 """What is asked by creating it, and stored nowhere."""
 

@@ -1,7 +1,6 @@
 """A pod's trace, from its review to its gate, as a collector gets it over HTTP."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +17,7 @@ from admission.errors import RetryError
 from admission.review import reviewer
 from admission.review.caches import ReviewCaches
 from admission.telemetry import tracing
+from tests import collecting
 from tests.builders import NOON, a_cluster
 from tests.collecting import Collector, Span
 from tests.unit.cycle.test_cycle import Cluster, Ledger
@@ -26,10 +26,7 @@ TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{SPAN}-01"
 
 
-@pytest.fixture
-def collector() -> Iterator[Collector]:
-    with Collector() as running:
-        yield running
+collector = collecting.collector()
 
 
 def exporting(collector: Collector, sampled: float = 1.0) -> Any:

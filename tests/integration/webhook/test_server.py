@@ -20,8 +20,6 @@ from structlog.testing import capture_logs
 from admission.api.kubernetes.admission_review import ALLOWED, Review, Verdict
 from admission.api.values import names
 from admission.errors import FixError, RetryError
-from admission.review import reviewer
-from admission.review.caches import ReviewCaches
 from admission.webhook import handler, listener, server
 from admission.webhook.body_reader import MAX_BODY
 from admission.webhook.handler import Outcome
@@ -31,11 +29,9 @@ from admission.webhook.server import Handlers, Server, Settings
 from admission.webhook.tls import certificate
 from tests.controlplane.processes import FreePorts
 from tests.property import hostile_reviews
-from tests.unit.webhook.cases import RULES, MemoryView, a_cluster, a_pod, held
+from tests.unit.webhook.cases import a_pod, held, mutate, validate
 from tests.unit.webhook.waiting import until
 
-VIEW = MemoryView(a_cluster().build())
-CACHES = ReviewCaches()
 CERTIFICATE = certificate.self_made(["localhost", "127.0.0.1"], now=datetime.now(UTC))
 QUICK = Settings(
     host="127.0.0.1", port=0, linger=timedelta(0), drain=timedelta(seconds=5), read_timeout=timedelta(seconds=5)
@@ -83,14 +79,6 @@ def trusting(certificate: certificate.Certificate) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=certificate.authority.decode())
     context.verify_flags |= ssl.VERIFY_X509_STRICT
     return context
-
-
-def mutate(review: Review) -> Verdict:
-    return reviewer.mutate(review, VIEW, caches=CACHES)
-
-
-def validate(review: Review) -> Verdict:
-    return reviewer.validate(review, VIEW, rules=RULES, caches=CACHES)
 
 
 @asynccontextmanager

@@ -54,6 +54,17 @@ def test_a_field_that_a_kind_of_kubernetes_does_not_have_is_told_with_the_neares
         assert [(one.field, one.message) for one in unknown_fields.of_object(obj, release=release)] == [(field, said)]
 
 
+def test_of_a_request_in_the_form_before_v1_the_command_that_converts_it_is_named() -> None:
+    obj = unknown.claim({**unknown.GPU, "counts": 2})
+
+    flat, misspelt = unknown_fields.of_object(obj)
+    assert (flat.field, flat.message) == (
+        f"{unknown.REQUEST}.deviceClassName",
+        f"stands in {unknown.REQUEST}.exactly today; `muster convert` writes the request so",
+    )
+    assert "convert" not in misspelt.message
+
+
 def of(api_version: str, kind: str, **spec: Any) -> Json:
     return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "good"}, "spec": spec}
 

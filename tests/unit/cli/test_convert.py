@@ -187,7 +187,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("words", "message"), BAD.values(), ids=BAD)
-def test_what_cannot_be_read_is_told(
+def test_convert_refuses_an_unreadable_file_with_the_reason(
     muster: Muster, claim: Path, words: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(claim.parent)

@@ -16,8 +16,7 @@ from admission.kube.cache import watched_resources
 from admission.kube.cache.watched_resources import Kind
 from admission.workloads import gang_key
 from tests import standins
-from tests.standins import Manifest
-from tests.unit.workloads.kinds.herds import an_object
+from tests.standins import Manifest, an_object
 
 SPACE = "a"
 TEMPLATE: Manifest = {"metadata": {"labels": {"muster.dev/queue": "q"}}, "spec": {"containers": []}}

@@ -59,6 +59,14 @@ SPECS: dict[str, tuple[Json, SpecOptions, Json]] = {
             "priorityClasses": [{"name": "low", "value": 2}],
         },
     ),
+    "what is removed goes before what is set, and an empty list with it": (
+        {
+            "quotas": [{"meter": "a", "nominal": "1", "lendingLimit": "1"}, {"meter": "b", "nominal": "2"}],
+            "priorityClasses": [{"name": "low", "value": 1}],
+        },
+        SpecOptions(quotas=("a=4",), removed_quotas=("b", "a"), removed_classes=("low",)),
+        {"quotas": [{"meter": "a", "nominal": "4"}]},
+    ),
     "several namespaces": (
         {},
         SpecOptions(namespaces=("a", "b")),
@@ -81,6 +89,31 @@ def test_options_make_a_spec(before: Json, options: SpecOptions, after: Json) ->
     assert options.applied_to(before) == after
     assert options
     assert not SpecOptions()
+
+
+REMOVED_WRONGLY = {
+    "a quota that there is not": (
+        SpecOptions(removed_quotas=("gpu",)),
+        "--remove-quota: the queue has no gpu; it has: gpus, memory",
+    ),
+    "a priority class where there is none": (
+        SpecOptions(removed_classes=("low",)),
+        "--remove-priority-class: the queue has no low; it has: none",
+    ),
+    "a limit of a quota that goes": (
+        SpecOptions(removed_quotas=("gpus",), lend_limits=("gpus=1",)),
+        "--lending-limit: the queue has no quota of gpus; add --quota gpus=AMOUNT",
+    ),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), REMOVED_WRONGLY.values(), ids=REMOVED_WRONGLY)
+def test_what_a_queue_does_not_have_is_not_removed(options: SpecOptions, message: str) -> None:
+    before = {"quotas": [{"meter": "memory", "nominal": "1Gi"}, {"meter": "gpus", "nominal": "1"}]}
+
+    with pytest.raises(FixError) as caught:
+        options.applied_to(before)
+    assert str(caught.value) == message
 
 
 BAD = {

@@ -417,7 +417,7 @@ async def test_a_deposed_leader_tells_of_what_others_wrote_during_its_term() -> 
     term.chain.write(an_entry(3))
     running = Running(term)
 
-    await running.publisher.look_back(term.epoch)
+    await running.publisher.check_ended_term(term.epoch)
 
     assert [notice.reason for notice in running.notices] == [EventReason.FOREIGN_ENTRIES]
     assert "transactions 2 to 2" in running.notices[0].message

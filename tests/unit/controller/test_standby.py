@@ -1,4 +1,4 @@
-"""Who stands by keeps one leader warm and hands it over to the term; whatever a rehearsal trips over, a term begins."""
+"""Who stands by keeps one leader warm and hands it over to the term; whatever a preload trips over, a term begins."""
 
 import asyncio
 
@@ -66,7 +66,7 @@ async def test_a_term_waits_for_a_preload_that_is_under_way() -> None:
     async def slow(_: State) -> None:
         began.set()
         await may_end.wait()
-        order.append("rehearsed")
+        order.append("preloaded")
 
     standing_by = Standby(State, slow)
 
@@ -80,7 +80,7 @@ async def test_a_term_waits_for_a_preload_that_is_under_way() -> None:
         await asyncio.sleep(0)
         may_end.set()
 
-    assert order[:2] == ["rehearsed", "leads"]
+    assert order[:2] == ["preloaded", "leads"]
 
 
 @pytest.mark.parametrize(("error", "kept"), [(RetryError("the database is away"), True), (ValueError("?"), False)])
@@ -100,7 +100,7 @@ async def test_a_failed_preload_keeps_no_term_from_beginning(error: Exception, *
     with capture_logs() as logs:
         await stand_by(standing_by)
 
-    assert any(line["event"] == "the rehearsal failed" for line in logs) is not kept
+    assert any(line["event"] == "the preload failed" for line in logs) is not kept
     async with standing_by.take_over() as leader:
         assert (leader is leaders[0]) is kept
         assert len(leaders) == 1 if kept else len(leaders) > 2

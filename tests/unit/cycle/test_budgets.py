@@ -11,12 +11,12 @@ from admission.accounting.accruals import QueueMeter
 from admission.api.muster.ledger_entries import BudgetShare, Kind, Posted
 from admission.api.muster.status_reports import BudgetUse, QueueReport
 from admission.api.values import names
-from admission.api.values.reasons import Hold, HoldReason
+from admission.api.values.reasons import HoldReason
 from admission.cycle.state.result import CycleResult
 from admission.errors import LedgerUnavailableError
 from admission.simulation import in_memory
 from tests.builders import NOON, ClusterBuilder, a_cluster
-from tests.unit.cycle.test_cycle import Cluster, Ledger, a_leader, gang, kinds, run
+from tests.unit.cycle.test_cycle import Cluster, Ledger, a_leader, gang, hold_of, kinds, run
 
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
@@ -30,12 +30,6 @@ def a_budget(hours: str, **more: Any) -> dict[str, Any]:
 
 def a_queue(*budgets: dict[str, Any], **more: Any) -> ClusterBuilder:
     return a_cluster().node("a", gpus=8).queue("q", gpus=8, budgets=list(budgets), **more)
-
-
-def hold_of(result: CycleResult, name: str) -> Hold:
-    hold = gang(result, name).hold
-    assert isinstance(hold, Hold)
-    return hold
 
 
 def use_of(result: CycleResult, name: str = "q") -> BudgetUse:

@@ -18,7 +18,7 @@ from admission.api.muster.gangs import GangReport, Phase
 from admission.api.muster.ledger_entries import Entry, Kind, Posted
 from admission.api.muster.queues import QueueingStrategy
 from admission.api.values.names import MeterName, NodeName, QueueName, Uid
-from admission.api.values.reasons import HoldReason
+from admission.api.values.reasons import Hold, HoldReason
 from admission.cycle import cycle
 from admission.cycle.state.leader import Leader, Ports
 from admission.cycle.state.result import CycleResult
@@ -28,12 +28,9 @@ from admission.errors import DeposedError, LedgerUnavailableError, RetryError
 from admission.simulation import in_memory
 from admission.status import queue
 from tests.builders import CLASS, NOON, ClusterBuilder, a_cluster, pod_of
+from tests.unit.cycle.fences import KilledError
 
 GPUS = MeterName("gpus")
-
-
-class KilledError(Exception):
-    """Stands for kill -9."""
 
 
 class Cluster(in_memory.Cluster):
@@ -95,6 +92,13 @@ def gang(result: CycleResult, name: str) -> GangReport:
     """A gang's report by the name of its workload."""
     (found,) = [g for g in result.gangs if g.workload is not None and g.workload.name == name]
     return found
+
+
+def hold_of(result: CycleResult, name: str) -> Hold:
+    """Why a gang waits, by the name of its workload."""
+    hold = gang(result, name).hold
+    assert isinstance(hold, Hold)
+    return hold
 
 
 def kinds(ledger: Ledger) -> list[Kind]:

@@ -10,12 +10,12 @@ from admission.api.muster import queue_references
 from admission.api.muster.status_reports import EventType
 from admission.api.values import names
 from admission.api.values.names import QueueName
-from admission.api.values.reasons import Hold, HoldReason
+from admission.api.values.reasons import HoldReason
 from admission.api.values.references import EVERYWHERE
 from admission.cycle.state.result import CycleResult
 from admission.errors import ForbiddenError, MusterError, RetryError
 from tests.builders import NOON, ClusterBuilder, a_cluster
-from tests.unit.cycle.test_cycle import GPUS, Cluster, Ledger, a_leader, gang, run
+from tests.unit.cycle.test_cycle import GPUS, Cluster, Ledger, a_leader, gang, hold_of, run
 
 HOUR = timedelta(hours=1)
 LAB, X = QueueName("lab"), QueueName("x")
@@ -46,12 +46,6 @@ class Keeping(Cluster):
 
 def a_lab() -> ClusterBuilder:
     return a_cluster().node("a", gpus=8).queue("lab", gpus=4).queue("x", gpus=0, parent="lab").queue("y", parent="lab")
-
-
-def hold_of(result: CycleResult, name: str) -> Hold:
-    hold = gang(result, name).hold
-    assert isinstance(hold, Hold)
-    return hold
 
 
 def active(result: CycleResult, name: str) -> Condition:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from admission.api.muster.gangs import Phase
+from admission.api.values import names
 from admission.api.values.names import NodeName
 from tests import standins
 from tests.standins import Manifest
@@ -72,3 +73,40 @@ async def test_what_is_said_of_later_waves_follows_the_workload_at_once_and_the_
     assert play.leader.later_waves.answers == {}
     await play.forget_changes(65)
     assert list(play.leader.later_waves.answers) == ["workload"]
+
+
+def serving(size: int, **template_more: Any) -> Manifest:
+    """Return a LeaderWorkerSet whose workers come when their leader is ready."""
+    template_ = {"size": size, "workerTemplate": template(), **template_more}
+    spec = {"startupPolicy": "LeaderReady", "leaderWorkerTemplate": template_}
+    return {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {"name": "set"},
+        "spec": spec,
+    }
+
+
+@pytest.mark.parametrize(
+    ("lws", "gpus", "said"),
+    [
+        (serving(8), 8, ""),
+        (serving(9), 9, f"{NEVER}NoFeasiblePlacement: pod set-0-8 needs 1 device"),
+        (serving(3), 2, f"{NEVER}QuotaExceeded: queue q has 2 gpus left"),
+        (serving(9, leaderTemplate=template() | {"metadata": {"labels": {names.QUEUE: "other"}}}), 9, ""),
+    ],
+    ids=[
+        "they fill the empty cluster with their leader",
+        "with it they are too many for the cluster",
+        "with it they are too many for the quota",
+        "they are in another queue than it",
+    ],
+)
+async def test_workers_of_a_leader_are_decided_about_beside_it(lws: Manifest, gpus: int, said: str) -> None:
+    cluster, play = a_play(lws, gpus=gpus)
+    cluster.create([*map(standins.grouped, standins.stateful_set_pods(cluster.put(standins.leaders(lws))))])
+
+    found = report(await play.forget_changes(2), "set")
+
+    assert found.size == 1
+    assert [text[: len(said)] for text in found.later] == ([said] if said else [])

@@ -18,7 +18,8 @@ from admission.api.muster.ledger_entries import Entry, Kind, Posted
 from admission.api.values.names import GANG, GANG_SIZE, GATE, NodeName, QueueName, Uid
 from admission.errors import ConflictError, GoneError, MalformedObjectError, Problem, RetryError
 from tests.builders import NOON, ClusterBuilder, a_cluster, claim_manifest
-from tests.unit.cycle.test_cycle import GPUS, Cluster, KilledError, Ledger, a_leader, gang, kinds, run
+from tests.unit.cycle.fences import KilledError
+from tests.unit.cycle.test_cycle import GPUS, Cluster, Ledger, a_leader, gang, kinds, run
 
 MINUTE = timedelta(minutes=1)
 Q = QueueName("q")

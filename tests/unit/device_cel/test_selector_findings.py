@@ -80,8 +80,8 @@ def test_a_correction_that_there_was_no_time_for_is_found_the_next_time() -> Non
     findings, work = SelectorFindings(), WorkBudget()
     work.spare = 0
 
-    assert [warning.instead for warning in findings.find(MODEL, work).facts.unguarded] == [""]
-    assert [warning.instead for warning in findings.find(MODEL).facts.unguarded] == [
+    assert [warning.instead for warning in findings.find(MODEL, work).lint_result.unguarded] == [""]
+    assert [warning.instead for warning in findings.find(MODEL).lint_result.unguarded] == [
         f"'model' in device.attributes['gpu.example.com'] && {MODEL}"
     ]
     assert work.spent == lexer.measure(MODEL).tokens * Work.TOKEN.units

@@ -87,7 +87,9 @@ NAMED: dict[str, tuple[ClusterBuilder, PodDemand, str]] = {
 
 
 @pytest.mark.parametrize(("cluster", "pod", "sentence"), NAMED.values(), ids=NAMED)
-def test_what_is_at_fault_is_named(cluster: ClusterBuilder, pod: PodDemand, sentence: str) -> None:
+def test_a_refusal_names_what_keeps_every_device_from_the_request(
+    cluster: ClusterBuilder, pod: PodDemand, sentence: str
+) -> None:
     assert refused(cluster.plan(pod)).message in [f"{asked}; {sentence}" for asked in ASKED]
 
 

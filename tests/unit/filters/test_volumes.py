@@ -53,7 +53,7 @@ def why(pod: Pod, found: Storage, labels: dict[str, str], *there: Pod, nominated
     """Return what keeps a pod off the node n, which has these labels and pods. nominated: for which n is kept."""
     node = nodes.decode({"metadata": {"name": "n", "labels": labels}})
     placed = PlacedPods(storage=found).added((NodeName("n"), one.meta.uid, PlacedPod.of(one)) for one in there)
-    placed = placed.keeping({node.name: (nominated,)} if nominated is not None else {})
+    placed = placed.with_nominated({node.name: (nominated,)} if nominated is not None else {})
     refusal = PodRules(pod, placed, {node.name: node}).refuses(node)
     return None if refusal is None else refusal.title
 

@@ -1,10 +1,12 @@
-"""Allocations of the gang `train`, which its tests give to claims of a snapshot."""
+"""Allocations of the gang `train`, which its tests give to claims of a snapshot, and what is observed of them."""
 
 from dataclasses import replace
 
 from admission.api.kubernetes.claims import AllocatedDevice, Allocation
 from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.api.snapshot import Snapshot
+from admission.dra.metering import device_meters
+from admission.lifecycle.transitions import ObservedAllocations
 from tests.builders import CLASS
 
 
@@ -16,3 +18,7 @@ def with_allocation(snapshot: Snapshot, claim: str, *devices: RequestDevice) -> 
     found = snapshot.claims[claim]
     allocation = Allocation(devices=tuple(AllocatedDevice(given=given) for given in devices)) if devices else None
     return replace(snapshot, claims={**snapshot.claims, claim: replace(found, allocation=allocation)})
+
+
+def observed_in(snapshot: Snapshot) -> ObservedAllocations:
+    return ObservedAllocations.from_snapshot(snapshot, device_meters.compile_meters(snapshot.meters.values()))

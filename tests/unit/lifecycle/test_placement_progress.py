@@ -11,14 +11,13 @@ from admission.api.values.names import NodeName, Uid
 from admission.lifecycle import placement_progress
 from admission.workloads import gangs
 from tests.builders import NOON, let_in, pod_of, with_pods
-from tests.unit.lifecycle.allocations import device, with_allocation
+from tests.unit.lifecycle.allocations import device, observed_in, with_allocation
 from tests.unit.lifecycle.test_reconciliation import (
     CLAIM,
     World,
     booked_cluster,
     granted,
     reserved,
-    sight_of,
     without_claim,
 )
 
@@ -33,7 +32,7 @@ def a_world() -> World:
 
 def trouble(snapshot: Snapshot, book: Book) -> str | None:
     (group,) = gangs.groups(snapshot, book.placements)
-    return placement_progress.start_problem(group, book, sight_of(snapshot))
+    return placement_progress.start_problem(group, book, observed_in(snapshot))
 
 
 def changed_claim(snapshot: Snapshot, **changes: object) -> Snapshot:

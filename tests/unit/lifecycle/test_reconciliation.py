@@ -13,12 +13,11 @@ from admission.api.kubernetes.pods import PodClaim
 from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Kind, Seat
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
-from admission.dra.metering import device_meters
 from admission.errors import MalformedObjectError
 from admission.lifecycle import reconciliation, transitions
 from admission.lifecycle.reconciliation import Author, Difference, DifferenceKind
 from tests.builders import CLASS, NOON, a_cluster, pod_of, running, with_pods
-from tests.unit.lifecycle.allocations import device, with_allocation
+from tests.unit.lifecycle.allocations import device, observed_in, with_allocation
 
 GPUS, CLAIMS, Q = MeterName("gpus"), MeterName("claims"), QueueName("q")
 AUTHOR = Author(at=NOON + timedelta(hours=1), actor="root@host", reason="ticket 4711")
@@ -49,7 +48,7 @@ def booked_cluster() -> World:
 def a_settled_world() -> World:
     cluster_state = booked_cluster()
     (placement,) = cluster_state.book.placements.values()
-    allocated = transitions.allocated(placement, sight_of(cluster_state.snapshot), settled=False)
+    allocated = transitions.allocated(placement, observed_in(cluster_state.snapshot), settled=False)
     settled = books.settle(placement, allocated, at=NOON, actor="muster")
     assert settled is not None
     return cluster_state._replace(book=cluster_state.book.apply(settled))
@@ -86,18 +85,12 @@ def reserved(pods: int) -> Entry:
     )
 
 
-def sight_of(snapshot: Snapshot) -> transitions.ObservedAllocations:
-    return transitions.ObservedAllocations.from_snapshot(
-        snapshot, device_meters.compile_meters(snapshot.meters.values())
-    )
-
-
 def refresh(cluster_state: World) -> list[Difference]:
-    return reconciliation.differences(cluster_state.book, sight_of(cluster_state.snapshot))
+    return reconciliation.differences(cluster_state.book, observed_in(cluster_state.snapshot))
 
 
 def mended(cluster_state: World) -> World:
-    observed = sight_of(cluster_state.snapshot)
+    observed = observed_in(cluster_state.snapshot)
     found = reconciliation.differences(cluster_state.book, observed)
     return cluster_state._replace(
         book=cluster_state.book.apply_all(reconciliation.corrections(cluster_state.book, observed, found, AUTHOR))
@@ -222,7 +215,7 @@ def test_a_ledger_difference_is_found_and_ended_by_its_correction(
 ) -> None:
     cluster_state = change(cluster_state)
     differences = refresh(cluster_state)
-    entries = reconciliation.corrections(cluster_state.book, sight_of(cluster_state.snapshot), differences, AUTHOR)
+    entries = reconciliation.corrections(cluster_state.book, observed_in(cluster_state.snapshot), differences, AUTHOR)
 
     assert [(one.kind, one.subject) for one in differences] == found
     assert [entry.kind for entry in entries] == posted
@@ -259,7 +252,7 @@ def test_only_what_was_chosen_is_corrected() -> None:
     cluster_state = half_booked(a_settled_world())
     chosen = [one for one in refresh(cluster_state) if one.kind is DifferenceKind.NOT_SETTLED]
 
-    entries = reconciliation.corrections(cluster_state.book, sight_of(cluster_state.snapshot), chosen, AUTHOR)
+    entries = reconciliation.corrections(cluster_state.book, observed_in(cluster_state.snapshot), chosen, AUTHOR)
 
     assert [entry.kind for entry in entries] == [Kind.SETTLE]
 
@@ -272,7 +265,9 @@ def test_a_claim_whose_device_has_no_price_is_a_difference_without_correction() 
 
     assert {one.kind for one in differences} == {DifferenceKind.NO_PRICE}
     assert not any(one.fixable for one in differences)
-    assert reconciliation.corrections(cluster_state.book, sight_of(cluster_state.snapshot), differences, AUTHOR) == []
+    assert (
+        reconciliation.corrections(cluster_state.book, observed_in(cluster_state.snapshot), differences, AUTHOR) == []
+    )
 
 
 def test_a_charge_stays_where_the_device_has_left_its_slice() -> None:
@@ -302,7 +297,9 @@ def test_a_balance_changed_by_hand_is_a_difference_that_no_entry_corrects() -> N
         (DifferenceKind.BALANCE, "used gpus 7"),
         (DifferenceKind.BALANCE, "accounts of gpus that sum to 5"),
     ]
-    assert reconciliation.corrections(cluster_state.book, sight_of(cluster_state.snapshot), differences, AUTHOR) == []
+    assert (
+        reconciliation.corrections(cluster_state.book, observed_in(cluster_state.snapshot), differences, AUTHOR) == []
+    )
 
 
 def test_a_shared_claim_is_charged_once() -> None:
@@ -334,7 +331,7 @@ def test_balances_without_holdings_and_holdings_without_balances_are_told() -> N
 
     def told(balances: dict[Account, int]) -> list[str]:
         found = reconciliation.differences(
-            replace(cluster_state.book, balances=balances), sight_of(cluster_state.snapshot)
+            replace(cluster_state.book, balances=balances), observed_in(cluster_state.snapshot)
         )
         return [one.books for one in found if one.kind is DifferenceKind.BALANCE]
 

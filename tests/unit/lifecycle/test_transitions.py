@@ -18,13 +18,12 @@ from admission.api.muster.meters import Measure, Meter, ResourceRate, Source
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
-from admission.dra.metering import device_meters
 from admission.errors import MalformedObjectError, Problem
 from admission.lifecycle import start_timeout, transitions
 from admission.lifecycle.eviction import Eviction
 from admission.workloads import gangs
 from tests.builders import CLASS, NOON, a_cluster, let_in, pod_of, running, with_pods
-from tests.unit.lifecycle.allocations import device, with_allocation
+from tests.unit.lifecycle.allocations import device, observed_in, with_allocation
 
 GPUS, CLAIMS = MeterName("gpus"), MeterName("claims")
 TIMEOUT = timedelta(minutes=5)
@@ -81,18 +80,12 @@ def a_meter(name: str) -> Meter:
     return Meter(meta=Meta(name=name), sources=(Source(classes=(CLASS,), measure=Measure.COUNT),))
 
 
-def a_sight(snapshot: Snapshot) -> transitions.ObservedAllocations:
-    return transitions.ObservedAllocations.from_snapshot(
-        snapshot, device_meters.compile_meters(snapshot.meters.values())
-    )
-
-
 def settle(placement: Placement, snapshot: Snapshot) -> Entry | None:
-    return transitions.settlement(placement, a_sight(snapshot), at=NOON, actor=ACTOR)
+    return transitions.settlement(placement, observed_in(snapshot), at=NOON, actor=ACTOR)
 
 
 def release(placement: Placement, snapshot: Snapshot) -> Entry | None:
-    observed = a_sight(snapshot)
+    observed = observed_in(snapshot)
     return transitions.release(
         placement, observed, transitions.claims_in_use([placement], observed), at=NOON, actor=ACTOR
     )
@@ -100,7 +93,7 @@ def release(placement: Placement, snapshot: Snapshot) -> Entry | None:
 
 def evict(snapshot: Snapshot, placement: Placement, *, after: timedelta) -> Eviction | None:
     (group,) = gangs.groups(snapshot, {placement.gang_uid: placement})
-    return start_timeout.eviction(group, a_sight(snapshot), start_timeout=TIMEOUT, now=NOON + after)
+    return start_timeout.eviction(group, observed_in(snapshot), start_timeout=TIMEOUT, now=NOON + after)
 
 
 def test_nothing_is_settled_before_a_claim_is_allocated() -> None:
@@ -175,7 +168,7 @@ def settled_as(snapshot: Snapshot) -> Placement:
 
 
 def adjust(placement: Placement, snapshot: Snapshot) -> Entry | None:
-    return transitions.adjustment(placement, a_sight(snapshot), at=NOON, actor=ACTOR)
+    return transitions.adjustment(placement, observed_in(snapshot), at=NOON, actor=ACTOR)
 
 
 def test_a_price_that_changes_while_the_device_is_held_changes_no_charge() -> None:

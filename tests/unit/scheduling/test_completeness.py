@@ -10,8 +10,8 @@ from admission.scheduling.checks import completeness
 from admission.workloads import gangs as workloads_gangs
 from admission.workloads.gangs import Group
 from tests import standins
-from tests.standins import Manifest
-from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, a_pod, an_object
+from tests.standins import Manifest, an_object
+from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, a_pod
 
 KUEUE = "kueue.x-k8s.io/pod-group-name"
 COUNT = "kueue.x-k8s.io/pod-group-total-count"

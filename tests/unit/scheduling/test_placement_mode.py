@@ -12,9 +12,10 @@ from admission.api.muster.queues import PlacementMode, Queue
 from admission.api.values import names
 from admission.api.values.names import QueueName, Uid
 from admission.api.values.reasons import Hold, HoldReason
-from admission.scheduling.placement import mode as placement_mode, protection
+from admission.scheduling.placement import mode as placement_mode
 from admission.scheduling.placement.mode import Chosen
 from admission.scheduling.placement.protection import Means, Protection, Protections
+from tests.unit.scheduling.protections import protections
 
 GPU, NIC = "gpu.example.com", "nic.example.com"
 AUTO, ALLOCATE, PIN, COUNT = (
@@ -28,10 +29,6 @@ AUTO, ALLOCATE, PIN, COUNT = (
 def holding(*drivers: str, claim: str = "c") -> Holding:
     given = (RequestDevice(request="r", device=DeviceId(driver, "p", "d")) for driver in drivers)
     return Holding(claim_uid=Uid(claim), claim="team/c", devices=tuple(given), charge={})
-
-
-def protections(*named: Protection, rest: Protection = protection.NOTHING.rest) -> Protections:
-    return Protections(named={one.driver: one for one in named}, rest=rest)
 
 
 OPEN = protections()

@@ -11,6 +11,7 @@ from admission.api.values import references
 from admission.api.values.references import Kind, Referent
 from admission.scheduling.placement import protection, protection_conditions
 from admission.scheduling.placement.protection import Means, Protection, Protections
+from tests.unit.scheduling.protections import protections
 
 GPU, NIC = "gpu.example.com", "nic.example.com"
 FENCED = Protection(driver=GPU, why="its devices are fenced", by=Means.FENCE, closed=True)
@@ -22,10 +23,6 @@ UNCOVERED = Protection(driver="", why="not every pod is covered")
 
 def a_queue(**spec: Any) -> Queue:
     return queues.decode({"metadata": {"name": "q"}, "spec": {"namespaceSelector": {}, **spec}})
-
-
-def protections(*named: Protection, rest: Protection = protection.NOTHING.rest) -> Protections:
-    return Protections(named={one.driver: one for one in named}, rest=rest)
 
 
 CONDITIONS: dict[str, tuple[Protections, str, str, str]] = {

@@ -197,7 +197,7 @@ def test_a_wrong_variable_is_named(environment: dict[str, str], named: str) -> N
         load.read(None, environment)
 
 
-def test_all_mistakes_are_named_at_once(written: Any) -> None:
+def test_all_mistakes_in_settings_are_named_at_once(written: Any) -> None:
     with pytest.raises(FixError) as caught:
         load.read(written({"xyz": 1, "log_level": 3}), {"MUSTER_WEBHOOK_PROT": "1"})
 

@@ -21,6 +21,7 @@ from admission.simulation.offline import GangOutcome, Outcome, Verdict
 from tests.unit.api import refused, unknown
 
 Objects = list[dict[str, Any]]
+RACK = "example.com/rack"
 
 
 def objects(text: str) -> Objects:
@@ -35,6 +36,12 @@ def node(name: str, gpus: int) -> Objects:
         {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}},
         {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec},
     ]
+
+
+def in_rack(rack: str, name: str, gpus: int) -> Objects:
+    """A node with a label that says in which rack it is."""
+    made, *rest = node(name, gpus)
+    return [{**made, "metadata": {"name": name, "labels": {RACK: rack}}}, *rest]
 
 
 def job(name: str, *, pods: int = 1, gpus: int = 1, **metadata: Any) -> Objects:
@@ -98,6 +105,10 @@ def fates(outcome: Outcome) -> dict[str, str]:
 
 def of(outcome: Outcome, name: str) -> GangOutcome:
     return next(gang for gang in outcome.gangs if gang.name == name)
+
+
+def nodes_of(gang: GangOutcome) -> list[str]:
+    return sorted(pod.node for pod in gang.plan)
 
 
 def use_of(outcome: Outcome, queue: str = "team", meter: str = "gpus") -> int:

@@ -3,15 +3,9 @@
 from typing import Any
 
 from admission.api.values.reasons import HoldReason
-from tests.unit.simulation.test_offline import Objects, fates, job, node, of, simulate, teams
+from tests.unit.simulation.test_offline import RACK, Objects, fates, in_rack, job, of, simulate, teams
 
-RACK = "example.com/rack"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-
-
-def in_rack(rack: str, name: str, gpus: int) -> Objects:
-    made, *rest = node(name, gpus)
-    return [{**made, "metadata": {"name": name, "labels": {RACK: rack}}}, *rest]
 
 
 HARDWARE = [*in_rack("r1", "a", 4), *in_rack("r1", "b", 4), *in_rack("r2", "c", 4)]

@@ -4,16 +4,7 @@ from typing import Any
 
 from admission.api.muster.gangs import DomainReport, DomainRequest, TopologyReport
 from admission.api.values.reasons import DenyReason, HoldReason
-from admission.simulation.offline import GangOutcome
-from tests.unit.simulation.test_offline import Objects, fates, job, node, of, simulate, teams
-
-RACK = "example.com/rack"
-
-
-def in_rack(rack: str, name: str, gpus: int) -> Objects:
-    made, *rest = node(name, gpus)
-    return [{**made, "metadata": {"name": name, "labels": {RACK: rack}}}, *rest]
-
+from tests.unit.simulation.test_offline import RACK, Objects, fates, in_rack, job, nodes_of, of, simulate, teams
 
 HARDWARE = [*in_rack("r1", "a", 2), *in_rack("r1", "b", 2), *in_rack("r2", "c", 2)]
 
@@ -22,10 +13,6 @@ def together(name: str, *, pods: int, key: str = "topology", label: str = RACK, 
     template, made = job(name, pods=pods, gpus=2, **more)
     made["spec"]["template"]["metadata"] = {"annotations": {f"muster.dev/{key}": label}}
     return [template, made]
-
-
-def nodes_of(gang: GangOutcome) -> list[str]:
-    return sorted(pod.node for pod in gang.plan)
 
 
 def test_a_gang_is_admitted_in_one_rack() -> None:

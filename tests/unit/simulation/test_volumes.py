@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from admission.api.values.reasons import HoldReason
-from admission.simulation.offline import GangOutcome
-from tests.unit.simulation.test_offline import Objects, fates, job, node, of, simulate, teams
+from tests.unit.simulation.test_offline import Objects, fates, job, node, nodes_of, of, simulate, teams
 
 ZONE = "topology.kubernetes.io/zone"
 HOST = "kubernetes.io/hostname"
@@ -73,10 +72,6 @@ def storage_class(name: str, *, provisioner: str = DRIVER, **more: Any) -> Objec
 def limit(name: str, count: int) -> Objects:
     drivers = [{"name": DRIVER, "nodeID": name, "topologyKeys": [], "allocatable": {"count": count}}]
     return [{"apiVersion": STORAGE, "kind": "CSINode", "metadata": {"name": name}, "spec": {"drivers": drivers}}]
-
-
-def nodes_of(gang: GangOutcome) -> list[str]:
-    return sorted(pod.node for pod in gang.plan)
 
 
 def test_pods_go_where_their_bound_volume_can_be_used() -> None:
@@ -215,6 +210,19 @@ def test_pods_that_share_a_claim_go_where_its_volume_is() -> None:
     assert (nodes_of(placed), placed.not_simulated) == (["a", "a", "b"], ())
     assert nodes_of(two) == ["c", "c"]
     assert of(simulate(teams(), HARDWARE, train, LOCAL, shared, near), "train").plan == ()
+
+
+def test_a_volume_of_a_plain_manifest_is_available() -> None:
+    """Its phase is written by kube-controller-manager; one that somebody else has claimed stays as it is told."""
+    train, there = with_volumes(job("train"), uses("data")), [*claim("data", class_name="local"), *LOCAL]
+    (free,), (taken,) = (
+        volume("v", storageClassName="local", **more) for more in ({}, {"claimRef": {"name": "other"}})
+    )
+    del free["status"], taken["status"]
+
+    gangs = [of(simulate(teams(), HARDWARE, train, there, [one]), "train") for one in (free, taken)]
+
+    assert [gang.reason for gang in gangs] == [None, HoldReason.NO_FEASIBLE_PLACEMENT]
 
 
 def test_which_of_several_volumes_of_one_size_a_claim_gets_is_named_as_not_simulated() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from admission.api.values import names
 from admission.api.values.names import Held
+from tests import standins
 from tests.unit.simulation.test_offline import Objects, expand, fates, job, node, objects, of, simulate, teams
 
 Json = dict[str, Any]
@@ -212,6 +213,49 @@ def test_a_launcher_that_waits_for_its_workers_is_simulated() -> None:
 
     assert len(gang.plan) == 2
     assert [why.partition(":")[0] for why in gang.later] == ["may start, but its launcher never fit"]
+
+
+def serving(size: int, **more: Any) -> Objects:
+    """A LeaderWorkerSet whose groups have a rack each, and its leader, which is there."""
+    lws: Json = {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {
+            "name": "serve",
+            "uid": "s",
+            "annotations": {"leaderworkerset.sigs.k8s.io/exclusive-topology": "rack"},
+        },
+        "spec": {"leaderWorkerTemplate": {"size": size, "workerTemplate": template(), **more}},
+    }
+    leaders = standins.leaders({**lws})
+    leaders["metadata"]["uid"] = "l"
+    return [lws, leaders, *map(standins.grouped, standins.stateful_set_pods(leaders)), *devices()]
+
+
+def test_workers_that_follow_their_leader_into_its_domain_are_looked_at_there_beside_it() -> None:
+    nodes = [*node("one", 2), *node("two", 2), *node("three", 2)]
+    for obj in nodes[::2]:
+        obj["metadata"]["labels"] = {"rack": "r2" if obj["metadata"]["name"] == "three" else "r1"}
+    (fits,), (never,) = (simulate(teams(), nodes, serving(size, leaderTemplate=template())).gangs for size in (4, 5))
+
+    assert (fits.verdict, len(fits.plan), fits.later) == ("Admitted", 1, ())
+    assert (never.verdict, len(never.plan)) == ("Admitted", 1)
+    assert [why[:61] for why in never.later] == ["may start, but its workers never fit: NoFeasiblePlacement: no"]
+
+
+@pytest.mark.parametrize("of_leader", [{}, {"leaderTemplate": template()}])
+def test_a_leader_gets_a_domain_that_takes_its_workers_or_these_are_named(of_leader: Json) -> None:
+    """The set's controller pins the workers into the domain of their leader."""
+    nodes = [*node("a-small", 1), *node("b", 2), *node("c", 2)]
+    for obj in nodes[::2]:
+        obj["metadata"]["labels"] = {"rack": "r1" if obj["metadata"]["name"] == "a-small" else "r2"}
+
+    (gang,) = simulate(teams(), nodes, serving(4, **of_leader)).gangs
+
+    unplanned = "the other pods of the exclusive group of pod serve-0: whether they fit the domain of this one"
+    assert gang.not_simulated == ((unplanned,) if of_leader else ())
+    assert ({pod.node for pod in gang.plan} <= {"b", "c"}) is not bool(of_leader)
+    assert gang.charges == {"gpus": 1}, "those that follow are charged when they come"
 
 
 def test_a_jobset_whose_pods_come_together_has_no_later_ones() -> None:

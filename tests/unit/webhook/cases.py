@@ -11,6 +11,8 @@ from admission.api.values import names
 from admission.api.values.names import MeterName, QueueName
 from admission.errors import MalformedObjectError, Problem
 from admission.podpolicy.admission import Rules
+from admission.review import reviewer
+from admission.review.caches import ReviewCaches
 
 CONTROLLER = "system:serviceaccount:muster-system:muster"
 RULES = Rules(controller=CONTROLLER)
@@ -189,6 +191,20 @@ class World:
 def a_cluster() -> World:
     """Return a cluster with queue `team-a`, which namespace `ml` may enter, and `team-b`, which it may not."""
     return World().queue("team-a").queue("team-b", team="b").queue("research", team=None)
+
+
+_VIEW = MemoryView(a_cluster().build())
+CACHES = ReviewCaches()
+
+
+def mutate(review: Review) -> Any:
+    """Answer a review as the webhook does; its cluster is `a_cluster`."""
+    return reviewer.mutate(review, _VIEW, caches=CACHES)
+
+
+def validate(review: Review) -> Any:
+    """Answer a review as the webhook does; its cluster is `a_cluster`."""
+    return reviewer.validate(review, _VIEW, rules=RULES, caches=CACHES)
 
 
 def creation(pod: dict[str, Any] | None, **rest: Any) -> Review:

@@ -9,6 +9,7 @@ from admission.errors import RetryError
 from admission.review import reviewer
 from admission.review.caches import ReviewCaches
 from tests.unit.webhook.cases import (
+    CACHES,
     CONTROLLER,
     GATES,
     RULES,
@@ -20,19 +21,10 @@ from tests.unit.webhook.cases import (
     creation,
     exactly,
     held,
+    mutate,
     update,
+    validate,
 )
-
-VIEW = MemoryView(a_cluster().build())
-CACHES = ReviewCaches()
-
-
-def mutate(review: Review) -> Any:
-    return reviewer.mutate(review, VIEW, caches=CACHES)
-
-
-def validate(review: Review) -> Any:
-    return reviewer.validate(review, VIEW, rules=RULES, caches=CACHES)
 
 
 def test_a_new_pod_of_a_queue_gets_the_gate_and_its_user() -> None:

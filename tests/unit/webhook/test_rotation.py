@@ -37,7 +37,7 @@ class Script:
         return said
 
 
-async def test_only_what_is_new_is_used_and_failures_are_outlived() -> None:
+async def test_rotation_uses_only_new_values_and_goes_on_after_failures() -> None:
     source = Script([b"1", b"1 2", FixError("the API server is away"), b"1 2", b"2"])
     used: list[bytes] = []
 
@@ -53,7 +53,7 @@ async def test_only_what_is_new_is_used_and_failures_are_outlived() -> None:
     assert [(entry["event"], entry["error"]) for entry in logs] == [(NOT_RENEWED, "the API server is away")]
 
 
-async def test_what_could_not_be_used_is_used_at_the_next_check() -> None:
+async def test_a_rotated_value_that_could_not_be_used_is_used_at_the_next_check() -> None:
     source = Script([b"2", b"2"])
     tries: list[bytes] = []
 

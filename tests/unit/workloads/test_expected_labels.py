@@ -10,8 +10,8 @@ from admission.api.values.decoding import Reader
 from admission.api.values.names import Uid
 from admission.workloads import suspendable
 from tests import standins
-from tests.standins import Manifest
-from tests.unit.workloads.kinds.herds import TEMPLATE, an_object
+from tests.standins import Manifest, an_object
+from tests.unit.workloads.kinds.herds import TEMPLATE
 
 REPLICAS = {role: {"replicas": count, "template": TEMPLATE} for role, count in (("Launcher", 1), ("Worker", 2))}
 
@@ -49,6 +49,19 @@ RAY = an_owner(
 )
 
 
+LWS = an_owner(
+    "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", leaderWorkerTemplate={"size": 3, "workerTemplate": TEMPLATE}
+)
+
+
+def group_pods() -> list[Manifest]:
+    stateful_set = standins.leaders(LWS)
+    named = {**stateful_set, "metadata": {**stateful_set["metadata"], "uid": "s"}}
+    (leader,) = map(standins.grouped, standins.stateful_set_pods(named))
+    workers = standins.workers(LWS, {**leader, "metadata": {**leader["metadata"], "uid": "l"}})
+    return [leader, *standins.stateful_set_pods({**workers, "metadata": {**workers["metadata"], "uid": "w"}})]
+
+
 def ray_pods() -> list[Manifest]:
     cluster = standins.ray_cluster(RAY)
     return standins.ray_pods({**cluster, "metadata": {**cluster["metadata"], "uid": "c"}})
@@ -78,6 +91,7 @@ CASES: dict[str, tuple[str, Manifest, list[Manifest]]] = {
         [*jobs_and_pods([standins.launcher(MPI)]), *standins.replica_pods(MPI, "mpiReplicaSpecs", "Worker")],
     ),
     "RayJob": ("RayJob.ray.io", RAY, ray_pods()),
+    "LeaderWorkerSet": ("LeaderWorkerSet.leaderworkerset.x-k8s.io", LWS, group_pods()),
 }
 DRAWN = ("ray.io/worker-group-replica-name",)
 """Labels with values drawn by lot, which only tell which pods have the same one."""
@@ -85,7 +99,7 @@ DRAWN = ("ray.io/worker-group-replica-name",)
 
 @pytest.mark.parametrize(("key", "owner", "made"), CASES.values(), ids=CASES)
 def test_expected_pods_have_the_labels_of_those_made(key: str, owner: Manifest, made: list[Manifest]) -> None:
-    kind = suspendable.BY_KEY[key]
+    kind = suspendable.WITH_TEMPLATES[key]
     found = [
         suspendable.pod_body(
             template,

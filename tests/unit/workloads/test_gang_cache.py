@@ -12,7 +12,8 @@ from admission.workloads.gang_cache import GangCache, QueuePosition
 from admission.workloads.gangs import Group
 from tests import standins
 from tests.builders import NOON, a_cluster
-from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, a_pod, an_object
+from tests.standins import an_object
+from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, a_pod
 
 
 def test_a_gang_of_which_nothing_changed_is_the_same_object() -> None:

@@ -11,9 +11,9 @@ from admission.api.values.names import Uid
 from admission.workloads import gangs as workloads_gangs, name_conflicts
 from tests import standins
 from tests.builders import a_cluster, let_in
-from tests.standins import Manifest
+from tests.standins import Manifest, an_object
 from tests.unit.cycle.test_elastic import Town
-from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, a_pod, an_object
+from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, a_pod
 
 KUEUE = "kueue.x-k8s.io/pod-group-name"
 TOTAL = "kueue.x-k8s.io/pod-group-total-count"

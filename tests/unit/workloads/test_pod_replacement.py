@@ -20,7 +20,8 @@ from admission.workloads.gangs import Group
 from admission.workloads.pod_replacement import Mismatch
 from tests import standins
 from tests.builders import NOON
-from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, an_object
+from tests.standins import an_object
+from tests.unit.workloads.kinds.herds import TEMPLATE, Herd
 
 
 def a_gang(*, planned: int, came: int) -> tuple[Group, Snapshot]:

@@ -7,8 +7,8 @@ import pytest
 
 from admission.api.values import names
 from tests import standins
-from tests.standins import Manifest
-from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, an_object
+from tests.standins import Manifest, an_object
+from tests.unit.workloads.kinds.herds import TEMPLATE, Herd
 
 COMPLETE = [{"type": "Complete", "status": "True"}]
 

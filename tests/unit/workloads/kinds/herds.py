@@ -83,10 +83,6 @@ class Herd:
         }
 
 
-def an_object(api_version: str, kind: str, name: str, **spec: Any) -> Manifest:
-    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec}
-
-
 def a_pod(name: str, *, labels: Any = None, group: str = "", **annotations: str) -> Manifest:
     spec: Manifest = dict(TEMPLATE["spec"])
     if group:

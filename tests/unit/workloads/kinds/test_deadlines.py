@@ -7,8 +7,8 @@ import pytest
 from admission.api.values import names
 from admission.scheduling.checks import runtime
 from tests import standins
-from tests.standins import Manifest
-from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, a_pod, an_object
+from tests.standins import Manifest, an_object
+from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, a_pod
 from tests.unit.workloads.kinds.test_training import replicas
 
 MINUTE = timedelta(minutes=1)

@@ -8,8 +8,8 @@ import pytest
 from admission.api.kubernetes.owners import UNSERVED
 from admission.api.values import names
 from admission.workloads import gang_key
-from tests.standins import Manifest
-from tests.unit.workloads.kinds.herds import Herd, a_pod, an_object
+from tests.standins import Manifest, an_object
+from tests.unit.workloads.kinds.herds import Herd, a_pod
 
 POLICY = {"schedulingPolicy": {"gang": {"minCount": 2}}}
 

@@ -11,8 +11,8 @@ from admission.api.values.names import Uid
 from admission.workloads import suspendable, topology
 from admission.workloads.kinds import jobset as jobset_kind
 from tests import standins
-from tests.standins import Manifest
-from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, an_object
+from tests.standins import Manifest, an_object
+from tests.unit.workloads.kinds.herds import TEMPLATE, Herd
 
 GROUP = "jobset.x-k8s.io/v1alpha2"
 

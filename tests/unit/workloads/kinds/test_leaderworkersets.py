@@ -2,10 +2,11 @@
 
 import pytest
 
+from admission.workloads import suspendable, topology
 from admission.workloads.gang_key import UNKNOWN_SIZE
 from tests import standins
-from tests.standins import Manifest
-from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, an_object
+from tests.standins import Manifest, an_object
+from tests.unit.workloads.kinds.herds import TEMPLATE, Herd
 
 
 def a_set(herd: Herd, *, size: int = 3, replicas: int = 2, annotations: dict[str, str] | None = None) -> Manifest:
@@ -129,3 +130,68 @@ def test_a_plain_stateful_set_that_is_not_seen_holds_no_pod() -> None:
     herd.take(stateful_set)
 
     assert herd.reported == {("db-0",): (1, 1)}
+
+
+@pytest.mark.parametrize(
+    ("size", "policy", "subgroups"),
+    [
+        (4, {}, ["", "", "", ""]),
+        (4, {"subGroupSize": 2}, ["0", "0", "1", "1"]),
+        (5, {"subGroupSize": 2}, ["0", "0", "0", "1", "1"]),
+        (5, {"subGroupSize": 2, "subGroupPolicyType": "LeaderExcluded"}, ["", "0", "0", "1", "1"]),
+        (3, {"subGroupSize": 1}, ["0", "1", "2"]),
+        (3, {"subGroupSize": 3}, ["0", "0", "0"]),
+    ],
+)
+def test_planned_pods_have_the_names_and_subgroups_of_those_that_come(
+    size: int, policy: Manifest, subgroups: list[str]
+) -> None:
+    """As `getSubGroupIndex` of the set's webhook gives them."""
+    template = {"size": size, "workerTemplate": TEMPLATE, "subGroupPolicy": policy}
+    lws = an_object("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "serve", leaderWorkerTemplate=template)
+
+    templates = suspendable.WITH_TEMPLATES["LeaderWorkerSet.leaderworkerset.x-k8s.io"].templates(lws)
+
+    numbered = [(one, number) for one in templates for number in range(one.pods)]
+    assert [one.pod_name(number) for one, number in numbered] == [
+        "serve-0",
+        *(f"serve-0-{number}" for number in range(1, size)),
+    ]
+    labels = [{**one.labels, **one.parts_of(number)} for one, number in numbered]
+    assert [one.get("leaderworkerset.sigs.k8s.io/subgroup-index", "") for one in labels] == subgroups
+    assert [one["leaderworkerset.sigs.k8s.io/worker-index"] for one in labels] == [*map(str, range(size))]
+
+
+def test_a_set_of_leaders_alone_has_no_later_pods() -> None:
+    herd = Herd()
+    lws = a_set(herd, size=1, annotations={"leaderworkerset.sigs.k8s.io/exclusive-topology": "rack"})
+
+    (parent,) = herd.snapshot.parents["LeaderWorkerSet.leaderworkerset.x-k8s.io"].values()
+
+    assert lws["spec"]["leaderWorkerTemplate"]["size"] == 1
+    assert (parent.roles, parent.later) == ({}, ())
+
+
+@pytest.mark.parametrize(
+    ("template", "followers"),
+    [({}, 2), ({"leaderTemplate": TEMPLATE}, None), ({"subGroupPolicy": {"subGroupSize": 1}}, None)],
+)
+def test_a_leader_that_is_alone_in_a_domain_has_the_workers_that_follow_if_they_are_like_it(
+    template: Manifest, followers: int | None
+) -> None:
+    herd = Herd()
+    lws = a_set(herd, replicas=1, annotations={"leaderworkerset.sigs.k8s.io/exclusive-topology": "rack"})
+    lws["spec"]["leaderWorkerTemplate"] |= template
+    herd.put(lws)
+    lead(herd, lws)
+    # A group of an earlier revision keeps its size.
+    lws["spec"]["leaderWorkerTemplate"]["size"] = 9
+    herd.put(lws)
+
+    found = topology.request(herd.gang)
+
+    assert (found is None) is (followers is None)
+    if found is not None:
+        assert [(name, own.exclusive, own.followers) for name, own in found.subgroups] == [
+            ("serve-0", "rack", followers)
+        ]

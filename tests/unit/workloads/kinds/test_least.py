@@ -10,8 +10,8 @@ from admission.api.values import names
 from admission.workloads import gangs as workloads_gangs
 from admission.workloads.gang_key import UNKNOWN_SIZE
 from tests import standins
-from tests.standins import Manifest
-from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, a_pod, an_object
+from tests.standins import Manifest, an_object
+from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, a_pod
 
 FEW = {"metadata": {**TEMPLATE["metadata"], "annotations": {names.GANG_MIN: "3"}}, "spec": TEMPLATE["spec"]}
 

@@ -3,8 +3,8 @@
 from admission.api.values import names
 from admission.workloads.gang_key import UNKNOWN_SIZE
 from tests import standins
-from tests.standins import Manifest
-from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, a_pod, an_object
+from tests.standins import Manifest, an_object
+from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, a_pod
 
 
 def a_job(name: str, pods: int, **meta: object) -> Manifest:

@@ -9,8 +9,8 @@ from admission.api.values.decoding import Reader
 from admission.workloads import gangs, suspendable
 from admission.workloads.kinds import catalog
 from tests import standins
-from tests.standins import Manifest
-from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, an_object
+from tests.standins import Manifest, an_object
+from tests.unit.workloads.kinds.herds import TEMPLATE, Herd
 
 FIELDS = {
     "PyTorchJob": "pytorchReplicaSpecs",
