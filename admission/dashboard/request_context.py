@@ -10,6 +10,7 @@ from typing import Any
 from aiohttp import hdrs, web
 
 from admission.dashboard import pagination
+from admission.dashboard.auth import authentication, session
 from admission.dashboard.auth.authentication import Proxies
 from admission.dashboard.auth.rbac import CachedReviewer, Rights, TooManyNamespacesError, VisibleNamespaces
 from admission.dashboard.auth.session import Sessions
@@ -47,6 +48,24 @@ CONTEXT = web.AppKey("context", AppContext)
 RIGHTS = web.RequestKey("rights", Rights)
 AUTH_METHOD = web.RequestKey("way", AuthMethod)
 FORM = web.RequestKey("form", str)
+
+
+async def authenticate(request: web.Request) -> bool:
+    """Find out who the visitor is, and in which way; False if nobody is known. Raises as the reviewer."""
+    app_context = request.app[CONTEXT]
+    proxied = app_context.proxies.visitor(request) if app_context.proxies is not None else None
+    if proxied is not None:
+        request[RIGHTS], request[AUTH_METHOD] = Rights(proxied, app_context.reviewer), AuthMethod.PROXY
+        return True
+    bearer_token = authentication.bearer(request)
+    token = bearer_token or app_context.sessions.token(request)
+    visitor = await app_context.reviewer.authenticate(token) if token and session.is_token(token) else None
+    if visitor is None:
+        return False
+    request[RIGHTS] = Rights(visitor, app_context.reviewer)
+    request[AUTH_METHOD] = AuthMethod.BEARER if bearer_token else AuthMethod.SESSION
+    return True
+
 
 THEMES = ("light", "dark")
 THEME_COOKIE = "muster-theme"

@@ -16,12 +16,22 @@ import structlog
 from aiohttp import web
 
 from admission.dashboard import request_context
-from admission.dashboard.auth import authentication, session
+from admission.dashboard.auth import authentication
 from admission.dashboard.auth.authentication import BadHeaderError
-from admission.dashboard.auth.rbac import RefusedError, Rights
+from admission.dashboard.auth.rbac import RefusedError
 from admission.dashboard.documents import encoding, openapi
 from admission.dashboard.documents.encoding import Error
-from admission.dashboard.pages import devices, gangs, heat_map, ledger, login, overview, queues, time_travel
+from admission.dashboard.pages import (
+    devices,
+    event_stream,
+    gangs,
+    heat_map,
+    ledger,
+    login,
+    overview,
+    queues,
+    time_travel,
+)
 from admission.dashboard.request_context import (
     AUTH_METHOD,
     CONTEXT,
@@ -77,6 +87,9 @@ def application(app_context: AppContext) -> web.Application:
     get("/ledger/use", ledger.use)
     get("/ledger/statements/{queue}", ledger.statement)
     get("/past", time_travel.past)
+    app[event_stream.STREAMS] = streams = event_stream.Streams()
+    app.on_shutdown.append(streams.close)
+    get("/events", event_stream.events, allow_head=False)
     get("/login", login.login)
     app.router.add_post("/login", login.enter)
     app.router.add_post("/logout", login.leave)
@@ -178,23 +191,12 @@ async def _authenticate(request: web.Request, handler: Handler) -> web.StreamRes
     app_context = request.app[CONTEXT]
     if not app_context.cluster_views.synced:
         raise RetryError("the cluster's objects are still being read; try again in a moment")
-    proxied = app_context.proxies.visitor(request) if app_context.proxies is not None else None
-    if proxied is not None:
-        request[RIGHTS], request[AUTH_METHOD] = Rights(proxied, app_context.reviewer), AuthMethod.PROXY
+    if await request_context.authenticate(request):
         return await handler(request)
-    bearer_token = authentication.bearer(request)
-    token = bearer_token or app_context.sessions.token(request)
-    visitor = await app_context.reviewer.authenticate(token) if token and session.is_token(token) else None
-    if visitor is None:
-        return _require_sign_in(request, app_context, ended=token is not None)
-    request[RIGHTS], request[AUTH_METHOD] = (
-        Rights(visitor, app_context.reviewer),
-        AuthMethod.BEARER if bearer_token else AuthMethod.SESSION,
-    )
-    return await handler(request)
+    return _require_sign_in(request, app_context)
 
 
-def _require_sign_in(request: web.Request, app_context: AppContext, *, ended: bool) -> web.Response:
+def _require_sign_in(request: web.Request, app_context: AppContext) -> web.Response:
     """Redirect a browser to the sign-in form; tell other clients that they need a token."""
     wants_page = "text/html" in request.headers.get("Accept", "")
     if request.method != "GET" or not wants_page or request_context.media(request) is Media.JSON:
@@ -202,7 +204,8 @@ def _require_sign_in(request: web.Request, app_context: AppContext, *, ended: bo
         response.headers["WWW-Authenticate"] = 'Bearer realm="muster"'
     else:
         response = web.HTTPSeeOther(f"/login?next={quote(request.path_qs, safe='')}")
-    if ended:
+    # A session that has ended by itself, or by its token.
+    if authentication.bearer(request) or app_context.sessions.token(request):
         app_context.sessions.end(response)
     if isinstance(response, web.HTTPException):
         raise response

@@ -9,6 +9,7 @@ EXCLUDED = {
     "the annotation of a variable, not its value": ("x: A | B = 1 + 1", ["A | B"]),
     "a type alias": ("Either = A | B", ["A | B"]),
     "the arguments of a decorator": ("@dataclass(slots=True)\nclass A: ...", ["True"]),
+    "that nobody changes an object": ("class A(Struct, frozen=True, tag=True): ...", ["True"]),
     "a protocol": ("class A(Protocol):\n    limit = 1", ["1"]),
     "what only type checkers read": ("if TYPE_CHECKING:\n    x = 1", ["1"]),
     "the words of an exception": ('raise ValueError(f"{1 + 1} wanted")', ["1 + 1"]),
@@ -25,6 +26,7 @@ MUTATED = {
     "a figure inside a function": ("def f():\n    most = 500", "500"),
     "a default": ("def f(a: int = 3): ...", "3"),
     "a condition after words of two bytes": ('x = "…" if a > b else c', "a > b"),
+    "a tag by which messages are told apart": ("class A(Struct, tag=True): ...", "True"),
     "an argument of a call": ("f(is_open=True)", "True"),
 }
 

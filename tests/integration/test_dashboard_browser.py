@@ -13,6 +13,7 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, ViewportSize, async_playwright, expect
 
+from admission.dashboard.pages import event_stream
 from tests import browser as browsers, dashboards, packages
 from tests.dashboards import ADMIN, Books, Site
 from tests.integration import ledgers
@@ -61,7 +62,9 @@ async def chromium() -> AsyncIterator[Browser]:
 
 
 @asynccontextmanager
-async def a_page(chromium: Browser, site: Site, *, token: str = ADMIN, **context: Any) -> AsyncIterator[Page]:
+async def a_page(
+    chromium: Browser, site: Site, *, token: str = ADMIN, expected: str = "401", **context: Any
+) -> AsyncIterator[Page]:
     """Yield a page of somebody who has signed in, and see afterwards that nothing went wrong in it."""
     troubles: list[str] = []
     made = await chromium.new_context(**{"viewport": WIDE, **context})
@@ -77,14 +80,21 @@ async def a_page(chromium: Browser, site: Site, *, token: str = ADMIN, **context
     await made.close()
     # That a page is not there, or a session is over, is an answer, which the console tells, too; a page that is left
     # aborts what it was asking for.
-    expected = ("404", "401", "ERR_ABORTED")
-    assert [trouble for trouble in troubles if not any(word in trouble for word in expected)] == []
+    words = ("404", "401", "ERR_ABORTED", expected)
+    assert [trouble for trouble in troubles if not any(word in trouble for word in words)] == []
 
 
 async def _shoot(page: Page, name: str) -> None:
     folder = os.environ.get("MUSTER_SCREENSHOTS")
     if folder:
         await page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
+
+
+async def _let_time_pass(page: Page) -> None:
+    """Let a minute pass in a page, and as much outside as it takes to be told of a change."""
+    for _ in range(6):
+        await page.clock.run_for(10_000)
+        await page.wait_for_timeout(300)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -194,7 +204,49 @@ async def test_a_page_keeps_itself_fresh(site: Site, chromium: Browser) -> None:
 
         await page.get_by_role("heading", level=1).click()
         await page.evaluate("document.activeElement.blur()")
-        await page.clock.run_for(11_000)
+        await _let_time_pass(page)
+
+        await expect(page.get_by_role("heading", level=1)).to_contain_text("Running")
+
+
+async def test_a_change_is_shown_without_a_reload_as_the_stream_of_events_tells_it(
+    site: Site, chromium: Browser
+) -> None:
+    async with a_page(chromium, site) as page:
+        await page.clock.install()
+        # So it does not ask by itself.
+        await page.add_init_script("window.setInterval = () => 0")
+        async with page.expect_response("**/events?topics=gangs%2Fteam-a%2Fbigger%2Cdevices") as stream:
+            await page.goto(f"{site.url}/gangs/team-a/bigger")
+        assert (await stream.value).headers["content-type"] == "text/event-stream"
+        async with page.expect_response("**/gangs/team-a/bigger"):
+            await page.clock.run_for(2_500)
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        await page.evaluate("window.same = true")
+        site.cluster.change("team-a/bigger", phase="Running", hold=None)
+        site.clock.seconds += 2
+        await _let_time_pass(page)
+
+        await expect(page.get_by_role("heading", level=1)).to_contain_text("Running")
+        assert asked == [f"{site.url}/gangs/team-a/bigger"]
+        await page.get_by_role("navigation", name="Main").get_by_role("link", name="Queues").click()
+        await expect(page).to_have_title("Queues · Muster")
+        assert [url for url in asked if "/events" in url] == [f"{site.url}/events?topics=queues"]
+        assert await page.evaluate("window.same")
+
+
+async def test_without_a_stream_a_page_asks_every_ten_seconds(
+    site: Site, chromium: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_stream, "MOST_STREAMS", 0)
+    async with a_page(chromium, site, expected="429") as page:
+        await page.clock.install()
+        async with page.expect_response("**/events?*"):
+            await page.goto(f"{site.url}/gangs/team-a/bigger")
+        site.cluster.change("team-a/bigger", phase="Running", hold=None)
+        site.clock.seconds += 2
+        await _let_time_pass(page)
 
         await expect(page.get_by_role("heading", level=1)).to_contain_text("Running")
 
@@ -265,7 +317,7 @@ async def test_a_short_reason_opens_and_stays_open_where_its_gang_goes(site: Sit
         site.cluster.change("team-a/bigger", phase="Running", hold=None)
         site.clock.seconds += 10
         await page.evaluate("document.activeElement.blur()")
-        await page.clock.run_for(11_000)
+        await _let_time_pass(page)
 
         await expect(page.get_by_role("row", name="bigger")).to_contain_text("Running")
         await expect(whole).to_be_visible()

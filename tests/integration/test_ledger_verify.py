@@ -124,6 +124,14 @@ TAMPERING = {
         9,
         What.INSERTED,
     ),
+    "lines before the first transaction": (
+        [
+            "PRAGMA ignore_check_constraints = ON",
+            "INSERT INTO postings SELECT cluster, 0, line, queue, meter, bucket, amount, claim FROM postings LIMIT 1",
+        ],
+        0,
+        What.INSERTED,
+    ),
     "a removed row": (remove(3), 3, What.REMOVED),
     "the first row removed": (remove(1), 1, What.REMOVED),
     "the last row removed": (remove(6), 6, What.REMOVED),

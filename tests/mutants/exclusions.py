@@ -1,10 +1,10 @@
 """Code whose mutants are not planted, because no test could or should notice them.
 
-Type annotations and aliases, what only type checkers read, protocols, decorators (`slots=True`, `frozen=True`), the
-words of exceptions and log lines, arguments that change no answer (`zip(strict=True)`, `plan(mute=True)`), when a full
-cache is emptied, and figures that were chosen and not derived: a module's constant, whose name is in capitals and whose
-value is made of literals alone (sizes of caches and batches, seconds of patience, bounds of the API). All else is fair
-game.
+Type annotations and aliases, what only type checkers read, protocols, decorators (`slots=True`, `frozen=True`), whether
+a class is `frozen`, the words of exceptions and log lines, arguments that change no answer (`zip(strict=True)`,
+`plan(mute=True)`), when a full cache is emptied, and figures that were chosen and not derived: a module's constant,
+whose name is in capitals and whose value is made of literals alone (sizes of caches and batches, seconds of patience,
+bounds of the API). All else is fair game.
 """
 
 import ast
@@ -14,7 +14,7 @@ Span = tuple[tuple[int, int], tuple[int, int]]
 """Begin and end, each a line from 1 and a column from 0 in characters; the end is exclusive."""
 
 _TYPING_ONLY = {"overload", "abstractmethod"}
-_IDLE_KEYWORDS = {"strict", "repr", "mute", "total"}
+_IDLE_KEYWORDS = {"strict", "repr", "mute", "total", "frozen"}
 _DECIDING = (ast.Compare, ast.BoolOp, ast.IfExp, ast.Lambda, ast.comprehension, ast.Subscript)
 _LOGGERS = {"log", "_log", "logger"}
 _Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -23,6 +23,8 @@ DECIDING = (
     "status",
     "review",
     "webhook",
+    "heads",
+    "conversion",
     "cycle",
     "ledger",
 )

@@ -71,7 +71,7 @@ class GangEviction:
         requested = await self._answer(inputs)
         unfinished = self.evictions.unfinished | requested.keys()
         for group in inputs.groups if limiting or unfinished else inputs.granted:
-            if group.placement is None or not _may_be_due(group, limiting, unfinished):
+            if group.placement is None or not _may_be_due(group, group.placement, limiting, unfinished):
                 continue
             find = partial(self._due, inputs, group, limiting, requested.get(group.uid))
             eviction = faults.guard(During.FOLLOWING, group.key, find, self.log.defects)
@@ -303,7 +303,8 @@ def not_started(group: Group, reason: str, references: References = ()) -> Evict
     return Eviction(group=group, pods=admitted, reason=reason, timed_out=True, failure=reason, references=references)
 
 
-def _may_be_due(group: Group, limiting: Collection[QueueName], unfinished: Collection[GangUid]) -> bool:
+def _may_be_due(
+    group: Group, placement: Placement, limiting: Collection[QueueName], unfinished: Collection[GangUid]
+) -> bool:
     """Return whether a gang has to be checked for eviction; most running gangs do not."""
-    placement = group.placement
-    return not group.is_complete or (placement is not None and placement.queue in limiting) or group.uid in unfinished
+    return not group.is_complete or placement.queue in limiting or group.uid in unfinished

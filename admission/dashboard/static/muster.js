@@ -142,9 +142,11 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
-// Fresh pages: the parts marked `data-live` are fetched again, unless somebody is in the middle of something there.
+// Fresh pages: the parts marked `data-live` are fetched again when a stream of events says that something of them has
+// changed, and every ten seconds where there is no stream; unless somebody is in the middle of something there.
 
 const FRESH = 10_000;
+const REST = 2_000;
 const isWanted = () => localStorage.getItem("muster-fresh") !== "no";
 
 function busy(part) {
@@ -183,20 +185,71 @@ async function renew(url, isBusy = () => false) {
   return true;
 }
 
+let stale = false; // something has changed that is not shown yet
+let soonest = performance.now() + REST; // no earlier are the parts fetched again because of an event
+let waiting = 0;
+
 async function refresh() {
   if (document.hidden || !document.querySelector("[data-live-switch]") || !isWanted()) return;
   const shown = location.href;
   const isBusy = () => location.href !== shown || [...document.querySelectorAll("[data-live]")].some(busy);
   if (isBusy()) return;
+  const began = performance.now();
+  const wasStale = stale;
+  let done = false;
+  stale = false;
   try {
-    await renew(shown, isBusy);
+    done = await renew(shown, isBusy);
   } catch {
     // Away for a moment: what is shown says as of when it is.
   }
+  if (wasStale && !done) stale = true;
+  // A page that takes the server long is asked for less often, and never less often than without a stream.
+  const ended = performance.now();
+  soonest = ended + Math.min(Math.max(REST, 20 * (ended - began)), FRESH);
 }
 
-setInterval(refresh, FRESH);
-document.addEventListener("visibilitychange", refresh);
+function changed() {
+  stale = true;
+  waiting ||= setTimeout(() => {
+    waiting = 0;
+    refresh();
+  }, Math.max(0, soonest - performance.now()));
+}
+
+// The stream: one for what is in sight. It counts from its first message, which a proxy may keep back.
+
+let stream = null;
+let isStreaming = false;
+let topics = "";
+
+/** Listen to the changes of the page that is shown, if it is to be kept fresh and in sight. */
+function listen() {
+  const wanted = document.querySelector("[data-live-switch]")?.dataset.topics ?? "";
+  const asked = document.hidden || !isWanted() ? "" : wanted;
+  if (stream && (asked !== topics || stream.readyState === EventSource.CLOSED)) {
+    stream.close();
+    stream = null;
+    isStreaming = false;
+  }
+  if (stream || !asked) return;
+  topics = asked;
+  stream = new EventSource(`/events?topics=${encodeURIComponent(asked)}`);
+  stream.onmessage = () => {
+    isStreaming = true;
+    changed();
+  };
+  stream.onerror = () => (isStreaming = false);
+}
+
+setInterval(() => {
+  listen();
+  if (stale || !isStreaming) refresh();
+}, FRESH);
+document.addEventListener("visibilitychange", () => {
+  listen();
+  refresh();
+});
 
 // The theme: a cookie, so that the next page comes in it at once.
 
@@ -283,8 +336,12 @@ function bind() {
     live.hidden = false;
     document.querySelector("[data-live-label]").textContent = "kept fresh";
     live.checked = isWanted();
-    live.addEventListener("change", () => localStorage.setItem("muster-fresh", live.checked ? "yes" : "no"));
+    live.addEventListener("change", () => {
+      localStorage.setItem("muster-fresh", live.checked ? "yes" : "no");
+      listen();
+    });
   }
+  listen();
 }
 
 bind();

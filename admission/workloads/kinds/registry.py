@@ -126,7 +126,7 @@ class WorkloadKind:
     and with those beside which they always run; None if that is not known. deadline: the path of the field after which
     its controller ends all pods, counted from the object's start; through a list, one for each element. Empty if it has
     none. has_claims: whether its objects have claims that their pods share. followers: returns how many more pods like
-    its own are made for each part of a wave once its first pod is scheduled, by role, given a pod of the wave.
+    its own are made for each part of a wave once its first pod is scheduled, by role; it is given a pod of the wave.
     exclusive: these parts.
     """
 

@@ -38,6 +38,7 @@ TRUE = {
     "a double in a written list is its exact int": "!(dyn(9223372036854775807) in [9223372036854775808.0])",
     "an int in a written list is found by its double": "dyn(9223372036854775808.0) in [9223372036854775807]",
     "keys are numbers, whatever their kind": '{1: "a"}[dyn(1.0)] == "a" && {1: "a"}[dyn(1u)] == "a"',
+    "empty lists are keys by what they are, not by what they hold": "{[]: 1, []: 2}.size() == 2",
     "fixed numbers are grouped": '"%.1f".format([1234567.0]) == "1,234,567.0"',
     "a scientific precision is a width": '"%.2e".format([0.00012]) == "1.200000\N{MULTIPLICATION SIGN}10⁻⁰⁴"',
     "a number may be the name of what has no digits": (

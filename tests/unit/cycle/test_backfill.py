@@ -18,6 +18,7 @@ from admission.api.values import names
 from admission.api.values.names import MeterName
 from admission.api.values.reasons import HoldReason
 from admission.api.values.selectors import LabelSelector, Requirement
+from admission.quota import queue_order
 from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.backfill.reservations import UsageExcludingReserved
 from admission.scheduling.backfill.running_gangs import RunningGangs
@@ -121,7 +122,8 @@ def test_each_queue_has_a_head() -> None:
     assert starts(found) == {"a": 0, "b": 0, "large": 10, "next": 20, "long": 30}
 
 
-def test_devices_left_beside_a_reservation_shrink_when_another_gang_starts() -> None:
+def reserved() -> tuple[Clock, Muster, Waiting]:
+    """Return a stage on which A runs and LARGE is the head, and a gang that would delay it."""
     place = town(teams(6), node("one", 4))
     stage = Clock(place)
     decider = Muster(stage)
@@ -129,7 +131,25 @@ def test_devices_left_beside_a_reservation_shrink_when_another_gang_starts() -> 
         decider.arrive(Waiting(arrival, place.rules.now + arrival.at))
     decider.settle(freed=False)
     (behind,) = trace([row("long", 2, 20)])
-    late = Waiting(behind, place.rules.now + behind.at)
+    return stage, decider, Waiting(behind, place.rules.now + behind.at)
+
+
+def test_a_gang_passes_a_head_that_it_ends_before_for_as_long_as_it_is_the_head() -> None:
+    stage, decider, late = reserved()
+    (one,) = stage.backfill.decide(stage.inputs(late, stage.queue_usage)).bound
+    rank, before = queue_order.rank(late), stage.backfill.revision
+    assert stage.backfill.until(rank, [(one,)]) == one.at
+
+    (urgent,) = trace([row("urgent", 2, 30, gpus=4, priority=1)])
+    decider.arrive(Waiting(urgent, late.queued_since))
+    decider.settle(freed=False)
+
+    assert stage.backfill.revision > before
+    assert stage.backfill.until(rank, [(one,)]) is None
+
+
+def test_devices_left_beside_a_reservation_shrink_when_another_gang_starts() -> None:
+    stage, _, late = reserved()
 
     (one,) = stage.backfill.decide(stage.inputs(late, stage.queue_usage)).bound
     two = {MeterName("gpus"): 2}

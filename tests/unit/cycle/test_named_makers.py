@@ -62,7 +62,7 @@ async def test_pods_that_come_as_another_gang_than_planned_give_the_reservation_
 
 
 class Witness(Jobs):
-    """Notes what is evicted and what is suspended."""
+    """Notes what is evicted, what is suspended, and whose gates are closed."""
 
     def __init__(self, builder: ClusterBuilder) -> None:
         super().__init__(builder)
@@ -75,6 +75,10 @@ class Witness(Jobs):
     async def evict(self, pod: Pod, reason: str) -> None:
         self.removed.append(f"Pod {pod.meta.name}")
         await super().evict(pod, reason)
+
+    async def close_gate(self, pod: Pod) -> bool:
+        self.removed.append(f"gate of {pod.meta.name}")
+        return await super().close_gate(pod)
 
 
 async def test_an_evicted_named_gang_has_its_jobs_suspended_and_its_other_pods_evicted() -> None:

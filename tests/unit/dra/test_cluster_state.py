@@ -138,6 +138,18 @@ def test_a_pool_that_is_not_sound_is_not_used_and_says_why(
     assert seen(cluster) == []
 
 
+def test_a_pool_is_disputed_that_1_36_sees_differently_for_counters_of_another_node() -> None:
+    builder = a_cluster().node("a").node("b")
+    for pool, node, generation in (("p", "a", 1), ("q", "a", 1), ("q", "b", 2)):
+        where: dict[str, Any] = {"pool": pool, "nodeName": node, "generation": generation, "count": 2}
+        builder.slice(f"{pool}-{node}", [partition("slices")], **where)
+        builder.slice(f"{pool}-{node}-sets", [], sharedCounters=SETS, **where)
+
+    inventories = builder.cluster().node_inventories
+
+    assert {node: {name for _, name in one.disputed} for node, one in inventories.items()} == {"a": {"q"}, "b": set()}
+
+
 def test_per_device_selection_keeps_other_nodes_devices_out_of_reach() -> None:
     cluster = here().slice("p", [{"nodeName": "b"}, {"nodeSelector": ZONE}], perDeviceNodeSelection=True)
 

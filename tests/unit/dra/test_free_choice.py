@@ -153,6 +153,17 @@ def test_one_partition_more_than_cards_have_is_proved_not_to_fit() -> None:
     assert isinstance(plan(partitions(2), *pods[:-1], steps=500), Plan)
 
 
+def test_pods_that_share_no_claim_are_tried_in_one_order() -> None:
+    """Two roots of three devices each, for three pods that need two of one root, each by a selector of its own."""
+    devices = [{"attributes": {"root": {"string": root}}} for root in "aaabbb"]
+    builder, rule = a_cluster().node("n").slice("all", devices, allNodes=True), {"matchAttribute": f"{DRIVER}/root"}
+    requests = [a_request("gpu", 2, f"{at} == {at}") for at in range(3)]
+    pods = [a_pod(f"p-{at}", a_claim(f"c-{at}", one, constraints=[rule])) for at, one in enumerate(requests)]
+
+    assert refused(plan(builder, *pods, steps=200)).kind is Kind.INFEASIBLE
+    assert isinstance(plan(builder, *pods[:-1], steps=200), Plan)
+
+
 def test_a_choice_that_is_over_quota_is_passed_over() -> None:
     """One pod may have two small devices or a big one; only one device can be paid for."""
     builder = a_cluster().node("a", gpus=[{"attributes": {"size": {"string": s}}} for s in ("small", "small", "big")])

@@ -17,7 +17,7 @@ from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.requests.gang_request import Choice, Plan, PodDemand
 from admission.dra.state import cluster_state
-from tests.unit.dra.clusters import DRIVER, STEPS, ClusterBuilder, a_claim, a_cluster, a_pod, a_request
+from tests.unit.dra.clusters import DRIVER, STEPS, ClusterBuilder, a_claim, a_cluster, a_pod, a_request, refused
 
 Json = dict[str, Any]
 
@@ -44,11 +44,15 @@ def two_nodes(*devices: Json) -> ClusterBuilder:
     return a_cluster().node("a", gpus=devices, allocatable=ALLOCATABLE).node("b", gpus=devices, allocatable=ALLOCATABLE)
 
 
-def using(demand: PodDemand, containers: int = 1) -> PodDemand:
-    """Return a pod whose containers name its first claim, as the manifest of a real one would."""
-    names = [{"resources": {"claims": [{"name": "gpus"}]}} for _ in range(containers)]
+def using(demand: PodDemand, containers: int = 1, own: Json | None = None, **more: Any) -> PodDemand:
+    """Return a pod whose containers name its first claim, as the manifest of a real one would.
+
+    own: the resources of each container. more: of the spec.
+    """
+    names = [{"resources": {"claims": [{"name": "gpus"}], **(own or {})}} for _ in range(containers)]
     spec = {
         "containers": names,
+        **more,
         "resourceClaims": [{"name": "gpus", "resourceClaimName": demand.claims[0].meta.name}],
     }
     meta = {"name": demand.pod.meta.name, "namespace": "team", "uid": demand.pod.meta.uid}
@@ -91,6 +95,23 @@ def test_another_device_is_not_tried_but_the_next_pod_gets_it() -> None:
 
     assert isinstance(builder.plan(using(a_pod("p", 1))), NoPlan)
     assert isinstance(builder.taken("a", 0).plan(using(a_pod("p", 1))), Plan)
+
+
+@pytest.mark.parametrize(
+    ("level", "starts"),
+    [({"requests": "25Gi", "limits": "35Gi"}, True), ({"requests": "24Gi"}, False), ({"limits": "34Gi"}, False)],
+)
+def test_what_a_pod_has_as_a_whole_covers_its_containers_and_devices(level: dict[str, str], *, starts: bool) -> None:
+    """1.37 wants that of requests and of limits. Each container requests 5Gi, up to 15Gi, beside a device of 20Gi."""
+    whole = {name: {"memory": amount} for name, amount in ({"requests": "30Gi", "limits": "40Gi"} | level).items()}
+    pod = using(a_pod("p", 1), own={"requests": {"memory": "5Gi"}, "limits": {"memory": "15Gi"}}, resources=whole)
+
+    answer = two_nodes(mapping("20Gi")).plan(pod)
+
+    if starts:
+        assert isinstance(answer, Plan)
+    else:
+        assert "as a pod are too little memory for its containers and devices" in refused(answer).message
 
 
 @pytest.mark.parametrize(("device", "starts"), [(mapping("1Gi"), False), (overhead("1Gi"), True)])

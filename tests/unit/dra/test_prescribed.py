@@ -100,6 +100,25 @@ def test_prescribed_devices_that_kube_scheduler_refuses_are_a_misfit(
         assert str(answer).startswith(("claim team/c: ", "request "))
 
 
+HERE, ELSEWHERE = {"nodeName": "a"}, {"nodeName": "b"}
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        (HERE, "cannot hold what it asks for: capacity memory is 8Gi, less than asked for"),
+        (ELSEWHERE, "is not for node a"),
+    ],
+)
+def test_a_device_that_does_not_match_is_told_from_one_of_other_nodes(place: dict[str, str], why: str) -> None:
+    builder = a_cluster().node("a").node("b")
+    builder.slice("a", [{**SHARED, **place}, HERE], perDeviceNodeSelection=True)
+
+    answer = allotted(builder, a_claim("c", a_request("r", 1, **LARGE)), ("r", "gpu-0"))
+
+    assert str(answer).endswith(f"device {DRIVER}/a/gpu-0 {why}")
+
+
 def test_a_device_that_another_claim_has_is_refused_by_the_name_of_its_holder() -> None:
     answer = allotted(
         a_cluster().node("a", gpus=2).taken("a", 0, claim="others/c", gang="others/g"), ONE, ("r", "gpu-0")

@@ -153,6 +153,16 @@ def test_devices_of_several_classes_are_not_added() -> None:
     assert answer.message.endswith(", after p-1 took 2 of class gpu and 1 of class nic on a")
 
 
+def test_alternatives_count_with_the_devices_that_each_asks_for() -> None:
+    ways = [{"name": f"of-{count}", **a_request("x", count)["exactly"]} for count in (3, 2)]
+    cluster = a_cluster().node("a", gpus=1)
+
+    answer = refused(cluster.plan(a_pod("p", {"name": "gpu", "firstAvailable": ways})))
+
+    assert answer.message.startswith("pod p needs 3 devices of class gpu on one node (request gpu/of-3 of claim p-0")
+    assert answer.message.endswith("; the most that any node has free is 1 (a, of 1 that match)")
+
+
 def test_what_is_in_use_is_not_spoken_of_where_no_device_matches() -> None:
     cluster, pod = a_cluster().node("a", gpus=0), a_pod("p", 1)
 

@@ -94,3 +94,19 @@ def test_devices_that_are_refused_are_steps_too() -> None:
 
     with pytest.raises(StepsEndedError):
         asked(cluster, a_request(count=2), constraints=MATCH, steps=40_000)
+
+
+def test_the_steps_of_a_search_grow_with_the_claims_of_the_pod() -> None:
+    """What was tried before is looked up by all of them. No two of 41 devices are on one root: 820 pairs."""
+    cluster = a_cluster().node("n", gpus=on_roots(*(f"root-{at}" for at in range(41)))).cluster()
+    pair = a_claim("pair", a_request(count=2), constraints=MATCH)
+    claims = [pair, *(a_claim(f"c{at}", a_request()) for at in range(39))]
+
+    def search(steps: int, count: int) -> object:
+        return node_allocator.allocate(
+            claims[:count], next(iter(cluster.nodes)), cluster, selectors=Selectors(), steps=steps
+        )
+
+    assert isinstance(search(2_000, 1), NotHere)
+    with pytest.raises(StepsEndedError):
+        search(2_000, 40)

@@ -9,10 +9,18 @@ from admission.api.kubernetes import nodes, pods
 from admission.api.kubernetes.pods import Pod
 from admission.api.scheduling.pod_volumes import Disk
 from admission.api.storage import csi, persistent_volumes
-from admission.api.storage.persistent_volumes import BETA_REGION, BETA_ZONE, REGION, ZONE
+from admission.api.storage.assumed_volumes import AssumedVolumes
+from admission.api.storage.persistent_volumes import (
+    BETA_REGION,
+    BETA_ZONE,
+    NO_PROVISIONER,
+    REGION,
+    ZONE,
+    PersistentVolume,
+)
 from admission.api.storage.storage import Storage
 from admission.api.values.names import NodeName
-from admission.filters import node_volume_limits
+from admission.filters import node_volume_limits, pod_claims, volume_binding
 from admission.filters.placed_pods import PlacedPod, PlacedPods
 from admission.filters.pod_rules import PodRules
 from admission.filters.refusal import Rule
@@ -189,3 +197,50 @@ def test_pods_that_are_only_wanted_keep_no_pod_off_by_their_volumes() -> None:
 
     assert PodRules(a_pod("p", writes), placed, {node.name: node}).refuses(node) is not None
     assert PodRules(a_pod("p", writes), placed.as_wanted_only(), {node.name: node}).refuses(node) is None
+
+
+def waiting(*volumes: PersistentVolume) -> Storage:
+    """Return two claims that wait for their pods, and volumes of their class, which nobody makes."""
+    spec = {"storageClassName": "disk"}
+    claims = [{"metadata": {"name": name, "namespace": "team"}, "spec": spec} for name in ("data", "other")]
+    late = {"provisioner": NO_PROVISIONER, "volumeBindingMode": "WaitForFirstConsumer"}
+    return Storage(
+        claims={one.meta.key: one for one in map(persistent_volumes.decode_claim, claims)},
+        volumes={one.meta.name: one for one in volumes},
+        classes={"disk": persistent_volumes.decode_class({"metadata": {"name": "disk"}, **late})},
+    )
+
+
+def volume_for(name: str, **spec: Any) -> PersistentVolume:
+    """Return a volume that is kept for a claim."""
+    reference = {"storageClassName": "disk", "claimRef": {"namespace": "team", "name": name}}
+    return persistent_volumes.decode_volume({"metadata": {"name": f"for-{name}"}, "spec": {**reference, **spec}})
+
+
+def test_a_volume_that_is_kept_for_a_claim_is_not_taken_where_it_does_not_fit() -> None:
+    assert why(a_pod("p", claimed()), waiting(volume_for("data")), {}) is None
+    assert why(a_pod("p", claimed()), waiting(volume_for("data", volumeMode="Block")), {}) == (
+        "lack of a volume for persistent volume claim data"
+    )
+
+
+@pytest.mark.parametrize(
+    ("volumes", "assumed", "is_known"),
+    [
+        ((), AssumedVolumes(), False),
+        ((volume_for("data"),), AssumedVolumes(), True),
+        ((), AssumedVolumes(volumes={"team/data": "pv"}), True),
+        ((), AssumedVolumes(nodes={"team/data": NodeName("n")}), True),
+    ],
+)
+def test_claims_are_alike_unless_something_is_kept_or_planned_for_one(
+    volumes: tuple[PersistentVolume, ...], assumed: AssumedVolumes, *, is_known: bool
+) -> None:
+    found = waiting(*volumes)
+
+    one, two = (
+        volume_binding.fingerprint(pod_claims.resolve(a_pod("p", claimed(name)), found), found, assumed, frozenset())
+        for name in ("data", "other")
+    )
+
+    assert (one != two) is is_known
