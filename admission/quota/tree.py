@@ -90,7 +90,7 @@ class Tree:
             path.append(parent)
         return tuple(path)
 
-    def meeting(self, queue: QueueName, other: QueueName) -> tuple[QueueName, QueueName] | None:
+    def branches(self, queue: QueueName, other: QueueName) -> tuple[QueueName, QueueName] | None:
         """Return the queues below the one where two paths meet, of each path; None if there are no two such queues."""
         path, beside = self.path(queue), self.path(other)
         while path and beside and path[-1] == beside[-1]:

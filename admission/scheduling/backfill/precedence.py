@@ -53,10 +53,10 @@ def loan_order(queue: QueueName, charge: Charge, queue_usage: QueueUsage, one: R
 
     charge: of the gang, or a lower bound on it: then it may borrow though it seems not to.
     """
-    meeting = queue_usage.tree.meeting(queue, one.group.queue)
-    if meeting is None:
+    branches = queue_usage.tree.branches(queue, one.group.queue)
+    if branches is None:
         return 0
-    own, other = meeting
+    own, other = branches
     return queue_usage.borrows(own, queue, charge) - (other in one.loans)
 
 
