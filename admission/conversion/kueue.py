@@ -33,6 +33,8 @@ _REMEDIES = {
     "admissionChecksStrategy": "put a scheduling gate of your own beside Muster's on the pods",
     "concurrentAdmissionPolicy": "claims with firstAvailable are planned over all alternatives at once",
     "flavorFungibility": "counts between kinds of devices: preferences.whenCanBorrow of the Queue",
+    "whenCanPreempt": "nobody is evicted while the gang fits any kind of devices, nor while a loan suffices",
+    "preference": "nobody is evicted while the gang fits any kind of devices, nor while a loan suffices",
     "nodeLabels": "a kind in preferences of the Queue tells devices by CEL, a nodeSelector of the pods their nodes",
     "nodeTaints": "give the pods the tolerations, or the kind of devices a class of its own",
     "tolerations": "give the pods the tolerations",
@@ -290,7 +292,7 @@ def _report_rest(obj: Object, findings: Findings) -> None:
         return
     body = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind", "metadata", "status")}
     for path in _leaves(body, ""):
-        part = next((name for name in re.findall(r"[A-Za-z]+", path) if name in _REMEDIES), "")
+        part = next((name for name in reversed(re.findall(r"[A-Za-z]+", path)) if name in _REMEDIES), "")
         findings.add(Level.LEFT, path, _REMEDIES.get(part, _NOTHING))
 
 

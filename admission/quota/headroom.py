@@ -163,6 +163,14 @@ class QueueUsage:
         found = ((meter, self._column(meter).borrowed_with(number, below, charge.get(meter, 0))) for meter in meters)
         return {meter: amount for meter, amount in found if amount}
 
+    def borrows(self, queue: QueueName, user: QueueName, charge: Charge) -> bool:
+        """Return whether a queue borrows what `user`, the queue or one under it, would be charged."""
+        number, below = self._numbers.get(queue), self._numbers.get(user)
+        if number is None or below is None:
+            return False
+        columns = ((self._plain_column(meter), amount) for meter, amount in charge.items() if amount)
+        return any(column.borrowed_with(number, below, amount) for column, amount in columns)
+
     def loan_level(self, queue: QueueName, charge: Charge) -> int:
         """Return how far up the queue would borrow for a charge: 0 if not at all, 1 from the queues beside it, ….
 

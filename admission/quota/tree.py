@@ -90,6 +90,14 @@ class Tree:
             path.append(parent)
         return tuple(path)
 
+    def branches(self, queue: QueueName, other: QueueName) -> tuple[QueueName, QueueName] | None:
+        """Return the queues below the one where two paths meet, of each path; None if there are no two such queues."""
+        path, beside = self.path(queue), self.path(other)
+        while path and beside and path[-1] == beside[-1]:
+            path, beside = path[:-1], beside[:-1]
+        found = self.parents.get(path[-1]) if path and beside else None
+        return (path[-1], beside[-1]) if found is not None else None
+
     def bearing(self, queue: QueueName) -> tuple[QueueName, ...]:
         """Return the queues against which the usage of a queue counts: itself and those above it, up to its root.
 

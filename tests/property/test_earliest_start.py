@@ -77,7 +77,7 @@ def test_the_earliest_start_equals_that_of_a_search_through_all_times(
 
     for waiting in others:
         inputs = asked(stage, waiting)
-        search = earliest_start.Search(inputs=inputs, present=present, later=later, others=lambda _: [])
+        search = earliest_start.Search(inputs=inputs, present=present, later=later, others=lambda *_: [])
         guessed = None if guess is None else stage.time + timedelta(seconds=guess)
         found = search.first(Times(present.ends, stage.time), guessed)
 

@@ -13,9 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from admission.api.muster.gangs import Charge
 from admission.dra.planner.candidate_nodes import CapacityBound
 from admission.dra.requests.gang_request import Plan
 from admission.dra.state.what_if import WhatIfSeries
+from admission.quota.headroom import QueueUsage
 from admission.scheduling.backfill import reservations
 from admission.scheduling.backfill.reservations import Moment, Reservation, Times
 from admission.scheduling.backfill.running_gangs import RunningGangs
@@ -23,8 +25,8 @@ from admission.scheduling.cache.plan_cache import PlanCache
 from admission.scheduling.checks import chain
 from admission.scheduling.checks.chain import Grant, Inputs, Workspace
 
-Others = Callable[[datetime], Sequence[Reservation]]
-"""Returns the reservations of heads ahead of a gang that have not ended at a time."""
+Others = Callable[[datetime, Charge, QueueUsage], Sequence[Reservation]]
+"""Returns the reservations of heads ahead of a gang that have not ended at a time, by its charge and the usage then."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,12 +80,14 @@ class Search:
 
     def _moment(self, at: datetime) -> Moment:
         if at not in self._moments:
-            others, removed = self.others(at), self.present.removed(at)
+            removed = self.present.removed(at)
+            queue_usage = reservations.usage_without(self.inputs.queue_usage, removed)
+            others = self.others(at, self.inputs.needed, queue_usage)
             cluster = self.later.cluster(
                 self.inputs.cluster, removed=[one.interval for one in removed], arrived=[one.arrival for one in others]
             )
-            moment = self._moments[at] = reservations.moment(cluster, self.inputs.queue_usage, at, removed)
-            reservations.charge(moment.queue_usage, others)
+            reservations.charge(queue_usage, others)
+            self._moments[at] = Moment(at, cluster, queue_usage, removed)
         return self._moments[at]
 
 

@@ -4,9 +4,9 @@ Source: Lifka, *The ANL/IBM SP scheduling system*, JSSPP 1995, with plans in pla
 first gang of a queue that waits for devices or quota held by gangs which will end. Its *reservation* is the first
 expected end of a running gang by which a plan exists for it, and that plan: devices, nodes, quota. A later gang (lower
 priority, or equal priority and queued later) starts if it ends before the reservation begins or leaves it untouched.
-Reservations of heads that rank higher come first. Where expected ends are unknown, there is no reservation and gangs
-that fit may pass; a gang without a declared run time is assumed to run for ever.
-
+Reservations of heads that rank higher come first; but between queues that lend each other, those of heads that do not
+borrow, and one of a head that borrows does not bind gangs that do not (`precedence`). Where expected ends are unknown,
+there is no reservation and gangs that fit may pass; a gang without a declared run time is assumed to run for ever.
 A reservation is made when a later gang would conflict with it; it stands until it begins or an expectation fails.
 """
 
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
+from admission.api.muster.gangs import Charge
 from admission.api.muster.queues import Queue
 from admission.api.values.names import GangUid, QueueName
 from admission.api.values.reasons import Hold, HoldReason
@@ -25,11 +26,12 @@ from admission.dra.state.cluster_state import ClusterState
 from admission.dra.state.what_if import Arrival, Interval, WhatIfSeries
 from admission.quota.headroom import QueueUsage
 from admission.quota.queue_order import BY_RANK, Order, Rank
-from admission.scheduling.backfill import earliest_start, reservations
-from admission.scheduling.backfill.queue_head import NEVER, QueueHead
+from admission.scheduling.backfill import earliest_start, precedence, reservations
+from admission.scheduling.backfill.queue_head import NEVER, QueueHead, waits
 from admission.scheduling.backfill.reservations import (
     Estimate,
     ExpectedEnd,
+    Moment,
     Reservation,
     Times,
     UsageExcludingReserved,
@@ -38,17 +40,13 @@ from admission.scheduling.backfill.running_gangs import RunningGangs
 from admission.scheduling.backfill.unreachable import NeverFits
 from admission.scheduling.cache.plan_cache import PlanCache
 from admission.scheduling.cache.queue_cache import Premise
-from admission.scheduling.cache.verdict_cache import KINDS, PROOF, QUOTA, RESERVED, Verdict
+from admission.scheduling.cache.verdict_cache import PROOF, QUOTA, RESERVED, Verdict
 from admission.scheduling.checks import chain, runtime
 from admission.scheduling.checks.chain import Grant, Inputs, Rules
-from admission.scheduling.placement.proposal import Proved
 from admission.workloads.gangs import Group
 
 MOST = 16
 """The most heads with a reservation, first ones first: each costs plans, and a check for every gang behind it."""
-
-WAITING = frozenset({PROOF, QUOTA, RESERVED, KINDS})
-"""The sources of verdicts that hold gangs until others end."""
 
 
 @dataclass(slots=True)
@@ -178,8 +176,10 @@ class Backfill:
         found = chain.decide(inputs)
         if not isinstance(found.outcome, Grant):
             return found
-        ahead, plan = self._ahead(inputs), found.outcome.plan
-        bound = self._binding(inputs, ahead)
+        plan = found.outcome.plan
+        ahead = self._ahead(inputs, plan.charge)
+        end = self._end(inputs.group, inputs.queue) if ahead else None
+        bound = tuple(one for one in ahead if precedence.reaches(end, one))
         # Claims keep their volumes when their gang has ended.
         robbed = tuple(one for one in ahead if not one.leaves_volumes(inputs.group, plan))
         if not robbed and all(one.leaves(inputs.group, plan) for one in bound):
@@ -190,7 +190,9 @@ class Backfill:
         decision = chain.decide(replace(inputs, rules=rules, cluster=cluster, queue_usage=queue_usage))
         if isinstance(decision.outcome, Grant):
             plan = decision.outcome.plan
-            if all(one.leaves_pods(inputs.group, plan) for one in bound):
+            # Another plan may borrow where the first one does not, and is bound by more then.
+            is_bound = len(self._ahead(inputs, plan.charge)) > len(ahead)
+            if not is_bound and all(one.leaves_pods(inputs.group, plan) for one in bound):
                 return decision
         return Verdict(
             group=inputs.group,
@@ -212,8 +214,9 @@ class Backfill:
         if not ahead or not all(one is not None and one.is_proved and self._present.now < one.at for one in made):
             return None
         end = self._end(inputs.group, inputs.queue)
-        bound = tuple(one for one in made if one is not None and _reaches(end, one))
+        bound = tuple(one for one in made if one is not None and precedence.reaches(end, one))
         asked = chain.with_demand(inputs) if bound else inputs
+        bound = precedence.binding(bound, inputs.queue.name, asked.needed, inputs.queue_usage)
         if not bound or not chain.is_short(asked, UsageExcludingReserved(inputs.queue_usage, bound)):
             return None
         behind = reservations.behind(inputs.group, inputs.queue, bound)
@@ -226,6 +229,8 @@ class Backfill:
         bound: tuple[Reservation, ...] = held.bound
         heads = {id(head.reservation): head for head in self._heads.values()}
         if not all(id(one) in heads and self._is_kept(heads[id(one)], one, cluster, usage) for one in bound):
+            return False
+        if len(precedence.binding(bound, queue, held.needed, usage)) < len(bound):
             return False
         rank = self._order.rank
         if isinstance(held, Verdict) and any(rank(held.group) < rank(one.group) for one in bound):
@@ -285,11 +290,12 @@ class Backfill:
             reservation = one.reservation
             if reservation is None or not reservation.is_proved:
                 continue
-            reaches = _reaches(end, reservation)
+            reaches = precedence.reaches(end, reservation)
             if not reservation.note_volumes(group, plan) or (reaches and not reservation.leaves(group, plan)):
                 self._cancel(one)
             elif reaches:
-                reservation.charge(plan.charge, requests, group.queue)
+                # As a borrower's it may bind fewer gangs.
+                self.revision += reservation.charge(plan.charge, requests, group.queue)
             else:
                 reservation.passed.add(group.key)
         self._never_fits.note_arrival(group.uid, end)
@@ -320,20 +326,26 @@ class Backfill:
 
     def refresh(self, rules: Rules, cluster: ClusterState, queue_usage: QueueUsage) -> None:
         """Make or prove the reservations of the first heads, at the end of a cycle."""
-        for head in self._heads_ahead(None):
+        # The second time for those beside which a head of a lower rank, which does not borrow, has come to one.
+        for head in 2 * self._heads_ahead(None):
             inputs = Inputs(rules=rules, group=head.group, queue=head.queue, cluster=cluster, queue_usage=queue_usage)
             self._reservation(head, inputs)
 
-    def ahead(self, inputs: Inputs, absent: Collection[str], start: datetime) -> Iterator[Reservation | None]:
+    def ahead(
+        self, inputs: Inputs, charge: Charge, absent: Collection[str], start: datetime
+    ) -> Iterator[Reservation | None]:
         """Yield the reservations that bind a gang which starts at a time, as they are in the state of the inputs.
 
-        None for a reservation that falls in that state anyway. absent: running gangs that are removed in that state.
+        None for a reservation that falls in that state anyway. charge: of the gang. absent: running gangs that are
+        removed in that state.
         """
         end = runtime.end(start, runtime.declared_runtime(inputs.group, inputs.queue))
         for head in self._heads_ahead(self._order.rank(inputs.group)):
             known = head.reservation
-            if known is not None and self._present.now < known.at and _reaches(end, known):
-                yield self._renewed(head, known, inputs.cluster, inputs.queue_usage, absent)
+            if known is not None and self._present.now < known.at and precedence.reaches(end, known):
+                found = self._renewed(head, known, inputs.cluster, inputs.queue_usage, absent)
+                if not precedence.passes(inputs.queue.name, charge, inputs.queue_usage, found or known):
+                    yield found
 
     @property
     def estimates(self) -> Mapping[GangUid, Estimate]:
@@ -379,15 +391,15 @@ class Backfill:
             self._front = sorted(ranked, key=lambda one: one[0])[:MOST]
         return [head for own, head in self._front if rank is None or own < rank]
 
-    def _ahead(self, inputs: Inputs) -> tuple[Reservation, ...]:
-        """Return the reservations of the heads ahead of a gang; those not yet made are made."""
-        ahead = self._heads_ahead(self._order.rank(inputs.group))
-        return tuple(one for head in ahead if (one := self._reservation(head, inputs)) is not None)
+    def _reservations(self, but: QueueHead | None = None) -> list[Reservation]:
+        """Return the reservations of the heads, in order; but that of one head."""
+        return [one.reservation for one in self._heads_ahead(None) if one is not but and one.reservation is not None]
 
-    def _binding(self, inputs: Inputs, ahead: tuple[Reservation, ...]) -> tuple[Reservation, ...]:
-        """Return those of the reservations ahead that bind a gang if it starts now."""
-        end = self._end(inputs.group, inputs.queue) if ahead else None
-        return tuple(one for one in ahead if _reaches(end, one))
+    def _ahead(self, inputs: Inputs, charge: Charge) -> tuple[Reservation, ...]:
+        """Return the reservations of the heads ahead of a gang with this charge; those not yet made are made."""
+        ahead = self._heads_ahead(self._order.rank(inputs.group))
+        made = tuple(one for head in ahead if (one := self._reservation(head, inputs)) is not None)
+        return precedence.binding(made, inputs.queue.name, charge, inputs.queue_usage)
 
     def _end(self, group: Group, queue: Queue) -> datetime | None:
         """Return when a gang that starts now ends; None if unknown."""
@@ -413,6 +425,8 @@ class Backfill:
         if head.tried != self._present.changes:
             head.reservation, head.made, head.is_old = self._reserve(head, inputs), self._present.now, False
             head.tried = self._present.changes if head.reservation is None else NEVER
+            if head.reservation is not None:
+                precedence.require_proofs(self._reservations(), head.reservation)
         return head.reservation
 
     def _is_kept(self, head: QueueHead, known: Reservation, cluster: ClusterState, queue_usage: QueueUsage) -> bool:
@@ -436,30 +450,33 @@ class Backfill:
     ) -> Reservation | None:
         """Return a reservation as it is in a state without the absent gangs; None if it falls in that state."""
         removed = [one for one in self._present.removed(known.at) if one.interval.gang not in absent]
+        usage = reservations.usage_without(usage, removed)
         names = {one.interval.gang for one in removed}.union(absent)
         if any(gang in self._present.expected_ends and gang not in names for gang in known.removed):
             return None
-        others = self._others(head, known.at)
+        others = self._others(head, known.at, known.plan.charge, usage)
         then = (WhatIfSeries("absent") if absent else self._later).cluster(
             cluster, removed=[one.interval for one in removed], arrived=[one.arrival for one in others]
         )
-        moment = reservations.moment(then, usage, known.at, removed)
-        reservations.charge(moment.queue_usage, others)
-        return reservations.renewed(known, moment)
+        reservations.charge(usage, others)
+        return reservations.renewed(known, Moment(known.at, then, usage, removed))
 
     def _inputs_of(self, head: QueueHead, inputs: Inputs) -> Inputs:
         """Return the inputs of a head, given those of any gang."""
         same = inputs.group is head.group
         return replace(inputs, group=head.group, queue=head.queue, known=inputs.known if same else None, blocked_by="")
 
-    def _others(self, head: QueueHead, at: datetime) -> list[Reservation]:
-        """Return the reservations of the heads ahead of another that have not ended at a time."""
-        made = (one.reservation for one in self._heads_ahead(self._order.rank(head.group)))
-        return [one for one in made if one is not None and (one.until is None or one.until > at)]
+    def _others(self, head: QueueHead, at: datetime, charge: Charge, usage: QueueUsage) -> list[Reservation]:
+        """Return the reservations of the heads ahead of another that have not ended at a time.
+
+        charge, usage: of that other one, and of the queues at the time.
+        """
+        left = [one for one in self._reservations(head) if one.until is None or one.until > at]
+        return precedence.before(left, head.group, charge, usage, self._order)
 
     def _reserve(self, head: QueueHead, inputs: Inputs) -> Reservation | None:
         """Return a reservation from the first time at which a head has a plan; None if there is no such time."""
-        others = sorted(one.until for one in self._others(head, self._present.now) if one.until is not None)
+        others = sorted(one.until for one in self._reservations(head) if one.until is not None)
         times = Times(heapq.merge(self._present.ends, others), self._present.now)
         search = earliest_start.Search(
             inputs=chain.with_demand(self._inputs_of(head, inputs)),
@@ -481,16 +498,3 @@ class Backfill:
             awaits=reservations.pending_gangs(moment, plan, inputs.cluster, already),
             drawn=reservations.drawn(plan, inputs.cluster),
         )
-
-
-def _reaches(end: datetime | None, reservation: Reservation) -> bool:
-    return end is None or runtime.floor_to_second(end) > reservation.at
-
-
-def waits(verdict: Verdict) -> bool:
-    """Return whether a verdict holds a gang until others end."""
-    if not isinstance(verdict.outcome, Hold):
-        return False
-    # Proofs about gangs with volumes or extended resources are not kept: they depend on particular objects.
-    is_proved = verdict.by in WAITING or isinstance(verdict.outcome, Proved)
-    return is_proved or bool(verdict.bound) or verdict.outcome.reason is HoldReason.QUOTA_EXCEEDED

@@ -4,13 +4,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from admission.api.muster.queues import Queue, QueueingStrategy
+from admission.api.values.reasons import Hold, HoldReason
 from admission.quota.queue_order import Order
 from admission.scheduling.backfill.reservations import Reservation
 from admission.scheduling.backfill.running_gangs import RunningGangs
+from admission.scheduling.cache.verdict_cache import KINDS, PROOF, QUOTA, RESERVED, Verdict
+from admission.scheduling.placement.proposal import Proved
 from admission.workloads.gangs import Group
 
 SOONER = timedelta(seconds=10)
 """How long a reservation stands although a gang ended sooner than expected, which may allow an earlier one."""
+
+WAITING = frozenset({PROOF, QUOTA, RESERVED, KINDS})
+"""The sources of verdicts that hold gangs until others end."""
 
 NEVER = -1
 """No state of the running gangs."""
@@ -40,3 +46,12 @@ class QueueHead:
     def is_behind(self, group: Group, order: Order) -> bool:
         """Return whether a strict queue orders the head after another gang, so that it is no head while that waits."""
         return self.queue.strategy is QueueingStrategy.STRICT_FIFO and order.rank(group) < order.rank(self.group)
+
+
+def waits(verdict: Verdict) -> bool:
+    """Return whether a verdict holds a gang until others end."""
+    if not isinstance(verdict.outcome, Hold):
+        return False
+    # Proofs about gangs with volumes or extended resources are not kept: they depend on particular objects.
+    is_proved = verdict.by in WAITING or isinstance(verdict.outcome, Proved)
+    return is_proved or bool(verdict.bound) or verdict.outcome.reason is HoldReason.QUOTA_EXCEEDED

@@ -78,6 +78,8 @@ class Reservation:
     is_proved: bool = True
     _leaves: dict[Hashable, bool] = field(default_factory=dict)
     """By queue and charge, whether quota is left for it beside the charge; valid until the usage changes."""
+    _loans: frozenset[QueueName] | None = None
+    """See `loans`; None until computed."""
 
     def counts_on(self, gang: str) -> bool:
         """Return whether it stands only if a gang has ended by then."""
@@ -131,6 +133,15 @@ class Reservation:
             self.queue_usage.give_back(queue, charge)
         return known
 
+    @property
+    def loans(self) -> frozenset[QueueName]:
+        """Return its queue and those above it that borrow at its time, of the meters that it is charged."""
+        if self._loans is None:
+            own, charge = self.group.queue, self.plan.charge
+            path = self.queue_usage.tree.path(own)
+            self._loans = frozenset(name for name in path if self.queue_usage.borrows(name, own, charge))
+        return self._loans
+
     def shortage(self, queue: QueueName, charge: Charge) -> Shortage | None:
         """Return the shortage of its own gang beside a charge of a queue."""
         self.queue_usage.charge(queue, charge)
@@ -142,15 +153,21 @@ class Reservation:
         """Replace the usage, resources and pods at its time by those of this cycle."""
         self.queue_usage, self.arrival, self.is_proved = queue_usage, replace(self.arrival, room=room), True
         self.placed = placed
-        self._leaves.clear()
+        self._forget()
 
-    def charge(self, charge: Charge, requests: Requests, queue: QueueName) -> None:
-        """Count a gang that will run at its time."""
+    def charge(self, charge: Charge, requests: Requests, queue: QueueName) -> bool:
+        """Count a gang that will run at its time; return whether other queues borrow for it then (`loans`)."""
+        before = self.loans
         self.queue_usage.charge(queue, charge)
-        self._leaves.clear()
+        self._forget()
         used, room = _by_node(requests), self.arrival.room
         after = {node: incremental.less(left, used[node]) if node in used else left for node, left in room.items()}
         self.arrival = replace(self.arrival, room=after)
+        return self.loans != before
+
+    def _forget(self) -> None:
+        self._leaves.clear()
+        self._loans = None
 
 
 class Moment(NamedTuple):
@@ -192,6 +209,11 @@ class UsageExcludingReserved(QueueUsage):
 
 def moment(cluster: ClusterState, queue_usage: QueueUsage, at: datetime, removed: Sequence[ExpectedEnd]) -> Moment:
     """Return the moment in which these gangs have ended, given the cluster state without them."""
+    return Moment(at, cluster, usage_without(queue_usage, removed), removed)
+
+
+def usage_without(queue_usage: QueueUsage, removed: Iterable[ExpectedEnd]) -> QueueUsage:
+    """Return a copy of the usage, without these gangs."""
     queue_usage = queue_usage.copy()
     charges: dict[QueueName, dict[MeterName, int]] = {}
     for expected_end in removed:
@@ -203,7 +225,7 @@ def moment(cluster: ClusterState, queue_usage: QueueUsage, at: datetime, removed
         queue_usage.give_back(
             queue, {meter: min(amount, queue_usage.own(queue, meter)) for meter, amount in charge.items()}
         )
-    return Moment(at, cluster, queue_usage, removed)
+    return queue_usage
 
 
 def made(

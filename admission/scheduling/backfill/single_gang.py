@@ -35,7 +35,7 @@ def granted(
         return None
     if backfill is None:
         return found
-    ahead = [*backfill.ahead(inputs, absent, start or backfill.now)]
+    ahead = [*backfill.ahead(inputs, found.outcome.plan.charge, absent, start or backfill.now)]
     bound = [one for one in ahead if one is not None]
     if spares_all and len(bound) < len(ahead):
         return None

@@ -28,7 +28,8 @@ from admission.quota import fair_share, queue_order
 from admission.quota.fair_share import Shares
 from admission.quota.headroom import QueueUsage, Usage
 from admission.quota.tree import Tree
-from admission.scheduling.backfill.policy import WAITING, Backfill
+from admission.scheduling.backfill.policy import Backfill
+from admission.scheduling.backfill.queue_head import WAITING
 from admission.scheduling.backfill.reservations import Reservation
 from admission.scheduling.backfill.running_gangs import RunningGangs
 from admission.scheduling.cache.plan_cache import PlanCache

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from admission.api.values.names import QueueName
 from admission.quota import queue_order
-from admission.scheduling.backfill import policy
+from admission.scheduling.backfill import queue_head
 from admission.scheduling.cache.verdict_cache import Verdict
 from admission.scheduling.checks import lender_quota
 from admission.simulation.replay.arrivals import Waiting
@@ -102,12 +102,12 @@ class KeptQuota:
 
     def _is_short(self, waiting: Waiting, verdict: Verdict) -> bool:
         # A cycle checks quota before devices: it would hold such a job for quota where it is short of both.
-        if verdict.by in policy.WAITING:
+        if verdict.by in queue_head.WAITING:
             return self._waits_for_quota(waiting)
         return lender_quota.is_short(verdict.outcome) and self._may_keep(waiting)
 
     def _may_wait(self, verdict: Verdict) -> bool:
-        return verdict.by in policy.WAITING or lender_quota.is_short(verdict.outcome)
+        return verdict.by in queue_head.WAITING or lender_quota.is_short(verdict.outcome)
 
     def _waits_for_quota(self, waiting: Waiting) -> bool:
         fits = self._clock.queue_usage.fits(waiting.queue, self._clock.needed(waiting))

@@ -19,7 +19,7 @@ from admission.quota import queue_order
 from admission.quota.headroom import QueueUsage
 from admission.quota.queue_order import Tournament
 from admission.quota.shortage import Shortage
-from admission.scheduling.backfill import policy
+from admission.scheduling.backfill import queue_head
 from admission.scheduling.cache.plan_cache import InfeasibilityProof
 from admission.scheduling.cache.verdict_cache import PROOF, QUOTA, RESERVED, STEADY, Verdict
 from admission.scheduling.checks.chain import Grant
@@ -199,7 +199,7 @@ class Muster:
         waiting_backlogs = [
             backlog
             for backlog in self._backlogs_of(queue)
-            if backlog.head_verdict is not None and policy.waits(backlog.head_verdict)
+            if backlog.head_verdict is not None and queue_head.waits(backlog.head_verdict)
         ]
         candidates = [
             backlog
@@ -230,7 +230,7 @@ class Muster:
         """Return whether a held job is to become the head of its queue: it is not known any more to never fit."""
         head = self._clock.backfill.head(backlog.queue.name)
         is_first = head is None or queue_order.rank(backlog.head) < queue_order.rank(head)
-        return is_first and policy.waits(verdict) and not self._clock.backfill.never_fits(verdict.group)
+        return is_first and queue_head.waits(verdict) and not self._clock.backfill.never_fits(verdict.group)
 
 
 class Counting:

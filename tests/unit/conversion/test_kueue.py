@@ -233,6 +233,16 @@ def test_each_field_of_kueue_is_converted_or_reported_by_name(field: str) -> Non
     assert is_told or is_said_below or converted.objects != without.objects
 
 
+def test_who_is_evicted_for_a_flavor_is_no_matter_of_loans() -> None:
+    spec = {"flavorFungibility": {"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "TryNextFlavor"}}
+    obj = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "a"}, "spec": spec}
+
+    found = {one.field: one.message for one in kueue.convert([obj]).findings[0].found if one.level is Level.LEFT}
+
+    assert "preferences.whenCanBorrow" in found["spec.flavorFungibility.whenCanBorrow"]
+    assert found["spec.flavorFungibility.whenCanPreempt"].startswith("nobody is evicted while the gang fits any kind")
+
+
 @pytest.mark.parametrize("kind", ["Workload", "AdmissionCheck", "MultiKueueConfig", "SomethingNew"])
 def test_kinds_without_a_counterpart_are_told(kind: str) -> None:
     obj = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": "a"}, "spec": {"a": {"b": 1}}}

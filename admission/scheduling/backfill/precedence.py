@@ -1,0 +1,65 @@
+"""Which reservations bind a gang, by the order of the queues: who borrows never comes before who does not.
+
+It is the order of `quota.queue_order` without shares. Two queues are compared where their paths meet, by the two queues
+below that: the one of the gang as it is used now, with the gang; that of a reservation as it is used when it begins,
+with what is reserved. Otherwise, and within one queue, between roots, and with a queue above, rank decides.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from admission.api.muster.gangs import Charge
+from admission.api.values.names import QueueName
+from admission.quota.headroom import QueueUsage
+from admission.quota.queue_order import Order
+from admission.scheduling.backfill.reservations import Reservation
+from admission.scheduling.checks import runtime
+from admission.workloads.gangs import Group
+
+
+def passes(queue: QueueName, charge: Charge, queue_usage: QueueUsage, one: Reservation) -> bool:
+    """Return whether a gang of a queue is not bound by a reservation, as it does not borrow and that does."""
+    return loan_order(queue, charge, queue_usage, one) < 0
+
+
+def binding(
+    made: Iterable[Reservation], queue: QueueName, charge: Charge, queue_usage: QueueUsage
+) -> tuple[Reservation, ...]:
+    """Return those of the reservations that a gang of a queue does not pass."""
+    return tuple(one for one in made if not passes(queue, charge, queue_usage, one))
+
+
+def before(
+    made: Iterable[Reservation], group: Group, charge: Charge, queue_usage: QueueUsage, order: Order
+) -> list[Reservation]:
+    """Return those of the reservations that come before that of a head. charge, queue_usage: its own, at its time."""
+    own, found = order.rank(group), list[Reservation]()
+    for one in made:
+        by_loans = loan_order(group.queue, charge, queue_usage, one)
+        if by_loans > 0 or (by_loans == 0 and order.rank(one.group) < own):
+            found.append(one)
+    return found
+
+
+def require_proofs(made: Iterable[Reservation], new: Reservation) -> None:
+    """Have those reservations proved again that come after a new one, though their gangs may rank higher."""
+    for one in made:
+        if passes(new.group.queue, new.plan.charge, new.queue_usage, one):
+            one.is_proved = False
+
+
+def loan_order(queue: QueueName, charge: Charge, queue_usage: QueueUsage, one: Reservation) -> int:
+    """Return -1 if only the reservation borrows, 1 if only the gang does, 0 if rank decides.
+
+    charge: of the gang, or a lower bound on it: then it may borrow though it seems not to.
+    """
+    branches = queue_usage.tree.branches(queue, one.group.queue)
+    if branches is None:
+        return 0
+    own, other = branches
+    return queue_usage.borrows(own, queue, charge) - (other in one.loans)
+
+
+def reaches(end: datetime | None, reservation: Reservation) -> bool:
+    """Return whether a gang that ends then, or nobody knows when, runs when a reservation begins."""
+    return end is None or runtime.floor_to_second(end) > reservation.at

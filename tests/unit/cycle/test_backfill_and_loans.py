@@ -1,0 +1,106 @@
+"""An owner within its quota never waits behind what is reserved for a gang that borrows."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from admission.simulation.replay.arrivals import Waiting
+from admission.simulation.replay.cluster import Clock
+from admission.simulation.replay.queue import Muster
+from tests.builders import a_cluster
+from tests.property.test_replay import Controlled
+from tests.unit.cycle.jobs import Jobs, Play
+from tests.unit.simulation.test_offline import Objects, expand, node, teams
+from tests.unit.simulation.test_replay import play, queue, row, starts, town, trace
+
+TOP = {"parent": "top"}
+
+
+def parts(gpus: int = 8, borrower: int = 0, **owner: Any) -> list[Objects]:
+    """One node, an owner of 8 devices, and beside it a queue of less."""
+    beside = [queue("borrower", borrower, **TOP), queue("owner", 8, **TOP, **owner)]
+    return [teams(0), queue("top", 0), *beside, node("one", gpus)]
+
+
+K = row("k", 0, 50, queue="borrower")
+H = row("h", 1, 50, queue="borrower", gpus=8)
+"""What runs on a loan, and who waits for a larger one until that ends."""
+
+
+def owned(gpus: int) -> dict[str, Any]:
+    return row("w", 2, 100, queue="owner", gpus=gpus)
+
+
+@pytest.mark.parametrize("owner", [{}, {"preemption": {"reclaim": "Any"}}, {"lending": "Always"}], ids=str)
+def test_an_owner_starts_on_its_own_quota_though_that_is_reserved_for_a_borrower(owner: dict[str, Any]) -> None:
+    rows = [K, H, owned(1)]
+
+    assert starts(play(town(*parts(**owner)), *rows)) == {"k": 0, "h": 102, "w": 2}
+    found = asyncio.run(Controlled(expand(*parts(**owner))).starts(trace(rows)))
+    assert found == {"k": 0, "h": 102, "w": 2}
+
+
+@pytest.mark.parametrize("priority", [0, 9])
+def test_an_owner_takes_back_what_is_lent_though_a_borrower_waits_for_more(priority: int) -> None:
+    place = town(*parts(preemption={"reclaim": "Any"}))
+
+    found = starts(play(place, K, {**H, "priority": priority}, owned(8)))
+
+    assert found["w"] == 2
+
+
+async def test_the_controller_evicts_a_borrower_though_another_one_has_a_reservation() -> None:
+    builder = a_cluster().node("n", gpus=2).queue("top", gpus=0).queue("borrower", gpus=0, parent="top")
+    cluster = Jobs(builder.queue("owner", gpus=2, parent="top", preemption={"reclaim": "Any"}))
+    run = Play(cluster)
+    cluster.submit("k", queue="borrower", annotations={"muster.dev/runtime": "1h"})
+    await run.forget_changes(3)
+    cluster.submit("h", queue="borrower", gpus=2, priority=9)
+    await run.forget_changes(2)
+    assert run.leader.backfill.estimates, "h is to start when k ends"
+
+    cluster.submit("w", queue="owner", gpus=2)
+    await run.forget_changes(6)
+
+    assert cluster.running() == {"w"}
+
+
+def test_a_borrower_waits_behind_a_borrowers_reservation() -> None:
+    found = starts(play(town(*parts()), K, H, {**owned(1), "queue": "borrower"}))
+
+    assert found == {"k": 0, "h": 50, "w": 100}
+
+
+def test_an_owner_that_would_borrow_waits_behind_a_borrowers_reservation() -> None:
+    objects = [*parts(gpus=12), queue("third", 4, **TOP)]
+    rows = [K, row("l", 0, 200, queue="owner", gpus=8), row("h", 1, 50, queue="borrower", gpus=4), owned(1)]
+
+    assert starts(play(town(*objects), *rows)) == {"k": 0, "l": 0, "h": 50, "w": 100}
+
+
+def test_an_owner_waits_behind_a_head_that_will_be_within_its_quota_when_it_starts() -> None:
+    rows = [row("k", 0, 50, queue="borrower", gpus=4), row("h", 1, 50, queue="borrower", gpus=8), owned(1)]
+
+    assert starts(play(town(*parts(borrower=8)), *rows)) == {"k": 0, "h": 50, "w": 100}
+
+
+@pytest.mark.parametrize("later", ["head", "want"])
+def test_a_start_is_reserved_for_an_owner_before_one_for_a_borrower(later: str) -> None:
+    """Both wait for k's device; the borrower has the better rank, and either comes first."""
+    loans = [queue("borrower", 4, **TOP), queue("owner", 2, **TOP)]
+    stage = Clock(town(teams(0), queue("top", 0), *loans, node("one", 12)))
+    head = row("head", 1, 30, queue="borrower", gpus=2, priority=9)
+    want = row("want", 1, 20, queue="owner", gpus=2)
+    first, second = (want, head) if later == "head" else (head, want)
+    rows = [row("k", 0, 60, queue="borrower"), row("u", 0, 600, queue="borrower", gpus=4), first, second]
+    decider, begun = Muster(stage), stage.time
+    for at, arrival in enumerate(trace(rows)):
+        stage.now = arrival.at
+        decider.arrive(Waiting(arrival, begun + arrival.at + timedelta(milliseconds=at)))
+        decider.settle(freed=False)
+
+    found = {key.rpartition("/")[2]: one.at for key, one in stage.backfill.estimates.items()}
+
+    assert found == {"want": begun + timedelta(seconds=60), "head": begun + timedelta(seconds=80)}
