@@ -71,6 +71,12 @@ def query(fetch: Callable[[Cluster], Awaitable[T]], *, kubeconfig: Path | None, 
     return asyncio.run(fetched())
 
 
+def split_name(text: str, namespace: str) -> tuple[str, str]:
+    """Return namespace and name of an argument that is a name or namespace/name. namespace: where it names none."""
+    named, _, name = text.rpartition("/")
+    return named or namespace, name
+
+
 def _within(kind: Kind, namespace: str) -> str:
     root, _, plural = kind.path.rpartition("/")
     return paths.within(root, namespace, plural)

@@ -133,10 +133,10 @@ def one(
     context: ContextOption = None,
 ) -> None:
     """Show one gang: all that is known of it, and its pods with their nodes and devices."""
-    name_namespace, _, plain_name = name.rpartition("/")
 
     async def fetch(cluster: Cluster) -> GangReport:
-        return await referents.in_gang(await reports.find(cluster, name_namespace or namespace, plain_name), cluster)
+        found = await reports.find(cluster, *cluster_options.split_name(name, namespace))
+        return await referents.in_gang(found, cluster)
 
     def write(report: GangReport) -> None:
         if output is Format.JSON:
@@ -191,8 +191,8 @@ def prioritize(
 
 
 def _asked(action: Action, name: str, namespace: str, reason: str) -> Asked:
-    name_namespace, _, plain_name = name.rpartition("/")
-    return Asked(action=action, namespace=name_namespace or namespace, name=plain_name, reason=reason)
+    named, plain_name = cluster_options.split_name(name, namespace)
+    return Asked(action=action, namespace=named, name=plain_name, reason=reason)
 
 
 def _ask(asked: Asked, kubeconfig: Path | None, context: str | None) -> None:

@@ -61,10 +61,9 @@ def why(
     context: ContextOption = None,
 ) -> None:
     """Say why a pod or gang waits, in words and numbers, and what would have to change."""
-    name_namespace, _, plain_name = name.rpartition("/")
 
     async def fetch(cluster: Cluster) -> GangReport | str:
-        found = await _find(cluster, name_namespace or namespace, plain_name)
+        found = await _find(cluster, *cluster_options.split_name(name, namespace))
         if isinstance(found, Pod):
             held = await device_use.metered(found, cluster)
             return outside(await gang_lookup.find(found, cluster), held)
