@@ -85,9 +85,13 @@ def test_a_visitor_and_a_process_have_so_many_streams_at_most(monkeypatch: pytes
 
     with pytest.raises(web.HTTPTooManyRequests), streams.place("ada", a_connection()):
         pass
-    with streams.place("ben", a_connection(left=True)), streams.place("ben", a_connection()):
-        with pytest.raises(web.HTTPTooManyRequests), streams.place("eve", a_connection()):
-            pass
+    with (
+        streams.place("ben", a_connection(left=True)),
+        streams.place("ben", a_connection()),
+        pytest.raises(web.HTTPTooManyRequests),
+        streams.place("eve", a_connection()),
+    ):
+        pass
     places[0].__exit__(None, None, None)
     with streams.place("ada", a_connection()):
         pass
