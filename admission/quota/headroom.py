@@ -256,6 +256,7 @@ class QueueUsage:
             loan=self._loan_of(lender, meter) if lender is not None else None,
             eviction=self._eviction(queue, meter, charge, lender) if may_evict else None,
             keepers=keepers,
+            is_named=number in self._quotas.get(meter, {}),
         )
 
     def _lender(self, number: int, meter: MeterName) -> int | None:
