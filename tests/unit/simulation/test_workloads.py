@@ -344,9 +344,51 @@ def test_a_runtime_class_that_no_api_server_has_applied_is_noted() -> None:
     (note,) = (one for one in expand(teams(), devices(), [manifest]).notes if "RuntimeClass" in one)
 
     assert note == (
-        "pod default/train-master-0 has RuntimeClass kata, which is not simulated: its overhead and the nodes that it"
-        " selects, which the API server adds to the pod"
+        "pod default/train-master-0 has RuntimeClass kata, which the input does not have: its overhead and the nodes"
+        " that it selects, which the API server adds to the pod, are not simulated"
     )
+
+
+RUNTIME = {
+    "apiVersion": "node.k8s.io/v1",
+    "kind": "RuntimeClass",
+    "metadata": {"name": "kata"},
+    "handler": "kata",
+    "overhead": {"podFixed": {"cpu": "2"}},
+    "scheduling": {"nodeSelector": {"runtime": "kata"}, "tolerations": [{"key": "kata", "operator": "Exists"}]},
+}
+
+
+def in_runtime(**spec: Any) -> Objects:
+    template, made = job("train")
+    made["spec"]["template"]["spec"] |= {"runtimeClassName": "kata", **spec}
+    return [template, made]
+
+
+def test_new_pods_have_what_the_api_server_adds_by_their_runtime_class() -> None:
+    expanded = expand(teams(), in_runtime(tolerations=[{"key": "x", "operator": "Exists"}]), [RUNTIME])
+
+    (pod,) = expanded.snapshot.pods.values()
+    assert pod.requests["cpu"] == 2000
+    assert pod.node_selector == {"runtime": "kata"}
+    assert [one.key for one in pod.tolerations] == ["x", "kata"]
+    assert expanded.notes == (
+        "Job default/train: its pods have overhead cpu 2 and node selector runtime=kata by RuntimeClass kata",
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [({"nodeSelector": {"runtime": "gvisor"}}, "nodeSelector[runtime]"), ({"overhead": {"cpu": "1"}}, "overhead")],
+)
+def test_pods_at_odds_with_their_runtime_class_are_a_problem_of_what_makes_them(spec: Json, field: str) -> None:
+    made = in_runtime(**spec)
+    made[1]["spec"] |= {"parallelism": 2, "completions": 2}
+
+    ((_, error),) = expand(teams(), made, [RUNTIME]).problems
+
+    assert (error.kind, error.name) == ("Job", "default/train")
+    assert error.problems[0].message.startswith(f"spec.{field} of its pods ")
 
 
 def test_the_constraints_of_a_pod_group_are_named_of_a_gang_that_is_admitted() -> None:
