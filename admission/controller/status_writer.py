@@ -1,20 +1,25 @@
 """The writer of the leader's reports, which runs beside the cycles, so that admissions do not wait for status writes.
 
-Only the latest report of each object is pending, so two changes in quick succession cost one write. A report equal to
-the previous one is dropped, until `forget_after` seconds have passed, since the object may have been edited meanwhile.
+Only the latest report of each object is pending, so two changes in quick succession cost one write. For that, what will
+soon be otherwise waits: of a gang that is on its way, whose pods, claims or places are just being made, and of a queue
+that was written a moment ago. A report equal to the previous one is dropped, until `forget_after` seconds have passed,
+since the object may have been edited meanwhile.
 """
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
 import structlog
 
-from admission.api.muster.gangs import GangReport
+from admission.api.muster.gangs import GangReport, Phase
 from admission.api.muster.status_reports import ConditionReport, Notice, QueueReport
+from admission.api.values import reasons
 from admission.errors import FixError, GoneError, RetryError
 from admission.ports import Reports
 
@@ -27,27 +32,52 @@ MOST_NOTICES = 1_000
 """Events pending at most; the oldest are dropped, to spare the API server."""
 
 
-class StatusWriter:
-    """The port Reports, without waiting: `run` does the writes, `writes` at a time, with `pause` seconds in between."""
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A report to be written. due: from when on, by the loop's clock."""
 
-    def __init__(self, reports: Reports, *, writes: int = 8, pause: float = 1.0, forget_after: float = 60.0) -> None:
+    report: Any
+    write: Write
+    due: float
+
+
+class StatusWriter:
+    """The port Reports, without waiting: `run` does the writes, `writes` at a time, with `pause` seconds in between.
+
+    settle: seconds that the report of a gang on its way waits for the next one, and between two of one queue.
+    """
+
+    def __init__(
+        self,
+        reports: Reports,
+        *,
+        writes: int = 8,
+        pause: float = 1.0,
+        settle: float = 3.0,
+        forget_after: float = 60.0,
+    ) -> None:
         self._reports = reports
         self._limit = asyncio.Semaphore(writes)
         self._pause = pause
+        self._settle = settle
         self._forget_after = forget_after
         self._forget_at = 0.0
         self._latest: dict[Key, Any] = {}
-        self._pending: dict[Key, tuple[Any, Write]] = {}
+        self._pending: dict[Key, _Pending] = {}
+        self._queues_due: dict[Key, float] = {}
+        """From when on each queue may be written again."""
         self._writing: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
         """A lock for each object being written, so that its reports are written in order."""
         self._notices: deque[Notice] = deque(maxlen=MOST_NOTICES)
         self._wakeup = asyncio.Event()
 
     async def gang(self, report: GangReport) -> None:
-        self._enqueue(("Gang", report.key), report, partial(self._reports.gang, report))
+        wait = self._settle if _is_on_its_way(report) else 0.0
+        self._enqueue(("Gang", report.key), report, partial(self._reports.gang, report), due=_now() + wait)
 
     async def queue(self, report: QueueReport) -> None:
-        self._enqueue(("Queue", report.name), report, partial(self._reports.queue, report))
+        key = "Queue", report.name
+        self._enqueue(key, report, partial(self._reports.queue, report), due=self._queues_due.get(key, 0.0))
 
     async def conditions(self, report: ConditionReport) -> None:
         self._enqueue((report.plural, report.name), report, partial(self._reports.conditions, report))
@@ -57,63 +87,88 @@ class StatusWriter:
         self._wakeup.set()
 
     async def run(self) -> None:
-        """Write pending reports and notices until cancelled."""
+        """Write reports and notices that are due until cancelled."""
         while True:
-            await self._wakeup.wait()
+            await self._woken_or_due()
             self._wakeup.clear()
-            await self.flush()
+            now = _now()
+            await self._flush([key for key, pending in self._pending.items() if pending.due <= now])
             await asyncio.sleep(self._pause)
 
     async def flush(self) -> None:
-        """Write all pending reports, then the notices, which may be about Gangs that the reports create.
+        """Write all pending reports, then the notices."""
+        await self._flush([*self._pending])
 
-        A notice about a Gang of which no report has come yet is kept: its cycle makes one.
+    async def _woken_or_due(self) -> None:
+        due = min((pending.due for pending in self._pending.values()), default=None)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(due):
+                await self._wakeup.wait()
+
+    async def _flush(self, keys: Iterable[Key]) -> None:
+        """Write some reports, then the notices, which may be about Gangs that the reports create.
+
+        A notice about a Gang of which no report is written yet is kept: its cycle makes one.
         """
-        pending, self._pending = self._pending, {}
+        due = {key: self._pending.pop(key) for key in keys}
         notices = [notice for notice in self._notices if self._is_reported(notice)]
         self._notices = deque((one for one in self._notices if not self._is_reported(one)), maxlen=MOST_NOTICES)
+        self._queues_due |= {key: _now() + self._settle for key in due if key[0] == "Queue"}
         async with asyncio.TaskGroup() as tasks:
-            for key, (report, write) in pending.items():
-                tasks.create_task(self._write(key, report, write), name=f"report {key[0]} {key[1]}")
+            for key, pending in due.items():
+                tasks.create_task(self._write(key, pending), name=f"report {key[0]} {key[1]}")
         async with asyncio.TaskGroup() as tasks:
             for notice in notices:
                 tasks.create_task(self._notify(notice), name=f"event on {notice.name}")
 
     def _is_reported(self, notice: Notice) -> bool:
-        return not notice.awaits_gang or ("Gang", f"{notice.namespace}/{notice.name}") in self._latest
+        key = "Gang", f"{notice.namespace}/{notice.name}"
+        return not notice.awaits_gang or (key in self._latest and key not in self._pending)
 
-    def _enqueue(self, key: Key, report: Any, write: Write) -> None:
+    def _enqueue(self, key: Key, report: Any, write: Write, *, due: float = 0.0) -> None:
         self._forget()
-        if self._pending:
-            self._wakeup.set()
         before = self._latest.get(key)
         if before is report or before == report:
             return
         self._latest[key] = report
-        self._pending[key] = report, write
+        pending = self._pending.get(key)
+        self._pending[key] = _Pending(report, write, due if pending is None else min(due, pending.due))
         self._wakeup.set()
 
     def _forget(self) -> None:
         """Forget the earlier reports when `forget_after` is over. Not in `run`, which sleeps while nothing changes."""
-        now = asyncio.get_running_loop().time()
+        now = _now()
         if now >= self._forget_at:
             self._latest.clear()
+            self._queues_due.clear()
             self._forget_at = now + self._forget_after
 
-    async def _write(self, key: Key, report: Any, write: Write) -> None:
-        """Write one report. A failed one is retried after the next report of any object; decisions are unaffected."""
+    async def _write(self, key: Key, pending: _Pending) -> None:
+        """Write one report. A failed one is tried again after `settle` seconds; decisions are unaffected."""
+        report = pending.report
         async with self._writing.setdefault(key, asyncio.Lock()), self._limit:
             try:
-                await write()
+                await pending.write()
             except (RetryError, FixError, GoneError) as error:
                 # Only if no later report of the object has replaced this one.
                 if self._latest.get(key) is report:
                     del self._latest[key]
                     if not isinstance(error, GoneError):
-                        self._pending.setdefault(key, (report, write))
+                        self._pending.setdefault(key, replace(pending, due=_now() + self._settle))
                 uid = {"gang_uid": report.uid} if isinstance(report, GangReport) else {}
                 log.warning("a status was not written", kind=key[0], name=key[1], error=str(error), **uid)
 
     async def _notify(self, notice: Notice) -> None:
         async with self._limit:
             await self._reports.notify(notice)
+
+
+def _is_on_its_way(report: GangReport) -> bool:
+    """Return whether the status of a gang is about to change: its pods are being made, placed or started."""
+    if report.phase is Phase.PENDING:
+        return report.hold is None or report.hold.reason in reasons.PASSING
+    return report.phase in (Phase.RESERVED, Phase.ADMITTED) and report.hold is None
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -2,8 +2,10 @@
 
 import asyncio
 
+import pytest
+
 from admission.api.muster.gangs import GangReport, Phase
-from admission.api.muster.status_reports import EventType, Notice
+from admission.api.muster.status_reports import EventType, Notice, QueueReport
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, QueueName, Uid
 from admission.api.values.reasons import EventReason
@@ -69,7 +71,7 @@ async def test_a_status_that_failed_to_write_is_written_when_reported_again() ->
 
 async def test_the_status_writer_writes_in_its_own_loop_and_forgets_reports_after_a_while() -> None:
     cluster = Cluster()
-    outbox = StatusWriter(cluster, pause=0.0, forget_after=0.0)
+    outbox = StatusWriter(cluster, pause=0.0, settle=0.0, forget_after=0.0)
     running = asyncio.ensure_future(outbox.run())
 
     async with asyncio.timeout(2):
@@ -80,6 +82,54 @@ async def test_the_status_writer_writes_in_its_own_loop_and_forgets_reports_afte
     await asyncio.gather(running, return_exceptions=True)
 
     assert set(cluster.written) == {("train", Phase.PENDING)}
+
+
+@pytest.mark.parametrize(
+    ("phases", "written"),
+    {
+        "a gang that runs soon is told once": ((Phase.PENDING, Phase.RESERVED, Phase.RUNNING), [Phase.RUNNING]),
+        "one that stays on its way is told after a while": ((Phase.PENDING, Phase.RESERVED), []),
+        "what a gang waits for is told at once": ((Phase.EVICTED,), [Phase.EVICTED]),
+    }.values(),
+)
+async def test_the_status_of_a_gang_on_its_way_waits_for_the_next_one(
+    phases: tuple[Phase, ...], written: list[Phase]
+) -> None:
+    cluster = Cluster()
+    outbox = StatusWriter(cluster, pause=0.0, settle=60.0)
+    running = asyncio.ensure_future(outbox.run())
+    await outbox.notify(_notice("train", kind="Gang", uid=""))
+
+    for phase in phases:
+        await outbox.gang(a_report(phase=phase))
+        for _ in range(20):
+            await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+    assert [phase for _, phase in cluster.written] == written
+    assert len(cluster.notices) == len(written), "an Event on its Gang waits for the Gang"
+
+
+async def test_a_queue_that_changes_all_the_time_is_written_now_and_then() -> None:
+    written: list[int] = []
+
+    class Queues(Cluster):
+        async def queue(self, report: QueueReport) -> None:
+            written.append(report.starved)
+
+    outbox = StatusWriter(Queues(), pause=0.0, settle=60.0)
+    running = asyncio.ensure_future(outbox.run())
+    for starved in range(3):
+        await outbox.queue(QueueReport(name=QueueName("q"), starved=starved))
+        for _ in range(20):
+            await asyncio.sleep(0)
+    assert written == [0]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+    await outbox.flush()
+    assert written == [0, 2]
 
 
 async def test_a_deleted_gang_object_is_written_again_though_its_report_has_not_changed() -> None:
