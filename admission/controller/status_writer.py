@@ -1,9 +1,9 @@
 """The writer of the leader's reports, which runs beside the cycles, so that admissions do not wait for status writes.
 
 Only the latest report of each object is pending, so two changes in quick succession cost one write. For that, what will
-soon be otherwise waits: of a gang that is on its way, whose pods, claims or places are just being made, and of a queue
-that was written a moment ago. A report equal to the previous one is dropped, until `forget_after` seconds have passed,
-since the object may have been edited meanwhile.
+soon be otherwise waits: of a gang that is on its way, whose pods, claims or places are just being made, of a gang of
+which only numbers change, and of a queue that was written a moment ago. A report equal to the previous one is dropped,
+until `forget_after` seconds have passed, since the object may have been edited meanwhile.
 """
 
 import asyncio
@@ -26,6 +26,7 @@ from admission.ports import Reports
 log = structlog.get_logger()
 
 Key = tuple[str, str]
+State = tuple[object, ...]
 Write = Callable[[], Awaitable[None]]
 
 MOST_NOTICES = 1_000
@@ -44,7 +45,7 @@ class _Pending:
 class StatusWriter:
     """The port Reports, without waiting: `run` does the writes, `writes` at a time, with `pause` seconds in between.
 
-    settle: seconds that the report of a gang on its way waits for the next one, and between two of one queue.
+    settle: seconds that what will soon be otherwise waits for the next report, and between two of one queue.
     """
 
     def __init__(
@@ -66,14 +67,22 @@ class StatusWriter:
         self._pending: dict[Key, _Pending] = {}
         self._queues_due: dict[Key, float] = {}
         """From when on each queue may be written again."""
+        self._states: dict[Key, State] = {}
+        """What each gang was last written as."""
         self._writing: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
         """A lock for each object being written, so that its reports are written in order."""
         self._notices: deque[Notice] = deque(maxlen=MOST_NOTICES)
         self._wakeup = asyncio.Event()
 
     async def gang(self, report: GangReport) -> None:
-        wait = self._settle if _is_on_its_way(report) else 0.0
-        self._enqueue(("Gang", report.key), report, partial(self._reports.gang, report), due=_now() + wait)
+        key = "Gang", report.key
+        unwritten = self._pending.get(key)
+        if unwritten is not None and not _has_pods(report) and _has_pods(unwritten.report):
+            # It came and went in the meantime: its object is made all the same.
+            report = replace(report, unrecorded=True)
+        is_settled = not _is_on_its_way(report) and self._states.get(key) != _state(report)
+        wait = 0.0 if is_settled else self._settle
+        self._enqueue(key, report, partial(self._reports.gang, report), due=_now() + wait)
 
     async def queue(self, report: QueueReport) -> None:
         key = "Queue", report.name
@@ -114,6 +123,7 @@ class StatusWriter:
         notices = [notice for notice in self._notices if self._is_reported(notice)]
         self._notices = deque((one for one in self._notices if not self._is_reported(one)), maxlen=MOST_NOTICES)
         self._queues_due |= {key: _now() + self._settle for key in due if key[0] == "Queue"}
+        self._states |= {key: _state(one.report) for key, one in due.items() if isinstance(one.report, GangReport)}
         async with asyncio.TaskGroup() as tasks:
             for key, pending in due.items():
                 tasks.create_task(self._write(key, pending), name=f"report {key[0]} {key[1]}")
@@ -141,6 +151,7 @@ class StatusWriter:
         if now >= self._forget_at:
             self._latest.clear()
             self._queues_due.clear()
+            self._states.clear()
             self._forget_at = now + self._forget_after
 
     async def _write(self, key: Key, pending: _Pending) -> None:
@@ -168,6 +179,21 @@ def _is_on_its_way(report: GangReport) -> bool:
     if report.phase is Phase.PENDING:
         return report.hold is None or report.hold.reason in reasons.PASSING
     return report.phase in (Phase.RESERVED, Phase.ADMITTED) and report.hold is None
+
+
+def _state(report: GangReport) -> State:
+    """Return what of a status people wait for; of the rest, the latest is enough."""
+    return (
+        report.phase,
+        report.hold.reason if report.hold is not None else "",
+        report.evicted,
+        report.answered,
+        report.over,
+    )
+
+
+def _has_pods(report: GangReport) -> bool:
+    return bool(report.pods or report.expected or report.unrecorded)
 
 
 def _now() -> float:

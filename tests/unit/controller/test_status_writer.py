@@ -1,6 +1,7 @@
 """Reports that are written beside the cycles: the latest of each object, once."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -89,6 +90,7 @@ async def test_the_status_writer_writes_in_its_own_loop_and_forgets_reports_afte
     {
         "a gang that runs soon is told once": ((Phase.PENDING, Phase.RESERVED, Phase.RUNNING), [Phase.RUNNING]),
         "one that stays on its way is told after a while": ((Phase.PENDING, Phase.RESERVED), []),
+        "one that has ended meanwhile is told, too": ((Phase.PENDING, Phase.FINISHED), [Phase.FINISHED]),
         "what a gang waits for is told at once": ((Phase.EVICTED,), [Phase.EVICTED]),
     }.values(),
 )
@@ -109,6 +111,38 @@ async def test_the_status_of_a_gang_on_its_way_waits_for_the_next_one(
 
     assert [phase for _, phase in cluster.written] == written
     assert len(cluster.notices) == len(written), "an Event on its Gang waits for the Gang"
+
+
+async def test_a_gang_that_came_and_went_between_two_writes_is_recorded_once() -> None:
+    told: list[tuple[Phase, bool]] = []
+
+    class Records(Cluster):
+        async def gang(self, report: GangReport) -> None:
+            told.append((report.phase, report.unrecorded))
+
+    outbox = StatusWriter(Records())
+    for report in (replace(a_report(), pods=1), a_report(phase=Phase.RUNNING), a_report(phase=Phase.FINISHED)):
+        await outbox.gang(report)
+    await outbox.flush()
+    await outbox.gang(a_report(phase=Phase.FINISHED))
+    await outbox.gang(a_report("old", phase=Phase.FINISHED))
+    await outbox.flush()
+
+    assert told == [(Phase.FINISHED, True), (Phase.FINISHED, False)]
+
+
+async def test_the_numbers_of_a_gang_in_one_state_are_written_now_and_then() -> None:
+    cluster = Cluster()
+    outbox = StatusWriter(cluster, pause=0.0, settle=60.0)
+    running = asyncio.ensure_future(outbox.run())
+    for pods in (4, 3, 2):
+        await outbox.gang(replace(a_report(phase=Phase.RUNNING), pods=pods))
+        for _ in range(20):
+            await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+    assert cluster.written == [("train", Phase.RUNNING)]
 
 
 async def test_a_queue_that_changes_all_the_time_is_written_now_and_then() -> None:

@@ -11,14 +11,15 @@ from admission.api.muster.ledger_entries import Kind
 from admission.api.snapshot import Snapshot
 from admission.api.values.decoding import Reader
 from admission.api.values.names import Held, Uid
-from admission.api.values.reasons import HoldReason
+from admission.api.values.reasons import EventReason, HoldReason
 from admission.cycle import cycle, reconcile
 from admission.cycle.state.result import CycleResult
+from admission.scheduling.placement.protection import Barriers
 from admission.workloads import suspendable
 from admission.workloads.kinds import podgroup
 from tests.builders import CLASS, NAMESPACE, a_cluster, claim_manifest
 from tests.unit.claimpolicy.policies import a_policy
-from tests.unit.cycle.fences import kinds, report
+from tests.unit.cycle.fences import a_leader, kinds, report
 from tests.unit.cycle.jobs import Play
 from tests.unit.cycle.suspended import HeldJobs, a_play
 
@@ -86,6 +87,25 @@ async def test_devices_reserved_for_a_held_job_go_to_no_other_gang_while_its_pod
         book = type(play.ledger.book).replay(play.ledger.entries[: entries + 1])
         for meters in book.usage().values():
             assert sum(use.reserved + use.used for meter, use in meters.items() if meter == "gpus") in {0, 4}
+
+
+async def test_a_resumed_job_takes_a_device_that_became_free_while_its_pods_came() -> None:
+    """Seen in every second Job of short ones: the pods were withdrawn and the gang was planned anew."""
+    cluster, play = a_play(a_cluster().node("a", gpus=2).queue("q", gpus=2))
+    play.leader = a_leader(cluster, play.ledger, barriers=Barriers())
+    cluster.submit_held("first", queue="q", pods=1)
+    await play.forget_changes(3)
+    assert cluster.running() == {"first"}
+    cluster.submit_held("train", queue="q", pods=1)
+    await play.forget_changes()
+    cluster.finish_job("first")
+
+    await play.forget_changes(3)
+
+    assert sorted(pod.phase for pod in cluster.pods_of("train")) == ["Running"]
+    assert Kind.EVICT not in kinds(play.ledger)
+    assert not [notice for notice in cluster.notices if notice.reason == EventReason.REPLANNED]
+    assert gpus(play) == (0, 1)
 
 
 async def test_the_first_pods_of_a_resumed_job_wait_for_the_others_and_are_not_charged_twice() -> None:
