@@ -8,7 +8,7 @@ until `forget_after` seconds have passed, since the object may have been edited 
 
 import asyncio
 import contextlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,6 +29,8 @@ Key = tuple[str, str]
 State = tuple[object, ...]
 Write = Callable[[], Awaitable[None]]
 
+MOST_WAITS = 4
+
 MOST_NOTICES = 1_000
 """Events pending at most; the oldest are dropped, to spare the API server."""
 
@@ -45,7 +47,8 @@ class _Pending:
 class StatusWriter:
     """The port Reports, without waiting: `run` does the writes, `writes` at a time, with `pause` seconds in between.
 
-    settle: seconds that what will soon be otherwise waits for the next report, and between two of one queue.
+    settle: seconds that what will soon be otherwise waits for the next report, and between two of one queue. A gang
+    that stays so waits twice as long each time, up to `MOST_WAITS` times.
     """
 
     def __init__(
@@ -69,6 +72,8 @@ class StatusWriter:
         """From when on each queue may be written again."""
         self._states: dict[Key, State] = {}
         """What each gang was last written as."""
+        self._waits: Counter[Key] = Counter()
+        """How often in a row a gang was written that was on its way, or of which only numbers had changed."""
         self._writing: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
         """A lock for each object being written, so that its reports are written in order."""
         self._notices: deque[Notice] = deque(maxlen=MOST_NOTICES)
@@ -81,7 +86,7 @@ class StatusWriter:
             # It came and went in the meantime: its object is made all the same.
             report = replace(report, unrecorded=True)
         is_settled = not _is_on_its_way(report) and self._states.get(key) != _state(report)
-        wait = 0.0 if is_settled else self._settle
+        wait = 0.0 if is_settled else self._settle * min(2 ** self._waits[key], MOST_WAITS)
         self._enqueue(key, report, partial(self._reports.gang, report), due=_now() + wait)
 
     async def queue(self, report: QueueReport) -> None:
@@ -100,9 +105,13 @@ class StatusWriter:
         while True:
             await self._woken_or_due()
             self._wakeup.clear()
-            now = _now()
-            await self._flush([key for key, pending in self._pending.items() if pending.due <= now])
+            await self.flush_due()
             await asyncio.sleep(self._pause)
+
+    async def flush_due(self) -> None:
+        """Write what is due."""
+        now = _now()
+        await self._flush([key for key, pending in self._pending.items() if pending.due <= now])
 
     async def flush(self) -> None:
         """Write all pending reports, then the notices."""
@@ -123,13 +132,22 @@ class StatusWriter:
         notices = [notice for notice in self._notices if self._is_reported(notice)]
         self._notices = deque((one for one in self._notices if not self._is_reported(one)), maxlen=MOST_NOTICES)
         self._queues_due |= {key: _now() + self._settle for key in due if key[0] == "Queue"}
-        self._states |= {key: _state(one.report) for key, one in due.items() if isinstance(one.report, GangReport)}
+        for key, one in due.items():
+            if isinstance(one.report, GangReport):
+                self._note_written(key, one.report)
         async with asyncio.TaskGroup() as tasks:
             for key, pending in due.items():
                 tasks.create_task(self._write(key, pending), name=f"report {key[0]} {key[1]}")
         async with asyncio.TaskGroup() as tasks:
             for notice in notices:
                 tasks.create_task(self._notify(notice), name=f"event on {notice.name}")
+
+    def _note_written(self, key: Key, report: GangReport) -> None:
+        before, self._states[key] = self._states.get(key), _state(report)
+        if before == _state(report) or _is_on_its_way(report):
+            self._waits[key] += 1
+        else:
+            self._waits.pop(key, None)
 
     def _is_reported(self, notice: Notice) -> bool:
         key = "Gang", f"{notice.namespace}/{notice.name}"
@@ -152,6 +170,7 @@ class StatusWriter:
             self._latest.clear()
             self._queues_due.clear()
             self._states.clear()
+            self._waits.clear()
             self._forget_at = now + self._forget_after
 
     async def _write(self, key: Key, pending: _Pending) -> None:

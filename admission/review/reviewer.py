@@ -167,21 +167,21 @@ def hold(review: Review, view: View, *, caches: ReviewCaches) -> Verdict:
             queued_before, queued = _queued_workloads(review, kind)
             patch = workload_queue.additions(queued, snapshot, defaults, before=queued_before)
         else:
-            maker = _maker_of_job(review)
-            old, new = _workloads(replace(review, obj=json_patch.apply(review.obj or {}, maker)), holdable)
+            old, new = _workloads(review, holdable)
             patch = workload_admission.additions(new, snapshot, defaults, username=review.username, before=old)
-            patch = (*maker, *patch)
+            patch = (*patch, *_maker_of_job(review, patch))
     except MalformedObjectError as error:
         return admission_review.refuse_malformed(error)
     return Verdict(patch=patch) if patch else ALLOWED
 
 
-def _maker_of_job(review: Review) -> Patch:
-    """Return the patch that writes its maker into a new Job; empty for anything else."""
+def _maker_of_job(review: Review, patch: Patch) -> Patch:
+    """Return the patch that writes its maker into a new Job, beside another patch; empty for anything else."""
     if not _is_job(review) or review.operation != "CREATE":
         return ()
-    job = pod_view.decode_job(review.obj)
-    is_complete = (review.obj or {})["spec"].get("template") is not None  # else the API server refuses the Job
+    obj = json_patch.apply(review.obj, patch)
+    job = pod_view.decode_job(obj)
+    is_complete = obj["spec"].get("template") is not None  # else the API server refuses the Job
     return podpolicy_admission.job_additions(job, review.username) if is_complete else ()
 
 

@@ -84,6 +84,11 @@ class Reporter:
         over is removed, unless another owner was added to it, whose garbage collection will remove it.
         """
         path = paths.within(f"/apis/{names.API_VERSION}", report.namespace, "gangs", report.name)
+        is_made = bool(report.pods or report.expected or report.unrecorded)
+        # What the watch does not show of a gang that is over is gone: Kubernetes removes it with its workload.
+        if not is_made and self._is_known_absent(watched_resources.GANGS, report.key):
+            self._cache.pop(path, None)
+            return
         cached = await self._stored(watched_resources.GANGS, report.key, path)
         if report.over:
             if cached is not None and cached.ours and cached.owners == _owners(report.workload):
@@ -94,7 +99,7 @@ class Reporter:
             cached = None
         wanted = status_encoding.gang(report)
         try:
-            if cached is None and (report.pods or report.expected or report.unrecorded):
+            if cached is None and is_made:
                 cached = self._remember(path, await self._connection.post(path.rpartition("/")[0], wanted))
             elif cached is not None and cached.ours and not wanted["spec"].items() <= cached.spec.items():
                 cached = self._remember(path, await self._connection.apply(path, wanted))

@@ -189,6 +189,7 @@ async def test_a_deleted_gang_object_is_created_again_while_the_gang_has_pods(
     api.delete(GANGS, "team/train")
     await reporter.gang(a_report(pods=0, phase=Phase.FINISHED))
     assert api.count("POST", COLLECTION) == 1
+    assert api.count("GET", GANG) == 0, "of a gang that is over, what the watch shows as gone is not read"
     await reporter.gang(a_report())
     assert api.count("POST", COLLECTION) == 2
 

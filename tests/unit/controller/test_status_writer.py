@@ -10,6 +10,7 @@ from admission.api.muster.status_reports import EventType, Notice, QueueReport
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, QueueName, Uid
 from admission.api.values.reasons import EventReason
+from admission.controller import status_writer
 from admission.controller.status_writer import MOST_NOTICES, StatusWriter
 from admission.errors import RetryError
 from admission.simulation import in_memory
@@ -143,6 +144,23 @@ async def test_the_numbers_of_a_gang_in_one_state_are_written_now_and_then() -> 
     await asyncio.gather(running, return_exceptions=True)
 
     assert cluster.written == [("train", Phase.RUNNING)]
+
+
+async def test_a_gang_that_stays_on_its_way_is_written_ever_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, written = [0.0], list[tuple[float, int]]()
+
+    class Clocked(Cluster):
+        async def gang(self, report: GangReport) -> None:
+            written.append((now[0], report.pods))
+
+    monkeypatch.setattr(status_writer, "_now", lambda: now[0])
+    outbox = StatusWriter(Clocked(), settle=3.0, forget_after=1000.0)
+    for second in range(50):
+        now[0] = second
+        await outbox.gang(replace(a_report(), pods=second))
+        await outbox.flush_due()
+
+    assert written == [(at, at) for at in (3, 10, 23, 36, 49)]
 
 
 async def test_a_queue_that_changes_all_the_time_is_written_now_and_then() -> None:

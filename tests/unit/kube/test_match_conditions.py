@@ -205,8 +205,9 @@ def test_a_workload_that_is_not_sent_since_it_names_nothing_is_allowed(world: Wo
 
     assert not holds(match_conditions.UNPLAIN, plain, resource=resource)
     for old in (None, a_job()):
-        fields = {"operation": "CREATE" if old is None else "UPDATE", "obj": plain, "old": old}
-        review = replace(creation(plain), group=resource[0], resource=resource[1], **fields)
+        operation = "CREATE" if old is None else "UPDATE"
+        group, plural = resource
+        review = replace(creation(plain), group=group, resource=plural, operation=operation, old=old)
         assert reviewer.validate(review, view, rules=RULES, caches=ReviewCaches()) == ALLOWED
 
 
@@ -217,8 +218,8 @@ def test_a_workload_with_a_key_that_is_read_is_sent(field: str, key: str, place:
     if place == "workload":
         named["metadata"][field] = {key: "x"}
 
-    sent = (a_job(), named) if place == "before" else (named,)
-    assert holds(match_conditions.UNPLAIN, *sent, resource=JOBS)
+    new, old = (a_job(), named) if place == "before" else (named, None)
+    assert holds(match_conditions.UNPLAIN, new, old, resource=JOBS)
 
 
 def test_a_workload_with_more_templates_than_one_is_always_sent() -> None:
