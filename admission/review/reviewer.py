@@ -182,7 +182,7 @@ def _maker_of_job(review: Review, patch: Patch) -> Patch:
     obj = json_patch.apply(review.obj, patch)
     job = pod_view.decode_job(obj)
     is_complete = obj["spec"].get("template") is not None  # else the API server refuses the Job
-    return podpolicy_admission.job_additions(job, review.username) if is_complete else ()
+    return podpolicy_admission.maker_additions(job, review.username) if is_complete else ()
 
 
 def _judge_workload(

@@ -244,14 +244,14 @@ def test_another_systems_name_that_leads_nowhere_is_refused_where_nothing_else_i
     denial = refusal(a_job("theirs", key=KUEUE))
 
     assert denial.reason is DenyReason.UNKNOWN_QUEUE
-    assert "names queue theirs" in denial.message
+    assert f"label {KUEUE} names queue theirs" in denial.message
 
 
 def test_another_systems_name_says_nothing_where_no_queue_has_aliases() -> None:
     snapshot = World().queue("team-a").build()
 
     template = hold(a_job("theirs", key=KUEUE), snapshot=snapshot)["spec"]["template"]
-    assert "labels" not in template["metadata"], "what the Job calls its queue is an annotation, which is read nowhere"
+    assert template.get("metadata") == {"annotations": {names.USER: "alice"}}
     assert judge(a_job("theirs", key=KUEUE), snapshot=snapshot) is None
 
 
