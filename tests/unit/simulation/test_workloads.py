@@ -201,6 +201,25 @@ LATER: dict[str, tuple[Objects, int, str]] = {
 }
 
 
+@pytest.mark.parametrize(
+    ("workers", "later"), [(2, ()), (3, ("may start, but its workers never fit beside driver: NoFeasiblePlacement: ",))]
+)
+def test_later_pods_that_have_to_be_where_the_first_ones_are_are_looked_at_beside_these(
+    workers: int, later: tuple[str, ...]
+) -> None:
+    *others, made = staged(workers)
+    driver, more = (one["template"]["spec"]["template"] for one in made["spec"]["replicatedJobs"])
+    driver["metadata"] = {"labels": {"role": "driver"}}
+    term = {"topologyKey": RACK, "labelSelector": {"matchLabels": {"role": "driver"}}}
+    more["spec"] |= {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+    racks = [*in_rack("r1", "one", 3), *in_rack("r2", "two", 1)]
+
+    gang = of(simulate(teams(), racks, [*others, made]), "train")
+
+    assert len(gang.later) == len(later)
+    assert all(why.startswith(said) for why, said in zip(gang.later, later, strict=True))
+
+
 @pytest.mark.parametrize(("objects_", "quota", "never"), LATER.values(), ids=LATER)
 def test_later_pods_of_a_jobset_are_looked_at_alone_and_beside_those_that_run_on(
     objects_: Objects, quota: int, never: str
