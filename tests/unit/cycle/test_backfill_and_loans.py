@@ -1,4 +1,4 @@
-"""An owner within its quota never waits behind what is reserved for a gang that borrows."""
+"""Reservations between queues that lend each other: an owner's binds borrowers, a borrower's binds no owner."""
 
 import asyncio
 from datetime import timedelta
@@ -71,6 +71,41 @@ def test_a_borrower_waits_behind_a_borrowers_reservation() -> None:
     found = starts(play(town(*parts()), K, H, {**owned(1), "queue": "borrower"}))
 
     assert found == {"k": 0, "h": 50, "w": 100}
+
+
+@pytest.mark.parametrize("owner", [{}, {"preemption": {"reclaim": "Any"}}, {"lending": "Always"}], ids=str)
+@pytest.mark.parametrize("gpus", [8, 20])
+def test_a_borrower_waits_behind_an_owners_reservation_whatever_its_priority(owner: dict[str, Any], gpus: int) -> None:
+    """As in Kueue, where quota is reserved for a head within its nominal quota before those that borrow are tried."""
+    rows = [
+        row("u", 0, 50, queue="owner", gpus=4),
+        row("w", 1, 50, queue="owner", gpus=8),
+        row("b", 2, 200, queue="borrower", gpus=4, priority=9),
+        row("c", 3, 20, queue="borrower", gpus=4, priority=9),
+    ]
+    place = parts(gpus, **owner)
+
+    assert starts(play(town(*place), *rows)) == {"u": 0, "w": 50, "b": 100, "c": 3}
+    found = asyncio.run(Controlled(expand(*place)).starts(trace(rows)))
+    assert found == {"u": 0, "w": 50, "b": 100, "c": 3}
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_a_borrower_of_a_better_rank_is_bound_no_more_when_it_would_borrow_no_more(is_cached: bool) -> None:
+    """Its queue has room of its own again when x ends, which the verdict of before did not know."""
+    rows = [
+        row("u", 0, 90, queue="owner", gpus=4),
+        row("x", 0, 30, queue="borrower", gpus=4, expected=300),
+        row("w", 1, 50, queue="owner", gpus=8),
+        *([row("a", 2, 200, queue="borrower", gpus=4, priority=9)] if is_cached else []),
+        row("b", 3, 200, queue="borrower", gpus=4, priority=9),
+    ]
+    place = parts(20, borrower=4)
+
+    found = starts(play(town(*place), *rows))
+
+    assert found == {"u": 0, "x": 0, "w": 90, **({"a": 30, "b": 140} if is_cached else {"b": 30})}
+    assert asyncio.run(Controlled(expand(*place)).starts(trace(rows))) == found
 
 
 def test_an_owner_that_would_borrow_waits_behind_a_borrowers_reservation() -> None:
