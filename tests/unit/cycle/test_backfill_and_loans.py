@@ -95,7 +95,7 @@ def test_a_borrower_of_a_better_rank_is_bound_no_more_when_it_would_borrow_no_mo
     """Its queue has room of its own again when x ends, which the verdict of before did not know."""
     rows = [
         row("u", 0, 90, queue="owner", gpus=4),
-        row("x", 0, 30, queue="borrower", gpus=4, expected=300),
+        row("x", 0, 30, queue="borrower", gpus=4, declared=300),
         row("w", 1, 50, queue="owner", gpus=8),
         *([row("a", 2, 200, queue="borrower", gpus=4, priority=9)] if is_cached else []),
         row("b", 3, 200, queue="borrower", gpus=4, priority=9),
