@@ -196,7 +196,7 @@ class Backfill:
                 return decision
         return Verdict(
             group=inputs.group,
-            outcome=reservations.behind(inputs.group, inputs.queue, bound),
+            outcome=reservations.behind(inputs.group, inputs.queue, bound, self._order),
             needed=found.needed,
             by=RESERVED if decision.by in {PROOF, QUOTA} else "",
             equivalent=decision.equivalent,
@@ -220,7 +220,7 @@ class Backfill:
         bound = tuple(precedence.binding(reached, inputs.group, asked.needed, inputs.queue_usage, self._order))
         if not bound or not chain.is_short(asked, UsageExcludingReserved(inputs.queue_usage, bound)):
             return None
-        behind = reservations.behind(inputs.group, inputs.queue, bound)
+        behind = reservations.behind(inputs.group, inputs.queue, bound, self._order)
         return Verdict(group=inputs.group, outcome=behind, needed=asked.needed, by=RESERVED, bound=bound)
 
     def stands(

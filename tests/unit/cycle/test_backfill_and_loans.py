@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
+from admission.api.values.reasons import HoldReason
 from admission.simulation.replay.arrivals import Waiting
 from admission.simulation.replay.cluster import Clock
 from admission.simulation.replay.queue import Muster
+from tests import readers
 from tests.builders import a_cluster
 from tests.property.test_replay import Controlled
+from tests.unit.cycle.fences import report
 from tests.unit.cycle.jobs import Jobs, Play
 from tests.unit.simulation.test_offline import Objects, expand, node, teams
 from tests.unit.simulation.test_replay import play, queue, row, starts, town, trace
@@ -49,6 +52,23 @@ def test_an_owner_takes_back_what_is_lent_though_a_borrower_waits_for_more(prior
     found = starts(play(place, K, {**H, "priority": priority}, owned(8)))
 
     assert found["w"] == 2
+
+
+async def test_a_borrower_of_a_higher_priority_is_told_why_an_owner_is_ahead_of_it() -> None:
+    builder = a_cluster().node("n", gpus=4).queue("top", gpus=0).queue("borrower", gpus=0, parent="top")
+    cluster = Jobs(builder.queue("owner", gpus=2, parent="top"))
+    run = Play(cluster)
+    cluster.submit("u", queue="owner", annotations={"muster.dev/runtime": "1h"})
+    await run.forget_changes(3)
+    cluster.submit("w", queue="owner", gpus=2)
+    await run.forget_changes(2)
+
+    cluster.submit("b", queue="borrower", priority=9)
+    hold = readers.report_in_full(report(await run.forget_changes(), "b")).hold
+
+    assert hold is not None
+    assert hold.reason is HoldReason.BEHIND_IN_ORDER
+    assert "is ahead of it, since it stays within its own quota where this borrows, and is to start at" in hold.message
 
 
 async def test_the_controller_evicts_a_borrower_though_another_one_has_a_reservation() -> None:
