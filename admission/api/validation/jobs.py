@@ -19,23 +19,30 @@ OF_INDEXES = ("backoffLimitPerIndex", "maxFailedIndexes", "successPolicy")
 """Fields of Indexed Jobs alone."""
 
 
-def validate(spec: Reader, *, name: str = "", has_defaults: bool = True, mode: str = "NonIndexed") -> None:
-    """Judge a batch/v1 JobSpec.
+def validate(spec: Reader, *, has_defaults: bool = True, mode: str = "NonIndexed") -> int:
+    """Judge a batch/v1 JobSpec; return the number of its indexes, 0 without any.
 
-    name: of the Job, "" if it is not known. has_defaults: whether one pod is the default of Jobs that count none, as in
-    all but the template of a CronJob. mode: the completion mode of a Job that names none.
+    has_defaults: whether one pod is the default of Jobs that count none, as in all but the template of a CronJob.
+    mode: the completion mode of a Job that names none.
     """
     for field in COUNTS:
         fields.int32(spec, field, least=0, most=fields.LARGEST_INT32)
     mode = fields.supported(spec, "completionMode", MODES, mode)
-    if mode == "Indexed":
-        _indexed(spec, name, has_defaults=has_defaults)
-    elif mode == "NonIndexed":
+    indexes = _indexed(spec, has_defaults=has_defaults) if mode == "Indexed" else 0
+    if mode == "NonIndexed":
         for field in OF_INDEXES:
             if field in spec:
                 spec.problem(field, "Invalid value: requires indexed completion mode")
     if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
         spec.problem("backoffLimitPerIndex", "Required value: when maxFailedIndexes is specified")
+    return indexes
+
+
+def validate_name(metadata: Reader, indexes: int) -> None:
+    """Judge the name of a Job, of which the hostnames of its pods are made."""
+    name = metadata.text("name")
+    if name and indexes > 0 and (message := formats.label(f"{name}-{indexes - 1}")):
+        metadata.problem("name", f"Invalid value: will not be able to create pods with these hostnames: {message}")
 
 
 def validate_restarts(spec: Reader, *, default: str = "Always") -> None:
@@ -49,7 +56,7 @@ def validate_restarts(spec: Reader, *, default: str = "Always") -> None:
         of_pod.problem("restartPolicy", f"Invalid value: {restart!r}: {message}")
 
 
-def _indexed(spec: Reader, name: str, *, has_defaults: bool) -> None:
+def _indexed(spec: Reader, *, has_defaults: bool) -> int:
     counts_none = "completions" not in spec and not (has_defaults and "parallelism" not in spec)
     if counts_none:
         spec.problem("completions", "Required value: when completion mode is Indexed")
@@ -59,6 +66,4 @@ def _indexed(spec: Reader, name: str, *, has_defaults: bool) -> None:
     completions = 1 if "completions" not in spec else spec.int32("completions")
     if "maxFailedIndexes" in spec and spec.int32("maxFailedIndexes") > completions:
         fields.invalid(spec, "maxFailedIndexes", "must be less than or equal to completions")
-    if name and completions > 0 and not counts_none and (message := formats.label(f"{name}-{completions - 1}")):
-        # The name of the Job is at fault, which is not within its spec.
-        spec.problem("completions", f"Invalid value: will not be able to create pods with these hostnames: {message}")
+    return 0 if counts_none else completions

@@ -85,7 +85,8 @@ def _taint_rule(reader: Reader) -> None:
 
 
 def _job(reader: Reader) -> None:
-    jobs.validate(reader.child("spec"), name=reader.child("metadata").text("name"))
+    indexes = jobs.validate(reader.child("spec"))
+    jobs.validate_name(reader.child("metadata"), indexes)
     jobs.validate_restarts(reader.child("spec"))
 
 

@@ -94,13 +94,13 @@ def _field(reader: Reader) -> None:
     values = reader.texts("values")
     match reader.text("operator"):
         case "In" | "NotIn" if len(values) != 1:
-            message = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
-            reader.problem("values", f"Required value: {message}")
+            why = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
+            reader.problem("values", f"Required value: {why}")
         case "In" | "NotIn":
             pass
         case unknown:
-            message = f"not a valid selector operator: {_one_of(('In', 'NotIn'))}"
-            reader.problem("operator", f"Invalid value: {unknown!r}: {message}")
+            why = f"not a valid selector operator: {_one_of(('In', 'NotIn'))}"
+            reader.problem("operator", f"Invalid value: {unknown!r}: {why}")
     for index, value in enumerate(values):
         if message := formats.subdomain(value):
             reader.problem(f"values[{index}]", f"Invalid value: {message}")

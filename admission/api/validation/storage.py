@@ -89,20 +89,31 @@ def validate_class(reader: Reader) -> None:
     if reader.text("reclaimPolicy"):
         fields.supported(reader, "reclaimPolicy", RECLAIM_POLICIES[::2])
     fields.supported(reader, "volumeBindingMode", ("Immediate", "WaitForFirstConsumer"))
+    earlier: list[dict[str, frozenset[str]]] = [{}]
     for term in reader.children("allowedTopologies"):
-        keys: set[str] = set()
-        for expression in term.children("matchLabelExpressions"):
-            key, values = expression.text("key"), expression.texts("values")
-            if message := formats.key(key):
-                expression.problem("key", f"Invalid value: {message}")
-            elif key in keys:
-                expression.problem("key", f"Duplicate value: {key!r}")
-            keys.add(key)
-            if not values:
-                expression.problem("values", "Required value")
-            for index, value in enumerate(values):
-                if value in values[:index]:
-                    expression.problem(f"values[{index}]", f"Duplicate value: {value!r}")
+        found = _topology_term(term)
+        if found in earlier:
+            # The API server says so of the first term without expressions, too.
+            term.problem("matchLabelExpressions", "Duplicate value: a term has expressions, and no other term has them")
+        earlier.append(found)
+
+
+def _topology_term(term: Reader) -> dict[str, frozenset[str]]:
+    """Judge a v1.TopologySelectorTerm; return its values by key."""
+    found: dict[str, frozenset[str]] = {}
+    for expression in term.children("matchLabelExpressions"):
+        key, values = expression.text("key"), expression.texts("values")
+        if message := formats.key(key):
+            expression.problem("key", f"Invalid value: {message}")
+        elif key in found:
+            expression.problem("key", f"Duplicate value: {key!r}")
+        found[key] = frozenset(values)
+        if not values:
+            expression.problem("values", "Required value")
+        for index, value in enumerate(values):
+            if value in values[:index]:
+                expression.problem(f"values[{index}]", f"Duplicate value: {value!r}")
+    return found
 
 
 def one_source(reader: Reader, known: tuple[str, ...]) -> str:

@@ -49,7 +49,9 @@ def job(name: str, *, pods: int = 1, gpus: int = 1, **metadata: Any) -> Objects:
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu", "count": gpus}}
     template = {"spec": {"devices": {"requests": [request]}}}
     claims = [{"name": "gpu", "resourceClaimTemplateName": name}]
-    pod = {"spec": {"containers": [{"name": "main"}], "resourceClaims": claims, "restartPolicy": "Never"}}
+    pod = {
+        "spec": {"containers": [{"name": "main", "image": "train"}], "resourceClaims": claims, "restartPolicy": "Never"}
+    }
     return [
         {
             "apiVersion": "resource.k8s.io/v1",
@@ -406,7 +408,7 @@ def test_what_an_api_server_has_stored_is_not_judged_by_its_fields() -> None:
 )  # fmt: skip
 def test_pod_templates_of_any_kind_are_judged(api_version: str, kind: str, spec: Any, field: str | None) -> None:
     """Of kinds that are not simulated, too, as long as it is known where they have them."""
-    template = '{"spec": {"restartPolicy": "Never", "containers": [{"name": "main"}], "resourceClaim": []}}'
+    template = '{"spec": {"containers": [{"name": "main", "image": "train"}], "resourceClaim": []}}'
     body = json.loads(json.dumps(spec).replace('"template": 0', f'"template": {template}'))
     obj = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}, "spec": body}
 
