@@ -261,7 +261,7 @@ def causes(client: Client, obj: Json) -> list[str]:
     template = obj["spec"]["template"]
     metadata = {**template.get("metadata", {}), "name": "fuzzed"}
     # Their priority and RuntimeClass are judged by admission plugins, before the rest and by what there is.
-    unjudged = ("priorityClassName", "runtimeClassName", "overhead")
+    unjudged = ("priorityClassName", "preemptionPolicy", "runtimeClassName", "overhead")
     spec = {name: value for name, value in template.get("spec", {}).items() if name not in unjudged}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     return [f"spec.template.{field}" for field in _causes(client, pod)]

@@ -115,7 +115,6 @@ POD: Json = {
         "hostname": "a",
         "subdomain": "b",
         "serviceAccountName": "robot",
-        "preemptionPolicy": "PreemptLowerPriority",
         "dnsPolicy": "Default",
         "activeDeadlineSeconds": 60,
         "os": {"name": "linux"},
@@ -192,6 +191,7 @@ def _good(choice: random.Random) -> Json:
         case "Job":
             template: Json = {"metadata": {"labels": POD["metadata"]["labels"]}, "spec": {**POD["spec"]}}
             template["spec"] |= {"runtimeClassName": "a", "priorityClassName": "b", "overhead": {"cpu": "1"}}
+            template["spec"]["preemptionPolicy"] = "Never"
             counts = {"parallelism": 2, "completions": 2, "completionMode": "Indexed", "backoffLimit": 3}
             spec = {**counts, "backoffLimitPerIndex": 1, "maxFailedIndexes": 1, "template": template}
             return {"apiVersion": "batch/v1", "kind": kind, "metadata": metadata, "spec": spec}

@@ -4,6 +4,8 @@ In the API server's words. Mirrors `pkg/apis/batch/validation` of Kubernetes (v1
 `pkg/apis/batch/v1`; the rules of policies for failure and success are left to the API server.
 """
 
+from collections.abc import Mapping
+
 from admission.api.validation import fields
 from admission.api.values import formats
 from admission.api.values.decoding import Reader
@@ -48,6 +50,9 @@ def validate_name(metadata: Reader, indexes: int) -> None:
 def validate_restarts(spec: Reader, *, default: str = "Always") -> None:
     """Judge what a Job does with pods that end. spec: a JobSpec. default: of the restart policy."""
     of_pod = spec.child("template").child("spec")
+    if not isinstance(spec.child("template").raw("spec") or {}, Mapping):
+        # What is no object has no restart policy.
+        return
     restart = of_pod.text("restartPolicy") or default
     if restart == "Always":
         of_pod.problem("restartPolicy", "Required value: valid values: 'OnFailure', 'Never'")

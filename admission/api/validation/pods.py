@@ -5,7 +5,7 @@ In the API server's words. Mirrors `pkg/apis/core/validation` of Kubernetes (v1.
 tests/e2e/test_validation.py compares the two.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from admission.api.validation import container_resources, fields, pod_placement, pod_volumes
@@ -29,6 +29,9 @@ def problems(pod: Any, path: str = "", *, volumes: Collection[str] = ()) -> tupl
     labels = fields.labels(reader.child("metadata"), "labels")
     fields.annotations(reader.child("metadata"), "annotations")
     spec = reader.child("spec")
+    if not isinstance(reader.raw("spec") or {}, Mapping):
+        # What is no object has no containers.
+        return reader.problems
     claims = _claims(spec)
     sources = pod_volumes.validate(spec) | dict.fromkeys(volumes, "persistentVolumeClaim")
     containers, init = list(spec.children("containers")), list(spec.children("initContainers"))

@@ -26,7 +26,11 @@ def validate_claim_spec(spec: Reader) -> None:
     """Judge a v1.PersistentVolumeClaimSpec."""
     _access_modes(spec, "at least 1 access mode is required")
     selectors.label_selector(spec.child("selector"))
-    requests = spec.child("resources").child("requests")
+    resources = spec.child("resources")
+    for field in ("requests", "limits"):
+        for name in resources.keys(field):
+            fields.amount(resources.child(field), name)
+    requests = resources.child("requests")
     storage = fields.amount(requests, "storage")
     if "storage" not in requests:
         requests.problem("storage", "Required value")

@@ -66,6 +66,9 @@ REFUSED = {
         job(pod={"containers": [{"name": "a", "image": "a", "volumeMounts": [{"name": "b", "mountPath": "/"}]}]}),
         "spec.template.spec.containers[0].volumeMounts[0].name",
     ),
+    "a preemption that nobody knows": Case(
+        job(pod={"preemptionPolicy": "Sometimes"}), "spec.template.spec.preemptionPolicy"
+    ),
     "overhead of nobody's kind": Case(job(pod={"overhead": {"gpu": "1"}}), "spec.template.spec.overhead.gpu"),
     "a claim in no mode": Case(claim(accessModes=[]), "spec.accessModes"),
     "a claim in a mode that nobody knows": Case(claim(accessModes=["ReadWriteOften"]), "spec.accessModes"),
@@ -75,6 +78,9 @@ REFUSED = {
     "a claim without a size": Case(claim(resources={}), "spec.resources.requests.storage"),
     "a claim of nothing at all": Case(
         claim(resources={"requests": {"storage": "0"}}), "spec.resources.requests.storage"
+    ),
+    "a claim of an amount that is none": Case(
+        claim(resources={"requests": {"storage": "1Gi", "iops": "many"}}), "spec.resources.requests.iops"
     ),
     "a claim of a class that is no name": Case(claim(storageClassName="A"), "spec.storageClassName"),
     "a claim in another form": Case(claim(volumeMode="Tape"), "spec.volumeMode"),

@@ -285,7 +285,6 @@ REFUSED = {
     "a gate that is no key": Case(pod(schedulingGates=[{"name": "a b"}]), "spec.schedulingGates[0]"),
     "a node that is no name": Case(pod(nodeName="A"), "spec.nodeName"),
     "a restart that nobody knows": Case(pod(restartPolicy="Sometimes"), "spec.restartPolicy"),
-    "a preemption that nobody knows": Case(pod(preemptionPolicy="Sometimes"), "spec.preemptionPolicy"),
     "a label that is no value": Case(
         {**pod(), "metadata": {"name": "good", "labels": {"a": "not valid!"}}}, "metadata.labels.a"
     ),

@@ -18,7 +18,7 @@ from admission.dra.compatibility import Release
 from admission.simulation import expand as simulation_expand, offline
 from admission.simulation.expand import Expanded
 from admission.simulation.offline import GangOutcome, Outcome, Verdict
-from tests.unit.api import refused, unknown
+from tests.unit.api import natives, refused, unknown
 
 Objects = list[dict[str, Any]]
 RACK = "example.com/rack"
@@ -169,7 +169,7 @@ def test_a_pod_that_names_an_unknown_queue_is_denied() -> None:
         apiVersion: v1
         kind: Pod
         metadata: {name: lone, labels: {muster.dev/queue: temas}}
-        spec: {containers: [{name: main}]}
+        spec: {containers: [{name: main, image: train}]}
         """)
 
     assert fates(simulate(teams(), lone)) == {"lone": DenyReason.UNKNOWN_QUEUE}
@@ -185,7 +185,7 @@ RUNNING = """
     metadata: {name: old, labels: {muster.dev/queue: team}}
     spec:
       nodeName: one
-      containers: [{name: main}]
+      containers: [{name: main, image: train}]
       resourceClaims: [{name: gpu, resourceClaimName: old}]
     status: {phase: Running}
     ---
@@ -230,7 +230,7 @@ def test_a_jobs_pods_in_the_input_are_not_made_again() -> None:
               uid: u-2
               labels: {muster.dev/queue: team}
               ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u-1, controller: true}]
-            spec: {schedulingGates: [{name: muster.dev/admission}], containers: [{name: main}]}
+            spec: {schedulingGates: [{name: muster.dev/admission}], containers: [{name: main, image: train}]}
             """),
     )
 
@@ -245,7 +245,7 @@ def test_a_gang_of_the_input_that_is_not_complete_waits() -> None:
           name: train-x7k2p
           labels: {muster.dev/queue: team}
           ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u-1, controller: true}]
-        spec: {containers: [{name: main}]}
+        spec: {containers: [{name: main, image: train}]}
         """)
     outcome = simulate(teams(), node("one", 1), job("train", pods=2, uid="u-1"), lone)
 
@@ -320,17 +320,9 @@ FLAWS = {
         {"apiVersion": "resource.k8s.io/v1alpha2", "kind": "ResourceClaim", "metadata": {"name": "a"}},
         "apiVersion",
     ),
-    "a number of pods": (
-        {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a"}, "spec": {"parallelism": 10**9}},
-        "spec.parallelism",
-    ),
+    "a number of pods": (natives.job(parallelism=10**9), "spec.parallelism"),
     "a claim in a template": (
-        {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": {"name": "a"},
-            "spec": {"template": {"spec": {"resourceClaims": [{"name": "gpu"}]}}},
-        },
+        natives.job(pod={"resourceClaims": [{"name": "gpu"}]}),
         "spec.template.spec.resourceClaims[0]",
     ),
     "a template": (
@@ -535,7 +527,7 @@ PLUGIN = """
     metadata: {name: old, labels: {muster.dev/queue: team}}
     spec:
       nodeName: old
-      containers: [{name: main, resources: {limits: {example.com/gpu: 2}}}]
+      containers: [{name: main, image: train, resources: {limits: {example.com/gpu: 2}}}]
     status: {phase: Running}
     """
 
@@ -548,7 +540,8 @@ def plugged_job(name: str, count: int) -> Objects:
         spec:
           template:
             spec:
-              containers: [{{name: main, resources: {{limits: {{example.com/gpu: {count}}}}}}}]
+              restartPolicy: Never
+              containers: [{{name: main, image: train, resources: {{limits: {{example.com/gpu: {count}}}}}}}]
         """)
 
 
