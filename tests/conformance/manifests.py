@@ -315,13 +315,13 @@ def _is_about(one: str, other: str) -> bool:
     return longer == shorter or longer.startswith((f"{shorter}.", f"{shorter}["))
 
 
-def main(made: Callable[[int], Json] = manifest) -> int:
-    """Compare objects. made: returns the object of a seed."""
+def main(made: Callable[[int], Json] = manifest, kept_in: Path = KEPT) -> int:
+    """Compare objects. made: returns the object of a seed. kept_in: where `--write` writes."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.manifests", description=__doc__)
     parser.add_argument("first", type=int, help="the first seed")
     parser.add_argument("count", type=int, help="how many objects")
     parser.add_argument("--k8s", choices=building.VERSIONS, action="append", help="releases; all by default")
-    parser.add_argument("--write", action="store_true", help=f"keep the answers in {KEPT.name}")
+    parser.add_argument("--write", action="store_true", help=f"keep the answers in {kept_in.name}")
     words = parser.parse_args()
     seeds, releases = range(words.first, words.first + words.count), words.k8s or list(building.VERSIONS)
     records: list[Json] = [{"seed": seed, "obj": made(seed), "refused": {}} for seed in seeds]
@@ -342,13 +342,13 @@ def main(made: Callable[[int], Json] = manifest) -> int:
     )
     if words.write:
         lines = "".join(f"{json.dumps(record, separators=(',', ':'))}\n" for record in records)
-        KEPT.write_bytes(gzip.compress(lines.encode(), 9, mtime=0))
+        kept_in.write_bytes(gzip.compress(lines.encode(), 9, mtime=0))
     return 1 if differ else 0
 
 
-def kept() -> Iterator[Json]:
-    """Yield the answers that were kept."""
-    for line in gzip.decompress(KEPT.read_bytes()).decode().splitlines():
+def kept(path: Path = KEPT) -> Iterator[Json]:
+    """Yield the answers that were kept in a file."""
+    for line in gzip.decompress(path.read_bytes()).decode().splitlines():
         yield json.loads(line)
 
 

@@ -11,11 +11,16 @@ import copy
 import random
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from tests.conformance import manifests
 
 Json = dict[str, Any]
+
+KEPT = Path(__file__).parent / "data" / "mutated_manifests.jsonl.gz"
+KINDS = {"Pod": 8, "Job": 8, "PersistentVolumeClaim": 2, "PersistentVolume": 2, "Node": 1, "StorageClass": 1}
+"""Each with its weight."""
 
 SELECTOR = {"matchLabels": {"app": "train"}, "matchExpressions": [{"key": "tier", "operator": "In", "values": ["a"]}]}
 TERM = {
@@ -181,9 +186,7 @@ def manifest(seed: int) -> Json:
 
 
 def _good(choice: random.Random) -> Json:
-    kind = choice.choices(
-        ("Pod", "Job", "PersistentVolumeClaim", "PersistentVolume", "Node", "StorageClass"), (8, 8, 2, 2, 1, 1)
-    )[0]
+    kind = choice.choices([*KINDS], [*KINDS.values()])[0]
     metadata = {"name": "fuzzed", "labels": {"a": "b"}}
     match kind:
         case "Pod":
@@ -251,4 +254,4 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 if __name__ == "__main__":
-    sys.exit(manifests.main(manifest))
+    sys.exit(manifests.main(manifest, KEPT))
