@@ -389,7 +389,8 @@ async def test_admin_access_in_a_namespace_that_is_not_described_is_noted_only()
 
 
 async def test_a_request_that_no_claim_has_is_found_in_pod_templates_too() -> None:
-    job = deadline_job(activeDeadlineSeconds=None, template={"spec": a_pod({"name": "gpus", "request": "x"})["spec"]})
+    pod = {**a_pod({"name": "gpus", "request": "x"})["spec"], "restartPolicy": "Never"}
+    job = deadline_job(activeDeadlineSeconds=None, template={"spec": pod})
 
     assert told(await lint.lint([template(), job])) == [
         ("warning", "UnknownRequest", "spec.template.spec.containers[0].resources.claims[0].request")
