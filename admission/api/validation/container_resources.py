@@ -18,6 +18,13 @@ HUGE_PAGES = "hugepages-"
 COMPUTE = ("cpu", "memory")
 STANDARD = frozenset({*COMPUTE, "ephemeral-storage"})
 """Resources of containers that have no domain, beside huge pages."""
+COUNTED = frozenset(
+    {
+        "pods", "services", "replicationcontrollers", "resourcequotas", "secrets", "configmaps",
+        "persistentvolumeclaims", "services.nodeports", "services.loadbalancers",
+    }
+)  # fmt: skip
+"""Resources without a domain of which there are no parts."""
 
 Amounts = Mapping[str, Fraction]
 
@@ -40,7 +47,7 @@ def amounts_of_node(status: Reader, field: str) -> None:
     values = status.child(field)
     for name in status.keys(field):
         amount = fields.amount(values, name)
-        for message in () if amount is None else _wrong_amount(name, amount):
+        for message in () if amount is None else _wrong_amount(name, _stored(amount)):
             fields.invalid(values, name, message)
 
 
@@ -118,7 +125,7 @@ def _raw(resources: Reader, name: str) -> Any:
 
 
 def _amounts(reader: Reader, field: str, *, is_pod: bool) -> Amounts:
-    """Judge a ResourceList; return its amounts, rounded up to thousandths as the API server stores them."""
+    """Judge a ResourceList; return its amounts as the API server stores them."""
     values = reader.child(field)
     found: dict[str, Fraction] = {}
     for name in reader.keys(field):
@@ -127,11 +134,15 @@ def _amounts(reader: Reader, field: str, *, is_pod: bool) -> Amounts:
         amount = values.parsed(name, quantities.parse, None)
         if amount is None:
             continue
-        thousandths = -((-amount * 1000) // 1)
-        found[name] = Fraction(thousandths, 1000)
-        for message in _wrong_amount(name, found[name]):
+        found[name] = _stored(amount)
+        for message in (*_wrong_amount(name, found[name]), *_wrong_pages(name, found[name])):
             values.problem(name, f"Invalid value: {values.raw(name)}: {message}")
     return found
+
+
+def _stored(amount: Fraction) -> Fraction:
+    """Return an amount rounded up to thousandths."""
+    return Fraction(-((-amount * 1000) // 1), 1000)
 
 
 def _wrong_name(name: str, *, is_pod: bool) -> Iterator[str]:
@@ -149,8 +160,11 @@ def _wrong_name(name: str, *, is_pod: bool) -> Iterator[str]:
 def _wrong_amount(name: str, amount: Fraction) -> Iterator[str]:
     if amount < 0:
         yield "must be greater than or equal to 0"
-    if not _is_native(name) and amount.denominator != 1:
+    if (name in COUNTED or formats.extended_resource(name) is None) and amount.denominator != 1:
         yield "must be an integer"
+
+
+def _wrong_pages(name: str, amount: Fraction) -> Iterator[str]:
     if name.startswith(HUGE_PAGES) and not _is_divisible(name, amount):
         yield f"is not positive integer multiple of {name}"
 

@@ -106,6 +106,7 @@ REFUSED = {
     ),
     "a node with less than nothing": Case(node(allocatable={"cpu": "-1"}), "status.allocatable.cpu"),
     "a node with half a GPU": Case(node(capacity={"example.com/gpu": "0.5"}), "status.capacity.example.com/gpu"),
+    "a node with a part of a pod": Case(node(allocatable={"pods": "0.5"}), "status.allocatable.pods"),
     "a class of nobody": Case(storage_class(provisioner=None), "provisioner"),
     "a class that binds sometimes": Case(storage_class(volumeBindingMode="Sometimes"), "volumeBindingMode"),
     "a class in a zone without a name": Case(
@@ -132,5 +133,7 @@ GOOD = {
         csi=None, local={"path": "/a"}, nodeAffinity={"required": {"nodeSelectorTerms": [TERM]}}
     ),
     "a node": node({"key": "a", "effect": "NoSchedule"}, {"key": "a", "effect": "NoExecute"}),
+    "a node with odd pages, which no pod may ask for": node(allocatable={"hugepages-2Mi": "3Mi"}),
+    "a node with almost one GPU, which counts as one": node(allocatable={"example.com/gpu": "0.99999"}),
     "a class": storage_class(volumeBindingMode="Immediate", allowedTopologies=[TOPOLOGY]),
 }
