@@ -32,6 +32,7 @@ KINDS = frozenset(
         *(("apps", "v1", kind) for kind in ("Deployment", "ReplicaSet", "DaemonSet", "StatefulSet")),
         *(("batch", "v1", kind) for kind in ("Job", "CronJob")),
         ("scheduling.k8s.io", "v1", "PriorityClass"),
+        ("node.k8s.io", "v1", "RuntimeClass"),
         *(("scheduling.k8s.io", version, "PodGroup") for version in ("v1alpha2", "v1alpha3", "v1beta1")),
         *(("resource.k8s.io", version, kind) for version in ("v1", "v1beta2", "v1beta1") for kind in DRA),
         ("resource.k8s.io", "v1alpha3", "DeviceTaintRule"),

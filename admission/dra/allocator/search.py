@@ -483,10 +483,9 @@ class Search:
         """Keep the farthest place where the search got stuck, and every reason that was met there."""
         far, known = (c, r, o), self.farthest
         reached = (known.claim, known.request, known.found)
-        if far > reached:
-            self.farthest = DeadEnd(c, r, o, frozenset(reasons), at)
-        elif far == reached and not reasons <= known.reasons:
-            self.farthest = DeadEnd(c, r, o, known.reasons | reasons, known.at if at is None else at)
+        if far > reached or (far == reached and not reasons <= known.reasons):
+            picked = tuple(map(tuple, self.picks))
+            self.farthest = known.joined(DeadEnd(c, r, o, frozenset(reasons), at, picked=picked))
 
 
 INSPECTIONS = 40
