@@ -32,12 +32,10 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
 	_ "k8s.io/kubernetes/pkg/apis/resource/install"
 	_ "k8s.io/kubernetes/pkg/apis/storage/install"
-	"k8s.io/kubernetes/pkg/features"
 	podregistry "k8s.io/kubernetes/pkg/registry/core/pod"
 	"k8s.io/kubernetes/pkg/scheduler"
 	internalcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
-	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/dynamicresources"
 )
 
 const timePerWorld = 20 * time.Second
@@ -320,14 +318,12 @@ func (s still) AddEventHandlerWithOptions(
 	return s.AddEventHandler(handler)
 }
 
-func (still) HasSynced() bool                     { return true }
-func (still) HasSyncedChecker() cache.DoneChecker { return done{} }
+func (still) HasSynced() bool { return true }
 
 type done struct{}
 
-func (done) HasSynced() bool                     { return true }
-func (done) HasSyncedChecker() cache.DoneChecker { return done{} }
-func (done) Name() string                        { return "listed" }
+func (done) HasSynced() bool { return true }
+func (done) Name() string    { return "listed" }
 
 func (done) Done() <-chan struct{} {
 	closed := make(chan struct{})
@@ -417,10 +413,7 @@ func assume(
 ) *fwk.Status {
 	logger, pod := klog.FromContext(ctx), pod.DeepCopy()
 	pod.Spec.NodeName = node
-	if utilfeature.DefaultFeatureGate.Enabled(features.DRANodeAllocatableResources) {
-		pod.Status.NodeAllocatableResourceClaimStatuses =
-			dynamicresources.ExtractPodNodeAllocatableResourceClaimStatus(logger, state, node)
-	}
+	recordNodeResources(logger, state, pod, node)
 	if err := sched.Cache.AssumePod(logger, pod); err != nil {
 		return fwk.AsStatus(err)
 	}
