@@ -2,7 +2,7 @@
 
 `1.35` stands for v0.35.4 of `k8s.io/dynamic-resource-allocation`, `1.36` for v0.36.3, `1.37` for v0.37.1; later
 releases are treated as the newest known one. 1.35 looks at pools and slices in random order: which devices it gives is
-predicted where that order makes no difference.
+predicted where that order makes no difference, and only for whoever chooses it by name.
 """
 
 import re
@@ -133,9 +133,8 @@ def profile(release: Release, features: Features | None = None) -> SchedulerProf
 
 
 def of_version(version: str) -> SchedulerProfile | None:
-    """Return the profile of a Kubernetes version such as `v1.37.1`; None if it is no version, or an older one."""
+    """Return the profile of a Kubernetes version such as `v1.37.1`; None if it is no version or before 1.36."""
     match = re.match(r"v?(\d+)\.(\d+)", version)
-    if match is None or (int(match[1]), int(match[2])) < (1, min(release.minor for release in Release)):
+    if match is None or (int(match[1]), int(match[2])) < (1, 36):
         return None
-    known = {(1, release.minor): release for release in Release}
-    return profile(known.get((int(match[1]), int(match[2])), Release.V1_37))
+    return profile(Release.V1_36 if (int(match[1]), int(match[2])) == (1, 36) else Release.V1_37)

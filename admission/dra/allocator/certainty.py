@@ -29,26 +29,27 @@ class Question(NamedTuple):
 
     def unproven(self, found: Match, answer: Answering) -> DeadEnd | None:
         """Return why devices are not certain; None if they are."""
-        contents, profile = self.contents, self.profile
-        if contents.disputed:
-            return _disputed(contents.disputed)
+        if self.contents.disputed:
+            return _disputed(self.contents.disputed)
+        if unsure := self._unsure_pick(found) or self._unsure_order():
+            return unsure
+        if self.is_doubtful():
+            for known_bugs in (compatibility.AS_OF_1_36, compatibility.FIXED):
+                if known_bugs != self.profile.known_bugs and answer(known_bugs) != found:
+                    return _disputed("a defect that one of them has")
+        return None
+
+    def _unsure_pick(self, found: Match) -> DeadEnd | None:
+        """Return which device would have the pod deleted, or is counted wrongly; None if there is none."""
         parsed_requests = self.units.device_signatures.parsed_requests
         for c, picks in enumerate(found.picks):
             for pick in picks:
                 parsed = self.claims[c].requests[pick.request].options[pick.option].parsed
-                unit = self.units.known[contents.units[pick.at]]
+                unit = self.units.known[self.contents.units[pick.at]]
                 if parsed_requests[parsed] in unit.signature.evicting:
                     return DeadEnd(c, pick.request, 0, frozenset((Failure.EVICTED,)), pick.at, firm=False)
-                if profile.release.before_1_37 and self._is_inexact(parsed, unit):
+                if self.profile.release.before_1_37 and self._is_inexact(parsed, unit):
                     return _disputed("amounts such as 1.5Gi, which 1.36 adds up wrongly")
-        if profile.known_bugs.unordered:
-            unsure = self._is_order_decisive()
-            if unsure is not None:
-                return unsure
-        if self.is_doubtful():
-            for known_bugs in (compatibility.AS_OF_1_36, compatibility.FIXED):
-                if known_bugs != profile.known_bugs and answer(known_bugs) != found:
-                    return _disputed("a defect that one of them has")
         return None
 
     def is_doubtful(self) -> bool:
@@ -76,8 +77,10 @@ class Question(NamedTuple):
             return True
         return unit.signature.draw is not None and self.contents.counter_sets[unit.counter_set].inexact
 
-    def _is_order_decisive(self) -> DeadEnd | None:
+    def _unsure_order(self) -> DeadEnd | None:
         """Return the first request for which the order of pools and slices may decide; None if there is none."""
+        if not self.profile.known_bugs.unordered:
+            return None
         for c, claim in enumerate(self.claims):
             for r, request in enumerate(claim.requests):
                 for option in request.options:
@@ -98,8 +101,8 @@ class Question(NamedTuple):
             slices.add(slice_)
             matching += 1
             fails = fails or not isinstance(answer, Answer)
-        if len(slices) < 2 or fails:
-            return fails and len(slices) > 1
+        if len(slices) <= 1 or fails:
+            return len(slices) > 1
         if option.mode is Mode.ALL:
             # A violated constraint is fatal, a device in use is not: which comes first is a matter of order.
             return bool(claim.rules)

@@ -1,1 +1,0 @@
-../k8s-1.37/filters.go
