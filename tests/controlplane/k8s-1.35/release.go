@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
 	"k8s.io/klog/v2"
@@ -26,6 +27,8 @@ func (r *record) allocator(ctx context.Context, cache *cel.Cache) (structured.Al
 }
 
 func concernsOneNode(err error) bool { return errors.Is(err, structured.ErrFailedAllocationOnNode) }
+
+func noRecorder(string) events.EventRecorder { return nil }
 
 // recordNodeResources does nothing: in 1.35 devices take nothing of their nodes.
 func recordNodeResources(klog.Logger, fwk.CycleState, *corev1.Pod, string) {}

@@ -23,7 +23,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/component-base/featuregate"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -190,7 +189,6 @@ func (w *world) scheduler(ctx context.Context) (*scheduler.Scheduler, error) {
 			return nil, err
 		}
 	}
-	noRecorder := func(string) events.EventRecorderLogger { return nil }
 	return scheduler.New(ctx, client, factory, nil, noRecorder)
 }
 

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
 	"k8s.io/klog/v2"
@@ -33,6 +34,8 @@ func (r *record) allocator(ctx context.Context, cache *cel.Cache) (structured.Al
 }
 
 func concernsOneNode(err error) bool { return errors.Is(err, structured.ErrFailedAllocationOnNode) }
+
+func noRecorder(string) events.EventRecorderLogger { return nil }
 
 // recordNodeResources writes into a pod's status what its devices take of the node.
 func recordNodeResources(logger klog.Logger, state fwk.CycleState, pod *corev1.Pod, node string) {

@@ -59,10 +59,10 @@ def test_devices_whose_requested_capacity_1_36_adds_up_in_the_claim_are_not_cert
     assert is_promised(builder, claim, release=Release.V1_37)
 
 
-def two_slices(**other: Any) -> ClusterBuilder:
-    """Two devices each, by default in one pool."""
-    first, second = {"pool": "p", "count": 2, "nodeName": "a"}, {"pool": "p", "count": 2, "nodeName": "a", **other}
-    return a_cluster().node("a").slice("x", [{}, {}], **first).slice("y", [{"name": "b"}, {"name": "c"}], **second)
+def two_slices() -> ClusterBuilder:
+    """Two devices each, in one pool."""
+    builder, of_pool = a_cluster().node("a"), dict[str, Any](pool="p", count=2, nodeName="a")
+    return builder.slice("x", [{}, {}], **of_pool).slice("y", [{"name": "b"}, {"name": "c"}], **of_pool)
 
 
 def one_slice() -> ClusterBuilder:
