@@ -165,7 +165,7 @@ class Controller(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     profile: str | float = "auto"
     """Which Kubernetes' kube-scheduler to predict: `1.36`, `1.37`, or `auto`: that of the API server's version, which
     is looked at every half minute. For versions before 1.36 nothing is predicted, and gangs that need devices wait,
-    unless `1.35` is chosen, of which devices and selectors alone are known (docs/devices.md)."""
+    unless `1.35` is chosen, of which little but devices was tried (docs/devices.md)."""
     schedulers: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] = ("default-scheduler",)
     """Names of the profiles of kube-scheduler that filter as its defaults do. Pods that name another one in
     `schedulerName` get a warning, and their gangs `notSimulated`; `muster doctor --scheduler-config` compares them."""
