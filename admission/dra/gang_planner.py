@@ -71,6 +71,8 @@ def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
     """
     cluster = nominated_pods.without_reserved(pods, cluster)
     question = _Question(cluster, meters, selectors, steps, affordable, choice, topology, mute)
+    if not cluster.profile.features.extended_resources:
+        pods = [_served_by_plugins(demand) for demand in pods]
     pods = exclusive.with_followers(pods, topology, cluster)
     answer = _plan(pods, question)
     if isinstance(answer, NoPlan) and any(demand.extended for demand in pods):

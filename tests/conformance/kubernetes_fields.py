@@ -47,8 +47,8 @@ SHORT = re.compile(r"^io\.k8s\.(api\.|apimachinery\.pkg\.apis\.)?")
 
 
 def main() -> None:
-    """Write the file for every release that is built."""
-    FILE.write_text(text({version: published(version) for version in building.VERSIONS}))
+    """Write the file for every release that can be built."""
+    FILE.write_text(text({version: published(version) for version in (*building.VERSIONS, *building.ON_DEMAND)}))
     print(f"{FILE}: {FILE.stat().st_size} bytes")
 
 

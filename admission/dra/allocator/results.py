@@ -33,6 +33,7 @@ class Failure(Enum):
     ALL = "it wants all of them, and not all can be given"
     LIMIT = "the claim can hold no more devices"
     DISPUTED = "releases of kube-scheduler disagree about it"
+    UNORDERED = "kube-scheduler of this release takes their slices in random order, on which no promise may rest"
     EVICTED = "a taint of theirs has the pod deleted, since no toleration names the effect NoExecute"
 
 
