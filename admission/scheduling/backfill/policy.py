@@ -11,7 +11,7 @@ A reservation is made when a later gang would conflict with it; it stands until 
 """
 
 import heapq
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -168,12 +168,12 @@ class Backfill:
         found = (head.reservation for head in self._heads.values())
         return min((one.at for one in found if one is not None and one.at > self._present.now), default=None)
 
-    def decide(self, inputs: Inputs) -> Verdict:
-        """Decide about a gang; hold it if it would delay a reservation of a head ahead of it."""
+    def decide(self, inputs: Inputs, first: Callable[[Inputs], Verdict] = chain.decide) -> Verdict:
+        """Decide about a gang; hold it if it would delay a reservation of a head ahead of it. first: without these."""
         short = self._shortly(inputs) if inputs.rules.mute else None
         if short is not None:
             return short
-        found = chain.decide(inputs)
+        found = first(inputs)
         if not isinstance(found.outcome, Grant):
             return found
         plan = found.outcome.plan

@@ -57,17 +57,23 @@ class KeptQuota:
             if waiting.queue in self.lenders and self._may_wait(verdict) and self._may_keep(waiting):
                 yield waiting
 
-    def turn(self, waiting: Waiting, verdict: Verdict) -> None:
-        """Keep quota for a held job that has its turn, if it is the first that needs that, or keep it no longer."""
+    def turn(self, waiting: Waiting, verdict: Verdict) -> bool:
+        """Keep quota for a held job that has its turn, if it is the first that needs that, or keep it no longer.
+
+        Return whether what is kept may have changed.
+        """
         queue = waiting.queue
         if queue in self._kept or queue not in self.lenders:
-            return
+            return False
         self._passed.add(waiting.key)
         if self._is_short(waiting, verdict):
             self._kept[queue] = waiting
             self._clock.queue_usage.keep(queue, self._clock.needed(waiting))
-        elif self._kept_before.get(queue) is waiting:
+            return True
+        if self._kept_before.get(queue) is waiting:
             self._clock.queue_usage.keep(queue, {})
+            return True
+        return False
 
     def end(self, held: Iterable[Held], waits: Callable[[Waiting], bool], *, has_started: bool) -> bool:
         """End a round; return whether others may start in the next one.

@@ -9,6 +9,7 @@ would conflict with fewer reservations.
 
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from admission.api.muster.gangs import Charge
@@ -102,7 +103,8 @@ class Muster:
         started: list[Running] = []
         for waiting, undecided in order:
             if undecided is None:
-                self._pass(waiting)
+                if self._pass(waiting):
+                    order.postponed.note_change()
                 continue
             before = clock.backfill.revision
             started += self._decide(waiting, undecided, order)
@@ -115,10 +117,14 @@ class Muster:
     def _decide(self, waiting: Waiting, backlog: ReplayQueue, order: DecisionOrder) -> list[Running]:
         """Decide about a job; return what starts."""
         clock = self._clock
-        verdict = clock.decide_backfill(waiting)
+        is_postponed = partial(order.postpone, waiting, backlog)
+        verdict = clock.decide_backfill(waiting, order.postponed.decide, is_postponed)
+        if verdict is None:
+            return []
         if isinstance(verdict.outcome, Hold):
             backlog.hold(waiting, verdict)
-            self._kept.turn(waiting, verdict)
+            if self._kept.turn(waiting, verdict):
+                order.postponed.note_change()
             return []
         self._remove(backlog, waiting)
         if not isinstance(verdict.outcome, Grant):
@@ -129,11 +135,12 @@ class Muster:
         order.charge(waiting.queue, plan.charge)
         return [clock.start(waiting, plan, plan.charge)]
 
-    def _pass(self, waiting: Waiting) -> None:
-        """Let a job that is known to be held have its turn."""
+    def _pass(self, waiting: Waiting) -> bool:
+        """Let a job that is known to be held have its turn; return whether what queues keep has changed."""
         backlog = self._backlogs.get(self._backlog_key(waiting))
-        if backlog is not None and backlog.head is waiting and backlog.head_verdict is not None:
-            self._kept.turn(waiting, backlog.head_verdict)
+        if backlog is None or backlog.head is not waiting or backlog.head_verdict is None:
+            return False
+        return self._kept.turn(waiting, backlog.head_verdict)
 
     def _enter_lenders(self, order: DecisionOrder) -> None:
         """Enter the held jobs for which queues keep quota if they are short of it when they have their turn.
