@@ -17,6 +17,7 @@ from admission.dra.state.cluster_state import ClusterState
 from admission.quota.fair_share import Shares
 from admission.quota.headroom import QueueUsage, Usage
 from admission.quota.queue_order import Tournament
+from admission.scheduling.backfill import reservation_refresh
 from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.cache import equivalence
 from admission.scheduling.cache.plan_cache import Basis, PlanCache
@@ -116,10 +117,13 @@ def decide_all(
         _note_first(groups, state)
         state = replace(state, blocked={}, kept_quota={}, postponed=PostponedGrants())
     found = _grant_in_order(groups, usage, state) if held is None else CycleDecisions(updated=tuple(held))
-    verdicts.keep_for(state.kept_quota)
-    state.queue_usage.release_all()
     if backfill is not None:
-        backfill.refresh(rules, state.cluster, state.queue_usage)
+        known = {group.uid: group for group in groups} if state.kept_quota else {}
+        waiting = {name: known[uid] for name, uid in state.kept_quota.items() if uid in known}
+        keepers = {name: (group, needed(group, rules)) for name, group in waiting.items()}
+        kept = reservation_refresh.refresh(backfill, rules, state.cluster, state.queue_usage, keepers)
+        state.kept_quota = {name: waiting[name].uid for name in kept}
+    verdicts.keep_for(state.kept_quota)
     return found
 
 
@@ -244,6 +248,9 @@ def _keep(verdict: Verdict, inputs: Inputs | None, state: _State) -> None:
     if name in state.kept_quota:
         return
     if inputs is not None and _keeps(verdict, inputs, state):
+        if state.backfill is not None and state.kept_before.get(name) != uid:
+            # What is reserved for gangs ahead counts on no more than what is kept for gangs ahead.
+            state.backfill.made_ahead(inputs)
         state.kept_quota[name] = uid
         state.queue_usage.keep(name, verdict.needed)
         state.note_change()

@@ -41,6 +41,19 @@ def before(
     return found
 
 
+def is_behind_a_loan(
+    made: Iterable[Reservation], group: Group, charge: Charge, queue_usage: QueueUsage, order: Order
+) -> bool:
+    """Return whether a gang and a reservation would both borrow from each other's queues, and the gang ranks lower."""
+    own = order.rank(group)
+    for one in made:
+        branches = queue_usage.tree.branches(group.queue, one.group.queue)
+        is_lower = branches is not None and branches[1] in one.loans and order.rank(one.group) < own
+        if branches is not None and is_lower and queue_usage.borrows(branches[0], group.queue, charge):
+            return True
+    return False
+
+
 def require_proofs(made: Iterable[Reservation], new: Reservation) -> None:
     """Have those reservations proved again that come after a new one, though their gangs may rank higher."""
     for one in made:

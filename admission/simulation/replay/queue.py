@@ -90,7 +90,8 @@ class Muster:
             idle = 0 if found else idle + 1
             may_be_stale = bool(kept.lenders) and kept.end(self._held(), self._waits, has_started=bool(found))
             has_more = may_be_stale or any(backlog.head_verdict is None for backlog in self._backlogs.values())
-        clock.backfill.refresh(clock.rules, clock.virtual_cluster.cluster, clock.queue_usage)
+        if not kept.lenders:
+            clock.backfill.refresh(clock.rules, clock.virtual_cluster.cluster, clock.queue_usage)
         return started
 
     def _round(self) -> list[Running]:
