@@ -10,7 +10,7 @@ from tests import soaking
 from tests.builders import a_cluster
 from tests.unit.cycle.jobs import Jobs, Play
 
-WALKS = 200 if soaking.is_on() else 12
+WALKS = 200 if soaking.is_on() else 8
 STEPS = 10
 REST = 6
 """Quiet cycles after which no start may change."""
