@@ -250,7 +250,7 @@ def _keep(verdict: Verdict, inputs: Inputs | None, state: _State) -> None:
     if inputs is not None and _keeps(verdict, inputs, state):
         if state.backfill is not None and state.kept_before.get(name) != uid:
             # What is reserved for gangs ahead counts on no more than what is kept for gangs ahead.
-            state.backfill.made_ahead(inputs)
+            state.backfill.made_ahead(inputs, verdict.needed)
         state.kept_quota[name] = uid
         state.queue_usage.keep(name, verdict.needed)
         state.note_change()
