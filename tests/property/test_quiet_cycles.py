@@ -41,7 +41,7 @@ async def walk(random: Random) -> None:
 
 def town(random: Random) -> Any:
     builder = a_cluster().node("a", gpus=random.choice((6, 8, 12))).queue("top", gpus=random.choice((0, 1)))
-    fair = {"fairSharing": {"weight": 1}} if random.random() < 0.3 else {}
+    fair: dict[str, Any] = {"fairSharing": {"weight": 1}} if random.random() < 0.3 else {}
     for name in ("x", "y", "z"):
         builder.queue(name, gpus=random.choice((0, 2, 3, 4)), parent="top", **fair)
     return builder
