@@ -27,7 +27,9 @@ Json = dict[str, Any]
 def template(claims: str = "train") -> Json:
     """A pod with the devices of a template of claims."""
     wanted = [{"name": "gpu", "resourceClaimTemplateName": claims}]
-    return {"spec": {"containers": [{"name": "main"}], "resourceClaims": wanted, "restartPolicy": "Never"}}
+    return {
+        "spec": {"containers": [{"name": "main", "image": "train"}], "resourceClaims": wanted, "restartPolicy": "Never"}
+    }
 
 
 def devices(gpus: int = 1) -> Objects:
@@ -38,7 +40,11 @@ def devices(gpus: int = 1) -> Objects:
 def jobset(name: str = "train", *, spec: Json | None = None, status: Json | None = None, **metadata: Any) -> Objects:
     """A JobSet of a driver and two workers."""
     jobs = [
-        {"name": role, "replicas": count, "template": {"spec": {"parallelism": 1, "template": template()}}}
+        {
+            "name": role,
+            "replicas": count,
+            "template": {"spec": {"parallelism": 1, "completions": 1, "template": template()}},
+        }
         for role, count in (("driver", 1), ("workers", 2))
     ]
     found: Json = {
@@ -311,7 +317,7 @@ def ring(*, claim: str = "fabric", **group: Any) -> Objects:
             "kind": "Pod",
             "metadata": {"name": f"ring-{number}"},
             "spec": {
-                "containers": [{"name": "main"}],
+                "containers": [{"name": "main", "image": "train"}],
                 "resourceClaims": [own, {**entry, "name": claim}],
                 "schedulingGroup": {"podGroupName": "ring"},
             },
@@ -409,7 +415,7 @@ IN_OTHER_SUBGROUPS = {"muster.dev/subgroup": "all", "muster.dev/subgroup-topolog
 def test_the_other_pods_of_an_exclusive_job_are_planned_with_the_first_one_or_named(of_pods: Json) -> None:
     annotations = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "pool"}
     made = {**template(), "metadata": {"annotations": of_pods}}
-    job = {"name": "a", "template": {"spec": {"parallelism": 4, "template": made}}}
+    job = {"name": "a", "template": {"spec": {"parallelism": 4, "completions": 4, "template": made}}}
     pool = node("one", 4)
     pool[0]["metadata"]["labels"] = {"pool": "x"}
     objects_ = [*teams(), *pool, *devices()]
