@@ -103,8 +103,8 @@ class Tournament(Generic[W]):
 
     At every parent the child with the smallest `Shares.place` wins, of those that are equal the one whose next gang has
     the better rank; a parent's own gangs compete with the winner by rank. The winner at the top is next, as in Kueue's
-    fair sharing iterator (KEP 1714). A gang is yielded once, whether it is then granted or not. Inactive and unknown
-    queues compete as roots without usage.
+    fair sharing iterator (KEP 1714). A gang is yielded once, whether it is then granted or not, unless it is entered
+    again. Inactive and unknown queues compete as roots without usage.
 
     Building it costs a step per gang, and the first gang a place per queue above one; each further gang, granted or
     not, one comparison among siblings per level, in heaps: outdated entries stay in them until they come to the top.
@@ -123,6 +123,8 @@ class Tournament(Generic[W]):
         self._rank = order.rank
         self._queue_of = queue_of
         self._charge_of = charge_of
+        self._charges: dict[str, Charge] = {}
+        """By gang, its charge in place of that of `charge_of`."""
         self._gangs: defaultdict[QueueName, list[W]] = defaultdict(list)
         self._contests: defaultdict[QueueName | None, _Contest[W]] = defaultdict(lambda: _Contest(order))
         for gang in sorted(waiting, key=self._rank, reverse=True):
@@ -144,12 +146,22 @@ class Tournament(Generic[W]):
         self._update(queue)
         return gang
 
-    def enter(self, gang: W) -> None:
-        """Add one more gang."""
+    def enter(self, gang: W, charge: Charge | None = None) -> None:
+        """Add one more gang. charge: of it, where more is known than by `charge_of`."""
+        if charge is not None:
+            self._charges[gang.key] = charge
         queue = self._queue_of(gang)
         self._gangs[queue].append(gang)
         self._gangs[queue].sort(key=self._rank, reverse=True)
         self._update(queue)
+
+    def comes_later(self, gang: W, charge: Charge) -> bool:
+        """Return whether the queue of a gang, or one above it, has a larger place with this charge than is known."""
+        queue, known = self._queue_of(gang), self._known_charge(gang)
+        if charge == known:
+            return False
+        place = self._shares.place
+        return any(place(name, queue, charge) > place(name, queue, known) for name in self._shares.tree.path(queue))
 
     def charge(self, queue: QueueName, charge: Charge) -> None:
         """Count the charge of a gang that was granted, as usage of its queue."""
@@ -183,7 +195,10 @@ class Tournament(Generic[W]):
         if gang is None:
             contest.leave(name)
         else:
-            contest.enter(name, self._shares.place(name, self._queue_of(gang), self._charge_of(gang)), gang)
+            contest.enter(name, self._shares.place(name, self._queue_of(gang), self._known_charge(gang)), gang)
+
+    def _known_charge(self, gang: W) -> Charge:
+        return self._charge_of(gang) if gang.key not in self._charges else self._charges[gang.key]
 
     def _next(self, queue: QueueName) -> W | None:
         """Return the next gang of a queue or one under it; None if there is none."""

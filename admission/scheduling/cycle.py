@@ -17,6 +17,7 @@ from admission.dra.state.cluster_state import ClusterState
 from admission.quota.fair_share import Shares
 from admission.quota.headroom import QueueUsage, Usage
 from admission.quota.queue_order import Tournament
+from admission.scheduling.backfill import reservation_refresh
 from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.cache import equivalence
 from admission.scheduling.cache.plan_cache import Basis, PlanCache
@@ -26,6 +27,7 @@ from admission.scheduling.checks import budget, chain, completeness, demand, ela
 from admission.scheduling.checks.chain import Decision, Grant, Inputs, Rules
 from admission.scheduling.checks.faults import During
 from admission.scheduling.placement import mode
+from admission.scheduling.postponed_grants import PostponedGrants
 from admission.workloads import topology
 from admission.workloads.gangs import Group
 
@@ -60,6 +62,7 @@ class _State:
     """By queue, its first gang held for quota, if the queue keeps its own quota for it."""
     kept_before: dict[QueueName, GangUid] = field(default_factory=dict)
     """The same of the cycle before, where that still stands."""
+    postponed: PostponedGrants = field(default_factory=PostponedGrants)
     reserved: frozenset[GangUid] = field(init=False)
     """The gangs that had a reserved start when the cycle began, beside which others may borrow until then. One that is
     made on the way counts in the next cycle, so that it does not matter who is asked first."""
@@ -67,6 +70,11 @@ class _State:
     def __post_init__(self) -> None:
         found = self.backfill.estimates if self.backfill is not None else {}
         self.reserved = frozenset(uid for uid, estimate in found.items() if estimate.at is not None)
+
+    def note_change(self) -> None:
+        """Record that cluster state or usage have changed, what queues keep included."""
+        self.rules.workspace.verdicts.recount()
+        self.postponed.note_change()
 
 
 def decide_all(
@@ -77,9 +85,9 @@ def decide_all(
     backfill: the reservations of heads; None without backfill.
 
     Queues that stay within their quota are next, then those that borrow, with fair sharing those with the smallest
-    share, grants of this cycle included (`quota.queue_order`). After
-    `most_grants` grants the rest is left to the next cycle, so that granted gangs start without waiting for it; also
-    after a gang that is planned again in the next cycle, so that no other gang gets what it has just given back.
+    share, grants of this cycle included (`quota.queue_order`, `postponed_grants`). After `most_grants` grants the rest
+    is left to the next cycle, so that granted gangs start without waiting for it; also after a gang that is planned
+    again in the next cycle, so that no other gang gets what it has just given back.
     """
     basis = Basis(
         cluster=cluster,
@@ -107,12 +115,15 @@ def decide_all(
         # Verdicts beside grants are not kept as a whole: a grant may fail when it is committed.
         verdicts.forget_queues()
         _note_first(groups, state)
-        state = replace(state, blocked={}, kept_quota={})
+        state = replace(state, blocked={}, kept_quota={}, postponed=PostponedGrants())
     found = _grant_in_order(groups, usage, state) if held is None else CycleDecisions(updated=tuple(held))
-    verdicts.keep_for(state.kept_quota)
-    state.queue_usage.release_all()
     if backfill is not None:
-        backfill.refresh(rules, state.cluster, state.queue_usage)
+        known = {group.uid: group for group in groups} if state.kept_quota else {}
+        waiting = {name: known[uid] for name, uid in state.kept_quota.items() if uid in known}
+        keepers = {name: (group, needed(group, rules)) for name, group in waiting.items()}
+        kept = reservation_refresh.refresh(backfill, rules, state.cluster, state.queue_usage, keepers)
+        state.kept_quota = {name: waiting[name].uid for name in kept}
+    verdicts.keep_for(state.kept_quota)
     return found
 
 
@@ -184,14 +195,18 @@ def _grant_in_order(groups: tuple[Group, ...], usage: Usage, state: _State) -> C
     shares = Shares(queue_usage, usage, rules.sharing, rules.history)
     contest = Tournament(shares, waiting, lambda group: group.queue, partial(needed, rules=rules), rules.order)
     for group in contest:
-        positions[group.queue] = positions.get(group.queue, 0) + 1
+        position = positions.get(group.queue, 0) + 1
         if granted >= rules.most_grants:
             if rules.hold_beyond_limit is None:
                 break
-            decisions.append(Decision(group=group, outcome=rules.hold_beyond_limit, position=positions[group.queue]))
+            decisions.append(Decision(group=group, outcome=rules.hold_beyond_limit, position=position))
+            positions[group.queue] = position
             continue
         verdict, inputs = _examine(group, state)
         outcome = verdict.outcome
+        if isinstance(outcome, Grant) and state.postponed.postpone(contest, group, group.uid, outcome.plan.charge):
+            continue
+        positions[group.queue] = position
         if state.backfill is not None:
             state.backfill.note(verdict, inputs)
         _keep(verdict, inputs, state)
@@ -203,9 +218,9 @@ def _grant_in_order(groups: tuple[Group, ...], usage: Usage, state: _State) -> C
             if rules.workspace.balances is not None:
                 rules.workspace.balances.charge(group.queue, outcome.plan.charge, budget.runtime_of(group))
             rules.workspace.plans.end()
-            rules.workspace.verdicts.recount()
+            state.note_change()
             granted += 1
-        decisions.append(Decision(group=group, outcome=outcome, position=positions[group.queue], needed=verdict.needed))
+        decisions.append(Decision(group=group, outcome=outcome, position=position, needed=verdict.needed))
         if group.uid in rules.first_in_next:
             break
     return CycleDecisions(updated=tuple(decisions), is_complete=len(decisions) == len(waiting))
@@ -233,12 +248,15 @@ def _keep(verdict: Verdict, inputs: Inputs | None, state: _State) -> None:
     if name in state.kept_quota:
         return
     if inputs is not None and _keeps(verdict, inputs, state):
+        if state.backfill is not None and state.kept_before.get(name) != uid:
+            # What is reserved for gangs ahead counts on no more than what is kept for gangs ahead.
+            state.backfill.made_ahead(inputs, verdict.needed)
         state.kept_quota[name] = uid
         state.queue_usage.keep(name, verdict.needed)
-        state.rules.workspace.verdicts.recount()
+        state.note_change()
     elif state.kept_before.get(name) == uid:
         state.queue_usage.keep(name, {})
-        state.rules.workspace.verdicts.recount()
+        state.note_change()
 
 
 def _keeps(verdict: Verdict, inputs: Inputs, state: _State) -> bool:
@@ -354,7 +372,8 @@ def _verdict(inputs: Inputs, state: _State) -> Verdict:
             renewed = replace(known, outcome=known.outcome if hold == known.outcome else hold, proof=proof)
             verdicts.keep(renewed)
             return renewed
-    verdict = chain.decide(inputs) if backfill is None else backfill.decide(inputs)
+    decide = state.postponed.decide
+    verdict = decide(inputs) if backfill is None else backfill.decide(inputs, decide)
     # A verdict with extended resources is not kept: their least cost depends on the nodes.
     if is_cacheable and not any(pod.containers for pod in group.pods):
         verdicts.keep(verdict)

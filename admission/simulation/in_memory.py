@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from admission.accounting import accruals
 from admission.accounting.accruals import QueueMeter
@@ -56,6 +56,16 @@ UNKNOWN_NODE = NodeName("(a node of kube-scheduler's choice)")
 """The node of pods that were placed by counting only."""
 
 
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def _as_seen(seen: Mapping[K, V], now: Mapping[K, V]) -> Mapping[K, V]:
+    """Return a copy of a mapping; the one seen before if no object of it has changed, as informers do."""
+    is_same = seen.keys() == now.keys() and all(seen[key] is one for key, one in now.items())
+    return seen if is_same else dict(now)
+
+
 class Cluster:
     """A cluster in memory: the ports View, Pods, Claims, Workloads, Queues and Reports over successive cycles."""
 
@@ -66,6 +76,7 @@ class Cluster:
         self._jobs = dict(snapshot.jobs)
         self._gangs = dict(snapshot.gangs)
         self._version = 10**6
+        self._last = snapshot
         self.gangs: dict[str, GangReport] = {}
         self.queues: dict[QueueName, QueueReport] = {}
         self.condition_reports: list[ConditionReport] = []
@@ -78,13 +89,15 @@ class Cluster:
         return True
 
     def snapshot(self) -> Snapshot:
-        return replace(
+        seen = self._last
+        self._last = replace(
             self._rest,
-            pods=dict(self._pods),
-            claims=dict(self._claims),
-            jobs=dict(self._jobs),
-            gangs=dict(self._gangs),
+            pods=_as_seen(seen.pods, self._pods),
+            claims=_as_seen(seen.claims, self._claims),
+            jobs=_as_seen(seen.jobs, self._jobs),
+            gangs=_as_seen(seen.gangs, self._gangs),
         )
+        return self._last
 
     # Pods
 

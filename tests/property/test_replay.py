@@ -53,14 +53,18 @@ def queue(name: str, **spec: Any) -> Json:
     return {"apiVersion": "muster.dev/v1alpha1", "kind": "Queue", "metadata": {"name": name}, "spec": spec}
 
 
-def fixed() -> list[Json]:
+PRICE: Json = {"expression": {"cel": "device.attributes['gpu.example.com'].card == 'a' ? 2 : 1"}}
+
+
+def fixed(measure: Json | None = None) -> list[Json]:
+    """Return a class, the meter of its devices, and the queue above all; measure: of the meter, by default a count."""
     return [
         {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}},
         {
             "apiVersion": "muster.dev/v1alpha1",
             "kind": "Meter",
             "metadata": {"name": "gpus"},
-            "spec": {"sources": [{"deviceClasses": ["gpu"], "count": {}}]},
+            "spec": {"sources": [{"deviceClasses": ["gpu"], **(measure or {"count": {}})}]},
         },
         queue("all"),
     ]
@@ -68,7 +72,8 @@ def fixed() -> list[Json]:
 
 @st.composite
 def towns(draw: st.DrawFn) -> Expanded:
-    objects = fixed()
+    # What a job is charged is certain before it has devices, or not.
+    objects = fixed(draw(st.sampled_from([None, PRICE])))
     for number in range(draw(st.integers(1, 3))):
         card = draw(st.sampled_from(CARDS))
         objects += node(f"node-{number}", draw(st.integers(1, 4)), card, draw(st.integers(1, 5)))

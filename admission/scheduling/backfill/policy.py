@@ -11,7 +11,7 @@ it stands until it begins or an expectation fails.
 """
 
 import heapq
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -19,14 +19,14 @@ from functools import partial
 from admission.api.muster.gangs import Charge
 from admission.api.muster.queues import Queue
 from admission.api.values.names import GangUid, QueueName
-from admission.api.values.reasons import Hold, HoldReason
+from admission.api.values.reasons import Hold
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.requests.gang_request import Plan
 from admission.dra.state.cluster_state import ClusterState
-from admission.dra.state.what_if import Arrival, Interval, WhatIfSeries
+from admission.dra.state.what_if import Interval, WhatIfSeries
 from admission.quota.headroom import QueueUsage
 from admission.quota.queue_order import BY_RANK, Order, Rank
-from admission.scheduling.backfill import earliest_start, precedence, reservations
+from admission.scheduling.backfill import earliest_start, precedence, queue_head, reservations
 from admission.scheduling.backfill.queue_head import NEVER, QueueHead, waits
 from admission.scheduling.backfill.reservations import (
     Estimate,
@@ -36,6 +36,7 @@ from admission.scheduling.backfill.reservations import (
     Times,
     UsageExcludingReserved,
 )
+from admission.scheduling.backfill.reserved_states import ReservedStates
 from admission.scheduling.backfill.running_gangs import RunningGangs
 from admission.scheduling.backfill.unreachable import NeverFits
 from admission.scheduling.cache.plan_cache import PlanCache
@@ -74,14 +75,14 @@ class Backfill:
     """The cluster state of the last cycle."""
     _unsure: dict[QueueName, tuple[GangUid, Estimate]] = field(default_factory=dict)
     """By queue, the first gang that waits for gangs with unknown ends, and its estimate."""
+    _keepers: Mapping[QueueName, GangUid] = field(default_factory=dict)
+    """By queue, the gang for which it kept quota at the end of the last cycle."""
     _guesses: dict[QueueName, datetime] = field(default_factory=dict)
     """By queue, the start computed for its last head, as a first guess for the next one."""
     _plans: PlanCache = field(default_factory=PlanCache)
     """Proofs that there is no plan beside reservations."""
-    _unreserved: WhatIfSeries = field(default_factory=lambda: WhatIfSeries("beside"))
     _later: WhatIfSeries = field(default_factory=lambda: WhatIfSeries("later"))
-    _reserved: tuple[ClusterState, dict[tuple[Arrival, ...], ClusterState]] | None = None
-    """A cluster state, and its states beside sets of reservations."""
+    _states: ReservedStates = field(default_factory=ReservedStates)
     _never_fits: NeverFits = field(init=False)
 
     def __post_init__(self) -> None:
@@ -113,7 +114,7 @@ class Backfill:
         if made_from != self._made_from:
             self._made_from = made_from
             self._reset(rules.snapshot.queues)
-        is_vague, is_same = present.is_vague, cluster is self._seen
+        is_vague, is_same, late = present.is_vague, cluster is self._seen, present.late()
         self._seen = cluster
         if is_vague:
             self._never_fits.clear()
@@ -121,7 +122,8 @@ class Backfill:
             if head.group.uid not in waiting:
                 self._drop(queue)
             elif head.reservation is not None:
-                head.reservation.is_proved &= is_same
+                # Who is late is expected to go on for longer, though nothing has changed.
+                head.reservation.is_proved &= is_same and not head.reservation.is_overrun(late)
                 if head.may_start_sooner(present):
                     self._cancel(head)
         present.reset_flags()
@@ -150,8 +152,7 @@ class Backfill:
             one = head.reservation
             if one is None:
                 continue
-            is_old = head.may_start_sooner(present)
-            if is_old or one.at <= now or any(end > one.at and one.counts_on(gang) for gang, end in late.items()):
+            if head.may_start_sooner(present) or one.at <= now or one.is_overrun(late):
                 self._cancel(head)
         present.reset_ends()
         return self.revision != before
@@ -168,12 +169,12 @@ class Backfill:
         found = (head.reservation for head in self._heads.values())
         return min((one.at for one in found if one is not None and one.at > self._present.now), default=None)
 
-    def decide(self, inputs: Inputs) -> Verdict:
-        """Decide about a gang; hold it if it would delay a reservation of a head ahead of it."""
+    def decide(self, inputs: Inputs, first: Callable[[Inputs], Verdict] = chain.decide) -> Verdict:
+        """Decide about a gang; hold it if it would delay a reservation of a head ahead of it. first: without these."""
         short = self._shortly(inputs) if inputs.rules.mute else None
         if short is not None:
             return short
-        found = chain.decide(inputs)
+        found = first(inputs)
         if not isinstance(found.outcome, Grant):
             return found
         plan = found.outcome.plan
@@ -241,7 +242,7 @@ class Backfill:
 
         None if no end helps. bounds: of those others. Only those whose reservations all still exist count.
         """
-        made = {id(one) for one in self._reservations()}
+        made = {id(one) for one in self.made()}
         kept = (bound for bound in bounds if all(id(one) in made for one in bound))
         return min((max(one.at for one in bound) for bound in kept), default=None)
 
@@ -275,7 +276,7 @@ class Backfill:
             if self._unsure.get(group.queue, ("",))[0] == group.uid:
                 del self._unsure[group.queue]
         elif group.queue not in self._heads:
-            self._invalidate(verdict)
+            self._unsure |= queue_head.unknown_start(verdict, self._unsure.get(group.queue), self._present)
 
     def start(self, group: Group, queue: Queue, plan: Plan) -> None:
         """Record that a gang starts: charge the reservations that it leaves untouched, drop the others."""
@@ -320,12 +321,22 @@ class Backfill:
         """Return whether it is known that a gang would not fit even after all known ends, so that it is no head."""
         return self._never_fits.is_known(group)
 
-    def refresh(self, rules: Rules, cluster: ClusterState, queue_usage: QueueUsage) -> None:
-        """Make or prove the reservations of the first heads, at the end of a cycle."""
+    def refresh(self, rules: Rules, cluster: ClusterState, usage: QueueUsage, but: Collection[GangUid] = ()) -> None:
+        """Make or prove the reservations of the first heads, at the end of a cycle. but: heads that are left out."""
         # The second time for those beside which a head of a lower rank, which does not borrow, has come to one.
-        for _, head in 2 * self._ranked_heads():
-            inputs = Inputs(rules=rules, group=head.group, queue=head.queue, cluster=cluster, queue_usage=queue_usage)
+        for head in 2 * [head for _, head in self._ranked_heads() if head.group.uid not in but]:
+            inputs = Inputs(rules=rules, group=head.group, queue=head.queue, cluster=cluster, queue_usage=usage)
             self._reservation(head, inputs)
+
+    def note_keepers(self, keepers: Mapping[QueueName, GangUid]) -> bool:
+        """Record by queue for which gang it keeps quota; return whether these are others than before.
+
+        Then heads without a reservation may come to one.
+        """
+        is_new, self._keepers = keepers != self._keepers, keepers
+        for head in self._heads.values() if is_new else ():
+            head.tried = NEVER
+        return is_new
 
     def ahead(
         self, inputs: Inputs, charge: Charge, absent: Collection[str], start: datetime
@@ -349,17 +360,6 @@ class Backfill:
         heads = {head.group.uid: one.estimate for head in self._heads.values() if (one := head.reservation) is not None}
         return dict(self._unsure.values()) | heads
 
-    def _invalidate(self, verdict: Verdict) -> None:
-        """Record why the start of the first gang of a queue cannot be computed."""
-        group, known = verdict.group, self._unsure.get(verdict.group.queue)
-        if verdict.outcome.reason not in {HoldReason.DEVICES_BUSY, HoldReason.QUOTA_EXCEEDED}:
-            return
-        estimate = self._present.unknown()
-        if estimate is None:
-            return
-        if known is None or (known[0] == group.uid and known[1] != estimate):
-            self._unsure[group.queue] = group.uid, estimate
-
     def _drop(self, queue: QueueName) -> None:
         """Remove the head of a queue."""
         self._cancel(self._heads.pop(queue))
@@ -376,7 +376,7 @@ class Backfill:
         self._never_fits.forget()
         self._guesses.clear()
         self._plans = PlanCache()
-        self._reserved = None
+        self._states.forget()
         self._present.note_change()
 
     def _ranked_heads(self) -> list[tuple[Rank, QueueHead]]:
@@ -391,16 +391,20 @@ class Backfill:
         rank, may_bind = self._order.rank(inputs.group), partial(precedence.may_bind, inputs, charge)
         return [head for own, head in self._ranked_heads() if own < rank or may_bind(head.queue.name)]
 
-    def _reservations(self, but: QueueHead | None = None) -> list[Reservation]:
+    def made(self, but: QueueHead | None = None) -> list[Reservation]:
         """Return the reservations of the heads, in order; but that of one head."""
         heads = self._ranked_heads()
         return [one.reservation for _, one in heads if one is not but and one.reservation is not None]
 
     def _ahead(self, inputs: Inputs, charge: Charge) -> tuple[Reservation, ...]:
         """Return the reservations that bind a gang with this charge; those not yet made are made."""
-        heads = self._heads_that_may_bind(inputs, charge)
-        made = [one for head in heads if (one := self._reservation(head, inputs)) is not None]
+        made = self.made_ahead(inputs, charge)
         return tuple(precedence.binding(made, inputs.group, charge, inputs.queue_usage, self._order))
+
+    def made_ahead(self, inputs: Inputs, charge: Charge) -> list[Reservation]:
+        """Return those that may bind a gang with this charge, proved; those not yet made are made."""
+        heads = self._heads_that_may_bind(inputs, charge)
+        return [one for head in heads if (one := self._reservation(head, inputs)) is not None]
 
     def _end(self, group: Group, queue: Queue) -> datetime | None:
         """Return when a gang that starts now ends; None if unknown."""
@@ -408,14 +412,9 @@ class Backfill:
 
     def _cluster(self, bound: tuple[Reservation, ...], cluster: ClusterState) -> ClusterState:
         """Return the cluster state beside reservations."""
-        arrivals = tuple(one.arrival for one in bound)
-        if self._reserved is None or self._reserved[0] is not cluster:
-            self._reserved = cluster, {}
+        if not self._states.is_of(cluster):
             self._plans.forget_changes()
-        known = self._reserved[1]
-        if arrivals not in known:
-            known[arrivals] = self._unreserved.cluster(cluster, kept=arrivals)
-        return known[arrivals]
+        return self._states.beside(bound, cluster)
 
     def _reservation(self, head: QueueHead, inputs: Inputs) -> Reservation | None:
         """Return the reservation of a head; make it again if it no longer stands."""
@@ -427,7 +426,7 @@ class Backfill:
             head.reservation, head.made, head.is_old = self._reserve(head, inputs), self._present.now, False
             head.tried = self._present.changes if head.reservation is None else NEVER
             if head.reservation is not None:
-                precedence.require_proofs(self._reservations(), head.reservation)
+                precedence.require_proofs(self.made(), head.reservation)
         return head.reservation
 
     def _is_kept(self, head: QueueHead, known: Reservation, cluster: ClusterState, queue_usage: QueueUsage) -> bool:
@@ -461,25 +460,20 @@ class Backfill:
         reservations.charge(usage, others)
         return reservations.renewed(known, Moment(known.at, then, usage, removed))
 
-    def _inputs_of(self, head: QueueHead, inputs: Inputs) -> Inputs:
-        """Return the inputs of a head, given those of any gang."""
-        same = inputs.group is head.group
-        return replace(inputs, group=head.group, queue=head.queue, known=inputs.known if same else None, blocked_by="")
-
     def _others(self, head: QueueHead, at: datetime, charge: Charge, usage: QueueUsage) -> list[Reservation]:
         """Return the reservations of the heads ahead of another that have not ended at a time.
 
         charge, usage: of that other one, and of the queues at the time.
         """
-        left = [one for one in self._reservations(head) if one.until is None or one.until > at]
+        left = [one for one in self.made(head) if one.until is None or one.until > at]
         return precedence.binding(left, head.group, charge, usage, self._order)
 
     def _reserve(self, head: QueueHead, inputs: Inputs) -> Reservation | None:
         """Return a reservation from the first time at which a head has a plan; None if there is no such time."""
-        others = sorted(one.until for one in self._reservations(head) if one.until is not None)
+        others = sorted(one.until for one in self.made(head) if one.until is not None)
         times = Times(heapq.merge(self._present.ends, others), self._present.now)
         search = earliest_start.Search(
-            inputs=chain.with_demand(self._inputs_of(head, inputs)),
+            inputs=chain.with_demand(head.inputs_of(inputs)),
             present=self._present,
             later=self._later,
             others=partial(self._others, head),

@@ -43,6 +43,19 @@ def binding(
     return found
 
 
+def is_behind_a_loan(
+    made: Iterable[Reservation], group: Group, charge: Charge, queue_usage: QueueUsage, order: Order
+) -> bool:
+    """Return whether a gang and a reservation would both borrow from each other's queues, and the gang ranks lower."""
+    own = order.rank(group)
+    for one in made:
+        branches = queue_usage.tree.branches(group.queue, one.group.queue)
+        is_lower = branches is not None and branches[1] in one.loans and order.rank(one.group) < own
+        if branches is not None and is_lower and queue_usage.borrows(branches[0], group.queue, charge):
+            return True
+    return False
+
+
 def behind_in_rank(bound: Iterable[Reservation], group: Group, order: Order) -> tuple[Reservation, ...]:
     """Return those of the reservations that bind a gang only since it borrows: it has the better rank."""
     own = order.rank(group)

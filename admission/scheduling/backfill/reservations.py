@@ -81,9 +81,9 @@ class Reservation:
     _loans: frozenset[QueueName] | None = None
     """See `loans`; None until computed."""
 
-    def counts_on(self, gang: str) -> bool:
-        """Return whether it stands only if a gang has ended by then."""
-        return gang in self.removed or gang in self.passed
+    def is_overrun(self, late: Mapping[str, datetime]) -> bool:
+        """Return whether a gang that should have ended by then is expected to end later. late: when, by gang."""
+        return any(end > self.at and (gang in self.removed or gang in self.passed) for gang, end in late.items())
 
     def leaves(self, group: Group, plan: Plan) -> bool:
         """Return whether it still stands if a gang runs then with this plan."""

@@ -208,10 +208,17 @@ class Clock:
         """Return the controller's decision about a job now."""
         return chain.decide(self.inputs(waiting, queue_usage or self.queue_usage))
 
-    def decide_backfill(self, waiting: Waiting) -> Verdict:
-        """Return the same, but without delaying the reservations of jobs ahead."""
+    def decide_backfill(
+        self, waiting: Waiting, first: Callable[[Inputs], Verdict], is_postponed: Callable[[Verdict], bool]
+    ) -> Verdict | None:
+        """Return the same, but without delaying the reservations of jobs ahead; None if the job waits for its turn.
+
+        first: decides without these reservations.
+        """
         inputs = self.inputs(waiting, self.queue_usage)
-        verdict = self.backfill.decide(inputs)
+        verdict = self.backfill.decide(inputs, first)
+        if is_postponed(verdict):
+            return None
         self.backfill.note(verdict, inputs)
         if waiting.known is None and verdict.by in WAITING:
             requested = chain.with_demand(inputs)

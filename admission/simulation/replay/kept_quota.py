@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 
 from admission.api.values.names import QueueName
 from admission.quota import queue_order
-from admission.scheduling.backfill import queue_head
+from admission.scheduling.backfill import queue_head, reservation_refresh
 from admission.scheduling.cache.verdict_cache import Verdict
 from admission.scheduling.checks import lender_quota
+from admission.simulation.replay import arrivals
 from admission.simulation.replay.arrivals import Waiting
 from admission.simulation.replay.cluster import Clock
 
@@ -57,20 +58,30 @@ class KeptQuota:
             if waiting.queue in self.lenders and self._may_wait(verdict) and self._may_keep(waiting):
                 yield waiting
 
-    def turn(self, waiting: Waiting, verdict: Verdict) -> None:
-        """Keep quota for a held job that has its turn, if it is the first that needs that, or keep it no longer."""
+    def turn(self, waiting: Waiting, verdict: Verdict) -> bool:
+        """Keep quota for a held job that has its turn, if it is the first that needs that, or keep it no longer.
+
+        Return whether what is kept may have changed.
+        """
         queue = waiting.queue
         if queue in self._kept or queue not in self.lenders:
-            return
+            return False
         self._passed.add(waiting.key)
         if self._is_short(waiting, verdict):
+            if self._kept_before.get(queue) is not waiting:
+                self._clock.backfill.made_ahead(
+                    self._clock.inputs(waiting, self._clock.queue_usage), self._clock.needed(waiting)
+                )
             self._kept[queue] = waiting
             self._clock.queue_usage.keep(queue, self._clock.needed(waiting))
-        elif self._kept_before.get(queue) is waiting:
+            return True
+        if self._kept_before.get(queue) is waiting:
             self._clock.queue_usage.keep(queue, {})
+            return True
+        return False
 
     def end(self, held: Iterable[Held], waits: Callable[[Waiting], bool], *, has_started: bool) -> bool:
-        """End a round; return whether others may start in the next one.
+        """End a round, and make or prove the reservations of heads; return whether others may start in the next one.
 
         They take what was kept in this one, or reservations fall that hold them, as these count on what is kept now.
         has_started: whether a job has started in it; else the next round is the same if it begins in the same way.
@@ -80,15 +91,20 @@ class KeptQuota:
         later = [(waiting, verdict) for waiting, verdict in held if waiting.key not in self._passed]
         self._kept = self._first(later) | self._kept
         kept = [one for one in (*before.values(), *self._kept.values()) if waits(one)]
-        if not kept:
-            return False
-        clock.queue_usage.release_all()
-        clock.backfill.refresh(clock.rules, clock.virtual_cluster.cluster, clock.queue_usage)
+        keepers = {
+            queue: (arrivals.gang_of(one), clock.needed(one)) for queue, one in self._kept.items() if one in kept
+        }
+        revision = clock.backfill.revision
+        names = reservation_refresh.refresh(
+            clock.backfill, clock.rules, clock.virtual_cluster.cluster, clock.queue_usage, keepers
+        )
         self._note_reserved()
-        left = [one for one in kept if not self._waits_for_quota(one)]
-        after = {queue: one for queue, one in self._kept.items() if one in kept and one not in left}
+        after = {queue: one for queue, one in self._kept.items() if queue in names and self._waits_for_quota(one)}
+        left = [one for one in kept if one not in after.values()]
         is_new = bool(after.keys() - before.keys())
-        return is_new or (bool(left) and (has_started or after != before))
+        has_fallen = clock.backfill.revision != revision
+        self._kept = {queue: one for queue, one in self._kept.items() if queue in names}
+        return has_fallen or is_new or (bool(left) and (has_started or after != before))
 
     def _first(self, held: Iterable[Held]) -> dict[QueueName, Waiting]:
         """Return the first job of each queue that is short of quota which the queue may keep for it."""

@@ -42,7 +42,6 @@ class Preempting(Muster):
         just_started = {id(running) for running in started}
         running_by_uid = {GangUid(one.waiting.key): one for one in self._clock.running if id(one) not in just_started}
         candidates = [self._candidate(running) for running in running_by_uid.values()]
-        self._clock.backfill.refresh(self._clock.rules, self._clock.virtual_cluster.cluster, self._clock.queue_usage)
         for backlog in sorted(self._backlogs.values(), key=lambda one: queue_order.rank(one.head)):
             for waiting in self._preemptors(backlog):
                 chosen = self._targets(backlog, waiting, candidates)

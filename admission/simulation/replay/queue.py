@@ -9,6 +9,7 @@ would conflict with fewer reservations.
 
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from admission.api.muster.gangs import Charge
@@ -89,7 +90,8 @@ class Muster:
             idle = 0 if found else idle + 1
             may_be_stale = bool(kept.lenders) and kept.end(self._held(), self._waits, has_started=bool(found))
             has_more = may_be_stale or any(backlog.head_verdict is None for backlog in self._backlogs.values())
-        clock.backfill.refresh(clock.rules, clock.virtual_cluster.cluster, clock.queue_usage)
+        if not kept.lenders:
+            clock.backfill.refresh(clock.rules, clock.virtual_cluster.cluster, clock.queue_usage)
         return started
 
     def _round(self) -> list[Running]:
@@ -102,7 +104,8 @@ class Muster:
         started: list[Running] = []
         for waiting, undecided in order:
             if undecided is None:
-                self._pass(waiting)
+                if self._pass(waiting):
+                    order.postponed.note_change()
                 continue
             before = clock.backfill.revision
             started += self._decide(waiting, undecided, order)
@@ -115,10 +118,14 @@ class Muster:
     def _decide(self, waiting: Waiting, backlog: ReplayQueue, order: DecisionOrder) -> list[Running]:
         """Decide about a job; return what starts."""
         clock = self._clock
-        verdict = clock.decide_backfill(waiting)
+        is_postponed = partial(order.postpone, waiting, backlog)
+        verdict = clock.decide_backfill(waiting, order.postponed.decide, is_postponed)
+        if verdict is None:
+            return []
         if isinstance(verdict.outcome, Hold):
             backlog.hold(waiting, verdict)
-            self._kept.turn(waiting, verdict)
+            if self._kept.turn(waiting, verdict):
+                order.postponed.note_change()
             return []
         self._remove(backlog, waiting)
         if not isinstance(verdict.outcome, Grant):
@@ -129,11 +136,12 @@ class Muster:
         order.charge(waiting.queue, plan.charge)
         return [clock.start(waiting, plan, plan.charge)]
 
-    def _pass(self, waiting: Waiting) -> None:
-        """Let a job that is known to be held have its turn."""
+    def _pass(self, waiting: Waiting) -> bool:
+        """Let a job that is known to be held have its turn; return whether what queues keep has changed."""
         backlog = self._backlogs.get(self._backlog_key(waiting))
-        if backlog is not None and backlog.head is waiting and backlog.head_verdict is not None:
-            self._kept.turn(waiting, backlog.head_verdict)
+        if backlog is None or backlog.head is not waiting or backlog.head_verdict is None:
+            return False
+        return self._kept.turn(waiting, backlog.head_verdict)
 
     def _enter_lenders(self, order: DecisionOrder) -> None:
         """Enter the held jobs for which queues keep quota if they are short of it when they have their turn.

@@ -11,7 +11,7 @@ from admission.simulation.replay.arrivals import Waiting
 from admission.simulation.replay.cluster import Clock
 from admission.simulation.replay.queue import Muster
 from tests import readers
-from tests.builders import a_cluster
+from tests.builders import NOON, a_cluster
 from tests.property.test_replay import Controlled
 from tests.unit.cycle.fences import report
 from tests.unit.cycle.jobs import Jobs, Play
@@ -159,3 +159,74 @@ def test_a_start_is_reserved_for_an_owner_before_one_for_a_borrower(later: str) 
     found = {key.rpartition("/")[2]: one.at for key, one in stage.backfill.estimates.items()}
 
     assert found == {"want": begun + timedelta(seconds=60), "head": begun + timedelta(seconds=80)}
+
+
+MINUTE = {"muster.dev/runtime": "60s"}
+NOISE: dict[str, Any] = {"queue": "other", "gpus": 0, "annotations": {"muster.dev/runtime": "2s"}}
+QUEUES: dict[str, tuple[int, dict[str, Any]]] = {
+    "top": (0, {}),
+    "borrower": (4, TOP),
+    "owner": (2, TOP),
+    "other": (8, {}),
+}
+
+
+async def beside_kept_quota(gpus: int, *jobs: dict[str, Any]) -> tuple[Jobs, Play]:
+    """Let the first job run for a minute and others without end, then let two wait: head for a loan, and want.
+
+    gpus: of head.
+    """
+    builder = a_cluster().node("n", gpus=16)
+    for name, (nominal, spec) in QUEUES.items():
+        builder.queue(name, gpus=nominal, **spec)
+    cluster = Jobs(builder)
+    run = Play(cluster)
+    cluster.submit("k", queue="borrower", annotations=MINUTE)
+    for number, job in enumerate(jobs):
+        cluster.submit(f"endless{number}", **job)
+    await run.forget_changes(3)
+    cluster.submit("head", queue="borrower", gpus=gpus, priority=9)
+    await run.forget_changes(2)
+    cluster.submit("want", queue="owner", gpus=2)
+    return cluster, run
+
+
+async def estimates(cluster: Jobs, run: Play, *, is_noisy: bool) -> list[tuple[dict[str, int], int]]:
+    """Return after each of some cycles the starts reserved, in seconds, and how many were dropped meanwhile."""
+    found = []
+    for number in range(6):
+        if is_noisy:
+            cluster.submit(f"noise{number}", **NOISE)
+        await run.forget_changes(1)
+        heads = run.leader.backfill.estimates.items()
+        starts = {uid.removeprefix("job-"): (one.at - NOON).seconds for uid, one in heads if one.at is not None}
+        found.append((starts, run.leader.backfill.revision))
+    return found
+
+
+@pytest.mark.parametrize("is_noisy", [False, True], ids=["quiet", "noisy"])
+async def test_no_start_is_reserved_on_what_an_owner_keeps_for_a_gang_without_one(is_noisy: bool) -> None:
+    """The endless job has borrowed from the owner: k's end gives back too little for want, and enough for head."""
+    cluster, run = await beside_kept_quota(1, {"queue": "borrower", "gpus": 5})
+
+    found = await estimates(cluster, run, is_noisy=is_noisy)
+
+    assert [starts.get("head") for starts, _ in found] == [None] * 6
+    cluster.finish_job("k")
+    await run.forget_changes(2)
+    assert not {"head", "want"} & cluster.running()
+
+
+@pytest.mark.parametrize("is_noisy", [False, True], ids=["quiet", "noisy"])
+async def test_a_reserved_start_stands_before_one_that_would_borrow_as_well_and_ranks_lower(is_noisy: bool) -> None:
+    """Either could start when k ends, with one of its own and one of the other's."""
+    endless: list[dict[str, Any]] = [{"queue": "borrower", "gpus": 3}, {"queue": "owner"}]
+    cluster, run = await beside_kept_quota(2, *endless)
+
+    found = await estimates(cluster, run, is_noisy=is_noisy)
+
+    assert [starts.get("head") for starts, _ in found] == [61] * 6
+    assert len({revision for _, revision in found}) == 1, "none is made again"
+    cluster.finish_job("k")
+    await run.forget_changes(2)
+    assert {"head", "want"} & cluster.running() == {"head"}
