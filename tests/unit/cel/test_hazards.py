@@ -120,8 +120,15 @@ def test_long_expressions_get_a_clear_error(text: str, message: str) -> None:
     assert message in str(said)
 
 
-def test_a_duration_of_3000_parts_is_read() -> None:
-    assert sample_device.evaluate(f'duration("{"1h" * 3_000}") == duration("3000h")') is True
+READ = {
+    "a duration of 3,000 parts": f'duration("{"1h" * 3_000}") == duration("3000h")',
+    "a quantity of 4,000 digits": f'isQuantity("1.{"1" * 3_999}")',
+}
+
+
+@pytest.mark.parametrize("text", READ.values(), ids=READ)
+def test_a_long_text_is_read(text: str) -> None:
+    assert sample_device.evaluate(text) is True
 
 
 NESTED = {
