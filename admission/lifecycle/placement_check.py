@@ -36,10 +36,11 @@ class CheckInputs:
 
 
 def matches_ledger(
-    group: Group, gates: Iterable[tuple[Pod, NodeName]], missing: Iterable[Missing], inputs: CheckInputs
+    group: Group, gates: Iterable[tuple[Pod, NodeName]], missing: Iterable[Missing], inputs: CheckInputs, *, exact: bool
 ) -> bool:
     """Return whether each claim of a gang without devices would get those that the ledger has for it, or equal ones.
 
+    exact: no others are as good, as where all pods of the gang have to get devices of one kind.
     Pods whose gates are open already precede it. A search that reaches its bound counts as no. Claims for extended
     resources need no check: they were planned as kube-scheduler allocates them.
     """
@@ -53,7 +54,7 @@ def matches_ledger(
         if planned:
             pending_by_node.setdefault(node, []).append(planned)
     return not planned_devices and all(
-        _node_matches(node, pods, group.key, inputs) for node, pods in pending_by_node.items()
+        _node_matches(node, pods, group.key, inputs, exact=exact) for node, pods in pending_by_node.items()
     )
 
 
@@ -64,7 +65,9 @@ def _take_planned(claim_uids: Iterable[Uid], planned: dict[Uid, Missing]) -> Ite
             yield planned.pop(uid)
 
 
-def _node_matches(node: NodeName, pods: Sequence[tuple[Missing, ...]], gang: str, inputs: CheckInputs) -> bool:
+def _node_matches(
+    node: NodeName, pods: Sequence[tuple[Missing, ...]], gang: str, inputs: CheckInputs, *, exact: bool
+) -> bool:
     cluster = inputs.cluster
     before = cluster.pending.get(node, ())
     own = [
@@ -78,7 +81,10 @@ def _node_matches(node: NodeName, pods: Sequence[tuple[Missing, ...]], gang: str
     except StepsEndedError:
         return False
     pairs = zip(predictions[len(before) :], pods, strict=True)
-    return all(prediction.holds or _is_as_good(prediction, planned, inputs.meters) for prediction, planned in pairs)
+    return all(
+        prediction.holds or (not exact and _is_as_good(prediction, planned, inputs.meters))
+        for prediction, planned in pairs
+    )
 
 
 def _is_as_good(prediction: Prediction, planned: Iterable[Missing], meters: Meters) -> bool:

@@ -214,9 +214,9 @@ class GangPlacement:
             cluster=cluster, meters=inputs.meters, selectors=self.cache.selectors, steps=self.settings.steps
         )
         for work, missing in pinned:
-            if not await self.executor.run(
-                placement_check.matches_ledger, work.group, work.start.gates, missing, asked
-            ):
+            queue = inputs.snapshot.queues.get(work.group.queue)
+            check = partial(placement_check.matches_ledger, exact=queue is not None and queue.preferences is not None)
+            if not await self.executor.run(check, work.group, work.start.gates, missing, asked):
                 work.errors.append(
                     ConflictError("kube-scheduler would not take the devices that it was planned on, nor equal ones")
                 )

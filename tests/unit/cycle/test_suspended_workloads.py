@@ -111,14 +111,21 @@ async def test_devices_reserved_for_a_held_job_go_to_no_other_gang_while_its_pod
             assert sum(use.reserved + use.used for meter, use in uses.items() if meter == "gpus") in {0, 4}
 
 
-@pytest.mark.parametrize(("memory", "anew"), [(("40Gi", "40Gi"), False), (("80Gi", "40Gi"), True)])
-async def test_a_resumed_job_takes_a_device_that_became_free_while_its_pods_came_if_it_costs_the_same(
-    memory: tuple[str, str], anew: bool
+ONE_KIND = {"preferences": {"kinds": [{"name": "gpu", "deviceClasses": [CLASS]}]}}
+
+
+@pytest.mark.parametrize(
+    ("memory", "more", "anew"),
+    [(("40Gi", "40Gi"), {}, False), (("80Gi", "40Gi"), {}, True), (("40Gi", "40Gi"), ONE_KIND, True)],
+    ids=["the same", "dearer", "of any kind, where the queue prefers kinds"],
+)
+async def test_a_resumed_job_takes_a_device_that_became_free_while_its_pods_came_if_it_is_as_good(
+    memory: tuple[str, str], more: dict[str, Any], anew: bool
 ) -> None:
     """Seen in every second Job of short ones: the pods were withdrawn and the gang was planned anew."""
     nominal = {"claims": "9", "gpus": "2", "memory": "120Gi"}
     quotas = [{"meter": meter, "nominal": amount} for meter, amount in nominal.items()]
-    cluster, play = a_play(a_cluster().node("a", gpus=2).queue("q", quotas=quotas))
+    cluster, play = a_play(a_cluster().node("a", gpus=2).queue("q", quotas=quotas, **more))
     _measure_memory(cluster, memory)
     play.leader = a_leader(cluster, play.ledger, barriers=Barriers())
     cluster.submit_held("first", queue="q", pods=1)
