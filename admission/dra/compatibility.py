@@ -1,7 +1,8 @@
 """The kube-scheduler whose decisions are reproduced: its release, feature gates and known bugs.
 
-`1.36` stands for v0.36.3 of `k8s.io/dynamic-resource-allocation`, `1.37` for v0.37.1; later releases are treated as the
-newest known one. Releases before 1.36 give devices in random order: nothing is predicted for them.
+`1.35` stands for v0.35.4 of `k8s.io/dynamic-resource-allocation`, `1.36` for v0.36.3, `1.37` for v0.37.1; later
+releases are treated as the newest known one. 1.35 looks at pools and slices in random order: which devices it gives is
+predicted where that order makes no difference, and only for whoever chooses it by name.
 """
 
 import re
@@ -14,8 +15,23 @@ from admission.device_cel import environment
 class Release(StrEnum):
     """The minor versions of Kubernetes whose allocator is reproduced."""
 
+    V1_35 = "1.35"
     V1_36 = "1.36"
     V1_37 = "1.37"
+
+    @property
+    def minor(self) -> int:
+        return int(self.value.partition(".")[2])
+
+    @property
+    def before_1_36(self) -> bool:
+        """Whether its allocator without gates of its own knows none of the features that 1.36 has on by default."""
+        return self.minor < 36
+
+    @property
+    def before_1_37(self) -> bool:
+        """Whether it decides as 1.36 does where 1.36 and 1.37 differ by rules, defects aside."""
+        return self.minor < 37
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +39,8 @@ class Features:
     """The feature gates of kube-scheduler that the allocator knows, as a default 1.36 or 1.37 has them.
 
     prioritized_list: `firstAvailable`. partitionable: devices with shared counters. binding_conditions needs both
-    DRADeviceBindingConditions and DRAResourceClaimDeviceStatus. fractional_ranges: on by default only where the minimum
-    compatibility version is 1.37 or later.
+    DRADeviceBindingConditions and DRAResourceClaimDeviceStatus. extended_resources: claims made for extended resources.
+    fractional_ranges: on by default only where the minimum compatibility version is 1.37 or later.
     """
 
     admin_access: bool = True
@@ -33,6 +49,7 @@ class Features:
     taints: bool = True
     binding_conditions: bool = True
     consumable_capacity: bool = True
+    extended_resources: bool = True
     list_attributes: bool = False
     fractional_ranges: bool = False
 
@@ -46,6 +63,9 @@ class KnownBugs:
     foreign_counters: slices with counters matter on every node, so a broken pool of another node matters (#140436).
     unsharable_counters: a second share of a device with counters and no capacity draws the counters again.
     all_by_what_is_left: `All` leaves out a device with too little capacity left, and takes the rest.
+    unordered: pools, and slices of a pool, come in random order.
+    all_forgets_alternative: an alternative with mode All that is not the first takes one device, and goes on as the
+    first.
     lists_only_shrink: the values that list attributes have in common are not restored when the search steps back.
     admin_pays_counters: a request with admin access needs free counters (#140729). In every release so far.
     vanished_are_free: what an allocated device drew from counters is free again when it leaves its slice (#140802). In
@@ -58,6 +78,8 @@ class KnownBugs:
     unsharable_counters: bool = False
     all_by_what_is_left: bool = False
     lists_only_shrink: bool = False
+    unordered: bool = False
+    all_forgets_alternative: bool = False
     admin_pays_counters: bool = True
     vanished_are_free: bool = True
 
@@ -70,11 +92,16 @@ AS_OF_1_36 = KnownBugs(
     all_by_what_is_left=True,
     lists_only_shrink=True,
 )
+AS_OF_1_35 = replace(AS_OF_1_36, unordered=True, all_forgets_alternative=True)
 AS_OF_1_37 = KnownBugs()
 FIXED = KnownBugs(admin_pays_counters=False, vanished_are_free=False)
 """Every known defect fixed."""
 
-_KNOWN_BUGS = {Release.V1_36: AS_OF_1_36, Release.V1_37: AS_OF_1_37}
+_KNOWN_BUGS = {Release.V1_35: AS_OF_1_35, Release.V1_36: AS_OF_1_36, Release.V1_37: AS_OF_1_37}
+
+_FEATURES_OF_1_35 = Features(
+    partitionable=False, taints=False, binding_conditions=False, consumable_capacity=False, extended_resources=False
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +117,7 @@ class SchedulerProfile:
         """Return how this kube-scheduler compiles selectors."""
         features = self.features
         return environment.Profile(
-            release=int(self.release.value.partition(".")[2]),
+            release=self.release.minor,
             lists=features.list_attributes,
             consumable=features.consumable_capacity,
         )
@@ -101,7 +128,8 @@ class SchedulerProfile:
 
 def profile(release: Release, features: Features | None = None) -> SchedulerProfile:
     """Return the profile of a release with its own defects, and its default features unless others are given."""
-    return SchedulerProfile(release=release, features=features or Features(), known_bugs=_KNOWN_BUGS[release])
+    default = _FEATURES_OF_1_35 if release is Release.V1_35 else Features()
+    return SchedulerProfile(release=release, features=features or default, known_bugs=_KNOWN_BUGS[release])
 
 
 def of_version(version: str) -> SchedulerProfile | None:

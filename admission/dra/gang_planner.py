@@ -71,6 +71,8 @@ def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
     """
     cluster = nominated_pods.without_reserved(pods, cluster)
     question = _Question(cluster, meters, selectors, steps, affordable, choice, topology, mute)
+    if not cluster.profile.features.extended_resources:
+        pods = [_served_by_plugins(demand) for demand in pods]
     pods = exclusive.with_followers(pods, topology, cluster)
     answer = _plan(pods, question)
     if isinstance(answer, NoPlan) and any(demand.extended for demand in pods):
@@ -325,9 +327,7 @@ class _Planning:
         except StepsEndedError:
             message = f"there is no plan; where the gang gets stuck was not found in {self.steps} steps"
             return NoPlan(kind=Kind.INFEASIBLE, message=message, steps=spent)
-        missing = explain.explain_incomplete(
-            self.gang, self.cluster, self.device_signatures, greedy_search.outcome.dead_end or 0
-        )
+        missing = explain.explain_incomplete(self.gang, self.cluster, self.device_signatures, greedy_search)
         if missing is not None:
             return NoPlan(kind=Kind.POOL_INCOMPLETE, message=missing.message, details=missing.details, steps=spent)
         placed = len(greedy_search.outcome.placed)
@@ -342,6 +342,7 @@ class _Planning:
             return NoPlan(kind=Kind.UNPRICED, message=f"pod {pod}: {refusal}", details=details, steps=self.budget.spent)
         claim = kind.wanted[0][place].claim.meta.name if place is not None else ""
         where = f"request {refusal.request} of claim {claim}: " if claim and refusal.request else ""
+        where += self._class_with(refusal)
         named = {"pod": pod, "claim": claim, "request": refusal.request, "device": refusal.device}
         return NoPlan(
             kind=Kind.FATAL,
@@ -349,6 +350,14 @@ class _Planning:
             details={name: value for name, value in named.items() if value},
             steps=self.budget.spent,
         )
+
+    def _class_with(self, refusal: Fatal) -> str:
+        """Return the DeviceClass of which a selector fails, to stand before the error; empty if none has it."""
+        asked = sorted({parsed.device_class for parsed in self.device_signatures.parsed_requests})
+        known = (self.cluster.classes[name] for name in asked if name in self.cluster.classes)
+        texts = ((one.meta.name, text) for one in known for text in one.selectors)
+        name = next((name for name, text in texts if refusal.error.startswith(f"selector {text!r} ")), "")
+        return f"DeviceClass {name}: " if name else ""
 
     def _explained(self) -> tuple[FirstFitSearch, Explanation]:
         """Search greedily to where the gang gets stuck, and explain that. Raises StepsEndedError."""

@@ -60,7 +60,7 @@ class Versions:
                 "that need devices wait until Kubernetes is upgraded or controller.profile is set",
                 version=str(version),
             )
-        elif self._chosen is not None and self._detected != self._chosen:
+        elif self._chosen not in (None, self._detected) and version.own != (1, self.profile.release.minor):
             log.warning(
                 "controller.profile names another release than the API server is of",
                 profile=str(self._chosen.release),

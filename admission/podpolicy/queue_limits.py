@@ -72,7 +72,7 @@ class Limits:
             most = self._potential(queue.name, meter)
             if amount > most:
                 sources = [*(claim.source for claim in claims), *sorted(requested.resources)]
-                return _never_fits(queue.name, meter, (amount, most), noun, sources)
+                return _never_fits(queue, meter, (amount, most), noun, sources)
         return None
 
     def _bound(self, spec: ClaimSpec) -> Charge:
@@ -92,12 +92,22 @@ class Limits:
         return self._potentials[key]
 
 
-def _never_fits(queue: QueueName, meter: MeterName, amounts: tuple[int, int], noun: str, sources: list[str]) -> Denial:
+def _never_fits(queue: Queue, meter: MeterName, amounts: tuple[int, int], noun: str, sources: list[str]) -> Denial:
     """Return the denial. amounts: the need, and the most that the queue could hold."""
     amount, most = amounts
+    named = [quota.meter for quota in queue.quotas]
+    why = (
+        f"; queue {queue.name} can never have more than {most}, with all that it may borrow; ask for less, or for more"
+        " quota"
+    )
+    if not most and meter not in named:
+        others = f" (they name {', '.join(sorted(named))})" if named else ""
+        why = (
+            f", and spec.quotas of queue {queue.name} do not name that Meter{others}, nor is there any to borrow; name"
+            " another queue, or have a quota of it added"
+        )
     return Denial(
         DenyReason.NEVER_FITS,
-        f"{noun} needs at least {amount} {meter}; queue {queue} can never have more than {most}, with all that"
-        " it may borrow; ask for less, or for more quota",
-        {"queue": queue, "meter": meter, "needed": str(amount), "potential": str(most), "sources": sources},
+        f"{noun} needs at least {amount} {meter}{why}",
+        {"queue": queue.name, "meter": meter, "needed": str(amount), "potential": str(most), "sources": sources},
     )

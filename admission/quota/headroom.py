@@ -257,6 +257,7 @@ class QueueUsage:
             eviction=self._eviction(queue, meter, charge, lender) if may_evict else None,
             within_queue=self.tree.queues[queue].preemption.within_queue,
             keepers=keepers,
+            is_named=number in self._quotas.get(meter, {}),
         )
 
     def _lender(self, number: int, meter: MeterName) -> int | None:

@@ -114,7 +114,8 @@ class Shortage:
     left: what the queue may still take now. used: by the queue itself. borrowed: usage under it beyond its subtree's
     quota. potential: what it could take if nothing were used. loan: the nearest loan that makes it short, if any.
     eviction: None if the queue could never take it, or if queues keep it. within_queue: which of its own gangs the
-    queue evicts. meter: None if the queue is inactive or unknown, so that it may take nothing.
+    queue evicts. meter: None if the queue is inactive or unknown, so that it may take nothing. is_named: whether its
+    quotas name it.
     """
 
     queue: QueueName
@@ -129,6 +130,7 @@ class Shortage:
     eviction: Eviction | None = None
     within_queue: WithinQueue = WithinQueue.NEVER
     keepers: tuple[QueueName, ...] = ()
+    is_named: bool = True
 
     @property
     def ever(self) -> bool:
@@ -140,6 +142,11 @@ class Shortage:
         """Return in one sentence what is short, who has taken it, and whether gangs of these are evicted."""
         if self.meter is None:
             return f"queue {self.queue} is not active"
+        if not (self.is_named or self.potential or self.used):
+            return (
+                f"queue {self.queue} has no quota of Meter {self.meter}, which its spec.quotas do not name, nor any to"
+                f" borrow; the gang needs {self.needed}"
+            )
         use = f"used {self.used}" + (f", borrowed {self.borrowed}" if self.borrowed else "")
         others = f"; {self.loan.message}" if self.loan else self._kept or self._taken
         others += f"; {self.eviction.message}" if self.eviction and others else ""

@@ -101,7 +101,8 @@ def expand(
         store = manifests.read(labelled, now=now, namespace=namespace, profile=profile)
     without_pods = provided_templates.with_provided(manifests.snapshot(store))
 
-    candidates = [*store.pods, *simulation_pods.candidates(store, without_pods)]
+    made = simulation_pods.candidates(store, without_pods)
+    candidates = [*simulation_pods.with_runtime_classes([*store.pods, *made], store)]
     webhook = _Webhook(without_pods, refused)
     admitted = [pod for pod in candidates if webhook.admit(pod)]
 
@@ -143,7 +144,7 @@ def _alone(wave: LaterWave, store: Store, snapshot: Snapshot, profile: Scheduler
     empty = replace(snapshot, pods={}, jobs={}, gangs={}, claims=claims, parents=parents)
     webhook = _Webhook(empty, {})
     made = simulation_pods.candidates(own, empty, suspendable.WITH_TEMPLATES.values())
-    admitted = [pod for pod in made if webhook.admit(pod)]
+    admitted = [pod for pod in simulation_pods.with_runtime_classes(made, store) if webhook.admit(pod)]
     priorities = store.of_kind("PriorityClass")
     decoded = [owner_chain.with_priority(pods.decode(pod.body), pod.body, priorities) for pod in admitted]
     with_pods = provided_templates.with_provided(replace(empty, pods={pod.meta.uid: pod for pod in decoded}))
@@ -226,7 +227,8 @@ class _Webhook:
 
 def _is_past_admission(pod: Candidate) -> bool:
     reader = Reader(pod.body)
-    bound = bool(reader.child("spec").text("nodeName"))
+    # A pod that is still to be made is bound by nobody, though its template may ask for that.
+    bound = not pod.maker and bool(reader.child("spec").text("nodeName"))
     return bound or reader.child("status").text("phase") in pods.FINISHED or (pod.exists and _is_gated(pod))
 
 

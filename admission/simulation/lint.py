@@ -104,7 +104,16 @@ async def lint(
     linter = _Linter(objects, cluster_state, namespace, profile)
     remarks = [*_refused(cluster_state), *linter.remarks(), *await linter.conditions(), *await linter.later()]
     ordered = sorted(dict.fromkeys(remarks), key=lambda remark: remark.index)
-    return Linted(remarks=tuple(ordered), notes=cluster_state.notes)
+    return Linted(remarks=tuple(ordered), notes=(*cluster_state.notes, *_without_slices(cluster_state.snapshot)))
+
+
+def _without_slices(snapshot: Snapshot) -> Iterator[str]:
+    """Yield a note where the input describes nodes and claims, and no device at all."""
+    if snapshot.nodes and not snapshot.slices and (snapshot.claims or snapshot.templates):
+        yield (
+            "the input has nodes and no ResourceSlice: on a cluster like that no claim is ever allocated (are drivers"
+            " installed?); if slices were left out, add them, and what does not fit is told"
+        )
 
 
 def _refused(cluster_state: Expanded) -> Iterator[Remark]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from admission.api.kubernetes import pods
+from admission.api.kubernetes import meta, pods
 from admission.api.kubernetes.jobs import Job, PodTemplate
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.owners import Parent
@@ -19,9 +19,10 @@ from admission.api.values.names import Held
 from admission.errors import MalformedObjectError, Problem
 from admission.simulation import in_memory
 from admission.simulation.manifests import Candidate, Store
-from admission.workloads import suspendable
+from admission.workloads import runtime_classes, suspendable
 from admission.workloads.gang_key import LARGEST_SIZE
 from admission.workloads.kinds import catalog, jobset, registry
+from admission.workloads.runtime_classes import RuntimeClass
 from admission.workloads.suspendable import Holdable
 
 
@@ -73,16 +74,47 @@ def _from_parent(kind: Holdable, parent: Parent, store: Store) -> Iterator[Candi
     yield from maker.pods([one for one in kind.templates(body) if one.pods > 0])
 
 
-def runtime_class_notes(found: Iterable[Pod], store: Store) -> Iterator[str]:
-    """Yield a note for each RuntimeClass of pods that no API server has completed."""
-    first: dict[str, str] = {}
+def with_runtime_classes(found: Iterable[Candidate], store: Store) -> Iterator[Candidate]:
+    """Yield the pods with what the API server adds to new ones by their RuntimeClass, as far as the input has it.
+
+    A pod that it would refuse is recorded in the store as a problem of its object, once for all pods of it.
+    """
+    classes: dict[str, RuntimeClass] = store.of_kind("RuntimeClass")
+    refused: set[int] = set()
+    noted: dict[str, None] = {}
     for pod in found:
-        if pod.runtime_class and pod.meta.uid in store.invented:
+        spec = pod.body["spec"]
+        own = classes.get(spec.get("runtimeClassName") or "")
+        if own is not None and not pod.exists:
+            spec = runtime_classes.completed(spec, own)
+            maker = f"{pod.maker}: its pods have" if pod.maker else f"Pod {meta.name_in(pod.body)} has"
+            noted |= {f"{maker} {own.text} by RuntimeClass {own.meta.name}": None} if own.text else {}
+        if isinstance(spec, Problem):
+            if pod.index not in refused:
+                refused.add(pod.index)
+                kind, _, key = (pod.maker or f"Pod {meta.name_in(pod.body)}").partition(" ")
+                message = f"{spec.message}; the API server refuses the pod"
+                problem = Problem(f"spec.{spec.field}", message)
+                if pod.maker:
+                    problem = Problem("spec", f"spec.{spec.field} of its pods {message}")
+                store.problems.append((pod.index, MalformedObjectError(kind, key, (problem,))))
+            continue
+        pod.body = {**pod.body, "spec": spec}
+        yield pod
+    store.notes += noted
+
+
+def runtime_class_notes(found: Iterable[Pod], store: Store) -> Iterator[str]:
+    """Yield a note for each RuntimeClass that the input lacks, of pods that no API server has completed."""
+    first: dict[str, str] = {}
+    classes = store.of_kind("RuntimeClass")
+    for pod in found:
+        if pod.runtime_class and pod.runtime_class not in classes and pod.meta.uid in store.invented:
             first.setdefault(pod.runtime_class, pod.meta.key)
     for name, key in sorted(first.items()):
         yield (
-            f"pod {key} has RuntimeClass {name}, which is not simulated: its overhead and the nodes that it selects,"
-            " which the API server adds to the pod"
+            f"pod {key} has RuntimeClass {name}, which the input does not have: its overhead and the nodes that it"
+            " selects, which the API server adds to the pod, are not simulated"
         )
 
 

@@ -42,8 +42,8 @@ def difference(record: Record, profile: str) -> str | None:
     return compare(record, Release(profile))
 
 
-def answer(record: Record, release: Release) -> dict[str, Any]:
-    """Return the allocator's answer in the record's words."""
+def answer(record: Record, release: Release, *, certain: bool = False) -> dict[str, Any]:
+    """Return the allocator's answer in the record's words. certain: `none` for devices that are no promise."""
     try:
         claims: list[Claim] = [corpus.claim(obj, "pod") for obj in record["claims"]]
         cluster = corpus.cluster(record, release)
@@ -51,7 +51,9 @@ def answer(record: Record, release: Release) -> dict[str, Any]:
         return {"outcome": "malformed", "error": str(error)}
     node = next(iter(cluster.nodes))
     try:
-        found = node_allocator.allocate(claims, node, cluster, selectors=Selectors(cluster.profile.cel), steps=STEPS)
+        found = node_allocator.allocate(
+            claims, node, cluster, selectors=Selectors(cluster.profile.cel), steps=STEPS, certain=certain
+        )
     except StepsEndedError:
         return UNDECIDED
     match found:

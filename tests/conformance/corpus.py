@@ -27,6 +27,9 @@ ROOT = Path(__file__).parents[2]
 WHOLE = ROOT.parent / "shared" / "corpus"
 PART = Path(__file__).parent / "data"
 
+RELEASES = (Release.V1_36, Release.V1_37)
+"""Those whose answers are recorded."""
+
 OTHERS = Holder(claim="others/claim")
 
 Record = dict[str, Any]

@@ -32,6 +32,7 @@ KINDS = frozenset(
         *(("apps", "v1", kind) for kind in ("Deployment", "ReplicaSet", "DaemonSet", "StatefulSet")),
         *(("batch", "v1", kind) for kind in ("Job", "CronJob")),
         ("scheduling.k8s.io", "v1", "PriorityClass"),
+        ("node.k8s.io", "v1", "RuntimeClass"),
         *(("scheduling.k8s.io", version, "PodGroup") for version in ("v1alpha2", "v1alpha3", "v1beta1")),
         *(("resource.k8s.io", version, kind) for version in ("v1", "v1beta2", "v1beta1") for kind in DRA),
         ("resource.k8s.io", "v1alpha3", "DeviceTaintRule"),
@@ -46,8 +47,8 @@ SHORT = re.compile(r"^io\.k8s\.(api\.|apimachinery\.pkg\.apis\.)?")
 
 
 def main() -> None:
-    """Write the file for every release that is built."""
-    FILE.write_text(text({version: published(version) for version in building.VERSIONS}))
+    """Write the file for every release that can be built."""
+    FILE.write_text(text({version: published(version) for version in (*building.VERSIONS, *building.ON_DEMAND)}))
     print(f"{FILE}: {FILE.stat().st_size} bytes")
 
 

@@ -10,7 +10,7 @@ from tests.conformance import allocators, corpus
 pytestmark = pytest.mark.conformance
 
 
-@pytest.mark.parametrize("release", list(Release))
+@pytest.mark.parametrize("release", corpus.RELEASES)
 @pytest.mark.parametrize("name", ["allocator-upstream", "allocator-random"])
 def test_the_allocator_answers_as_kubernetes_does(name: str, release: Release) -> None:
     counts: Counter[str] = Counter()

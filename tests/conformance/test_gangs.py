@@ -9,7 +9,7 @@ from tests.conformance import corpus, gangs
 pytestmark = pytest.mark.conformance
 
 
-@pytest.mark.parametrize("release", list(Release))
+@pytest.mark.parametrize("release", corpus.RELEASES)
 @pytest.mark.parametrize("choice", list(Choice))
 def test_gangs_are_judged_as_a_complete_search_judges_them(choice: Choice, release: Release) -> None:
     records = list(corpus.records("gang"))

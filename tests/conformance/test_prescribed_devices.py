@@ -19,7 +19,7 @@ from tests.property import checker
 pytestmark = pytest.mark.conformance
 
 
-@pytest.mark.parametrize("release", list(Release))
+@pytest.mark.parametrize("release", corpus.RELEASES)
 @pytest.mark.parametrize("name", ["allocator-upstream", "allocator-random"])
 def test_the_devices_that_kubernetes_chose_make_the_allocation_that_it_wrote(name: str, release: Release) -> None:
     """Where it chose wrongly, by a defect of 1.36, they are refused; a slow checker must say so too."""

@@ -64,14 +64,14 @@ SOURCES = (
         "ray-project/kuberay",
         "v1.7.0",
         "ray-operator/config/crd/bases",
-        ("ray.io_rayclusters.yaml", "ray.io_rayjobs.yaml"),
+        ("ray.io_rayclusters.yaml", "ray.io_rayjobs.yaml", "ray.io_rayservices.yaml", "ray.io_raycronjobs.yaml"),
         ("v1", "v1alpha1"),
     ),
     Source(
         "kubeflow/spark-operator",
         "v2.5.2",
         "config/crd/bases",
-        ("sparkoperator.k8s.io_sparkapplications.yaml",),
+        ("sparkoperator.k8s.io_sparkapplications.yaml", "sparkoperator.k8s.io_scheduledsparkapplications.yaml"),
         ("v1beta2",),
     ),
     Source(
@@ -94,6 +94,13 @@ SOURCES = (
         "deployments/kai-scheduler/crds",
         ("scheduling.run.ai_podgroups.yaml",),
         ("v2alpha2",),
+    ),
+    Source(
+        "kubeflow/trainer",
+        "v2.3.0",
+        "manifests/base/crds",
+        ("trainer.kubeflow.org_trainjobs.yaml",),
+        ("v1alpha1",),
     ),
 )
 

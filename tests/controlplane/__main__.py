@@ -30,7 +30,7 @@ def _parser() -> argparse.ArgumentParser:
     version = argparse.ArgumentParser(add_help=False)
     version.add_argument(
         "--k8s",
-        choices=building.VERSIONS,
+        choices=(*building.VERSIONS, *building.ON_DEMAND),
         default=building.DEFAULT_VERSION,
         help="the minor version of Kubernetes (default: %(default)s)",
     )

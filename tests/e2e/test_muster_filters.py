@@ -19,6 +19,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 OUTSIDE = "/api/v1/namespaces/default/pods"
 """Of a namespace without a queue: where pods have one, they may name no node."""
 VOLUMES = "/api/v1/persistentvolumes"
+PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 CLASSES, CSI_NODES = ("/apis/storage.k8s.io/v1/storageclasses", "/apis/storage.k8s.io/v1/csinodes")
 PORT = {"containerPort": 9000, "hostPort": 31888}
 FEATURE = "RestartAllContainersOnContainerExits"
@@ -207,6 +208,21 @@ def one_volume(world: World) -> None:
     world.local("near", world.nodes[0])
 
 
+def nominates(world: World) -> None:
+    """Have kube-scheduler evict a pod, which goes on for now, for another one that gets its room then."""
+    node, client = world.nodes[0], world.lab.client
+    world.label(node, **{world.key: "yes"})
+    world.add(PRIORITIES, world.key, {"value": 1000})
+    asked: dict[str, Json] = {"low": {"nodeName": node}, "high": {"priorityClassName": world.key}}
+    for name, spec in asked.items():
+        pod = workloads.pod(name, nodeSelector={world.key: "yes"}, terminationGracePeriodSeconds=300, **spec)
+        pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "20"}}
+        meta = {"annotations": {workloads.LINGER: "true"}}
+        world.add(OUTSIDE, f"{name}-{world.lab.namespace.name}", {"metadata": meta, "spec": pod["spec"]})
+    path = f"{OUTSIDE}/high-{world.lab.namespace.name}"
+    eventually(lambda: client.get(path)["status"].get("nominatedNodeName") == node, what="a node is kept for the pod")
+
+
 TAINT = {"key": "example.com/broken", "effect": "NoSchedule"}
 
 CASES = {
@@ -290,8 +306,15 @@ CASES = {
         one_user,
     ),
     "NodeVolumeLimits": Case(uses_data, NOWHERE, "volume limit of CSI driver", attaches_one, attaches_none),
+    "DefaultPreemption": Case(
+        lambda world: {"nodeSelector": {world.key: "yes"}, "resources": {"cpu": "10"}},
+        BUSY,
+        "for pods that it has nominated there",
+        lambda world: world.remove(f"{OUTSIDE}/low-{world.lab.namespace.name}"),
+        nominates,
+    ),
 }
-"""By plugin. NodeName has a test of its own."""
+"""By plugin. NodeName has a test of its own. DefaultPreemption filters nothing, but keeps nodes for pods."""
 
 
 @pytest.mark.parametrize("plugin", CASES)

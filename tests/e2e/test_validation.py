@@ -28,6 +28,7 @@ PLURALS = {
     "Job": "jobs",
     "Node": "nodes",
     "StorageClass": "storageclasses",
+    "RuntimeClass": "runtimeclasses",
     "PersistentVolumeClaim": "persistentvolumeclaims",
 }
 NAMESPACED = frozenset({"ResourceClaim", "ResourceClaimTemplate", "Pod", "Job", "PersistentVolumeClaim"})

@@ -14,6 +14,7 @@ from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.requests.gang_request import Choice, Colocation, Plan, PodDemand, Topology
 from admission.dra.state import what_if
 from admission.dra.state.cluster_state import ClusterState
+from tests.conformance import corpus
 from tests.property import test_planner
 from tests.property.gangs import Gang, gangs
 from tests.property.test_free_choice import STEPS
@@ -69,7 +70,7 @@ def test_a_gang_is_placed_in_one_rack_wherever_some_rack_has_room_for_all_pods(
 
 
 @pytest.mark.parametrize("choice", list(Choice))
-@pytest.mark.parametrize("release", list(Release))
+@pytest.mark.parametrize("release", corpus.RELEASES)
 @given(data=st.data())
 @settings(deadline=None, max_examples=25)
 def test_a_required_rack_gives_the_same_plan_as_pods_that_select_the_rack(

@@ -15,6 +15,7 @@ from admission.dra.requests.device_use import DeviceUse, Holder
 from admission.dra.requests.gang_request import Choice, Plan, PodDemand
 from admission.dra.state.virtual_time import RunningGang, VirtualCluster
 from tests.bench import shapes
+from tests.conformance import corpus
 from tests.property.gangs import gangs
 
 STEPS = 20_000
@@ -38,7 +39,7 @@ def same(brief: Plan | NoPlan, full: Plan | NoPlan) -> bool:
 
 
 @pytest.mark.parametrize("choice", list(Choice))
-@pytest.mark.parametrize("release", list(Release))
+@pytest.mark.parametrize("release", corpus.RELEASES)
 @given(data=st.data())
 @settings(deadline=None, max_examples=30)
 def test_any_gang_gets_the_same_plan(release: Release, choice: Choice, data: st.DataObject) -> None:

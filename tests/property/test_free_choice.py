@@ -28,6 +28,7 @@ from admission.dra.requests.device_use import Holder
 from admission.dra.requests.gang_request import Choice, Plan, PodDemand, anything
 from admission.dra.state import cluster_state, what_if
 from admission.dra.state.cluster_state import ClusterState, Left
+from tests.conformance import corpus
 from tests.property import checker
 from tests.property.clusters import FEATURES
 from tests.property.gangs import Gang, gangs
@@ -44,14 +45,14 @@ PASSING = (Mismatch.IN_USE, Mismatch.COUNTERS, Mismatch.CAPACITY)
 Chosen = tuple[RequestDevice, ...]
 
 
-@pytest.mark.parametrize("release", list(Release))
+@pytest.mark.parametrize("release", corpus.RELEASES)
 @given(data=st.data())
 @settings(deadline=None, max_examples=50)
 def test_a_gang_is_feasible_by_free_choice_where_some_choice_is(release: Release, data: st.DataObject) -> None:
     event(judge(data.draw(gangs(release))))
 
 
-@pytest.mark.parametrize("release", list(Release))
+@pytest.mark.parametrize("release", corpus.RELEASES)
 @given(data=st.data())
 @settings(deadline=None, max_examples=50)
 def test_a_plan_by_free_choice_is_found_within_quota_where_there_is_one(release: Release, data: st.DataObject) -> None:

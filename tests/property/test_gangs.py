@@ -30,6 +30,7 @@ from admission.dra.requests.gang_request import Plan, PodDemand, anything
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState, Left
 from tests.builders import NOON
+from tests.conformance import corpus
 from tests.property.gangs import CLASSES, SLOT, Gang, gangs
 from tests.unit.dra.clusters import a_meter, a_source
 from tests.unit.dra.test_gang_planner import Upto
@@ -40,14 +41,14 @@ RATES = [{"name": "cpu", "per": "1500m", "factor": 2}, {"name": SLOT}]
 METERS = device_meters.compile_meters([a_meter(DEVICES, a_source("count", None, *CLASSES), resources=RATES)])
 
 
-@pytest.mark.parametrize("release", list(Release))
+@pytest.mark.parametrize("release", corpus.RELEASES)
 @given(data=st.data())
 @settings(deadline=None)
 def test_a_gang_is_feasible_by_first_fit_where_some_order_and_nodes_are(release: Release, data: st.DataObject) -> None:
     event(judge(data.draw(gangs(release))))
 
 
-@pytest.mark.parametrize("release", list(Release))
+@pytest.mark.parametrize("release", corpus.RELEASES)
 @given(data=st.data())
 @settings(deadline=None)
 def test_a_plan_by_first_fit_is_found_within_quota_where_there_is_one(release: Release, data: st.DataObject) -> None:
@@ -177,7 +178,7 @@ def requested(wanted: Resources) -> int:
     return -(-(wanted.get(SLOT, 0) * 3_000 + wanted.get("cpu", 0) * 4) // 3_000)
 
 
-@pytest.mark.parametrize("release", list(Release))
+@pytest.mark.parametrize("release", corpus.RELEASES)
 @given(data=st.data())
 @settings(deadline=None)
 def test_a_plan_uses_the_same_devices_when_granted_booked_and_allocated(release: Release, data: st.DataObject) -> None:

@@ -14,6 +14,7 @@ from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.requests.gang_request import Choice, Colocation, Plan, PodDemand, Topology
 from admission.dra.state import what_if
 from admission.dra.state.cluster_state import ClusterState
+from tests.conformance import corpus
 from tests.property import test_planner
 from tests.property.gangs import gangs
 from tests.property.test_domains import RACK, planned
@@ -146,7 +147,7 @@ def is_kept(plan: Plan, asked: Question, cluster: Sequence[Place]) -> bool:
 
 
 @pytest.mark.parametrize("choice", list(Choice))
-@pytest.mark.parametrize("release", list(Release))
+@pytest.mark.parametrize("release", corpus.RELEASES)
 @given(data=st.data())
 @settings(deadline=None, max_examples=25)
 def test_racks_of_subgroups_give_the_same_plan_as_pods_that_select_these_racks(

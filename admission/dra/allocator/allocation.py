@@ -15,7 +15,7 @@ from admission.api.values import quantities
 from admission.api.values.decoding import Json
 from admission.api.values.names import NodeName
 from admission.api.values.selectors import NodeSelector, NodeTerm, Requirement, Toleration
-from admission.dra.compatibility import Release, SchedulerProfile
+from admission.dra.compatibility import SchedulerProfile
 from admission.dra.inventory.counters import Amount
 from admission.dra.inventory.pools import InventoryDevice
 from admission.dra.requests.device_use import DeviceUse
@@ -76,7 +76,7 @@ def build(  # noqa: PLR0917 - what an allocation is made of
     """Return the allocation of a claim that was given these devices on a node."""
     chosen = _chosen(parsed_claim, given)
     config = [*_of_classes(chosen, classes), *_of_claim(claim, parsed_claim, chosen, profile)]
-    if profile.release is not Release.V1_36:
+    if not profile.release.before_1_37:
         config = [_without_all(entry, parsed_claim, chosen) for entry in config]
     return AllocationResult(tuple(given), tuple(config), _node_selector(given, node))
 
@@ -85,7 +85,7 @@ def _chosen(parsed_claim: ParsedClaim, given: Sequence[AllocatedRequest]) -> lis
     """Return the chosen option of every request; for a request that got no device, one that asks for none."""
     names = {one.option.name for one in given}
     return [
-        next((option for option in request.options if option.name in names), _empty(request.options))
+        next((option for option in reversed(request.options) if option.name in names), _empty(request.options))
         for request in parsed_claim.requests
     ]
 
@@ -121,7 +121,7 @@ def _of_claim(
         for request, option in zip(parsed_claim.requests, chosen, strict=True):
             if request.name in requests or option.name in requests:
                 found.append(dict(wanted))
-                if profile.release is not Release.V1_36:
+                if not profile.release.before_1_37:
                     break
     return found
 

@@ -1,7 +1,7 @@
 """The answers of a search for devices, and its budget."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Generic, TypeVar
 
@@ -30,9 +30,10 @@ class Failure(Enum):
     CONSTRAINT = "a constraint keeps them apart"
     COUNTERS = "the counters of their pool are used up"
     CAPACITY = "too little of their capacity is left"
-    ALL = "it wants all of them"
+    ALL = "it wants all of them, and not all can be given"
     LIMIT = "the claim can hold no more devices"
     DISPUTED = "releases of kube-scheduler disagree about it"
+    UNORDERED = "kube-scheduler of this release takes their slices in random order, on which no promise may rest"
     EVICTED = "a taint of theirs has the pod deleted, since no toleration names the effect NoExecute"
 
 
@@ -42,7 +43,8 @@ class DeadEnd:
 
     reasons: why devices were not taken there, beside being in use. at: the place of one such device. firm: whether the
     dead end remains when less is free. It may not where devices were refused as uncertain, or because of a defect:
-    after another pod has taken the device in question the search may succeed.
+    after another pod has taken the device in question the search may succeed. picked: by claim, the devices that it had
+    by then.
     """
 
     claim: int
@@ -52,6 +54,17 @@ class DeadEnd:
     at: int | None = None
     disputed: str = ""
     firm: bool = True
+    picked: tuple[tuple[Pick, ...], ...] = field(default=(), compare=False)
+
+    def joined(self, other: "DeadEnd") -> "DeadEnd":
+        """Return another dead end that is at least as far; where it is as far, with the reasons of both."""
+        if (self.claim, self.request, self.found) != (other.claim, other.request, other.found):
+            return other
+        reasons = self.reasons | other.reasons
+        # A constraint may only keep other devices from those picked, so what is used up says more.
+        if self.at is not None and other.reasons == {Failure.CONSTRAINT}:
+            return replace(self, reasons=reasons)
+        return replace(other, reasons=reasons, at=self.at if other.at is None else other.at)
 
 
 class StepsEndedError(Exception):

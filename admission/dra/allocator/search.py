@@ -20,18 +20,17 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
 from admission.api.kubernetes.claims import MAX_RESULTS
-from admission.dra import compatibility
-from admission.dra.allocator import trampoline
+from admission.dra.allocator import certainty, trampoline
 from admission.dra.allocator.counters import Counters
 from admission.dra.allocator.results import Budget, DeadEnd, Failure, Match, Pick
 from admission.dra.allocator.trampoline import Answered, Full, Step
-from admission.dra.compatibility import KnownBugs, Release, SchedulerProfile
+from admission.dra.compatibility import KnownBugs, SchedulerProfile
 from admission.dra.equivalence.device_signature import Answer
 from admission.dra.equivalence.node_contents import DeviceGroup, NodeContents, Units
 from admission.dra.inventory.counters import Amount
 from admission.dra.requests import constraints
 from admission.dra.requests.constraints import Running
-from admission.dra.requests.requests import Fatal, Mode, Option, ParsedClaim, ParsedRequest, RequestRefusal
+from admission.dra.requests.requests import Fatal, Mode, Option, ParsedClaim, RequestRefusal
 
 
 def search(
@@ -48,67 +47,16 @@ def search(
     certain: return only devices that rest on no known defect of kube-scheduler: they must be the same with all of the
     defects and with none.
     """
-    found = Search(claims, contents, units, profile, budget).answer()
-    if isinstance(found, DeadEnd) and profile.known_bugs.distinct_forgets and _is_doubtful(claims, contents, units):
+
+    def answer(known_bugs: KnownBugs) -> Match | DeadEnd | RequestRefusal:
+        return Search(claims, contents, units, profile.with_known_bugs(known_bugs), budget).answer()
+
+    found, question = answer(profile.known_bugs), certainty.Question(claims, contents, units, profile)
+    if isinstance(found, DeadEnd) and profile.known_bugs.distinct_forgets and question.is_doubtful():
         return replace(found, firm=False)
     if not certain or not isinstance(found, Match):
         return found
-    return _unproven(found, claims, contents, units, profile, budget) or found
-
-
-def _unproven(  # noqa: PLR0917 - the same
-    found: Match,
-    claims: Sequence[ParsedClaim],
-    contents: NodeContents,
-    units: Units,
-    profile: SchedulerProfile,
-    budget: Budget,
-) -> DeadEnd | None:
-    """Return why devices are not certain; None if they are."""
-    if contents.disputed:
-        return _disputed(contents.disputed)
-    parsed_requests = units.device_signatures.parsed_requests
-    for c, picks in enumerate(found.picks):
-        for pick in picks:
-            parsed = claims[c].requests[pick.request].options[pick.option].parsed
-            unit = units.known[contents.units[pick.at]]
-            if parsed_requests[parsed] in unit.signature.evicting:
-                return DeadEnd(c, pick.request, 0, frozenset((Failure.EVICTED,)), pick.at, firm=False)
-            if profile.release is Release.V1_36 and _is_inexact(parsed, unit, contents):
-                return _disputed("amounts such as 1.5Gi, which 1.36 adds up wrongly")
-    if _is_doubtful(claims, contents, units):
-        for known_bugs in (compatibility.AS_OF_1_36, compatibility.FIXED):
-            if known_bugs != profile.known_bugs:
-                other = Search(claims, contents, units, profile.with_known_bugs(known_bugs), budget).answer()
-                if other != found:
-                    return _disputed("a defect that one of them has")
-    return None
-
-
-def _is_inexact(parsed: ParsedRequest, unit: DeviceGroup, contents: NodeContents) -> bool:
-    if unit.signature.shared and (parsed.inexact or unit.signature.inexact):
-        return True
-    return unit.signature.draw is not None and contents.counter_sets[unit.counter_set].inexact
-
-
-def _disputed(what: str) -> DeadEnd:
-    return DeadEnd(0, 0, 0, frozenset((Failure.DISPUTED,)), disputed=what, firm=False)
-
-
-def _is_doubtful(claims: Sequence[ParsedClaim], contents: NodeContents, units: Units) -> bool:
-    """Return whether a known defect of kube-scheduler could have changed the answer."""
-    if contents.counter_sets or contents.troubles[0] != contents.troubles[1]:
-        return True
-    if any(rule.distinct for claim in claims for rule in claim.rules):
-        return True
-    every = any(option.mode is Mode.ALL for claim in claims for r in claim.requests for option in r.options)
-    if every and any(units.known[number].use.shares for number in set(contents.units)):
-        return True
-    return any(
-        isinstance(value, tuple) and isinstance(value[1], frozenset)
-        for number in set(contents.units)
-        for value in units.known[number].signature.values
-    )
+    return question.unproven(found, answer) or found
 
 
 class Search:
@@ -338,10 +286,20 @@ class Search:
         if isinstance(taken, Failure):
             self._note(c, r, number, {taken}, at)
             return False
-        answer = yield self._each(c, r, o, every, number + 1)
+        forgets = o > 0 and self._known_bugs.all_forgets_alternative
+        answer = yield self._resumed(c, r, number + 1) if forgets else self._each(c, r, o, every, number + 1)
         if answer is not True:
             self._give_back(c, at, counted=taken)
         return answer
+
+    def _resumed(self, c: int, r: int, number: int) -> Step:
+        """Go on with the first alternative, as if it had given that number of devices: `all_forgets_alternative`."""
+        every = self._all.get((c, r, 0))
+        if every is None:
+            return (yield self._device(c, r, 0, self._claims[c].requests[r].options[0].count - number, 0))
+        if not every:
+            return False
+        return (yield self._each(c, r, 0, every, min(number, len(every))))
 
     def _at_odds(self, c: int, r: int, o: int) -> Answered:
         """Return the answer for a request in mode All whose devices violate a constraint."""
@@ -483,10 +441,9 @@ class Search:
         """Keep the farthest place where the search got stuck, and every reason that was met there."""
         far, known = (c, r, o), self.farthest
         reached = (known.claim, known.request, known.found)
-        if far > reached:
-            self.farthest = DeadEnd(c, r, o, frozenset(reasons), at)
-        elif far == reached and not reasons <= known.reasons:
-            self.farthest = DeadEnd(c, r, o, known.reasons | reasons, known.at if at is None else at)
+        if far > reached or (far == reached and not reasons <= known.reasons):
+            picked = tuple(map(tuple, self.picks))
+            self.farthest = known.joined(DeadEnd(c, r, o, frozenset(reasons), at, picked=picked))
 
 
 INSPECTIONS = 40

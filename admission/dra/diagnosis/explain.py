@@ -4,7 +4,6 @@ The message names the pod, its claim and request, the first condition that fails
 derived from the state of a greedy search where it got stuck.
 """
 
-from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,14 +13,23 @@ from admission.api.values.names import NodeName
 from admission.api.values.reasons import Detail
 from admission.api.values.references import References
 from admission.dra.allocator.results import DeadEnd, Failure
-from admission.dra.diagnosis import no_devices, node_resources, other_nodes, requested, rule_refusals, used_up
+from admission.dra.diagnosis import (
+    no_devices,
+    node_resources,
+    other_nodes,
+    placed_before,
+    requested,
+    rule_refusals,
+    used_up,
+)
+from admission.dra.diagnosis.node_dead_end import NodeDeadEnd
 from admission.dra.diagnosis.used_up import Shortage
-from admission.dra.equivalence.device_signature import Answer, DeviceSignatures, Layout
+from admission.dra.equivalence.device_signature import Answer, DeviceSignatures
 from admission.dra.inventory import pools
 from admission.dra.planner import node_filters
 from admission.dra.planner.first_fit import FirstFitSearch
-from admission.dra.planner.pod_groups import ClaimToAllocate, Gang, Placed, PodKind
-from admission.dra.requests.requests import Option, ParsedRequest, RequestAlternatives
+from admission.dra.planner.pod_groups import ClaimToAllocate, Gang, PodKind
+from admission.dra.requests.requests import Mode, Option, ParsedRequest, RequestAlternatives
 from admission.dra.state.cluster_state import ClusterState
 from admission.filters.refusal import Refusal
 
@@ -62,10 +70,8 @@ def explain_dead_end(
     gang: Gang, cluster: ClusterState, device_signatures: DeviceSignatures, greedy: FirstFitSearch
 ) -> Explanation:
     """Explain where a greedy search got stuck. Some kind must have found no node."""
-    number = greedy.outcome.dead_end or 0
-    kind = gang.kinds[number]
+    kind, member = _stuck(gang, greedy)
     allocated = greedy.state.allocated
-    member = sum(placed.kind == number for placed in greedy.outcome.placed)
     wanted = tuple(claim for claim in kind.wanted[member] if claim.shared is None or allocated[claim.shared] is None)
     context = _DeadEndContext(gang, cluster, device_signatures, greedy, kind, member, wanted)
     if not kind.nodes:
@@ -77,6 +83,12 @@ def explain_dead_end(
     rules: list[str] = [*rule_refusals.titles(refusals.values())]
     details = {**found.details, "rules": [*_texts(found.details.get("rules")), *rules]}
     return replace(found, message=f"{found.message}; {rule_refusals.text(refusals)}", details=details)
+
+
+def _stuck(gang: Gang, greedy: FirstFitSearch) -> tuple[PodKind, int]:
+    """Return the kind, and the number in it, of the pod that got stuck."""
+    number = greedy.outcome.dead_end or 0
+    return gang.kinds[number], sum(placed.kind == number for placed in greedy.outcome.placed)
 
 
 def _texts(value: Detail | None) -> list[str]:
@@ -167,7 +179,8 @@ def _no_node_passes(context: _DeadEndContext) -> Explanation:
     refusals = rule_refusals.left_out(context.gang, context.kind, context.member, context.cluster)
     each = {reason: "each " if len(nodes) > 1 else "" for reason, nodes in reasons.items()}
     for title, names in rule_refusals.by_rule(refusals).items():
-        reasons[f"may not take it by {title}"] = [*names]
+        since = f", since {refusals[names[0]].why}" if len(names) == 1 else ""
+        reasons[f"may not take it by {title}{since}"] = [*names]
     why = "; ".join(
         f"{rule_refusals.names_text(nodes)} {each.get(reason, '')}{reason}" for reason, nodes in reasons.items()
     )
@@ -293,7 +306,8 @@ def _too_few(  # noqa: PLR0917 - what the sentence says
     node, parsed = context.greedy.state.names[best], option.parsed
     place = f"request {option.name} of claim {wanted.claim.meta.name}"
     others = f", none of its {len(request.options)} alternatives fits" if request.listed else ""
-    devices = f"{needed} {'device' if needed == 1 else 'devices'} of class {parsed.device_class}"
+    count = "all devices" if option.mode is Mode.ALL else f"{needed} {'device' if needed == 1 else 'devices'}"
+    devices = f"{count} of class {parsed.device_class}"
     details: dict[str, Detail] = {
         "pod": context.pod,
         "claim": wanted.claim.meta.name,
@@ -389,17 +403,20 @@ def _conflicting_requests(context: _DeadEndContext, nodes: Sequence[int]) -> Exp
         "claims": [w.claim.meta.name for w in context.wanted],
         "constraints": rules,
     }
+    parsed = None
     if dead_end is not None:
         wanted = context.wanted[dead_end.claim]
         request = wanted.parsed.requests[dead_end.request] if wanted.parsed.requests else None
         details |= {"node": node, "claim": wanted.claim.meta.name, "request": request.name if request else ""}
         details["conditions"] = sorted(why.name.lower() for why in dead_end.reasons)
+        if request is not None and Failure.ALL in dead_end.reasons:
+            parsed = context.device_signatures.parsed_requests[request.options[0].parsed]
         if dead_end.at is not None:
             visible = context.greedy.state.visible_devices(best)
             details["device"] = str(context.greedy.state.layouts[best].listed_devices[visible[dead_end.at]].id)
     why, shortage = ("", None) if dead_end is None else _why(context, best, dead_end)
     message = f"{_subject(context)} needs {requests} on one node; {where}{under}{why}{_after(context)}"
-    return Explanation(message, details, used_up=shortage.devices if shortage is not None else ())
+    return Explanation(message, details, parsed, used_up=shortage.devices if shortage is not None else ())
 
 
 def _farthest(context: _DeadEndContext, nodes: Sequence[int]) -> tuple[int, DeadEnd | None]:
@@ -420,75 +437,56 @@ def _why(context: _DeadEndContext, node: int, dead_end: DeadEnd) -> tuple[str, S
     wanted = context.wanted[dead_end.claim]
     if not dead_end.reasons or not wanted.parsed.requests:
         return "", None
-    request = wanted.parsed.requests[dead_end.request]
-    reasons = " and ".join(sorted(why.value for why in dead_end.reasons))
-    visible = context.greedy.state.visible_devices(node)
-    layout = context.greedy.state.layouts[node]
-    example = f", {layout.listed_devices[visible[dead_end.at]].id} for one" if dead_end.at is not None else ""
+    stuck = NodeDeadEnd(
+        dead_end=dead_end,
+        claims=[one.parsed for one in context.wanted],
+        layout=context.greedy.state.layouts[node],
+        visible=context.greedy.state.visible_devices(node),
+        device_signatures=context.device_signatures,
+    )
+    why, shortage = _kept(context, stuck)
     name = context.greedy.state.names[node]
-    shortage = _shortage(context, layout, request, dead_end.reasons)
-    why = f"{reasons}{example}" if shortage is None else f"{reasons}: {shortage.text}"
-    return f": request {request.name} gets {dead_end.found} on {name}, since {why}", shortage
+    return f": request {stuck.request.name} gets {dead_end.found} on {name}, since {why}", shortage
 
 
-def _shortage(
-    context: _DeadEndContext, layout: Layout, request: RequestAlternatives, reasons: Collection[Failure]
-) -> Shortage | None:
-    """Return the counter or capacity that is used up, beside what the pod itself has taken already."""
+def _kept(context: _DeadEndContext, stuck: NodeDeadEnd) -> tuple[str, Shortage | None]:
+    """Return what kept devices from the request: what is used up, before a constraint that keeps others off as well."""
+    dead_end = stuck.dead_end
     given = [one for placed in context.greedy.outcome.placed for _, listed in placed.claims for one in listed]
-    uses = [one.use for one in given if one.use is not None]
-    signatures = context.device_signatures
-    found: list[Shortage | None] = []
-    for option in request.options:
-        if Failure.COUNTERS in reasons:
-            taken = {*context.cluster.taken, *(use.device for use in uses if not use.shared)}
-            found.append(used_up.of_counters(layout, option.parsed, signatures, taken))
-        if Failure.CAPACITY in reasons:
-            shares = {device: [one.share for one in known] for device, known in context.cluster.shares.items()}
-            for use in uses:
-                shares.setdefault(use.device, []).append(use.share)
-            found.append(used_up.of_capacity(layout, option.parsed, signatures, shares))
-    return next((shortage for shortage in found if shortage is not None), None)
+    shortage = used_up.shortage(stuck, context.cluster, [one.use for one in given if one.use is not None])
+    if shortage is not None:
+        reasons = dead_end.reasons - {Failure.CONSTRAINT}
+        return f"{_failures(reasons)}: {shortage.text}", shortage
+    unsatisfied = next(filter(None, map(stuck.unsatisfied, stuck.request.options)), "")
+    if Failure.CONSTRAINT in dead_end.reasons and unsatisfied:
+        return f"{Failure.CONSTRAINT.value}: {unsatisfied}", None
+    if dead_end.at is None:
+        return _failures(dead_end.reasons), None
+    own = [str(device) for _, device, _ in stuck.own()] if Failure.CONSTRAINT in dead_end.reasons else []
+    beside = f" beside {rule_refusals.names_text(own)}" if own else ""
+    return f"{_failures(dead_end.reasons)}, {stuck.device(dead_end.at)}{beside} for one", None
+
+
+def _failures(reasons: Collection[Failure]) -> str:
+    return " and ".join(sorted(why.value for why in reasons))
 
 
 def _after(context: _DeadEndContext) -> str:
     """Return what the pods placed so far took, node by node, in words."""
-    by_node: dict[int, list[Placed]] = {}
-    for placed in context.greedy.outcome.placed:
-        by_node.setdefault(placed.node, []).append(placed)
-    if not by_node:
-        return ""
-    parts = [_used_by(context, node, placed) for node, placed in list(by_node.items())[: rule_refusals.MOST_NAMED]]
-    rest = len(by_node) - rule_refusals.MOST_NAMED
-    return ", after " + ", ".join(parts) + (f" and others on {rest} more nodes" if rest > 0 else "")
-
-
-def _used_by(context: _DeadEndContext, node: int, placed: Sequence[Placed]) -> str:
-    names = [context.gang.kinds[one.kind].members[one.member].pod.meta.name for one in placed]
-    classes = Counter(
-        device.option.parsed.device_class for one in placed for _, given in one.claims for device in given
-    )
-    node_name, names_text = context.greedy.state.names[node], rule_refusals.names_text(names)
-    if not classes:
-        return f"{names_text} went to {node_name}"
-    # Devices of several classes, such as GPUs and NICs, have no sum.
-    taken = " and ".join(f"{count} of class {name}" for name, count in sorted(classes.items()))
-    if len(classes) < 2:
-        taken = str(classes.total())
-    return f"{names_text} took {taken} on {node_name}"
+    return placed_before.text(context.gang, context.greedy)
 
 
 def explain_incomplete(
-    gang: Gang, cluster: ClusterState, device_signatures: DeviceSignatures, number: int
+    gang: Gang, cluster: ClusterState, device_signatures: DeviceSignatures, greedy: FirstFitSearch
 ) -> Explanation | None:
-    """Return the first incomplete pool that might serve a pod of the kind; None if there is none."""
-    kind = gang.kinds[number]
+    """Return the first incomplete pool that might serve the pod that got stuck; None if there is none."""
+    kind, member = _stuck(gang, greedy)
     if not kind.devices:
         return None
     for node in sorted(kind.nodes):
         for pool in cluster.node_inventories[node].pools if node in cluster.node_inventories else ():
             if pool.soundness is pools.PoolHealth.INCOMPLETE and device_signatures.may_serve(pool):
-                pod = kind.members[0].pod.meta.name
+                pod = kind.members[member].pod.meta.name
                 return Explanation(
                     f"{pool.title} on node {node} is incomplete ({pool.why}); without it pod {pod} finds no place",
                     {"pod": pod, "node": node, "driver": pool.driver, "pool": pool.name},

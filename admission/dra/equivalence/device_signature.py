@@ -13,7 +13,7 @@ from typing import Any
 from admission.api.kubernetes.devices import Device, DeviceId, NodeResource, Slice
 from admission.api.values.names import MeterName
 from admission.api.values.selectors import first_untolerated
-from admission.dra.compatibility import Release, SchedulerProfile
+from admission.dra.compatibility import SchedulerProfile
 from admission.dra.inventory import counters
 from admission.dra.inventory.counters import Amount, Draw
 from admission.dra.inventory.pools import InventoryDevice, NodeInventory, Pool
@@ -341,7 +341,7 @@ class DeviceSignatures:
             return (Answer.YES if not parsed.needs else Answer.NO), {}
         amounts = capacity.consumed(parsed.needs, listed.device.capacity, fractional=features.fractional_ranges)
         if isinstance(amounts, Unrepresentable):
-            if self.need.profile.release is Release.V1_36:
+            if self.need.profile.release.before_1_37:
                 return Answer.NO, {}
             error = f"class {parsed.device_class} on device {listed.id}: {amounts.message}"
             return Fatal(error, device=str(listed.id)), {}

@@ -77,13 +77,15 @@ class NodeContents:
     """All that a search reads of a node.
 
     units: by number, in the order in which the allocator tries devices. troubles: for 1.37 and for 1.36. disputed:
-    relevant pools that 1.36 and 1.37 see differently; empty if there are none.
+    relevant pools that 1.36 and 1.37 see differently; empty if there are none. slices: for a release that takes them in
+    random order, the number of each unit's slice on the node; else empty.
     """
 
     units: tuple[int, ...] = ()
     counter_sets: tuple[LeftCapacity, ...] = ()
     troubles: tuple[Trouble, Trouble] = NO_TROUBLES
     disputed: str = ""
+    slices: tuple[int, ...] = ()
 
     def trouble(self, known_bugs: KnownBugs) -> Trouble:
         return self.troubles[known_bugs.foreign_counters]

@@ -99,7 +99,7 @@ class NodeSignatureCache:
         codes = parts[0][1] if len(parts) == 1 else tuple(chain.from_iterable(codes for _, codes in parts))
         units = codes if layout.fixed else tuple(chain.from_iterable(units for units, _ in parts))
         found = node_usage.contents_of(layout, self.units, usage, cluster, numbers=units)
-        key = (codes, found.counter_sets, found.troubles, found.disputed)
+        key = (codes, found.counter_sets, found.troubles, found.disputed, found.slices)
         known = self._known.get(key)
         if known is None:
             free = sum(not self.units.known[number].use.taken for number in found.units)

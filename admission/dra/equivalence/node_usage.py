@@ -61,13 +61,16 @@ def contents_of(
         numbers = tuple(chain.from_iterable(parts))
     counter_sets = _counter_sets(layout, usage, cluster) if layout.drawn else ()
     node_inventory = layout.node_inventory
+    unordered = units.device_signatures.need.profile.known_bugs.unordered
+    slices = _slices(layout, usage, includes_taken=len(numbers) == len(layout.numbers)) if unordered else ()
     if node_inventory.plain:
-        return NodeContents(numbers, counter_sets)
+        return NodeContents(numbers, counter_sets, slices=slices)
     return NodeContents(
         numbers,
         counter_sets,
         node_contents.troubles(node_inventory),
         node_contents.disputed(node_inventory, units.device_signatures),
+        slices,
     )
 
 
@@ -83,6 +86,13 @@ def shown(layout: Layout, usage: AllocatedOverlay, *, includes_taken: bool) -> I
     for layer in takers:
         found = [at for at in found if listed_devices[at].id not in layer]
     return found
+
+
+def _slices(layout: Layout, usage: AllocatedOverlay, *, includes_taken: bool) -> tuple[int, ...]:
+    """Return the number of the slice of each device that is shown."""
+    listed_devices, found = layout.listed_devices, dict[int, int]()
+    places = shown(layout, usage, includes_taken=includes_taken)
+    return tuple(found.setdefault(id(listed_devices[at].slice), len(found)) for at in places)
 
 
 def _counter_sets(layout: Layout, usage: AllocatedOverlay, cluster: ClusterState) -> tuple[LeftCapacity, ...]:

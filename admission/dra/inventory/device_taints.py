@@ -32,7 +32,7 @@ def apply_rules(
     slices: Mapping[str, Slice], rules: Mapping[str, TaintRule], release: Release, before: TaintedSlices | None = None
 ) -> TaintedSlices:
     """Return the slices with the taints of the rules; a slice keeps its identity if it and the rules are unchanged."""
-    active = tuple(rule for _, rule in sorted(rules.items()) if rule.selects or release is Release.V1_36)
+    active = tuple(rule for _, rule in sorted(rules.items()) if rule.selects or release.before_1_37)
     if before is not None and before.plain is slices and before.rules == active:
         return before
     if not active:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from admission.api.kubernetes.devices import Device, DeviceId, Slice
 from admission.api.kubernetes.nodes import Node
 from admission.api.values.names import NodeName
-from admission.dra.compatibility import KnownBugs, Release, SchedulerProfile
+from admission.dra.compatibility import KnownBugs, SchedulerProfile
 from admission.dra.inventory import counters
 from admission.dra.inventory.counters import SharedCounters
 
@@ -134,7 +134,7 @@ class Slices:
     ) -> None:
         profile = profile or SchedulerProfile()
         self._features = profile.features
-        self._knows_groups = profile.release is not Release.V1_36
+        self._knows_groups = not profile.release.before_1_37
         self.on_node: dict[NodeName, list[Slice]] = {}
         elsewhere: list[Slice] = []
         members: dict[PoolId, list[Slice]] = {}

@@ -12,7 +12,6 @@ from admission.api.kubernetes.claims import MAX_CONSUMERS, Claim
 from admission.api.kubernetes.pods import Pod
 from admission.api.values.names import NodeName, Uid
 from admission.dra.allocator.allocation import AllocatedRequest
-from admission.dra.compatibility import Release
 from admission.dra.equivalence.device_signature import DeviceSignature
 from admission.dra.inventory.pools import InventoryDevice
 from admission.dra.planner import node_filters
@@ -198,7 +197,7 @@ def _is_anothers(claim: Claim, pod: Pod, cluster: ClusterState) -> bool:
     """
     if claim.allocation is None or cluster.slices is None:
         return False
-    if cluster.profile.release is Release.V1_36:
+    if cluster.profile.release.before_1_37:
         there = ((uid, one) for pods in cluster.placed.by_node.values() for uid, one in pods.items())
         own, place = pod.meta.uid, (claim.meta.namespace, claim.meta.name)
         return any(uid != own and (one.namespace, name) == place for uid, one in there for name in one.device_claims)
@@ -258,7 +257,7 @@ def _takes(cluster: ClusterState) -> bool:
 
 def _bound(demand: PodDemand, cluster: ClusterState) -> tuple[OfClaim, ...]:
     """Return what the devices of claims that are allocated already take of the pod's node; 1.36 counts none of it."""
-    if cluster.slices is None or cluster.profile.release is Release.V1_36:
+    if cluster.slices is None or cluster.profile.release.before_1_37:
         return ()
     found = []
     for claim in demand.claims:

@@ -103,15 +103,15 @@ def users_of(pod: Pod, names: Iterable[str]) -> tuple[int, ...]:
 
 def taken(pod: Pod, claims: Sequence[OfClaim], release: Release) -> dict[str, int] | Unfit:
     """Return what a pod takes by its claims beside its requests. claims: those that take something."""
-    if release is Release.V1_36 and not all(any(one.users) for one in claims):
+    if release.before_1_37 and not all(any(one.users) for one in claims):
         return Unfit("no container names a claim of it whose devices take resources of the node, as 1.36 wants it")
     total = _sum(one.for_pod() for one in claims)
     level = pod.claimed.level
     if level is None:
         return pod_requests.rounded(total)
-    covered = dict(level.older if release is Release.V1_36 else level.requests)
+    covered = dict(level.older if release.before_1_37 else level.requests)
     resource = _uncovered(covered, level, total)
-    if resource is None and release is not Release.V1_36:
+    if resource is None and not release.before_1_37:
         resource = _unlimited(level, pod.claimed.users, claims)
     if resource is not None:
         return Unfit(f"its resources as a pod are too little {resource} for its containers and devices together")

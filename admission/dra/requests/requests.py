@@ -12,7 +12,7 @@ from admission.api.kubernetes.claims import ALL, EXACT_COUNT, MAX_RESULTS, Claim
 from admission.api.kubernetes.devices import DeviceClass
 from admission.api.values.names import MeterName
 from admission.api.values.selectors import Toleration
-from admission.dra.compatibility import Release, SchedulerProfile
+from admission.dra.compatibility import SchedulerProfile
 from admission.dra.inventory import selectors
 from admission.dra.inventory.selectors import Texts
 from admission.dra.requests.capacity import Needs
@@ -127,7 +127,7 @@ def parse(
         return Fatal(f"{where} asks for {least} devices, more than the {MAX_RESULTS} that a claim can hold")
     rules: list[Rule] = []
     for constraint in spec.constraints:
-        rule = _rule(constraint, where)
+        rule = _rule(constraint, where, profile)
         if isinstance(rule, Fatal):
             return rule
         rules.append(rule)
@@ -194,12 +194,14 @@ def _disabled(option: DeviceRequest, profile: SchedulerProfile) -> str | None:
         return "asks for capacity, but the gate DRAConsumableCapacity is off"
     if option.admin_access is not None and not features.admin_access:
         return "asks for admin access, but the gate DRAAdminAccess is off"
-    if option.derived and profile.release is not Release.V1_36:
+    if option.derived and not profile.release.before_1_37:
         return "has derived attributes, but their gate is off"
     return None
 
 
-def _rule(constraint: Constraint, where: str) -> Rule | Fatal:
+def _rule(constraint: Constraint, where: str, profile: SchedulerProfile) -> Rule | Fatal:
+    if constraint.distinct is not None and profile.release.before_1_36 and not profile.features.consumable_capacity:
+        return Fatal(f"{where} has a distinctAttribute, but the gate DRAConsumableCapacity is off")
     attribute = constraint.distinct if constraint.match is None else constraint.match
     if attribute is None:
         return Fatal(f"{where} has a constraint that is neither matchAttribute nor distinctAttribute")

@@ -306,7 +306,7 @@ class _NodeCapacities:
         for uid, times in self._there.get(node.name, {}).items():
             for _ in range(times):
                 pod = self._pods[uid]
-                left = less(left, pod.counted_by_1_36 if self._release is Release.V1_36 else pod.counted)
+                left = less(left, pod.counted_by_1_36 if self._release.before_1_37 else pod.counted)
         return left
 
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from admission.api.kubernetes.pods import Pod
 from admission.api.values.names import NodeName
-from admission.dra.compatibility import Release
 from admission.dra.requests.gang_request import PodDemand
 from admission.dra.state import what_if
 from admission.dra.state.cluster_state import ClusterState
@@ -21,7 +20,7 @@ def without_reserved(demands: Sequence[PodDemand], cluster: ClusterState) -> Clu
     kept = _kept(demands, cluster)
     if not kept:
         return cluster
-    is_1_36 = cluster.profile.release is Release.V1_36
+    is_1_36 = cluster.profile.release.before_1_37
     reserved = {node: [pod.counted_by_1_36 if is_1_36 else pod.counted for pod in pods] for node, pods in kept.items()}
     return what_if.with_reserved(cluster, reserved)
 

@@ -9,7 +9,7 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.muster.ledger_entries import Holding, Placement, Seat
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import NodeName, Uid
-from admission.dra.compatibility import Release, SchedulerProfile
+from admission.dra.compatibility import SchedulerProfile
 from admission.dra.inventory.pools import Slices
 from admission.dra.requests import device_use, node_resources
 from admission.dra.requests.node_resources import Given, OfClaim, Unfit
@@ -68,7 +68,7 @@ class _Planned:
             return None
         if claim.allocation is not None:
             # 1.36 counts only what it allocates itself.
-            seen = self._profile.release is not Release.V1_36
+            seen = not self._profile.release.before_1_37
             given: Iterable[Given] = node_resources.of_allocation(claim.allocation, self._slices) if seen else ()
         else:
             given = self._booked(holding, claim) if holding is not None else ()

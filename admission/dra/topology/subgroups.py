@@ -1,7 +1,7 @@
 """The choice of domains for a gang's subgroups, each of which has to be in one.
 
-First the gang is searched for without domains: what proves that it has no place proves it here. Then domains are given
-to one subgroup after the other, with steps back.
+First the gang is searched for without domains: what proves that it has no place proves it here, though of subgroups
+that have to be alone the domains say why. Then domains are given to one subgroup after the other, with steps back.
 
 Enumerated: subgroups, those with the fewest domains first, then the larger ones; the domains of each, those with the
 fewest free devices first. Every complete choice is searched with all pods of the gang, so that what the domains share
@@ -100,7 +100,11 @@ class _Arrangement:
 
     def run(self, scopes: Sequence[Scope]) -> Plan | NoPlan:
         try:
-            answer = self._anywhere() or self._found(scopes) or self._short() or self._searched()
+            nowhere = self._anywhere()
+            if nowhere is not None:
+                answer: Plan | NoPlan = self._nearer(nowhere, scopes)
+            else:
+                answer = self._found(scopes) or self._short() or self._searched()
         except StepsEndedError:
             answer = self._ended()
         return replace(answer, steps=self._spent)
@@ -110,6 +114,20 @@ class _Arrangement:
         answer = self._searches.full(self._gang, self._share(WHOLE, self._gang))
         self._spend(answer.steps)
         return answer if isinstance(answer, NoPlan) and answer.kind is not Kind.STEPS_ENDED else None
+
+    def _nearer(self, nowhere: NoPlan, scopes: Sequence[Scope]) -> NoPlan:
+        """Return why parts that have to be alone in domains find none; the answer for anywhere if they do.
+
+        Pods that follow others into a domain are never anywhere, so where they would be without it misleads.
+        """
+        is_exclusive = any(scope.is_exclusive for scope in scopes)
+        if nowhere.kind is not Kind.INFEASIBLE or not nowhere.placed or not is_exclusive:
+            return nowhere
+        try:
+            found = self._found(scopes) or self._short()
+        except StepsEndedError:
+            return nowhere
+        return found if found is not None and found.kind in {Kind.INFEASIBLE, Kind.NO_DOMAIN} else nowhere
 
     # The domains of each subgroup alone.
 

@@ -16,6 +16,7 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.scheduling import exclusive_domains
 from admission.api.values import names
 from admission.api.values.decoding import Json, Reader
+from admission.workloads.kinds import wave_templates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,14 +206,21 @@ class WorkloadKind:
     ) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], Json]]:
         """Yield the roles of each wave after the first one, with the object that has these alone where it is known.
 
-        And again with the roles beside which they run, and the object that has both, if there are any.
+        And again with the roles beside which they run, and the object that has both, if there are any; only so if pods
+        of the wave have to be with others.
         """
         for wave in dict.fromkeys(filter(None, roles.values())):
             of_wave = tuple(role for role, own in roles.items() if own == wave)
-            for beside in dict.fromkeys(((), self.beside(obj, of_wave))):
+            others = self.beside(obj, of_wave)
+            for beside in dict.fromkeys(((), others)):
                 alone = self.alone(obj, frozenset(of_wave), frozenset(beside))
-                if alone is not None:
+                if alone is not None and (beside == others or not self._needs_others(alone)):
                     yield of_wave, beside, alone
+
+    def _needs_others(self, obj: Json) -> bool:
+        reader = Reader(obj)
+        templates = self.templates(reader, meta.decode(reader))
+        return any(wave_templates.needs_others(template.body) for template in templates)
 
     def _later(self, obj: Json, roles: Mapping[str, str]) -> Iterator[LaterWave]:
         for of_wave, beside, alone in self.waves_alone(obj, roles):

@@ -24,6 +24,12 @@ def are_of_one_gang(templates: Iterable[Json]) -> bool:
     return not any(key in texts for texts in found for key in SIZE_KEYS) and all(one == queues[0] for one in queues)
 
 
+def needs_others(template: Json) -> bool:
+    """Return whether pods of a template have to be where other pods are."""
+    affinity = Reader(template).child("spec").child("affinity").child("podAffinity")
+    return any(True for _ in affinity.children("requiredDuringSchedulingIgnoredDuringExecution"))
+
+
 def as_part(template: Json, part: str) -> dict[str, Any]:
     """Return a template whose pods ask for a domain for their part, if they ask for one for their gang.
 

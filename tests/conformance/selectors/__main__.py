@@ -26,7 +26,7 @@ def main() -> int:
     asked = _parser().parse_args()
     agree = differ = 0
     for version in asked.version:
-        with Oracle.of(version) as oracle:
+        with Oracle([asked.program, Oracle.PROGRAM]) if asked.program else Oracle.of(version) as oracle:
             for kind in asked.kind:
                 for seed in range(asked.first, asked.end):
                     record = expressions.record(kind, seed)
@@ -51,7 +51,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("first", type=int)
     parser.add_argument("end", type=int)
     parser.add_argument("--kind", nargs="*", choices=expressions.KINDS, default=tuple(expressions.KINDS))
-    parser.add_argument("--version", nargs="*", choices=building.VERSIONS, default=building.VERSIONS)
+    parser.add_argument(
+        "--version", nargs="*", choices=(*building.VERSIONS, *building.ON_DEMAND), default=building.VERSIONS
+    )
+    parser.add_argument("--program", help="`controlplane` of the version, if it is built already")
     return parser
 
 

@@ -23,7 +23,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/component-base/featuregate"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -32,12 +31,10 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
 	_ "k8s.io/kubernetes/pkg/apis/resource/install"
 	_ "k8s.io/kubernetes/pkg/apis/storage/install"
-	"k8s.io/kubernetes/pkg/features"
 	podregistry "k8s.io/kubernetes/pkg/registry/core/pod"
 	"k8s.io/kubernetes/pkg/scheduler"
 	internalcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
-	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/dynamicresources"
 )
 
 const timePerWorld = 20 * time.Second
@@ -192,7 +189,6 @@ func (w *world) scheduler(ctx context.Context) (*scheduler.Scheduler, error) {
 			return nil, err
 		}
 	}
-	noRecorder := func(string) events.EventRecorderLogger { return nil }
 	return scheduler.New(ctx, client, factory, nil, noRecorder)
 }
 
@@ -320,14 +316,12 @@ func (s still) AddEventHandlerWithOptions(
 	return s.AddEventHandler(handler)
 }
 
-func (still) HasSynced() bool                     { return true }
-func (still) HasSyncedChecker() cache.DoneChecker { return done{} }
+func (still) HasSynced() bool { return true }
 
 type done struct{}
 
-func (done) HasSynced() bool                     { return true }
-func (done) HasSyncedChecker() cache.DoneChecker { return done{} }
-func (done) Name() string                        { return "listed" }
+func (done) HasSynced() bool { return true }
+func (done) Name() string    { return "listed" }
 
 func (done) Done() <-chan struct{} {
 	closed := make(chan struct{})
@@ -417,10 +411,7 @@ func assume(
 ) *fwk.Status {
 	logger, pod := klog.FromContext(ctx), pod.DeepCopy()
 	pod.Spec.NodeName = node
-	if utilfeature.DefaultFeatureGate.Enabled(features.DRANodeAllocatableResources) {
-		pod.Status.NodeAllocatableResourceClaimStatuses =
-			dynamicresources.ExtractPodNodeAllocatableResourceClaimStatus(logger, state, node)
-	}
+	recordNodeResources(logger, state, pod, node)
 	if err := sched.Cache.AssumePod(logger, pod); err != nil {
 		return fwk.AsStatus(err)
 	}

@@ -8,7 +8,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -87,7 +86,7 @@ const timePerRecord = 5 * time.Second
 
 // A question as the conformance corpus writes it, and its answer.
 type record struct {
-	Features         structured.Features
+	Features         allocatorFeatures
 	Allocator        string
 	Node             *corev1.Node
 	Classes          classes
@@ -133,10 +132,7 @@ func allocate(in io.Reader, out io.Writer) error {
 		if err := json.Unmarshal(line, &asked); err != nil {
 			return given, err
 		}
-		features := cel.Features{
-			EnableConsumableCapacity: asked.Features.ConsumableCapacity,
-			EnableListTypeAttributes: asked.Features.ListTypeAttributes,
-		}
+		features := asked.Features.compiler()
 		if caches[features] == nil {
 			caches[features] = cel.NewCache(1000, features)
 		}
@@ -152,8 +148,7 @@ func (r *record) answer(cache *cel.Cache) (given answer) {
 			given = answer{Outcome: "panic", Error: fmt.Sprint(reason)}
 		}
 	}()
-	structured.EnableAllocators(r.Allocator)
-	allocator, err := structured.NewAllocator(ctx, r.Features, r.state(), r.Classes, r.Slices, cache)
+	allocator, err := r.allocator(ctx, cache)
 	if err != nil {
 		return failed(err)
 	}
@@ -178,7 +173,7 @@ func (r *record) answer(cache *cel.Cache) (given answer) {
 }
 
 func failed(err error) answer {
-	return answer{Outcome: "error", Fatal: !errors.Is(err, structured.ErrFailedAllocationOnNode), Error: err.Error()}
+	return answer{Outcome: "error", Fatal: !concernsOneNode(err), Error: err.Error()}
 }
 
 func (r *record) state() structured.AllocatedState {

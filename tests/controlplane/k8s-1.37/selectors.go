@@ -14,7 +14,7 @@ import (
 // A selector and a device as the conformance corpus writes them, and what
 // Kubernetes' compiler and the API server's validation say of them.
 type selector struct {
-	Features   struct{ ConsumableCapacity, ListTypeAttributes bool }
+	Features   allocatorFeatures
 	Mode       string
 	Expression string
 	Device     struct {
@@ -59,10 +59,7 @@ func (s *selector) verdict() (given verdict) {
 	if s.Mode == "new" {
 		mode = environment.NewExpressions
 	}
-	compiled := cel.GetCompiler(cel.Features{
-		EnableConsumableCapacity: s.Features.ConsumableCapacity,
-		EnableListTypeAttributes: s.Features.ListTypeAttributes,
-	}).CompileCELExpression(s.Expression, cel.Options{EnvType: &mode})
+	compiled := cel.GetCompiler(s.Features.compiler()).CompileCELExpression(s.Expression, cel.Options{EnvType: &mode})
 	if compiled.Error != nil {
 		return verdict{Compile: "error", CompileError: text(compiled.Error), Admission: s.admission("compile error")}
 	}

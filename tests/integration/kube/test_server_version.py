@@ -99,6 +99,15 @@ async def test_before_1_36_the_log_says_that_nothing_is_predicted(api: FakeApi, 
     assert "nothing is predicted" in logs[0]["event"]
 
 
+async def test_a_1_35_is_predicted_for_whoever_names_it(api: FakeApi, connection: Connection) -> None:
+    versions = Versions(compatibility.profile(Release.V1_35))
+    says(api, "35")
+    with structlog.testing.capture_logs() as logs:
+        await versions.probe(connection)
+
+    assert [(log["event"], log["release"]) for log in logs] == [("plans follow kube-scheduler", "1.35")]
+
+
 async def test_a_configured_profile_counts_and_a_difference_to_the_api_server_is_logged(
     api: FakeApi, connection: Connection
 ) -> None:

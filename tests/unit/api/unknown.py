@@ -43,6 +43,17 @@ KUBERNETES: dict[str, tuple[Json, str, str]] = {
         "allowedTopologys",
         "allowedTopologies",
     ),
+    "a misspelt overhead of a runtime class": (
+        {
+            "apiVersion": "node.k8s.io/v1",
+            "kind": "RuntimeClass",
+            "metadata": {"name": "good"},
+            "handler": "kata",
+            "overheads": {"podFixed": {"cpu": "1"}},
+        },
+        "overheads",
+        "overhead",
+    ),
     "an access mode in the singular": (
         {
             "apiVersion": "v1",

@@ -1,10 +1,13 @@
 """Nothing is promised of amounts such as 1.5Gi to a 1.36, which adds them up in the stored slice.
 
-There copies of a Quantity share the decimal behind them, so that Sub and Add change the slice itself
+Nor of a 1.35 where its order of pools and slices decides, which is that of a map (`GatherPools`, pools_incubating.go
+v0.35.4). In 1.36 copies of a Quantity share the decimal behind them, so that Sub and Add change the slice itself
 (allocator_incubating.go v0.36.3, lines 1596 and 1635).
 """
 
 from typing import Any
+
+import pytest
 
 from admission.api.kubernetes.claims import Claim
 from admission.api.values.names import NodeName
@@ -54,3 +57,68 @@ def test_devices_whose_requested_capacity_1_36_adds_up_in_the_claim_are_not_cert
 
     assert not is_promised(builder, claim)
     assert is_promised(builder, claim, release=Release.V1_37)
+
+
+def two_slices() -> ClusterBuilder:
+    """Two devices each, in one pool."""
+    builder, of_pool = a_cluster().node("a"), dict[str, Any](pool="p", count=2, nodeName="a")
+    return builder.slice("x", [{}, {}], **of_pool).slice("y", [{"name": "b"}, {"name": "c"}], **of_pool)
+
+
+def one_slice() -> ClusterBuilder:
+    return a_cluster().node("a", gpus=4)
+
+
+def in_two(name: str, *selectors: str) -> dict[str, Any]:
+    option = {"name": name, "deviceClassName": "gpu", "allocationMode": "All"}
+    return {**option, "selectors": [{"cel": {"expression": text}} for text in selectors]}
+
+
+ROOT = "resource.kubernetes.io/pcieRoot"
+SAME_ROOT = {"constraints": [{"matchAttribute": ROOT}]}
+WITH_ROOT = [{"name": f"r{at}", "attributes": {ROOT: {"string": "root"}}} for at in range(2)]
+
+ORDERS: dict[str, tuple[ClusterBuilder, Claim, bool]] = {
+    "one slice has an order": (one_slice(), a_claim("c", a_request("r", 2)), True),
+    "slices of one pool have none": (two_slices(), a_claim("c", a_request("r", 2)), False),
+    "nor have pools": (
+        a_cluster().node("a", gpus=1).slice("y", [{}], nodeName="a"),
+        a_claim("c", a_request("r")),
+        False,
+    ),
+    "all that match are taken in any order": (two_slices(), a_claim("c", a_request("r", 4)), True),
+    "as by mode All": (two_slices(), a_claim("c", a_request("r", allocationMode="All")), True),
+    "under a constraint mode All fails by what comes first": (
+        a_cluster().node("a", gpus=WITH_ROOT).slice("y", [{**WITH_ROOT[0], "name": "y"}], nodeName="a"),
+        a_claim("c", a_request("r", allocationMode="All"), **SAME_ROOT),
+        False,
+    ),
+    "an alternative of mode All that is not the first is forgotten": (
+        one_slice(),
+        a_claim("c", {"name": "r", "firstAvailable": [in_two("none", "false"), in_two("all")]}),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ORDERS)
+def test_a_1_35_is_promised_for_only_where_its_random_order_makes_no_difference(case: str) -> None:
+    builder, claim, certain = ORDERS[case]
+
+    assert is_promised(builder, claim, release=Release.V1_35) is certain
+    assert is_promised(builder, claim, release=Release.V1_36)
+
+
+def test_a_1_35_forgets_which_alternative_it_takes_all_devices_for() -> None:
+    one = {**in_two("one", "false"), "allocationMode": "ExactCount", "count": 1}
+    claim = a_claim("c", {"name": "r", "firstAvailable": [one, in_two("all")]})
+
+    assert [given(one_slice(), claim, release) for release in (Release.V1_35, Release.V1_36)] == [1, 4]
+
+
+def given(builder: ClusterBuilder, claim: Claim, release: Release) -> int:
+    """Return how many devices a claim gets."""
+    cluster = cluster_state.build(builder.snapshot(), (), profile=compatibility.profile(release))
+    selectors = Selectors(cluster.profile.cel)
+    found = node_allocator.allocate([claim], NodeName("a"), cluster, selectors=selectors, steps=100)
+    return len(found.devices[0]) if isinstance(found, Allocated) else 0

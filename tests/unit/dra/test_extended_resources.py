@@ -10,11 +10,13 @@ from admission.api.kubernetes.devices import DeviceClass
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import Uid
-from admission.dra import gang_planner
+from admission.dra import compatibility, gang_planner
+from admission.dra.compatibility import Release
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner.no_plan import Kind
 from admission.dra.requests import extended_resources
 from admission.dra.requests.gang_request import PodDemand
+from admission.dra.state import cluster_state
 from tests.unit.dra.clusters import STEPS, ClusterBuilder, a_claim, a_cluster, a_request, given, places, refused
 
 G, K = "example.com/gpu", "example.com/nic"
@@ -196,6 +198,17 @@ def test_the_claim_comes_after_the_pods_own() -> None:
 def test_a_device_plugin_serves_the_resource_where_devices_cannot() -> None:
     builder = clustered(8)
     answer = builder.plan(demand(builder, a_pod(container(g=8))))
+
+    assert places(answer) == {"p": "b"}
+    assert given(answer) == {"p": []}
+
+
+def test_devices_serve_no_such_resource_on_a_1_35() -> None:
+    """The gate is off there."""
+    builder, profile = clustered(2), compatibility.profile(Release.V1_35)
+    cluster = cluster_state.build(builder.snapshot(), (), profile=profile)
+    pod = demand(builder, a_pod(container(g=2)))
+    answer = gang_planner.plan([pod], cluster, selectors=Selectors(profile.cel), steps=STEPS)
 
     assert places(answer) == {"p": "b"}
     assert given(answer) == {"p": []}

@@ -203,6 +203,7 @@ TAINTED = "gpu.example.com/a/gpu-0 has gpu=yes:NoSchedule for one"
 ONLY = "the only device of the class on the only node where the pod may go"
 UNSELECTED = f"{ONLY} does not satisfy the selectors of the request"
 APART = "request gpu gets 1 on a, since a constraint keeps them apart"
+ALIKE = f"no more than 1 of the 2 that match have the same {ROOT}"
 
 SENTENCES = {
     "too many for any node, after others": (
@@ -219,7 +220,7 @@ SENTENCES = {
     ),
     "a constraint keeps them apart": (
         a_cluster().node("a", gpus=[on_root("x"), on_root("y")]).plan(a_pod("p", PAIR)),
-        f"{ON_PAIR}; node a does not serve them under matchAttribute {ROOT}: {APART}, gpu.example.com/a/gpu-1 for one",
+        f"{ON_PAIR}; node a does not serve them under matchAttribute {ROOT}: {APART}: {ALIKE}",
     ),
     "no node takes the pod": (
         a_cluster().node("a", gpus=1, unschedulable=True).node("b", gpus=1, taints=TAINT).plan(a_pod("p", 1)),
@@ -390,6 +391,7 @@ def test_a_failing_selector_names_the_device() -> None:
 
     assert answer.kind is Kind.FATAL
     assert "fails on device gpu.example.com/a/gpu-0: no such key: model" in answer.message
+    assert "DeviceClass" not in answer.message
     named = {"pod": "p", "claim": "p-0", "request": "gpu", "device": "gpu.example.com/a/gpu-0"}
     assert answer.details == named
 
@@ -411,10 +413,12 @@ def test_more_devices_than_a_claim_can_hold_are_refused() -> None:
 
 
 def test_a_pool_with_missing_slices_is_not_called_infeasible() -> None:
-    answer = refused(a_cluster().node("a").slice("a-0", 1, pool="a", count=2, nodeName="a").plan(a_pod("p", 1)))
+    cluster = a_cluster().node("a").slice("a-0", 1, pool="a", count=2, nodeName="a").node("b", gpus=1)
+    answer = refused(cluster.plan(a_pod("p", 1), a_pod("q", 1)))
 
     assert answer.kind is Kind.POOL_INCOMPLETE
     assert answer.details["pool"] == "a"
+    assert answer.message.endswith("without it pod q finds no place")
 
 
 def test_a_pool_that_could_not_serve_the_pod_is_not_blamed() -> None:

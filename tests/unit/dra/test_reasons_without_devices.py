@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from admission.api.kubernetes import pods
 from admission.dra.requests.gang_request import PodDemand
+from tests import readers
 from tests.unit.dra.clusters import CLASS, ClusterBuilder, a_claim, a_cluster, a_pod, a_request, refused
 
 H100 = "device.attributes['gpu.example.com'].model == 'h100'"
@@ -189,3 +191,120 @@ def test_nodes_with_enough_are_named_with_what_keeps_the_pod_off_them() -> None:
 
     for answer in (devices, resources):
         assert answer.message.endswith("; b and c have enough in all, but each is unschedulable")
+
+
+def sliced(card: str, slices: int) -> Any:
+    drawn = [{"counterSet": card, "counters": {"slices": {"value": str(slices)}}}]
+    return {"attributes": {"card": {"string": card}}, "consumesCounters": drawn}
+
+
+def on_root(root: str) -> Any:
+    return {"attributes": {"resource.kubernetes.io/pcieRoot": {"string": root}}}
+
+
+def cards(slices: int, parts: int) -> ClusterBuilder:
+    """Two cards of 7 slices, each with so many partitions of so many slices."""
+    sets = [{"name": card, "counters": {"slices": {"value": "7"}}} for card in ("x", "y")]
+    cluster = a_cluster().node("a").slice("sets", [], pool="a", count=2, nodeName="a", sharedCounters=sets)
+    devices = [sliced(card, slices) for card in ("x", "y") for _ in range(parts)]
+    return cluster.slice("a", devices, count=2, nodeName="a")
+
+
+def tied(count: int, kind: str = "match", attribute: str = "gpu.example.com/card") -> PodDemand:
+    return a_pod("p", a_claim("c", a_request("gpu", count), constraints=[{f"{kind}Attribute": attribute}]))
+
+
+TIED: dict[str, tuple[ClusterBuilder, PodDemand, str]] = {
+    "the counter of the card that its partitions have in common": (
+        cards(4, 2),
+        tied(2),
+        (
+            "matchAttribute gpu.example.com/card: request gpu gets 1 on a, since the counters of their pool are used up"
+            ": gpu.example.com/a/gpu-1 draws 4 of counter x/slices, of which 3 of 7 are left beside"
+            " gpu.example.com/a/gpu-0, which the pod gets as well"
+        ),
+    ),
+    "how many partitions of one card there are": (
+        cards(4, 1),
+        tied(2),
+        (
+            "matchAttribute gpu.example.com/card: request gpu gets 1 on a, since a constraint keeps them apart: no more"
+            " than 1 of the 2 that match have the same gpu.example.com/card"
+        ),
+    ),
+    "how many cards there are": (
+        cards(1, 2),
+        tied(3, "distinct"),
+        (
+            "distinctAttribute gpu.example.com/card: request gpu gets 2 on a, since a constraint keeps them apart: no"
+            " more than 2 of the 4 that match differ in gpu.example.com/card"
+        ),
+    ),
+    "the device beside which another one is refused": (
+        a_cluster()
+        .device_class("nic", "device.driver == 'nic.example.com'")
+        .node("a", gpus=[on_root("x")])
+        .slice("nics", [on_root("y")], driver="nic.example.com", nodeName="a"),
+        a_pod(
+            "p",
+            a_claim(
+                "c",
+                a_request("gpu"),
+                a_request("nic", deviceClassName="nic"),
+                constraints=[{"matchAttribute": "resource.kubernetes.io/pcieRoot"}],
+            ),
+        ),
+        (
+            "matchAttribute resource.kubernetes.io/pcieRoot: request nic gets 0 on a, since a constraint keeps them"
+            " apart, nic.example.com/nics/gpu-0 beside gpu.example.com/a/gpu-0 for one"
+        ),
+    ),
+    "the attribute that no device has": (
+        cards(1, 2),
+        tied(2, attribute="other.example.com/card"),
+        (
+            "matchAttribute other.example.com/card: request gpu gets 0 on a, since a constraint keeps them apart: none"
+            " of the 4 that match has other.example.com/card"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("cluster", "pod", "sentence"), TIED.values(), ids=TIED)
+def test_of_devices_that_a_constraint_ties_is_named(cluster: ClusterBuilder, pod: PodDemand, sentence: str) -> None:
+    answer = refused(cluster.plan(pod))
+
+    assert answer.message.startswith("pod p needs ")
+    assert answer.message.endswith(f" on one node; node a does not serve them under {sentence}")
+    assert "device" in answer.details
+
+
+def test_of_a_request_for_all_devices_it_is_said_so_and_who_has_some() -> None:
+    every = a_request(allocationMode="All")
+    cluster = a_cluster().node("a", gpus=3)
+    after = refused(cluster.plan(a_pod("p", every), a_pod("q", every)))
+    used = cluster.taken("a", 1, claim="team/old").diagnose(a_pod("p", every))
+
+    assert after.message == (
+        "pod q needs all devices of class gpu on one node (request gpu of claim q-0); the most that any node has free"
+        " is 0 (a, of 3 that match), after p took 3 on a"
+    )
+    assert "since it wants all of them, and not all can be given, gpu.example.com/a/gpu-1 for one" in used.message
+    assert readers.in_full(used).endswith("; 1 device that would do is in use by claim team/old")
+
+
+def test_of_a_class_whose_own_selector_fails_the_class_is_named() -> None:
+    cluster = a_cluster().device_class("h100", H100).node("a", gpus=1)
+    answer = refused(cluster.plan(a_pod("p", a_request("gpu", deviceClassName="h100"))))
+
+    assert answer.message.startswith(f"pod p: request gpu of claim p-0: DeviceClass h100: selector {H100!r} fails on")
+
+
+def test_of_the_only_node_that_a_rule_leaves_out_it_is_said_why() -> None:
+    port: Any = {"containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}]}
+    cluster = a_cluster().node("a", gpus=2)
+    cluster.pods.append(pods.decode({"metadata": {"name": "x", "uid": "x"}, "spec": {**port, "nodeName": "a"}}))
+
+    answer = cluster.diagnose(a_pod("p", 1, **port))
+
+    assert "a may not take it by hostPort, since a host port that it needs is taken there (TCP 80)" in answer.message

@@ -154,7 +154,7 @@ def test_values_of_different_types_do_not_match_and_do_not_collide() -> None:
 
 def test_1_36_forgets_all_but_the_last_value_of_a_request() -> None:
     """kubernetes #140600."""
-    old, new = (constraint(distinct=True, release=release) for release in Release)
+    old, new = (constraint(distinct=True, release=release) for release in (Release.V1_36, Release.V1_37))
 
     assert [old.add(value(one), "r") for one in (1, 2, 1)] == [True, True, True]
     assert [new.add(value(one), "r") for one in (1, 2, 1)] == [True, True, False]

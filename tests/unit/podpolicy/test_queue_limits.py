@@ -109,6 +109,16 @@ def test_resources_of_device_plugins_that_never_fit(
         }
 
 
+def test_of_a_meter_without_quota_the_queue_is_said_to_lack_it() -> None:
+    found = at_the_door(LISTED, resources(1))
+
+    assert found is not None
+    assert found.message == (
+        "the pod needs at least 1 plugged, and spec.quotas of queue team-a do not name that Meter (they name gpus), nor"
+        " is there any to borrow; name another queue, or have a quota of it added"
+    )
+
+
 RATED = World().queue("team-a", quotas=[*quota(8), {"meter": "cores", "nominal": "4"}]).rated("cores", {"name": "cpu"})
 
 

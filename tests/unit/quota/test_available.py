@@ -134,6 +134,10 @@ def test_a_charge_on_a_meter_without_quota_is_short_by_the_whole_amount() -> Non
 
     assert short is not None
     assert (short.meter, short.left) == ("memory", 0)
+    assert short.message == (
+        f"queue {A} has no quota of Meter memory, which its spec.quotas do not name, nor any to borrow; the gang"
+        " needs 1"
+    )
 
 
 def test_an_inactive_queue_affords_nothing() -> None:

@@ -388,6 +388,15 @@ async def test_admin_access_in_a_namespace_that_is_not_described_is_noted_only()
     assert "admin access is taken for allowed in namespace vision" in note
 
 
+async def test_of_nodes_without_any_slice_it_is_noted_that_nothing_is_said_of_what_fits() -> None:
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}}
+
+    assert (await lint.lint([CLASS, template()])).notes == ()
+    assert (await lint.lint([CLASS, template(), node, hardware()])).notes == ()
+    (note,) = (await lint.lint([CLASS, template(), node])).notes
+    assert note.startswith("the input has nodes and no ResourceSlice")
+
+
 async def test_a_request_that_no_claim_has_is_found_in_pod_templates_too() -> None:
     pod = {**a_pod({"name": "gpus", "request": "x"})["spec"], "restartPolicy": "Never"}
     job = deadline_job(activeDeadlineSeconds=None, template={"spec": pod})

@@ -149,3 +149,14 @@ def at_webhook(made: dict[str, Any], *, is_stored: bool) -> str:
     pod["metadata"]["ownerReferences"] = [owner]
     selection = queue_selection.select_queue(pod_view.decode(pod, "ml"), snapshot, ReviewCaches().defaults(snapshot))
     return selection.denial.reason if selection.denial is not None else selection.queue.name if selection.queue else ""
+
+
+def test_pods_whose_template_names_a_node_are_refused_as_by_the_webhook() -> None:
+    """They were taken for bound, and their Job was in no answer."""
+    template, made = job("train")
+    made["spec"]["template"]["spec"]["nodeName"] = "a"
+
+    outcome = simulate(teams(), node("a", 1), [template, made])
+
+    assert fates(outcome) == {"train": "PolicyViolation"}
+    assert "spec.nodeName is set to a" in of(outcome, "train").message

@@ -207,6 +207,25 @@ LATER: dict[str, tuple[Objects, int, str]] = {
 }
 
 
+@pytest.mark.parametrize(
+    ("workers", "later"), [(2, ()), (3, ("may start, but its workers never fit beside driver: NoFeasiblePlacement: ",))]
+)
+def test_later_pods_that_have_to_be_where_the_first_ones_are_are_looked_at_beside_these(
+    workers: int, later: tuple[str, ...]
+) -> None:
+    *others, made = staged(workers)
+    driver, more = (one["template"]["spec"]["template"] for one in made["spec"]["replicatedJobs"])
+    driver["metadata"] = {"labels": {"role": "driver"}}
+    term = {"topologyKey": RACK, "labelSelector": {"matchLabels": {"role": "driver"}}}
+    more["spec"] |= {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+    racks = [*in_rack("r1", "one", 3), *in_rack("r2", "two", 1)]
+
+    gang = of(simulate(teams(), racks, [*others, made]), "train")
+
+    assert len(gang.later) == len(later)
+    assert all(why.startswith(said) for why, said in zip(gang.later, later, strict=True))
+
+
 @pytest.mark.parametrize(("objects_", "quota", "never"), LATER.values(), ids=LATER)
 def test_later_pods_of_a_jobset_are_looked_at_alone_and_beside_those_that_run_on(
     objects_: Objects, quota: int, never: str
@@ -384,9 +403,51 @@ def test_a_runtime_class_that_no_api_server_has_applied_is_noted() -> None:
     (note,) = (one for one in expand(teams(), devices(), [manifest]).notes if "RuntimeClass" in one)
 
     assert note == (
-        "pod default/train-master-0 has RuntimeClass kata, which is not simulated: its overhead and the nodes that it"
-        " selects, which the API server adds to the pod"
+        "pod default/train-master-0 has RuntimeClass kata, which the input does not have: its overhead and the nodes"
+        " that it selects, which the API server adds to the pod, are not simulated"
     )
+
+
+RUNTIME = {
+    "apiVersion": "node.k8s.io/v1",
+    "kind": "RuntimeClass",
+    "metadata": {"name": "kata"},
+    "handler": "kata",
+    "overhead": {"podFixed": {"cpu": "2"}},
+    "scheduling": {"nodeSelector": {"runtime": "kata"}, "tolerations": [{"key": "kata", "operator": "Exists"}]},
+}
+
+
+def in_runtime(**spec: Any) -> Objects:
+    template, made = job("train")
+    made["spec"]["template"]["spec"] |= {"runtimeClassName": "kata", **spec}
+    return [template, made]
+
+
+def test_new_pods_have_what_the_api_server_adds_by_their_runtime_class() -> None:
+    expanded = expand(teams(), in_runtime(tolerations=[{"key": "x", "operator": "Exists"}]), [RUNTIME])
+
+    (pod,) = expanded.snapshot.pods.values()
+    assert pod.requests["cpu"] == 2000
+    assert pod.node_selector == {"runtime": "kata"}
+    assert [one.key for one in pod.tolerations] == ["x", "kata"]
+    assert expanded.notes == (
+        "Job default/train: its pods have overhead cpu 2 and node selector runtime=kata by RuntimeClass kata",
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [({"nodeSelector": {"runtime": "gvisor"}}, "nodeSelector[runtime]"), ({"overhead": {"cpu": "1"}}, "overhead")],
+)
+def test_pods_at_odds_with_their_runtime_class_are_a_problem_of_what_makes_them(spec: Json, field: str) -> None:
+    made = in_runtime(**spec)
+    made[1]["spec"] |= {"parallelism": 2, "completions": 2}
+
+    ((_, error),) = expand(teams(), made, [RUNTIME]).problems
+
+    assert (error.kind, error.name) == ("Job", "default/train")
+    assert error.problems[0].message.startswith(f"spec.{field} of its pods ")
 
 
 def test_the_constraints_of_a_pod_group_are_named_of_a_gang_that_is_admitted() -> None:

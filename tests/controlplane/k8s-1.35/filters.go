@@ -1,0 +1,1 @@
+../k8s-1.37/filters.go
