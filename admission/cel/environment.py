@@ -20,7 +20,7 @@ from admission.cel.library.protobuf_messages import ENUM_VALUES, MESSAGES, Messa
 class Environment:
     """The names that an expression may use.
 
-    objects: the fields of object types, by the type's name. unsupported: functions of Kubernetes that Muster lacks.
+    objects: the fields of object types, by the type's name.
     """
 
     variables: Mapping[str, Type]
@@ -28,7 +28,6 @@ class Environment:
     functions: Mapping[str, tuple[Overload, ...]]
     types: Mapping[str, Type]
     messages: Mapping[str, Message]
-    unsupported: frozenset[str]
     enum_values: Mapping[str, int] = field(default_factory=lambda: ENUM_VALUES)
     unknown_result: Type = core_types.ANY
     """A static type that is accepted instead of the required one; the value is then checked at run time."""
@@ -37,13 +36,6 @@ class Environment:
     release: int = 36
     escapes: bool = False
     """Whether fields may be quoted in backticks."""
-
-    def undeclared_function(self, function: str) -> str:
-        """Return the error message for a function that is not declared."""
-        message = f"undeclared reference to '{function}' (in container '')"
-        if function in self.unsupported:
-            return f"{message}: a function of Kubernetes that Muster does not know"
-        return message
 
 
 def for_variables(
@@ -66,7 +58,6 @@ def for_variables(
         functions=MappingProxyType(functions),
         types=_TYPES,
         messages=MappingProxyType({**MESSAGES, **_object_messages(objects)}),
-        unsupported=catalog.UNSUPPORTED,
         unknown_result=unknown_result,
         release=release,
         escapes=release >= 37,

@@ -182,7 +182,7 @@ def held_workloads(snapshot: Snapshot) -> Iterator[Workload]:
 
 def _marked(kind: Holdable, objects: Iterable[Job | Parent]) -> Iterator[Workload]:
     for obj in objects:
-        if names.HELD in obj.meta.annotations and held(obj.meta) is not None and is_free(obj.meta.controller):
+        if held(obj.meta) is not None and is_free(obj.meta.controller):
             yield Workload(kind=kind, obj=obj)
 
 

@@ -221,6 +221,12 @@ async def test_focus_says_what_a_claim_used_and_cost(ledger: SqlLedger) -> None:
     assert first["ConsumedQuantity"] == "0.016666666667"
     assert first["BilledCost"] == "0.03750000000075"
 
+    cut = await focused(ledger, Window(minutes(0) + timedelta(seconds=20), minutes(61)), terms)
+    assert {(row["ChargePeriodStart"], row["ChargePeriodEnd"]) for row in cut} == {
+        ("2026-03-01T12:00:20Z", "2026-03-01T13:00:00Z"),
+        ("2026-03-01T13:00:00Z", "2026-03-01T13:01:00Z"),
+    }
+
 
 BERLIN = time_zones.find("Europe/Berlin")
 KIND = settings(

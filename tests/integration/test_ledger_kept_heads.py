@@ -463,7 +463,9 @@ async def test_books_that_were_written_anew_and_closed_are_found(office: Office)
     await office.close(minutes(60))
     assert await office.is_believed_without_heads()
 
-    assert await office.findings() == [(What.HEAD, 7)]
+    finding = await office.finding()
+    assert (finding.what, finding.sequence) == (What.HEAD, 7)
+    assert "covers the head that the leader of epoch 3 signed at 2026-03-01T12:07" in finding.detail
     assert (await office.findings(archive=True)) == [(What.HEAD, 2)]
     with pytest.raises(LedgerCorruptError, match="past everything that is known"):
         async with office.leader(EPOCH + 1):

@@ -151,18 +151,16 @@ class _Checker:
     def _call(self, node: ast.Call, scope: Mapping[str, Type]) -> Type:
         if node.receiver is None:
             if node.function not in self.environment.functions:
-                raise errors.RefusalError(node.at, self.environment.undeclared_function(node.function))
+                raise errors.RefusalError(node.at, undeclared(node.function))
             return self._resolve(node, node.function, None, node.arguments, scope)
         prefix = macros.qualified_name(node.receiver)
         name = f"{prefix}.{node.function}"
         if prefix is not None and name in self.environment.functions:
             self.checked.namespaced.add(id(node))
             return self._resolve(node, name, None, node.arguments, scope)
-        if prefix is not None and name in self.environment.unsupported:
-            raise errors.RefusalError(node.at, self.environment.undeclared_function(name))
         self.check(node.receiver, scope)
         if node.function not in self.environment.functions:
-            raise errors.RefusalError(node.at, self.environment.undeclared_function(node.function))
+            raise errors.RefusalError(node.at, undeclared(node.function))
         return self._resolve(node, node.function, node.receiver, node.arguments, scope)
 
     def _resolve(

@@ -54,5 +54,3 @@ FUNCTIONS_37: Mapping[str, tuple[Overload, ...]] = MappingProxyType(
     {**FUNCTIONS, **_by_name((*lists.RELEASE_37, *quantities.RELEASE_37))}
 )
 """The functions of Kubernetes 1.37."""
-
-UNSUPPORTED: frozenset[str] = frozenset()

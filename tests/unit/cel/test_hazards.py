@@ -81,6 +81,14 @@ def test_a_list_of_2_to_the_30_leaves_is_not_traversed(
     assert sample_device.evaluate(text) == str(budget.exceeded())
 
 
+def test_comparing_many_nested_elements_is_charged_for_each_pair() -> None:
+    """cel-go charges the elements of the list alone."""
+    text = "cel.bind(l, lists.range({}).map(x, [[[x]]]), l.indexOf([[[3]]]) == 3)"
+
+    assert sample_device.evaluate(text.format(10)) is True
+    assert sample_device.evaluate(text.format(900)) == str(budget.exceeded())
+
+
 def test_nested_empty_lists_are_not_flattened_without_bound() -> None:
     text = binds(30, lambda x: f"dyn([dyn({x}), dyn({x})])", lambda x: f"{x}.flatten(100).size() == 0", first="dyn([])")
 
@@ -120,8 +128,15 @@ def test_long_expressions_get_a_clear_error(text: str, message: str) -> None:
     assert message in str(said)
 
 
-def test_a_duration_of_3000_parts_is_read() -> None:
-    assert sample_device.evaluate(f'duration("{"1h" * 3_000}") == duration("3000h")') is True
+READ = {
+    "a duration of 3,000 parts": f'duration("{"1h" * 3_000}") == duration("3000h")',
+    "a quantity of 4,000 digits": f'isQuantity("1.{"1" * 3_999}")',
+}
+
+
+@pytest.mark.parametrize("text", READ.values(), ids=READ)
+def test_a_long_text_is_read(text: str) -> None:
+    assert sample_device.evaluate(text) is True
 
 
 NESTED = {

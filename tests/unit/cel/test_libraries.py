@@ -15,6 +15,7 @@ TRUE = {
     "brackets may stand in a path": 'url("http://h/[x]").getEscapedPath() == "/[x]"',
     "unreadable parts of a query are left out": 'url("http://h?x=1;y&z=%zz&w=a+b").getQuery() == {"w": ["a b"]}',
     "a zone is part of an address's name": 'url("http://[fe80::1%25en0]:1/").getHostname() == "fe80::1%en0"',
+    "a user has no space, and no broken escape": '!isURL("http://a b@h/") && !isURL("http://a%zz@h/")',
     "a port must be digits": '!isURL("http://a:80x/")',
     "an instant keeps the zone it was written in": (
         'string(timestamp("2024-01-01T00:00:00+02:00") + duration("1s")) == "2024-01-01T00:00:01+02:00"'

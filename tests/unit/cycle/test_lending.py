@@ -1,14 +1,19 @@
 """A queue keeps its own quota for a gang of it that waits, where it could not take it back, unless it always lends."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from admission.api.muster import queues
-from admission.api.values.names import MeterName
+from admission.api.values.names import MeterName, QueueName
 from admission.api.values.reasons import HoldReason
+from admission.quota.headroom import QueueUsage
+from admission.quota.tree import Tree
 from admission.scheduling.checks import lender_quota
-from tests.builders import ClusterBuilder, a_cluster
+from admission.workloads import gangs
+from admission.workloads.gangs import Group
+from tests.builders import ClusterBuilder, a_cluster, let_in
 from tests.unit.cycle.fences import report
 from tests.unit.cycle.jobs import Jobs, Play
 
@@ -77,6 +82,28 @@ def test_a_queue_keeps_its_own_quota(spec: dict[str, Any], needed: dict[MeterNam
     queue = queues.decode({"metadata": {"name": "lender"}, "spec": {**quotas, **spec}})
 
     assert lender_quota.may_keep(queue, needed) is kept
+
+
+(WAITS,) = gangs.groups(two_queues().job("mine", queue="lender", pods=2).snapshot(), {})
+JOINED = replace(WAITS, identity=replace(WAITS.identity, needed=1), pods=(let_in(WAITS.pods[0]), WAITS.pods[1]))
+
+AGAIN: dict[str, tuple[Group, dict[str, Any], int, bool]] = {
+    "while it waits and another uses the quota": (WAITS, {}, 1, True),
+    "not when all of its pods have a place": (replace(WAITS, pods=tuple(map(let_in, WAITS.pods))), {}, 1, False),
+    "not when it runs and more pods wait to join": (JOINED, {}, 1, False),
+    "not when it has gone to another queue": (replace(WAITS, queue=QueueName("borrower")), {}, 1, False),
+    "not when the queue always lends": (WAITS, {"lending": "Always"}, 1, False),
+    "not when the quota is free": (WAITS, {}, 0, False),
+}
+
+
+@pytest.mark.parametrize(("group", "spec", "used", "kept"), AGAIN.values(), ids=AGAIN)
+def test_quota_is_kept_again(group: Group, spec: dict[str, Any], used: int, kept: bool) -> None:
+    tree = Tree.build(two_queues(spec).snapshot().queues.values())
+    name = QueueName("lender")
+    queue_usage = QueueUsage(tree, {name: {GPU: used}, QueueName("borrower"): {GPU: 2}})
+
+    assert lender_quota.keep_again(group, tree.queues[name], {GPU: 2}, queue_usage) is kept
 
 
 async def test_a_lender_that_says_always_is_passed_again_and_again() -> None:

@@ -1,6 +1,8 @@
 """Gangs whose devices Muster gives itself: all of them before the first gate, or none."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -9,7 +11,7 @@ from admission.api.kubernetes import claims
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.pods import PodClaim
 from admission.api.muster.gangs import Phase
-from admission.api.muster.ledger_entries import Kind
+from admission.api.muster.ledger_entries import BudgetShare, Kind, Posted
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.decoding import Json
@@ -387,3 +389,17 @@ async def test_a_gang_whose_claims_cannot_be_written_stops_no_other_gang() -> No
     await cycle.run(a_leader(cluster, ledger), NOON)
 
     assert cluster.let_in() == ["other-0", "other-1"]
+
+
+async def test_a_gang_whose_devices_muster_allocates_is_booked_on_a_budget_of_several_clusters() -> None:
+    class Asked(in_memory.Ledger):
+        async def post_all(self, entries: Any, *, shares: Sequence[BudgetShare] = (), **options: Any) -> list[Posted]:
+            asked.extend(share.seconds for share in shares if entries[0].kind is Kind.RESERVE)
+            return await super().post_all(entries, shares=shares, **options)
+
+    asked: list[int] = []
+    budget = {"meter": "gpus", "hours": "100", "period": "Day", "scope": "Global"}
+
+    await cycle.run(a_leader(Cluster(a_gang(budgets=[budget])), Asked()), NOON)
+
+    assert asked == [3 * 3600, 0], "an hour of three devices today, and nothing tomorrow"

@@ -59,6 +59,20 @@ async def test_a_held_job_waits_without_pods_and_its_status_says_why() -> None:
     assert cluster.writes == []
 
 
+def test_workloads_without_a_mark_and_those_that_another_controller_suspends_are_not_held() -> None:
+    cluster, _ = a_play(a_cluster())
+    for name, kind in (("own", ""), ("nightly", "CronJob"), ("of-a-jobset", "JobSet"), ("unmarked", "")):
+        cluster.submit_held(name, queue="q")
+        meta = cluster.job(name).meta
+        owner = Owner(api_version="v1", kind=kind, name="owner", uid=Uid("owner"), controller=True)
+        marks = {} if name == "unmarked" else meta.annotations
+        cluster.set_job(name, meta=replace(meta, annotations=marks, owners=(owner,) if kind else ()))
+
+    held = [workload.meta.name for workload in suspendable.held_workloads(cluster.snapshot())]
+
+    assert held == ["own", "nightly"]
+
+
 async def test_a_held_job_is_resumed_at_its_grant_and_its_pods_take_over_the_plan() -> None:
     cluster, play = a_play(a_cluster().node("a", gpus=2).node("b", gpus=2).queue("q", gpus=4))
     cluster.submit_held("train", queue="q", pods=3)

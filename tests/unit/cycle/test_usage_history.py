@@ -1,10 +1,11 @@
 """What budgets have spent, as a leader keeps it between marks."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from admission.accounting.accruals import QueueMeter
 from admission.accounting.books import Book
-from admission.api.muster.ledger_entries import Bucket, Entry, Kind, Posting
+from admission.api.muster.ledger_entries import Bucket, Entry, Kind, MemberUsageInterval, Posting
 from admission.api.values.names import MeterName, QueueName
 from admission.cycle.state.inputs import CycleInputs
 from admission.cycle.state.usage_history import UsageHistory
@@ -71,3 +72,20 @@ async def test_of_marks_within_a_period_all_is_spent_without_asking_the_ledger()
     marks = [a_mark(MIDNIGHT + 10 * MINUTE, 600), a_mark(MIDNIGHT + 20 * MINUTE, 1200)]
 
     assert await spent_after_marks(*marks, since=MIDNIGHT, says=7) == 1800
+
+
+async def test_the_use_of_members_is_read_as_far_back_as_it_counts() -> None:
+    asked: list[datetime] = []
+
+    class Asked(in_memory.Ledger):
+        async def member_usage(self, since: datetime, until: datetime, step: timedelta) -> list[MemberUsageInterval]:
+            asked.extend((since, until))
+            return await super().member_usage(since, until, step)
+
+    sharing = {"within": {"by": "User", "halfLife": "24h"}}
+    snapshot = a_cluster().queue("q", gpus=4, fairSharing=sharing).snapshot()
+    at = replace(inputs(NOON), snapshot=snapshot, tree=Tree.build(snapshot.queues.values()))
+
+    await UsageHistory(Asked()).read(at, Book())
+
+    assert asked == [NOON - timedelta(days=30), NOON]

@@ -8,6 +8,7 @@ import pytest
 
 from admission.dra import gang_planner
 from admission.dra.inventory.selectors import Selectors
+from admission.dra.planner import candidate_nodes
 from admission.dra.planner.no_plan import NoPlan
 from admission.dra.requests.gang_request import Choice, Plan, PodDemand
 from admission.dra.state import cluster_state
@@ -96,6 +97,15 @@ def test_nothing_is_said_once_what_was_counted_is_forgotten() -> None:
     gc.collect()
 
     assert not capacity_bound.is_felt(nodes(gpus=1).cluster())
+
+
+def test_only_the_last_counts_of_many_kinds_of_pods_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidate_nodes, "MOST_CANDIDATES", 6)
+    cluster, selectors = a_cluster().node("a", gpus=1).cluster(), Selectors()
+    gangs = ([a_pod(f"p-{at}", 1, requests={"cpu": str(cpu)}) for at in range(2)] for cpu in range(1, 6))
+    bounds = [lack_of(plan(*gang, cluster=cluster, selectors=selectors)).capacity_bound for gang in gangs]
+
+    assert [bound is not None and bound.is_felt(cluster) for bound in bounds] == [False, True, True, True, True]
 
 
 @pytest.mark.parametrize("choice", Choice)

@@ -189,6 +189,17 @@ def test_unchanged_node_inventories_are_taken_from_the_previous_cluster_state() 
     assert after.node_inventories[NodeName("b")] is not before.node_inventories[NodeName("b")]
 
 
+def test_a_node_that_changed_is_asked_again_which_slices_select_it() -> None:
+    snapshot = a_cluster().node("a").node("b").slice("pool", 1, nodeSelector=ZONE).snapshot()
+    before = cluster_state.build(snapshot, ())
+    node = snapshot.nodes[A]
+    moved = replace(node, meta=replace(node.meta, labels={"zone": "a"}))
+    after = cluster_state.build(replace(snapshot, nodes={**snapshot.nodes, A: moved}), (), before=before)
+
+    assert [len(cluster.node_inventories[A].pools) for cluster in (before, after)] == [0, 1]
+    assert after.node_inventories[NodeName("b")] is before.node_inventories[NodeName("b")]
+
+
 def device(pool: str, at: int) -> DeviceId:
     return DeviceId(DRIVER, pool, f"gpu-{at}")
 

@@ -78,6 +78,22 @@ def test_a_claim_that_pods_share_stays_one_claim() -> None:
     assert one.spec.requests[0].alternatives[0].selectors == (selector("a100"),)
 
 
+def test_a_pod_with_two_open_claims_is_kept_to_the_nodes_that_do_for_both() -> None:
+    builder = a_cluster()
+    for name, big, small in (("x", "a100", "h100"), ("y", "a100", "a100"), ("z", "h100", "a100")):
+        sizes = {"big": big, "small": small}.items()
+        attributes = [{"model": {"string": model}, "size": {"string": size}} for size, model in sizes]
+        builder.node(name, gpus=[{"attributes": one} for one in attributes])
+    claims = [
+        a_claim(size, a_request("gpu", 1, f"device.attributes['{DRIVER}'].size == '{size}'"))
+        for size in ("big", "small")
+    ]
+
+    first, _ = device_kinds.attempts([a_pod("p", *claims)], PREFERENCES, builder.cluster(), Selectors())
+
+    assert (first.name, set(first.demands[0].kept_to or ())) == ("a100", {"y"})
+
+
 def test_pods_that_come_later_get_the_kind_that_the_gang_has() -> None:
     device = RequestDevice(request="gpu", device=DeviceId(DRIVER, "h", "gpu-0"))
     holding = Holding(claim_uid=Uid("u"), claim="team/c", devices=(device,), charge={})

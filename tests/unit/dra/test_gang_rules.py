@@ -11,7 +11,7 @@ from admission.api.values.names import NodeName, Uid
 from admission.dra import gang_planner
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner import requeue_hint
-from admission.dra.planner.no_plan import Kind
+from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.requests.gang_request import Choice, Colocation, Plan, PodDemand, Topology
 from admission.dra.state import cluster_state, what_if
 from admission.dra.state.what_if import Belongings
@@ -128,16 +128,25 @@ def test_exclusive_parts_get_a_domain_each() -> None:
     assert refused(builder.plan(*map(part, ("j-0", "j-1", "j-2", "j-3")))).kind is Kind.INFEASIBLE
 
 
+def a_spread(**more: Any) -> list[Json]:
+    of_app = {"labelSelector": {"matchLabels": {"app": "x"}}}
+    return [{"topologyKey": RACK, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", **of_app, **more}]
+
+
 def test_a_spread_is_kept_over_racks() -> None:
-    constraint = {
-        "topologyKey": RACK,
-        "maxSkew": 1,
-        "whenUnsatisfiable": "DoNotSchedule",
-        "labelSelector": {"matchLabels": {"app": "x"}},
-    }
-    answer = racks(a="1", b="1", c="2").plan(*gang(4, topologySpreadConstraints=[constraint]))
+    answer = racks(a="1", b="1", c="2").plan(*gang(4, topologySpreadConstraints=a_spread()))
 
     assert sorted({"a": "1", "b": "1", "c": "2"}[node] for node in places(answer).values()) == ["1", "1", "2", "2"]
+
+
+def test_a_spread_with_min_domains_is_kept_on_the_node_that_a_pod_is_pinned_to() -> None:
+    """kube-scheduler counts that node alone, in one domain: a second pod of it there is one too many."""
+    spread = a_spread(minDomains=2)
+
+    answer = racks(a="1", b="1", c="2").plan(*gang(3, topologySpreadConstraints=spread))
+
+    assert sorted(places(answer).values()) == ["a", "b", "c"]
+    assert isinstance(racks(a="1", c="2").plan(*gang(3, topologySpreadConstraints=spread)), NoPlan)
 
 
 def test_host_ports_are_taken_once_on_a_node() -> None:

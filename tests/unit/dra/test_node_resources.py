@@ -127,6 +127,18 @@ def test_a_claim_is_shared_unless_its_device_is_the_resource(device: Json, *, st
         assert (answer.kind, "lets no two pods share" in answer.message) == (Kind.FATAL, True)
 
 
+@pytest.mark.parametrize(("memory", "starts"), [("12Gi", True), ("13Gi", False)])
+def test_the_devices_that_a_claim_has_already_count_for_its_next_pod(memory: str, *, starts: bool) -> None:
+    given = {"request": "gpu", "driver": DRIVER, "pool": "a", "device": "gpu-0"}
+    builder = a_cluster().node("a", gpus=[mapping("20Gi")], allocatable=ALLOCATABLE)
+    builder.claims = [a_claim("c", a_request(), allocation={"devices": {"results": [given]}})]
+    demand = a_pod("p", *builder.claims)
+
+    answer = builder.plan(using(demand, own={"requests": {"memory": memory}}))
+
+    assert isinstance(answer, Plan) is starts
+
+
 @pytest.mark.parametrize("allocated", [True, False])
 def test_a_granted_pod_counts_until_its_status_says_what_its_devices_take(*, allocated: bool) -> None:
     given = {"request": "gpu", "driver": DRIVER, "pool": "a", "device": "gpu-0"}
@@ -150,9 +162,17 @@ def test_a_granted_pod_counts_until_its_status_says_what_its_devices_take(*, all
     cluster = builder.cluster(placement)
     assert memory_left(cluster, "a") == 12 * GI
 
-    bound = replace(pod, node=NodeName("a"), claimed=replace(pod.claimed, taken={"memory": 8 * GI}))
-    snapshot = replace(builder.snapshot(), pods={pod.meta.uid: bound})
-    assert memory_left(cluster_state.build(snapshot, [placement], before=cluster), "a") == 24 * GI
+    told = replace(pod, claimed=replace(pod.claimed, taken={"memory": 8 * GI}))
+    for later, left in (
+        (replace(told, node=NodeName("a")), 24 * GI),
+        (replace(pod, node=NodeName("a")), 32 * GI),
+        (replace(pod, phase="Failed"), 32 * GI),
+        (told, 24 * GI),
+        (None, 32 * GI),
+    ):
+        snapshot = replace(builder.snapshot(), pods={} if later is None else {pod.meta.uid: later})
+        cluster = cluster_state.build(snapshot, [placement], before=cluster)
+        assert memory_left(cluster, "a") == left
 
 
 def memory_left(cluster: cluster_state.ClusterState, node: str) -> int:

@@ -119,17 +119,26 @@ def test_a_preferred_rack_is_given_up_before_the_required_zone() -> None:
     )
 
 
-def test_a_gang_gives_up_being_in_one_rack_before_its_subgroups_do() -> None:
-    builder = racks(r1=[2, 2], r2=[2, 2])
+@pytest.mark.parametrize(
+    ("builder", "a", "b", "found"),
+    [
+        (racks(r1=[1, 1], r2=[2, 1]), [2, 1], [1, 1], {"a": {"r2"}, "b": {"r1"}}),
+        (racks(r1=[2], r2=[2, 1]), [2, 2], [1], {"a": {"r1", "r2"}, "b": {"r2"}}),
+    ],
+    ids=["a rack of each subgroup", "none for one of them"],
+)
+def test_a_gang_gives_up_being_in_one_rack_before_its_subgroups_do(
+    builder: ClusterBuilder, a: list[int], b: list[int], found: dict[str, set[str]]
+) -> None:
     topology = Topology(
         gang=Colocation(preferred=RACK), subgroups=tuple((name, Colocation(preferred=RACK)) for name in "ab")
     )
 
-    answer = plan(builder, gang(a=[2, 2], b=[2, 2]), topology)
+    answer = plan(builder, gang(a=a, b=b), topology)
 
-    assert sorted(map(sorted, parts_of(answer).values())) == [["r1"], ["r2"]]
+    assert parts_of(answer) == found
     assert isinstance(answer, Plan)
-    assert answer.apart.startswith(f"none of 2 domains of {RACK} takes all 4 pods together")
+    assert answer.apart.startswith(f"none of 2 domains of {RACK} takes all {len(a) + len(b)} pods together")
 
 
 @BOTH

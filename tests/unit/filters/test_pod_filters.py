@@ -237,6 +237,16 @@ def test_a_pinned_pod_with_min_domains_is_judged_by_its_node_alone() -> None:
     assert fits(pod, there) == "a1 a2 b1"
 
 
+def test_pods_that_come_later_may_keep_others_off_by_other_labels() -> None:
+    before = placed(("a1", a_pod("one", **apart(term(HOST, "one")))))
+    assert fits(a_pod(), before) == ANYWHERE
+    of_tier = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"tier": "x"}}}
+
+    after = before.added([(NodeName("b1"), pods_uid(1), PlacedPod.of(a_pod("two", **apart(of_tier))))])
+
+    assert [fits(a_pod(labels={"tier": tier}), after) for tier in ("y", "x")] == [ANYWHERE, "a1 a2 none"]
+
+
 def test_what_a_pod_of_the_gang_adds_is_taken_back() -> None:
     pod, other = a_pod(**apart(term(ZONE)), **spread(HOST), **port(80)), a_pod(**port(80))
     rules = PodRules(pod, placed(("b1", a_pod())), NODES)

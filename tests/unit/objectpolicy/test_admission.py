@@ -361,6 +361,8 @@ def test_queues_without_a_quota_of_a_meter_that_newly_counts_cpu_are_named() -> 
     said = warned(created("meters", cores, known(cluster)))
     assert "queues team-a, team-b have no quota of it" in said
     assert "pods that request cpu are refused" in said
+    cluster.queue("team-d", team="d")
+    assert "queues team-a, team-b, team-d have no" in warned(created("meters", cores, known(cluster)))
     assert "request memory" in warned(changed("meters", cores, memory, known(cluster)))
     assert not changed("meters", cores, cores, known(cluster)).warnings
     assert not created("meters", an_object("cores", resources=[{"name": "x.io/gpu"}]), known(cluster)).warnings

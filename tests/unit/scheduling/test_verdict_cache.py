@@ -11,7 +11,9 @@ from admission.scheduling.cache.verdict_cache import KINDS, ORDER, PROOF, QUOTA,
 from admission.workloads import gangs
 from tests.builders import a_cluster
 
-(GROUP,) = gangs.groups(a_cluster().job("train", queue="q").snapshot(), {})
+GROUP, *OTHERS = gangs.groups(
+    a_cluster().job("train", queue="q").job("b", queue="q").job("c", queue="q").snapshot(), {}
+)
 INFEASIBLE = Hold(HoldReason.NO_FEASIBLE_PLACEMENT, "no node has any")
 
 
@@ -71,3 +73,14 @@ def test_a_verdict_follows_what_the_queue_is_short_of(by: str, now: Hold | None,
     found = cache.lookup(GROUP, "", shortage(now))
 
     assert (found.outcome if found is not None else None) == outcome
+
+
+def test_verdicts_on_gangs_that_are_gone_are_dropped_once_they_are_most() -> None:
+    cache, verdicts = VerdictCache(), [Verdict(group=one, outcome=INFEASIBLE, by=PROOF) for one in (GROUP, *OTHERS)]
+    for verdict in verdicts:
+        cache.keep(verdict)
+
+    cache.keep_only([GROUP, OTHERS[0]])
+    assert all(map(cache.is_kept, verdicts))
+    cache.keep_only([GROUP])
+    assert list(map(cache.is_kept, verdicts)) == [True, False, False]

@@ -29,16 +29,16 @@ def left(herd: Herd, job: Manifest, *, alive: int, done: int = 0, **status: Any)
         herd.put({**pod, "metadata": meta}, phase="Pending" if number < alive else "Succeeded")
 
 
-def a_jobset(herd: Herd, *, done: int = 0, **spec: Any) -> list[Manifest]:
-    """Put a JobSet, and return its two Jobs of four pods at a time."""
+def a_jobset(herd: Herd, *, jobs: int = 2, done: int = 0, **spec: Any) -> list[Manifest]:
+    """Put a JobSet, and return its Jobs of four pods at a time."""
     template = {"spec": {"parallelism": 4, "completions": 4, "template": TEMPLATE, **spec}}
-    entry = {"name": "a", "replicas": 2, "template": template}
+    entry = {"name": "a", "replicas": jobs, "template": template}
     jobset = an_object("jobset.x-k8s.io/v1alpha2", "JobSet", "train", replicatedJobs=[entry])
     jobset["status"] = {"replicatedJobsStatus": [{"name": "a", "succeeded": done}]}
-    jobs = standins.jobset_jobs(herd.put(jobset))
-    for job in jobs:
+    made = standins.jobset_jobs(herd.put(jobset))
+    for job in made:
         job["metadata"]["uid"] = job["metadata"]["name"]
-    return jobs
+    return made
 
 
 def the_end_of_a_job_that_says_its_size(herd: Herd) -> None:
@@ -88,6 +88,12 @@ def a_jobset_of_which_one_job_and_a_part_of_the_other_are_done(herd: Herd) -> No
     left(herd, two, alive=3, succeeded=1)
 
 
+def a_jobset_of_which_one_job_is_done_and_another_is_not_made_yet(herd: Herd) -> None:
+    one, two, _ = a_jobset(herd, jobs=3, done=1)
+    left(herd, one, alive=0, done=1, succeeded=4, conditions=COMPLETE)
+    left(herd, two, alive=4)
+
+
 def a_jobset_that_has_counted_a_job_before_it_is_seen(herd: Herd) -> None:
     one, two = a_jobset(herd, done=1)
     left(herd, one, alive=1, done=3, succeeded=3)
@@ -127,6 +133,7 @@ NEEDED: dict[Callable[[Herd], None], int] = {
     a_named_gang_of_a_name_that_was_there_before: 4,
     a_jobset_of_which_one_job_is_done: 4,
     a_jobset_of_which_one_job_and_a_part_of_the_other_are_done: 3,
+    a_jobset_of_which_one_job_is_done_and_another_is_not_made_yet: 8,
     a_jobset_that_has_counted_a_job_before_it_is_seen: 5,
     a_jobset_whose_jobs_make_pods_one_after_the_other: 4,
     a_jobset_of_which_an_index_has_failed_for_good: 7,
