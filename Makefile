@@ -25,7 +25,7 @@ demo: deps ## the main job on a real Kubernetes: a gang is held, then admitted a
 
 .PHONY: test
 test: deps controlplane ## every test: unit, property, conformance, integration, and end to end on the real control plane
-	HYPOTHESIS_PROFILE=thorough $(RUN) pytest -m "e2e or not e2e" -q -n 2 --dist loadfile --durations=25
+	HYPOTHESIS_PROFILE=thorough $(RUN) pytest -m "e2e or not e2e" -q -n 3 --dist loadfile --durations=40
 
 .PHONY: coverage
 coverage: deps ## which lines the tests reach that need no Kubernetes; to trace them takes four times as long
