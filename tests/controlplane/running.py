@@ -31,6 +31,7 @@ FLAGS: Mapping[str, Callable[[flags.Layout, flags.Options], list[str]]] = {
 SECONDS_TO_START = 90.0
 ATTEMPTS = 3
 BOOTSTRAP_ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/system:kube-scheduler"
+NODE_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 
 class StartFailed(Exception):  # noqa: N818 named by what happened
@@ -188,8 +189,11 @@ class ControlPlane:
         assert name not in self._programs, f"{name} runs already"
         words = FLAGS[name](self._running(), self._options)
         command = [*self._binaries.commands[name], *words, *self._extra_flags.get(name, ())]
-        if name == "kwok" and self._options.kubelets:
-            command = [*kubelets.environment(), *command]
+        if name == "kwok":
+            # What plays a node holds its lease, and one that has ended kept its successor waiting for 40 s.
+            self.client().delete(NODE_LEASES)
+            if self._options.kubelets:
+                command = [*kubelets.environment(), *command]
         self._programs[name] = self._family.start(name, command)
         if name == "kube-apiserver":
             self._wait_for_apiserver()
