@@ -11,7 +11,7 @@ UV := $(or $(shell command -v uv 2>/dev/null),$(MUSTER_CACHE)/tools/uv-$(UV_VERS
 PYTHON ?= python3
 RUN := $(UV) run --frozen
 SBOM ?= dist/muster.cdx.json
-SOAKED := tests/property $(addprefix tests/integration/test_,allocating_under_fire.py books_under_fire.py ledger_reports.py ledger_statement.py)
+SOAKED := tests/property $(addprefix tests/integration/test_,allocating_under_fire.py books_under_fire.py ledger_closing.py ledger_reports.py ledger_statement.py)
 # Without bytecode every process that a test starts would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 

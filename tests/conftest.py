@@ -18,7 +18,7 @@ from tests import lanes, packages, postgres as postgresql, soaking
 # No deadline: how long one example takes says more about the machine than about the law.
 settings.register_profile("quick", max_examples=30, deadline=None)
 # What passed before passes again, so that a change is judged by itself; new examples are for the other two to find.
-settings.register_profile("thorough", max_examples=70, deadline=None, derandomize=True)
+settings.register_profile("thorough", max_examples=50, deadline=None, derandomize=True)
 settings.register_profile(soaking.PROFILE, max_examples=1000, deadline=None)
 # For `make mutants`: the same examples for every mutant, and none shrunk, as the first that fails is enough.
 settings.register_profile(

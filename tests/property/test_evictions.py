@@ -41,7 +41,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 """What the queues say. gpus and claims: the nominal quota of each; what is missing is their parent's, so that of claims
 one is borrowed with almost any gang. By default queues keep quota that they cannot take back (`lending`)."""
 GPUS = 6
-STEPS = 1_000 if soaking.is_on() else 250
+STEPS = 1_000 if soaking.is_on() else 120
 MIXED_STEPS = 1_000 if soaking.is_on() else 60
 MIXED_WALKS = 40 if soaking.is_on() else 8
 
