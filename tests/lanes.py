@@ -16,10 +16,13 @@ E2E = "tests/e2e/"
 LANES = 2
 """How many processes have a control plane."""
 
+COMPUTING = tuple(f"{E2E}test_{name}.py" for name in ("allocator_oracle", "filters_oracle", "month"))
+"""What stands there for what it is about, and starts no control plane."""
+
 LONG = ("tests/e2e/test_page", "tests/e2e/test_muster_under_fire.py")
 """What takes minutes begins first. All files of pages, which forward the same ports of the machine, are one unit."""
 
-THEN = ("tests/property/", "tests/conformance/", "tests/integration/")
+THEN = (*COMPUTING, "tests/property/", "tests/conformance/", "tests/integration/")
 """What comes first of all else: computing, while the lanes need the machine; at the end short files, which even out."""
 
 NICENESS = 5
@@ -37,6 +40,10 @@ def give_way(worker: str) -> None:
         os.nice(NICENESS)
 
 
+def needs_control_plane(unit: str) -> bool:
+    return unit.startswith(E2E) and unit not in COMPUTING
+
+
 class Lanes(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     """Spreads files over processes; only the first two get those of the real control plane, and before all others."""
 
@@ -45,15 +52,16 @@ class Lanes(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         in_lane = node in sorted(self.nodes, key=lambda one: number(one.gateway.id))[:LANES]
-        mine = [unit for unit in self.workqueue if in_lane or not unit.startswith(E2E)]
+        mine = [unit for unit in self.workqueue if in_lane or not needs_control_plane(unit)]
         if not mine:
             node.shutdown()
             return
-        self.workqueue.move_to_end(min(mine, key=_rank), last=False)
+        self.workqueue.move_to_end(min(mine, key=_turn), last=False)
         super()._assign_work_unit(node)
 
 
-def _rank(unit: str) -> int:
+def _turn(unit: str) -> tuple[bool, int]:
     """Return when a file's turn is; of files with the same turn the first collected comes first."""
-    order = (*LONG, E2E, *THEN)
-    return next((turn for turn, prefix in enumerate(order) if unit.startswith(prefix)), len(order))
+    computes = not needs_control_plane(unit)
+    order = THEN if computes else LONG
+    return computes, next((turn for turn, prefix in enumerate(order) if unit.startswith(prefix)), len(order))

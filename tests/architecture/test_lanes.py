@@ -1,17 +1,22 @@
 """Who runs what in `make test`: processes of xdist are played, and take turns."""
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.lanes import Lanes
+from tests import lanes
+from tests.docs.pages import ROOT
 
 TESTS = [
     f"tests/{file}.py::test_{number}"
     for file in (
         "architecture/test_a",
-        *(f"e2e/test_{name}" for name in ("a", "b", "c", "muster_under_fire", "page_commands", "page_without_helm")),
+        *(
+            f"e2e/test_{name}"
+            for name in ("a", "b", "c", "month", "muster_under_fire", "page_commands", "page_without_helm")
+        ),
         "integration/test_a",
         "property/test_a",
         "unit/test_a",
@@ -45,7 +50,7 @@ def ran(*names: str) -> dict[str, list[str]]:
     options: Any = SimpleNamespace(
         option=SimpleNamespace(loadscopereorder=False), getvalue=lambda _: ["popen"] * len(names)
     )
-    scheduler = Lanes(options)
+    scheduler = lanes.Lanes(options)
     processes: list[Any] = [Process(name) for name in names]
     for process in processes:
         scheduler.add_node(process)
@@ -65,8 +70,8 @@ def test_two_processes_have_a_control_plane_and_the_third_computes() -> None:
     # Which process is ready first is chance.
     files = ran("gw2", "gw1", "gw0")
 
-    assert not [file for file in files["gw2"] if file.startswith("e2e/")]
-    assert files["gw2"][:2] == ["property/test_a", "integration/test_a"]
+    assert files["gw2"][:3] == ["e2e/test_month", "property/test_a", "integration/test_a"]
+    assert not [file for file in files["gw2"][1:] if file.startswith("e2e/")]
     first = sorted((files["gw0"][:2], files["gw1"][:2]))
     assert first == [
         ["e2e/test_muster_under_fire", "e2e/test_a"],
@@ -79,3 +84,8 @@ def test_any_number_of_processes_runs_everything_once(names: list[str]) -> None:
     files = ran(*names)
 
     assert sum("e2e/test_a" in found for found in files.values()) == 1
+
+
+def test_what_is_said_to_start_no_control_plane_is_there_and_asks_for_none() -> None:
+    for name in lanes.COMPUTING:
+        assert not {"control_plane", "ControlPlane"} & set(re.findall(r"\w+", (ROOT / name).read_text())), name
