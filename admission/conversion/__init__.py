@@ -1,8 +1,8 @@
 """Manifests of other APIs as Muster or `resource.k8s.io/v1` writes them.
 
 For `muster convert`, `manifests` converts all objects of an input that are of earlier DRA APIs, in place; `equivalents`
-has what Kubernetes converts by itself, which is all that `lint` and `simulate` read. `kueue` makes Queues and Meters of
-Kueue's objects.
+has what Kubernetes converts by itself, which is all that `lint` and `simulate` read. `queues` makes Queues and Meters
+of what other systems limit.
 """
 
-__all__ = ["equivalents", "findings", "kueue", "manifests"]
+__all__ = ["equivalents", "findings", "manifests", "queues"]

@@ -45,12 +45,14 @@ DROPS = 12
 class Deadlines:
     """Seconds. The API server waits 5 s for a review, so a slower answer is useless to it.
 
-    head: for the TLS handshake and the first request's head; later, for a head from its first byte on. answer: how long
-    a client may read nothing of an answer; to read it in small pieces it has `DROPS` times as long.
+    head: for the TLS handshake, and for a request's head from its first byte on. answer: how long a client may read
+    nothing of an answer; to read it in small pieces it has `DROPS` times as long.
+    unused: for the first byte of the first request after the handshake.
     """
 
     head: float = 5.0
     answer: float = 5.0
+    unused: float = IDLE_SECONDS
 
     @property
     def precision(self) -> float:
@@ -71,6 +73,7 @@ class Connection(web.RequestHandler):
         "is_begun",
         "is_busy",
         "unread_since",
+        "unused_since",
     )
 
     def __init__(
@@ -101,7 +104,11 @@ class Connection(web.RequestHandler):
         self.is_begun = False
         """Whether the handshake has begun; from then on a transport owns the socket."""
         self.head_since: float | None = connections.now
-        """Since when a request's head is awaited; None if none is."""
+        """Since when the TLS handshake, or the rest of a request's head, is awaited; None if neither is."""
+        self.unused_since: float | None = None
+        """Since when it is open without a first request; None once that has come. The API server's client (Go) opens
+        such connections: where another one becomes idle before its handshake is over, it keeps the new one for later,
+        and a request that it sends while we close it fails."""
         self.unread_since: float | None = None
         """Since when the client has unread data; None if it has read everything."""
         self.is_busy = False
@@ -113,6 +120,8 @@ class Connection(web.RequestHandler):
             transport.abort()  # type: ignore[attr-defined] # a transport of a stream
             return
         self._wire = transport  # type: ignore[assignment]
+        self.head_since = None
+        self.unused_since = self._connections.now
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -147,6 +156,7 @@ class Connection(web.RequestHandler):
         """Record that a request's head was received."""
         self.is_busy = True
         self.head_since = None
+        self.unused_since = None
 
     def prove(self) -> None:
         """Record that the request has a path that only the API server knows."""
@@ -249,6 +259,8 @@ class Connections:
 
     def _overdue(self, connection: Connection) -> Refusal | None:
         if connection.head_since is not None and self.now - connection.head_since > self.deadlines.head:
+            return Refusal.HEAD
+        if connection.unused_since is not None and self.now - connection.unused_since > self.deadlines.unused:
             return Refusal.HEAD
         if not connection.is_unread:
             connection.unread_since = None

@@ -4,7 +4,7 @@ On a control plane of its own, since all that Muster has put there is removed.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ import yaml
 
 from tests.controlplane import ApiError, ControlPlane, fleet
 from tests.controlplane.observing import eventually
+from tests.docs import commanding, pages
 from tests.e2e import musters, readers
 from tests.e2e.musters import Muster
 
@@ -37,12 +38,31 @@ def test_init_makes_a_gang_that_runs_in_one_command(control_plane: ControlPlane,
 
     said = muster.command("init", "--team", "vision", "--apply")
 
-    assert time.monotonic() - began < SECONDS_TO_FIRST_GANG
+    took = time.monotonic() - began
+    print(f"muster init took {took:.1f} s")
+    assert took < SECONDS_TO_FIRST_GANG
     assert "Job vision/first-gang would start now" in said
     assert "Queue vision created" in said
     assert "is Running on node-" in said, said
     pods = control_plane.client().items("/api/v1/namespaces/vision/pods")
     assert [pod["status"]["phase"] for pod in pods] == ["Running", "Running"]
+    _see_what_the_newcomers_page_shows(control_plane, muster, said)
+
+
+def _see_what_the_newcomers_page_shows(control_plane: ControlPlane, muster: Muster, said_by_init: str) -> None:
+    [block] = [block for block in pages.blocks("docs/tasks/first-gang.md") if block.language == "console"]
+    [init, *questions] = commanding.steps(block)
+    changing = {**commanding.CHANGING, **commanding.PLACES}
+    assert init.command == "muster init --team vision --apply"
+    assert commanding.is_like(init.shown or "", said_by_init, changing), said_by_init
+    for step in questions:
+        program, *words = step.command.split()
+        ask = control_plane.kubectl if program == "kubectl" else muster.command
+
+        def answer(ask: Callable[..., str] = ask, words: list[str] = words, shown: str = step.shown or "") -> bool:
+            return commanding.is_like(shown, ask(*words), changing)
+
+        eventually(answer, what=step.command)
 
 
 def test_init_again_leaves_all_as_it_is_and_another_team_gets_a_queue_beside_it(muster: Muster) -> None:

@@ -25,6 +25,7 @@ SKIPPED: Counter[str] = Counter(
         "needs Docker and a registry": 1,
         "needs a dashboard": 1,
         "needs Kueue": 1,
+        "tests/e2e/test_first_gang.py types them": 2,
         "needs books of months; tests/integration/test_ledger_closing_command.py closes them": 1,
         "of a ledger in a file; tests/integration/test_ledger_restoration.py backs up and restores": 2,
         "plays a trace of yours; tests/unit play some": 1,

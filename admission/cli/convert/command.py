@@ -31,6 +31,7 @@ EPILOG = apps.epilog(
         "muster convert --check deploy/",
         "kubectl get resourceclaims -A -o yaml | muster convert -",
         "kubectl get clusterqueues,cohorts,localqueues -A -o yaml | muster convert --from kueue - > queues.yaml",
+        "kubectl get resourcequotas -A -o yaml | muster convert --from resourcequota - > queues.yaml",
     ),
     "What cannot be converted stays as it is, and is told with its line and the mend. Comments, quotes and order stay, "
     "too. docs/tasks/convert.md lists what is changed.",
@@ -55,7 +56,7 @@ def convert(
     diff: Annotated[bool, typer.Option("--diff", help="Print the changes in place of the manifests.")] = False,
     in_place: Annotated[bool, typer.Option("--in-place", "-i", help="Write the changed files.")] = False,
     origin: Annotated[
-        Origin | None, typer.Option("--from", help="Print Queues and Meters for the objects of this queueing system.")
+        Origin | None, typer.Option("--from", help="Print Queues and Meters for the objects of this system.")
     ] = None,
 ) -> None:
     """Write manifests of earlier DRA APIs (v1alpha2 to v1beta2) for resource.k8s.io/v1. Needs no cluster."""
@@ -64,7 +65,7 @@ def convert(
     if origin is not None:
         if check or diff or in_place:
             raise FixError("--from prints new objects: it goes without --check, --diff and --in-place")
-        raise typer.Exit(UNCONVERTED if queues.convert(paths) else DONE)
+        raise typer.Exit(UNCONVERTED if queues.convert(paths, origin) else DONE)
     if in_place and manifest_reader.STANDARD_INPUT in paths:
         raise FixError("--in-place: the standard input cannot be written; name a file")
     read = files.read(paths)

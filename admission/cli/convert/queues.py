@@ -1,4 +1,4 @@
-"""`muster convert --from kueue`: Queues and Meters in place of another queueing system's objects."""
+"""`muster convert --from`: Queues and Meters in place of another queueing system's objects."""
 
 import sys
 from collections.abc import Sequence
@@ -8,23 +8,32 @@ import typer
 
 from admission.cli import manifest_reader
 from admission.cli.convert import yaml_editor
-from admission.conversion import kueue
 from admission.conversion.findings import Level
+from admission.conversion.queues import kueue, resource_quotas, volcano
 
 
 class Origin(StrEnum):
-    """The queueing system whose objects are converted."""
+    """The system whose objects are converted."""
 
     KUEUE = "kueue"
+    VOLCANO = "volcano"
+    RESOURCE_QUOTA = "resourcequota"
 
 
-def convert(paths: Sequence[str]) -> bool:
+_CONVERSIONS = {
+    Origin.KUEUE: kueue.convert,
+    Origin.VOLCANO: volcano.convert,
+    Origin.RESOURCE_QUOTA: resource_quotas.convert,
+}
+
+
+def convert(paths: Sequence[str], origin: Origin) -> bool:
     """Print Muster's objects, and on the standard error what to look at. Returns whether something has no counterpart.
 
     Raises BadInputError.
     """
     manifests = manifest_reader.read(paths)
-    converted = kueue.convert([one.body for one in manifests])
+    converted = _CONVERSIONS[origin]([one.body for one in manifests])
     typer.echo("---\n".join(map(yaml_editor.dump, converted.objects)), nl=False)
     sys.stdout.flush()
     counts = dict.fromkeys(Level, 0)

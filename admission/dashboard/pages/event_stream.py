@@ -7,7 +7,6 @@ authenticated again; a stream ends after `LONGEST_SECONDS` in any case, and brow
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterator, Sequence, Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -47,21 +46,25 @@ class Streams:
     """Counts the open streams by visitor; `close` ends all of them."""
 
     def __init__(self) -> None:
-        self._open: Counter[str] = Counter()
+        self._open: dict[web.RequestHandler, str] = {}
+        """The visitor on each connection that has a stream."""
         self._closed = asyncio.Event()
 
     @contextmanager
-    def place(self, visitor: str) -> Iterator[None]:
-        """Count a stream until the block is left. Raises HTTPTooManyRequests: the browser polls then."""
-        if self._open.total() >= MOST_STREAMS or self._open[visitor] >= MOST_OF_A_VISITOR:
+    def place(self, visitor: str, connection: web.RequestHandler) -> Iterator[None]:
+        """Count a stream until the block is left. Raises HTTPTooManyRequests: the browser polls then.
+
+        A stream that the browser has left does not count, though it ends only with its tick: whoever goes from page
+        to page leaves several of them within a second.
+        """
+        of_visitor = sum(name == visitor and _is_listening(other) for other, name in self._open.items())
+        if len(self._open) >= MOST_STREAMS or of_visitor >= MOST_OF_A_VISITOR:
             raise web.HTTPTooManyRequests
-        self._open[visitor] += 1
+        self._open[connection] = visitor
         try:
             yield
         finally:
-            self._open[visitor] -= 1
-            if not self._open[visitor]:
-                del self._open[visitor]
+            del self._open[connection]
 
     async def tick(self) -> bool:
         """Wait for the next tick; return False when the streams have to end."""
@@ -73,6 +76,10 @@ class Streams:
     async def close(self, _app: web.Application) -> None:
         """End all streams, as the server stops."""
         self._closed.set()
+
+
+def _is_listening(connection: web.RequestHandler) -> bool:
+    return connection.transport is not None and not connection.transport.is_closing()
 
 
 STREAMS = web.AppKey("streams", Streams)
@@ -145,7 +152,7 @@ async def events(request: web.Request) -> web.StreamResponse:
     # nginx would keep messages in a buffer.
     headers = {hdrs.CONTENT_TYPE: "text/event-stream", "X-Accel-Buffering": "no"}
     response = web.StreamResponse(headers=headers)
-    with request.app[STREAMS].place(request[RIGHTS].visitor.name):
+    with request.app[STREAMS].place(request[RIGHTS].visitor.name, request.protocol):
         await response.prepare(request)
         # Once it has begun, nothing else can be answered: the browser opens the next stream, and learns why not then.
         with suppress(TimeoutError, ConnectionError, MusterError):
@@ -157,7 +164,7 @@ async def events(request: web.Request) -> web.StreamResponse:
 async def _send_changes(request: web.Request, response: web.StreamResponse, topics: Sequence[str]) -> None:
     streams, seen, idle = request.app[STREAMS], request_context.cluster_view(request), 0
     await response.write(CHANGED)
-    while await streams.tick() and request.transport is not None and not request.transport.is_closing():
+    while await streams.tick() and _is_listening(request.protocol):
         present, idle = request_context.cluster_view(request), idle + 1
         changes = between(seen.observed, present.observed)
         seen = present

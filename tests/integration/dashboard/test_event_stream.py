@@ -108,8 +108,9 @@ async def test_streams_end_when_the_server_stops(
 
 
 async def test_a_visitor_has_so_many_streams_at_most_and_one_that_is_left_counts_no_longer(
-    site: Site, session: aiohttp.ClientSession
+    site: Site, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(event_stream, "TICK_SECONDS", 30)
     url = f"{site.url}/events?topics=gangs"
     streams = [await session.get(url, headers=AS["ben"]) for _ in range(MOST_OF_A_VISITOR)]
     async with session.get(url, headers=AS["ben"]) as refused, session.get(url, headers=AS["ada"]) as other:

@@ -23,7 +23,7 @@ from tests.integration.webhook.test_server import HEAD, QUICK, Client, as_json, 
 from tests.unit.webhook.cases import a_pod
 from tests.unit.webhook.waiting import until
 
-BRISK = replace(QUICK, deadlines=Deadlines(head=0.2, answer=0.2))
+BRISK = replace(QUICK, deadlines=Deadlines(head=0.2, answer=0.2, unused=1.0))
 SEGMENT = "5e9" * 13 + "5"
 
 
@@ -70,6 +70,14 @@ async def test_a_head_that_does_not_come_is_not_waited_for_long(sent: bytes) -> 
         await assert_closed(reader)
 
     assert refused == [Refusal.HEAD]
+
+
+async def test_a_connection_that_waits_for_its_first_request_is_kept_as_idle_ones_are() -> None:
+    async with serving() as (client, _), client.raw() as (reader, writer):
+        await asyncio.sleep(3 * BRISK.deadlines.head)
+        writer.write(REVIEW)
+
+        assert await answered(reader) == 200
 
 
 async def test_a_head_that_comes_in_drops_is_not_waited_for_long() -> None:

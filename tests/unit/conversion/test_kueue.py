@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import yaml
 
-from admission.conversion import kueue
 from admission.conversion.findings import Level
+from admission.conversion.queues import kueue
 from admission.simulation import expand, lint, offline
 from tests.conformance import quotas
 

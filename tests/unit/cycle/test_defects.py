@@ -107,6 +107,23 @@ async def test_a_gang_held_by_a_defect_starts_once_the_defect_is_fixed(
     assert cluster.let_in() == ["bad-0", "good-0"]
 
 
+async def test_a_settlement_that_a_defect_prevented_is_booked_once_the_defect_is_fixed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster, ledger = two_jobs(), in_memory.Ledger()
+    leader = a_leader(cluster, ledger)
+    await cycle.run(leader, NOON)
+    cluster.schedule(ledger.book)
+    with monkeypatch.context() as broken:
+        break_it(broken, transitions, "settlement")
+        await cycle.run(leader, NOON + MINUTE)
+    assert [one.settled for one in ledger.book.placements.values() if "bad" in one.gang] == [False]
+
+    await cycle.run(leader, NOON + 2 * MINUTE)
+
+    assert [one.settled for one in ledger.book.placements.values() if "bad" in one.gang] == [True]
+
+
 def test_a_lack_of_memory_is_no_gangs_fault() -> None:
     found: list[faults.Defect] = []
 

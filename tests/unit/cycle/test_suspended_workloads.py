@@ -3,17 +3,24 @@
 from dataclasses import replace
 from typing import Any, cast
 
+import pytest
+
 from admission.accounting.books import Book
 from admission.api.kubernetes import claims, pods
+from admission.api.kubernetes.jobs import Job
 from admission.api.kubernetes.meta import Owner
+from admission.api.kubernetes.owners import Parent
 from admission.api.muster.gangs import GangReport, Phase
 from admission.api.muster.ledger_entries import Kind
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
 from admission.api.values.decoding import Reader
 from admission.api.values.names import Held, Uid
 from admission.api.values.reasons import HoldReason
 from admission.cycle import cycle, reconcile
+from admission.cycle.state import pending_pods
 from admission.cycle.state.result import CycleResult
+from admission.review.caches import ReviewCaches
 from admission.workloads import suspendable
 from admission.workloads.kinds import podgroup
 from tests.builders import CLASS, NAMESPACE, a_cluster, claim_manifest
@@ -314,6 +321,29 @@ async def test_a_process_that_leads_again_reuses_the_expected_pods_of_known_temp
     pods = again.process.pending.add_to(snapshot, again.mirror.book).pods
     assert len(pods) == 3
     assert all(pods[uid] is pod for uid, pod in known.items())
+
+
+@pytest.mark.parametrize(
+    ("kind", "of_template", "user"),
+    [("Job.batch", "ada", "ada"), ("Job.batch", "", pending_pods.MAKER), ("JobSet.jobset.x-k8s.io", "", "ada")],
+)
+def test_expected_pods_are_made_by_whom_the_webhook_will_name(kind: str, of_template: str, user: str) -> None:
+    cluster, _ = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=2))
+    cluster.submit_held("train", queue="q")
+    job = cluster.job("train")
+    body = dict(job.template) | {"metadata": {"labels": {names.QUEUE: "q"}, "annotations": {names.USER: of_template}}}
+    meta = replace(job.meta, annotations={**job.meta.annotations, names.USER: "ada"})
+    if kind == "Job.batch":
+        made: Job | Parent = replace(job, meta=meta, template=body)
+    else:
+        body["metadata"]["annotations"] = {}
+        made = Parent(meta=meta, suspended=True, templates=suspendable.job_templates(replace(job, template=body)))
+    workload = suspendable.Workload(kind=suspendable.BY_KEY[kind], obj=made)
+
+    found = pending_pods.expected(workload, cluster.snapshot(), ReviewCaches())
+
+    assert isinstance(found, tuple)
+    assert [pod.user for pod in found[0].values()] == [user]
 
 
 async def test_the_requests_of_expected_pods_follow_a_claim_policy_that_comes_later() -> None:

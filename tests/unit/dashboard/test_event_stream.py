@@ -1,6 +1,7 @@
 """Of which changes whom the stream of events tells."""
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from aiohttp import web
@@ -69,17 +70,28 @@ async def test_only_changes_of_a_pages_topics_that_its_visitor_may_see_are_told(
     assert not await event_stream.has_visible_change(rights, topics.split(","), event_stream.between(after, after))
 
 
+def a_connection(*, left: bool = False) -> web.RequestHandler:
+    connection = Mock(spec=web.RequestHandler)
+    connection.transport.is_closing.return_value = left
+    return connection
+
+
 def test_a_visitor_and_a_process_have_so_many_streams_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_stream, "MOST_STREAMS", MOST_OF_A_VISITOR + 1)
+    monkeypatch.setattr(event_stream, "MOST_STREAMS", MOST_OF_A_VISITOR + 2)
     streams = Streams()
-    places = [streams.place("ada") for _ in range(MOST_OF_A_VISITOR)]
+    places = [streams.place("ada", a_connection()) for _ in range(MOST_OF_A_VISITOR)]
     for place in places:
         place.__enter__()
 
-    with pytest.raises(web.HTTPTooManyRequests), streams.place("ada"):
+    with pytest.raises(web.HTTPTooManyRequests), streams.place("ada", a_connection()):
         pass
-    with streams.place("ben"), pytest.raises(web.HTTPTooManyRequests), streams.place("eve"):
+    with (
+        streams.place("ben", a_connection(left=True)),
+        streams.place("ben", a_connection()),
+        pytest.raises(web.HTTPTooManyRequests),
+        streams.place("eve", a_connection()),
+    ):
         pass
     places[0].__exit__(None, None, None)
-    with streams.place("ada"):
+    with streams.place("ada", a_connection()):
         pass

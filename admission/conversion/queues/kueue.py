@@ -7,18 +7,19 @@ v1beta2.
 
 import copy
 import re
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from admission.api.values import names, quantities
+from admission.api.values import quantities
 from admission.conversion.equivalents import Object
 from admission.conversion.findings import Findings, Level
+from admission.conversion.queues import amounts, fields
+from admission.conversion.queues.fields import Converted
 from admission.errors import AmountError
 
 GROUPS = frozenset({"kueue.x-k8s.io", "config.kueue.x-k8s.io"})
 _NAMESPACE = "kubernetes.io/metadata.name"
-_CPU = "cpu"
 _BY_USE = "UsageBasedAdmissionFairSharing"
 
 _KINDS = {
@@ -80,14 +81,6 @@ class _Input:
     resources: dict[str, None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Converted:
-    """Muster's objects, and what was found of each of Kueue's, in their order."""
-
-    objects: tuple[Object, ...]
-    findings: tuple[Findings, ...]
-
-
 def convert(objects: Sequence[Mapping[str, Any]]) -> Converted:
     """Return the Meters and Queues that Kueue's objects describe. Objects of other groups are left out."""
     found = [(copy.deepcopy(dict(one)), Findings()) for one in objects]
@@ -108,7 +101,7 @@ def convert(objects: Sequence[Mapping[str, Any]]) -> Converted:
     for obj, findings in ours:
         _report_rest(obj, findings)
     for parent in {queue["spec"].get("parent") for queue in queues.values()} - {None, *queues}:
-        queues[parent] = _object("Queue", parent, {})
+        queues[parent] = fields.muster("Queue", parent, {})
     ordered = sorted(queues.values(), key=lambda queue: (_level(queue, queues), queue["metadata"]["name"]))
     meters = [_meter(resource, read) for resource in read.resources]
     return Converted((*meters, *ordered), tuple(findings for _, findings in found))
@@ -119,20 +112,24 @@ def _read(obj: Object, read: _Input, findings: Findings) -> None:
     spec = obj.get("spec")
     match obj.get("kind"):
         case "Configuration":
-            for mapping in _items(_take(obj, "resources", "deviceClassMappings")):
+            for mapping in fields.items(fields.take(obj, "resources", "deviceClassMappings")):
                 classes = mapping.get("deviceClassNames")
                 read.device_classes[str(mapping.get("name"))] = [*classes] if isinstance(classes, list) else []
-            read.half_life = str(_take(obj, "admissionFairSharing", "usageHalfLifeTime") or "")
+            read.half_life = str(fields.take(obj, "admissionFairSharing", "usageHalfLifeTime") or "")
         case "LocalQueue" if isinstance(spec, MutableMapping):
-            local = _LocalQueue(_name(obj, "namespace") or "default", _name(obj), spec)
+            local = _LocalQueue(fields.name(obj, "namespace") or "default", fields.name(obj), spec)
             read.local_queues.setdefault(str(spec.pop("clusterQueue", "")), []).append(local)
             findings.changed("spec.clusterQueue", f"its name is an alias of the Queue, in namespace {local.namespace}")
         case "WorkloadPriorityClass":
-            read.priorities.append({"name": _name(obj), "value": obj.pop("value", 0)})
+            read.priorities.append({"name": fields.name(obj), "value": obj.pop("value", 0)})
             findings.changed("value", "is one of the priorityClasses of each Queue that pods may enter")
         case "Cohort" | "ClusterQueue" if isinstance(spec, MutableMapping):
-            for group in _items(spec.get("resourceGroups")):
-                resources = [one for flavor in _items(group.get("flavors")) for one in _items(flavor.get("resources"))]
+            for group in fields.items(spec.get("resourceGroups")):
+                resources = [
+                    one
+                    for flavor in fields.items(group.get("flavors"))
+                    for one in fields.items(flavor.get("resources"))
+                ]
                 read.resources |= dict.fromkeys(str(one.get("name")) for one in resources)
         case _:
             pass
@@ -141,7 +138,7 @@ def _read(obj: Object, read: _Input, findings: Findings) -> None:
 def _queue(obj: Object, read: _Input, findings: Findings) -> Object:
     spec = obj.get("spec")
     given: Object = spec if isinstance(spec, MutableMapping) else {}
-    name = _name(obj)
+    name = fields.name(obj)
     made: Object = {}
     for old in ("cohortName", "cohort", "parentName"):
         if parent := given.pop(old, None):
@@ -160,7 +157,7 @@ def _queue(obj: Object, read: _Input, findings: Findings) -> Object:
     if "namespaceSelector" in made and read.priorities:
         made["priorityClasses"] = copy.deepcopy(read.priorities)
     findings.changed("kind", f"is Queue {name}")
-    return _object("Queue", name, made)
+    return fields.muster("Queue", name, made)
 
 
 def _namespace_selection(given: Object, name: str, read: _Input, findings: Findings) -> Object:
@@ -175,7 +172,7 @@ def _namespace_selection(given: Object, name: str, read: _Input, findings: Findi
         return {"namespaceSelector": selector}
     namespaces = sorted({one.namespace for one in local})
     only = {"key": _NAMESPACE, "operator": "In", "values": namespaces}
-    expressions = [*_items(selector.get("matchExpressions")), only]
+    expressions = [*fields.items(selector.get("matchExpressions")), only]
     aliases = sorted({one.name for one in local})
     return {
         "namespaceSelector": {**selector, "matchExpressions": expressions},
@@ -187,9 +184,9 @@ def _quotas(given: Object, findings: Findings) -> list[Object]:
     """Return the quotas of a queue, each over all flavors of its resource."""
     sums: dict[str, _Sums] = {}
     flavors: dict[str, list[str]] = {}
-    for group in _items(given.pop("resourceGroups", None)):
-        for flavor in _items(group.get("flavors")):
-            for one in _items(flavor.get("resources")):
+    for group in fields.items(given.pop("resourceGroups", None)):
+        for flavor in fields.items(group.get("flavors")):
+            for one in fields.items(flavor.get("resources")):
                 resource = str(one.get("name"))
                 flavors.setdefault(resource, []).append(str(flavor.get("name")))
                 try:
@@ -207,20 +204,20 @@ def _quotas(given: Object, findings: Findings) -> list[Object]:
 
 
 def _add(sums: _Sums, one: Mapping[str, Any], resource: str) -> None:
-    nominal = _amount(one.get("nominalQuota", 0), resource)
+    nominal = amounts.of_quota(one.get("nominalQuota", 0), resource)
     borrowing, lending = one.get("borrowingLimit"), one.get("lendingLimit")
     sums.nominal += nominal
     if borrowing is None or sums.borrowing is None:
         sums.borrowing = None
     else:
-        sums.borrowing += _amount(borrowing, resource)
-    sums.lending += nominal if lending is None else _amount(lending, resource)
+        sums.borrowing += amounts.of_quota(borrowing, resource)
+    sums.lending += nominal if lending is None else amounts.of_quota(lending, resource)
     sums.lends_all = sums.lends_all and lending is None
 
 
 def _quota(resource: str, sums: _Sums) -> Object:
     return {
-        "meter": _meter_name(resource),
+        "meter": amounts.meter_name(resource),
         "nominal": quantities.render(sums.nominal),
         **({} if sums.borrowing is None else {"borrowingLimit": quantities.render(sums.borrowing)}),
         **({} if sums.lends_all else {"lendingLimit": quantities.render(sums.lending)}),
@@ -229,12 +226,12 @@ def _quota(resource: str, sums: _Sums) -> Object:
 
 def _sharing(given: Object, read: _Input, local: Sequence[_LocalQueue]) -> Object:
     found: Object = {}
-    weight = _take(given, "fairSharing", "weight")
+    weight = fields.take(given, "fairSharing", "weight")
     if weight is not None:
         found["weight"] = str(weight)
-    if _get(given, "admissionScope", "admissionMode") == _BY_USE:
-        _take(given, "admissionScope", "admissionMode")
-        taken = [(one.namespace, _take(one.spec, "fairSharing", "weight")) for one in local]
+    if fields.get(given, "admissionScope", "admissionMode") == _BY_USE:
+        fields.take(given, "admissionScope", "admissionMode")
+        taken = [(one.namespace, fields.take(one.spec, "fairSharing", "weight")) for one in local]
         weights = {namespace: weight for namespace, weight in taken if weight is not None}
         found["within"] = {
             "by": "Namespace",
@@ -246,36 +243,20 @@ def _sharing(given: Object, read: _Input, local: Sequence[_LocalQueue]) -> Objec
 
 def _preemption(given: Object) -> Object:
     found = {
-        "withinQueue": _take(given, "preemption", "withinClusterQueue"),
-        "reclaim": _take(given, "preemption", "reclaimWithinCohort"),
+        "withinQueue": fields.take(given, "preemption", "withinClusterQueue"),
+        "reclaim": fields.take(given, "preemption", "reclaimWithinCohort"),
     }
     # Without reclaim it has no effect, and a Queue that says so is refused: it is reported.
     if (found["reclaim"] or "Never") != "Never":
-        found["borrowWithinCohort"] = _take(given, "preemption", "borrowWithinCohort")
+        found["borrowWithinCohort"] = fields.take(given, "preemption", "borrowWithinCohort")
     return {name: value for name, value in found.items() if value is not None}
 
 
 def _meter(resource: str, read: _Input) -> Object:
     """Return the Meter of a resource that queues cover: of devices, or of what pods request of nodes."""
     if resource in read.device_classes:
-        counted: Object = {"sources": [{"deviceClasses": read.device_classes[resource], "count": {}}]}
-    else:
-        counted = {"resources": [{"name": resource, **({"per": "1m"} if resource == _CPU else {})}]}
-    return _object("Meter", _meter_name(resource), {"unit": _unit(resource), **counted})
-
-
-def _unit(resource: str) -> str:
-    return "thousandths of a core" if resource == _CPU else resource.rpartition("/")[2][:32]
-
-
-def _meter_name(resource: str) -> str:
-    return re.sub("[^a-z0-9.-]+", "-", resource.lower()).strip("-.")
-
-
-def _amount(value: Any, resource: str) -> int:
-    """Return a quota in the unit of its Meter, rounded up: cores are counted in thousandths."""
-    exact = quantities.parse(str(value)) * (1000 if resource == _CPU else 1)
-    return -(-exact.numerator // exact.denominator)
+        return amounts.of_devices(resource, read.device_classes[resource])
+    return amounts.of_nodes(resource)
 
 
 def _report_rest(obj: Object, findings: Findings) -> None:
@@ -285,26 +266,15 @@ def _report_rest(obj: Object, findings: Findings) -> None:
         findings.left("kind", f"{kind}: {_KINDS[kind]}")
         return
     if kind == "Configuration":
-        rest = sorted({path.partition(".")[0] for path in _leaves(obj, "")} - {"apiVersion", "kind", "metadata"})
+        rest = sorted({path.partition(".")[0] for path in fields.leaves(obj, "")} - {"apiVersion", "kind", "metadata"})
         if rest:
             message = f"{', '.join(rest)}: of the installation; docs/tasks/kueue.md has what counts for queues"
             findings.check("kind", message)
         return
     body = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind", "metadata", "status")}
-    for path in _leaves(body, ""):
+    for path in fields.leaves(body, ""):
         part = next((name for name in reversed(re.findall(r"[A-Za-z]+", path)) if name in _REMEDIES), "")
         findings.add(Level.LEFT, path, _REMEDIES.get(part, _NOTHING))
-
-
-def _leaves(value: Any, path: str) -> Iterator[str]:
-    if isinstance(value, Mapping) and value:
-        for name, inner in value.items():
-            yield from _leaves(inner, f"{path}.{name}".removeprefix("."))
-    elif isinstance(value, list) and value and isinstance(value[0], Mapping):
-        for at, inner in enumerate(value):
-            yield from _leaves(inner, f"{path}[{at}]")
-    elif value not in (None, {}, []):
-        yield path
 
 
 def _level(queue: Object, queues: Mapping[str, Object]) -> int:
@@ -313,29 +283,3 @@ def _level(queue: Object, queues: Mapping[str, Object]) -> int:
     while parent in queues and level < len(queues):
         level, parent = level + 1, queues[parent]["spec"].get("parent")
     return level
-
-
-def _get(value: Any, *path: str) -> Any:
-    """Return a field of nested mappings."""
-    for name in path:
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
-
-
-def _take(value: Any, *path: str) -> Any:
-    """Take a field out of nested mappings."""
-    owner = _get(value, *path[:-1])
-    return owner.pop(path[-1], None) if isinstance(owner, MutableMapping) else None
-
-
-def _items(value: Any) -> list[Object]:
-    return [one for one in value if isinstance(one, MutableMapping)] if isinstance(value, list) else []
-
-
-def _name(obj: Mapping[str, Any], key: str = "name") -> str:
-    metadata = obj.get("metadata")
-    return str(metadata.get(key) or "") if isinstance(metadata, Mapping) else ""
-
-
-def _object(kind: str, name: str, spec: Object) -> Object:
-    return {"apiVersion": names.API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}

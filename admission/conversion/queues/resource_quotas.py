@@ -1,0 +1,101 @@
+"""ResourceQuotas of namespaces as Muster's: a Queue for each namespace, and Meters of what its quotas limit.
+
+A ResourceQuota refuses the pod or claim that is over it; a Queue holds the gang until it fits. What Muster does not
+count (objects, limits, storage) stays in the ResourceQuota, and is reported.
+"""
+
+import copy
+import re
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import Any
+
+from admission.api.values import quantities
+from admission.conversion.equivalents import Object
+from admission.conversion.findings import Findings
+from admission.conversion.queues import amounts, fields
+from admission.conversion.queues.fields import Converted
+from admission.errors import AmountError
+
+_NAMESPACE = "kubernetes.io/metadata.name"
+_DEVICES = re.compile(r"(?P<device_class>.+)\.deviceclass\.resource\.k8s\.io/devices")
+_EXTENDED = "deviceclass.resource.kubernetes.io/"
+"""The extended resource by which pods without a claim ask for devices of a class."""
+
+_OF_NODES = re.compile(
+    r"(requests\.)?(?P<name>cpu|memory|ephemeral-storage|hugepages-.+)|(?P<pods>pods)|requests\.(?P<extended>[^/]+/.+)"
+)
+_CLAIMS = "count/resourceclaims.resource.k8s.io"
+
+
+def convert(objects: Sequence[Mapping[str, Any]]) -> Converted:
+    """Return the Meters and Queues that ResourceQuotas describe. Objects of other kinds are left out.
+
+    Where several quotas of a namespace limit one thing, the smallest counts, as it does in Kubernetes.
+    """
+    found = [(copy.deepcopy(dict(one)), Findings()) for one in objects]
+    meters: dict[str, Object] = {}
+    nominal: dict[str, dict[str, int]] = {}
+    device_classes = sorted({str(fields.name(obj)) for obj, _ in found if obj.get("kind") == "DeviceClass"})
+    for obj, findings in found:
+        if obj.get("kind") == "ResourceQuota" and obj.get("apiVersion") == "v1":
+            _read(obj, findings, device_classes, meters, nominal)
+    queues = [_queue(namespace, limits) for namespace, limits in sorted(nominal.items())]
+    return Converted((*meters.values(), *queues), tuple(findings for _, findings in found))
+
+
+def _read(
+    obj: Object,
+    findings: Findings,
+    device_classes: Sequence[str],
+    meters: dict[str, Object],
+    nominal: dict[str, dict[str, int]],
+) -> None:
+    """Add what a ResourceQuota limits. meters: by name. nominal: by namespace and meter."""
+    spec, namespace = obj.get("spec"), fields.name(obj, "namespace") or "default"
+    given = spec if isinstance(spec, MutableMapping) else {}
+    hard = given.get("hard")
+    for scope in ("scopes", "scopeSelector"):
+        if given.get(scope):
+            findings.left(f"spec.{scope}", "limits some pods alone: a Queue that they name by muster.dev/queue does so")
+            return
+    limits = nominal.setdefault(namespace, {})
+    for key, value in hard.items() if isinstance(hard, Mapping) else ():
+        path = f"spec.hard[{key}]"
+        meter = _meter(str(key), device_classes, findings, path)
+        if meter is None:
+            continue
+        name = meter["metadata"]["name"]
+        resource = meter["spec"].get("resources", [{"name": ""}])[0]["name"]
+        try:
+            amount = amounts.of_quota(value, resource)
+        except AmountError as error:
+            findings.left(path, str(error))
+            continue
+        meters.setdefault(name, meter)
+        limits[name] = min(amount, limits.get(name, amount))
+        findings.changed(path, f"is the quota of Meter {name}; take it out of the ResourceQuota, which refuses pods")
+
+
+def _meter(key: str, device_classes: Sequence[str], findings: Findings, path: str) -> Object | None:
+    """Return the Meter of a key of a ResourceQuota, or None after a finding."""
+    if key.removeprefix("requests.").startswith(_EXTENDED):
+        device_class = key.rpartition("/")[2]
+        findings.changed(path, "counts with the devices of the class: claims that are made for pods count as others do")
+        return amounts.of_devices(device_class, [device_class])
+    if found := _DEVICES.fullmatch(key):
+        return amounts.of_devices(found["device_class"], [found["device_class"]])
+    if key == _CLAIMS:
+        if device_classes:
+            return amounts.of_claims("claims", device_classes)
+        findings.left(path, "a Meter counts claims of the classes that it names: give the DeviceClasses as input, too")
+        return None
+    if found := _OF_NODES.fullmatch(key):
+        return amounts.of_nodes(found["name"] or found["pods"] or found["extended"])
+    findings.left(path, "is not counted by Muster: it may stay in the ResourceQuota")
+    return None
+
+
+def _queue(namespace: str, limits: Mapping[str, int]) -> Object:
+    quotas = [{"meter": meter, "nominal": quantities.render(amount)} for meter, amount in limits.items()]
+    spec: Object = {"namespaceSelector": {"matchLabels": {_NAMESPACE: namespace}}, "default": True}
+    return fields.muster("Queue", namespace, {**spec, **({"quotas": quotas} if quotas else {})})
