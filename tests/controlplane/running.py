@@ -97,10 +97,12 @@ class ControlPlane:
         return self
 
     def stop(self) -> None:
-        """End all programs, the API server after its clients and etcd last, and remove the folder."""
-        for name in ("kwok", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"):
-            if program := self._programs.pop(name, None):
-                program.end()
+        """Kill all programs, since nothing of them is kept, and remove the folder.
+
+        Asked to end, the API server waits for who still watches, for ten seconds.
+        """
+        while self._programs:
+            self._programs.popitem()[1].end(hard=True)
         if self._family is not None:
             self._family.end()
         self._family = self._layout = self._tls = None
