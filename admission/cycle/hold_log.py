@@ -6,14 +6,12 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 
 from admission.api.muster.gangs import GangReport
+from admission.api.values import reasons
 from admission.api.values.names import GangUid
-from admission.api.values.reasons import Denial, Hold, HoldReason
-
-PASSING = frozenset({HoldReason.GANG_INCOMPLETE, HoldReason.WAITING_FOR_CLAIMS})
-"""Reasons that mostly pass within a second, while controllers create what is missing."""
+from admission.api.values.reasons import Denial, Hold
 
 SETTLED = timedelta(seconds=5)
-"""How long such a hold stays the same before it is emitted."""
+"""How long a hold for a passing reason stays the same before it is emitted."""
 
 LONG = timedelta(minutes=5)
 """How long a gang is held for one reason before that is emitted on its pods as well."""
@@ -69,12 +67,12 @@ class HoldLog:
 
     def _note(self, report: GangReport, hold: Hold | Denial, now: datetime) -> None:
         # The numbers of a budget change every second, so they are reported in the gang's status only.
-        message = "" if hold.reason is HoldReason.BUDGET_EXHAUSTED else hold.message
+        message = "" if hold.reason is reasons.HoldReason.BUDGET_EXHAUSTED else hold.message
         uid, reason = report.uid, str(hold.reason)
         before = self._held.get(uid)
         self._held[uid] = report, reason, message
         if before is None or before[1:] != (reason, message):
-            self._new[uid] = now + SETTLED if hold.reason in PASSING else now
+            self._new[uid] = now + SETTLED if hold.reason in reasons.PASSING else now
         if before is None or before[1] != reason:
             self._long.pop(uid, None)
             self._long[uid] = now + LONG

@@ -11,6 +11,7 @@ from admission.accounting.books import Book
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.devices import RequestDevice
 from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import Charge
 from admission.api.muster.ledger_entries import Holding, Seat
 from admission.api.values import names
 from admission.api.values.names import NodeName, Uid
@@ -20,11 +21,12 @@ from admission.workloads.gangs import Group
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """A claim without the devices that the ledger has for it. node: where its pod is placed."""
+    """A claim without the devices that the ledger has for it, at this charge. node: where its pod is placed."""
 
     claim: Claim
     devices: tuple[RequestDevice, ...]
     node: NodeName
+    charge: Charge
 
 
 def holdings(group: Group, book: Book) -> list[Holding]:
@@ -44,7 +46,7 @@ def missing(group: Group, book: Book, observed: ObservedAllocations) -> list[Mis
         for uid in _named_claims(seat):
             claim, holding = observed.claims.get(uid), _holding(uid, book)
             if claim is not None and claim.allocation is None and holding is not None and uid not in found:
-                found[uid] = Missing(claim=claim, devices=holding.devices, node=seat.node)
+                found[uid] = Missing(claim=claim, devices=holding.devices, node=seat.node, charge=holding.charge)
     return list(found.values())
 
 

@@ -173,6 +173,11 @@ def job_additions(job: JobView, username: str) -> Patch:
     return _annotate_template(job, values)
 
 
+def maker_additions(job: JobView, username: str) -> Patch:
+    """Return the part of `job_additions` that a Job needs whose queue is written into its template as well."""
+    return _annotate_template(job, {names.USER: username})
+
+
 def _annotate_template(job: JobView, values: dict[str, str]) -> Patch:
     if not job.has_meta:
         return (json_patch.add("/spec/template/metadata", {"annotations": values}),)

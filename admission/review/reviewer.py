@@ -17,6 +17,7 @@ from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot
 from admission.api.values import json_patch, names
 from admission.api.values.decoding import Json
+from admission.api.values.json_patch import Patch
 from admission.api.values.reasons import Denial, DenyReason
 from admission.cel.syntax import parser
 from admission.claimpolicy import admission
@@ -153,7 +154,7 @@ def _set_maker(review: Review) -> Verdict:
 def hold(review: Review, view: View, *, caches: ReviewCaches) -> Verdict:
     """Answer the webhook for workloads that name a queue, or that their queue holds as a whole.
 
-    Raises RetryError while not synced.
+    A new Job gets its maker as well, so that one call is enough. Raises RetryError while not synced.
     """
     _ensure_synced(view)
     kind = _workload_kind(review)
@@ -168,9 +169,20 @@ def hold(review: Review, view: View, *, caches: ReviewCaches) -> Verdict:
         else:
             old, new = _workloads(review, holdable)
             patch = workload_admission.additions(new, snapshot, defaults, username=review.username, before=old)
+            patch = (*patch, *_maker_of_job(review, patch))
     except MalformedObjectError as error:
         return admission_review.refuse_malformed(error)
     return Verdict(patch=patch) if patch else ALLOWED
+
+
+def _maker_of_job(review: Review, patch: Patch) -> Patch:
+    """Return the patch that writes its maker into a new Job, beside another patch; empty for anything else."""
+    if not _is_job(review) or review.operation != "CREATE":
+        return ()
+    obj = json_patch.apply(review.obj, patch)
+    job = pod_view.decode_job(obj)
+    is_complete = obj["spec"].get("template") is not None  # else the API server refuses the Job
+    return podpolicy_admission.maker_additions(job, review.username) if is_complete else ()
 
 
 def _judge_workload(

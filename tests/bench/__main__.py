@@ -14,6 +14,7 @@ from tests.bench import (
     admission,
     allocator,
     cel,
+    cluster_requests,
     cluster_speed,
     creating,
     cycle,
@@ -83,6 +84,11 @@ def _cluster(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
     return result, Group(*cluster_speed.tables(result))
 
 
+def _requests(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
+    result = cluster_requests.measure(gangs=given.counted, pods=given.pods)
+    return result, cluster_requests.table(result)
+
+
 def _scale(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
     whole, part = scale_town.Size(), given.part
     size = scale_town.Size(
@@ -133,6 +139,7 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], tuple[dict[str, Any], Shown
     "ledger": _ledger,
     "simulate": _simulate,
     "cluster": _cluster,
+    "requests": _requests,
     "scale": _scale,
     "holding": _holding,
     "dashboard": _dashboard,
@@ -159,7 +166,7 @@ def _parser() -> argparse.ArgumentParser:
         help="webhook: rounds per server; cel, allocator, dashboard, planning, quota, recognition, rules: rounds",
     )
     parser.add_argument("--seconds", type=float, default=1.5, help="webhook: length of a round")
-    parser.add_argument("--clients", type=lambda text: [int(n) for n in text.split(",")], default=[1, 50, 200, 500])
+    parser.add_argument("--clients", type=_numbers, default=(1, 50, 200, 500))
     parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="uvloop", help="webhook, memory: event loop")
     parser.add_argument(
         "--reviews", type=int, default=60_000, help="memory: reviews to answer; a million takes minutes"
@@ -185,6 +192,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--ways", type=_words, default=cluster_speed.WAYS, help="cluster: of " + ",".join(cluster_speed.WAYS)
     )
+    parser.add_argument("--counted", type=int, default=10, help="requests: Jobs of each size")
+    parser.add_argument(
+        "--pods", type=_numbers, default=cluster_requests.PODS, help="requests: sizes, such as 1,4,32 (default)"
+    )
     parser.add_argument("--part", type=float, default=1.0, help="scale: of 5,000 nodes and 10,000 gangs")
     parser.add_argument("--steady", type=float, default=60, help="scale: seconds of 20 changes each")
     parser.add_argument("--waiting", type=int, default=500, help="holding: Jobs of four one-GPU pods that wait")
@@ -195,6 +206,10 @@ def _parser() -> argparse.ArgumentParser:
         "--loads", type=lambda text: tuple(map(float, text.split(","))), default=(0.9, 1.2), help="simulate: of them"
     )
     return parser
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """Muster on a real control plane beside the same Jobs without any queue: time, processor seconds, API requests.
 
-One control plane, whose clients may all ask as often as they like. In turn: without Muster, with Muster by `Pin`, and
-with Muster by `Allocate` behind a fence. Of each way a small round goes first and does not count. Four rows:
+One control plane, whose clients may all ask as often as they like. In turn: without Muster, with Muster by `Pin`, with
+Jobs held as a whole, and by `Allocate` behind a fence. Of each way a small round goes first and does not count. Four
+rows:
 
 - fit: Jobs that fit at once, from the first one's creation until the last pod runs.
 - queue: five times as many, each of which runs for a second, until the last pod has ended.
@@ -32,7 +33,7 @@ from tests.e2e.teams import GROUP, found_team, job
 GANG = 4
 GPUS = 8
 TEMPLATE = "one-gpu"
-WAYS = ("plain", "Pin", "Allocate")
+WAYS = ("plain", "Pin", "Workload", "Allocate")
 ROWS = ("fit", "queue", "paced", "burst")
 PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kwok")
 RUNTIME = {workloads.RUNTIME: "1s"}
@@ -81,11 +82,13 @@ class Bench:
     def jobs(self) -> str:
         return f"/apis/batch/v1/namespaces/{self.namespace.name}/jobs"
 
-    def submit(self, gangs: int, *, annotations: Mapping[str, str] | None = None, every: float = 0.0) -> float:
+    def submit(
+        self, gangs: int, *, pods: int = GANG, annotations: Mapping[str, str] | None = None, every: float = 0.0
+    ) -> float:
         """Create Jobs, all at once or one `every` so many seconds; return when the first was."""
         self.serial += 1
         manifests = [
-            job(f"r{self.serial}-{n}", pods=GANG, template=TEMPLATE, annotations=annotations or {})
+            job(f"r{self.serial}-{n}", pods=pods, template=TEMPLATE, annotations=annotations or {})
             for n in range(gangs)
         ]
         began = time.monotonic()
@@ -119,7 +122,7 @@ def measure(
     with ControlPlane() as control_plane:
         fleet.install(control_plane.client(), fleet.demo_fleet([GPUS] * size.nodes))
         for way in ways:
-            with _bench(control_plane, way, size) as bench:
+            with bench_of(control_plane, way, quota=size.gangs * GANG) as bench:
                 _fit(bench, WARM_UP)
                 found[way] = {}
                 for row in rows if bench.muster else (row for row in rows if row != "burst"):
@@ -130,7 +133,8 @@ def measure(
 
 
 @contextlib.contextmanager
-def _bench(control_plane: ControlPlane, way: str, size: Size) -> Iterator[Bench]:
+def bench_of(control_plane: ControlPlane, way: str, *, quota: int) -> Iterator[Bench]:
+    """Yield one way, with its namespace, and its Muster and queue if it has any. quota: of one-GPU pods."""
     client = control_plane.client()
     namespace = Namespace(name=f"bench-{way.lower()}", client=client)
     client.create("/api/v1/namespaces", {"metadata": {"name": namespace.name}})
@@ -142,8 +146,8 @@ def _bench(control_plane: ControlPlane, way: str, size: Size) -> Iterator[Bench]
     muster = Muster(control_plane, roles=[*ROLES], fence=fence, controller={}, lease={})
     try:
         muster.start()
-        quota = size.gangs * GANG
-        found_team(control_plane, namespace, gpus=quota, claims=quota, placement=way)
+        spec = {"holdAt": "Workload"} if way == "Workload" else {"placement": way}
+        found_team(control_plane, namespace, gpus=quota, claims=quota, **spec)
         time.sleep(STARTING)
         yield Bench(control_plane=control_plane, namespace=namespace, muster=muster)
     finally:

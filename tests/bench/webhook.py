@@ -67,7 +67,7 @@ def running(name: str, *, workers: int, loop: str) -> Iterator[Running]:
         yield server
 
 
-def measure(*, clients: list[int], rounds: int, seconds: float, loop: str) -> dict[str, Any]:
+def measure(*, clients: tuple[int, ...], rounds: int, seconds: float, loop: str) -> dict[str, Any]:
     """Run all rounds of all mixes."""
     rows = []
     for shape, workers in MIXES:

@@ -218,6 +218,8 @@ class GangReport:
     """Its position key: equal for the gangs that its controller creates one after the other in its place; or empty."""
     over: bool = False
     """Whether nothing of it is left that needs its Gang object, so that Muster removes the object if it created it."""
+    unrecorded: bool = field(default=False, compare=False)
+    """Whether it had pods that have gone before its Gang object was made."""
 
     @property
     def key(self) -> str:

@@ -42,6 +42,10 @@ class HoldReason(StrEnum):
     INTERNAL_ERROR = "InternalError"
 
 
+PASSING = frozenset({HoldReason.GANG_INCOMPLETE, HoldReason.WAITING_FOR_CLAIMS})
+"""Reasons that mostly pass within a second, while controllers create what is missing."""
+
+
 class EvictionReason(StrEnum):
     """Why an admitted gang was evicted as a whole. Every member is described in docs/reasons.md."""
 

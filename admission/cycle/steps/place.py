@@ -194,7 +194,7 @@ class GangPlacement:
         return not self._opened(group) and any(given)
 
     async def _recheck_pinned(self, inputs: CycleInputs, works: Sequence[_Work]) -> None:
-        """Fail pinned gangs of earlier cycles for which kube-scheduler would not pick the booked devices.
+        """Fail pinned gangs of earlier cycles for which kube-scheduler would pick no devices as good as booked.
 
         Gangs with an open gate are left out, since kube-scheduler may have begun to allocate for them.
         """
@@ -210,12 +210,16 @@ class GangPlacement:
         if not pinned:
             return
         cluster = await self.executor.run(self.cache.build_cluster, inputs, self.mirror.book)
-        asked = placement_check.CheckInputs(cluster=cluster, selectors=self.cache.selectors, steps=self.settings.steps)
+        asked = placement_check.CheckInputs(
+            cluster=cluster, meters=inputs.meters, selectors=self.cache.selectors, steps=self.settings.steps
+        )
         for work, missing in pinned:
-            if not await self.executor.run(
-                placement_check.matches_ledger, work.group, work.start.gates, missing, asked
-            ):
-                work.errors.append(ConflictError("kube-scheduler would not take the devices that it was planned on"))
+            queue = inputs.snapshot.queues.get(work.group.queue)
+            check = partial(placement_check.matches_ledger, exact=queue is not None and queue.preferences is not None)
+            if not await self.executor.run(check, work.group, work.start.gates, missing, asked):
+                work.errors.append(
+                    ConflictError("kube-scheduler would not take the devices that it was planned on, nor equal ones")
+                )
 
     def _is_pinned(self, group: Group) -> bool:
         chosen = self.in_flight.modes.get(group.uid)

@@ -8,6 +8,7 @@ from admission.api.values.selectors import LabelSelector, Requirement
 from admission.claimpolicy.admission import CLAIM_CONTROLLERS, POD_CLAIM, SCHEDULER
 from admission.podpolicy import update
 from admission.podpolicy.pod_view import MIRROR
+from admission.workloads import suspendable, template_labels
 from admission.workloads.kinds import foreign_queues
 from admission.workloads.suspendable import SCHEDULES
 
@@ -192,3 +193,38 @@ FREE = (
     f".exists(o, o.?controller.orValue(false) && !(o.kind in {json.dumps(SCHEDULES)}))"
 )
 """CEL: a workload that no other object's controller suspends, as in `workloads.suspendable`."""
+
+_SHOWN_ONCE = [
+    f"{one.group}/{one.plural}"
+    for one in suspendable.ALL
+    if set(template_labels.BY_RESOURCE[one.group, one.plural].versions) <= set(one.versions)
+]
+
+NOT_HELD = (
+    f"!(request.resource.group + '/' + request.resource.resource in {json.dumps(_SHOWN_ONCE)} && ({RESUMED}) && {FREE})"
+)
+"""CEL: nothing that `webhook_rules.held_workloads` sends, to the same endpoints."""
+
+_ONE_TEMPLATE = [("spec", "template")]
+_NATIVE = [
+    f"{one.group}/{one.plural}"
+    for one in template_labels.ALL
+    if one.is_native and [path.base for path in one.paths] == _ONE_TEMPLATE
+]
+
+_READ_KEYS = (names.QUEUE, *(one.key for one in foreign_queues.QUEUE_KEYS), *foreign_queues.PRIORITY_LABELS)
+
+
+def _has_read_keys(which: str) -> str:
+    metadata = (f"{which}.?metadata", f"{which}.?spec.?template.?metadata")
+    found = [f"{one}.?{field}.orValue({{}})" for one in metadata for field in ("labels", "annotations")]
+    return " || ".join(f"k in {one}" for one in found)
+
+
+UNPLAIN = (
+    f"!(request.resource.group + '/' + request.resource.resource in {json.dumps(_NATIVE)})"
+    f" || {json.dumps(_READ_KEYS)}.exists(k, {_has_read_keys('object')}"
+    f" || (request.operation == 'UPDATE' && ({_has_read_keys('oldObject')})))"
+)
+"""CEL: no workload of Kubernetes' own kinds that names neither queue nor priority class, nor does its template: that is
+allowed whatever there is."""

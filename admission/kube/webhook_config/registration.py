@@ -13,7 +13,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -28,7 +28,7 @@ from admission.kube.cache import watched_resources
 from admission.kube.cache.store import Store, Subscription
 from admission.kube.client import backoff
 from admission.kube.client.connection import Connection
-from admission.kube.webhook_config import match_conditions, webhook_rules
+from admission.kube.webhook_config import match_conditions, namespace_selectors, webhook_rules
 from admission.kube.webhook_config.client_config import ClientConfig, WebhookState
 
 log = structlog.get_logger(__name__)
@@ -38,8 +38,6 @@ API_VERSION = "admissionregistration.k8s.io/v1"
 KINDS = {"MutatingWebhookConfiguration": "mutatingwebhookconfigurations"} | {
     "ValidatingWebhookConfiguration": "validatingwebhookconfigurations"
 }
-
-_OPPOSITE = {"NotIn": "In", "Exists": "DoesNotExist", "DoesNotExist": "Exists"}
 
 _NAMES_QUEUE = {"matchExpressions": [{"key": names.QUEUE, "operator": "Exists"}]}
 
@@ -215,7 +213,7 @@ def mutating(registration: Registration) -> dict[str, Any]:
     """Return the MutatingWebhookConfiguration: new pods, Jobs (to record their creator), claims and held workloads.
 
     Jobs come first and are never blocked, except those that already name a creator: while Muster is down that name
-    could not be corrected, and would be trusted for their pods.
+    could not be corrected, and would be trusted for their pods. Of Jobs that are held as a whole, `/hold` records it.
     """
     conditions = [match_conditions.NO_MIRROR_CONDITION]
     entry = {"rules": [webhook_rules.pod("CREATE")], "reinvocationPolicy": "IfNeeded", "matchConditions": conditions}
@@ -256,10 +254,12 @@ def _workload_webhooks(registration: Registration, path: str) -> Iterator[dict[s
 def _queue_webhooks(registration: Registration, path: str) -> Iterator[dict[str, Any]]:
     """Yield the webhooks for workloads that name a queue, where a queue selects their namespace.
 
-    They are closed like pods: the name would not reach the pods of an unseen workload.
+    They are closed like pods: the name would not reach the pods of an unseen workload. Those that are held as a whole
+    are shown once.
     """
-    entry = webhook_rules.workloads(registration.controller, webhook_rules.NAMED)
     for selector in _distinct(registration.selectors):
+        conditions = (webhook_rules.NAMED, *_not_held(registration, selector))
+        entry = webhook_rules.workloads(registration.controller, *conditions)
         identity = _scope(f"named-{digest(selector)}", selector, registration.namespace, "podtemplates")
         yield {**_common(registration, path), **identity, **entry, "failurePolicy": "Fail"}
 
@@ -270,15 +270,22 @@ def _template_webhooks(registration: Registration) -> Iterator[dict[str, Any]]:
     They are open: their pods are judged as well. Elsewhere, no queue can be entered.
     """
     common, queued = _common(registration, "/validate"), _distinct(registration.selectors)
-    entry = webhook_rules.workloads(registration.controller, webhook_rules.UNNAMED, webhook_rules.UNOWNED)
+    unnamed = (webhook_rules.UNNAMED, webhook_rules.UNOWNED, webhook_rules.UNPLAIN)
     for selector in queued:
+        entry = webhook_rules.workloads(registration.controller, *unnamed, *_not_held(registration, selector))
         identity = _scope(f"open-{digest(selector)}", selector, registration.namespace, "podtemplates")
         yield {**common, **identity, **entry, "failurePolicy": "Ignore"}
-    complement = _complement(queued)
+    complement = namespace_selectors.complement(queued)
     if complement is not None:
         identity = _scope("labelled", complement, registration.namespace, "podtemplates")
         entry = webhook_rules.workloads(registration.controller) | {"objectSelector": _NAMES_QUEUE}
         yield {**common, **identity, **entry, "failurePolicy": "Ignore"}
+
+
+def _not_held(registration: Registration, selector: LabelSelector) -> tuple[tuple[str, str], ...]:
+    """Return the condition that leaves out what `_workload_webhooks` show in these namespaces, at the same path."""
+    held = digest(selector) in map(digest, registration.holding)
+    return (webhook_rules.NOT_HELD,) if held else ()
 
 
 def _probe_webhook(registration: Registration) -> dict[str, Any]:
@@ -314,7 +321,9 @@ def _job_webhooks(registration: Registration) -> Iterator[dict[str, Any]]:
     yield common | anywhere | named | {"failurePolicy": "Fail"}
     for selector in _distinct(registration.selectors):
         queued = _scope(f"queued-{digest(selector)}", selector, registration.namespace, "jobs")
-        yield common | queued | {"rules": [webhook_rules.job("CREATE")], "failurePolicy": "Ignore"}
+        conditions = [dict(zip(("name", "expression"), one, strict=True)) for one in _not_held(registration, selector)]
+        entry = {"rules": [webhook_rules.job("CREATE")], "matchConditions": conditions, "failurePolicy": "Ignore"}
+        yield common | queued | entry
 
 
 def validating(registration: Registration) -> dict[str, Any]:
@@ -364,7 +373,7 @@ def _other_pod_webhooks(
     name: of the only one, else `selected-DIGEST`.
     """
     queued = _distinct(registration.selectors)
-    complement, covered = _complement(queued), set(map(digest, queued))
+    complement, covered = namespace_selectors.complement(queued), set(map(digest, queued))
     if complement is None:
         return
     entry = {"rules": [webhook_rules.pod("CREATE")], "matchConditions": list(conditions), "failurePolicy": "Fail"}
@@ -406,7 +415,7 @@ def _configuration(kind: str, registration: Registration, path: str, entry: Mapp
         common | _scope(f"queued-{digest(selector)}", selector, registration.namespace) | {"failurePolicy": "Fail"}
         for selector in _distinct(registration.selectors)
     ]
-    complement = _complement(_distinct(registration.selectors))
+    complement = namespace_selectors.complement(_distinct(registration.selectors))
     if complement is not None:
         anywhere = _scope("labelled", complement, registration.namespace)
         webhooks.append(common | anywhere | {"objectSelector": _NAMES_QUEUE, "failurePolicy": "Ignore"})
@@ -420,30 +429,6 @@ def _configuration(kind: str, registration: Registration, path: str, entry: Mapp
         "metadata": metadata,
         "webhooks": webhooks,
     }
-
-
-def _complement(selectors: Iterable[LabelSelector]) -> LabelSelector | None:
-    """Return a selector that excludes the namespaces of these selectors; None when they select every namespace.
-
-    A selector with several requirements has no opposite that can be expressed, so it is skipped: pods there that name
-    a queue are sent twice.
-    """
-    requirements: list[Requirement] = []
-    values: dict[str, set[str]] = {}
-    for selector in selectors:
-        match selector.requirements:
-            case ():
-                return None
-            case (Requirement(operator="In") as requirement,):
-                values.setdefault(requirement.key, set()).update(requirement.values)
-            case (requirement,):
-                requirements.append(replace(requirement, operator=_OPPOSITE[requirement.operator]))
-            case _:
-                continue
-    requirements += (
-        Requirement(key=key, operator="NotIn", values=tuple(sorted(values[key]))) for key in sorted(values)
-    )
-    return LabelSelector(requirements=tuple(requirements))
 
 
 def _common(registration: Registration, path: str) -> dict[str, Any]:

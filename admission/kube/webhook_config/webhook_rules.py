@@ -10,6 +10,8 @@ from admission.workloads import suspendable, template_labels
 NAMED = ("names-queue", match_conditions.NAMES_QUEUE)
 UNNAMED = ("names-none", match_conditions.NAMES_NONE)
 UNOWNED = ("unowned", match_conditions.UNOWNED)
+UNPLAIN = ("not-plain", match_conditions.UNPLAIN)
+NOT_HELD = ("not-held", match_conditions.NOT_HELD)
 
 
 def pod(*operations: str, resource: str = "pods") -> dict[str, Any]:

@@ -79,10 +79,16 @@ class Reporter:
     async def gang(self, report: GangReport) -> None:
         """Create or update a Gang object and its status. A Gang that a user created keeps its spec.
 
-        No object is created for a gang without pods, since a user may have deleted it. The object of a gang that is
+        No object is created for a gang without pods, since a user may have deleted it; but for one whose pods went
+        before its object was made. The object of a gang that is
         over is removed, unless another owner was added to it, whose garbage collection will remove it.
         """
         path = paths.within(f"/apis/{names.API_VERSION}", report.namespace, "gangs", report.name)
+        is_made = bool(report.pods or report.expected or report.unrecorded)
+        # What the watch does not show of a gang that is over is gone: Kubernetes removes it with its workload.
+        if not is_made and self._is_known_absent(watched_resources.GANGS, report.key):
+            self._cache.pop(path, None)
+            return
         cached = await self._stored(watched_resources.GANGS, report.key, path)
         if report.over:
             if cached is not None and cached.ours and cached.owners == _owners(report.workload):
@@ -93,7 +99,7 @@ class Reporter:
             cached = None
         wanted = status_encoding.gang(report)
         try:
-            if cached is None and (report.pods or report.expected):
+            if cached is None and is_made:
                 cached = self._remember(path, await self._connection.post(path.rpartition("/")[0], wanted))
             elif cached is not None and cached.ours and not wanted["spec"].items() <= cached.spec.items():
                 cached = self._remember(path, await self._connection.apply(path, wanted))

@@ -86,6 +86,17 @@ async def test_a_new_leader_does_not_write_a_gang_status_that_is_already_there(
     assert api.count("PATCH", f"{GANG}/status") == 1
 
 
+async def test_a_gang_without_pods_is_made_only_if_they_went_before_its_object_was(
+    api: FakeApi, reporter: Reporter
+) -> None:
+    await reporter.gang(a_report(pods=0, phase=Phase.FINISHED))
+    assert api.count("POST", COLLECTION) == 0
+
+    await reporter.gang(a_report(pods=0, phase=Phase.FINISHED, unrecorded=True))
+
+    assert api.objects[GANGS]["team/train"]["status"]["phase"] == "Finished"
+
+
 async def test_times_say_since_when_something_is_so(api: FakeApi, reporter: Reporter) -> None:
     def since(kind: str) -> str:
         conditions = api.objects[GANGS]["team/train"]["status"]["conditions"]
@@ -178,6 +189,7 @@ async def test_a_deleted_gang_object_is_created_again_while_the_gang_has_pods(
     api.delete(GANGS, "team/train")
     await reporter.gang(a_report(pods=0, phase=Phase.FINISHED))
     assert api.count("POST", COLLECTION) == 1
+    assert api.count("GET", GANG) == 0, "of a gang that is over, what the watch shows as gone is not read"
     await reporter.gang(a_report())
     assert api.count("POST", COLLECTION) == 2
 

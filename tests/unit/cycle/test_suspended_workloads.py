@@ -6,26 +6,28 @@ from typing import Any, cast
 import pytest
 
 from admission.accounting.books import Book
-from admission.api.kubernetes import claims, pods
+from admission.api.kubernetes import claims, devices, pods
 from admission.api.kubernetes.jobs import Job
 from admission.api.kubernetes.meta import Owner
 from admission.api.kubernetes.owners import Parent
+from admission.api.muster import meters
 from admission.api.muster.gangs import GangReport, Phase
 from admission.api.muster.ledger_entries import Kind
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.decoding import Reader
 from admission.api.values.names import Held, Uid
-from admission.api.values.reasons import HoldReason
+from admission.api.values.reasons import EventReason, HoldReason
 from admission.cycle import cycle, reconcile
 from admission.cycle.state import pending_pods
 from admission.cycle.state.result import CycleResult
 from admission.review.caches import ReviewCaches
+from admission.scheduling.placement.protection import Barriers
 from admission.workloads import suspendable
 from admission.workloads.kinds import podgroup
 from tests.builders import CLASS, NAMESPACE, a_cluster, claim_manifest
 from tests.unit.claimpolicy.policies import a_policy
-from tests.unit.cycle.fences import kinds, report
+from tests.unit.cycle.fences import a_leader, kinds, report
 from tests.unit.cycle.jobs import Play
 from tests.unit.cycle.suspended import HeldJobs, a_play
 
@@ -91,8 +93,52 @@ async def test_devices_reserved_for_a_held_job_go_to_no_other_gang_while_its_pod
     assert cluster.running() == {"train"}
     for entries in range(len(play.ledger.entries)):
         book = type(play.ledger.book).replay(play.ledger.entries[: entries + 1])
-        for meters in book.usage().values():
-            assert sum(use.reserved + use.used for meter, use in meters.items() if meter == "gpus") in {0, 4}
+        for uses in book.usage().values():
+            assert sum(use.reserved + use.used for meter, use in uses.items() if meter == "gpus") in {0, 4}
+
+
+ONE_KIND = {"preferences": {"kinds": [{"name": "gpu", "deviceClasses": [CLASS]}]}}
+
+
+@pytest.mark.parametrize(
+    ("memory", "more", "anew"),
+    [(("40Gi", "40Gi"), {}, False), (("80Gi", "40Gi"), {}, True), (("40Gi", "40Gi"), ONE_KIND, True)],
+    ids=["the same", "dearer", "of any kind, where the queue prefers kinds"],
+)
+async def test_a_resumed_job_takes_a_device_that_became_free_while_its_pods_came_if_it_is_as_good(
+    memory: tuple[str, str], more: dict[str, Any], anew: bool
+) -> None:
+    """Seen in every second Job of short ones: the pods were withdrawn and the gang was planned anew."""
+    nominal = {"claims": "9", "gpus": "2", "memory": "120Gi"}
+    quotas = [{"meter": meter, "nominal": amount} for meter, amount in nominal.items()]
+    cluster, play = a_play(a_cluster().node("a", gpus=2).queue("q", quotas=quotas, **more))
+    _measure_memory(cluster, memory)
+    play.leader = a_leader(cluster, play.ledger, barriers=Barriers())
+    cluster.submit_held("first", queue="q", pods=1)
+    await play.forget_changes(3)
+    assert cluster.running() == {"first"}
+    cluster.submit_held("train", queue="q", pods=1)
+    await play.forget_changes()
+    cluster.finish_job("first")
+
+    await play.forget_changes(3)
+
+    assert sorted(pod.phase for pod in cluster.pods_of("train")) == ["Running"]
+    assert (Kind.EVICT in kinds(play.ledger)) is anew
+    assert any(notice.reason == EventReason.REPLANNED for notice in cluster.notices) is anew
+    assert gpus(play) == (0, 1)
+
+
+def _measure_memory(cluster: HeldJobs, memory: tuple[str, ...]) -> None:
+    """Give the devices of node a memory, which a meter counts."""
+    source = {"deviceClasses": [CLASS], "capacity": {"name": "memory"}}
+    meter = meters.decode({"metadata": {"name": "memory", "generation": 1}, "spec": {"sources": [source]}})
+    ((key, known),) = cluster._rest.slices.items()
+    listed = [{"name": f"gpu-{at}", "capacity": {"memory": {"value": one}}} for at, one in enumerate(memory)]
+    spec = {"driver": CLASS, "nodeName": "a", "pool": {"name": "a", "generation": 1, "resourceSliceCount": 1}}
+    metadata = {"name": known.meta.name, "uid": known.meta.uid, "resourceVersion": "2"}
+    made = devices.decode_slice({"metadata": metadata, "spec": {**spec, "devices": listed}})
+    cluster._rest = replace(cluster._rest, meters={**cluster._rest.meters, meter.name: meter}, slices={key: made})
 
 
 async def test_the_first_pods_of_a_resumed_job_wait_for_the_others_and_are_not_charged_twice() -> None:

@@ -1,19 +1,23 @@
 """The conditions under which the API server asks Muster about a pod, as CEL that Muster evaluates itself."""
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import pytest
 
+from admission.api.kubernetes.admission_review import ALLOWED
 from admission.api.values import names
 from admission.cel import environment, expressions
 from admission.cel.core import types, values
 from admission.cel.expressions import Budget
 from admission.kube.webhook_config import match_conditions
 from admission.podpolicy import update
+from admission.review import reviewer
+from admission.review.caches import ReviewCaches
 from admission.workloads.kinds import catalog, foreign_queues, pod_labels
 from tests.unit.scheduling import plan_inputs
-from tests.unit.webhook.cases import GATES, a_pod, held
+from tests.unit.webhook.cases import GATES, RULES, MemoryView, World, a_job, a_pod, creation, held
 
 VARIABLES = ("object", "oldObject", "request")
 ENVIRONMENT = environment.for_variables(dict.fromkeys(VARIABLES, types.DYN), {}, release=37)
@@ -33,10 +37,17 @@ def compiled(text: str) -> expressions.Expression:
     return expression
 
 
-def holds(text: str, new: dict[str, Any], old: dict[str, Any] | None = None, subresource: str = "") -> bool:
+def holds(
+    text: str,
+    new: dict[str, Any],
+    old: dict[str, Any] | None = None,
+    subresource: str = "",
+    resource: tuple[str, str] = ("", "pods"),
+) -> bool:
     """Evaluate a condition for an object that is created, or changed from `old`."""
     request = {
         "operation": "CREATE" if old is None else "UPDATE",
+        "resource": {"group": resource[0], "resource": resource[1]},
         **({"subResource": subresource} if subresource else {}),
     }
     answer = compiled(text).evaluate([values.from_json(one) for one in (new, old or {}, request)], Budget())
@@ -171,6 +182,74 @@ def test_a_workload_is_sent_when_it_is_made_or_its_templates_or_queue_change(
     new: dict[str, Any], old: dict[str, Any] | None, sent: bool
 ) -> None:
     assert holds(match_conditions.RENAMED, new, old) is sent
+
+
+JOBS, DEPLOYMENTS, CRONJOBS = ("batch", "jobs"), ("apps", "deployments"), ("batch", "cronjobs")
+READ = {
+    "labels": (names.QUEUE, names.PRIORITY_CLASS, KUEUE_QUEUE, "kueue.x-k8s.io/priority-class", "kai.scheduler/queue"),
+    "annotations": (names.QUEUE_ALIAS, "scheduling.volcano.sh/queue-name", foreign_queues.YUNIKORN),
+}
+WORLDS = {
+    "without a default": World().queue("team-a"),
+    "with a default": World().queue("team-a", default=True, aliases=["lq"]),
+    "with two": World().queue("team-a", default=True).queue("team-b", default=True),
+    "of no queue": World(),
+}
+
+
+@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+@pytest.mark.parametrize("resource", [JOBS, DEPLOYMENTS])
+def test_a_workload_that_is_not_sent_since_it_names_nothing_is_allowed(world: World, resource: tuple[str, str]) -> None:
+    plain = a_job(labels={"app": "x"}, annotations={"note": "x"})
+    view = MemoryView(world.build())
+
+    assert not holds(match_conditions.UNPLAIN, plain, resource=resource)
+    for old in (None, a_job()):
+        operation = "CREATE" if old is None else "UPDATE"
+        group, plural = resource
+        review = replace(creation(plain), group=group, resource=plural, operation=operation, old=old)
+        assert reviewer.validate(review, view, rules=RULES, caches=ReviewCaches()) == ALLOWED
+
+
+@pytest.mark.parametrize("place", ["workload", "template", "before"])
+@pytest.mark.parametrize(("field", "key"), [(field, key) for field, keys in READ.items() for key in keys])
+def test_a_workload_with_a_key_that_is_read_is_sent(field: str, key: str, place: str) -> None:
+    named = a_job(**{field: {key: "x"}}) if place != "workload" else a_job()
+    if place == "workload":
+        named["metadata"][field] = {key: "x"}
+
+    new, old = (a_job(), named) if place == "before" else (named, None)
+    assert holds(match_conditions.UNPLAIN, new, old, resource=JOBS)
+
+
+def test_a_workload_with_more_templates_than_one_is_always_sent() -> None:
+    for resource in (CRONJOBS, ("jobset.x-k8s.io", "jobsets")):
+        assert holds(match_conditions.UNPLAIN, a_workload(), resource=resource)
+
+
+def _suspended(value: bool, **metadata: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "train", **metadata}, "spec": {"suspend": value}}
+
+
+HELD_ELSEWHERE: dict[str, tuple[tuple[str, str], dict[str, Any], dict[str, Any] | None, bool]] = {
+    "a new Job": (JOBS, _suspended(True), None, True),
+    "a Job that is resumed": (JOBS, _suspended(False), _suspended(True), True),
+    "a Job that stays as it is": (JOBS, _suspended(True), _suspended(True), False),
+    "a Job of another controller": (JOBS, _suspended(True, ownerReferences=[{**JOB, "kind": "JobSet"}]), None, False),
+    "a kind that is not held": (DEPLOYMENTS, _suspended(True), None, False),
+}
+
+
+@pytest.mark.parametrize(("resource", "new", "old", "held_too"), HELD_ELSEWHERE.values(), ids=HELD_ELSEWHERE)
+def test_what_is_sent_as_held_is_not_sent_once_more(
+    resource: tuple[str, str], new: dict[str, Any], old: dict[str, Any] | None, held_too: bool
+) -> None:
+    as_held = resource == JOBS and all(
+        holds(text, new, old) for text in (match_conditions.RESUMED, match_conditions.FREE)
+    )
+
+    assert as_held is held_too
+    assert holds(match_conditions.NOT_HELD, new, old, resource=resource) is not held_too
 
 
 def test_a_workload_that_a_controller_makes_is_sent_only_if_it_names_a_queue_itself() -> None:

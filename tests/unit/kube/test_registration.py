@@ -217,6 +217,19 @@ def test_workloads_are_reviewed_only_in_namespaces_of_queues_that_hold_workloads
         assert [said["name"] for said in one["matchConditions"]] == ["not-by-muster", "resumed", "free"]
 
 
+def test_a_workload_that_is_held_as_a_whole_is_shown_to_each_half_once() -> None:
+    registration = replace(a_registration(VISION, SPEECH), holding=(SPEECH,))
+    digest = webhook_config_registration.digest(SPEECH)
+    once = {f"{one}-{digest}" for one in ("queued", "named", "open")}
+
+    for encode in (webhook_config_registration.mutating, webhook_config_registration.validating):
+        for name, webhook in by_name(encode(registration)).items():
+            short, plural, *_ = name.split(".")
+            if plural in ("jobs", "podtemplates"):
+                conditions = [said["name"] for said in webhook.get("matchConditions", ())]
+                assert ("not-held" in conditions) is (short in once), name
+
+
 def test_where_a_namespace_demands_a_queue_pods_that_may_take_devices_are_reviewed_and_no_others() -> None:
     webhooks = by_name(webhook_config_registration.validating(a_registration(VISION)))
     required = webhooks[REQUIRED]
@@ -259,6 +272,7 @@ def test_workloads_that_name_a_queue_are_closed_like_pods_and_others_stay_open()
         "not-by-muster",
         "names-none",
         "unowned",
+        "not-plain",
         "new-template",
     ]
     assert validating[elsewhere]["objectSelector"] == {

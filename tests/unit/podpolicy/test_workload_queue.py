@@ -250,7 +250,8 @@ def test_another_systems_name_that_leads_nowhere_is_refused_where_nothing_else_i
 def test_another_systems_name_says_nothing_where_no_queue_has_aliases() -> None:
     snapshot = World().queue("team-a").build()
 
-    assert hold(a_job("theirs", key=KUEUE), snapshot=snapshot) == a_job("theirs", key=KUEUE)
+    template = hold(a_job("theirs", key=KUEUE), snapshot=snapshot)["spec"]["template"]
+    assert template.get("metadata") == {"annotations": {names.USER: "alice"}}
     assert judge(a_job("theirs", key=KUEUE), snapshot=snapshot) is None
 
 

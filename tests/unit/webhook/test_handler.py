@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from admission.api.kubernetes.admission_review import ALLOWED, Review
-from admission.api.values import names
+from admission.api.values import json_patch, names
 from admission.api.values.reasons import DenyReason
 from admission.errors import RetryError
 from admission.review import reviewer
@@ -189,6 +189,26 @@ def test_the_template_of_a_new_job_says_what_the_job_calls_its_queue(key: str) -
         ("muster.dev~1user", "alice"),
         ("muster.dev~1queue-alias", "user-queue"),
     }
+
+
+@pytest.mark.parametrize("job", [job for job, _ in NEW_JOBS.values()], ids=NEW_JOBS)
+def test_one_call_suspends_a_new_job_and_records_its_maker(job: Any) -> None:
+    view = MemoryView(World().queue("team-a", default=True, holdAt="Workload").build())
+
+    patch = reviewer.hold(of_job("CREATE", job), view, caches=CACHES).patch
+
+    found = json_patch.apply(job, patch)
+    assert found["spec"]["suspend"] is True
+    assert found["spec"]["template"]["metadata"]["annotations"][names.USER] == "alice"
+    assert found["spec"]["template"]["metadata"]["labels"] == {names.QUEUE: "team-a"}
+
+
+def test_a_job_without_a_template_is_left_to_the_api_server() -> None:
+    view = MemoryView(World().queue("team-a", default=True, holdAt="Workload").build())
+
+    verdict = reviewer.hold(of_job("CREATE", {"metadata": {"name": "j"}, "spec": {}}), view, caches=CACHES)
+
+    assert names.USER not in str(verdict.patch)
 
 
 def test_a_job_is_stamped_before_anything_else_is_known() -> None:
