@@ -1,7 +1,8 @@
 """The look ahead at pods that workloads make later: whether they would fit an empty cluster with all of their queue.
 
-Each later wave is decided about like any gang, alone, with the pods that the webhook would complete. It may start when
-all others have ended, and with it the pods that it waits for; so nothing that is in use now says anything about it.
+Each later wave is decided about like any gang, with the pods that the webhook would complete: alone, since it may start
+when all others have ended, so that nothing that is in use now says anything about it; then as one gang with those of
+its workload beside which it runs, so that what all of them need at once is judged together.
 """
 
 import hashlib
@@ -35,6 +36,7 @@ from admission.scheduling.cache.verdict_cache import Verdict
 from admission.scheduling.checks import chain, completeness, faults
 from admission.scheduling.checks.chain import Inputs, Rules, Workspace
 from admission.scheduling.checks.faults import During
+from admission.status import later_waves
 from admission.status.later_waves import MOST, LaterWaves
 from admission.workloads import gangs, suspendable
 from admission.workloads.suspendable import Holdable, Workload
@@ -85,28 +87,31 @@ class LookAhead:
             if parent.meta.uid in found
         )
         kind = next(filter(None, kinds))
+        found: dict[tuple[str, ...], str] = {}
         try:
-            found = [(wave.roles, self._never_fits(wave, parent, kind, inputs, empty)) for wave in parent.later]
+            for wave in parent.later:
+                why = None if wave.roles in found else self._never_fits(wave, parent, kind, inputs, empty)
+                if why is not None:
+                    found[wave.roles] = later_waves.sentence(wave.roles, wave.beside, f"{why.reason}: {why.message}")
         except RetryError:
             return POSTPONED
-        return tuple(
-            f"may start, but its {' and '.join(roles)} never fit: {why.reason}: {why.message}"
-            for roles, why in found
-            if why is not None
-        )
+        return tuple(found.values())[: later_waves.MOST_SAID]
 
     def _never_fits(
         self, wave: LaterWave, parent: Parent, kind: Holdable, inputs: CycleInputs, empty: ClusterState
     ) -> Hold | Denial | None:
         """Return why the pods of a wave never fit; None if they may. Raises RetryError."""
-        workload = Workload(kind=kind, obj=replace(parent, templates=wave.templates))
+        alone = replace(parent, templates=wave.templates, waves=wave.waves, roles=wave.waves_of)
+        workload = Workload(kind=kind, obj=alone)
         try:
             made = pending_pods.expected(workload, inputs.snapshot, self.reviews)
         except MalformedObjectError:
             return None
         if not isinstance(made, tuple):
             return made if isinstance(made, Denial) else None
-        snapshot = _alone(inputs.snapshot, *made)
+        own: Mapping[str, Parent] = {parent.meta.uid: alone}
+        parents = {**inputs.snapshot.parents, kind.key: own}
+        snapshot = replace(_alone(inputs.snapshot, *made), parents=parents)
         rules = Rules(
             snapshot=snapshot,
             tree=inputs.tree,

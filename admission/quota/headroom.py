@@ -255,6 +255,7 @@ class QueueUsage:
             potential=potential,
             loan=self._loan_of(lender, meter) if lender is not None else None,
             eviction=self._eviction(queue, meter, charge, lender) if may_evict else None,
+            within_queue=self.tree.queues[queue].preemption.within_queue,
             keepers=keepers,
         )
 
@@ -278,7 +279,12 @@ class QueueUsage:
                 (name for name in sorted(short) if not self._is_own(number, top, {name: short[name]})), None
             )
         reclaim = self._reclaim(queue, is_own=is_own)
-        return Eviction(reclaim=reclaim, borrowed=borrowed if reclaim is LoanReclaim.WOULD_BORROW else None)
+        return Eviction(
+            queue=queue,
+            reclaim=reclaim,
+            borrowed=borrowed,
+            lower_only=self.tree.queues[queue].preemption.reclaim is Reclaim.LOWER_PRIORITY,
+        )
 
     def _is_own(self, number: int, top: int, charge: Charge) -> bool:
         """Return whether a queue, or one above it up to the top, uses no more than its own quota with a charge."""

@@ -106,8 +106,8 @@ class Tournament(Generic[W]):
     fair sharing iterator (KEP 1714). A gang is yielded once, whether it is then granted or not. Inactive and unknown
     queues compete as roots without usage.
 
-    Building it costs a step per gang, and a place per queue above one; each gang, and each grant, one comparison among
-    siblings per level, in heaps: outdated entries stay in them until they come to the top.
+    Building it costs a step per gang, and the first gang a place per queue above one; each further gang, granted or
+    not, one comparison among siblings per level, in heaps: outdated entries stay in them until they come to the top.
     """
 
     def __init__(
@@ -127,16 +127,15 @@ class Tournament(Generic[W]):
         self._contests: defaultdict[QueueName | None, _Contest[W]] = defaultdict(lambda: _Contest(order))
         for gang in sorted(waiting, key=self._rank, reverse=True):
             self._gangs[queue_of(gang)].append(gang)
-        tree = shares.tree
-        above = {name: None for queue in self._gangs for name in tree.path(queue)}
-        for name in sorted(above, key=lambda name: len(tree.path(name)), reverse=True):
-            self._enter(name)
+        self._changed: dict[QueueName, None] = dict.fromkeys(self._gangs)
+        """The queues whose places, and those of the queues above them, are to be found before the next gang."""
 
     def __iter__(self) -> "Tournament[W]":
         return self
 
     def __next__(self) -> W:
         """Return the next gang and remove it."""
+        self._enter_changed()
         gang = self._contests[None].first()
         if gang is None:
             raise StopIteration
@@ -163,9 +162,20 @@ class Tournament(Generic[W]):
         self._update(queue)
 
     def _update(self, queue: QueueName) -> None:
-        """Enter a queue, and those above it, into the contests with their siblings again."""
-        for name in self._shares.tree.path(queue):
+        """Have a queue, and those above it, entered into the contests with their siblings again.
+
+        Once before the next gang: most that are taken out are granted, and change the places once more.
+        """
+        self._changed[queue] = None
+
+    def _enter_changed(self) -> None:
+        path = self._shares.tree.path
+        names = [*dict.fromkeys(name for queue in self._changed for name in path(queue))]
+        if len(self._changed) > 1:
+            names.sort(key=lambda name: len(path(name)), reverse=True)
+        for name in names:
             self._enter(name)
+        self._changed.clear()
 
     def _enter(self, name: QueueName) -> None:
         gang = self._next(name)

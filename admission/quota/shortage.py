@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
+from admission.api.muster.queues import WithinQueue
 from admission.api.values.names import MeterName, QueueName
 from admission.api.values.reasons import Detail
 
@@ -51,35 +52,59 @@ class Loan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
-    """Whether gangs of others are evicted for the gang that is short.
+    """Whether gangs of others are evicted for the gang of a queue that is short.
 
-    borrowed: where its queue would borrow, the short meter of which, if it is not the one of the shortage.
+    borrowed: where its queue would borrow, the short meter of which, if it is not the one of the shortage. lower_only:
+    whether its queue's `preemption.reclaim` spares gangs that are not of lower priority.
     """
 
+    queue: QueueName
     reclaim: LoanReclaim
     borrowed: MeterName | None = None
+    lower_only: bool = False
 
     @property
     def message(self) -> str:
+        """Return who is evicted, who is not, and by which setting of which queue."""
         match self.reclaim:
             case LoanReclaim.NEVER:
-                return "nobody is evicted for the gang, as its queue says no preemption.reclaim"
+                return (
+                    "nobody of other queues is evicted for the gang, as preemption.reclaim of queue"
+                    f" {self.queue} is Never"
+                )
             case LoanReclaim.WOULD_BORROW:
-                what = f"borrow {self.borrowed}" if self.borrowed else "borrow"
-                return f"nobody is evicted for the gang, as its queue would {what}, too"
+                return (
+                    f"nobody of other queues is evicted for the gang, as queue {self.queue} would {self._borrow}, too,"
+                    " and its preemption has neither borrowWithinCohort nor byShares"
+                )
             case LoanReclaim.BY_SHARES:
-                return "gangs of queues with a larger share are evicted for the gang only where it could then start"
+                lower = "of lower priority " if self.lower_only else ""
+                return (
+                    f"gangs {lower}of queues with a larger share are evicted for the gang where it could then start,"
+                    f" and no others, as queue {self.queue} would {self._borrow}, too (its preemption.byShares)"
+                )
             case LoanReclaim.BORROW_WITHIN_COHORT:
                 return (
-                    "gangs of lower priority, up to maxPriorityThreshold, are evicted for the gang only where their"
-                    " queues keep their own quota and it could then start"
+                    "gangs of lower priority, up to maxPriorityThreshold, whose queues keep their own quota are evicted"
+                    " for the gang where it could then start, and no others, as queue"
+                    f" {self.queue} would {self._borrow}, too (its preemption.borrowWithinCohort)"
                 )
             case LoanReclaim.LOWER_PRIORITY:
-                return "gangs of lower priority are evicted for the gang only where it could then start"
+                return (
+                    "of the gangs that borrow those of lower priority are evicted for the gang where it could then"
+                    f" start, and no others, as preemption.reclaim of queue {self.queue} is LowerPriority"
+                )
             case LoanReclaim.ANY:
-                return "gangs that borrow are evicted for the gang only where it could then start"
+                return (
+                    "gangs that borrow are evicted for the gang where it could then start"
+                    f" (preemption.reclaim of queue {self.queue} is Any)"
+                )
             case _:
                 assert_never(self.reclaim)
+
+    @property
+    def _borrow(self) -> str:
+        return f"borrow {self.borrowed}" if self.borrowed else "borrow"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +113,8 @@ class Shortage:
 
     left: what the queue may still take now. used: by the queue itself. borrowed: usage under it beyond its subtree's
     quota. potential: what it could take if nothing were used. loan: the nearest loan that makes it short, if any.
-    eviction: None if the queue could never take it, or if queues keep it.
-    meter: None if the queue is inactive or unknown, so that it may take nothing.
+    eviction: None if the queue could never take it, or if queues keep it. within_queue: which of its own gangs the
+    queue evicts. meter: None if the queue is inactive or unknown, so that it may take nothing.
     """
 
     queue: QueueName
@@ -102,6 +127,7 @@ class Shortage:
     potential: int = 0
     loan: Loan | None = None
     eviction: Eviction | None = None
+    within_queue: WithinQueue = WithinQueue.NEVER
     keepers: tuple[QueueName, ...] = ()
 
     @property
@@ -116,11 +142,11 @@ class Shortage:
             return f"queue {self.queue} is not active"
         use = f"used {self.used}" + (f", borrowed {self.borrowed}" if self.borrowed else "")
         others = f"; {self.loan.message}" if self.loan else self._kept or self._taken
-        eviction = f"; {self.eviction.message}" if self.eviction and others else ""
+        others += f"; {self.eviction.message}" if self.eviction and others else ""
         return (
             f"queue {self.queue} has {self.left} {self.meter} left (nominal {self.nominal}, {use}),"
             f" the gang needs {self.needed}"
-            + (f"{others}{eviction}" if self.ever else f"; the queue can never have more than {self.potential}")
+            + (f"{others}{self._own}" if self.ever else f"; the queue can never have more than {self.potential}")
         )
 
     @property
@@ -130,6 +156,17 @@ class Shortage:
         if taken <= 0 or self.used + self.left < self.nominal:
             return ""
         return f"; {taken} more that it may borrow {'is' if taken == 1 else 'are'} taken by other queues"
+
+    @property
+    def _own(self) -> str:
+        """Return which of the queue's own gangs are evicted, if it says so and has any."""
+        if not self.used or self.within_queue is WithinQueue.NEVER:
+            return ""
+        newer = "" if self.within_queue is WithinQueue.LOWER_PRIORITY else ", and newer ones of the same priority,"
+        return (
+            f"; of queue {self.queue}'s own gangs those of lower priority{newer} are evicted for the gang where it"
+            f" could then start, and no others, as its preemption.withinQueue is {self.within_queue}"
+        )
 
     @property
     def _kept(self) -> str:

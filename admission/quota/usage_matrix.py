@@ -91,7 +91,7 @@ class Column:
         """Return what is borrowed if `user`, the queue or one under it, took an amount more."""
         at = user
         while at != number and amount:
-            amount = self._passed_up(at, amount)
+            amount = _passed_up(self.guaranteed[at], self.usage[at], amount)
             at = self.parents[at]
         return borrowing.borrowed(subtree=self.subtree[number], usage=self.usage[number] + amount)
 
@@ -103,20 +103,14 @@ class Column:
     def move(self, number: int, amount: int) -> None:
         """Add to the usage of a queue, and what is passed up to that of the queues above. amount may be negative."""
         self.own[number] += amount
+        parents, guaranteed, usage, pools = self.parents, self.guaranteed, self.usage, self.pools
         while number != ROOT and amount:
-            passed = self._passed_up(number, amount)
-            self.usage[number] += amount
-            amount = passed
-            number = self.parents[number]
-            self.pools.pop(number, None)
-
-    def _passed_up(self, number: int, amount: int) -> int:
-        """Return how much more counts against the parent if the usage of a queue grows by an amount.
-
-        That is the difference of what is passed up (`borrowing.passed_up`) with it and without.
-        """
-        guaranteed, before = self.guaranteed[number], self.usage[number]
-        return max(before + amount, guaranteed) - max(before, guaranteed)
+            before = usage[number]
+            usage[number] = before + amount
+            amount = _passed_up(guaranteed[number], before, amount)
+            number = parents[number]
+            if pools:
+                pools.pop(number, None)
 
     def pool(self, parent: int, children: Sequence[int]) -> Pool:
         quota = self.quotas.get(parent)
@@ -126,6 +120,17 @@ class Column:
             loans=sum(loans.values()),
             borrowers=tuple(sorted(loans, key=lambda child: (-loans[child], child))),
         )
+
+
+def _passed_up(guaranteed: int, before: int, amount: int) -> int:
+    """Return how much more counts against the parent if the usage of a queue grows by an amount.
+
+    That is the difference of what is passed up (`borrowing.passed_up`) with it and without.
+    """
+    after = before + amount
+    if before >= guaranteed <= after:  # mostly so, and asked on each level for each meter of each grant
+        return amount
+    return max(after, guaranteed) - max(before, guaranteed)
 
 
 def build(parents: Sequence[int], quotas: Mapping[int, Quota], used: Mapping[int, int]) -> Column:

@@ -76,8 +76,8 @@ class Expanded:
     outside: Mapping[int, str] = field(default_factory=dict)
 
 
-MOST_LATER_WAVES = 32
-"""The most later waves that are looked at; each takes a simulation of its own."""
+MOST_LATER_WAVES = 64
+"""The most later waves that are looked at, twice if others run beside them; each takes a simulation of its own."""
 
 
 def expand(

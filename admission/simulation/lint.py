@@ -415,8 +415,7 @@ class _Linter:
             return []
         return [
             _error(wave.index, Code.NEVER_FITS, "spec", why)
-            for wave, alone in self._cluster_state.later
-            for why in await offline.never_fits(wave, alone)
+            for wave, why in await offline.never_fitting(self._cluster_state)
         ]
 
 

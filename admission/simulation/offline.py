@@ -29,6 +29,7 @@ from admission.scheduling.placement.protection import Barriers
 from admission.simulation import in_memory, opening_balance
 from admission.simulation.expand import Expanded, RefusedGang
 from admission.simulation.pods import LaterWave
+from admission.status import later_waves
 from admission.workloads import gangs
 
 ACTOR = "muster simulate"
@@ -93,8 +94,8 @@ async def simulate(
     schedulers: the setting `controller.schedulers`.
     """
     later: dict[str, tuple[str, ...]] = {}
-    for wave, alone in cluster_state.later:
-        later[wave.uid] = (*later.get(wave.uid, ()), *await never_fits(wave, alone, steps))
+    for wave, why in await never_fitting(cluster_state, steps):
+        later[wave.uid] = (*later.get(wave.uid, ()), why)
     run = _Run(cluster_state, CycleSettings(steps=steps, schedulers=schedulers), later)
     await run.begin()
     while True:
@@ -107,12 +108,17 @@ NEVER = frozenset({HoldReason.NO_FEASIBLE_PLACEMENT, HoldReason.QUOTA_EXCEEDED, 
 """Reasons for which a gang is not admitted to an empty cluster, ever."""
 
 
-async def never_fits(wave: LaterWave, alone: Expanded, steps: int = STEPS) -> list[str]:
-    """Return why the pods of a later wave would not fit an empty cluster; nothing if they would or may."""
-    outcome = await simulate(alone, steps=steps)
-    refused = [gang for gang in outcome.gangs if gang.verdict is not Verdict.ADMITTED and gang.reason in NEVER]
-    roles = " and ".join(wave.roles)
-    return [f"may start, but its {roles} never fit: {gang.reason}: {gang.message}" for gang in refused[:1]]
+async def never_fitting(cluster_state: Expanded, steps: int = STEPS) -> list[tuple[LaterWave, str]]:
+    """Return the later waves that would not fit an empty cluster, and why; of each wave the first that is known."""
+    found: dict[tuple[str, tuple[str, ...]], tuple[LaterWave, str]] = {}
+    for wave, alone in cluster_state.later:
+        if (wave.uid, wave.roles) not in found:
+            outcome = await simulate(alone, steps=steps)
+            refused = [gang for gang in outcome.gangs if gang.verdict is not Verdict.ADMITTED and gang.reason in NEVER]
+            for gang in refused[:1]:
+                why = later_waves.sentence(wave.roles, wave.beside, f"{gang.reason}: {gang.message}")
+                found[wave.uid, wave.roles] = (wave, why)
+    return [*found.values()]
 
 
 class _Run:

@@ -61,7 +61,7 @@ def _from_parent(kind: Holdable, parent: Parent, store: Store) -> Iterator[Candi
     if any(wave and not role.endswith(jobset.FOLLOWERS) for role, wave in parent.roles.items()):
         store.notes.append(
             f"{kind.kind} {parent.meta.key} makes some pods only when others run; only the first ones are simulated,"
-            " and of the others whether they fit an empty cluster"
+            " and of the others whether they fit an empty cluster, beside those that run then"
         )
     maker = _Maker(
         kind=kind,
@@ -90,20 +90,21 @@ def runtime_class_notes(found: Iterable[Pod], store: Store) -> Iterator[str]:
 class LaterWave:
     """The part of a workload whose pods its controller makes when others run. roles: of these pods.
 
-    uid and index: of the workload, and its place in the input. body: the workload with these roles alone, whose pods
-    are then the first.
+    uid and index: of the workload, and its place in the input. beside: the roles that run on beside it, if they are
+    looked at with it. body: the workload with these roles alone, whose pods are then the first.
     """
 
     uid: str
     index: int
     roles: tuple[str, ...]
+    beside: tuple[str, ...]
     body: Json
 
 
 def later_waves(store: Store, snapshot: Snapshot) -> Iterator[LaterWave]:
     """Yield the later waves of the workloads of the input that make pods, as far as they can be distinguished.
 
-    The first pods of a Job with an exclusive topology and the others are no waves here: they are planned together.
+    Each alone, and after that with the roles beside which it runs, if there are any.
     """
     for kind in suspendable.WITH_TEMPLATES.values():
         for parent in snapshot.parents.get(kind.key, {}).values():
@@ -111,8 +112,8 @@ def later_waves(store: Store, snapshot: Snapshot) -> Iterator[LaterWave]:
             if body is None or parent.finished or parent.meta.deleted is not None:
                 continue
             index = store.places[kind.key, parent.meta.key]
-            for roles, alone in catalog.BY_GROUP[kind.group, kind.kind].waves_alone(body, parent.roles):
-                yield LaterWave(uid=parent.meta.uid, index=index, roles=roles, body=alone)
+            for roles, beside, alone in catalog.BY_GROUP[kind.group, kind.kind].waves_alone(body, parent.roles):
+                yield LaterWave(uid=parent.meta.uid, index=index, roles=roles, beside=beside, body=alone)
 
 
 def _is_stopped(kind: str, meta: Meta, store: Store, *, suspended: bool) -> bool:

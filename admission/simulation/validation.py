@@ -37,15 +37,14 @@ def of_any_kind(obj: Json, profile: SchedulerProfile) -> tuple[Problem, ...]:
     """
     if "uid" in Reader(obj).child("metadata"):
         return ()
-    found = list(unknown_fields.of_object(obj, release=profile.release))
-    if (obj.get("apiVersion"), obj.get("kind")) == ("v1", "Pod"):
-        found += pods.problems(obj.get("spec"), "spec")
+    found = [*unknown_fields.of_object(obj, release=profile.release), *objects.native_problems(obj)]
+    volumes = template_labels.claimed_volumes(obj)
     for place in template_labels.pod_templates(obj):
         path = template_labels.field_of(place.base)
         if not unknown_fields.is_judged(obj):
             found += unknown_fields.of_pod_template(place.reader.value, path, release=profile.release)
-        found += pods.problems(place.reader.raw("spec"), f"{path}.spec")
-    return tuple(found)
+        found += pods.problems(place.reader.value, path, volumes=volumes)
+    return tuple(dict.fromkeys(found))
 
 
 def doubts(obj: Json) -> tuple[Problem, ...]:

@@ -9,7 +9,7 @@ waves change, and for all workloads when something else does, at most once in `R
 once in `PACE` a cycle looks at `MOST` workloads with new questions, and at some of which it is known that they fit.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
@@ -19,6 +19,7 @@ from admission.api.kubernetes.owners import Parent
 from admission.api.snapshot import changed
 from admission.api.values.names import GangUid
 from admission.incremental import are_same
+from admission.workloads.kinds import jobset
 
 RETRY = timedelta(minutes=1)
 """How long answers stand whatever changes, but for their own waves."""
@@ -29,10 +30,20 @@ PACE = timedelta(seconds=1)
 MOST, MOST_KNOWN = 2, 256
 """How many workloads a cycle looks at: with questions that have no answer yet, and in all."""
 
+MOST_SAID = 16
+"""The most sentences about a workload, as many as the status of a Gang has."""
+
 MOST_FITTING = 10_000
 """How many questions are remembered of which it is known that all fits."""
 
 Sentences = tuple[str, ...]
+
+
+def sentence(roles: Sequence[str], beside: Sequence[str], why: str) -> str:
+    """Return what is said of pods of some roles that never fit, beside those that run when they are made."""
+    named = " and ".join(role.removesuffix(jobset.FOLLOWERS) for role in roles)
+    who = f"followers of {named}" if any(role.endswith(jobset.FOLLOWERS) for role in roles) else named
+    return f"may start, but its {who} never fit{' beside ' if beside else ''}{' and '.join(beside)}: {why}"
 
 
 @dataclass(slots=True)

@@ -124,6 +124,14 @@ def pod_templates(obj: Json) -> tuple[Place, ...]:
     return tuple(place for place in places(kind, Reader(obj))[0] if place.path.is_pod_template)
 
 
+def claimed_volumes(obj: Json) -> tuple[str, ...]:
+    """Return the names of the volumes that a controller adds to the pods of a workload, one for each claim template."""
+    spec = Reader(obj).child("spec")
+    holder = spec.child("leaderWorkerTemplate") if obj.get("kind") == "LeaderWorkerSet" else spec
+    templates = islice(holder.children("volumeClaimTemplates"), MOST_PLACES)
+    return tuple(template.child("metadata").text("name") for template in templates)
+
+
 @dataclass(slots=True)
 class _Walk:
     """The objects at the bases of one workload. is_complete: whether no list or mapping was too long to be read."""

@@ -5,6 +5,8 @@ what of Kueue's objects it shows. Devices are plenty, so that quota alone decide
 unless they are `late`; those that wait are in the order of their wait. Each case is decided twice: where pods have
 claims, and where they request the same amounts of nodes instead, CPU among them.
 
+Where gangs say of how many `hours` they run, starts are reserved. They ran for minutes by now.
+
 A case with `kinds` has meters that count the kinds of one device class, each on a node of its own. A charge of `any`
 leaves the kind open; `on` says which kind the gangs that are admitted get.
 """
@@ -16,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from admission.api.values.names import PRIORITY_CLASS, QUEUE
+from admission.api.values.names import PRIORITY_CLASS, QUEUE, RUNTIME
 from admission.simulation import expand, offline
 from admission.simulation.offline import Outcome, Verdict
 
@@ -31,6 +33,21 @@ CALLED = {
     "priorityClassSource": "priorityClassRef",
 }
 """What v1beta1 calls otherwise than v1beta2, after which docs/tasks/kueue.md is named."""
+VALUES = {
+    "ClusterQueue.queueingStrategy": ("StrictFIFO", "BestEffortFIFO"),
+    "ClusterQueue.stopPolicy": ("None", "Hold", "HoldAndDrain"),
+    "ClusterQueue.flavorFungibility.whenCanBorrow": ("MayStopSearch", "TryNextFlavor"),
+    "ClusterQueue.flavorFungibility.whenCanPreempt": ("MayStopSearch", "TryNextFlavor"),
+    "ClusterQueue.flavorFungibility.preference": ("BorrowingOverPreemption", "PreemptionOverBorrowing"),
+    "ClusterQueue.reclaimWithinCohort": ("Never", "LowerPriority", "Any"),
+    "ClusterQueue.borrowWithinCohort": ("Never", "LowerPriority"),
+    "ClusterQueue.withinClusterQueue": ("Never", "LowerPriority", "LowerOrNewerEqualPriority"),
+    "ClusterQueue.admissionScope": ("NoAdmissionFairSharing", "UsageBasedAdmissionFairSharing"),
+    "ClusterQueue.concurrentAdmissionPolicy": ("TryPreferredFlavors", "RetainFirstAdmission"),
+    "LocalQueue.stopPolicy": ("None", "Hold", "HoldAndDrain"),
+    "Workload.priorityClassRef": ("WorkloadPriorityClass", "PriorityClass"),
+}
+"""The values between which fields choose, by the rows that tell of them, of v1beta2 as of August 2026."""
 NODE = "one"
 ANY = "any"
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -62,6 +79,13 @@ def untold_fields() -> list[str]:
     """
     told = {row.partition("=")[0] for row, _ in documented_options()}
     return [field for field in FIELDS.read_text().split() if not _names_of(field) & told]
+
+
+def untold_values() -> list[str]:
+    """Return the values of Kueue's options, as `Kind.path=value`, without a row of their own or one of the option."""
+    rows = {row for row, _ in documented_options()}
+    values = ((field, value) for field, some in VALUES.items() for value in some)
+    return [f"{field}={value}" for field, value in values if not {f"{field}={value}", field} & rows]
 
 
 def _names_of(field: str) -> set[str]:
@@ -192,10 +216,11 @@ def _pod(gang: Record, claims: list[Object], created: datetime, node: str | None
         "uid": gang["name"],
         "creationTimestamp": created.isoformat(),
         "labels": {QUEUE: gang["queue"], **({PRIORITY_CLASS: gang["class"]} if "class" in gang else {})},
+        "annotations": {RUNTIME: f"{gang['hours']}h"} if "hours" in gang else {},
     }
     if node is not None:
         spec["nodeName"] = node
-        pod["status"] = {"phase": "Running"}
+        pod["status"] = {"phase": "Running", "startTime": created.isoformat()}
     return pod
 
 

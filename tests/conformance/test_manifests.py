@@ -1,10 +1,10 @@
-"""Random manifests with mistakes, compared with what API servers said of them: of 1.37, so far."""
+"""Random manifests with mistakes, compared with what API servers said of them: of 1.37, and of 1.36 if mutated."""
 
 from typing import Any
 
 import pytest
 
-from tests.conformance import manifests
+from tests.conformance import manifests, mutated_manifests
 
 pytestmark = pytest.mark.conformance
 
@@ -24,7 +24,24 @@ def test_the_records_of_manifests_are_what_the_generator_makes() -> None:
 def test_the_records_are_of_every_kind_good_and_bad() -> None:
     found = {(record["obj"]["kind"], any(record["refused"].values())) for record in RECORDS}
 
-    assert found == {(kind, is_refused) for kind in manifests.PATHS for is_refused in (True, False)}
+    kinds = ("Pod", "Job", *manifests.KINDS)
+    assert found == {(kind, is_refused) for kind in kinds for is_refused in (True, False)}
+
+
+def test_what_api_servers_refuse_of_mutated_manifests_is_refused_and_nothing_else() -> None:
+    records = list(manifests.kept(mutated_manifests.KEPT))
+    different = {
+        (record["seed"], release): told
+        for record in records
+        for release, theirs in record["refused"].items()
+        if (told := manifests.difference(manifests.refused(record["obj"], release), theirs)) is not None
+    }
+
+    assert different == {}
+    assert all(mutated_manifests.manifest(record["seed"]) == record["obj"] for record in records)
+    assert {(record["obj"]["kind"], bool(record["refused"]["1.37"])) for record in records} == {
+        (kind, is_refused) for kind in mutated_manifests.KINDS for is_refused in (True, False)
+    }
 
 
 def test_a_difference_is_told() -> None:

@@ -34,7 +34,7 @@ def test_every_case_has_an_id_and_a_rule_of_its_own() -> None:
         == len({record["rule"] + json.dumps(record["queues"]) for record in RECORDS.values()})
     )
     assert {record["family"] for record in RECORDS.values()} == {
-        *("quota", "borrowing", "cohorts", "preemption", "reclaim", "fair-sharing", "order", "flavors")
+        *("quota", "borrowing", "cohorts", "preemption", "reclaim", "fair-sharing", "order", "flavors", "backfill")
     }
 
 
@@ -60,4 +60,5 @@ def test_what_kueue_decides_alike_by_the_documentation_has_cases() -> None:
 
 def test_the_documentation_tells_of_every_field_of_the_objects_that_users_of_kueue_write() -> None:
     assert quotas.untold_fields() == []
+    assert quotas.untold_values() == ["ClusterQueue.stopPolicy=None"], "the default, of which there is nothing to tell"
     assert len(quotas.FIELDS.read_text().split()) > 60

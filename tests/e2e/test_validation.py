@@ -1,5 +1,6 @@
 """What is refused offline is what a real API server refuses: the same objects, in the same shape, sent to both."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,10 @@ import yaml
 from admission.api.kubernetes import claims as decoding
 from admission.api.schemas import known_fields
 from admission.simulation import validation
-from tests.conformance import kubernetes_fields, manifests
+from tests.conformance import kubernetes_fields, manifests, mutated_manifests
 from tests.controlplane import ApiError, ControlPlane
 from tests.controlplane.namespaces import Namespace
-from tests.unit.api import claims, pods, refused, unknown
+from tests.unit.api import claims, natives, pods, refused, unknown
 from tests.unit.api.cases import Case
 
 pytestmark = pytest.mark.e2e
@@ -92,26 +93,37 @@ def test_we_know_the_fields_that_the_api_server_publishes(control_plane: Control
     assert {name: {k: v for k, v in ours[name].items() if k not in gone[name]} for name in types} == types
 
 
-@pytest.mark.parametrize("case", pods.REFUSED.values(), ids=pods.REFUSED)
+NATIVE = pods.REFUSED | natives.REFUSED
+TAKEN = pods.GOOD | natives.GOOD
+
+
+@pytest.mark.parametrize("case", NATIVE.values(), ids=NATIVE)
 def test_the_api_server_refuses_the_pods_that_we_refuse(control_plane: ControlPlane, case: Case) -> None:
     assert manifests.difference([case.field], manifests.causes(control_plane.client(), case.obj)) is None
 
 
-@pytest.mark.parametrize("obj", pods.GOOD.values(), ids=pods.GOOD)
+@pytest.mark.parametrize("obj", TAKEN.values(), ids=TAKEN)
 def test_the_api_server_takes_the_pods_that_we_take(control_plane: ControlPlane, obj: Any) -> None:
     assert manifests.causes(control_plane.client(), obj) == []
 
 
-def test_random_manifests_are_refused_as_the_api_server_does(control_plane: ControlPlane, kubernetes: str) -> None:
-    """`python -m tests.conformance.manifests` asks about as many as one likes."""
+@pytest.mark.parametrize("made", [manifests.manifest, mutated_manifests.manifest], ids=["claims", "pods and volumes"])
+def test_random_manifests_are_refused_as_the_api_server_does(
+    control_plane: ControlPlane, kubernetes: str, made: Callable[[int], Any]
+) -> None:
+    """`python -m tests.conformance.manifests` and `mutated_manifests` ask about as many as one likes."""
     client = control_plane.client()
     different: dict[int, str] = {}
+    refusals = 0
     for seed in range(1_000_000, 1_000_000 + RANDOM):
-        obj = manifests.manifest(seed)
-        told = manifests.difference(manifests.refused(obj, kubernetes), manifests.causes(client, obj))
+        obj = made(seed)
+        theirs = manifests.causes(client, obj)
+        refusals += bool(theirs)
+        told = manifests.difference(manifests.refused(obj, kubernetes), theirs)
         different |= {seed: told} if told else {}
 
     assert different == {}
+    assert RANDOM // 5 < refusals < RANDOM * 4 // 5
 
 
 @pytest.mark.parametrize("labels", [{}, {"resource.kubernetes.io/admin-access": "true"}], ids=["without", "with"])

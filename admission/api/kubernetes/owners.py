@@ -43,10 +43,18 @@ class Wave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaterWave:
-    """The templates of a wave after the first one, as if it waited for nothing. roles: of its pods."""
+    """A wave after the first one, as if it waited for nothing. roles: of its pods.
+
+    beside: the roles that have to be ready before it and run on, as far as their pods are among those of the templates.
+    templates, waves and waves_of: those of a workload that has these roles alone, as `templates`, `waves` and `roles`
+    of a Parent.
+    """
 
     roles: tuple[str, ...]
     templates: tuple[PodTemplate, ...]
+    beside: tuple[str, ...] = ()
+    waves: Mapping[str, Wave] = field(default_factory=dict)
+    waves_of: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 
 from admission.api.kubernetes.claims import ALL, EXACT_COUNT, MAX_RESULTS
-from admission.api.validation import fields, node_selectors
+from admission.api.validation import fields, selectors
 from admission.api.values import formats
 from admission.api.values.decoding import Reader
 
@@ -62,7 +62,7 @@ def validate_status(status: Reader, spec: Reader) -> None:
     for result in results:
         _result(result, known)
     if "nodeSelector" in status.child("allocation"):
-        node_selectors.node_selector(status.child("allocation").child("nodeSelector"))
+        selectors.node_selector(status.child("allocation").child("nodeSelector"))
     consumers = list(status.children("reservedFor"))
     fields.sized(status, "reservedFor", len(consumers), MOST_CONSUMERS)
     fields.unique(status, [consumer.text("uid") for consumer in consumers], lambda index: f"reservedFor[{index}].uid")
@@ -103,7 +103,7 @@ def _device_request(request: Reader) -> None:
     _count(request)
     request.flag("adminAccess")
     for toleration in request.children("tolerations"):
-        node_selectors.toleration(toleration)
+        selectors.toleration(toleration)
     capacity = request.child("capacity").child("requests")
     for name in request.child("capacity").keys("requests"):
         fields.quantity(capacity, name)
@@ -199,4 +199,4 @@ def _result(result: Reader, known: RequestNames) -> None:
     for capacity in result.keys("consumedCapacity"):
         fields.quantity(consumed, capacity)
     for toleration in result.children("tolerations"):
-        node_selectors.toleration(toleration)
+        selectors.toleration(toleration)

@@ -1,15 +1,18 @@
-"""Validation of one field: text, number, length of a list, duplicate names. Problems are noted in the reader."""
+"""Validation of one field: text, number, length of a list, labels, duplicate names; in the reader."""
 
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 
-from admission.api.values import quantities
+from admission.api.values import formats, quantities
 from admission.api.values.decoding import Reader
 from admission.api.values.formats import Rule
 
 LARGEST_INTEGER = 2**63 - 1
 """Kubernetes stores integers in 64 bits."""
 SMALLEST_INTEGER = -(2**63)
+LARGEST_INT32 = 2**31 - 1
+LARGEST_ANNOTATIONS = 256 * 1024
+"""The most bytes of all annotations of an object, keys and values."""
 
 
 def text(reader: Reader, name: str, rule: Rule) -> None:
@@ -23,6 +26,67 @@ def optional(reader: Reader, name: str, rule: Rule) -> None:
     """Judge a text that may be absent, but not empty."""
     if name in reader:
         text(reader, name, rule)
+
+
+def invalid(reader: Reader, name: str, why: str) -> None:
+    """Note that the API server refuses a field's value. why: in its words, what the value must be."""
+    reader.problem(name, f"Invalid value: {reader.raw(name)!r}: {why}")
+
+
+def needed(reader: Reader, name: str, why: str = "") -> str:
+    """Return a text that the API server requires; note that it is missing. why: in its words."""
+    found = reader.text(name)
+    if not found and reader.raw(name) in (None, ""):
+        reader.problem(name, f"Required value: {why}" if why else "Required value")
+    return found
+
+
+def supported(reader: Reader, name: str, known: Sequence[str], default: str = "") -> str:
+    """Return a text that must be a known one, or the default if absent. An empty text is not absent."""
+    if name not in reader:
+        return default
+    found = reader.text(name)
+    if isinstance(reader.raw(name), str) and found not in known:
+        reader.problem(name, unsupported(found, known))
+    return found
+
+
+def unsupported(found: str, known: Sequence[str]) -> str:
+    """Return what to say of a text that is not one of the known ones."""
+    return f"Unsupported value: {found!r}: supported values: {', '.join(repr(one) for one in known)}"
+
+
+def int32(reader: Reader, name: str, *, least: int, most: int, default: int = 0) -> int:
+    """Return an integer within bounds, or the default if absent."""
+    if name not in reader:
+        return default
+    before = len(reader.problems)
+    found = reader.int32(name)
+    if len(reader.problems) == before and not least <= found <= most:
+        bounds = (
+            f"greater than or equal to {least}" if most >= LARGEST_INT32 else f"between {least} and {most}, inclusive"
+        )
+        invalid(reader, name, f"must be {bounds}")
+    return found
+
+
+def labels(reader: Reader, name: str) -> dict[str, str]:
+    """Judge the keys and values of labels, and return them."""
+    found = reader.pairs(name)
+    for key, value in found.items():
+        for message in filter(None, (formats.key(key), formats.value(value))):
+            reader.problem(f"{name}.{key}", f"Invalid value: {message}")
+    return found
+
+
+def annotations(reader: Reader, name: str) -> None:
+    """Judge the keys of annotations, which may have upper case in their domain, and their size."""
+    found = reader.pairs(name)
+    for key in found:
+        if message := formats.key(key.lower()):
+            reader.problem(f"{name}.{key}", f"Invalid value: {message}")
+    if sum(len(text.encode(errors="surrogatepass")) for pair in found.items() for text in pair) > LARGEST_ANNOTATIONS:
+        reader.problem(name, f"Too long: may not be more than {LARGEST_ANNOTATIONS} bytes")
 
 
 def texts(reader: Reader, name: str, rule: Rule, *, most: int) -> tuple[str, ...]:
@@ -70,6 +134,12 @@ def quantity(reader: Reader, name: str) -> Fraction | None:
     if found is not None and found < 0:
         reader.problem(name, f"is {reader.raw(name)}, which is negative; at least 0 is expected")
         return None
+    return found
+
+
+def amount(reader: Reader, name: str) -> Fraction | None:
+    """Return a quantity of either sign; None if absent or a problem."""
+    found: Fraction | None = reader.parsed(name, quantities.parse, None)
     return found
 
 

@@ -1,8 +1,18 @@
-"""Validation of an object of resource.k8s.io by its kind."""
+"""Validation of an object of Kubernetes by its kind."""
 
 from collections.abc import Callable, Mapping
 
-from admission.api.validation import claims, fields, node_selectors, slices
+from admission.api.validation import (
+    claims,
+    container_resources,
+    fields,
+    jobs,
+    pod_placement,
+    pods,
+    selectors,
+    slices,
+    storage,
+)
 from admission.api.values import formats
 from admission.api.values.decoding import Json, Reader
 from admission.errors import Problem
@@ -20,6 +30,32 @@ def problems(kind: str, obj: Json) -> tuple[Problem, ...]:
     fields.text(reader.child("metadata"), "name", formats.subdomain)
     validate(reader)
     return reader.problems
+
+
+def native_problems(obj: Json) -> tuple[Problem, ...]:
+    """Return the problems for which the API server would refuse to make an object of another group of Kubernetes.
+
+    Pod templates are judged by `pods.problems`.
+    """
+    of = (str(obj.get("apiVersion")), str(obj.get("kind")))
+    if of == ("v1", "Pod"):
+        return (*_named(obj), *pods.problems(obj))
+    validate = _NATIVE.get(of)
+    if validate is None:
+        return ()
+    reader = Reader(obj)
+    fields.labels(reader.child("metadata"), "labels")
+    fields.annotations(reader.child("metadata"), "annotations")
+    validate(reader)
+    return (*_named(obj), *reader.problems)
+
+
+def _named(obj: Json) -> tuple[Problem, ...]:
+    """Return the problem of an object's name, if it has one."""
+    metadata = Reader(obj).child("metadata")
+    if metadata.text("name") and (message := formats.subdomain(metadata.text("name"))):
+        metadata.problem("name", f"Invalid value: {message}")
+    return metadata.problems
 
 
 def _slice(reader: Reader) -> None:
@@ -45,8 +81,58 @@ def _taint_rule(reader: Reader) -> None:
     fields.optional(selector, "driver", formats.driver)
     fields.optional(selector, "pool", formats.pool)
     fields.optional(selector, "device", formats.label)
-    node_selectors.taint(spec.child("taint"))
+    selectors.taint(spec.child("taint"))
 
+
+def _job(reader: Reader) -> None:
+    indexes = jobs.validate(reader.child("spec"))
+    jobs.validate_name(reader.child("metadata"), indexes)
+    jobs.validate_restarts(reader.child("spec"))
+
+
+def _cron_job(reader: Reader) -> None:
+    fields.needed(reader.child("spec"), "schedule")
+    spec = reader.child("spec").child("jobTemplate").child("spec")
+    jobs.validate(spec, has_defaults=False)
+    jobs.validate_restarts(spec)
+
+
+def _job_set(reader: Reader) -> None:
+    """Judge the Jobs that a JobSet makes, after the defaults of its webhook (jobset_webhook.go, `Default`)."""
+    for replicated in reader.child("spec").children("replicatedJobs"):
+        spec = replicated.child("template").child("spec")
+        jobs.validate(spec, mode="Indexed")
+        jobs.validate_restarts(spec, default="OnFailure")
+
+
+def _lasting(reader: Reader) -> None:
+    """Judge a workload whose pods do not end."""
+    of_pod = reader.child("spec").child("template").child("spec")
+    if of_pod.text("restartPolicy") not in ("", "Always"):
+        of_pod.problem("restartPolicy", fields.unsupported(of_pod.text("restartPolicy"), ("Always",)))
+
+
+def _node(reader: Reader) -> None:
+    pod_placement.validate_taints(reader.child("spec"))
+    for field in ("capacity", "allocatable"):
+        container_resources.amounts_of_node(reader.child("status"), field)
+
+
+_NATIVE: Mapping[tuple[str, str], Callable[[Reader], None]] = {
+    ("batch/v1", "Job"): _job,
+    ("batch/v1", "CronJob"): _cron_job,
+    ("jobset.x-k8s.io/v1alpha2", "JobSet"): _job_set,
+    ("v1", "ReplicationController"): _lasting,
+    ("apps/v1", "Deployment"): _lasting,
+    ("apps/v1", "ReplicaSet"): _lasting,
+    ("apps/v1", "DaemonSet"): _lasting,
+    ("apps/v1", "StatefulSet"): _lasting,
+    ("v1", "Node"): _node,
+    ("v1", "PersistentVolumeClaim"): lambda reader: storage.validate_claim_spec(reader.child("spec")),
+    ("v1", "PersistentVolume"): storage.validate_volume,
+    ("storage.k8s.io/v1", "StorageClass"): storage.validate_class,
+}
+"""By apiVersion and kind."""
 
 _KINDS: Mapping[str, Callable[[Reader], None]] = {
     "ResourceSlice": _slice,

@@ -1,46 +1,59 @@
-"""Validation of what a pod asks for: its containers' names, their resources, and the claims that they use.
+"""Validation of a pod, or of the template that pods are made of: all that a scheduler reads of it.
 
 In the API server's words. Mirrors `pkg/apis/core/validation` of Kubernetes (v1.36.3, v1.37.1), after the defaults of
-`pkg/apis/core/v1`; everything else of a pod is left to the API server. tests/e2e/test_validation.py compares the two.
+`pkg/apis/core/v1`. Probes, environment variables, security contexts and DNS are left to the API server.
+tests/e2e/test_validation.py compares the two.
 """
 
-from collections.abc import Iterator, Mapping
-from fractions import Fraction
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from admission.api.kubernetes import nodes, pod_requests
-from admission.api.validation import fields
-from admission.api.values import formats, quantities
+from admission.api.validation import container_resources, fields, pod_placement, pod_volumes
+from admission.api.values import formats
 from admission.api.values.decoding import Reader
-from admission.errors import AmountError, Problem
+from admission.errors import Problem
 
-HUGE_PAGES = "hugepages-"
-COMPUTE = ("cpu", "memory")
-STANDARD = frozenset({*COMPUTE, "ephemeral-storage"})
-"""Resources of containers that have no domain, beside huge pages."""
+RESTARTS = ("Always", "Never", "OnFailure")
+PROTOCOLS = ("SCTP", "TCP", "UDP")
+LARGEST_PORT = 65535
+ONLY_OF_SIDECARS = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
+"""Fields of containers that an init container may have only when it keeps running."""
 
-Amounts = Mapping[str, Fraction]
 
+def problems(pod: Any, path: str = "", *, volumes: Collection[str] = ()) -> tuple[Problem, ...]:
+    """Return the problems for which the API server would refuse a pod, or the pods of a template.
 
-def problems(spec: Any, path: str) -> tuple[Problem, ...]:
-    """Return the problems for which the API server would refuse a pod, or a pod template. path: of the spec."""
-    reader = Reader(spec, path)
-    names = _claims(reader)
-    containers = [*reader.children("initContainers"), *reader.children("containers")]
-    for container in containers:
-        fields.text(container, "name", formats.label)
-        resources = container.child("resources")
-        _requirements(resources, is_pod=False)
-        _used_claims(resources, names)
+    path: of the pod or template. volumes: the names of those that the controller of a template adds to its pods.
+    """
+    reader = Reader(pod, path)
+    labels = fields.labels(reader.child("metadata"), "labels")
+    fields.annotations(reader.child("metadata"), "annotations")
+    spec = reader.child("spec")
+    if not isinstance(reader.raw("spec") or {}, Mapping):
+        # What is no object has no containers.
+        return reader.problems
+    claims = _claims(spec)
+    sources = pod_volumes.validate(spec) | dict.fromkeys(volumes, "persistentVolumeClaim")
+    containers, init = list(spec.children("containers")), list(spec.children("initContainers"))
+    if not containers and not spec.raw("containers"):
+        spec.problem("containers", "Required value: a pod has at least one container")
+    for container in (*init, *containers):
+        _container(container)
+        container_resources.validate(container, claims)
+        pod_volumes.validate_mounts(container, sources)
+    for container in init:
+        _init_container(container)
     # Init containers are judged after the others, so that a name that both have is theirs.
-    seen: set[str] = set()
-    for container in (*reader.children("containers"), *reader.children("initContainers")):
-        name = container.text("name")
-        if name and name in seen:
-            container.problem("name", f"Duplicate value: {name!r}")
-        seen.add(name)
-    if "resources" in reader:
-        _pod_resources(reader)
+    _unique_names((*containers, *init))
+    _host_ports(spec, containers, init)
+    if "resources" in spec:
+        container_resources.validate_pod(spec)
+    if spec.raw("ephemeralContainers"):
+        spec.problem("ephemeralContainers", "Forbidden: cannot be set on create")
+    _scalars(spec)
+    _gates(spec)
+    container_resources.validate_overhead(spec)
+    pod_placement.validate(spec, labels)
     return reader.problems
 
 
@@ -57,125 +70,98 @@ def _claims(spec: Reader) -> tuple[str, ...]:
     return tuple(sorted({name for name in names if name}))
 
 
-def _used_claims(resources: Reader, names: tuple[str, ...]) -> None:
-    """Judge the claims that a container uses. names: of the pod's claims."""
+def _container(container: Reader) -> None:
+    """Judge what containers of both kinds have."""
+    fields.text(container, "name", formats.label)
+    image = fields.needed(container, "image")
+    if image != image.strip():
+        fields.invalid(container, "image", "must not have leading or trailing whitespace")
+    if "restartPolicy" in container:
+        fields.supported(container, "restartPolicy", RESTARTS)
+    names: set[str] = set()
+    for port in container.children("ports"):
+        if "containerPort" not in port or port.raw("containerPort") == 0:
+            port.problem("containerPort", "Required value")
+        fields.int32(port, "containerPort", least=0, most=LARGEST_PORT)
+        fields.int32(port, "hostPort", least=0, most=LARGEST_PORT)
+        if port.text("protocol"):
+            fields.supported(port, "protocol", PROTOCOLS)
+        name = port.text("name")
+        if name and (message := formats.port_name(name)):
+            port.problem("name", f"Invalid value: {message}")
+        elif name in names:
+            port.problem("name", f"Duplicate value: {name!r}")
+        names.update({name} - {""})
+
+
+def _init_container(container: Reader) -> None:
+    if container.text("restartPolicy") == "Always":
+        return
+    for field in ONLY_OF_SIDECARS:
+        if field in container:
+            container.problem(field, "Forbidden: may not be set for init containers without restartPolicy=Always")
+
+
+def _unique_names(containers: Collection[Reader]) -> None:
     seen: set[str] = set()
-    for index, claim in enumerate(resources.children("claims")):
-        field, name, request = f"claims[{index}]", claim.text("name"), claim.text("request")
-        if not name:
-            resources.problem(field, "Required value: the name of one of the pod's resourceClaims")
-            continue
-        if request:
-            fields.text(claim, "request", formats.label)
-        key = f"{name}/{request}" if request else name
-        is_part = not request and any(other.startswith(f"{name}/") for other in seen)
-        if name in seen or key in seen or is_part:
-            resources.problem(field, f"Duplicate value: {key!r}")
-        if name not in seen:
-            seen.add(key)
-        if name not in names:
-            which = f": {', '.join(names)}" if names else " which is empty"
-            resources.problem(field, f"Not found: {name!r}: must be one of the names in pod.spec.resourceClaims{which}")
+    for container in containers:
+        name = container.text("name")
+        if name and name in seen:
+            container.problem("name", f"Duplicate value: {name!r}")
+        seen.add(name)
 
 
-def _requirements(resources: Reader, *, is_pod: bool) -> None:
-    """Judge the limits and requests of a container, or of a pod as a whole."""
-    limits = _amounts(resources, "limits", is_pod=is_pod)
-    requests = _amounts(resources, "requests", is_pod=is_pod)
-    for name, amount in requests.items():
-        limit, is_exact = limits.get(name), not _may_overcommit(name)
-        at = f"Invalid value: {resources.child('requests').raw(name)}:"
-        if limit is None and is_exact:
-            resources.problem(
-                "limits", f"Required value: Limit must be set for non overcommitable resources, such as {name}"
-            )
-        elif limit is not None and is_exact and amount != limit:
-            resources.problem("requests", f"{at} must be equal to {name} limit of {_raw(resources, name)}")
-        elif limit is not None and amount > limit:
-            resources.problem("requests", f"{at} must be less than or equal to {name} limit of {_raw(resources, name)}")
-    both = {*limits, *requests}
-    if any(name.startswith(HUGE_PAGES) for name in both) and not both.intersection(COMPUTE):
-        resources.problem("", "Forbidden: HugePages require cpu or memory")
+def _host_ports(spec: Reader, containers: list[Reader], init: list[Reader]) -> None:
+    """Judge the ports of the node that a pod takes: all of them at once, but init containers one by one.
+
+    A pod in its node's network takes its containers' own ports where none is named; the API server says so of pods,
+    and of templates only when pods are made of them.
+    """
+    shares_network = spec.flag("hostNetwork")
+    for group in (containers, *([container] for container in init)):
+        taken: set[tuple[str, str, int]] = set()
+        for port in (port for container in group for port in container.children("ports")):
+            own, wanted = port.integer("containerPort"), port.integer("hostPort")
+            if shares_network and group is containers and wanted and wanted != own:
+                fields.invalid(port, "hostPort", "must match `containerPort` when `hostNetwork` is true")
+            number = wanted or (own if shares_network else 0)
+            key = (port.text("protocol") or "TCP", port.text("hostIP"), number)
+            if number and key in taken:
+                port.problem("hostPort", f"Duplicate value: '{key[0]}/{key[1]}/{key[2]}'")
+            taken.add(key)
 
 
-def _raw(resources: Reader, name: str) -> Any:
-    return resources.child("limits").raw(name)
+def _scalars(spec: Reader) -> None:
+    """Judge the fields that are one text or number."""
+    for field, known in (
+        ("restartPolicy", RESTARTS),
+        ("dnsPolicy", ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")),
+    ):
+        if spec.text(field):
+            fields.supported(spec, field, known)
+    fields.supported(spec, "preemptionPolicy", ("Never", "PreemptLowerPriority"))
+    for field in ("nodeName", "serviceAccountName", "priorityClassName"):
+        if spec.text(field) and (message := formats.subdomain(spec.text(field))):
+            spec.problem(field, f"Invalid value: {message}")
+    if "runtimeClassName" in spec and (message := formats.subdomain(spec.text("runtimeClassName"))):
+        spec.problem("runtimeClassName", f"Invalid value: {message}")
+    for field in ("hostname", "subdomain"):
+        if spec.text(field) and (message := formats.label(spec.text(field))):
+            spec.problem(field, f"Invalid value: {message}")
+    if "activeDeadlineSeconds" in spec and not 1 <= spec.integer("activeDeadlineSeconds", 1) <= fields.LARGEST_INT32:
+        fields.invalid(spec, "activeDeadlineSeconds", f"must be between 1 and {fields.LARGEST_INT32}, inclusive")
+    if "os" in spec and fields.needed(spec.child("os"), "name"):
+        fields.supported(spec.child("os"), "name", ("linux", "windows"))
+    spec.int32("priority")
 
 
-def _amounts(reader: Reader, field: str, *, is_pod: bool) -> Amounts:
-    """Judge a ResourceList; return its amounts, rounded up to thousandths as the API server stores them."""
-    values = reader.child(field)
-    found: dict[str, Fraction] = {}
-    for name in reader.keys(field):
-        for message in _wrong_name(name, is_pod=is_pod):
-            values.problem(name, f"Invalid value: {name!r}: {message}")
-        amount = values.parsed(name, quantities.parse, None)
-        if amount is None:
-            continue
-        thousandths = -((-amount * 1000) // 1)
-        found[name] = Fraction(thousandths, 1000)
-        for message in _wrong_amount(name, found[name]):
-            values.problem(name, f"Invalid value: {values.raw(name)}: {message}")
-    return found
-
-
-def _wrong_name(name: str, *, is_pod: bool) -> Iterator[str]:
-    is_huge = name.startswith(HUGE_PAGES)
-    if wrong := formats.key(name):
-        yield wrong
-    elif is_pod and not is_huge and name not in COMPUTE:
-        yield f"a pod as a whole asks for {', '.join((*COMPUTE, HUGE_PAGES))} alone"
-    elif "/" not in name and not is_huge and name not in STANDARD:
-        yield "must be a standard resource for containers, or have a domain such as example.com/gpu"
-    elif not _is_native(name) and formats.extended_resource(name) is not None:
-        yield "doesn't follow extended resource name standard"
-
-
-def _wrong_amount(name: str, amount: Fraction) -> Iterator[str]:
-    if amount < 0:
-        yield "must be greater than or equal to 0"
-    if not _is_native(name) and amount.denominator != 1:
-        yield "must be an integer"
-    if name.startswith(HUGE_PAGES) and not _is_divisible(name, amount):
-        yield f"is not positive integer multiple of {name}"
-
-
-def _is_divisible(name: str, amount: Fraction) -> bool:
-    try:
-        size = quantities.parse(name.removeprefix(HUGE_PAGES))
-    except AmountError:
-        return False
-    return size > 0 and size.denominator == 1 and -(-amount // 1) % size == 0
-
-
-def _is_native(name: str) -> bool:
-    return "/" not in name or "kubernetes.io/" in name
-
-
-def _may_overcommit(name: str) -> bool:
-    return _is_native(name) and not name.startswith(HUGE_PAGES)
-
-
-def _pod_resources(spec: Reader) -> None:
-    """Judge the resources of a pod as a whole."""
-    resources = spec.child("resources")
-    if resources.raw("claims") is not None:
-        resources.problem("claims", "Forbidden: claims may not be set for Resources at pod-level")
-    _requirements(resources, is_pod=True)
-    alone = Reader({name: value for name, value in spec.value.items() if name not in ("resources", "overhead")})
-    needed = pod_requests.decode_spec(alone)
-    whole = nodes.decode_resources(Reader(resources.value), "requests")
-    for name in sorted(whole.keys() & needed.keys()):
-        if needed[name] > whole[name]:
-            resources.child("requests").problem(
-                name,
-                f"Invalid value: {resources.child('requests').raw(name)}: must be greater than or equal to aggregate"
-                f" container requests of {quantities.write(Fraction(needed[name], 1000 if name == 'cpu' else 1))}",
-            )
-    for index, container in enumerate(spec.children("containers")):
-        limits, most = container.child("resources").child("limits"), resources.child("limits")
-        for name in container.child("resources").keys("limits"):
-            limit, of_pod = (one.parsed(name, quantities.parse, None) for one in (limits, most))
-            if limit is not None and of_pod is not None and limit > of_pod:
-                message = f"Invalid value: {limits.raw(name)}: must be less than or equal to pod limits of"
-                spec.problem(f"containers[{index}].resources.limits.{name}", f"{message} {most.raw(name)}")
+def _gates(spec: Reader) -> None:
+    """Judge the scheduling gates."""
+    names = [gate.text("name") for gate in spec.children("schedulingGates")]
+    for index, name in enumerate(names):
+        if message := formats.key(name):
+            spec.problem(f"schedulingGates[{index}]", f"Invalid value: {message}")
+        if name in names[:index]:
+            spec.problem(f"schedulingGates[{index}]", f"Duplicate value: {name!r}")
+    if names and spec.text("nodeName"):
+        spec.problem("nodeName", "Forbidden: cannot be set until all schedulingGates have been cleared")

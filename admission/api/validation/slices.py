@@ -1,6 +1,6 @@
 """Validation of ResourceSlices: pool, node selection, devices, and counter sets."""
 
-from admission.api.validation import fields, node_selectors, request_policies
+from admission.api.validation import fields, request_policies, selectors
 from admission.api.values import formats
 from admission.api.values.decoding import Reader
 
@@ -27,7 +27,7 @@ def validate(spec: Reader) -> None:
     fields.text(spec, "driver", formats.driver)
     _pool(spec.child("pool"))
     _node_selection(spec, _NODE_SELECTIONS)
-    if "nodeSelector" in spec and node_selectors.node_selector(spec.child("nodeSelector")) > 1:
+    if "nodeSelector" in spec and selectors.node_selector(spec.child("nodeSelector")) > 1:
         spec.problem("nodeSelector.nodeSelectorTerms", "must have exactly one term")
     if "sharedCounters" in spec and "devices" in spec:
         spec.problem("", "has both sharedCounters and devices; a slice holds one or the other")
@@ -98,7 +98,7 @@ def _device(device: Reader, *, per_device: bool) -> None:
     taints = list(device.children("taints"))
     fields.sized(device, "taints", len(taints), MOST_TAINTS)
     for taint in taints:
-        node_selectors.taint(taint)
+        selectors.taint(taint)
     _conditions(device)
 
 
@@ -110,7 +110,7 @@ def _device_node_selection(device: Reader, *, per_device: bool) -> None:
         if not per_device and name in device:
             device.problem(name, "is only allowed where the slice sets perDeviceNodeSelection: true")
     if per_device and "nodeSelector" in device:
-        node_selectors.node_selector(device.child("nodeSelector"))
+        selectors.node_selector(device.child("nodeSelector"))
 
 
 def _attributes(device: Reader) -> None:

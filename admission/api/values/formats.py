@@ -14,6 +14,7 @@ LONGEST_SUBDOMAIN = 253
 LONGEST_DRIVER = 63
 LONGEST_IDENTIFIER = 32
 LONGEST_VALUE = 64
+LONGEST_PORT_NAME = 15
 
 _PART = "[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _LABEL = re.compile(_PART)
@@ -41,6 +42,13 @@ def subdomain(text: str) -> str | None:
     if _SUBDOMAIN.fullmatch(text) is None:
         return f"{text!r} is not a DNS subdomain: DNS labels in lower case joined by '.', such as gpu.example.com"
     return _too_long(text, LONGEST_SUBDOMAIN)
+
+
+def port_name(text: str) -> str | None:
+    """Judge the name of a port of a container."""
+    if _LABEL.fullmatch(text) is None or "--" in text or text.replace("-", "").isdigit():
+        return f"{text!r} is not a port's name: a DNS label with a letter and without '--', such as http-1"
+    return _too_long(text, LONGEST_PORT_NAME)
 
 
 def driver(text: str) -> str | None:

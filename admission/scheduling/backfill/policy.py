@@ -5,9 +5,9 @@ first gang of a queue that waits for devices or quota held by gangs which will e
 expected end of a running gang by which a plan exists for it, and that plan: devices, nodes, quota. A later gang (lower
 priority, or equal priority and queued later) starts if it ends before the reservation begins or leaves it untouched.
 Reservations of heads that rank higher come first; but between queues that lend each other, those of heads that do not
-borrow, and one of a head that borrows does not bind gangs that do not (`precedence`). Where expected ends are unknown,
-there is no reservation and gangs that fit may pass; a gang without a declared run time is assumed to run for ever.
-A reservation is made when a later gang would conflict with it; it stands until it begins or an expectation fails.
+borrow (`precedence`). Where expected ends are unknown, there is no reservation and gangs that fit may pass; a gang
+without a declared run time is assumed to run for ever. A reservation is made when a later gang would conflict with it;
+it stands until it begins or an expectation fails.
 """
 
 import heapq
@@ -190,18 +190,19 @@ class Backfill:
         decision = chain.decide(replace(inputs, rules=rules, cluster=cluster, queue_usage=queue_usage))
         if isinstance(decision.outcome, Grant):
             plan = decision.outcome.plan
-            # Another plan may borrow where the first one does not, and is bound by more then.
-            is_bound = len(self._ahead(inputs, plan.charge)) > len(ahead)
+            # Another plan may borrow where the first one does not, and is bound by others then.
+            is_bound = any(one not in ahead for one in self._ahead(inputs, plan.charge))
             if not is_bound and all(one.leaves_pods(inputs.group, plan) for one in bound):
                 return decision
         return Verdict(
             group=inputs.group,
-            outcome=reservations.behind(inputs.group, inputs.queue, bound),
+            outcome=reservations.behind(inputs.group, inputs.queue, bound, self._order),
             needed=found.needed,
             by=RESERVED if decision.by in {PROOF, QUOTA} else "",
             equivalent=decision.equivalent,
             proof=decision.proof,
             bound=bound,
+            bound_by_loan=precedence.behind_in_rank(bound, inputs.group, self._order),
         )
 
     def _shortly(self, inputs: Inputs) -> Verdict | None:
@@ -209,17 +210,17 @@ class Backfill:
 
         Used where the reason of a hold does not matter. None if reservations have to be made or proved first.
         """
-        ahead = self._heads_ahead(self._order.rank(inputs.group))
+        ahead = [head for own, head in self._ranked_heads() if own < self._order.rank(inputs.group)]
         made = [head.reservation for head in ahead if head.tried != self._present.changes]
         if not ahead or not all(one is not None and one.is_proved and self._present.now < one.at for one in made):
             return None
         end = self._end(inputs.group, inputs.queue)
-        bound = tuple(one for one in made if one is not None and precedence.reaches(end, one))
-        asked = chain.with_demand(inputs) if bound else inputs
-        bound = precedence.binding(bound, inputs.queue.name, asked.needed, inputs.queue_usage)
+        reached = [one for one in made if one is not None and precedence.reaches(end, one)]
+        asked = chain.with_demand(inputs) if reached else inputs
+        bound = tuple(precedence.binding(reached, inputs.group, asked.needed, inputs.queue_usage, self._order))
         if not bound or not chain.is_short(asked, UsageExcludingReserved(inputs.queue_usage, bound)):
             return None
-        behind = reservations.behind(inputs.group, inputs.queue, bound)
+        behind = reservations.behind(inputs.group, inputs.queue, bound, self._order)
         return Verdict(group=inputs.group, outcome=behind, needed=asked.needed, by=RESERVED, bound=bound)
 
     def stands(
@@ -228,23 +229,19 @@ class Backfill:
         """Return whether a gang of a queue would still delay a reservation."""
         bound: tuple[Reservation, ...] = held.bound
         heads = {id(head.reservation): head for head in self._heads.values()}
-        if not all(id(one) in heads and self._is_kept(heads[id(one)], one, cluster, usage) for one in bound):
-            return False
-        if len(precedence.binding(bound, queue, held.needed, usage)) < len(bound):
-            return False
-        rank = self._order.rank
-        if isinstance(held, Verdict) and any(rank(held.group) < rank(one.group) for one in bound):
+        is_kept = all(id(one) in heads and self._is_kept(heads[id(one)], one, cluster, usage) for one in bound)
+        if not is_kept or not precedence.still_bind(held, queue, usage, self._order):
             return False
         if held.proof is None or held.equivalent is None:
             return not UsageExcludingReserved(usage, bound).fits(queue, held.needed)
         return self._plans.proof(held.equivalent.key, self._cluster(bound, cluster), selectors) is held.proof
 
-    def until(self, rank: Rank, bounds: Iterable[Sequence[Reservation]]) -> datetime | None:
-        """Return by when a gang behind a rank must end to be bound by fewer reservations than in any of `bounds`.
+    def until(self, bounds: Iterable[Sequence[Reservation]]) -> datetime | None:
+        """Return by when a gang behind others must end to be bound by fewer reservations than in any of `bounds`.
 
-        None if no end helps. Only bounds whose reservations all still exist count.
+        None if no end helps. bounds: of those others. Only those whose reservations all still exist count.
         """
-        made = {id(head.reservation) for head in self._heads_ahead(rank)}
+        made = {id(one) for one in self._reservations()}
         kept = (bound for bound in bounds if all(id(one) in made for one in bound))
         return min((max(one.at for one in bound) for bound in kept), default=None)
 
@@ -306,8 +303,7 @@ class Backfill:
 
     def end(self, gang: str) -> None:
         """Record that a gang has given everything back."""
-        known = self._present.remove(gang)
-        if known is None:
+        if (known := self._present.remove(gang)) is None:
             return
         if known.end is None:
             self._never_fits.clear()
@@ -327,7 +323,7 @@ class Backfill:
     def refresh(self, rules: Rules, cluster: ClusterState, queue_usage: QueueUsage) -> None:
         """Make or prove the reservations of the first heads, at the end of a cycle."""
         # The second time for those beside which a head of a lower rank, which does not borrow, has come to one.
-        for head in 2 * self._heads_ahead(None):
+        for _, head in 2 * self._ranked_heads():
             inputs = Inputs(rules=rules, group=head.group, queue=head.queue, cluster=cluster, queue_usage=queue_usage)
             self._reservation(head, inputs)
 
@@ -340,11 +336,11 @@ class Backfill:
         removed in that state.
         """
         end = runtime.end(start, runtime.declared_runtime(inputs.group, inputs.queue))
-        for head in self._heads_ahead(self._order.rank(inputs.group)):
+        for head in self._heads_that_may_bind(inputs, charge):
             known = head.reservation
             if known is not None and self._present.now < known.at and precedence.reaches(end, known):
                 found = self._renewed(head, known, inputs.cluster, inputs.queue_usage, absent)
-                if not precedence.passes(inputs.queue.name, charge, inputs.queue_usage, found or known):
+                if precedence.binding([found or known], inputs.group, charge, inputs.queue_usage, self._order):
                     yield found
 
     @property
@@ -371,8 +367,7 @@ class Backfill:
 
     def _cancel(self, head: QueueHead) -> None:
         """Drop the reservation of a head."""
-        if head.reservation is not None:
-            self.revision += 1
+        self.revision += head.reservation is not None
         head.reservation = None
 
     def _forget(self) -> None:
@@ -384,22 +379,28 @@ class Backfill:
         self._reserved = None
         self._present.note_change()
 
-    def _heads_ahead(self, rank: Rank | None) -> list[QueueHead]:
-        """Return the heads ahead of a rank, in order; of all ranks if None."""
+    def _ranked_heads(self) -> list[tuple[Rank, QueueHead]]:
+        """Return the heads that may have a reservation, in order, each with its rank."""
         if self._front is None:
             ranked = [(self._order.rank(head.group), head) for head in self._heads.values()]
             self._front = sorted(ranked, key=lambda one: one[0])[:MOST]
-        return [head for own, head in self._front if rank is None or own < rank]
+        return self._front
+
+    def _heads_that_may_bind(self, inputs: Inputs, charge: Charge) -> list[QueueHead]:
+        """Return the heads ahead of a gang with this charge, and those of queues beside which it borrows, in order."""
+        rank, may_bind = self._order.rank(inputs.group), partial(precedence.may_bind, inputs, charge)
+        return [head for own, head in self._ranked_heads() if own < rank or may_bind(head.queue.name)]
 
     def _reservations(self, but: QueueHead | None = None) -> list[Reservation]:
         """Return the reservations of the heads, in order; but that of one head."""
-        return [one.reservation for one in self._heads_ahead(None) if one is not but and one.reservation is not None]
+        heads = self._ranked_heads()
+        return [one.reservation for _, one in heads if one is not but and one.reservation is not None]
 
     def _ahead(self, inputs: Inputs, charge: Charge) -> tuple[Reservation, ...]:
-        """Return the reservations of the heads ahead of a gang with this charge; those not yet made are made."""
-        ahead = self._heads_ahead(self._order.rank(inputs.group))
-        made = tuple(one for head in ahead if (one := self._reservation(head, inputs)) is not None)
-        return precedence.binding(made, inputs.queue.name, charge, inputs.queue_usage)
+        """Return the reservations that bind a gang with this charge; those not yet made are made."""
+        heads = self._heads_that_may_bind(inputs, charge)
+        made = [one for head in heads if (one := self._reservation(head, inputs)) is not None]
+        return tuple(precedence.binding(made, inputs.group, charge, inputs.queue_usage, self._order))
 
     def _end(self, group: Group, queue: Queue) -> datetime | None:
         """Return when a gang that starts now ends; None if unknown."""
@@ -435,8 +436,7 @@ class Backfill:
 
     def _prove(self, head: QueueHead, known: Reservation, cluster: ClusterState, queue_usage: QueueUsage) -> bool:
         """Return whether a reservation of an earlier cycle stands; update what is left beside it."""
-        found = self._renewed(head, known, cluster, queue_usage)
-        if found is not None:
+        if (found := self._renewed(head, known, cluster, queue_usage)) is not None:
             known.prove(found.queue_usage, found.arrival.room, found.placed)
         return found is not None
 
@@ -472,7 +472,7 @@ class Backfill:
         charge, usage: of that other one, and of the queues at the time.
         """
         left = [one for one in self._reservations(head) if one.until is None or one.until > at]
-        return precedence.before(left, head.group, charge, usage, self._order)
+        return precedence.binding(left, head.group, charge, usage, self._order)
 
     def _reserve(self, head: QueueHead, inputs: Inputs) -> Reservation | None:
         """Return a reservation from the first time at which a head has a plan; None if there is no such time."""

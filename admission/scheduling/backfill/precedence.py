@@ -1,5 +1,8 @@
 """Which reservations bind a gang, by the order of the queues: who borrows never comes before who does not.
 
+So the reservation of a gang that does not borrow binds those that do, also of a better rank: Kueue (2026), too,
+reserves quota for a head within its nominal quota before it tries heads that borrow, whatever their priority.
+
 It is the order of `quota.queue_order` without shares. Two queues are compared where their paths meet, by the two queues
 below that: the one of the gang as it is used now, with the gang; that of a reservation as it is used when it begins,
 with what is reserved. Otherwise, and within one queue, between roots, and with a queue above, rank decides.
@@ -13,7 +16,10 @@ from admission.api.values.names import QueueName
 from admission.quota.headroom import QueueUsage
 from admission.quota.queue_order import Order
 from admission.scheduling.backfill.reservations import Reservation
+from admission.scheduling.cache.queue_cache import Premise
+from admission.scheduling.cache.verdict_cache import Verdict
 from admission.scheduling.checks import runtime
+from admission.scheduling.checks.chain import Inputs
 from admission.workloads.gangs import Group
 
 
@@ -23,22 +29,41 @@ def passes(queue: QueueName, charge: Charge, queue_usage: QueueUsage, one: Reser
 
 
 def binding(
-    made: Iterable[Reservation], queue: QueueName, charge: Charge, queue_usage: QueueUsage
-) -> tuple[Reservation, ...]:
-    """Return those of the reservations that a gang of a queue does not pass."""
-    return tuple(one for one in made if not passes(queue, charge, queue_usage, one))
-
-
-def before(
     made: Iterable[Reservation], group: Group, charge: Charge, queue_usage: QueueUsage, order: Order
 ) -> list[Reservation]:
-    """Return those of the reservations that come before that of a head. charge, queue_usage: its own, at its time."""
+    """Return those of the reservations that come before a gang: those of owners if it borrows, else by rank.
+
+    charge: of the gang. queue_usage: when it starts.
+    """
     own, found = order.rank(group), list[Reservation]()
     for one in made:
         by_loans = loan_order(group.queue, charge, queue_usage, one)
         if by_loans > 0 or (by_loans == 0 and order.rank(one.group) < own):
             found.append(one)
     return found
+
+
+def behind_in_rank(bound: Iterable[Reservation], group: Group, order: Order) -> tuple[Reservation, ...]:
+    """Return those of the reservations that bind a gang only since it borrows: it has the better rank."""
+    own = order.rank(group)
+    return tuple(one for one in bound if own < order.rank(one.group))
+
+
+def still_bind(held: Verdict | Premise, queue: QueueName, queue_usage: QueueUsage, order: Order) -> bool:
+    """Return whether the reservations that bound a gang of a queue would all come before it again."""
+    for one in held.bound:
+        by_loans = loan_order(queue, held.needed, queue_usage, one)
+        if by_loans < 0 or (by_loans == 0 and one in held.bound_by_loan):
+            return False
+        if by_loans == 0 and isinstance(held, Verdict) and order.rank(held.group) < order.rank(one.group):
+            return False
+    return True
+
+
+def may_bind(inputs: Inputs, charge: Charge, head: QueueName) -> bool:
+    """Return whether a gang with this charge borrows where its queue and that of a head meet: then rank is not all."""
+    branches = inputs.queue_usage.tree.branches(inputs.queue.name, head)
+    return branches is not None and inputs.queue_usage.borrows(branches[0], inputs.queue.name, charge)
 
 
 def require_proofs(made: Iterable[Reservation], new: Reservation) -> None:

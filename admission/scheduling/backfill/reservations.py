@@ -443,14 +443,19 @@ def _falls_short(left: Mapping[str, int] | None, asked: Resources) -> bool:
     return left is not None and any(amount > left[name] for name, amount in asked.items() if name in left)
 
 
-def behind(group: Group, queue: Queue, bound: Sequence[Reservation]) -> Hold:
-    """Hold a gang that would delay reservations."""
+def behind(group: Group, queue: Queue, bound: Sequence[Reservation], order: queue_order.Order) -> Hold:
+    """Hold a gang that would delay reservations, of which one of a worse rank binds it since it borrows."""
     first = min(bound, key=lambda one: one.at)
     runtime = checks_runtime.declared_runtime(group, queue)
     runs = "does not say how long it runs" if runtime is None else f"would run for {durations.render(runtime)}"
     ahead = references.refer([_referent(first.group.key, first.group.queue)], detail="behind")
+    why = (
+        ""
+        if order.rank(first.group) < order.rank(group)
+        else ", since it stays within its own quota where this borrows,"
+    )
     message = (
-        f"{ahead.phrase} is ahead of it and is to start at {_text(first.at)}; this gang {runs}, "
+        f"{ahead.phrase} is ahead of it{why} and is to start at {_text(first.at)}; this gang {runs}, "
         "and needs what is reserved for that"
     )
     details: dict[str, Detail] = {"behind": ahead.phrase, "until": _text(first.at)}

@@ -22,8 +22,8 @@ from admission.workloads.gangs import Group
 class Premise(NamedTuple):
     """An input of verdicts of one queue: what it lacks for a charge (None: nothing), and the proof, if any.
 
-    bound: the reservations that the gang would delay. inventories: the devices of nodes, if a gang's kinds were read
-    from them; None if it has none.
+    bound: the reservations that the gang would delay. bound_by_loan: those that bind it only since it borrows.
+    inventories: the devices of nodes, if a gang's kinds were read from them; None if it has none.
     """
 
     needed: Charge
@@ -31,6 +31,7 @@ class Premise(NamedTuple):
     equivalent: GangEquivalence | None
     proof: InfeasibilityProof | None
     bound: tuple[Any, ...] = ()
+    bound_by_loan: tuple[Any, ...] = ()
     inventories: object = None
 
 

@@ -56,7 +56,8 @@ class Verdict:
 
     needed: a lower bound on the gang's charge. ahead: the gang that blocked it in a strict queue. proof: of equivalent
     gangs, if `by` is a proof. bound: the reservations of gangs ahead of it that it would delay; the proof is then one
-    beside these or, without a proof, quota is short beside them.
+    beside these or, without a proof, quota is short beside them. bound_by_loan: those of them whose gangs have a worse
+    rank, and which bind it only since it borrows.
     """
 
     group: Group
@@ -68,6 +69,7 @@ class Verdict:
     equivalent: GangEquivalence | None = None
     proof: InfeasibilityProof | None = None
     bound: tuple[Any, ...] = ()
+    bound_by_loan: tuple[Any, ...] = ()
     parts: "tuple[Verdict, ...]" = ()
     """The verdicts on the kinds of devices, if `by` is KINDS and all of them can be kept."""
     inventories: object = None
@@ -83,7 +85,15 @@ class Verdict:
         """Yield the inputs that the verdict depends on, beside its gang and the shared inputs."""
         for part in self.parts or (self,):
             shortage = part.outcome if part.by == QUOTA else None
-            yield Premise(part.needed, shortage, part.equivalent, part.proof, part.bound, self.inventories)
+            yield Premise(
+                part.needed,
+                shortage,
+                part.equivalent,
+                part.proof,
+                part.bound,
+                part.bound_by_loan,
+                self.inventories,
+            )
 
 
 @dataclass(slots=True)
@@ -224,7 +234,8 @@ class VerdictCache:
         found: dict[Hashable, Premise] = {}
         for one in verdicts:
             for premise in one.premises if one.by in {PROOF, QUOTA, RESERVED, KINDS} else ():
-                key = one.by, tuple(sorted(premise.needed.items())), id(premise.proof), premise.bound
+                bound = premise.bound, premise.bound_by_loan
+                key = one.by, tuple(sorted(premise.needed.items())), id(premise.proof), *bound
                 found.setdefault(key, premise)
         return list(found.values())
 

@@ -24,7 +24,7 @@ from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
 from admission.dra.state.virtual_time import RunningGang, VirtualCluster
 from admission.errors import Problem
-from admission.quota import fair_share, queue_order
+from admission.quota import fair_share
 from admission.quota.fair_share import Shares
 from admission.quota.headroom import QueueUsage, Usage
 from admission.quota.tree import Tree
@@ -225,12 +225,12 @@ class Clock:
         """Return the present time."""
         return self.replay_cluster.rules.now + self.now
 
-    def runtime_bound(self, waiting: Waiting, bounds: Iterable[Sequence[Reservation]]) -> timedelta | None:
+    def runtime_bound(self, bounds: Iterable[Sequence[Reservation]]) -> timedelta | None:
         """Return the runtime below which a job would conflict with fewer reservations; None for any runtime.
 
-        The job is behind `waiting` in rank. bounds: the reservations with which the jobs before it conflict.
+        bounds: the reservations with which the jobs before it conflict.
         """
-        until = self.backfill.until(queue_order.rank(waiting), bounds)
+        until = self.backfill.until(bounds)
         return None if until is None else runtime.floor_to_second(until) + runtime.SECOND - self.time
 
     def conflicts(self, verdict: Verdict) -> bool:

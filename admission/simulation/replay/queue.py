@@ -180,7 +180,7 @@ class Muster:
             order.enter(backlog.head, backlog)
         elif backlog.is_reserved and not self._is_strict(waiting):
             bounds = [found.bound for found in backlog.found]
-            job = backlog.next_behind(waiting, self._clock.runtime_bound(waiting, bounds)) if all(bounds) else None
+            job = backlog.next_behind(waiting, self._clock.runtime_bound(bounds)) if all(bounds) else None
             if job is not None:
                 order.enter(job, backlog)
 
@@ -356,7 +356,7 @@ class UnchangedReasons:
                 self._shortages[key] = not self._clock.queue_usage.fits(queue, verdict.needed)
             return self._shortages[key]
         if verdict.by == RESERVED:
-            key = key if verdict.proof is None else verdict.proof, verdict.bound
+            key = key if verdict.proof is None else verdict.proof, verdict.bound, verdict.bound_by_loan
             if key not in self._conflicts:
                 self._conflicts[key] = self._clock.conflicts(verdict)
             return self._conflicts[key]

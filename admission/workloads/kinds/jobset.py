@@ -10,8 +10,9 @@ A restart of the whole JobSet creates all Jobs again, under the next `restart-at
 """
 
 import hashlib
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 from admission.api.kubernetes import active_deadline, jobs
@@ -22,6 +23,7 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.scheduling import scheduling_rules
 from admission.api.values import names
 from admission.api.values.decoding import Json, Reader
+from admission.workloads.kinds import wave_templates
 from admission.workloads.kinds.registry import (
     ExclusiveParts,
     Link,
@@ -68,7 +70,7 @@ def _parts(reader: Reader, meta: Meta) -> Iterator[tuple[str, Hashable, Part]]:
     in_order = spec.child("startupPolicy").text("startupPolicyOrder") == "InOrder"
     for number, job in enumerate(spec.children("replicatedJobs")):
         name, waits_for = job.required("name"), number if in_order else _waits_for(job)
-        (first_pods, _), parallelism = _first_pods(job, meta), parallel_pods(_spec(job))
+        (first_pods, _), parallelism = _first_pods(job, meta.annotations), parallel_pods(_spec(job))
         jobs, ended = job.integer("replicas", 1), succeeded.get(name, 0)
         yield name, waits_for, Part(jobs=jobs, pods=first_pods, done=ended)
         if first_pods < parallelism:
@@ -79,13 +81,13 @@ def _parts(reader: Reader, meta: Meta) -> Iterator[tuple[str, Hashable, Part]]:
             )
 
 
-def _first_pods(job: Reader, meta: Meta) -> tuple[int, str]:
+def _first_pods(job: Reader, of_set: Mapping[str, str]) -> tuple[int, str]:
     """Return how many pods of a Job are created before any of it is scheduled, and the label of its exclusive domain.
 
-    Without a label it is not exclusive, or by labels that nodes were given beforehand.
+    Without a label it is not exclusive, or by labels that nodes were given beforehand. of_set: the set's annotations.
     """
     job_annotations = job.child("template").child("metadata").pairs("annotations")
-    exclusive = [annotations for annotations in (job_annotations, meta.annotations) if EXCLUSIVE in annotations]
+    exclusive = [annotations for annotations in (job_annotations, of_set) if EXCLUSIVE in annotations]
     by_leader = exclusive and not any(NODE_SELECTOR in annotations for annotations in exclusive)
     parallelism = parallel_pods(_spec(job))
     return (min(parallelism, 1), exclusive[0][EXCLUSIVE]) if by_leader else (parallelism, "")
@@ -124,7 +126,7 @@ def _succeeded_jobs(reader: Reader) -> dict[str, int]:
     return {one.text("name"): one.integer("succeeded") for one in statuses}
 
 
-def _waits_for(job: Reader) -> Hashable:
+def _waits_for(job: Reader) -> tuple[tuple[str, str], ...]:
     return tuple((other.text("name"), other.text("status")) for other in job.children("dependsOn"))
 
 
@@ -153,7 +155,7 @@ def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
     ]
     first = next((roles.get(job.text("name")) for _, job, _ in unfinished), None)
     for number, job, left in unfinished:
-        name, (first_pods, topology) = job.text("name"), _first_pods(job, meta)
+        name, (first_pods, topology) = job.text("name"), _first_pods(job, meta.annotations)
         if roles.get(name) == first:
             per_job = max(first_pods, 1)
             yield PodTemplate(
@@ -176,12 +178,59 @@ def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
             )
 
 
-def alone(obj: Json, roles: frozenset[str]) -> Json | None:
-    """Return a JobSet with some of its ReplicatedJobs, which wait for nothing; None if it has none of them."""
-    replicated = [job for job in obj["spec"]["replicatedJobs"] if job.get("name") in roles]
-    kept = {name: part for name, part in obj["spec"].items() if name != "startupPolicy"}
-    jobs = [{name: part for name, part in job.items() if name != "dependsOn"} for job in replicated]
-    return {**obj, "spec": {**kept, "replicatedJobs": jobs}} if jobs else None
+def alone(obj: Json, roles: frozenset[str], beside: frozenset[str]) -> Json | None:
+    """Return a JobSet with some of its ReplicatedJobs, which wait for nothing; None once all of the roles have ended.
+
+    If the roles are of followers, all pods of these Jobs come at once, and may go anywhere: where they go is planned
+    with the first pods. None as well where roles that are otherwise in different waves would be two gangs.
+    """
+    own, succeeded = {role.removesuffix(FOLLOWERS) for role in roles}, _succeeded_jobs(Reader(obj))
+    jobs = [job for job in obj["spec"]["replicatedJobs"] if job.get("name") in own | beside]
+    if not any(job["name"] in own and job.get("replicas", 1) > succeeded.get(job["name"], 0) for job in jobs):
+        return None
+    metadata, with_followers = obj["metadata"], any(role.endswith(FOLLOWERS) for role in roles)
+    if beside or with_followers:
+        if not wave_templates.are_of_one_gang(_spec(Reader(job)).object("template") for job in jobs):
+            return None
+        annotations = Reader(obj).child("metadata").pairs("annotations")
+        jobs = [_beside_others(job, annotations, with_followers=with_followers) for job in jobs]
+        metadata = _at_once(metadata) if with_followers else metadata
+    jobs = [{name: part for name, part in job.items() if name != "dependsOn"} for job in jobs]
+    spec = {name: part for name, part in obj["spec"].items() if name != "startupPolicy"}
+    return {**obj, "metadata": metadata, "spec": {**spec, "replicatedJobs": jobs}}
+
+
+def _beside_others(job: Json, of_set: Mapping[str, str], *, with_followers: bool) -> dict[str, Any]:
+    """Return a ReplicatedJob whose pods may be in a gang with those of other waves."""
+    reader = Reader(job)
+    is_exclusive = bool(_first_pods(reader, of_set)[1])
+    template, spec = dict(reader.object("template")), _spec(reader).value
+    pods = wave_templates.as_part(_spec(reader).object("template"), "" if is_exclusive else reader.text("name"))
+    if with_followers:
+        template["metadata"] = _at_once(Reader(template).object("metadata"))
+    return {**job, "template": {**template, "spec": {**spec, "template": pods}}}
+
+
+def _at_once(metadata: Json) -> dict[str, Any]:
+    """Return the metadata of a JobSet or its Jobs as it is where no pods follow others."""
+    annotations = Reader(metadata).pairs("annotations")
+    return {**metadata, "annotations": {key: text for key, text in annotations.items() if key != EXCLUSIVE}}
+
+
+def beside(obj: Json, roles: Sequence[str]) -> tuple[str, ...]:
+    """Return the ReplicatedJobs that run on beside a wave, since it waits for them to be ready and not to end."""
+    spec = Reader(obj).child("spec")
+    jobs = {job.text("name"): job for job in spec.children("replicatedJobs")}
+    wave_jobs = {role.removesuffix(FOLLOWERS) for role in roles}
+    if spec.child("startupPolicy").text("startupPolicyOrder") == "InOrder":
+        return tuple(takewhile(lambda name: name not in wave_jobs, jobs))
+    found, due = set[str](), [*wave_jobs]
+    while due:
+        waits_for = _waits_for(jobs[due.pop()])
+        ready = {name for name, status in waits_for if status == "Ready" and name in jobs} - found
+        found |= ready
+        due += ready
+    return tuple(name for name in jobs if name in found - wave_jobs)
 
 
 def join(pod: Pod, links: Sequence[Link], parent: Parent) -> Member:
@@ -249,6 +298,7 @@ KINDS = (
         deadline=("spec", "replicatedJobs", "template", "spec", active_deadline.FIELD),
         templates=templates,
         alone=alone,
+        beside=beside,
         followers=followers,
         exclusive=EXCLUSIVE_JOBS,
     ),

@@ -16,6 +16,7 @@ from admission.api.kubernetes.owners import Parent
 from admission.api.kubernetes.pods import Pod
 from admission.api.values import names
 from admission.api.values.decoding import Json, Reader
+from admission.workloads.kinds import wave_templates
 from admission.workloads.kinds.registry import Link, Member, Shape, WorkloadKind, is_kind, one_wave, replicas, wave
 
 REPLICA_TYPE = "training.kubeflow.org/replica-type"
@@ -74,11 +75,27 @@ def mpi_templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
             yield template if reader.text("apiVersion") == "kubeflow.org/v1" else _of_mpi_operator(template, meta)
 
 
-def mpi_alone(obj: Json, roles: frozenset[str]) -> Json | None:
-    """Return an MPIJob with some of its roles, which wait for nothing; None if it has none of them."""
+def mpi_alone(obj: Json, roles: frozenset[str], beside: frozenset[str]) -> Json | None:
+    """Return an MPIJob with some of its roles, which wait for nothing and start whole; None if it has none of them.
+
+    None as well where the roles and those beside them would be two gangs.
+    """
     spec = {name: part for name, part in obj["spec"].items() if name != "launcherCreationPolicy"}
-    replicas = {role: part for role, part in spec["mpiReplicaSpecs"].items() if role.lower() in roles}
+    policy, wanted = Reader(spec).object("runPolicy"), roles | beside
+    spec["runPolicy"] = {name: part for name, part in policy.items() if name != "schedulingPolicy"}
+    replicas = {role: part for role, part in spec["mpiReplicaSpecs"].items() if role.lower() in wanted}
+    if beside:
+        given = {role: Reader(part).object("template") for role, part in replicas.items()}
+        if not wave_templates.are_of_one_gang(given.values()):
+            return None
+        parts = {role: wave_templates.as_part(template, role.lower()) for role, template in given.items()}
+        replicas = {role: {**part, "template": parts[role]} for role, part in replicas.items()}
     return {**obj, "spec": {**spec, "mpiReplicaSpecs": replicas}} if replicas else None
+
+
+def mpi_beside(obj: Json, roles: Sequence[str]) -> tuple[str, ...]:
+    """Return the roles beside which some of an MPIJob's run: the workers, which the launcher waits for."""
+    return tuple(role for name in obj["spec"]["mpiReplicaSpecs"] if (role := name.lower()) not in roles)
 
 
 def _of_mpi_operator(template: PodTemplate, meta: Meta) -> PodTemplate:
@@ -150,5 +167,6 @@ KINDS = (
         deadline=DEADLINE,
         templates=mpi_templates,
         alone=mpi_alone,
+        beside=mpi_beside,
     ),
 )

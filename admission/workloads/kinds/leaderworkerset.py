@@ -13,7 +13,6 @@ v0.9). The leader runs on beside them: pods of a StatefulSet are restarted whene
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from admission.api.kubernetes.jobs import PodTemplate
 from admission.api.kubernetes.meta import Meta
@@ -21,7 +20,7 @@ from admission.api.kubernetes.owners import Parent
 from admission.api.kubernetes.pods import Pod
 from admission.api.values import names
 from admission.api.values.decoding import Json, Reader
-from admission.workloads.kinds import foreign_queues, labels
+from admission.workloads.kinds import labels, wave_templates
 from admission.workloads.kinds.registry import ExclusiveParts, Link, Member, Shape, WorkloadKind, wave
 
 SIZE = "leaderworkerset.sigs.k8s.io/size"
@@ -34,9 +33,6 @@ WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
 REVISION = "leaderworkerset.sigs.k8s.io/template-revision-hash"
 POD_NAME, POD_INDEX = "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"
 LEADER, WORKER = "leader", "workers"
-
-GANG_KEYS = frozenset({key.key for key in foreign_queues.QUEUE_KEYS} | {*foreign_queues.PRIORITY_LABELS})
-"""Keys of pods, beside Muster's own, that may not differ within a gang."""
 
 
 def read(reader: Reader, meta: Meta) -> Shape:
@@ -150,43 +146,25 @@ def _runs(size: int, subgroup_size: int) -> Iterator[tuple[int, int, int]]:
         yield within, size - within, 1
 
 
-def alone(obj: Json, roles: frozenset[str]) -> Json | None:
+def alone(obj: Json, roles: frozenset[str], _beside: frozenset[str]) -> Json | None:
     """Return a set whose workers come together with their leader, which runs on beside them.
 
-    With an exclusive topology they ask for one domain. None where the templates of leader and workers differ in what
-    the pods of one gang may not differ in: they are two gangs.
+    With an exclusive topology they ask for one domain. None where leader and workers would be two gangs even then.
     """
     whole = Reader(obj)
     annotations = whole.child("metadata").pairs("annotations")
     spec = {name: part for name, part in whole.object("spec").items() if name != "startupPolicy"}
     template = whole.child("spec").object("leaderWorkerTemplate")
     label = annotations.pop(EXCLUSIVE, "")
-    roles_of = (role for role in ("leaderTemplate", "workerTemplate") if template.get(role) is not None)
-    given = {role: Reader(template).object(role) for role in roles_of}
-    settings = [_settings(one) for one in given.values()]
-    if WORKER not in roles or any(one != settings[0] for one in settings):
+    worker = Reader(template).object("workerTemplate")
+    given = {"leaderTemplate": Reader(template).object("leaderTemplate") or worker, "workerTemplate": worker}
+    if WORKER not in roles or not wave_templates.are_of_one_gang(given.values()):
         return None
+    given = {role: wave_templates.as_part(one, role) for role, one in given.items()}
     if label:
-        given = {role: _in_one_domain(one, label) for role, one in given.items()}
+        given = {role: wave_templates.in_one_domain(one, label) for role, one in given.items()}
     metadata = {**whole.object("metadata"), "annotations": annotations}
     return {**obj, "metadata": metadata, "spec": {**spec, "leaderWorkerTemplate": {**template, **given}}}
-
-
-def _settings(template: Json) -> dict[str, str]:
-    """Return what a pod template says that may not differ within a gang, by key. Claims may."""
-    data = Reader(template).child("metadata")
-    texts = data.pairs("annotations") | data.pairs("labels")
-    is_own = f"{names.QUEUE.partition('/')[0]}/"
-    return {
-        key: text for key, text in texts.items() if (key.startswith(is_own) or key in GANG_KEYS) and key != names.CLAIMS
-    }
-
-
-def _in_one_domain(template: Json, label: str) -> dict[str, Any]:
-    """Return a pod template that asks for one domain of nodes for the gang, unless it asks for another already."""
-    data = Reader(template).object("metadata")
-    annotations = {names.TOPOLOGY: label, **Reader(data).pairs("annotations")}
-    return {**template, "metadata": {**data, "annotations": annotations}}
 
 
 def unsized(_reader: Reader, _meta: Meta) -> Shape:

@@ -90,9 +90,14 @@ def no_followers(_parent: Parent, _wave: str, _pod: Pod) -> dict[str, int]:
     return {}
 
 
-def never_alone(_obj: Json, _roles: frozenset[str]) -> None:
+def never_alone(_obj: Json, _roles: frozenset[str], _beside: frozenset[str]) -> None:
     """Return nothing, for kinds whose later waves are not known by its roles."""
     return
+
+
+def beside_nothing(_obj: Json, _roles: Sequence[str]) -> tuple[str, ...]:
+    """Return nothing, for kinds whose later waves wait for no others that run on."""
+    return ()
 
 
 TERMINAL_CONDITIONS = frozenset({"Complete", "Completed", "Succeeded", "Failed"})
@@ -142,7 +147,8 @@ class WorkloadKind:
     suspend: tuple[str, ...] = ()
     may_suspend: Callable[[Reader], bool] = always
     templates: Callable[[Reader, Meta], Iterable[PodTemplate]] = no_templates
-    alone: Callable[[Json, frozenset[str]], Json | None] = never_alone
+    alone: Callable[[Json, frozenset[str], frozenset[str]], Json | None] = never_alone
+    beside: Callable[[Json, Sequence[str]], tuple[str, ...]] = beside_nothing
     creates_kind: str = ""
     attempt: Callable[[Reader], str] = no_attempt
     has_ended: Callable[[Reader], bool] = has_ended
@@ -194,20 +200,28 @@ class WorkloadKind:
             constrained=self.has_claims and bool(reader.child("spec").raw("schedulingConstraints")),
         )
 
-    def waves_alone(self, obj: Json, roles: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], Json]]:
-        """Yield the roles of each wave after the first one, with the object that has these alone where it is known."""
+    def waves_alone(
+        self, obj: Json, roles: Mapping[str, str]
+    ) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], Json]]:
+        """Yield the roles of each wave after the first one, with the object that has these alone where it is known.
+
+        And again with the roles beside which they run, and the object that has both, if there are any.
+        """
         for wave in dict.fromkeys(filter(None, roles.values())):
             of_wave = tuple(role for role, own in roles.items() if own == wave)
-            alone = self.alone(obj, frozenset(of_wave))
-            if alone is not None:
-                yield of_wave, alone
+            for beside in dict.fromkeys(((), self.beside(obj, of_wave))):
+                alone = self.alone(obj, frozenset(of_wave), frozenset(beside))
+                if alone is not None:
+                    yield of_wave, beside, alone
 
     def _later(self, obj: Json, roles: Mapping[str, str]) -> Iterator[LaterWave]:
-        for of_wave, alone in self.waves_alone(obj, roles):
+        for of_wave, beside, alone in self.waves_alone(obj, roles):
             reader = Reader(alone)
-            templates = tuple(one for one in self.templates(reader, meta.decode(reader)) if one.pods > 0)
+            object_meta = meta.decode(reader)
+            templates = tuple(one for one in self.templates(reader, object_meta) if one.pods > 0)
             if templates:
-                yield LaterWave(roles=of_wave, templates=templates)
+                waves, own_roles = self.read(reader, object_meta)
+                yield LaterWave(roles=of_wave, beside=beside, templates=templates, waves=waves, waves_of=own_roles)
 
 
 def is_suspended(reader: Reader, path: tuple[str, ...]) -> bool:

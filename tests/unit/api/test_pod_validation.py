@@ -11,12 +11,12 @@ from tests.unit.api.cases import Json
 
 @pytest.mark.parametrize(("obj", "field"), pods.REFUSED.values(), ids=pods.REFUSED)
 def test_an_invalid_pod_has_just_the_problem_of_its_invalid_field(obj: Json, field: str) -> None:
-    assert [problem.field for problem in validation.problems(obj["spec"], "spec")] == [field]
+    assert [problem.field for problem in validation.problems(obj)] == [field]
 
 
 @pytest.mark.parametrize("obj", pods.GOOD.values(), ids=pods.GOOD)
 def test_a_valid_pod_has_no_problems(obj: Json) -> None:
-    assert validation.problems(obj["spec"], "spec") == ()
+    assert validation.problems(obj) == ()
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_valid_pod_has_no_problems(obj: Json) -> None:
     ids=["a claim", "a claim where there is none", "half a GPU", "less GPUs than the limit"],
 )
 def test_an_invalid_pod_is_reported_in_the_words_of_the_api_server(obj: Json, words: str) -> None:
-    assert [problem.message for problem in validation.problems(obj["spec"], "spec")] == [words]
+    assert [problem.message for problem in validation.problems(obj)] == [words]
 
 
 LISTS = ("containers", "initContainers", "resourceClaims")
@@ -57,11 +57,14 @@ LISTS = ("containers", "initContainers", "resourceClaims")
     ids=str,
 )
 def test_a_field_of_another_type_is_told_with_the_type_that_is_expected(field: str, wrong: Any, words: str) -> None:
-    first, *_ = validation.problems({**pods.pod()["spec"], field: wrong}, "spec")
+    first, *_ = validation.problems(pods.pod(**{field: wrong}))
 
     assert (first.field.partition("[")[0], first.message) == (f"spec.{field}", words)
 
 
 @pytest.mark.parametrize("field", [*LISTS, "resources"])
 def test_null_is_like_a_field_that_is_not_there(field: str) -> None:
-    assert validation.problems({**pods.pod()["spec"], field: None}, "spec") == ()
+    absent = pods.pod()
+    absent["spec"].pop(field, None)
+
+    assert validation.problems(pods.pod(**{field: None})) == validation.problems(absent)

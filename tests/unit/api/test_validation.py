@@ -1,12 +1,14 @@
 """Objects from files are refused for what the API server refuses, with the field that is at fault."""
 
+import json
+
 import pytest
 
 from admission.api.validation import objects
 from admission.dra import compatibility
 from admission.dra.compatibility import Release
 from admission.simulation import validation
-from tests.unit.api import claims, refused
+from tests.unit.api import claims, natives, refused
 from tests.unit.api.cases import Case, Json
 
 KNOWN = refused.REFUSED | refused.STRICTER
@@ -15,6 +17,72 @@ KNOWN = refused.REFUSED | refused.STRICTER
 @pytest.mark.parametrize(("obj", "field"), KNOWN.values(), ids=KNOWN)
 def test_an_invalid_object_has_just_the_problem_of_its_invalid_field(obj: Json, field: str) -> None:
     assert [problem.field for problem in objects.problems(obj["kind"], obj)] == [field]
+
+
+@pytest.mark.parametrize(("obj", "field"), natives.REFUSED.values(), ids=natives.REFUSED)
+def test_an_invalid_native_object_has_the_problem_of_its_invalid_field(obj: Json, field: str) -> None:
+    found = validation.of_any_kind(obj, compatibility.profile(Release.V1_37))
+
+    assert [problem.field for problem in found] == [field]
+
+
+@pytest.mark.parametrize("obj", natives.GOOD.values(), ids=natives.GOOD)
+def test_a_valid_native_object_has_no_problems(obj: Json) -> None:
+    assert validation.of_any_kind(obj, compatibility.profile(Release.V1_37)) == ()
+
+
+TEMPLATES: dict[str, tuple[str, Json]] = {
+    "jobset.x-k8s.io/v1alpha2 JobSet": (
+        "spec.replicatedJobs[0].template.spec.template.spec",
+        {"replicatedJobs": [{"name": "a", "template": {"spec": {"template": 0}}}]},
+    ),
+    "leaderworkerset.x-k8s.io/v1 LeaderWorkerSet": (
+        "spec.leaderWorkerTemplate.workerTemplate.spec",
+        {"leaderWorkerTemplate": {"workerTemplate": 0, "size": 2}},
+    ),
+    "kubeflow.org/v2beta1 MPIJob": (
+        "spec.mpiReplicaSpecs.Worker.template.spec",
+        {"mpiReplicaSpecs": {"Worker": {"template": 0}}},
+    ),
+}
+"""Kinds of other projects: the path of the template, and a spec with 0 for it."""
+
+
+@pytest.mark.parametrize(("path", "spec"), TEMPLATES.values(), ids=TEMPLATES)
+def test_templates_of_other_projects_are_judged_as_the_pods_that_they_make(
+    path: str, spec: Json, request: pytest.FixtureRequest
+) -> None:
+    version, kind = request.node.callspec.id.split(" ")
+    template = natives.job(pod={"schedulingGates": [{"name": "a b"}]})["spec"]["template"]
+    body = json.loads(json.dumps(spec).replace(": 0", f": {json.dumps(template)}"))
+
+    found = validation.of_any_kind(natives.made(version, kind, spec=body), compatibility.profile(Release.V1_37))
+
+    assert [problem.field for problem in found] == [f"{path}.schedulingGates[0]"]
+
+
+def test_a_jobset_is_judged_by_the_jobs_that_it_makes() -> None:
+    """They are Indexed by default, and their pods end by default."""
+    spec = {"parallelism": 2, "template": natives.job(pod={"restartPolicy": None})["spec"]["template"]}
+    jobset = natives.made(
+        "jobset.x-k8s.io/v1alpha2", "JobSet", spec={"replicatedJobs": [{"name": "a", "template": {"spec": spec}}]}
+    )
+
+    found = validation.of_any_kind(jobset, compatibility.profile(Release.V1_37))
+
+    assert [problem.field for problem in found] == ["spec.replicatedJobs[0].template.spec.completions"]
+
+
+def test_volumes_that_a_controller_adds_may_be_mounted() -> None:
+    container = {"name": "main", "image": "train", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}
+    claims_ = [{"metadata": {"name": "data"}, "spec": natives.claim()["spec"]}]
+    spec = {"template": {"spec": {"containers": [container]}}, "volumeClaimTemplates": claims_}
+
+    found = validation.of_any_kind(
+        natives.made("apps/v1", "StatefulSet", spec=spec), compatibility.profile(Release.V1_37)
+    )
+
+    assert found == ()
 
 
 @pytest.mark.parametrize("obj", refused.GOOD.values(), ids=refused.GOOD)

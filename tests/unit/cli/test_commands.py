@@ -107,7 +107,7 @@ def test_simulate_ends_with_4_when_some_are_denied(run: Run, hardware: str, tmp_
     lone = tmp_path / "lone.yaml"
     lone.write_text(
         "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {muster.dev/queue: none}},"
-        " spec: {containers: [{name: a}]}}"
+        " spec: {containers: [{name: a, image: i}]}}"
     )
     code, answer = simulated(run, hardware, str(MANIFESTS), str(lone))
 

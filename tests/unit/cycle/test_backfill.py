@@ -18,7 +18,6 @@ from admission.api.values import names
 from admission.api.values.names import MeterName
 from admission.api.values.reasons import HoldReason
 from admission.api.values.selectors import LabelSelector, Requirement
-from admission.quota import queue_order
 from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.backfill.reservations import UsageExcludingReserved
 from admission.scheduling.backfill.running_gangs import RunningGangs
@@ -137,15 +136,15 @@ def reserved() -> tuple[Clock, Muster, Waiting]:
 def test_a_gang_passes_a_head_that_it_ends_before_for_as_long_as_it_is_the_head() -> None:
     stage, decider, late = reserved()
     (one,) = stage.backfill.decide(stage.inputs(late, stage.queue_usage)).bound
-    rank, before = queue_order.rank(late), stage.backfill.revision
-    assert stage.backfill.until(rank, [(one,)]) == one.at
+    before = stage.backfill.revision
+    assert stage.backfill.until([(one,)]) == one.at
 
     (urgent,) = trace([row("urgent", 2, 30, gpus=4, priority=1)])
     decider.arrive(Waiting(urgent, late.queued_since))
     decider.settle(freed=False)
 
     assert stage.backfill.revision > before
-    assert stage.backfill.until(rank, [(one,)]) is None
+    assert stage.backfill.until([(one,)]) is None
 
 
 def test_devices_left_beside_a_reservation_shrink_when_another_gang_starts() -> None:

@@ -1,4 +1,4 @@
-"""An owner within its quota never waits behind what is reserved for a gang that borrows."""
+"""Reservations between queues that lend each other: an owner's binds borrowers, a borrower's binds no owner."""
 
 import asyncio
 from datetime import timedelta
@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
+from admission.api.values.reasons import HoldReason
 from admission.simulation.replay.arrivals import Waiting
 from admission.simulation.replay.cluster import Clock
 from admission.simulation.replay.queue import Muster
+from tests import readers
 from tests.builders import a_cluster
 from tests.property.test_replay import Controlled
+from tests.unit.cycle.fences import report
 from tests.unit.cycle.jobs import Jobs, Play
 from tests.unit.simulation.test_offline import Objects, expand, node, teams
 from tests.unit.simulation.test_replay import play, queue, row, starts, town, trace
@@ -51,6 +54,23 @@ def test_an_owner_takes_back_what_is_lent_though_a_borrower_waits_for_more(prior
     assert found["w"] == 2
 
 
+async def test_a_borrower_of_a_higher_priority_is_told_why_an_owner_is_ahead_of_it() -> None:
+    builder = a_cluster().node("n", gpus=4).queue("top", gpus=0).queue("borrower", gpus=0, parent="top")
+    cluster = Jobs(builder.queue("owner", gpus=2, parent="top"))
+    run = Play(cluster)
+    cluster.submit("u", queue="owner", annotations={"muster.dev/runtime": "1h"})
+    await run.forget_changes(3)
+    cluster.submit("w", queue="owner", gpus=2)
+    await run.forget_changes(2)
+
+    cluster.submit("b", queue="borrower", priority=9)
+    hold = readers.report_in_full(report(await run.forget_changes(), "b")).hold
+
+    assert hold is not None
+    assert hold.reason is HoldReason.BEHIND_IN_ORDER
+    assert "is ahead of it, since it stays within its own quota where this borrows, and is to start at" in hold.message
+
+
 async def test_the_controller_evicts_a_borrower_though_another_one_has_a_reservation() -> None:
     builder = a_cluster().node("n", gpus=2).queue("top", gpus=0).queue("borrower", gpus=0, parent="top")
     cluster = Jobs(builder.queue("owner", gpus=2, parent="top", preemption={"reclaim": "Any"}))
@@ -71,6 +91,41 @@ def test_a_borrower_waits_behind_a_borrowers_reservation() -> None:
     found = starts(play(town(*parts()), K, H, {**owned(1), "queue": "borrower"}))
 
     assert found == {"k": 0, "h": 50, "w": 100}
+
+
+@pytest.mark.parametrize("owner", [{}, {"preemption": {"reclaim": "Any"}}, {"lending": "Always"}], ids=str)
+@pytest.mark.parametrize("gpus", [8, 20])
+def test_a_borrower_waits_behind_an_owners_reservation_whatever_its_priority(owner: dict[str, Any], gpus: int) -> None:
+    """As in Kueue, where quota is reserved for a head within its nominal quota before those that borrow are tried."""
+    rows = [
+        row("u", 0, 50, queue="owner", gpus=4),
+        row("w", 1, 50, queue="owner", gpus=8),
+        row("b", 2, 200, queue="borrower", gpus=4, priority=9),
+        row("c", 3, 20, queue="borrower", gpus=4, priority=9),
+    ]
+    place = parts(gpus, **owner)
+
+    assert starts(play(town(*place), *rows)) == {"u": 0, "w": 50, "b": 100, "c": 3}
+    found = asyncio.run(Controlled(expand(*place)).starts(trace(rows)))
+    assert found == {"u": 0, "w": 50, "b": 100, "c": 3}
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_a_borrower_of_a_better_rank_is_bound_no_more_when_it_would_borrow_no_more(is_cached: bool) -> None:
+    """Its queue has room of its own again when x ends, which the verdict of before did not know."""
+    rows = [
+        row("u", 0, 90, queue="owner", gpus=4),
+        row("x", 0, 30, queue="borrower", gpus=4, declared=300),
+        row("w", 1, 50, queue="owner", gpus=8),
+        *([row("a", 2, 200, queue="borrower", gpus=4, priority=9)] if is_cached else []),
+        row("b", 3, 200, queue="borrower", gpus=4, priority=9),
+    ]
+    place = parts(20, borrower=4)
+
+    found = starts(play(town(*place), *rows))
+
+    assert found == {"u": 0, "x": 0, "w": 90, **({"a": 30, "b": 140} if is_cached else {"b": 30})}
+    assert asyncio.run(Controlled(expand(*place)).starts(trace(rows))) == found
 
 
 def test_an_owner_that_would_borrow_waits_behind_a_borrowers_reservation() -> None:

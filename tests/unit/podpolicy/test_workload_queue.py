@@ -25,7 +25,7 @@ from tests.unit.webhook import patching
 from tests.unit.webhook.cases import CONTROLLER, RULES, MemoryView, World, a_pod, creation, update
 
 KUEUE = "kueue.x-k8s.io/queue-name"
-POD: dict[str, Any] = {"spec": {"containers": []}}
+POD: dict[str, Any] = {"spec": {"containers": [{"name": "main", "image": "train"}]}}
 
 
 def cluster(*, default: bool = False) -> Snapshot:
@@ -47,7 +47,12 @@ def workload(api_version: str, kind: str, spec: dict[str, Any], **labels: str) -
 
 def a_job(queue: str | None = None, *, key: str = names.QUEUE, pods: dict[str, Any] | None = None) -> dict[str, Any]:
     labels = {} if queue is None else {key: queue}
-    return workload("batch/v1", "Job", {"template": template() if pods is None else pods}, **labels)
+    return workload("batch/v1", "Job", {"template": once(template() if pods is None else pods)}, **labels)
+
+
+def once(pods: dict[str, Any]) -> dict[str, Any]:
+    """Return the template of pods that end."""
+    return {**pods, "spec": {"restartPolicy": "Never", **pods.get("spec", {})}}
 
 
 def a_jobset(queue: str | None = None, *, of_job: str | None = None, of_pods: str | None = None) -> dict[str, Any]:
@@ -64,8 +69,8 @@ CLUSTER = {"headGroupSpec": {"template": template()}, "workerGroupSpecs": [{"tem
 SPARK = {"driver": {"cores": 1}, "executor": {"labels": {"app": "x"}}}
 
 EVERY: dict[str, tuple[str, dict[str, Any]]] = {
-    "Job": ("batch/v1", {"template": template()}),
-    "CronJob": ("batch/v1", {"jobTemplate": {"spec": {"template": template()}}}),
+    "Job": ("batch/v1", {"template": once(template())}),
+    "CronJob": ("batch/v1", {"schedule": "0 0 * * *", "jobTemplate": {"spec": {"template": once(template())}}}),
     "Deployment": ("apps/v1", {"template": template()}),
     "ReplicaSet": ("apps/v1", {"template": template()}),
     "DaemonSet": ("apps/v1", {"template": template()}),

@@ -106,7 +106,7 @@ def test_a_charge_that_does_not_fit_says_what_is_short() -> None:
     assert short.message == (
         "queue a has 2 gpu left (nominal 2, used 1), the gang needs 3;"
         " 5 more that it may borrow are taken by other queues;"
-        " nobody is evicted for the gang, as its queue says no preemption.reclaim"
+        " nobody of other queues is evicted for the gang, as preemption.reclaim of queue a is Never"
     )
     assert short.details == {
         "queue": "a",

@@ -135,7 +135,7 @@ WHY = {
         a_pair().queue("b", 6, parent="root", used=7),
         (
             "queue a has 1 gpu left (nominal 2, used 0), the gang needs 2; 1 of the 2 of queue a are lent to b"
-            "; nobody is evicted for the gang, as its queue says no preemption.reclaim"
+            "; nobody of other queues is evicted for the gang, as preemption.reclaim of queue a is Never"
         ),
         {"lender": "a", "lent": "1", "borrowers": ["b"], "reclaim": "Never"},
     ),
@@ -150,7 +150,7 @@ WHY = {
         (
             "queue a has 1 gpu left (nominal 10, used 0), the gang needs 2;"
             " 9 of the 10 of queue a are lent to c, d, e and 1 more"
-            "; nobody is evicted for the gang, as its queue says no preemption.reclaim"
+            "; nobody of other queues is evicted for the gang, as preemption.reclaim of queue a is Never"
         ),
         {"lender": "a", "lent": "9", "borrowers": ["c", "d", "e"], "reclaim": "Never"},
     ),
@@ -158,7 +158,7 @@ WHY = {
         a_tree().queue("root").queue("x", 2, parent="root").queue("a", parent="x").queue("y", 0, parent="root", used=1),
         (
             "queue a has 1 gpu left (nominal 0, used 0), the gang needs 2; 1 of the 2 of queue x are lent to y"
-            "; nobody is evicted for the gang, as its queue says no preemption.reclaim"
+            "; nobody of other queues is evicted for the gang, as preemption.reclaim of queue a is Never"
         ),
         {"lender": "x", "lent": "1", "borrowers": ["y"], "reclaim": "Never"},
     ),
@@ -169,7 +169,8 @@ WHY = {
         .queue("b", 0, parent="root", used=1),
         (
             "queue a has 1 gpu left (nominal 1, used 0), the gang needs 2; 1 of the 1 of queue a are lent to b"
-            "; gangs of queues with a larger share are evicted for the gang only where it could then start"
+            "; gangs of queues with a larger share are evicted for the gang where it could then start, and no"
+            " others, as queue a would borrow, too (its preemption.byShares)"
         ),
         {"lender": "a", "lent": "1", "borrowers": ["b"], "reclaim": "ByShares"},
     ),
@@ -177,7 +178,8 @@ WHY = {
         a_tree().queue("root", 1).queue("a", 1, parent="root", reclaim="Any").queue("b", 0, parent="root", used=1),
         (
             "queue a has 1 gpu left (nominal 1, used 0), the gang needs 2; 1 of the 1 of queue a are lent to b"
-            "; nobody is evicted for the gang, as its queue would borrow, too"
+            "; nobody of other queues is evicted for the gang, as queue a would borrow, too, and its preemption has"
+            " neither borrowWithinCohort nor byShares"
         ),
         {"lender": "a", "lent": "1", "borrowers": ["b"], "reclaim": "WouldBorrow"},
     ),
@@ -185,7 +187,8 @@ WHY = {
         a_pair(reclaim="LowerPriority").queue("b", 6, parent="root", used=7),
         (
             "queue a has 1 gpu left (nominal 2, used 0), the gang needs 2; 1 of the 2 of queue a are lent to b"
-            "; gangs of lower priority are evicted for the gang only where it could then start"
+            "; of the gangs that borrow those of lower priority are evicted for the gang where it could then start, and"
+            " no others, as preemption.reclaim of queue a is LowerPriority"
         ),
         {"lender": "a", "lent": "1", "borrowers": ["b"], "reclaim": "LowerPriority"},
     ),
@@ -197,7 +200,8 @@ WHY = {
         .queue("y", 0, parent="root", used=1),
         (
             "queue a has 1 gpu left (nominal 0, used 0), the gang needs 2; 1 of the 2 of queue x are lent to y"
-            "; gangs that borrow are evicted for the gang only where it could then start"
+            "; gangs that borrow are evicted for the gang where it could then start (preemption.reclaim of queue a is"
+            " Any)"
         ),
         {"lender": "x", "lent": "1", "borrowers": ["y"], "reclaim": "Any"},
     ),
@@ -205,18 +209,20 @@ WHY = {
         a_tree().queue("root", 4).queue("a", 0, parent="root", reclaim="Any").queue("b", 0, parent="root", used=3),
         (
             "queue a has 1 gpu left (nominal 0, used 0), the gang needs 2; 3 more that it may borrow are taken by other"
-            " queues; nobody is evicted for the gang, as its queue would borrow, too"
+            " queues; nobody of other queues is evicted for the gang, as queue a would borrow, too, and its"
+            " preemption has neither borrowWithinCohort nor byShares"
         ),
         {"reclaim": "WouldBorrow"},
     ),
     "what the parent itself has is taken, and a larger share gives it back": (
         a_tree()
         .queue("root", 4)
-        .queue("a", 0, parent="root", reclaim="Any", by_shares="LessThanInitialShare")
+        .queue("a", 0, parent="root", reclaim="LowerPriority", by_shares="LessThanInitialShare")
         .queue("b", 0, parent="root", used=3),
         (
             "queue a has 1 gpu left (nominal 0, used 0), the gang needs 2; 3 more that it may borrow are taken by other"
-            " queues; gangs of queues with a larger share are evicted for the gang only where it could then start"
+            " queues; gangs of lower priority of queues with a larger share are evicted for the gang where it could"
+            " then start, and no others, as queue a would borrow, too (its preemption.byShares)"
         ),
         {"reclaim": "ByShares"},
     ),
@@ -227,8 +233,9 @@ WHY = {
         .queue("b", 0, parent="root", used=3),
         (
             "queue a has 1 gpu left (nominal 0, used 0), the gang needs 2; 3 more that it may borrow are taken by other"
-            " queues; gangs of lower priority, up to maxPriorityThreshold, are evicted for the gang only where their"
-            " queues keep their own quota and it could then start"
+            " queues; gangs of lower priority, up to maxPriorityThreshold, whose queues keep their own quota are"
+            " evicted for the gang where it could then start, and no others, as queue a would borrow, too (its"
+            " preemption.borrowWithinCohort)"
         ),
         {"reclaim": "BorrowWithinCohort"},
     ),
@@ -236,6 +243,24 @@ WHY = {
         a_pair(used=7).queue("b", 6, parent="root"),
         "queue a has 1 gpu left (nominal 2, used 7, borrowed 5), the gang needs 2",
         {"borrowed": "5"},
+    ),
+    "its own gangs have all of it, and some of them stay": (
+        a_tree().queue("a", 4, used=3, within="LowerPriority"),
+        (
+            "queue a has 1 gpu left (nominal 4, used 3), the gang needs 2; of queue a's own gangs those of lower"
+            " priority are evicted for the gang where it could then start, and no others, as its"
+            " preemption.withinQueue is LowerPriority"
+        ),
+        {},
+    ),
+    "its own gangs have all of it, and the newer ones go": (
+        a_tree().queue("a", 4, used=3, within="LowerOrNewerEqualPriority"),
+        (
+            "queue a has 1 gpu left (nominal 4, used 3), the gang needs 2; of queue a's own gangs those of lower"
+            " priority, and newer ones of the same priority, are evicted for the gang where it could then start, and no"
+            " others, as its preemption.withinQueue is LowerOrNewerEqualPriority"
+        ),
+        {},
     ),
     "its own limit stops it, whatever others have lent": (
         a_tree()
@@ -271,8 +296,8 @@ def test_a_shortage_of_two_meters_names_the_one_that_would_be_borrowed() -> None
 
     assert short is not None
     assert alone is not None
-    assert short.message.endswith("; nobody is evicted for the gang, as its queue would borrow memory, too")
-    assert alone.message.endswith("; gangs that borrow are evicted for the gang only where it could then start")
+    assert "; nobody of other queues is evicted for the gang, as queue a would borrow memory, too, and" in short.message
+    assert alone.message.endswith(" where it could then start (preemption.reclaim of queue a is Any)")
 
 
 def test_headroom_and_charges_pass_through_sixteen_levels_of_queues() -> None:

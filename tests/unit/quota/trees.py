@@ -30,6 +30,7 @@ class TreeBuilder:
         used: int = 0,
         deleted: bool = False,
         reclaim: str | None = None,
+        within: str | None = None,
         weight: str | None = None,
         by_shares: str | None = None,
         borrow_within: str | None = None,
@@ -49,6 +50,8 @@ class TreeBuilder:
             spec["preemption"] = {"reclaim": reclaim, **({"byShares": by_shares} if by_shares is not None else {})}
             if borrow_within is not None:
                 spec["preemption"]["borrowWithinCohort"] = {"policy": borrow_within}
+        if within is not None:
+            spec["preemption"] = {"withinQueue": within}
         if weight is not None:
             spec["fairSharing"] = {"weight": weight}
         meta = {"name": name, **({"deletionTimestamp": "2026-11-21T12:00:00Z"} if deleted else {})}

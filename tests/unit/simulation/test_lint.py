@@ -346,7 +346,7 @@ async def test_every_remark_names_its_object() -> None:
 
 
 async def test_a_job_whose_pods_the_webhook_would_refuse_is_a_remark() -> None:
-    pod = {"metadata": {"labels": {"muster.dev/queue": "none"}}, "spec": {"containers": []}}
+    pod = {"metadata": {"labels": {"muster.dev/queue": "none"}}, "spec": POD["spec"]}
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -362,10 +362,10 @@ async def test_a_job_whose_pods_the_webhook_would_refuse_is_a_remark() -> None:
 
 async def test_a_pod_that_the_webhook_would_refuse_is_a_remark_of_the_pod_and_not_of_its_namesake_job() -> None:
     named = {"name": "train", "namespace": "vision"}
-    spec: dict[str, Any] = {"template": {"spec": {"containers": []}}}
+    spec: dict[str, Any] = {"template": {"spec": POD["spec"]}}
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": named, "spec": spec}
     labels = {"muster.dev/queue": "none"}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**named, "labels": labels}, "spec": {"containers": []}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**named, "labels": labels}, "spec": POD["spec"]}
 
     (remark,) = (await lint.lint([job, pod])).remarks
 
@@ -389,7 +389,8 @@ async def test_admin_access_in_a_namespace_that_is_not_described_is_noted_only()
 
 
 async def test_a_request_that_no_claim_has_is_found_in_pod_templates_too() -> None:
-    job = deadline_job(activeDeadlineSeconds=None, template={"spec": a_pod({"name": "gpus", "request": "x"})["spec"]})
+    pod = {**a_pod({"name": "gpus", "request": "x"})["spec"], "restartPolicy": "Never"}
+    job = deadline_job(activeDeadlineSeconds=None, template={"spec": pod})
 
     assert told(await lint.lint([template(), job])) == [
         ("warning", "UnknownRequest", "spec.template.spec.containers[0].resources.claims[0].request")
@@ -414,9 +415,9 @@ async def test_later_pods_that_never_fit_are_an_error_of_their_workload() -> Non
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}}
     found = {
         number: told(await lint.lint([CLASS, hardware(), node, template(), queue, staged_jobset(number)]))
-        for number in (4, 5)
+        for number in (3, 4)
     }
 
-    assert found == {4: [], 5: [("error", "NeverFits", "spec")]}
-    without_nodes = await lint.lint([CLASS, hardware(), template(), queue, staged_jobset(5)])
+    assert found == {3: [], 4: [("error", "NeverFits", "spec")]}
+    without_nodes = await lint.lint([CLASS, hardware(), template(), queue, staged_jobset(4)])
     assert told(without_nodes) == []

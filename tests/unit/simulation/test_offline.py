@@ -18,7 +18,7 @@ from admission.dra.compatibility import Release
 from admission.simulation import expand as simulation_expand, offline
 from admission.simulation.expand import Expanded
 from admission.simulation.offline import GangOutcome, Outcome, Verdict
-from tests.unit.api import refused, unknown
+from tests.unit.api import natives, refused, unknown
 
 Objects = list[dict[str, Any]]
 RACK = "example.com/rack"
@@ -49,7 +49,9 @@ def job(name: str, *, pods: int = 1, gpus: int = 1, **metadata: Any) -> Objects:
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu", "count": gpus}}
     template = {"spec": {"devices": {"requests": [request]}}}
     claims = [{"name": "gpu", "resourceClaimTemplateName": name}]
-    pod = {"spec": {"containers": [{"name": "main"}], "resourceClaims": claims, "restartPolicy": "Never"}}
+    pod = {
+        "spec": {"containers": [{"name": "main", "image": "train"}], "resourceClaims": claims, "restartPolicy": "Never"}
+    }
     return [
         {
             "apiVersion": "resource.k8s.io/v1",
@@ -167,7 +169,7 @@ def test_a_pod_that_names_an_unknown_queue_is_denied() -> None:
         apiVersion: v1
         kind: Pod
         metadata: {name: lone, labels: {muster.dev/queue: temas}}
-        spec: {containers: [{name: main}]}
+        spec: {containers: [{name: main, image: train}]}
         """)
 
     assert fates(simulate(teams(), lone)) == {"lone": DenyReason.UNKNOWN_QUEUE}
@@ -183,7 +185,7 @@ RUNNING = """
     metadata: {name: old, labels: {muster.dev/queue: team}}
     spec:
       nodeName: one
-      containers: [{name: main}]
+      containers: [{name: main, image: train}]
       resourceClaims: [{name: gpu, resourceClaimName: old}]
     status: {phase: Running}
     ---
@@ -228,7 +230,7 @@ def test_a_jobs_pods_in_the_input_are_not_made_again() -> None:
               uid: u-2
               labels: {muster.dev/queue: team}
               ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u-1, controller: true}]
-            spec: {schedulingGates: [{name: muster.dev/admission}], containers: [{name: main}]}
+            spec: {schedulingGates: [{name: muster.dev/admission}], containers: [{name: main, image: train}]}
             """),
     )
 
@@ -243,7 +245,7 @@ def test_a_gang_of_the_input_that_is_not_complete_waits() -> None:
           name: train-x7k2p
           labels: {muster.dev/queue: team}
           ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u-1, controller: true}]
-        spec: {containers: [{name: main}]}
+        spec: {containers: [{name: main, image: train}]}
         """)
     outcome = simulate(teams(), node("one", 1), job("train", pods=2, uid="u-1"), lone)
 
@@ -318,17 +320,9 @@ FLAWS = {
         {"apiVersion": "resource.k8s.io/v1alpha2", "kind": "ResourceClaim", "metadata": {"name": "a"}},
         "apiVersion",
     ),
-    "a number of pods": (
-        {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a"}, "spec": {"parallelism": 10**9}},
-        "spec.parallelism",
-    ),
+    "a number of pods": (natives.job(parallelism=10**9), "spec.parallelism"),
     "a claim in a template": (
-        {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": {"name": "a"},
-            "spec": {"template": {"spec": {"resourceClaims": [{"name": "gpu"}]}}},
-        },
+        natives.job(pod={"resourceClaims": [{"name": "gpu"}]}),
         "spec.template.spec.resourceClaims[0]",
     ),
     "a template": (
@@ -406,7 +400,7 @@ def test_what_an_api_server_has_stored_is_not_judged_by_its_fields() -> None:
 )  # fmt: skip
 def test_pod_templates_of_any_kind_are_judged(api_version: str, kind: str, spec: Any, field: str | None) -> None:
     """Of kinds that are not simulated, too, as long as it is known where they have them."""
-    template = '{"spec": {"restartPolicy": "Never", "containers": [{"name": "main"}], "resourceClaim": []}}'
+    template = '{"spec": {"containers": [{"name": "main", "image": "train"}], "resourceClaim": []}}'
     body = json.loads(json.dumps(spec).replace('"template": 0', f'"template": {template}'))
     obj = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}, "spec": body}
 
@@ -533,7 +527,7 @@ PLUGIN = """
     metadata: {name: old, labels: {muster.dev/queue: team}}
     spec:
       nodeName: old
-      containers: [{name: main, resources: {limits: {example.com/gpu: 2}}}]
+      containers: [{name: main, image: train, resources: {limits: {example.com/gpu: 2}}}]
     status: {phase: Running}
     """
 
@@ -546,7 +540,8 @@ def plugged_job(name: str, count: int) -> Objects:
         spec:
           template:
             spec:
-              containers: [{{name: main, resources: {{limits: {{example.com/gpu: {count}}}}}}}]
+              restartPolicy: Never
+              containers: [{{name: main, image: train, resources: {{limits: {{example.com/gpu: {count}}}}}}}]
         """)
 
 

@@ -2,9 +2,13 @@
 
 from typing import Any
 
+import pytest
+
+from admission.api.values.decoding import Json
 from admission.api.values.reasons import HoldReason
 from tests.unit.simulation.test_offline import RACK, Objects, fates, in_rack, job, of, simulate, teams
 
+IN_ORDER = {"startupPolicy": {"startupPolicyOrder": "InOrder"}}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -57,6 +61,38 @@ def test_a_first_pod_gets_a_rack_that_takes_its_whole_job() -> None:
     assert len(gang.plan) == 2
     assert gang.charges == {"gpus": 8}, "those that follow are charged when they come"
     assert gang.not_simulated == ()
+
+
+@pytest.mark.parametrize(
+    ("quota", "order", "never"),
+    [
+        (4, {}, []),
+        (
+            3,
+            {},
+            ["followers of part never fit: QuotaExceeded: queue team has 3 gpus left (nominal 3, used 0), the gang"],
+        ),
+        (
+            7,
+            IN_ORDER,
+            ["followers of rest never fit beside part: QuotaExceeded: queue team has 7 gpus left (nominal 7"],
+        ),
+    ],
+    ids=["all of it", "less than the first pods and those that follow", "less than all that has to be ready"],
+)
+def test_the_quota_of_pods_that_follow_is_asked_for_with_that_of_the_first_ones(
+    quota: int, order: Json, never: list[str]
+) -> None:
+    jobset = exclusive_jobs(1, pods=4)[1]
+    if order:
+        part = jobset["spec"]["replicatedJobs"][0]
+        jobset["spec"] = {"replicatedJobs": [part, {**part, "name": "rest"}], **order}
+
+    gang = of(simulate(teams(quota=quota), HARDWARE, exclusive_jobs(1)[:1], [jobset]), "train")
+
+    assert (gang.verdict, gang.charges) == ("Admitted", {"gpus": 1})
+    assert [text.startswith(f"may start, but its {why}") for text in gang.later for why in never] == [True] * len(never)
+    assert len(gang.later) == len(never)
 
 
 def test_pods_that_find_no_place_behind_the_first_one_of_their_job_are_named() -> None:

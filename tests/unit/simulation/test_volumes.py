@@ -133,7 +133,8 @@ def test_one_pod_at_a_time_uses_a_claim_for_one_pod() -> None:
 @pytest.mark.parametrize(("pods", "fate"), [(3, "Admitted"), (4, HoldReason.NO_FEASIBLE_PLACEMENT)])
 def test_a_node_attaches_no_more_volumes_than_it_can(pods: int, fate: str) -> None:
     """Every pod has an ephemeral volume, and each node attaches one."""
-    template = {"spec": {"storageClassName": "fast", "accessModes": ["ReadWriteOnce"]}}
+    request = {"requests": {"storage": "1Gi"}}
+    template = {"spec": {"storageClassName": "fast", "accessModes": ["ReadWriteOnce"], "resources": request}}
     train = with_volumes(job("train", pods=pods), {"ephemeral": {"volumeClaimTemplate": template}})
     limits = [one for name in "abc" for one in limit(name, 1)]
     result = simulate(teams(), HARDWARE, train, storage_class("fast"), limits)

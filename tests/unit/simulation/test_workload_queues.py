@@ -124,7 +124,9 @@ LABELS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
 def test_pods_enter_the_queue_offline_that_they_enter_at_the_webhook(
     of_job: dict[str, str], of_pods: dict[str, str], *, is_stored: bool
 ) -> None:
-    made = webhook.workload("batch/v1", "Job", {"template": {**webhook.POD, "metadata": {"labels": of_pods}}}, **of_job)
+    made = webhook.workload(
+        "batch/v1", "Job", {"template": {**webhook.once(webhook.POD), "metadata": {"labels": of_pods}}}, **of_job
+    )
     made["metadata"] |= {"uid": "j-1"} if is_stored else {}
     found = expand(QUEUES, [copy.deepcopy(made)])
     refused = {one.denial.reason for one in found.refusals.values()}

@@ -7,7 +7,19 @@ import pytest
 from admission.api.values import names
 from admission.api.values.names import Held
 from tests import standins
-from tests.unit.simulation.test_offline import Objects, expand, fates, job, node, objects, of, simulate, teams
+from tests.unit.simulation.test_offline import (
+    RACK,
+    Objects,
+    expand,
+    fates,
+    in_rack,
+    job,
+    node,
+    objects,
+    of,
+    simulate,
+    teams,
+)
 
 Json = dict[str, Any]
 
@@ -15,7 +27,9 @@ Json = dict[str, Any]
 def template(claims: str = "train") -> Json:
     """A pod with the devices of a template of claims."""
     wanted = [{"name": "gpu", "resourceClaimTemplateName": claims}]
-    return {"spec": {"containers": [{"name": "main"}], "resourceClaims": wanted, "restartPolicy": "Never"}}
+    return {
+        "spec": {"containers": [{"name": "main", "image": "train"}], "resourceClaims": wanted, "restartPolicy": "Never"}
+    }
 
 
 def devices(gpus: int = 1) -> Objects:
@@ -26,7 +40,11 @@ def devices(gpus: int = 1) -> Objects:
 def jobset(name: str = "train", *, spec: Json | None = None, status: Json | None = None, **metadata: Any) -> Objects:
     """A JobSet of a driver and two workers."""
     jobs = [
-        {"name": role, "replicas": count, "template": {"spec": {"parallelism": 1, "template": template()}}}
+        {
+            "name": role,
+            "replicas": count,
+            "template": {"spec": {"parallelism": 1, "completions": 1, "template": template()}},
+        }
         for role, count in (("driver", 1), ("workers", 2))
     ]
     found: Json = {
@@ -103,7 +121,7 @@ def test_of_a_jobset_in_order_the_first_pods_are_simulated_and_a_note_says_so() 
     assert [pod.meta.name for pod in cluster_state.snapshot.pods.values()] == ["train-driver-0"]
     assert (
         "JobSet default/train makes some pods only when others run; only the first ones are simulated, and of the"
-        " others whether they fit an empty cluster"
+        " others whether they fit an empty cluster, beside those that run then"
     ) in cluster_state.notes
 
 
@@ -163,56 +181,67 @@ def test_the_pods_of_a_ray_job_but_its_submitter_are_one_gang() -> None:
 # Later waves.
 
 
-def staged(*, workers: int, order: Json, gpus: int = 1) -> Objects:
-    """A JobSet whose driver comes first, and then so many workers."""
-    (obj,) = jobset(spec=order)
-    obj["spec"]["replicatedJobs"][1]["replicas"] = workers
-    return [*devices(gpus), obj]
+def staged(workers: int, *, waits_for: str = "", **of_pods: Json) -> Objects:
+    """A JobSet whose driver comes first, and then so many workers. waits_for: the driver's status, not the order."""
+    (obj,) = jobset(spec={} if waits_for else IN_ORDER)
+    driver, more = obj["spec"]["replicatedJobs"]
+    more["replicas"] = workers
+    for one in (driver, more):
+        one["template"]["spec"]["template"] = {**template(), "metadata": of_pods}
+    if waits_for:
+        more["dependsOn"] = [{"name": "driver", "status": waits_for}]
+    return [*devices(), obj]
 
 
 IN_ORDER = {"startupPolicy": {"startupPolicyOrder": "InOrder"}}
+IN_A_RACK = {"muster.dev/topology": RACK}
+NO_PLACE = "NoFeasiblePlacement: pod train-workers-"
+
+LATER: dict[str, tuple[Objects, int, str]] = {
+    "they fill the cluster beside the driver, each in a rack": (staged(3, annotations=IN_A_RACK), 8, ""),
+    "the driver leaves too little": (staged(4), 8, f" beside driver: {NO_PLACE}3 needs 1 device"),
+    "they are too many alone": (staged(5), 8, f": {NO_PLACE}4 needs 1 device"),
+    "beside the driver they exceed the quota": (staged(3), 3, " beside driver: QuotaExceeded: queue team has 3 gpus"),
+    "they wait for a driver that has ended": (staged(4, waits_for="Complete"), 8, ""),
+    "these exceed the quota": (staged(3, waits_for="Complete"), 2, ": QuotaExceeded: queue team has 2 gpus left"),
+}
 
 
-def test_later_pods_of_a_jobset_that_never_fit_are_told_of_its_gang() -> None:
-    fits, never = (of(simulate(teams(), node("one", 4), staged(workers=n, order=IN_ORDER)), "train") for n in (4, 5))
+@pytest.mark.parametrize(("objects_", "quota", "never"), LATER.values(), ids=LATER)
+def test_later_pods_of_a_jobset_are_looked_at_alone_and_beside_those_that_run_on(
+    objects_: Objects, quota: int, never: str
+) -> None:
+    racks = [*in_rack("r1", "one", 3), *in_rack("r2", "two", 1)]
 
-    assert (fits.verdict, fits.later) == ("Admitted", ())
-    assert (never.verdict, len(never.plan)) == ("Admitted", 1)
-    assert len(never.later) == 1
-    assert never.later[0].startswith(
-        "may start, but its workers never fit: NoFeasiblePlacement: pod train-workers-4 needs"
-    )
+    gang = of(simulate(teams(quota=quota), racks, objects_), "train")
+
+    assert (gang.verdict, len(gang.plan)) == ("Admitted", 1)
+    said = "may start, but its workers never fit"
+    assert [why.startswith(f"{said}{never}") for why in gang.later] == ([True] if never else []), gang.later
 
 
 def test_later_pods_are_looked_at_beside_nothing_else() -> None:
     """They may start when the others have ended; so what is in use now says nothing about them."""
-    outcome = simulate(teams(), node("one", 4), job("other", gpus=3), staged(workers=4, order=IN_ORDER))
+    outcome = simulate(teams(), node("one", 4), job("other", gpus=3), staged(3))
 
     assert fates(outcome) == {"other": "Admitted", "train": "Admitted"}
     assert of(outcome, "train").later == ()
 
 
-def test_pods_that_depend_on_an_initializer_and_exceed_the_quota_are_told() -> None:
-    objects_ = staged(workers=3, order={})
-    objects_[1]["spec"]["replicatedJobs"][1]["dependsOn"] = [{"name": "driver", "status": "Complete"}]
-
-    (later,) = of(simulate(teams(quota=2), node("one", 4), objects_), "train").later
-
-    assert later.startswith("may start, but its workers never fit: QuotaExceeded: queue team has 2 gpus left")
-
-
-def test_a_launcher_that_waits_for_its_workers_is_simulated() -> None:
+@pytest.mark.parametrize(("workers", "never"), [(2, []), (3, ["may start, but its launcher never fit beside worker"])])
+def test_a_launcher_is_looked_at_beside_the_workers_that_it_waits_for(workers: int, never: list[str]) -> None:
     roles = {
         "Launcher": {"replicas": 1, "template": template("large")},
-        "Worker": {"replicas": 2, "template": template()},
+        "Worker": {"replicas": workers, "template": template()},
     }
-    spec = {"launcherCreationPolicy": "WaitForWorkersReady", "mpiReplicaSpecs": roles}
+    policy = {"schedulingPolicy": {"minAvailable": 1}}
+    spec = {"launcherCreationPolicy": "WaitForWorkersReady", "runPolicy": policy, "mpiReplicaSpecs": roles}
     mpi = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": {"name": "ring"}, "spec": spec}
 
-    gang = of(simulate(teams(), node("one", 4), [mpi, *devices(), job("large", gpus=5)[0]]), "ring")
+    gang = of(simulate(teams(), node("one", 4), [mpi, *devices(), job("large", gpus=2)[0]]), "ring")
 
-    assert len(gang.plan) == 2
-    assert [why.partition(":")[0] for why in gang.later] == ["may start, but its launcher never fit"]
+    assert len(gang.plan) == workers
+    assert [why.partition(":")[0] for why in gang.later] == never
 
 
 def serving(size: int, **more: Any) -> Objects:
@@ -241,6 +270,17 @@ def test_workers_that_follow_their_leader_into_its_domain_are_looked_at_there_be
     assert (fits.verdict, len(fits.plan), fits.later) == ("Admitted", 1, ())
     assert (never.verdict, len(never.plan)) == ("Admitted", 1)
     assert [why[:61] for why in never.later] == ["may start, but its workers never fit: NoFeasiblePlacement: no"]
+
+
+def test_a_leader_waits_whose_workers_never_fit_its_domain_if_they_are_like_it() -> None:
+    nodes = [*node("one", 2), *node("two", 2)]
+    for obj in nodes[::2]:
+        obj["metadata"]["labels"] = {"rack": "r1"}
+
+    (never,) = simulate(teams(), nodes, serving(5)).gangs
+
+    assert (never.verdict, never.reason) == ("Held", "NoFeasiblePlacement")
+    assert "pod serve-0 (follower 4) needs 1 device" in never.message
 
 
 @pytest.mark.parametrize("of_leader", [{}, {"leaderTemplate": template()}])
@@ -277,7 +317,7 @@ def ring(*, claim: str = "fabric", **group: Any) -> Objects:
             "kind": "Pod",
             "metadata": {"name": f"ring-{number}"},
             "spec": {
-                "containers": [{"name": "main"}],
+                "containers": [{"name": "main", "image": "train"}],
                 "resourceClaims": [own, {**entry, "name": claim}],
                 "schedulingGroup": {"podGroupName": "ring"},
             },
@@ -375,7 +415,7 @@ IN_OTHER_SUBGROUPS = {"muster.dev/subgroup": "all", "muster.dev/subgroup-topolog
 def test_the_other_pods_of_an_exclusive_job_are_planned_with_the_first_one_or_named(of_pods: Json) -> None:
     annotations = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "pool"}
     made = {**template(), "metadata": {"annotations": of_pods}}
-    job = {"name": "a", "template": {"spec": {"parallelism": 4, "template": made}}}
+    job = {"name": "a", "template": {"spec": {"parallelism": 4, "completions": 4, "template": made}}}
     pool = node("one", 4)
     pool[0]["metadata"]["labels"] = {"pool": "x"}
     objects_ = [*teams(), *pool, *devices()]

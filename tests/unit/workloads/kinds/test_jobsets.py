@@ -9,7 +9,7 @@ from admission.api.kubernetes import pods as api_pods
 from admission.api.kubernetes.meta import Owner
 from admission.api.values.names import Uid
 from admission.workloads import suspendable, topology
-from admission.workloads.kinds import jobset as jobset_kind
+from admission.workloads.kinds import catalog, jobset as jobset_kind
 from tests import standins
 from tests.standins import Manifest, an_object
 from tests.unit.workloads.kinds.herds import TEMPLATE, Herd
@@ -20,6 +20,12 @@ GROUP = "jobset.x-k8s.io/v1alpha2"
 def entry(name: str, replicas: int, pods: int, **more: Any) -> Manifest:
     spec = {"parallelism": pods, "completions": pods, "template": TEMPLATE}
     return {"name": name, "replicas": replicas, "template": {"spec": spec}, **more}
+
+
+def with_labels(made: Manifest, labels: dict[str, str]) -> Manifest:
+    """Return an entry whose pods have labels."""
+    spec = made["template"]["spec"]
+    return {**made, "template": {"spec": {**spec, "template": {**TEMPLATE, "metadata": {"labels": labels}}}}}
 
 
 def run(herd: Herd, jobset: Manifest, *replicated: str, restarts: int = 0) -> list[Manifest]:
@@ -279,6 +285,63 @@ def test_jobs_that_are_alone_in_a_domain_are_subgroups_with_the_pods_that_follow
         "b-0": ("rack", 0),
     }
     assert not found.is_required, "nobody asks Muster for a domain, which placement Count would refuse"
+
+
+IN_ORDER = {"startupPolicy": {"startupPolicyOrder": "InOrder"}}
+
+
+def after(name: str, status: str) -> Manifest:
+    return {"dependsOn": [{"name": name, "status": status}]}
+
+
+BESIDE: dict[str, tuple[list[Manifest], Manifest, list[tuple[str, str, int]]]] = {
+    "in order: all that came before": (
+        [entry("a", 1, 1), entry("b", 2, 1), entry("c", 4, 1)],
+        IN_ORDER,
+        [("b", "", 2), ("b", "a", 3), ("c", "", 4), ("c", "a b", 7)],
+    ),
+    "some of which have ended": (
+        [entry("done", 1, 1), entry("b", 2, 1), entry("c", 4, 1)],
+        IN_ORDER,
+        [("b", "", 2), ("b", "done", 2), ("c", "", 4), ("c", "done b", 6)],
+    ),
+    "what has to be ready, and what that waited for": (
+        [entry("a", 1, 1), entry("b", 2, 1, **after("a", "Ready")), entry("c", 4, 1, **after("b", "Ready"))],
+        {},
+        [("b", "", 2), ("b", "a", 3), ("c", "", 4), ("c", "a b", 7)],
+    ),
+    "not what has to end, nor what that waited for": (
+        [entry("a", 1, 1), entry("b", 2, 1, **after("a", "Ready")), entry("c", 4, 1, **after("b", "Complete"))],
+        {},
+        [("b", "", 2), ("b", "a", 3), ("c", "", 4)],
+    ),
+    "nothing for what has ended itself": ([entry("a", 1, 1), entry("done", 1, 1)], IN_ORDER, []),
+    "not what is in another queue": (
+        [entry("a", 1, 1), with_labels(entry("b", 2, 1), {"muster.dev/queue": "other"})],
+        IN_ORDER,
+        [("b", "", 2)],
+    ),
+    "not what says how large its gang is": (
+        [with_labels(entry("a", 1, 1), {"muster.dev/gang-size": "1"}), entry("b", 2, 1)],
+        IN_ORDER,
+        [("b", "", 2)],
+    ),
+}
+
+
+@pytest.mark.parametrize(("entries", "spec", "later"), BESIDE.values(), ids=BESIDE)
+def test_a_wave_is_looked_at_alone_and_beside_what_runs_on(
+    entries: list[Manifest], spec: Manifest, later: list[tuple[str, str, int]]
+) -> None:
+    jobset = an_object(GROUP, "JobSet", "train", replicatedJobs=entries, **spec)
+    jobset["status"] = {"replicatedJobsStatus": [{"name": "done", "succeeded": 1}]}
+
+    found = catalog.BY_GROUP["jobset.x-k8s.io", "JobSet"].decode(jobset).later
+
+    assert [
+        (" ".join(wave.roles), " ".join(wave.beside), sum(template.pods for template in wave.templates))
+        for wave in found
+    ] == later
 
 
 def with_affinity(pod: Manifest) -> Manifest:

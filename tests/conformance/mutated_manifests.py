@@ -1,0 +1,257 @@
+"""Pods, Jobs, volumes and nodes that the API server takes, with one to three random faults or none.
+
+`manifest(seed)` is the same in every run. A fault takes a field away, writes one thing twice, or puts another text or
+number in a place; `manifests.difference` says whether Muster and an API server judge it alike. The objects have the
+fields that Muster judges. What admission plugins refuse (a RuntimeClass that is not there) is not validation, so pods
+have no such field, but the templates of Jobs do. `python -m tests.conformance.mutated_manifests FIRST COUNT` asks a
+control plane of each release.
+"""
+
+import copy
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.conformance import manifests
+
+Json = dict[str, Any]
+
+KEPT = Path(__file__).parent / "data" / "mutated_manifests.jsonl.gz"
+KINDS = {"Pod": 8, "Job": 8, "PersistentVolumeClaim": 2, "PersistentVolume": 2, "Node": 1, "StorageClass": 1}
+"""Each with its weight."""
+
+SELECTOR = {"matchLabels": {"app": "train"}, "matchExpressions": [{"key": "tier", "operator": "In", "values": ["a"]}]}
+TERM = {
+    "labelSelector": SELECTOR,
+    "namespaceSelector": {"matchLabels": {"team": "a"}},
+    "namespaces": ["team-a", "team-b"],
+    "topologyKey": "zone",
+    "matchLabelKeys": ["run"],
+    "mismatchLabelKeys": ["tenant"],
+}
+NODES = {
+    "matchExpressions": [
+        {"key": "example.com/rack", "operator": "In", "values": ["r1", "r2"]},
+        {"key": "cores", "operator": "Gt", "values": ["4"]},
+        {"key": "old", "operator": "DoesNotExist"},
+    ],
+    "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}],
+}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+CLAIM: Json = {
+    "accessModes": ["ReadWriteOnce", "ReadOnlyMany"],
+    "selector": SELECTOR,
+    "resources": {"requests": {"storage": "1Gi"}},
+    "storageClassName": "fast",
+    "volumeMode": "Filesystem",
+}
+
+POD: Json = {
+    "metadata": {"name": "fuzzed", "labels": {"app": "train", "example.com/run": "a"}, "annotations": {"a/B": "any"}},
+    "spec": {
+        "restartPolicy": "Never",
+        "nodeSelector": {"zone": "a", "example.com/kind": "b"},
+        "affinity": {
+            "nodeAffinity": {
+                REQUIRED: {"nodeSelectorTerms": [NODES]},
+                PREFERRED: [{"weight": 5, "preference": NODES}],
+            },
+            "podAffinity": {REQUIRED: [TERM], PREFERRED: [{"weight": 100, "podAffinityTerm": TERM}]},
+            "podAntiAffinity": {REQUIRED: [TERM], PREFERRED: [{"weight": 1, "podAffinityTerm": TERM}]},
+        },
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "zone",
+                "whenUnsatisfiable": "DoNotSchedule",
+                "minDomains": 2,
+                "labelSelector": SELECTOR,
+                "matchLabelKeys": ["run"],
+                "nodeAffinityPolicy": "Honor",
+                "nodeTaintsPolicy": "Ignore",
+            },
+            {"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": SELECTOR},
+        ],
+        "tolerations": [
+            {"key": "example.com/a", "operator": "Equal", "value": "b", "effect": "NoSchedule"},
+            {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5},
+        ],
+        "volumes": [
+            {"name": "scratch", "emptyDir": {"sizeLimit": "1Gi"}},
+            {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+            {"name": "host", "hostPath": {"path": "/data", "type": "Directory"}},
+            {"name": "settings", "configMap": {"name": "settings"}},
+            {"name": "key", "secret": {"secretName": "key"}},
+            {"name": "inline", "csi": {"driver": "csi.example.com"}},
+            {"name": "share", "nfs": {"server": "a", "path": "/a"}},
+            {"name": "disk", "gcePersistentDisk": {"pdName": "disk"}},
+            {
+                "name": "own",
+                "ephemeral": {"volumeClaimTemplate": {"metadata": {"labels": {"a": "b"}}, "spec": CLAIM}},
+            },
+        ],
+        "containers": [
+            {
+                "name": "main",
+                "image": "train",
+                "ports": [
+                    {"name": "http", "containerPort": 80, "hostPort": 80, "protocol": "TCP"},
+                    {"containerPort": 81, "hostPort": 81, "hostIP": "10.0.0.1"},
+                    {"containerPort": 81, "hostPort": 81, "hostIP": "10.0.0.2"},
+                ],
+                "volumeMounts": [
+                    {"name": "scratch", "mountPath": "/a", "subPath": "a"},
+                    {"name": "data", "mountPath": "/b"},
+                ],
+                "volumeDevices": [{"name": "own", "devicePath": "/dev/own"}],
+                "resources": {"limits": {"cpu": "2", "example.com/gpu": "1"}, "requests": {"cpu": "1"}},
+            },
+            {"name": "side", "image": "log", "ports": [{"containerPort": 90, "hostPort": 90, "protocol": "UDP"}]},
+        ],
+        "initContainers": [
+            {"name": "first", "image": "load", "ports": [{"containerPort": 80, "hostPort": 80}]},
+            {"name": "proxy", "image": "proxy", "restartPolicy": "Always", "lifecycle": {}},
+        ],
+        "schedulingGates": [{"name": "example.com/a"}, {"name": "example.com/b"}],
+        "hostname": "a",
+        "subdomain": "b",
+        "serviceAccountName": "robot",
+        "dnsPolicy": "Default",
+        "activeDeadlineSeconds": 60,
+        "os": {"name": "linux"},
+    },
+}
+
+VOLUME: Json = {
+    "capacity": {"storage": "1Gi"},
+    "accessModes": ["ReadWriteMany"],
+    "persistentVolumeReclaimPolicy": "Retain",
+    "storageClassName": "fast",
+    "volumeMode": "Block",
+    "nodeAffinity": {"required": {"nodeSelectorTerms": [NODES]}},
+}
+SOURCES: tuple[Json, ...] = (
+    {"csi": {"driver": "csi.example.com", "volumeHandle": "a"}},
+    {"local": {"path": "/a"}},
+    {"hostPath": {"path": "/a", "type": ""}},
+    {"nfs": {"server": "a", "path": "/a"}},
+)
+
+NODE: Json = {
+    "spec": {
+        "taints": [
+            {"key": "example.com/a", "value": "b", "effect": "NoSchedule"},
+            {"key": "example.com/a", "effect": "NoExecute"},
+            {"key": "a", "effect": "PreferNoSchedule"},
+        ]
+    },
+    "status": {"allocatable": {"cpu": "8", "pods": "10", "example.com/gpu": "1"}, "capacity": {"memory": "1Gi"}},
+}
+
+CLASS: Json = {
+    "provisioner": "csi.example.com",
+    "reclaimPolicy": "Delete",
+    "volumeBindingMode": "WaitForFirstConsumer",
+    "allowedTopologies": [
+        {"matchLabelExpressions": [{"key": "zone", "values": ["a", "b"]}, {"key": "rack", "values": ["c"]}]}
+    ],
+}
+
+TEXTS = (
+    "a", "b", "zone", "run", "tier", "example.com/a", "example.com/b", "main", "scratch", "data", "own", "http",
+    "/a", "/b", "/dev/own", "1", "5", "1Gi", "500m", "In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Equal",
+    "NoSchedule", "NoExecute", "DoNotSchedule", "ScheduleAnyway", "Honor", "Always", "Never", "OnFailure", "Indexed",
+    "NonIndexed", "TCP", "UDP", "ReadWriteOnce", "ReadWriteOncePod", "Block", "linux",
+    "", "A", "a b", "a.b", "a_b", "-a", "a--b", "x" * 16, "x" * 64, "x" * 254, "a/b/c", "/", "../a", "a/../b", "-1",
+    "0", "0.5", "many", " a", "metadata.name",
+)  # fmt: skip
+NUMBERS = (1, 2, 5, 80, 81, 100, 0, -1, 101, 65535, 65536, 100_001, 2**31 - 1, 2**31)
+KEYS = ("a", "example.com/c", "run", "tier", "cpu", "storage", "pods", "hugepages-2Mi", "", "a b", "A/b", "x" * 64)
+MAPS = ("labels", "annotations", "nodeSelector", "matchLabels", "limits", "requests", "allocatable", "overhead")
+"""Fields whose keys are anybody's."""
+
+
+def manifest(seed: int) -> Json:
+    """Return the object of a seed."""
+    choice = random.Random(seed)  # noqa: S311 - nothing secret
+    obj = copy.deepcopy(_good(choice))
+    _thin(choice, obj)
+    for _ in range(choice.choice((0, 1, 1, 1, 2, 3))):
+        _fault(choice, obj)
+    return obj
+
+
+def _good(choice: random.Random) -> Json:
+    kind = choice.choices([*KINDS], [*KINDS.values()])[0]
+    metadata = {"name": "fuzzed", "labels": {"a": "b"}}
+    match kind:
+        case "Pod":
+            return {"apiVersion": "v1", "kind": kind, **POD}
+        case "Job":
+            template: Json = {"metadata": {"labels": POD["metadata"]["labels"]}, "spec": {**POD["spec"]}}
+            template["spec"] |= {"runtimeClassName": "a", "priorityClassName": "b", "overhead": {"cpu": "1"}}
+            template["spec"]["preemptionPolicy"] = "Never"
+            counts = {"parallelism": 2, "completions": 2, "completionMode": "Indexed", "backoffLimit": 3}
+            spec = {**counts, "backoffLimitPerIndex": 1, "maxFailedIndexes": 1, "template": template}
+            return {"apiVersion": "batch/v1", "kind": kind, "metadata": metadata, "spec": spec}
+        case "PersistentVolumeClaim":
+            return {"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": CLAIM}
+        case "PersistentVolume":
+            spec = {**VOLUME, **choice.choice(SOURCES)}
+            return {"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": spec}
+        case "Node":
+            return {"apiVersion": "v1", "kind": kind, "metadata": metadata, **NODE}
+        case _:
+            return {"apiVersion": "storage.k8s.io/v1", "kind": kind, "metadata": metadata, **CLASS}
+
+
+def _thin(choice: random.Random, obj: Json) -> None:
+    """Take most of a pod's optional fields away, so that the faults that follow are seen in each."""
+    spec = obj["spec"]["template"]["spec"] if obj["kind"] == "Job" else obj.get("spec", {})
+    for field in [*spec]:
+        if "containers" in spec and field not in ("containers", "restartPolicy", "volumes") and choice.random() < 0.5:
+            del spec[field]
+
+
+def _fault(choice: random.Random, obj: Json) -> None:
+    """Change one place of an object."""
+    holder, key = choice.choice([*_places({name: obj[name] for name in obj if name not in ("apiVersion", "kind")})])
+    value = holder[key]
+    match choice.randrange(4):
+        case 0:
+            del holder[key]
+        case 1 if isinstance(holder, list):
+            holder.append(copy.deepcopy(value))
+        case 1 if isinstance(value, list):
+            value.clear()
+        case 2 if isinstance(value, dict) and key in MAPS:
+            value[choice.choice(KEYS)] = choice.choice(TEXTS)
+        case _ if isinstance(value, str):
+            holder[key] = choice.choice(TEXTS)
+        case _ if isinstance(value, int):
+            holder[key] = choice.choice(NUMBERS)
+        case _ if isinstance(value, dict) and "containers" in value:
+            value.update(choice.choice(({"hostNetwork": True}, {"nodeName": "n1"}, {"hostname": "A"})))
+        case _ if isinstance(value, dict) and key not in MAPS and "operator" in value:
+            value["value" if "effect" in value else "values"] = "c" if "effect" in value else ["c", "d"]
+        case _ if isinstance(value, dict) and ("hostPath" in value or "emptyDir" in value):
+            value["secret"] = {"secretName": "a"}
+        case _:
+            pass
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the holder and key of everything in an object but its name."""
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        if key != "metadata":
+            yield value, key
+        if isinstance(inner, dict | list):
+            yield from ((holder, at) for holder, at in _places(inner) if not (key == "metadata" and at == "name"))
+
+
+if __name__ == "__main__":
+    sys.exit(manifests.main(manifest, KEPT))
