@@ -11,7 +11,7 @@ UV := $(or $(shell command -v uv 2>/dev/null),$(MUSTER_CACHE)/tools/uv-$(UV_VERS
 PYTHON ?= python3
 RUN := $(UV) run --frozen
 SBOM ?= dist/muster.cdx.json
-SOAKED := tests/property $(addprefix tests/integration/test_,allocating_under_fire.py books_under_fire.py ledger_reports.py ledger_statement.py)
+SOAKED := tests/property $(addprefix tests/integration/test_,allocating_under_fire.py books_under_fire.py ledger_closing.py ledger_reports.py ledger_statement.py)
 # Without bytecode every process that a test starts would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -25,7 +25,7 @@ demo: deps ## the main job on a real Kubernetes: a gang is held, then admitted a
 
 .PHONY: test
 test: deps controlplane ## every test: unit, property, conformance, integration, and end to end on the real control plane
-	HYPOTHESIS_PROFILE=thorough $(RUN) pytest -m "e2e or not e2e" -q -n 2 --dist loadfile --durations=25
+	HYPOTHESIS_PROFILE=thorough $(RUN) pytest -m "e2e or not e2e" -q -n 3 --dist loadfile --durations=40
 
 .PHONY: coverage
 coverage: deps ## which lines the tests reach that need no Kubernetes; to trace them takes four times as long

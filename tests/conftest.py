@@ -12,15 +12,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from xdist.remote import Producer
-from xdist.scheduler import LoadFileScheduling
-from xdist.workermanage import WorkerController
 
-from tests import packages, postgres as postgresql, soaking
+from tests import lanes, packages, postgres as postgresql, soaking
 
 # No deadline: how long one example takes says more about the machine than about the law.
 settings.register_profile("quick", max_examples=30, deadline=None)
 # What passed before passes again, so that a change is judged by itself; new examples are for the other two to find.
-settings.register_profile("thorough", max_examples=70, deadline=None, derandomize=True)
+settings.register_profile("thorough", max_examples=50, deadline=None, derandomize=True)
 settings.register_profile(soaking.PROFILE, max_examples=1000, deadline=None)
 # For `make mutants`: the same examples for every mutant, and none shrunk, as the first that fails is enough.
 settings.register_profile(
@@ -34,35 +32,16 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
-SECOND_HALF = "tests/e2e/test_muster_d"
-"""Where the second of two lanes of about equal length begins."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Let the processes that have a control plane go before, where there are some."""
+    worker = getattr(config, "workerinput", {}).get("workerid")
+    if worker and "e2e" in (config.option.markexpr or ""):
+        lanes.give_way(worker)
 
 
-class Lanes(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """Spreads files over processes, but keeps those of the real control plane in two lanes, in their order.
-
-    Each lane has a control plane, which its files share. The lanes begin first: they are long, and mostly wait.
-
-    The marks of xdist's own groups have no effect under pytest 9.2, which no longer reads the name that xdist 3.8 gives
-    to a test.
-    """
-
-    LANES = ("e2e, first half", "e2e, second half")
-
-    def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith("tests/e2e/"):
-            return self.LANES[nodeid >= SECOND_HALF]
-        return str(super()._split_scope(nodeid))
-
-    def _assign_work_unit(self, node: WorkerController) -> None:
-        for lane in self.workqueue.keys() & set(self.LANES):
-            self.workqueue.move_to_end(lane, last=False)
-        super()._assign_work_unit(node)
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> lanes.Lanes | None:
     """Share the tests out by lanes where `make test` asks for files."""
-    return Lanes(config, log) if config.getvalue("dist") == "loadfile" else None
+    return lanes.Lanes(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_finish() -> None:

@@ -31,6 +31,7 @@ FLAGS: Mapping[str, Callable[[flags.Layout, flags.Options], list[str]]] = {
 SECONDS_TO_START = 90.0
 ATTEMPTS = 3
 BOOTSTRAP_ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/system:kube-scheduler"
+NODE_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 
 class StartFailed(Exception):  # noqa: N818 named by what happened
@@ -96,10 +97,12 @@ class ControlPlane:
         return self
 
     def stop(self) -> None:
-        """End all programs, the API server after its clients and etcd last, and remove the folder."""
-        for name in ("kwok", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"):
-            if program := self._programs.pop(name, None):
-                program.end()
+        """Kill all programs, since nothing of them is kept, and remove the folder.
+
+        Asked to end, the API server waits for who still watches, for ten seconds.
+        """
+        while self._programs:
+            self._programs.popitem()[1].end(hard=True)
         if self._family is not None:
             self._family.end()
         self._family = self._layout = self._tls = None
@@ -188,8 +191,11 @@ class ControlPlane:
         assert name not in self._programs, f"{name} runs already"
         words = FLAGS[name](self._running(), self._options)
         command = [*self._binaries.commands[name], *words, *self._extra_flags.get(name, ())]
-        if name == "kwok" and self._options.kubelets:
-            command = [*kubelets.environment(), *command]
+        if name == "kwok":
+            # What plays a node holds its lease, and one that has ended kept its successor waiting for 40 s.
+            self.client().delete(NODE_LEASES)
+            if self._options.kubelets:
+                command = [*kubelets.environment(), *command]
         self._programs[name] = self._family.start(name, command)
         if name == "kube-apiserver":
             self._wait_for_apiserver()

@@ -74,7 +74,7 @@ def _wait(client: Client, kinds: Iterable[tuple[str, str]], *, served: bool) -> 
         left.difference_update([path for path in left if _is_served(client, path) is served])
         return not left
 
-    eventually(done, what=f"kinds are {'' if served else 'no longer '}served", within=60.0)
+    eventually(done, what=f"kinds are {'' if served else 'no longer '}served")
 
 
 def _is_served(client: Client, path: str) -> bool | None:
@@ -216,7 +216,7 @@ class Herd:
         """Delete what makes pods, then all pods; nothing is charged any more."""
         self.delete(*parents)
         for pods in (f"{self.lab.namespace.pods}?gracePeriodSeconds=0", f"{self.lab.namespace.claims}"):
-            eventually(lambda: self._emptied(pods), what=f"{pods} is empty", within=60.0)  # noqa: B023 - called at once
+            eventually(lambda: self._emptied(pods), what=f"{pods} is empty")  # noqa: B023 - called at once
         eventually(lambda: all(self.lab.used(meter) == (0, 0) for meter in self.lab.meters), what="all is given back")
 
     def _emptied(self, pods: str) -> bool:

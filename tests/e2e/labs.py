@@ -195,7 +195,7 @@ class Lab:
         eventually(
             lambda: all(self.used(meter) == (0, 0) for meter in self.meters), what=f"all of {names} is given back"
         )
-        assert "are right" in self.muster.ledger("verify")
+        assert self.muster.wrong_books() is None
 
     def clear(self) -> None:
         """Take everything away but the namespace."""

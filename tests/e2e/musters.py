@@ -3,6 +3,7 @@
 Where a test names roles, or one port for probes, there is one process for them.
 """
 
+import asyncio
 import http.client
 import json
 import os
@@ -20,6 +21,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+from admission.ledger.audit.verify import Finding
+from admission.ledger.sql_ledger import SqlLedger
+from admission.settings import Settings
 from tests import tomls
 from tests.controlplane import ControlPlane
 from tests.controlplane.observing import PATIENCE, eventually
@@ -317,6 +321,15 @@ class Muster:
 
     def ledger(self, command: str, *words: str) -> str:
         return self.command("ledger", command, "--database", self.database, *words)
+
+    def wrong_books(self) -> Finding | None:
+        """Verify the books as `muster ledger verify` does, which takes seconds to start; return what is wrong."""
+
+        async def found() -> Finding | None:
+            async with SqlLedger.open(self.database, Settings().ledger.cluster) as ledger:
+                return (await ledger.verify()).finding
+
+        return asyncio.run(found())
 
     def statement(self, queue: str) -> list[Any]:
         """Return the lines of a queue's statement."""

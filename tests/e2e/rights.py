@@ -4,7 +4,7 @@ A process has a token of its role's account, as its pod would.
 """
 
 import subprocess
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from tests.controlplane import ControlPlane, building, users
+from tests.controlplane.fleet import Manifest
 
 CHART = Path(__file__).parents[2] / "deploy" / "chart"
 NAMESPACE = "muster-system"
@@ -36,20 +37,29 @@ def grant(control_plane: ControlPlane, *, tends: bool = False, but: Collection[s
 
     tends: whether it keeps others off devices. but: resources that are left out.
     """
-    documents = list(yaml.safe_load_all(_rendered(tends=tends)))
-    for document in documents:
-        for rule in document.get("rules", ()):
-            rule["resources"] = [resource for resource in rule["resources"] if resource not in but]
-        if "rules" in document:
-            document["rules"] = [rule for rule in document["rules"] if rule["resources"]]
-    control_plane.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(documents))
+    client = control_plane.client()
+    for document in _rendered(tends=tends):
+        rules = [_without(rule, but) for rule in document.get("rules", ())]
+        narrowed = {"rules": [rule for rule in rules if rule["resources"]]} if rules else {}
+        client.apply(_path(document), {**document, **narrowed})
+
+
+def _without(rule: Manifest, but: Collection[str]) -> Manifest:
+    return {**rule, "resources": [resource for resource in rule["resources"] if resource not in but]}
+
+
+def _path(document: Manifest) -> str:
+    meta, kind = document["metadata"], f"{document['kind'].lower()}s"
+    root = "/api/v1" if document["apiVersion"] == "v1" else f"/apis/{document['apiVersion']}"
+    return "/".join((root, *(("namespaces", meta["namespace"]) if "namespace" in meta else ()), kind, meta["name"]))
 
 
 @cache
-def _rendered(*, tends: bool) -> str:
+def _rendered(*, tends: bool) -> Sequence[Manifest]:
+    """Return what the chart gives, in an order in which it can be made."""
     values = ("image.repository=none", "namespace.create=true", f"settings.coverage={str(tends).lower()}")
     shown = ("--namespace", NAMESPACE, "--show-only", "templates/rbac.yaml")
-    return helm("template", "muster", str(CHART), *shown, "--set", ",".join(values))
+    return list(yaml.safe_load_all(helm("template", "muster", str(CHART), *shown, "--set", ",".join(values))))
 
 
 def helm(*words: str) -> str:

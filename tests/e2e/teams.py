@@ -102,7 +102,7 @@ class Team:
             what=f"{name} is held with {reason}; it has {self.hold(name)}",
             within=within,
         )
-        assert len(self.gated(name)) == len(self.pods(name))
+        assert all(pod["spec"].get("schedulingGates") for pod in self.pods(name))
         return hold
 
     def finish(self, name: str) -> None:

@@ -282,7 +282,7 @@ async def test_events_are_published_and_repeated_ones_counted(
 async def test_a_lease_passes_from_one_to_the_next_with_a_larger_epoch(connection: Connection) -> None:
     durations = Durations(lease=2, renew=1.5, retry=0.2)
     first, second = (Lease(connection, namespace="default", name="muster-test", durations=durations) for _ in range(2))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         async with first.lead() as term:
             await asyncio.sleep(2)
             assert term.leads, "it is renewed"
@@ -299,7 +299,7 @@ async def test_the_lease_of_a_leader_that_was_killed_passes_when_its_time_is_ove
     term = await killed._acquire()  # and never renewed, nor given back
     began = asyncio.get_running_loop().time()
 
-    async with asyncio.timeout(30), heir.lead() as after:
+    async with asyncio.timeout(PATIENCE), heir.lead() as after:
         assert asyncio.get_running_loop().time() - began >= 2
         assert not term.leads
         assert after.epoch == term.epoch + 1
@@ -318,7 +318,7 @@ async def test_a_leader_that_cannot_reach_the_api_server_stops_in_time(
         assert asyncio.get_running_loop().time() - began < 2.5
         assert not term.leads
     await asyncio.to_thread(control_plane.start_program, "kube-apiserver")
-    async with asyncio.timeout(30), lease.lead() as again:
+    async with asyncio.timeout(PATIENCE), lease.lead() as again:
         assert again.epoch == term.epoch + 1
 
 
@@ -371,7 +371,7 @@ async def test_while_muster_is_down_queued_namespaces_are_closed_and_others_open
     await webhook_config_registration.register(connection, registered)
     path = f"/api/v1/namespaces/{namespace.name}/pods"
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while not await _is_refused(connection, path, workloads.pod("late")):
             await asyncio.to_thread(namespace.client.delete, f"{path}/late")
             await asyncio.sleep(0.2)
@@ -411,7 +411,7 @@ async def test_a_kubelet_shows_its_static_pods_while_muster_is_down(
 ) -> None:
     await webhook_config_registration.register(connection, registered)
     path = f"/api/v1/namespaces/{namespace.name}/pods"
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while not await _is_refused(connection, path, workloads.pod("late")):
             await asyncio.to_thread(namespace.client.delete, f"{path}/late")
             await asyncio.sleep(0.2)

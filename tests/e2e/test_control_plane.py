@@ -172,7 +172,7 @@ def test_up_prints_a_working_kubeconfig_and_ends_on_ctrl_c(kubernetes: str, tmp_
             [sys.executable, "-m", "tests.controlplane", "up", "--k8s", kubernetes, "--fleet"], cwd=ROOT, stdout=output
         )
     try:
-        eventually(lambda: "alias kubectl=" in said.read_text(), what="it is up", within=60)
+        eventually(lambda: "alias kubectl=" in said.read_text(), what="it is up", within=180)
         lines = said.read_text()
         script = f"{lines[lines.index('export') :]}\nkubectl get nodes --output=name"
         nodes = subprocess.run(

@@ -61,7 +61,7 @@ class World:
 
         seen: list[str] = []
         try:
-            return eventually(shows, what=f"{path} as {user} sees it", within=30)
+            return eventually(shows, what=f"{path} as {user} sees it")
         except AssertionError as late:
             log = "\n".join(self.site.muster.log.splitlines()[-20:])
             raise AssertionError(f"{late}; {seen[0]}\n{log}") from late

@@ -58,7 +58,7 @@ READS: dict[str, str] = {
 }
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def granted(control_plane: ControlPlane) -> None:
     """The accounts with all that the chart ever gives them."""
     rights.grant(control_plane, tends=True)

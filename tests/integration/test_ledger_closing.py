@@ -22,6 +22,7 @@ from admission.ledger.audit.close_period import Order
 from admission.ledger.audit.verify import What
 from admission.ledger.journal.carry_forward import Carried
 from admission.ledger.sql_ledger import SqlLedger
+from tests import soaking
 from tests.integration.conftest import Fresh
 from tests.integration.ledgers import CLUSTER, a_gang, a_grant, a_history, database_of, forge, minutes, rows, run
 from tests.property.histories import histories
@@ -331,7 +332,7 @@ async def test_archives_that_were_exchanged_or_lost_are_named(office: Office) ->
     assert await office.finding(archive=True) == (What.ARCHIVE, 1)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=soaking.examples(8), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(history=histories(max_size=20), data=st.data())
 def test_closings_at_any_time_leave_the_book_the_same(
     new_ledger: Fresh, tmp_path: Path, history: list[Entry], data: st.DataObject

@@ -32,8 +32,8 @@ from tests.property import reviews
 from tests.unit.webhook import cases
 from tests.unit.webhook.cases import RULES, MemoryView, World, exactly
 
-REVIEWS, SOAKED = 1000, 50_000
-"""Reviews for each of two laws: 2,000 in `make test`, 100,000 in `make soak`."""
+REVIEWS, SOAKED = 400, 50_000
+"""Reviews for each of two laws: 800 in `make test`, 100,000 in `make soak`."""
 
 QUICKLY = 60
 MANY = {soaking.PROFILE: SOAKED, "thorough": REVIEWS}.get(settings.get_current_profile_name() or "", QUICKLY)
