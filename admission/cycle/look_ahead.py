@@ -92,7 +92,9 @@ class LookAhead:
             for wave in parent.later:
                 why = None if wave.roles in found else self._never_fits(wave, parent, kind, inputs, empty)
                 if why is not None:
-                    found[wave.roles] = later_waves.sentence(wave.roles, wave.beside, f"{why.reason}: {why.message}")
+                    found[wave.roles] = later_waves.sentence(
+                        wave.roles, wave.running_roles, f"{why.reason}: {why.message}"
+                    )
         except RetryError:
             return POSTPONED
         return tuple(found.values())[: later_waves.MOST_SAID]

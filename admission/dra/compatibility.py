@@ -25,7 +25,7 @@ class Release(StrEnum):
 
     @property
     def before_1_36(self) -> bool:
-        """Whether its allocator without gates of its own knows none of the features that 1.36 has on by default."""
+        """Whether the release is older than 1.36; its allocator lacks the features that 1.36 has on by default."""
         return self.minor < 36
 
     @property

@@ -122,14 +122,14 @@ def runtime_class_notes(found: Iterable[Pod], store: Store) -> Iterator[str]:
 class LaterWave:
     """The part of a workload whose pods its controller makes when others run. roles: of these pods.
 
-    uid and index: of the workload, and its place in the input. beside: the roles that run on beside it, if they are
+    uid and index: of the workload, and its place in the input. running_roles: those that run on beside it, if they are
     looked at with it. body: the workload with these roles alone, whose pods are then the first.
     """
 
     uid: str
     index: int
     roles: tuple[str, ...]
-    beside: tuple[str, ...]
+    running_roles: tuple[str, ...]
     body: Json
 
 
@@ -144,8 +144,8 @@ def later_waves(store: Store, snapshot: Snapshot) -> Iterator[LaterWave]:
             if body is None or parent.finished or parent.meta.deleted is not None:
                 continue
             index = store.places[kind.key, parent.meta.key]
-            for roles, beside, alone in catalog.BY_GROUP[kind.group, kind.kind].waves_alone(body, parent.roles):
-                yield LaterWave(uid=parent.meta.uid, index=index, roles=roles, beside=beside, body=alone)
+            for roles, running_roles, alone in catalog.BY_GROUP[kind.group, kind.kind].waves_alone(body, parent.roles):
+                yield LaterWave(uid=parent.meta.uid, index=index, roles=roles, running_roles=running_roles, body=alone)
 
 
 def _is_stopped(kind: str, meta: Meta, store: Store, *, suspended: bool) -> bool:

@@ -39,11 +39,13 @@ MOST_FITTING = 10_000
 Sentences = tuple[str, ...]
 
 
-def sentence(roles: Sequence[str], beside: Sequence[str], why: str) -> str:
+def sentence(roles: Sequence[str], running_roles: Sequence[str], why: str) -> str:
     """Return what is said of pods of some roles that never fit, beside those that run when they are made."""
     named = " and ".join(role.removesuffix(jobset.FOLLOWERS) for role in roles)
     who = f"followers of {named}" if any(role.endswith(jobset.FOLLOWERS) for role in roles) else named
-    return f"may start, but its {who} never fit{' beside ' if beside else ''}{' and '.join(beside)}: {why}"
+    return (
+        f"may start, but its {who} never fit{' beside ' if running_roles else ''}{' and '.join(running_roles)}: {why}"
+    )
 
 
 @dataclass(slots=True)

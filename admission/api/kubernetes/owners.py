@@ -45,14 +45,14 @@ class Wave:
 class LaterWave:
     """A wave after the first one, as if it waited for nothing. roles: of its pods.
 
-    beside: the roles that have to be ready before it and run on, as far as their pods are among those of the templates.
-    templates, waves and waves_of: those of a workload that has these roles alone, as `templates`, `waves` and `roles`
-    of a Parent.
+    running_roles: the roles that have to be ready before it and run on, as far as their pods are among those of the
+    templates. templates, waves and waves_of: those of a workload that has these roles alone, as `templates`, `waves`
+    and `roles` of a Parent.
     """
 
     roles: tuple[str, ...]
     templates: tuple[PodTemplate, ...]
-    beside: tuple[str, ...] = ()
+    running_roles: tuple[str, ...] = ()
     waves: Mapping[str, Wave] = field(default_factory=dict)
     waves_of: Mapping[str, str] = field(default_factory=dict)
 

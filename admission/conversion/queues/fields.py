@@ -17,7 +17,7 @@ class Converted:
     findings: tuple[Findings, ...]
 
 
-def muster(kind: str, name: str, spec: Object) -> Object:
+def new_object(kind: str, name: str, spec: Object) -> Object:
     """Return an object of Muster's API."""
     return {"apiVersion": names.API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
@@ -40,7 +40,7 @@ def get(value: Any, *path: str) -> Any:
     return value
 
 
-def take(value: Any, *path: str) -> Any:
+def pop(value: Any, *path: str) -> Any:
     """Take a field out of nested mappings."""
     owner = get(value, *path[:-1])
     return owner.pop(path[-1], None) if isinstance(owner, MutableMapping) else None

@@ -14,7 +14,7 @@ from typing import Any
 from admission.api.values import quantities
 from admission.conversion.equivalents import Object
 from admission.conversion.findings import Findings, Level
-from admission.conversion.queues import amounts, fields
+from admission.conversion.queues import fields, meters
 from admission.conversion.queues.fields import Converted
 from admission.errors import AmountError
 
@@ -101,7 +101,7 @@ def convert(objects: Sequence[Mapping[str, Any]]) -> Converted:
     for obj, findings in ours:
         _report_rest(obj, findings)
     for parent in {queue["spec"].get("parent") for queue in queues.values()} - {None, *queues}:
-        queues[parent] = fields.muster("Queue", parent, {})
+        queues[parent] = fields.new_object("Queue", parent, {})
     ordered = sorted(queues.values(), key=lambda queue: (_level(queue, queues), queue["metadata"]["name"]))
     meters = [_meter(resource, read) for resource in read.resources]
     return Converted((*meters, *ordered), tuple(findings for _, findings in found))
@@ -112,10 +112,10 @@ def _read(obj: Object, read: _Input, findings: Findings) -> None:
     spec = obj.get("spec")
     match obj.get("kind"):
         case "Configuration":
-            for mapping in fields.items(fields.take(obj, "resources", "deviceClassMappings")):
+            for mapping in fields.items(fields.pop(obj, "resources", "deviceClassMappings")):
                 classes = mapping.get("deviceClassNames")
                 read.device_classes[str(mapping.get("name"))] = [*classes] if isinstance(classes, list) else []
-            read.half_life = str(fields.take(obj, "admissionFairSharing", "usageHalfLifeTime") or "")
+            read.half_life = str(fields.pop(obj, "admissionFairSharing", "usageHalfLifeTime") or "")
         case "LocalQueue" if isinstance(spec, MutableMapping):
             local = _LocalQueue(fields.name(obj, "namespace") or "default", fields.name(obj), spec)
             read.local_queues.setdefault(str(spec.pop("clusterQueue", "")), []).append(local)
@@ -157,7 +157,7 @@ def _queue(obj: Object, read: _Input, findings: Findings) -> Object:
     if "namespaceSelector" in made and read.priorities:
         made["priorityClasses"] = copy.deepcopy(read.priorities)
     findings.changed("kind", f"is Queue {name}")
-    return fields.muster("Queue", name, made)
+    return fields.new_object("Queue", name, made)
 
 
 def _namespace_selection(given: Object, name: str, read: _Input, findings: Findings) -> Object:
@@ -204,20 +204,20 @@ def _quotas(given: Object, findings: Findings) -> list[Object]:
 
 
 def _add(sums: _Sums, one: Mapping[str, Any], resource: str) -> None:
-    nominal = amounts.of_quota(one.get("nominalQuota", 0), resource)
+    nominal = meters.quota_amount(one.get("nominalQuota", 0), resource)
     borrowing, lending = one.get("borrowingLimit"), one.get("lendingLimit")
     sums.nominal += nominal
     if borrowing is None or sums.borrowing is None:
         sums.borrowing = None
     else:
-        sums.borrowing += amounts.of_quota(borrowing, resource)
-    sums.lending += nominal if lending is None else amounts.of_quota(lending, resource)
+        sums.borrowing += meters.quota_amount(borrowing, resource)
+    sums.lending += nominal if lending is None else meters.quota_amount(lending, resource)
     sums.lends_all = sums.lends_all and lending is None
 
 
 def _quota(resource: str, sums: _Sums) -> Object:
     return {
-        "meter": amounts.meter_name(resource),
+        "meter": meters.meter_name(resource),
         "nominal": quantities.render(sums.nominal),
         **({} if sums.borrowing is None else {"borrowingLimit": quantities.render(sums.borrowing)}),
         **({} if sums.lends_all else {"lendingLimit": quantities.render(sums.lending)}),
@@ -226,12 +226,12 @@ def _quota(resource: str, sums: _Sums) -> Object:
 
 def _sharing(given: Object, read: _Input, local: Sequence[_LocalQueue]) -> Object:
     found: Object = {}
-    weight = fields.take(given, "fairSharing", "weight")
+    weight = fields.pop(given, "fairSharing", "weight")
     if weight is not None:
         found["weight"] = str(weight)
     if fields.get(given, "admissionScope", "admissionMode") == _BY_USE:
-        fields.take(given, "admissionScope", "admissionMode")
-        taken = [(one.namespace, fields.take(one.spec, "fairSharing", "weight")) for one in local]
+        fields.pop(given, "admissionScope", "admissionMode")
+        taken = [(one.namespace, fields.pop(one.spec, "fairSharing", "weight")) for one in local]
         weights = {namespace: weight for namespace, weight in taken if weight is not None}
         found["within"] = {
             "by": "Namespace",
@@ -243,20 +243,20 @@ def _sharing(given: Object, read: _Input, local: Sequence[_LocalQueue]) -> Objec
 
 def _preemption(given: Object) -> Object:
     found = {
-        "withinQueue": fields.take(given, "preemption", "withinClusterQueue"),
-        "reclaim": fields.take(given, "preemption", "reclaimWithinCohort"),
+        "withinQueue": fields.pop(given, "preemption", "withinClusterQueue"),
+        "reclaim": fields.pop(given, "preemption", "reclaimWithinCohort"),
     }
     # Without reclaim it has no effect, and a Queue that says so is refused: it is reported.
     if (found["reclaim"] or "Never") != "Never":
-        found["borrowWithinCohort"] = fields.take(given, "preemption", "borrowWithinCohort")
+        found["borrowWithinCohort"] = fields.pop(given, "preemption", "borrowWithinCohort")
     return {name: value for name, value in found.items() if value is not None}
 
 
 def _meter(resource: str, read: _Input) -> Object:
     """Return the Meter of a resource that queues cover: of devices, or of what pods request of nodes."""
     if resource in read.device_classes:
-        return amounts.of_devices(resource, read.device_classes[resource])
-    return amounts.of_nodes(resource)
+        return meters.for_devices(resource, read.device_classes[resource])
+    return meters.for_node_resource(resource)
 
 
 def _report_rest(obj: Object, findings: Findings) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from admission.api.values import quantities
 from admission.conversion.equivalents import Object
 from admission.conversion.findings import Findings
-from admission.conversion.queues import amounts, fields
+from admission.conversion.queues import fields, meters
 from admission.conversion.queues.fields import Converted
 from admission.errors import AmountError
 
@@ -33,24 +33,24 @@ def convert(objects: Sequence[Mapping[str, Any]]) -> Converted:
     Where several quotas of a namespace limit one thing, the smallest counts, as it does in Kubernetes.
     """
     found = [(copy.deepcopy(dict(one)), Findings()) for one in objects]
-    meters: dict[str, Object] = {}
+    counted: dict[str, Object] = {}
     nominal: dict[str, dict[str, int]] = {}
     device_classes = sorted({str(fields.name(obj)) for obj, _ in found if obj.get("kind") == "DeviceClass"})
     for obj, findings in found:
         if obj.get("kind") == "ResourceQuota" and obj.get("apiVersion") == "v1":
-            _read(obj, findings, device_classes, meters, nominal)
+            _read(obj, findings, device_classes, counted, nominal)
     queues = [_queue(namespace, limits) for namespace, limits in sorted(nominal.items())]
-    return Converted((*meters.values(), *queues), tuple(findings for _, findings in found))
+    return Converted((*counted.values(), *queues), tuple(findings for _, findings in found))
 
 
 def _read(
     obj: Object,
     findings: Findings,
     device_classes: Sequence[str],
-    meters: dict[str, Object],
+    counted: dict[str, Object],
     nominal: dict[str, dict[str, int]],
 ) -> None:
-    """Add what a ResourceQuota limits. meters: by name. nominal: by namespace and meter."""
+    """Add what a ResourceQuota limits. counted: Meters, by name. nominal: by namespace and meter."""
     spec, namespace = obj.get("spec"), fields.name(obj, "namespace") or "default"
     given = spec if isinstance(spec, MutableMapping) else {}
     hard = given.get("hard")
@@ -67,11 +67,11 @@ def _read(
         name = meter["metadata"]["name"]
         resource = meter["spec"].get("resources", [{"name": ""}])[0]["name"]
         try:
-            amount = amounts.of_quota(value, resource)
+            amount = meters.quota_amount(value, resource)
         except AmountError as error:
             findings.left(path, str(error))
             continue
-        meters.setdefault(name, meter)
+        counted.setdefault(name, meter)
         limits[name] = min(amount, limits.get(name, amount))
         findings.changed(path, f"is the quota of Meter {name}; take it out of the ResourceQuota, which refuses pods")
 
@@ -81,16 +81,16 @@ def _meter(key: str, device_classes: Sequence[str], findings: Findings, path: st
     if key.removeprefix("requests.").startswith(_EXTENDED):
         device_class = key.rpartition("/")[2]
         findings.changed(path, "counts with the devices of the class: claims that are made for pods count as others do")
-        return amounts.of_devices(device_class, [device_class])
+        return meters.for_devices(device_class, [device_class])
     if found := _DEVICES.fullmatch(key):
-        return amounts.of_devices(found["device_class"], [found["device_class"]])
+        return meters.for_devices(found["device_class"], [found["device_class"]])
     if key == _CLAIMS:
         if device_classes:
-            return amounts.of_claims("claims", device_classes)
+            return meters.for_claims("claims", device_classes)
         findings.left(path, "a Meter counts claims of the classes that it names: give the DeviceClasses as input, too")
         return None
     if found := _OF_NODES.fullmatch(key):
-        return amounts.of_nodes(found["name"] or found["pods"] or found["extended"])
+        return meters.for_node_resource(found["name"] or found["pods"] or found["extended"])
     findings.left(path, "is not counted by Muster: it may stay in the ResourceQuota")
     return None
 
@@ -98,4 +98,4 @@ def _meter(key: str, device_classes: Sequence[str], findings: Findings, path: st
 def _queue(namespace: str, limits: Mapping[str, int]) -> Object:
     quotas = [{"meter": meter, "nominal": quantities.render(amount)} for meter, amount in limits.items()]
     spec: Object = {"namespaceSelector": {"matchLabels": {_NAMESPACE: namespace}}, "default": True}
-    return fields.muster("Queue", namespace, {**spec, **({"quotas": quotas} if quotas else {})})
+    return fields.new_object("Queue", namespace, {**spec, **({"quotas": quotas} if quotas else {})})

@@ -15,7 +15,7 @@ from typing import Any
 from admission.api.values import quantities
 from admission.conversion.equivalents import Object
 from admission.conversion.findings import Findings
-from admission.conversion.queues import amounts, fields
+from admission.conversion.queues import fields, meters
 from admission.conversion.queues.fields import Converted
 from admission.errors import AmountError
 
@@ -64,13 +64,16 @@ def convert(objects: Sequence[Mapping[str, Any]]) -> Converted:
     for queue in read:
         if queue.parent in queues and queues[queue.parent] is not queue:
             queues[queue.parent].children.append(queue)
-    made = [_made(queue) for queue in sorted(queues.values(), key=lambda queue: (_level(queue, queues), queue.name))]
+    made = [
+        _convert_queue(queue)
+        for queue in sorted(queues.values(), key=lambda queue: (_level(queue, queues), queue.name))
+    ]
     parents = {queue.parent for queue in read} - {"", *queues}
-    above = [fields.muster("Queue", name, {}) for name in sorted(parents)]
+    above = [fields.new_object("Queue", name, {}) for name in sorted(parents)]
     _report_what_nobody_owns(read, queues)
     resources = dict.fromkeys(name for queue in read for name in (*queue.deserved, *queue.capability, *queue.guarantee))
-    meters = [_meter(resource) for resource in resources]
-    return Converted((*meters, *above, *made), tuple(findings for _, findings in found))
+    counted = [_meter(resource) for resource in resources]
+    return Converted((*counted, *above, *made), tuple(findings for _, findings in found))
 
 
 def _read(obj: Object, findings: Findings) -> _Queue:
@@ -81,7 +84,7 @@ def _read(obj: Object, findings: Findings) -> _Queue:
     queue = _Queue(name=name, parent=parent, spec=given, findings=findings)
     queue.deserved = _amounts(given.pop("deserved", None), "deserved", findings)
     queue.capability = _amounts(given.pop("capability", None), "capability", findings)
-    queue.guarantee = _amounts(fields.take(given, "guarantee", "resource"), "guarantee.resource", findings)
+    queue.guarantee = _amounts(fields.pop(given, "guarantee", "resource"), "guarantee.resource", findings)
     if fields.get(obj, "status", "state") in ("Closed", "Closing"):
         given["stopPolicy"] = "Hold"
         findings.changed("status.state", "is stopPolicy: Hold of the Queue")
@@ -92,13 +95,13 @@ def _amounts(given: Any, path: str, findings: Findings) -> dict[str, int]:
     found: dict[str, int] = {}
     for resource, value in given.items() if isinstance(given, Mapping) else ():
         try:
-            found[str(resource)] = amounts.of_quota(value, str(resource))
+            found[str(resource)] = meters.quota_amount(value, str(resource))
         except AmountError as error:
             findings.left(f"spec.{path}", f"{resource}: {error}")
     return found
 
 
-def _made(queue: _Queue) -> Object:
+def _convert_queue(queue: _Queue) -> Object:
     spec: Object = {"parent": queue.parent} if queue.parent else {}
     if not queue.children and queue.name != ROOT:
         spec["namespaceSelector"], spec["aliases"] = {}, [queue.name]
@@ -106,7 +109,7 @@ def _made(queue: _Queue) -> Object:
             spec["default"] = True
     if quotas := [_quota(queue, resource) for resource in _resources(queue)]:
         spec["quotas"] = quotas
-    _ranks(queue, spec)
+    _convert_order(queue, spec)
     if queue.deserved and queue.parent:
         spec["preemption"] = {"reclaim": "Any"}
         queue.findings.check(
@@ -117,10 +120,10 @@ def _made(queue: _Queue) -> Object:
     for path in fields.leaves(queue.spec):
         name = path.partition(".")[0].partition("[")[0]
         queue.findings.left(f"spec.{path}", _REMEDIES.get(name, "has no counterpart here"))
-    return fields.muster("Queue", queue.name, spec)
+    return fields.new_object("Queue", queue.name, spec)
 
 
-def _ranks(queue: _Queue, spec: Object) -> None:
+def _convert_order(queue: _Queue, spec: Object) -> None:
     """Convert what says in which order gangs start."""
     given = queue.spec
     strategy = given.get("dequeueStrategy")
@@ -200,10 +203,10 @@ def _subtree(queue: _Queue, resource: str, levels: int) -> int:
 def _meter(resource: str) -> Object:
     found = _DRA_KEY.fullmatch(resource)
     if found is None:
-        return amounts.of_nodes(resource)
+        return meters.for_node_resource(resource)
     capacity, device_class = found["capacity"] or "", found["device_class"]
     name = f"{device_class}-{capacity}" if capacity else device_class
-    return amounts.of_devices(name, [device_class], capacity=capacity)
+    return meters.for_devices(name, [device_class], capacity=capacity)
 
 
 def _level(queue: _Queue, queues: Mapping[str, _Queue]) -> int:

@@ -1,4 +1,4 @@
-"""Whether the devices of a search are a promise: they rest on no known defect of kube-scheduler.
+"""Whether the devices that a search found are certain: they rest on no known defect of kube-scheduler.
 
 A kube-scheduler that takes pools and slices in random order (`KnownBugs.unordered`) gives the devices that are
 predicted only where the order makes no difference. It makes none if for every request the free devices that match are
@@ -15,19 +15,19 @@ from admission.dra.equivalence.device_signature import Answer
 from admission.dra.equivalence.node_contents import DeviceGroup, NodeContents, Units
 from admission.dra.requests.requests import Mode, Option, ParsedClaim, ParsedRequest, RequestRefusal
 
-Answering = Callable[[KnownBugs], Match | DeadEnd | RequestRefusal]
+SearchFunction = Callable[[KnownBugs], Match | DeadEnd | RequestRefusal]
 """Asks the same search of a kube-scheduler with these defects."""
 
 
-class Question(NamedTuple):
-    """What a search was asked: a pod's claims on a node."""
+class CertaintyCheck(NamedTuple):
+    """Checks whether the devices that a search found for a pod's claims on a node are certain."""
 
     claims: Sequence[ParsedClaim]
     contents: NodeContents
     units: Units
     profile: SchedulerProfile
 
-    def unproven(self, found: Match, answer: Answering) -> DeadEnd | None:
+    def uncertainty(self, found: Match, answer: SearchFunction) -> DeadEnd | None:
         """Return why devices are not certain; None if they are."""
         if self.contents.disputed:
             return _disputed(self.contents.disputed)

@@ -51,12 +51,12 @@ def search(
     def answer(known_bugs: KnownBugs) -> Match | DeadEnd | RequestRefusal:
         return Search(claims, contents, units, profile.with_known_bugs(known_bugs), budget).answer()
 
-    found, question = answer(profile.known_bugs), certainty.Question(claims, contents, units, profile)
+    found, question = answer(profile.known_bugs), certainty.CertaintyCheck(claims, contents, units, profile)
     if isinstance(found, DeadEnd) and profile.known_bugs.distinct_forgets and question.is_doubtful():
         return replace(found, firm=False)
     if not certain or not isinstance(found, Match):
         return found
-    return question.unproven(found, answer) or found
+    return question.uncertainty(found, answer) or found
 
 
 class Search:

@@ -20,8 +20,10 @@ def without_reserved(demands: Sequence[PodDemand], cluster: ClusterState) -> Clu
     kept = _kept(demands, cluster)
     if not kept:
         return cluster
-    is_1_36 = cluster.profile.release.before_1_37
-    reserved = {node: [pod.counted_by_1_36 if is_1_36 else pod.counted for pod in pods] for node, pods in kept.items()}
+    is_before_1_37 = cluster.profile.release.before_1_37
+    reserved = {
+        node: [pod.counted_by_1_36 if is_before_1_37 else pod.counted for pod in pods] for node, pods in kept.items()
+    }
     return what_if.with_reserved(cluster, reserved)
 
 

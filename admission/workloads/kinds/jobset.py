@@ -178,18 +178,18 @@ def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
             )
 
 
-def alone(obj: Json, roles: frozenset[str], beside: frozenset[str]) -> Json | None:
+def alone(obj: Json, roles: frozenset[str], running_roles: frozenset[str]) -> Json | None:
     """Return a JobSet with some of its ReplicatedJobs, which wait for nothing; None once all of the roles have ended.
 
     If the roles are of followers, all pods of these Jobs come at once, and may go anywhere: where they go is planned
     with the first pods. None as well where roles that are otherwise in different waves would be two gangs.
     """
     own, succeeded = {role.removesuffix(FOLLOWERS) for role in roles}, _succeeded_jobs(Reader(obj))
-    jobs = [job for job in obj["spec"]["replicatedJobs"] if job.get("name") in own | beside]
+    jobs = [job for job in obj["spec"]["replicatedJobs"] if job.get("name") in own | running_roles]
     if not any(job["name"] in own and job.get("replicas", 1) > succeeded.get(job["name"], 0) for job in jobs):
         return None
     metadata, with_followers = obj["metadata"], any(role.endswith(FOLLOWERS) for role in roles)
-    if beside or with_followers:
+    if running_roles or with_followers:
         if not wave_templates.are_of_one_gang(_spec(Reader(job)).object("template") for job in jobs):
             return None
         annotations = Reader(obj).child("metadata").pairs("annotations")
@@ -217,7 +217,7 @@ def _at_once(metadata: Json) -> dict[str, Any]:
     return {**metadata, "annotations": {key: text for key, text in annotations.items() if key != EXCLUSIVE}}
 
 
-def beside(obj: Json, roles: Sequence[str]) -> tuple[str, ...]:
+def running_roles(obj: Json, roles: Sequence[str]) -> tuple[str, ...]:
     """Return the ReplicatedJobs that run on beside a wave, since it waits for them to be ready and not to end."""
     spec = Reader(obj).child("spec")
     jobs = {job.text("name"): job for job in spec.children("replicatedJobs")}
@@ -298,7 +298,7 @@ KINDS = (
         deadline=("spec", "replicatedJobs", "template", "spec", active_deadline.FIELD),
         templates=templates,
         alone=alone,
-        beside=beside,
+        running_roles=running_roles,
         followers=followers,
         exclusive=EXCLUSIVE_JOBS,
     ),

@@ -75,16 +75,16 @@ def mpi_templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
             yield template if reader.text("apiVersion") == "kubeflow.org/v1" else _of_mpi_operator(template, meta)
 
 
-def mpi_alone(obj: Json, roles: frozenset[str], beside: frozenset[str]) -> Json | None:
+def mpi_alone(obj: Json, roles: frozenset[str], running_roles: frozenset[str]) -> Json | None:
     """Return an MPIJob with some of its roles, which wait for nothing and start whole; None if it has none of them.
 
     None as well where the roles and those beside them would be two gangs.
     """
     spec = {name: part for name, part in obj["spec"].items() if name != "launcherCreationPolicy"}
-    policy, wanted = Reader(spec).object("runPolicy"), roles | beside
+    policy, wanted = Reader(spec).object("runPolicy"), roles | running_roles
     spec["runPolicy"] = {name: part for name, part in policy.items() if name != "schedulingPolicy"}
     replicas = {role: part for role, part in spec["mpiReplicaSpecs"].items() if role.lower() in wanted}
-    if beside:
+    if running_roles:
         given = {role: Reader(part).object("template") for role, part in replicas.items()}
         if not wave_templates.are_of_one_gang(given.values()):
             return None
@@ -93,7 +93,7 @@ def mpi_alone(obj: Json, roles: frozenset[str], beside: frozenset[str]) -> Json 
     return {**obj, "spec": {**spec, "mpiReplicaSpecs": replicas}} if replicas else None
 
 
-def mpi_beside(obj: Json, roles: Sequence[str]) -> tuple[str, ...]:
+def mpi_running_roles(obj: Json, roles: Sequence[str]) -> tuple[str, ...]:
     """Return the roles beside which some of an MPIJob's run: the workers, which the launcher waits for."""
     return tuple(role for name in obj["spec"]["mpiReplicaSpecs"] if (role := name.lower()) not in roles)
 
@@ -167,6 +167,6 @@ KINDS = (
         deadline=DEADLINE,
         templates=mpi_templates,
         alone=mpi_alone,
-        beside=mpi_beside,
+        running_roles=mpi_running_roles,
     ),
 )

@@ -146,7 +146,7 @@ def _runs(size: int, subgroup_size: int) -> Iterator[tuple[int, int, int]]:
         yield within, size - within, 1
 
 
-def alone(obj: Json, roles: frozenset[str], _beside: frozenset[str]) -> Json | None:
+def alone(obj: Json, roles: frozenset[str], _running_roles: frozenset[str]) -> Json | None:
     """Return a set whose workers come together with their leader, which runs on beside them.
 
     With an exclusive topology they ask for one domain. None where leader and workers would be two gangs even then.

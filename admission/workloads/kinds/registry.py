@@ -91,12 +91,12 @@ def no_followers(_parent: Parent, _wave: str, _pod: Pod) -> dict[str, int]:
     return {}
 
 
-def never_alone(_obj: Json, _roles: frozenset[str], _beside: frozenset[str]) -> None:
+def never_alone(_obj: Json, _roles: frozenset[str], _running_roles: frozenset[str]) -> None:
     """Return nothing, for kinds whose later waves are not known by its roles."""
     return
 
 
-def beside_nothing(_obj: Json, _roles: Sequence[str]) -> tuple[str, ...]:
+def no_running_roles(_obj: Json, _roles: Sequence[str]) -> tuple[str, ...]:
     """Return nothing, for kinds whose later waves wait for no others that run on."""
     return ()
 
@@ -149,7 +149,7 @@ class WorkloadKind:
     may_suspend: Callable[[Reader], bool] = always
     templates: Callable[[Reader, Meta], Iterable[PodTemplate]] = no_templates
     alone: Callable[[Json, frozenset[str], frozenset[str]], Json | None] = never_alone
-    beside: Callable[[Json, Sequence[str]], tuple[str, ...]] = beside_nothing
+    running_roles: Callable[[Json, Sequence[str]], tuple[str, ...]] = no_running_roles
     creates_kind: str = ""
     attempt: Callable[[Reader], str] = no_attempt
     has_ended: Callable[[Reader], bool] = has_ended
@@ -211,11 +211,11 @@ class WorkloadKind:
         """
         for wave in dict.fromkeys(filter(None, roles.values())):
             of_wave = tuple(role for role, own in roles.items() if own == wave)
-            others = self.beside(obj, of_wave)
-            for beside in dict.fromkeys(((), others)):
-                alone = self.alone(obj, frozenset(of_wave), frozenset(beside))
-                if alone is not None and (beside == others or not self._needs_others(alone)):
-                    yield of_wave, beside, alone
+            others = self.running_roles(obj, of_wave)
+            for running_roles in dict.fromkeys(((), others)):
+                alone = self.alone(obj, frozenset(of_wave), frozenset(running_roles))
+                if alone is not None and (running_roles == others or not self._needs_others(alone)):
+                    yield of_wave, running_roles, alone
 
     def _needs_others(self, obj: Json) -> bool:
         reader = Reader(obj)
@@ -223,13 +223,15 @@ class WorkloadKind:
         return any(wave_templates.needs_others(template.body) for template in templates)
 
     def _later(self, obj: Json, roles: Mapping[str, str]) -> Iterator[LaterWave]:
-        for of_wave, beside, alone in self.waves_alone(obj, roles):
+        for of_wave, running_roles, alone in self.waves_alone(obj, roles):
             reader = Reader(alone)
             object_meta = meta.decode(reader)
             templates = tuple(one for one in self.templates(reader, object_meta) if one.pods > 0)
             if templates:
                 waves, own_roles = self.read(reader, object_meta)
-                yield LaterWave(roles=of_wave, beside=beside, templates=templates, waves=waves, waves_of=own_roles)
+                yield LaterWave(
+                    roles=of_wave, running_roles=running_roles, templates=templates, waves=waves, waves_of=own_roles
+                )
 
 
 def is_suspended(reader: Reader, path: tuple[str, ...]) -> bool:

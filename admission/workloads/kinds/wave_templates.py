@@ -11,14 +11,14 @@ from admission.api.values.decoding import Json, Reader
 from admission.workloads.kinds import foreign_queues
 
 QUEUE_KEYS = frozenset({names.QUEUE, *(key.key for key in foreign_queues.QUEUE_KEYS)})
-"""Keys of pods that name their queue, which is one for all of a gang."""
+"""Keys that name the queue; all pods of a gang have the same."""
 
 SIZE_KEYS = (names.GANG, names.GANG_SIZE, names.GANG_MIN)
-"""Keys by which pods form gangs that are none of their waves, or are of another size than these."""
+"""Keys by which pods declare a gang, or its size, themselves."""
 
 
 def are_of_one_gang(templates: Iterable[Json]) -> bool:
-    """Return whether pods of some templates could be one gang: of one queue, and of a size that nobody declares."""
+    """Return whether pods of some templates may form one gang: in one queue, with no gang or size declared."""
     found = list(map(_texts, templates))
     queues = [{key: text for key, text in texts.items() if key in QUEUE_KEYS} for texts in found]
     return not any(key in texts for texts in found for key in SIZE_KEYS) and all(one == queues[0] for one in queues)

@@ -339,7 +339,7 @@ def test_a_wave_is_looked_at_alone_and_beside_what_runs_on(
     found = catalog.BY_GROUP["jobset.x-k8s.io", "JobSet"].decode(jobset).later
 
     assert [
-        (" ".join(wave.roles), " ".join(wave.beside), sum(template.pods for template in wave.templates))
+        (" ".join(wave.roles), " ".join(wave.running_roles), sum(template.pods for template in wave.templates))
         for wave in found
     ] == later
 

@@ -11,23 +11,23 @@ from admission.conversion.queues import fields
 CPU = "cpu"
 
 
-def of_devices(resource: str, device_classes: Sequence[str], *, capacity: str = "") -> Object:
+def for_devices(resource: str, device_classes: Sequence[str], *, capacity: str = "") -> Object:
     """Return a Meter of devices of some classes, or of what is consumed of a capacity of theirs."""
     counted: Object = {"capacity": {"name": capacity}} if capacity else {"count": {}}
     source = {"deviceClasses": [*device_classes], **counted}
-    return fields.muster("Meter", meter_name(resource), {"unit": _unit(resource), "sources": [source]})
+    return fields.new_object("Meter", meter_name(resource), {"unit": _unit(resource), "sources": [source]})
 
 
-def of_claims(resource: str, device_classes: Sequence[str]) -> Object:
+def for_claims(resource: str, device_classes: Sequence[str]) -> Object:
     """Return a Meter of claims for devices of some classes."""
     source = {"deviceClasses": [*device_classes], "claims": {}}
-    return fields.muster("Meter", meter_name(resource), {"unit": _unit(resource), "sources": [source]})
+    return fields.new_object("Meter", meter_name(resource), {"unit": _unit(resource), "sources": [source]})
 
 
-def of_nodes(resource: str) -> Object:
+def for_node_resource(resource: str) -> Object:
     """Return a Meter of what pods request of nodes."""
     counted = {"name": resource, **({"per": "1m"} if resource == CPU else {})}
-    return fields.muster("Meter", meter_name(resource), {"unit": _unit(resource), "resources": [counted]})
+    return fields.new_object("Meter", meter_name(resource), {"unit": _unit(resource), "resources": [counted]})
 
 
 def meter_name(resource: str) -> str:
@@ -35,7 +35,7 @@ def meter_name(resource: str) -> str:
     return re.sub("[^a-z0-9.-]+", "-", resource.lower()).strip("-.")
 
 
-def of_quota(value: Any, resource: str) -> int:
+def quota_amount(value: Any, resource: str) -> int:
     """Return a quota in the unit of its Meter, rounded up: cores are counted in thousandths. Raises AmountError."""
     exact = quantities.parse(str(value)) * (1000 if resource == CPU else 1)
     return -(-exact.numerator // exact.denominator)
