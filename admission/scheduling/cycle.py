@@ -249,8 +249,8 @@ def _keep(verdict: Verdict, inputs: Inputs | None, state: _State) -> None:
         return
     if inputs is not None and _keeps(verdict, inputs, state):
         if state.backfill is not None and state.kept_before.get(name) != uid:
-            # What is reserved for gangs ahead counts on no more than what is kept for gangs ahead.
-            state.backfill.made_ahead(inputs, verdict.needed)
+            # The reservations of gangs ahead are made before this quota is kept, so that they do not depend on it.
+            state.backfill.ensure_reservations(inputs, verdict.needed)
         state.kept_quota[name] = uid
         state.queue_usage.keep(name, verdict.needed)
         state.note_change()

@@ -328,7 +328,7 @@ class Backfill:
             inputs = Inputs(rules=rules, group=head.group, queue=head.queue, cluster=cluster, queue_usage=usage)
             self._reservation(head, inputs)
 
-    def note_keepers(self, keepers: Mapping[QueueName, GangUid]) -> bool:
+    def note_kept_quota(self, keepers: Mapping[QueueName, GangUid]) -> bool:
         """Record by queue for which gang it keeps quota; return whether these are others than before.
 
         Then heads without a reservation may come to one.
@@ -398,10 +398,10 @@ class Backfill:
 
     def _ahead(self, inputs: Inputs, charge: Charge) -> tuple[Reservation, ...]:
         """Return the reservations that bind a gang with this charge; those not yet made are made."""
-        made = self.made_ahead(inputs, charge)
+        made = self.ensure_reservations(inputs, charge)
         return tuple(precedence.binding(made, inputs.group, charge, inputs.queue_usage, self._order))
 
-    def made_ahead(self, inputs: Inputs, charge: Charge) -> list[Reservation]:
+    def ensure_reservations(self, inputs: Inputs, charge: Charge) -> list[Reservation]:
         """Return those that may bind a gang with this charge, proved; those not yet made are made."""
         heads = self._heads_that_may_bind(inputs, charge)
         return [one for head in heads if (one := self._reservation(head, inputs)) is not None]

@@ -1,9 +1,9 @@
-"""Reservations beside the quota that queues keep for gangs that wait (`checks.lender_quota`).
+"""Refreshes reservations at the end of a cycle, with the quota that queues keep for pending gangs.
 
-A gang for which its queue keeps quota may itself come to a reserved start, beside which others borrow until then; the
-queue lends again in the next cycle. What is kept on, for gangs that do not, no other reservation may count on. Only
-where the gang would borrow, too, and the one with the reserved start ranks higher, quota is kept from those alone that
-come after the gang: from its turn on, in each cycle. Else the start of either would be void because of the other one.
+`checks.lender_quota` says for which gangs quota is kept. A gang that gets a reserved start does not need it any longer:
+others borrow until then. For a gang that gets none it is kept on, and no other reservation may use it. The exception:
+where both gangs would borrow and the reserved one ranks higher, the quota is kept only from gangs ordered after the
+pending one, in each cycle; otherwise each of the two would make the other's start impossible.
 """
 
 from collections.abc import Mapping
@@ -17,19 +17,19 @@ from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.checks.chain import Rules
 from admission.workloads.gangs import Group
 
-Keepers = Mapping[QueueName, tuple[Group, Charge]]
+KeptQuota = Mapping[QueueName, tuple[Group, Charge]]
 """By queue, the gang for which it keeps quota, and a lower bound on its charge."""
 
 
 def refresh(
-    backfill: Backfill, rules: Rules, cluster: ClusterState, queue_usage: QueueUsage, keepers: Keepers
+    backfill: Backfill, rules: Rules, cluster: ClusterState, queue_usage: QueueUsage, keepers: KeptQuota
 ) -> frozenset[QueueName]:
     """Make or prove the reservations of heads, at the end of a cycle. Afterwards nothing is kept in the usage.
 
     Return the queues that keep quota from the beginning of the next cycle on, if their gang has no reserved start then.
     """
     queue_usage.release_all()
-    is_new = backfill.note_keepers({name: group.uid for name, (group, _) in keepers.items()})
+    is_new = backfill.note_kept_quota({name: group.uid for name, (group, _) in keepers.items()})
     proved = {id(one) for one in backfill.made() if one.is_proved}
     backfill.refresh(rules, cluster, queue_usage)
     # What was proved before was proved beside what is kept.
@@ -48,14 +48,14 @@ def refresh(
 
 
 def _unreserved(
-    backfill: Backfill, rules: Rules, queue_usage: QueueUsage, keepers: Keepers
+    backfill: Backfill, rules: Rules, queue_usage: QueueUsage, keepers: KeptQuota
 ) -> list[tuple[Group, Charge]]:
     """Return the gangs without a reserved start for which quota is kept also from those with one."""
     exempt = _behind_loans(backfill, rules, queue_usage, keepers) | {one.group.uid for one in backfill.made()}
     return [one for one in keepers.values() if one[0].uid not in exempt]
 
 
-def _behind_loans(backfill: Backfill, rules: Rules, queue_usage: QueueUsage, keepers: Keepers) -> set[GangUid]:
+def _behind_loans(backfill: Backfill, rules: Rules, queue_usage: QueueUsage, keepers: KeptQuota) -> set[GangUid]:
     made = backfill.made()
     return {
         group.uid

@@ -69,7 +69,7 @@ class KeptQuota:
         self._passed.add(waiting.key)
         if self._is_short(waiting, verdict):
             if self._kept_before.get(queue) is not waiting:
-                self._clock.backfill.made_ahead(
+                self._clock.backfill.ensure_reservations(
                     self._clock.inputs(waiting, self._clock.queue_usage), self._clock.needed(waiting)
                 )
             self._kept[queue] = waiting
