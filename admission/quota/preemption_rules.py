@@ -41,7 +41,7 @@ from admission.quota.headroom import QueueUsage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incoming:
-    """The gang for which others may be evicted. charge: of its plan; if plans differ, the lowest per meter.
+    """The gang for which others may be evicted. charge: of its plan, or a lower bound as long as there is none.
 
     was_reclaimed: whether it waits since others took back what its queue had borrowed.
     """
@@ -227,15 +227,30 @@ class Rules:
                 return False
             if level == BY_SHARES or (level is None and not (victims and self._incoming.was_reclaimed)):
                 return True
-            self._queue_usage.charge(queue, self._charge)
-            try:
-                if level is None:
-                    return self._borrows_no_more_than_before()
-                return self._own_usage_is_within_quota() or any(map(self._is_within_quota, self._path[:level]))
-            finally:
-                self._queue_usage.give_back(queue, self._charge)
+            return self._stays_own(self._charge, level)
         finally:
             self._restore(victims)
+
+    def stays_own(self, victims: Sequence[Candidate], charge: Charge) -> bool:
+        """Return whether, without the victims and with this charge, the incoming gang only reclaims its own quota.
+
+        By the meters that count for `Incoming.charge`. Monotone: false for every larger charge as well.
+        """
+        self._evict(victims)
+        try:
+            return self._stays_own(self._short_meters(charge), self._lowest_level(victims))
+        finally:
+            self._restore(victims)
+
+    def _stays_own(self, charge: Charge, level: int | None) -> bool:
+        queue = self._incoming.queue
+        self._queue_usage.charge(queue, charge)
+        try:
+            if level is None:
+                return self._borrows_no_more_than_before()
+            return self._own_usage_is_within_quota() or any(map(self._is_within_quota, self._path[:level]))
+        finally:
+            self._queue_usage.give_back(queue, charge)
 
     def allow(self, victims: Sequence[Candidate]) -> bool:
         """Return whether these may be evicted together and the incoming gang then fits its quota."""
@@ -251,8 +266,11 @@ class Rules:
 
     def reclaims(self, victims: Sequence[Candidate]) -> bool:
         """Return whether, without the victims, the incoming gang fits its quota and only reclaims its own."""
+        return self.takes_back(victims, self._lowest_level(victims))
+
+    def _lowest_level(self, victims: Sequence[Candidate]) -> int | None:
         found = (self._common_ancestor(victim.queue) for victim in victims if not self.is_own(victim))
-        return self.takes_back(victims, min((one.level for one in found if one is not None), default=None))
+        return min((one.level for one in found if one is not None), default=None)
 
     def _go_by_shares(self, victims: Sequence[Candidate]) -> bool:
         """Return whether the incoming gang then fits its quota, and its share is small enough for each victim."""
