@@ -134,12 +134,19 @@ class Rules:
 
     def is_eligible(self, candidate: Candidate) -> bool:
         """Return whether the gang may be evicted, alone or with others."""
+        return self._is_named(candidate) and self._borrows(*self._kind(candidate))
+
+    def may_be_eligible(self, candidate: Candidate) -> bool:
+        """Return whether the gang may be evicted for some charge, of whatever meters."""
+        given_back = sorted(meter for meter, amount in candidate.charge.items() if amount and meter in self._meters)
+        return self._is_named(candidate) and self._borrows(candidate.queue, given_back)
+
+    def _is_named(self, candidate: Candidate) -> bool:
+        """Return whether the policies of the incoming gang's queue name the gang, by priority."""
         preemption, lower = self._incoming.preemption, candidate.priority < self._incoming.priority
         if self.is_own(candidate):
             return self._may_go_within(candidate)
-        if preemption.reclaim is Reclaim.NEVER or (preemption.reclaim is Reclaim.LOWER_PRIORITY and not lower):
-            return False
-        return self._borrows(*self._kind(candidate))
+        return preemption.reclaim is Reclaim.ANY or (preemption.reclaim is Reclaim.LOWER_PRIORITY and lower)
 
     def is_own(self, candidate: Candidate) -> bool:
         """Return whether the gang is of the incoming gang's queue."""

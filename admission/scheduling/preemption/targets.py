@@ -10,7 +10,7 @@ where they forbid it, as the queue would borrow, for a plan within its own quota
 other in turn for ever, each for the little that is certain of its charge.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from admission.api.muster.gangs import MADE_ROOM_FOR, Charge
@@ -29,7 +29,7 @@ from admission.quota.preemption import Bounds, Victims
 from admission.quota.preemption_rules import Candidate, Incoming
 from admission.scheduling.backfill import single_gang
 from admission.scheduling.backfill.policy import Backfill
-from admission.scheduling.checks import chain, preference
+from admission.scheduling.checks import chain, demand, preference
 from admission.scheduling.checks.chain import Grant, Inputs, Rules, Workspace
 from admission.workloads.gangs import Group
 
@@ -212,14 +212,44 @@ class _Search:
     candidates: Mapping[GangUid, PreemptionCandidate]
     incoming: Incoming
     queue_usage: QueueUsage
+    _plans: dict[frozenset[GangUid], Grant | None] = field(default_factory=dict)
     _grants: dict[frozenset[GangUid], Grant] = field(default_factory=dict)
+    """By what was removed, the grant that counts: that of `_plans`, or one within the own quota."""
+    _charge: Charge = field(default_factory=dict)
+    """By which the rules are asked."""
 
     def targets(self) -> PreemptionTargets | None:
-        rules, known = self._rules(self.incoming.charge), [one.candidate for one in self.candidates.values()]
+        """Return the targets by what is certain of the charge, else by the charges of plans."""
+        return next((found for charge in self._charges() if (found := self._targets(charge)) is not None), None)
+
+    def _charges(self) -> Iterator[Charge]:
+        """Yield what the gang may be charged: what is certain, then what plans without all that may go are charged."""
+        least = self.incoming.charge
+        yield least
+        inputs = chain.with_demand(_inputs(self.group, self.queue, (), self.scope, self.kind))
+        rules = self._rules(least)
+        removed = [uid for uid, one in self.candidates.items() if rules.may_be_eligible(one.candidate)]
+        if not removed or demand.is_certain(inputs.demands, self.scope.rules.meters):
+            return
+        found = self._grants.get(frozenset(removed)) if self._fits(frozenset(removed)) else None
+        if found is None:
+            return
+        if found.plan.charge != least:
+            yield found.plan.charge
+        rules, evicted = self._rules(found.plan.charge), self._evicted(removed)
+        if not rules.stays_own(evicted, found.plan.charge):
+            own = self._plan(frozenset(removed), self._within_own(rules, evicted))
+            if own is not None and own.plan.charge != least:
+                yield own.plan.charge
+
+    def _targets(self, charge: Charge) -> PreemptionTargets | None:
+        rules, known = self._rules(charge), [one.candidate for one in self.candidates.values()]
         if not self.scope.going and not any(map(rules.is_eligible, known)):
             return None
+        self._charge = charge
+        incoming = replace(self.incoming, charge=charge)
         found = preemption.choose(
-            self.queue_usage, self.incoming, known, self._fits, self.scope.bounds, permits=self._permits
+            self.queue_usage, incoming, known, self._fits, self.scope.bounds, permits=self._permits
         )
         if not isinstance(found, Victims):
             return None
@@ -235,21 +265,22 @@ class _Search:
         )
 
     def _fits(self, removed: frozenset[GangUid]) -> bool:
-        return self._plan(removed, anything) is not None
+        if removed not in self._plans:
+            self._plans[removed] = self._plan(removed, anything)
+        found = self._plans[removed]
+        if found is not None:
+            self._grants[removed] = found
+        return found is not None
 
     def _permits(self, removed: frozenset[GangUid]) -> bool:
         """Return whether the rules allow the eviction for the charge of the plan, or of one without a loan."""
         charge, evicted = self._grants[removed].plan.charge, self._evicted(removed)
-        if charge == self.incoming.charge:
+        if charge == self._charge:
             return True
         rules = self._rules(charge)
         if rules.allow(evicted):
             return True
-
-        def allows(charge: Charge) -> Shortfall | None:
-            return None if rules.stays_own(evicted, charge) else preference.WouldBorrow(self.queue.name)
-
-        found = self._plan(removed, allows)
+        found = self._plan(removed, self._within_own(rules, evicted))
         return found is not None and self._rules(found.plan.charge).allow(evicted)
 
     def _plan(self, removed: frozenset[GangUid], allows: Affordable) -> Grant | None:
@@ -258,6 +289,14 @@ class _Search:
         if found is not None:
             self._grants[removed] = found
         return found
+
+    def _within_own(self, rules: preemption_rules.Rules, evicted: Sequence[Candidate]) -> Affordable:
+        """Return what only charges pass with which the queue takes back its own, by the meters of the rules."""
+
+        def allows(charge: Charge) -> Shortfall | None:
+            return None if rules.stays_own(evicted, charge) else preference.WouldBorrow(self.queue.name)
+
+        return allows
 
     def _evicted(self, removed: Iterable[GangUid]) -> list[Candidate]:
         return [self.candidates[uid].candidate for uid in removed]

@@ -13,10 +13,15 @@ CYCLES = 12
 """Enough for several rounds, if two gangs evict each other in turn."""
 
 
-def two_queues(nominal: int, root: int, meter: str = "gpus", price: str = "", **spec: Any) -> ClusterBuilder:
-    """Queues `a` and `b` with the same quota of a meter. price: of a device in credits, beside 1 for each core."""
+CORES: dict[str, Any] = {"name": "cpu"}
+
+
+def two_queues(
+    nominal: int, root: int, *counted: dict[str, Any], meter: str = "gpus", price: str = "", **spec: Any
+) -> ClusterBuilder:
+    """Queues `a` and `b` with the same quota of a meter. price: of a device in credits, beside what is counted."""
     builder = a_cluster().node("n", gpus=8)
-    builder._meters.append(a_meter({"name": "cpu"}, price=price))
+    builder._meters.append(a_meter(*(counted or (CORES,) * (not price)), price=price))
     below: dict[str, Any] = {"parent": "top", **spec}
     for name, amount in {"top": root, "a": nominal, "b": nominal}.items():
         amounts = {"claims": 100, "gpus": 100, "credits": 100, meter: amount}
@@ -43,7 +48,7 @@ PRICED: dict[str, Any] = {"meter": "credits", "price": "4"}
         (two_queues(2, 2, **ANY), elastic(2, 6), elastic(2, 6), ["first"], {"a": 4, "b": 2}),
         (two_queues(3, 0, **ANY), elastic(2, 6), elastic(2, 6), ["first"], {"a": 3, "b": 3}),
         (two_queues(2, 0, **ANY), {"gpus": (4, 2)}, {"gpus": (4, 2)}, ["first"], {"a": 2, "b": 2}),
-        (two_queues(1, 3, **PRICED, **ANY), {}, {}, [], {"a": 1}),
+        (two_queues(1, 3, CORES, **PRICED, **ANY), {}, {}, [], {"a": 1}),
         (two_queues(0, 8, **INITIAL), {"gpus": 8}, elastic(1, 8), [], {"a": 8}),
     ],
     ids=["elastic", "elastic, nothing shared", "firstAvailable", "a price", "by shares, elastic"],
@@ -61,3 +66,17 @@ async def test_a_gang_evicts_others_for_no_plan_with_which_its_queue_would_borro
     assert [gang for gang, _, _ in play.evicted] == evicted
     found = {queue: meters[MeterName("gpus")] for queue, meters in play.ledger.book.usage().items()}
     assert {queue: use.reserved + use.used for queue, use in found.items()} == used
+
+
+async def test_a_queue_takes_back_quota_of_which_only_a_plan_says_how_much_is_needed() -> None:
+    play = Play(Jobs(two_queues(4, 0, **PRICED, **ANY)))
+    for name in ("own", "loan"):
+        play.cluster.submit(name, queue="a")
+        await play.forget_changes(3)
+    assert play.cluster.running() == {"own", "loan"}
+    play.cluster.submit("back", queue="b")
+
+    await play.forget_changes(CYCLES)
+
+    assert play.evicted == [("loan", "Reclaimed", "back")]
+    assert play.cluster.running() == {"own", "back"}
