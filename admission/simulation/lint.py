@@ -37,7 +37,7 @@ from admission.objectpolicy.findings import ObjectFinding
 from admission.podpolicy import outside_queues, workload_queue
 from admission.quota.tree import Inactive
 from admission.review.caches import ReviewCaches
-from admission.simulation import expand, offline, validation
+from admission.simulation import expand, manifests, offline, validation
 from admission.simulation.expand import Expanded
 from admission.workloads import suspendable, template_labels
 from admission.workloads.kinds import registry
@@ -162,7 +162,7 @@ class _Linter:
         """Yield the problems of each object."""
         for index, obj in self._well_formed:
             reader = Reader(equivalents.read(obj)[0])
-            match obj["kind"]:
+            match manifests.kind_read(obj):
                 case "DeviceClass":
                     yield from self._lint_selectors(index, reader.child("spec"), ())
                     yield from self._fails_on_device(index, str(meta.name_in(obj)))

@@ -19,7 +19,7 @@ from admission.api.storage import csi, persistent_volumes
 from admission.api.storage.persistent_volumes import StorageClass, VolumeClaim
 from admission.api.storage.storage import Storage
 from admission.api.values import names
-from admission.api.values.decoding import Json
+from admission.api.values.decoding import Json, Reader
 from admission.conversion import equivalents
 from admission.dra.compatibility import SchedulerProfile
 from admission.errors import MalformedObjectError, Problem
@@ -122,6 +122,12 @@ def _unheeded(obj: Json, group: str, kind: str) -> str:
         f"; label {names.QUEUE} does not reach its pods, unless its controller passes labels on: name the queue in its"
         " pod templates"
     )
+
+
+def kind_read(obj: Json) -> str:
+    """Return the kind of an object; empty for one that is left out, such as another system's of the same name."""
+    kind = str(obj["kind"])
+    return kind if (str(obj["apiVersion"]).rpartition("/")[0], kind) in _KINDS else ""
 
 
 def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profile: SchedulerProfile) -> Store:
@@ -309,7 +315,22 @@ def _completed(obj: Json, index: int, kind: _Kind, store: Store) -> dict[str, An
     if not data.get("creationTimestamp"):
         # In the order of the input, and after every object that has a creation time.
         data["creationTimestamp"] = (store.now - timedelta(seconds=30) + timedelta(milliseconds=index)).isoformat()
+    if _is_bound(obj):
+        data["annotations"] = {persistent_volumes.BIND_COMPLETED: "yes", **Reader(data).pairs("annotations")}
     return {**obj, **_status(obj), "metadata": data}
+
+
+def _is_bound(obj: Json) -> bool:
+    """Return whether a PersistentVolumeClaim states that it is bound to a volume.
+
+    kube-scheduler goes by an annotation of kube-controller-manager, which manifests written by hand have not.
+    """
+    reader = Reader(obj)
+    return (
+        obj["kind"] == "PersistentVolumeClaim"
+        and bool(reader.child("spec").text("volumeName"))
+        and reader.child("status").text("phase") == "Bound"
+    )
 
 
 def _status(obj: Json) -> Json:

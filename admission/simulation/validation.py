@@ -38,7 +38,7 @@ def of_any_kind(obj: Json, profile: SchedulerProfile) -> tuple[Problem, ...]:
     if "uid" in Reader(obj).child("metadata"):
         return ()
     found = [*unknown_fields.of_object(obj, release=profile.release), *objects.native_problems(obj)]
-    volumes = template_labels.claimed_volumes(obj)
+    volumes = template_labels.added_volumes(obj)
     for place in template_labels.pod_templates(obj):
         path = template_labels.field_of(place.base)
         if not unknown_fields.is_judged(obj):

@@ -118,14 +118,24 @@ def places(kind: LabelledKind, reader: Reader) -> tuple[tuple[Place, ...], bool]
 
 def pod_templates(obj: Json) -> tuple[Place, ...]:
     """Return the pod templates (v1.PodTemplateSpec) of an object; none if its kind is not known to have any."""
-    kind = BY_GROUP.get((str(obj.get("apiVersion")).rpartition("/")[0], str(obj.get("kind"))))
+    kind = _kind_of(obj)
     if kind is None:
         return ()
     return tuple(place for place in places(kind, Reader(obj))[0] if place.path.is_pod_template)
 
 
-def claimed_volumes(obj: Json) -> tuple[str, ...]:
-    """Return the names of the volumes that a controller adds to the pods of a workload, one for each claim template."""
+def _kind_of(obj: Json) -> LabelledKind | None:
+    return BY_GROUP.get((str(obj.get("apiVersion")).rpartition("/")[0], str(obj.get("kind"))))
+
+
+def added_volumes(obj: Json) -> tuple[str, ...] | None:
+    """Return the names of the volumes that a controller adds to the pods of a workload, one for each claim template.
+
+    None for kinds whose controllers add others, such as the token that KubeRay adds for authentication.
+    """
+    kind = _kind_of(obj)
+    if kind is not None and not kind.is_native and kind.group not in ("jobset.x-k8s.io", "leaderworkerset.x-k8s.io"):
+        return None
     spec = Reader(obj).child("spec")
     holder = spec.child("leaderWorkerTemplate") if obj.get("kind") == "LeaderWorkerSet" else spec
     templates = islice(holder.children("volumeClaimTemplates"), MOST_PLACES)

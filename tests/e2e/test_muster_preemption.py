@@ -231,7 +231,8 @@ def test_of_what_is_lent_to_several_the_queue_that_has_less_gets_its_share_and_i
 def test_who_has_run_for_the_longest_time_of_its_queue_ends_whole_gives_all_back_and_queues_again(
     control_plane: ControlPlane, muster: Muster, namespace: Namespace
 ) -> None:
-    team = found_team(control_plane, namespace, gpus=4, maxRuntime=f"{MAX_RUNTIME}s", requeue={"base": "1s"})
+    # Longer than its pods need to go, or else it is its own turn again, since it is older than the next gang.
+    team = found_team(control_plane, namespace, gpus=4, maxRuntime=f"{MAX_RUNTIME}s", requeue={"base": "10s"})
     team.submit("long", pods=3, grace=GRACE)
     team.wait_running("long", 3)
     first = uids(team, "long")

@@ -24,7 +24,7 @@ FILESYSTEM = "Filesystem"
 
 _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 _IS_DEFAULT = "storageclass.kubernetes.io/is-default-class"
-_BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 _SELECTED_NODE = "volume.kubernetes.io/selected-node"
 
 
@@ -155,7 +155,7 @@ def decode_claim(reader: Reader) -> VolumeClaim:
         attributes_class=spec.text("volumeAttributesClassName"),
         selector=selectors.decode_labels(spec.child("selector")) if "selector" in spec else None,
         volume=volume,
-        is_bound=bool(volume) and _BIND_COMPLETED in notes,
+        is_bound=bool(volume) and BIND_COMPLETED in notes,
         is_lost=reader.child("status").text("phase") == "Lost",
         selected_node=notes.get(_SELECTED_NODE),
     )

@@ -38,14 +38,14 @@ def validate(spec: Reader) -> dict[str, str]:
     return found
 
 
-def validate_mounts(container: Reader, volumes: Mapping[str, str]) -> None:
-    """Judge where a container has its pod's volumes. volumes: the source of each by its name."""
+def validate_mounts(container: Reader, volumes: Mapping[str, str], *, all_known: bool) -> None:
+    """Judge where a container has its pod's volumes. volumes: the source of each by its name; all_known: of all."""
     mounts, devices = list(container.children("volumeMounts")), list(container.children("volumeDevices"))
     device_names = {device.text("name") for device in devices}
     device_paths = {device.text("devicePath") for device in devices}
     paths: set[str] = set()
     for mount in mounts:
-        name, path = _name(mount, volumes), fields.needed(mount, "mountPath")
+        name, path = _name(mount, volumes, all_known=all_known), fields.needed(mount, "mountPath")
         if path in paths:
             fields.invalid(mount, "mountPath", "must be unique")
         if name in device_names:
@@ -57,13 +57,13 @@ def validate_mounts(container: Reader, volumes: Mapping[str, str]) -> None:
             _relative(mount, field)
         if mount.text("subPath") and mount.text("subPathExpr"):
             fields.invalid(mount, "subPathExpr", "subPathExpr and subPath are mutually exclusive")
-    _devices(devices, volumes)
+    _devices(devices, volumes, all_known=all_known)
 
 
-def _devices(devices: list[Reader], volumes: Mapping[str, str]) -> None:
+def _devices(devices: list[Reader], volumes: Mapping[str, str], *, all_known: bool) -> None:
     names, paths = set[str](), set[str]()
     for device in devices:
-        name, path = _name(device, volumes), fields.needed(device, "devicePath")
+        name, path = _name(device, volumes, all_known=all_known), fields.needed(device, "devicePath")
         if volumes.get(name, OF_CLAIMS[0]) not in OF_CLAIMS:
             message = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
             fields.invalid(device, "name", message)
@@ -78,10 +78,10 @@ def _devices(devices: list[Reader], volumes: Mapping[str, str]) -> None:
         names.add(name)
 
 
-def _name(reader: Reader, volumes: Mapping[str, str]) -> str:
+def _name(reader: Reader, volumes: Mapping[str, str], *, all_known: bool) -> str:
     """Judge the name of a volume that a container has; return it."""
     name = fields.needed(reader, "name")
-    if name and name not in volumes:
+    if name and all_known and name not in volumes:
         has = f"the pod has {', '.join(sorted(filter(None, volumes)))}" if volumes else "the pod has no volumes"
         reader.problem("name", f"Not found: {name!r}: {has}")
     return name

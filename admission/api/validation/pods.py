@@ -20,10 +20,11 @@ ONLY_OF_SIDECARS = ("lifecycle", "livenessProbe", "readinessProbe", "startupProb
 """Fields of containers that an init container may have only when it keeps running."""
 
 
-def problems(pod: Any, path: str = "", *, volumes: Collection[str] = ()) -> tuple[Problem, ...]:
+def problems(pod: Any, path: str = "", *, volumes: Collection[str] | None = ()) -> tuple[Problem, ...]:
     """Return the problems for which the API server would refuse a pod, or the pods of a template.
 
-    path: of the pod or template. volumes: the names of those that the controller of a template adds to its pods.
+    path: of the pod or template. volumes: the names of those that the controller of a template adds to its pods; None:
+    it may add any, so that mounts of volumes that the template lacks are not judged.
     """
     reader = Reader(pod, path)
     labels = fields.labels(reader.child("metadata"), "labels")
@@ -33,14 +34,14 @@ def problems(pod: Any, path: str = "", *, volumes: Collection[str] = ()) -> tupl
         # What is no object has no containers.
         return reader.problems
     claims = _claims(spec)
-    sources = pod_volumes.validate(spec) | dict.fromkeys(volumes, "persistentVolumeClaim")
+    sources = pod_volumes.validate(spec) | dict.fromkeys(volumes or (), "persistentVolumeClaim")
     containers, init = list(spec.children("containers")), list(spec.children("initContainers"))
     if not containers and not spec.raw("containers"):
         spec.problem("containers", "Required value: a pod has at least one container")
     for container in (*init, *containers):
         _container(container)
         container_resources.validate(container, claims)
-        pod_volumes.validate_mounts(container, sources)
+        pod_volumes.validate_mounts(container, sources, all_known=volumes is not None)
     for container in init:
         _init_container(container)
     # Init containers are judged after the others, so that a name that both have is theirs.

@@ -92,9 +92,9 @@ def test_a_kind_that_is_installed_while_muster_runs_is_noticed_and_may_go_again(
 
 
 def test_of_a_jobset_whose_later_pods_never_fit_it_is_said_before_they_are_there(herd: Herd) -> None:
-    """64 devices are there, and the workers that come when the driver is ready need one each."""
+    """64 devices are there, of which the driver has one, and the workers that come when it is ready need one each."""
     in_order: dict[str, Any] = {"startupPolicy": {"startupPolicyOrder": "InOrder"}}
-    fits, never = (a_jobset(herd, name, workers=count, **in_order) for name, count in (("fits", 64), ("never", 65)))
+    fits, never = (a_jobset(herd, name, workers=count, **in_order) for name, count in (("fits", 63), ("never", 65)))
     drivers = {name: run(herd, obj, "driver") for name, obj in (("fits", fits), ("never", never))}
 
     gangs = {name: herd.wait_running(*pods) for name, pods in drivers.items()}

@@ -85,6 +85,15 @@ def test_volumes_that_a_controller_adds_may_be_mounted() -> None:
     assert found == ()
 
 
+def test_volumes_are_not_missed_where_a_controller_may_add_any() -> None:
+    """KubeRay adds the token of authentication by itself, and Spark's operator what its spec says elsewhere."""
+    container = {"name": "head", "image": "ray", "volumeMounts": [{"name": "ray-token", "mountPath": "/token"}]}
+    head = {"template": {"spec": {"containers": [container]}}}
+    cluster = natives.made("ray.io/v1", "RayCluster", spec={"headGroupSpec": head})
+
+    assert validation.of_any_kind(cluster, compatibility.profile(Release.V1_37)) == ()
+
+
 @pytest.mark.parametrize("obj", refused.GOOD.values(), ids=refused.GOOD)
 @pytest.mark.parametrize("release", Release)
 def test_a_valid_object_has_no_problems(obj: Json, release: Release) -> None:

@@ -388,6 +388,16 @@ async def test_admin_access_in_a_namespace_that_is_not_described_is_noted_only()
     assert "admin access is taken for allowed in namespace vision" in note
 
 
+@pytest.mark.parametrize("kind", ["Queue", "Meter", "Gang", "ClaimPolicy", "DeviceClass", "ResourceClaim"])
+async def test_an_object_of_another_system_that_has_a_kind_of_the_same_name_is_left_out(kind: str) -> None:
+    obj = {"apiVersion": "scheduling.run.ai/v2", "kind": kind, "metadata": {"name": "a"}, "spec": {"sources": 1}}
+
+    linted = await lint.lint([obj])
+
+    assert linted.remarks == ()
+    assert linted.notes == (f"{kind} a (scheduling.run.ai/v2) is left out: it is not simulated",)
+
+
 async def test_of_nodes_without_any_slice_it_is_noted_that_nothing_is_said_of_what_fits() -> None:
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}}
 

@@ -264,3 +264,15 @@ def test_a_claim_without_a_class_has_the_default_one() -> None:
     train = with_volumes(job("train"), uses("data"))
 
     assert nodes_of(of(simulate(teams(), HARDWARE, train, default, claim("data", class_name=None)), "train")) == ["c"]
+
+
+@pytest.mark.parametrize("noted", [True, False], ids=["as the cluster notes it", "as people write it"])
+def test_a_claim_that_states_its_volume_is_bound_to_it(noted: bool) -> None:
+    made, *rest = bound("data", **only_on(HOST, "c"))
+    made["status"] = {"phase": "Bound"}
+    if not noted:
+        del made["metadata"]["annotations"]
+
+    train = with_volumes(job("train", pods=2), uses("data"))
+
+    assert nodes_of(of(simulate(teams(), HARDWARE, train, [made, *rest]), "train")) == ["c", "c"]
