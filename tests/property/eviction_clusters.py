@@ -105,9 +105,9 @@ class Mortal(MortalJobs):
             job["annotations"][names.PRIORITY_CLASS] = f"class-{priority}"
             priority = 2 - priority
         if self.is_open:
-            job |= self.random.choice(({}, {"gpus": (2, 1)}, {"pods": 3}))
-            if job["pods"] > 1 and self.random.random() < 0.7:
-                job["annotations"] = {**job["annotations"], names.GANG_MIN: "1"}
+            job |= self.random.choice(({}, {"pods": 1, "gpus": (4, 2)}, {"pods": 6, "gpus": 1}))
+            if job["pods"] > 3:
+                job["annotations"] = {**job["annotations"], names.GANG_MIN: "2"}
         if len(namespaces) > 1:
             job["namespace"] = self.random.choice(namespaces)
         self.submit(name, queue=queue, priority=priority, **job)

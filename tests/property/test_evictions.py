@@ -37,12 +37,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "gpus": 2,
         "claims": 1,
     },
-    "charged by the plan": {"preemption": PREEMPTION, "is_open": True},
-    "charged by the plan, priced": {"preemption": PREEMPTION, "is_open": True, "credits_": 15},
-    "charged by the plan, all that evicts": {
+    "by plan": {"preemption": PREEMPTION, "is_open": True},
+    "by plan, priced": {"preemption": PREEMPTION, "is_open": True, "credits_": 15},
+    "by plan, all that evicts": {
         "preemption": {**NEWER, "byShares": "LessThanInitialShare"},
         "fairSharing": {"weight": "1"},
-        "gpus": 1,
+        "gpus": 2,
         "is_open": True,
     },
 }
