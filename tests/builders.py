@@ -70,7 +70,7 @@ class ClusterBuilder:
         *,
         queue: str,
         pods: int = 1,
-        gpus: int = 1,
+        gpus: int | tuple[int, ...] = 1,
         made: int | None = None,
         namespace: str = NAMESPACE,
         **pod: Any,
@@ -99,7 +99,7 @@ class ClusterBuilder:
         self,
         name: str,
         queue: str = "q",
-        gpus: int = 1,
+        gpus: int | tuple[int, ...] = 1,
         owner: str = "",
         job: str = "",
         created: str = NOON.isoformat(),
@@ -126,7 +126,8 @@ class ClusterBuilder:
         }
         status: dict[str, Any] = {"phase": "Pending"}
         if gpus:
-            spec["resourceClaims"] = [{"name": "gpus", "resourceClaimTemplateName": f"x{gpus}"}]
+            sizes = "-".join(map(str, (gpus,) if isinstance(gpus, int) else gpus))
+            spec["resourceClaims"] = [{"name": "gpus", "resourceClaimTemplateName": f"x{sizes}"}]
         if gpus and claim:
             status["resourceClaimStatuses"] = [{"name": "gpus", "resourceClaimName": f"{name}-gpus"}]
             manifest = claim_manifest(f"{name}-gpus", gpus, owner=f"pod-{name}", namespace=namespace)
@@ -194,8 +195,18 @@ def _slice(node: str, gpus: int, model: str) -> dict[str, Any]:
     }
 
 
-def claim_manifest(name: str, gpus: int, *, owner: str, namespace: str = NAMESPACE) -> dict[str, Any]:
-    request = {"name": "gpus", "exactly": {"deviceClassName": CLASS, "allocationMode": "ExactCount", "count": gpus}}
+def claim_manifest(name: str, gpus: int | tuple[int, ...], *, owner: str, namespace: str = NAMESPACE) -> dict[str, Any]:
+    """Return a claim for GPUs. gpus: of several numbers the first that is available."""
+    counts = (gpus,) if isinstance(gpus, int) else gpus
+    options = [{"deviceClassName": CLASS, "allocationMode": "ExactCount", "count": count} for count in counts]
+    request = (
+        {"name": "gpus", "exactly": options[0]}
+        if isinstance(gpus, int)
+        else {
+            "name": "gpus",
+            "firstAvailable": [{"name": f"x{one['count']}", **one} for one in options],
+        }
+    )
     reference = {"apiVersion": "v1", "kind": "Pod", "name": "-", "uid": owner, "controller": True}
     return {
         "metadata": {"name": name, "namespace": namespace, "uid": f"claim-{name}", "ownerReferences": [reference]},

@@ -2,7 +2,8 @@
 
 Nothing is evicted here. The caller's `fits` returns whether its plan, on quota and devices, is feasible without certain
 gangs. It must be monotone: a gang that fits without some gangs fits without more of them. `preemption_rules` has
-the rules of who may be evicted.
+the rules of who may be evicted. They are asked first with a lower bound on the charge, and of each set that helps once
+more by `permits`, with the charge of the plan without it; that need not be monotone.
 
 The best set takes the fewest gangs of the own queue, since what others have borrowed goes first, as in Kueue. Of those
 sets one is better that takes nothing but loans, then that which takes least of what is no loan, then that of the fewest
@@ -70,15 +71,18 @@ def choose(
     candidates: Iterable[Candidate],
     fits: Fits,
     bounds: Bounds = Bounds(),
+    *,
+    permits: Fits = lambda _: True,
 ) -> Victims | NoVictims:
     """Return which gangs to evict for the incoming one.
 
-    queue_usage: with the usage of the candidates; it is changed and restored. Raises ValueError if a queue uses less
-    than the candidates in it.
+    queue_usage: with the usage of the candidates; it is changed and restored. permits: whether the rules also allow the
+    eviction of a set that fits for what the gang is charged without it. Raises ValueError if a queue uses less than the
+    candidates in it.
     """
     rules = Rules(queue_usage, incoming)
     ranked = victim_order.in_order(candidates, rules)
-    search = _Search(rules, ranked, _CachedFits(fits, ranked, bounds))
+    search = _Search(rules, ranked, _CachedFits(fits, permits, ranked, bounds))
     best: _Found | None = None
     try:
         if not search.cached_fits.fits(search.all):
@@ -125,8 +129,10 @@ class _BoundEndedError(Exception):
 class _CachedFits:
     """Calls `fits`, counts the calls, and answers from earlier calls: equal sets, and sets within a failed one."""
 
-    def __init__(self, fits: Fits, ranked: Sequence[Candidate], bounds: Bounds) -> None:
+    def __init__(self, fits: Fits, permits: Fits, ranked: Sequence[Candidate], bounds: Bounds) -> None:
         self._fits = fits
+        self._permits = permits
+        self._permitted: dict[int, bool] = {}
         self._uids = [candidate.uid for candidate in ranked]
         self._most_fits = bounds.fits
         self._most_sets = bounds.sets
@@ -139,12 +145,17 @@ class _CachedFits:
         if self.fails(victims):
             return False
         self._most_fits = _decrement(self._most_fits)
-        found = self._fits(frozenset(self._uids[rank] for rank in _ranks(victims)))
+        found = self._fits(self._gangs(victims))
         if found:
             self._fitting.add(victims)
         else:
             self._failing.append(victims)
         return found
+
+    def permits(self, victims: int) -> bool:
+        if victims not in self._permitted:
+            self._permitted[victims] = self._permits(self._gangs(victims))
+        return self._permitted[victims]
 
     def fails(self, victims: int) -> bool:
         """Return whether the gang is known not to fit, since it does not even without more gangs."""
@@ -153,6 +164,9 @@ class _CachedFits:
     def count_set(self) -> None:
         """Count a set that is checked by quota."""
         self._most_sets = _decrement(self._most_sets)
+
+    def _gangs(self, victims: int) -> frozenset[GangUid]:
+        return frozenset(self._uids[rank] for rank in _ranks(victims))
 
 
 def _decrement(left: int) -> int:
@@ -325,7 +339,9 @@ class _Search:
 
     def _helps(self, victims: int) -> bool:
         self.cached_fits.count_set()
-        return self._rules.allow(self._candidates(victims)) and self.cached_fits.fits(victims)
+        if not self._rules.allow(self._candidates(victims)) or not self.cached_fits.fits(victims):
+            return False
+        return self.cached_fits.permits(victims)
 
     def _reaches(self, victims: int, level: int | None) -> bool:
         self.cached_fits.count_set()

@@ -41,7 +41,7 @@ from admission.quota.headroom import QueueUsage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incoming:
-    """The gang for which others may be evicted. charge: of its plan; if plans differ, the lowest per meter.
+    """The gang for which others may be evicted. charge: of its plan, or a lower bound as long as there is none.
 
     was_reclaimed: whether it waits since others took back what its queue had borrowed.
     """
@@ -134,12 +134,19 @@ class Rules:
 
     def is_eligible(self, candidate: Candidate) -> bool:
         """Return whether the gang may be evicted, alone or with others."""
+        return self._is_named(candidate) and self._borrows(*self._kind(candidate))
+
+    def may_be_eligible(self, candidate: Candidate) -> bool:
+        """Return whether the gang may be evicted for some charge, of whatever meters."""
+        given_back = sorted(meter for meter, amount in candidate.charge.items() if amount and meter in self._meters)
+        return self._is_named(candidate) and self._borrows(candidate.queue, given_back)
+
+    def _is_named(self, candidate: Candidate) -> bool:
+        """Return whether the policies of the incoming gang's queue name the gang, by priority."""
         preemption, lower = self._incoming.preemption, candidate.priority < self._incoming.priority
         if self.is_own(candidate):
             return self._may_go_within(candidate)
-        if preemption.reclaim is Reclaim.NEVER or (preemption.reclaim is Reclaim.LOWER_PRIORITY and not lower):
-            return False
-        return self._borrows(*self._kind(candidate))
+        return preemption.reclaim is Reclaim.ANY or (preemption.reclaim is Reclaim.LOWER_PRIORITY and lower)
 
     def is_own(self, candidate: Candidate) -> bool:
         """Return whether the gang is of the incoming gang's queue."""
@@ -227,15 +234,30 @@ class Rules:
                 return False
             if level == BY_SHARES or (level is None and not (victims and self._incoming.was_reclaimed)):
                 return True
-            self._queue_usage.charge(queue, self._charge)
-            try:
-                if level is None:
-                    return self._borrows_no_more_than_before()
-                return self._own_usage_is_within_quota() or any(map(self._is_within_quota, self._path[:level]))
-            finally:
-                self._queue_usage.give_back(queue, self._charge)
+            return self._stays_own(self._charge, level)
         finally:
             self._restore(victims)
+
+    def stays_own(self, victims: Sequence[Candidate], charge: Charge) -> bool:
+        """Return whether, without the victims and with this charge, the incoming gang only reclaims its own quota.
+
+        By the meters that count for `Incoming.charge`. Monotone: false for every larger charge as well.
+        """
+        self._evict(victims)
+        try:
+            return self._stays_own(self._short_meters(charge), self._lowest_level(victims))
+        finally:
+            self._restore(victims)
+
+    def _stays_own(self, charge: Charge, level: int | None) -> bool:
+        queue = self._incoming.queue
+        self._queue_usage.charge(queue, charge)
+        try:
+            if level is None:
+                return self._borrows_no_more_than_before()
+            return self._own_usage_is_within_quota() or any(map(self._is_within_quota, self._path[:level]))
+        finally:
+            self._queue_usage.give_back(queue, charge)
 
     def allow(self, victims: Sequence[Candidate]) -> bool:
         """Return whether these may be evicted together and the incoming gang then fits its quota."""
@@ -251,8 +273,11 @@ class Rules:
 
     def reclaims(self, victims: Sequence[Candidate]) -> bool:
         """Return whether, without the victims, the incoming gang fits its quota and only reclaims its own."""
+        return self.takes_back(victims, self._lowest_level(victims))
+
+    def _lowest_level(self, victims: Sequence[Candidate]) -> int | None:
         found = (self._common_ancestor(victim.queue) for victim in victims if not self.is_own(victim))
-        return self.takes_back(victims, min((one.level for one in found if one is not None), default=None))
+        return min((one.level for one in found if one is not None), default=None)
 
     def _go_by_shares(self, victims: Sequence[Candidate]) -> bool:
         """Return whether the incoming gang then fits its quota, and its share is small enough for each victim."""

@@ -14,16 +14,20 @@ from admission.api.kubernetes.jobs import Job
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.nodes import Namespace
 from admission.api.kubernetes.pods import Pod
+from admission.api.muster.meters import Meter
 from admission.api.muster.queues import Reclaim, WithinQueue
 from admission.api.values import names
 from admission.api.values.names import QueueName
-from tests.builders import ClusterBuilder
+from tests.builders import CLASS, ClusterBuilder
 from tests.property.mortal_jobs import MortalJobs, step
 from tests.unit.cycle.jobs import Play
+from tests.unit.cycle.test_node_resources import a_meter
 
 MOST_JOBS = 9
 QUIET = 60
 """Cycles within which everything comes to rest, if nothing else happens."""
+PRICES = {"h100": 6, "a100": 4}
+"""What a device of each kind costs in credits, beside 1 for each pod."""
 GROUP = "group"
 NAMESPACES = {"team": "red", "lab": "red", "shop": "blue"}
 """The value of the label `GROUP` of each namespace."""
@@ -32,17 +36,25 @@ NAMESPACES = {"team": "red", "lab": "red", "shop": "blue"}
 class Mortal(MortalJobs):
     """A cluster whose controller dies in the middle of evictions and of opening gates, now and then.
 
-    queues: to which jobs are submitted. namespaces: of the jobs.
+    queues: to which jobs are submitted. namespaces: of the jobs. is_open: whether some leave open how many devices or
+    pods they get, so that only a plan says what they are charged.
     """
 
     def __init__(
-        self, random: Random, builder: ClusterBuilder, *, queues: tuple[str, ...], namespaces: tuple[str, ...]
+        self,
+        random: Random,
+        builder: ClusterBuilder,
+        *,
+        queues: tuple[str, ...],
+        namespaces: tuple[str, ...],
+        is_open: bool = False,
     ) -> None:
         super().__init__(builder, graceful=True)
         spaces = {name: Namespace(meta=Meta(name=name), labels={GROUP: group}) for name, group in NAMESPACES.items()}
         self._rest = replace(self._rest, namespaces=spaces)
         self.random = random
         self.places = queues, namespaces
+        self.is_open = is_open
         self.nominal = Counter[str]()
         """The quota of the whole tree, by meter."""
         for queue in self._rest.queues.values():
@@ -92,6 +104,10 @@ class Mortal(MortalJobs):
         if spec.priority_classes:
             job["annotations"][names.PRIORITY_CLASS] = f"class-{priority}"
             priority = 2 - priority
+        if self.is_open:
+            job |= self.random.choice(({}, {"pods": 1, "gpus": (4, 2)}, {"pods": 6, "gpus": 1}))
+            if job["pods"] > 3:
+                job["annotations"] = {**job["annotations"], names.GANG_MIN: "2"}
         if len(namespaces) > 1:
             job["namespace"] = self.random.choice(namespaces)
         self.submit(name, queue=queue, priority=priority, **job)
@@ -123,7 +139,7 @@ def check(play: Play) -> None:
         pods = [pod for pod in cluster._pods.values() if pod.meta.name.rpartition("-")[0] == name]
         alive = [pod for pod in pods if pod.meta.deleted is None]
         running = [pod for pod in alive if pod.phase == "Running"]
-        assert len(running) in {0, job["pods"]}, f"{name} runs in part"
+        assert len(running) in {0, job["pods"]} or names.GANG_MIN in job["annotations"], f"{name} runs in part"
 
 
 def check_evictions(play: Play, known: int) -> None:
@@ -144,6 +160,12 @@ def check_evictions(play: Play, known: int) -> None:
             assert reason == "Reclaimed"
             assert asked.reclaim is not Reclaim.NEVER
             assert lower or asked.reclaim is Reclaim.ANY
+
+
+def priced() -> Meter:
+    """Return the meter `credits`, of which only a plan says all."""
+    price = f"device.attributes['{CLASS}'].model == 'h100' ? {PRICES['h100']} : {PRICES['a100']}"
+    return a_meter({"name": "pods"}, price=price)
 
 
 async def rest(play: Play) -> None:

@@ -24,6 +24,7 @@ ALL = {
     *("fairSharing", "halfLife", "weight 0", "weight 0.3"),
     *("within Namespace", "within User", "within Label", "within weights", "within halfLife"),
     *("lending Always", "lending WhenIdle", "borrowingLimit", "lendingLimit", "priorityClasses"),
+    "charged by the plan",
     *("byShares LessThanInitialShare", "byShares LessThanOrEqualToFinalShare", "borrowWithinCohort"),
 }
 
@@ -32,18 +33,22 @@ Spec = dict[str, Any]
 
 @dataclass(frozen=True)
 class World:
-    """The specs of all queues. options: what at least one of those says. by_kind: whether quota is that of kinds."""
+    """The specs of all queues. options: what at least one of those says. by_kind: whether quota is that of kinds.
+
+    is_open: as of `Mortal`.
+    """
 
     queues: dict[str, Spec]
     options: frozenset[str]
     by_kind: bool
+    is_open: bool
 
     def cluster(self, random: Random) -> Mortal:
         builder = a_cluster().node("a", gpus=MODELS["a100"]).node("b", gpus=MODELS["h100"], model="h100")
         builder._meters = [builder._meters[0], *(map(counting, MODELS) if self.by_kind else builder._meters[1:])]
         for name, spec in self.queues.items():
             builder.queue(name, **spec)
-        return Mortal(random, builder, queues=QUEUES, namespaces=tuple(NAMESPACES))
+        return Mortal(random, builder, queues=QUEUES, namespaces=tuple(NAMESPACES), is_open=self.is_open)
 
 
 def drawn(random: Random) -> World:
@@ -61,7 +66,9 @@ def drawn(random: Random) -> World:
         if name in QUEUES:
             spec |= _own(random, by_kind=by_kind, said=said)
         queues[name] = spec
-    return World(queues, frozenset(said), by_kind)
+    is_open = random.random() < 0.5
+    said |= {"charged by the plan"} if is_open else set()
+    return World(queues, frozenset(said), by_kind, is_open)
 
 
 def _quotas(random: Random, *, by_kind: bool, said: set[str]) -> dict[str, list[Spec]]:

@@ -11,7 +11,7 @@ from admission.api.muster.queues import QueueingStrategy
 from tests import soaking
 from tests.builders import a_cluster
 from tests.property import queue_options
-from tests.property.eviction_clusters import Mortal, walk
+from tests.property.eviction_clusters import Mortal, priced, walk
 
 QUEUES = ("left", "right")
 PREEMPTION: dict[str, Any] = {"withinQueue": "LowerPriority", "reclaim": "Any"}
@@ -37,10 +37,19 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "gpus": 2,
         "claims": 1,
     },
+    "by plan": {"preemption": PREEMPTION, "is_open": True},
+    "by plan, priced": {"preemption": PREEMPTION, "is_open": True, "credits_": 15},
+    "by plan, all that evicts": {
+        "preemption": {**NEWER, "byShares": "LessThanInitialShare"},
+        "fairSharing": {"weight": "1"},
+        "gpus": 2,
+        "is_open": True,
+    },
 }
-"""What the queues say. gpus and claims: the nominal quota of each; what is missing is their parent's, so that of claims
-one is borrowed with almost any gang. By default queues keep quota that they cannot take back (`lending`)."""
-GPUS = 6
+"""What the queues say. gpus, claims and credits_: the nominal quota of each; what is missing is their parent's, so that
+of claims one is borrowed with almost any gang. is_open: as of `Mortal`. By default queues keep quota that they cannot
+take back (`lending`)."""
+GPUS, CREDITS = 6, 34
 STEPS = 1_000 if soaking.is_on() else 120
 MORE_STEPS = {"what is kept, and all else": 250}
 """Of those whose rules let few be evicted."""
@@ -60,12 +69,27 @@ def test_random_evictions_livelock_no_gang(strategy: QueueingStrategy, options: 
     assert evictions > steps // 50, "it is about evictions"
 
 
-def two_queues(random: Random, strategy: QueueingStrategy, *, gpus: int = 3, **spec: Any) -> Mortal:
+def two_queues(
+    random: Random,
+    strategy: QueueingStrategy,
+    *,
+    gpus: int = 3,
+    claims: int = 100,
+    credits_: int | None = None,
+    is_open: bool = False,
+    **spec: Any,
+) -> Mortal:
     """Return a cluster with two queues that say the same."""
-    builder = a_cluster().node("a", gpus=4).node("b", gpus=2).queue("top", gpus=GPUS - 2 * gpus)
+    builder = a_cluster().node("a", gpus=4).node("b", gpus=2, model="a100" if credits_ is None else "h100")
+    if credits_ is not None:
+        builder._meters.append(priced())
+    own = {"claims": claims, "gpus": gpus, **({} if credits_ is None else {"credits": credits_})}
+    shared = {"claims": 100, "gpus": GPUS - 2 * gpus, "credits": CREDITS - 2 * (credits_ or 0)}
+    builder.queue("top", quotas=[{"meter": meter, "nominal": str(shared[meter])} for meter in own])
+    quotas = [{"meter": meter, "nominal": str(amount)} for meter, amount in own.items()]
     for name in QUEUES:
-        builder.queue(name, gpus=gpus, parent="top", queueingStrategy=strategy, **spec)
-    return Mortal(random, builder, queues=QUEUES, namespaces=("team",))
+        builder.queue(name, quotas=quotas, parent="top", queueingStrategy=strategy, **spec)
+    return Mortal(random, builder, queues=QUEUES, namespaces=("team",), is_open=is_open)
 
 
 # A smaller seed is no simpler walk, so none is searched for.

@@ -8,6 +8,7 @@ __all__ = [
     "elastic",
     "faults",
     "lender_quota",
+    "preference",
     "replacement_slots",
     "runtime",
 ]

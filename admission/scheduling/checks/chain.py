@@ -19,7 +19,7 @@ from admission.dra.metering.device_meters import Meters
 from admission.dra.planner import device_kinds
 from admission.dra.planner.candidate_nodes import CapacityBound
 from admission.dra.planner.device_kinds import Attempt
-from admission.dra.requests.gang_request import Plan, PodDemand, Shortfall, Topology
+from admission.dra.requests.gang_request import Affordable, Plan, PodDemand, Shortfall, Topology, anything
 from admission.dra.state.cluster_state import ClusterState
 from admission.lifecycle import refusals, requeue_backoff
 from admission.lifecycle.refusals import Refusals
@@ -129,6 +129,8 @@ class Inputs:
     """Results for the gang under the same rules, if the caller has kept them."""
     terms: preference.Terms = preference.ANY
     """With the kind of devices that the demands are narrowed to."""
+    allows: Affordable = anything
+    """What the charge has to keep to besides."""
     only: str | None = None
     """The one kind to be tried, of those that the queue prefers; None for all of them."""
 
@@ -473,9 +475,7 @@ def _propose(
     if isinstance(answer, Hold):
         over_budget = unpaid.get(answer.message) if answer.reason is HoldReason.QUOTA_EXCEEDED else None
         return answer if over_budget is None else budget.hold(over_budget)
-    claims = {
-        pod_demand.pod.meta.uid: tuple(claim.meta.uid for claim in pod_demand.claims) for pod_demand in inputs.demands
-    }
+    claims = {one.pod.meta.uid: tuple(claim.meta.uid for claim in one.claims) for one in inputs.demands}
     plan = equivalent.plan(answer.plan) if equivalent is not None else answer.plan
     return Grant(
         plan=plan,
@@ -493,8 +493,8 @@ def planner(rules: Rules) -> Planner:
 
 
 def _shortage(inputs: Inputs, charge: Charge) -> Shortfall | None:
-    found = inputs.queue_usage.charge_fits(inputs.queue.name, charge)
+    found: Shortfall | None = inputs.queue_usage.charge_fits(inputs.queue.name, charge)
     if found is None and not inputs.terms.may_borrow:
         level = preference.loan_level(inputs.queue, charge, inputs.rules.meters, inputs.queue_usage)
-        return preference.WouldBorrow(inputs.queue.name) if level else None
-    return found
+        found = preference.WouldBorrow(inputs.queue.name) if level else None
+    return found or inputs.allows(charge)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.claims import ALL, Claim
 from admission.api.kubernetes.nodes import Node
 from admission.api.muster.gangs import Charge
 from admission.api.snapshot import Snapshot
@@ -45,6 +45,17 @@ def unpredictable(pods: Iterable[PodDemand]) -> Hold | None:
         "so nothing can be promised; upgrade Kubernetes, or set controller.profile and accept that plans may fail"
     )
     return Hold(HoldReason.NOT_SIMULATED, message, {"claim": claims[0].meta.key})
+
+
+def is_certain(pods: Sequence[PodDemand], meters: Meters) -> bool:
+    """Return whether a gang is charged what `at_least` says, whichever devices it gets."""
+    requests = [request for claim in new_claims(pods) for request in claim.spec.requests]
+    return not any(one.extended for one in pods) and all(
+        not request.first_available
+        and all(option.mode != ALL for option in request.alternatives)
+        and all(meters.certain(name, option.device_class) for name in meters.meters for option in request.alternatives)
+        for request in requests
+    )
 
 
 def at_least(pods: Sequence[PodDemand], meters: Meters, nodes: Collection[Node]) -> Charge:

@@ -100,7 +100,7 @@ def _candidate(
             queue=placement.queue,
             priority=group.priority if group is not None else 0,
             reserved_at=placement.reserved_at,
-            queued_since=group.queued_since if group is not None else placement.reserved_at,
+            queued_since=group.first_queued if group is not None else placement.reserved_at,
             charge=charge,
         ),
         belongings=Belongings(

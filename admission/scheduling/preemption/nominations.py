@@ -21,6 +21,7 @@ from admission.api.values.names import GangUid, QueueName, Uid
 from admission.api.values.reasons import Hold
 from admission.api.values.references import Referent
 from admission.dra.requests.device_use import Holder
+from admission.dra.requests.gang_request import Shortfall, anything
 from admission.dra.state import cluster_state, what_if
 from admission.dra.state.cluster_state import ClusterState
 from admission.dra.state.what_if import Belongings, Interval
@@ -33,7 +34,7 @@ from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.backfill.reservations import ExpectedEnd
 from admission.scheduling.cache.plan_cache import PlanCache
 from admission.scheduling.cache.verdict_cache import VerdictCache
-from admission.scheduling.checks import budget, completeness, runtime
+from admission.scheduling.checks import budget, completeness, preference, runtime
 from admission.scheduling.checks.chain import Decision, Grant, Inputs, Rules
 from admission.scheduling.cycle import CycleDecisions
 from admission.scheduling.preemption.targets import PreemptionCandidate
@@ -303,13 +304,28 @@ def _redeemed(
 ) -> Decision | None:
     """Return the grant of a nominated gang, with its own nomination left out.
 
-    It starts late, by the grace period of its victims. So it must spare the reservations that bound it when it was
-    nominated, except those that have fallen anyway: they are made again later in this cycle.
+    Its queue borrows no more for it than for the plan for which others were evicted: else these might take that back,
+    and both would evict each other in turn. It starts late, by the grace period of its victims. So it must spare the
+    reservations that bound it when it was nominated, except those that have fallen anyway: they are made again later in
+    this cycle.
     """
     queue = completeness.entered(group, rules.snapshot)
     if not isinstance(queue, Queue):
         return None
     fresh = replace(rules, workspace=replace(rules.workspace, plans=PlanCache(), verdicts=VerdictCache()), mute=True)
-    inputs = Inputs(rules=fresh, group=group, queue=queue, cluster=cluster, queue_usage=QueueUsage(rules.tree, usage))
+    queue_usage, promised = QueueUsage(rules.tree, usage), nomination.grant.plan.charge
+
+    def allows(charge: Charge) -> Shortfall | None:
+        more = {meter: amount for meter, amount in charge.items() if amount > promised.get(meter, 0)}
+        return preference.WouldBorrow(queue.name) if queue_usage.borrows(queue.name, queue.name, more) else None
+
+    inputs = Inputs(
+        rules=fresh,
+        group=group,
+        queue=queue,
+        cluster=cluster,
+        queue_usage=queue_usage,
+        allows=allows if nomination.victims else anything,
+    )
     found = single_gang.granted(inputs, {group.key}, backfill, nomination.since, spares_all=False)
     return None if found is None else Decision(group=group, outcome=found.outcome, position=1, needed=found.needed)

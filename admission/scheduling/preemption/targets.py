@@ -3,10 +3,15 @@
 `quota.preemption` enumerates the sets of gangs that may be evicted. For each set, this module makes the cycle's own
 decision about the pending gang, in the cluster state and with the quotas without these gangs and without those that end
 anyway, and with the reservations of heads ahead of it. So a victim is chosen only if its eviction lets the gang start.
+
+Only a plan says what the gang is charged in full: its devices may have a price, its claims leave open which or how many
+it gets, and an elastic gang starts with as many pods as fit. So the rules are asked again with the plan's charge, and
+where they forbid it, as the queue would borrow, for a plan within its own quota. Else two such gangs would evict each
+other in turn for ever, each for the little that is certain of its charge.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from admission.api.muster.gangs import MADE_ROOM_FOR, Charge
 from admission.api.muster.queues import Queue, Reclaim, WithinQueue
@@ -14,6 +19,7 @@ from admission.api.values import references
 from admission.api.values.names import GangUid, QueueName
 from admission.api.values.reasons import EvictionReason, Hold, HoldReason
 from admission.api.values.references import Kind, Reference, Referent
+from admission.dra.requests.gang_request import Affordable, Shortfall, anything
 from admission.dra.state import what_if
 from admission.dra.state.cluster_state import ClusterState
 from admission.dra.state.what_if import Belongings
@@ -23,7 +29,7 @@ from admission.quota.preemption import Bounds, Victims
 from admission.quota.preemption_rules import Candidate, Incoming
 from admission.scheduling.backfill import single_gang
 from admission.scheduling.backfill.policy import Backfill
-from admission.scheduling.checks import chain
+from admission.scheduling.checks import chain, demand, preference
 from admission.scheduling.checks.chain import Grant, Inputs, Rules, Workspace
 from admission.workloads.gangs import Group
 
@@ -112,13 +118,15 @@ def plan(
     evictable: Iterable[PreemptionCandidate],
     scope: PreemptionScope,
     kind: str | None = None,
+    *,
+    allows: Affordable = anything,
 ) -> Grant | None:
     """Return the grant of a gang without these gangs and those that end anyway, beside reservations; None if held.
 
-    kind: of devices, if only that is to be tried, of those that the queue prefers.
+    kind: of devices, if only that is to be tried, of those that the queue prefers. allows: what its charge keeps to.
     """
     evictable = [*evictable]
-    inputs = _inputs(group, queue, evictable, scope, kind)
+    inputs = replace(_inputs(group, queue, evictable, scope, kind), allows=allows)
     found = single_gang.granted(inputs, {one.key for one in (*scope.going, *evictable)}, scope.backfill)
     return None if found is None else found.outcome
 
@@ -178,14 +186,6 @@ def _choose(  # noqa: PLR0917 - as `choose`
     candidates = {
         one.uid: one for one in evictable if one.uid != group.uid and scope.queue_usage.tree.active(one.queue)
     }
-    grants: dict[frozenset[GangUid], Grant] = {}
-
-    def fits(removed: frozenset[GangUid]) -> bool:
-        found = plan(group, queue, [candidates[uid] for uid in removed], scope, kind)
-        if found is not None:
-            grants[removed] = found
-        return found is not None
-
     incoming = Incoming(
         queue=queue.name,
         priority=group.priority,
@@ -194,25 +194,115 @@ def _choose(  # noqa: PLR0917 - as `choose`
         preemption=queue.preemption,
         was_reclaimed=was_reclaimed,
     )
-    known = [one.candidate for one in candidates.values()]
     _, queue_usage = scope.without(())
-    rules = preemption_rules.Rules(queue_usage, incoming)
-    if not scope.going and not any(map(rules.is_eligible, known)):
-        return None
-    found = preemption.choose(queue_usage, incoming, known, fits, scope.bounds)
-    if not isinstance(found, Victims):
-        return None
-    victims = frozenset(found.gangs)
-    chosen = tuple(candidates[uid] for uid in found.gangs)
-    evicted = [one.candidate for one in chosen]
-    borrows = not rules.reclaims(evicted)
-    return PreemptionTargets(
-        group=group,
-        grant=grants[victims],
-        victims=chosen,
-        borrows=borrows,
-        by_shares=borrows and not rules.allow_by_priority(evicted),
-    )
+    return _Search(group, queue, scope, kind, candidates, incoming, queue_usage).targets()
+
+
+@dataclass(slots=True)
+class _Search:
+    """The search for the victims of one gang, on one kind of devices if `kind` names one.
+
+    incoming: with a lower bound on the charge. queue_usage: without the gangs that end anyway.
+    """
+
+    group: Group
+    queue: Queue
+    scope: PreemptionScope
+    kind: str | None
+    candidates: Mapping[GangUid, PreemptionCandidate]
+    incoming: Incoming
+    queue_usage: QueueUsage
+    _plans: dict[frozenset[GangUid], Grant | None] = field(default_factory=dict)
+    _grants: dict[frozenset[GangUid], Grant] = field(default_factory=dict)
+    """By what was removed, the grant that counts: that of `_plans`, or one within the own quota."""
+    _charge: Charge = field(default_factory=dict)
+    """By which the rules are asked."""
+
+    def targets(self) -> PreemptionTargets | None:
+        """Return the targets by what is certain of the charge, else by the charges of plans."""
+        return next((found for charge in self._charges() if (found := self._targets(charge)) is not None), None)
+
+    def _charges(self) -> Iterator[Charge]:
+        """Yield what the gang may be charged: what is certain, then what plans without all that may go are charged."""
+        least = self.incoming.charge
+        yield least
+        inputs = chain.with_demand(_inputs(self.group, self.queue, (), self.scope, self.kind))
+        rules = self._rules(least)
+        removed = [uid for uid, one in self.candidates.items() if rules.may_be_eligible(one.candidate)]
+        if not removed or demand.is_certain(inputs.demands, self.scope.rules.meters):
+            return
+        found = self._grants.get(frozenset(removed)) if self._fits(frozenset(removed)) else None
+        if found is None:
+            return
+        if found.plan.charge != least:
+            yield found.plan.charge
+        rules, evicted = self._rules(found.plan.charge), self._evicted(removed)
+        if not rules.stays_own(evicted, found.plan.charge):
+            own = self._plan(frozenset(removed), self._within_own(rules, evicted))
+            if own is not None and own.plan.charge != least:
+                yield own.plan.charge
+
+    def _targets(self, charge: Charge) -> PreemptionTargets | None:
+        rules, known = self._rules(charge), [one.candidate for one in self.candidates.values()]
+        if not self.scope.going and not any(map(rules.is_eligible, known)):
+            return None
+        self._charge = charge
+        incoming = replace(self.incoming, charge=charge)
+        found = preemption.choose(
+            self.queue_usage, incoming, known, self._fits, self.scope.bounds, permits=self._permits
+        )
+        if not isinstance(found, Victims):
+            return None
+        grant = self._grants[frozenset(found.gangs)]
+        evicted, rules = self._evicted(found.gangs), self._rules(grant.plan.charge)
+        borrows = not rules.reclaims(evicted)
+        return PreemptionTargets(
+            group=self.group,
+            grant=grant,
+            victims=tuple(self.candidates[uid] for uid in found.gangs),
+            borrows=borrows,
+            by_shares=borrows and not rules.allow_by_priority(evicted),
+        )
+
+    def _fits(self, removed: frozenset[GangUid]) -> bool:
+        if removed not in self._plans:
+            self._plans[removed] = self._plan(removed, anything)
+        found = self._plans[removed]
+        if found is not None:
+            self._grants[removed] = found
+        return found is not None
+
+    def _permits(self, removed: frozenset[GangUid]) -> bool:
+        """Return whether the rules allow the eviction for the charge of the plan, or of one without a loan."""
+        charge, evicted = self._grants[removed].plan.charge, self._evicted(removed)
+        if charge == self._charge:
+            return True
+        rules = self._rules(charge)
+        if rules.allow(evicted):
+            return True
+        found = self._plan(removed, self._within_own(rules, evicted))
+        return found is not None and self._rules(found.plan.charge).allow(evicted)
+
+    def _plan(self, removed: frozenset[GangUid], allows: Affordable) -> Grant | None:
+        evicted = [self.candidates[uid] for uid in removed]
+        found = plan(self.group, self.queue, evicted, self.scope, self.kind, allows=allows)
+        if found is not None:
+            self._grants[removed] = found
+        return found
+
+    def _within_own(self, rules: preemption_rules.Rules, evicted: Sequence[Candidate]) -> Affordable:
+        """Return what only charges pass with which the queue takes back its own, by the meters of the rules."""
+
+        def allows(charge: Charge) -> Shortfall | None:
+            return None if rules.stays_own(evicted, charge) else preference.WouldBorrow(self.queue.name)
+
+        return allows
+
+    def _evicted(self, removed: Iterable[GangUid]) -> list[Candidate]:
+        return [self.candidates[uid].candidate for uid in removed]
+
+    def _rules(self, charge: Charge) -> preemption_rules.Rules:
+        return preemption_rules.Rules(self.queue_usage, replace(self.incoming, charge=charge))
 
 
 def cause(group: Group, victim: PreemptionCandidate) -> EvictionReason:

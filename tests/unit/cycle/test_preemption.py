@@ -69,6 +69,22 @@ async def test_a_gang_of_higher_priority_evicts_a_lower_one_as_a_whole_and_start
     assert len(play.evicted) == 1
 
 
+async def test_an_elastic_gang_keeps_its_place_though_its_pods_that_wait_to_join_were_made_later() -> None:
+    play = Play(Jobs(a_queue(preemption={"withinQueue": "LowerOrNewerEqualPriority"})))
+    play.cluster.submit("old", queue="q", pods=6, annotations={names.GANG_MIN: "2"})
+    await play.forget_changes(3)
+    play.cluster.submit("high", queue="q", pods=4, priority=10)
+    await play.forget_changes(2)
+    play.cluster.submit("new", queue="q", pods=4)
+    await play.forget_changes(2)
+    play.cluster.finish_job("high")
+
+    await play.forget_changes(8)
+
+    assert play.evicted == [("old", "Preempted", "high")]
+    assert play.cluster.running() == {"old"}
+
+
 async def test_no_gang_is_preempted_where_the_queue_has_no_preemption_policy() -> None:
     cluster = Jobs(a_queue(preemption={}))
     play = Play(cluster)

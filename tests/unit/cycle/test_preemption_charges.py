@@ -1,0 +1,82 @@
+"""Gangs of which only a plan says what they are charged evict others by that charge, not by what is certain without."""
+
+from typing import Any
+
+import pytest
+
+from admission.api.values.names import GANG_MIN, MeterName
+from tests.builders import ClusterBuilder, a_cluster
+from tests.unit.cycle.jobs import Jobs, Play
+from tests.unit.cycle.test_node_resources import a_meter
+
+CYCLES = 12
+"""Enough for several rounds, if two gangs evict each other in turn."""
+
+
+CORES: dict[str, Any] = {"name": "cpu"}
+
+
+def two_queues(
+    nominal: int, root: int, *counted: dict[str, Any], meter: str = "gpus", price: str = "", **spec: Any
+) -> ClusterBuilder:
+    """Queues `a` and `b` with the same quota of a meter. price: of a device in credits, beside what is counted."""
+    builder = a_cluster().node("n", gpus=8)
+    builder._meters.append(a_meter(*(counted or (CORES,) * (not price)), price=price))
+    below: dict[str, Any] = {"parent": "top", **spec}
+    for name, amount in {"top": root, "a": nominal, "b": nominal}.items():
+        amounts = {"claims": 100, "gpus": 100, "credits": 100, meter: amount}
+        quotas = [{"meter": one, "nominal": str(number)} for one, number in amounts.items()]
+        builder.queue(name, quotas=quotas, **(below if name != "top" else {}))
+    return builder
+
+
+def elastic(least: int, most: int) -> dict[str, Any]:
+    return {"pods": most, "annotations": {GANG_MIN: str(least)}}
+
+
+ANY: dict[str, Any] = {"preemption": {"reclaim": "Any"}}
+INITIAL: dict[str, Any] = {
+    "preemption": {"reclaim": "Any", "byShares": "LessThanInitialShare"},
+    "fairSharing": {"weight": "1"},
+}
+PRICED: dict[str, Any] = {"meter": "credits", "price": "4"}
+
+
+@pytest.mark.parametrize(
+    ("queues", "first", "second", "evicted", "used"),
+    [
+        (two_queues(2, 2, **ANY), elastic(2, 6), elastic(2, 6), ["first"], {"a": 4, "b": 2}),
+        (two_queues(3, 0, **ANY), elastic(2, 6), elastic(2, 6), ["first"], {"a": 3, "b": 3}),
+        (two_queues(2, 0, **ANY), {"gpus": (4, 2)}, {"gpus": (4, 2)}, ["first"], {"a": 2, "b": 2}),
+        (two_queues(1, 3, CORES, **PRICED, **ANY), {}, {}, [], {"a": 1}),
+        (two_queues(0, 8, **INITIAL), {"gpus": 8}, elastic(1, 8), [], {"a": 8}),
+    ],
+    ids=["elastic", "elastic, nothing shared", "firstAvailable", "a price", "by shares, elastic"],
+)
+async def test_a_gang_evicts_others_for_no_plan_with_which_its_queue_would_borrow(
+    queues: ClusterBuilder, first: dict[str, Any], second: dict[str, Any], evicted: list[str], used: dict[str, int]
+) -> None:
+    play = Play(Jobs(queues))
+    play.cluster.submit("first", queue="a", **first)
+    await play.forget_changes(3)
+    play.cluster.submit("second", queue="b", **second)
+
+    await play.forget_changes(CYCLES)
+
+    assert [gang for gang, _, _ in play.evicted] == evicted
+    found = {queue: meters[MeterName("gpus")] for queue, meters in play.ledger.book.usage().items()}
+    assert {queue: use.reserved + use.used for queue, use in found.items()} == used
+
+
+async def test_a_queue_takes_back_quota_of_which_only_a_plan_says_how_much_is_needed() -> None:
+    play = Play(Jobs(two_queues(4, 0, **PRICED, **ANY)))
+    for name in ("own", "loan"):
+        play.cluster.submit(name, queue="a")
+        await play.forget_changes(3)
+    assert play.cluster.running() == {"own", "loan"}
+    play.cluster.submit("back", queue="b")
+
+    await play.forget_changes(CYCLES)
+
+    assert play.evicted == [("loan", "Reclaimed", "back")]
+    assert play.cluster.running() == {"own", "back"}
