@@ -29,7 +29,7 @@ Key = tuple[str, str]
 State = tuple[object, ...]
 Write = Callable[[], Awaitable[None]]
 
-MOST_WAITS = 4
+MAX_SETTLE_FACTOR = 4
 
 MOST_NOTICES = 1_000
 """Events pending at most; the oldest are dropped, to spare the API server."""
@@ -48,7 +48,7 @@ class StatusWriter:
     """The port Reports, without waiting: `run` does the writes, `writes` at a time, with `pause` seconds in between.
 
     settle: seconds that what will soon be otherwise waits for the next report, and between two of one queue. A gang
-    that stays so waits twice as long each time, up to `MOST_WAITS` times.
+    that stays so waits twice as long each time, up to `MAX_SETTLE_FACTOR` times `settle`.
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class StatusWriter:
     async def gang(self, report: GangReport) -> None:
         key = "Gang", report.key
         unwritten = self._pending.get(key)
-        if unwritten is not None and not _has_pods(report) and _has_pods(unwritten.report):
+        if unwritten is not None and not report.has_or_had_pods and unwritten.report.has_or_had_pods:
             # It came and went in the meantime: its object is made all the same.
-            report = replace(report, unrecorded=True)
+            report = replace(report, had_pods=True)
         is_settled = not _is_on_its_way(report) and self._states.get(key) != _state(report)
-        wait = 0.0 if is_settled else self._settle * min(2 ** self._waits[key], MOST_WAITS)
+        wait = 0.0 if is_settled else self._settle * min(2 ** self._waits[key], MAX_SETTLE_FACTOR)
         self._enqueue(key, report, partial(self._reports.gang, report), due=_now() + wait)
 
     async def queue(self, report: QueueReport) -> None:
@@ -209,10 +209,6 @@ def _state(report: GangReport) -> State:
         report.answered,
         report.over,
     )
-
-
-def _has_pods(report: GangReport) -> bool:
-    return bool(report.pods or report.expected or report.unrecorded)
 
 
 def _now() -> float:

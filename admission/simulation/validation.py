@@ -37,7 +37,7 @@ def of_any_kind(obj: Json, profile: SchedulerProfile) -> tuple[Problem, ...]:
     """
     if "uid" in Reader(obj).child("metadata"):
         return ()
-    found = [*unknown_fields.of_object(obj, release=profile.release), *objects.native_problems(obj)]
+    found = [*unknown_fields.of_object(obj, release=profile.release), *objects.other_problems(obj)]
     volumes = template_labels.added_volumes(obj)
     for place in template_labels.pod_templates(obj):
         path = template_labels.field_of(place.base)

@@ -218,8 +218,13 @@ class GangReport:
     """Its position key: equal for the gangs that its controller creates one after the other in its place; or empty."""
     over: bool = False
     """Whether nothing of it is left that needs its Gang object, so that Muster removes the object if it created it."""
-    unrecorded: bool = field(default=False, compare=False)
+    had_pods: bool = field(default=False, compare=False)
     """Whether it had pods that have gone before its Gang object was made."""
+
+    @property
+    def has_or_had_pods(self) -> bool:
+        """Whether a Gang object is made for it."""
+        return bool(self.pods or self.expected or self.had_pods)
 
     @property
     def key(self) -> str:

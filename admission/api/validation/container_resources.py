@@ -1,4 +1,4 @@
-"""Validation of the resources of containers and pods, and of the claims that containers use.
+"""Validation of the resources of containers, pods and nodes, and of the claims that containers use.
 
 In the API server's words. Mirrors `pkg/apis/core/validation` of Kubernetes (v1.36.3, v1.37.1), after the defaults of
 `pkg/apis/core/v1`.
@@ -42,7 +42,7 @@ def validate_overhead(spec: Reader) -> None:
     _huge_pages(spec, "overhead", {*amounts})
 
 
-def amounts_of_node(status: Reader, field: str) -> None:
+def validate_node_amounts(status: Reader, field: str) -> None:
     """Judge what a node has of each resource."""
     values = status.child(field)
     for name in status.keys(field):

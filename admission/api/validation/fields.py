@@ -1,4 +1,4 @@
-"""Validation of one field: text, number, length of a list, labels, duplicate names; in the reader."""
+"""Validation of one field: text, number, length of a list, labels, duplicate names; problems go to the reader."""
 
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction

@@ -32,15 +32,15 @@ def problems(kind: str, obj: Json) -> tuple[Problem, ...]:
     return reader.problems
 
 
-def native_problems(obj: Json) -> tuple[Problem, ...]:
-    """Return the problems for which the API server would refuse to make an object of another group of Kubernetes.
+def other_problems(obj: Json) -> tuple[Problem, ...]:
+    """Return the problems for which the API server would refuse to make an object outside resource.k8s.io.
 
     Pod templates are judged by `pods.problems`.
     """
     of = (str(obj.get("apiVersion")), str(obj.get("kind")))
     if of == ("v1", "Pod"):
         return (*_named(obj), *pods.problems(obj))
-    validate = _NATIVE.get(of)
+    validate = _OTHER_KINDS.get(of)
     if validate is None:
         return ()
     reader = Reader(obj)
@@ -105,7 +105,7 @@ def _job_set(reader: Reader) -> None:
         jobs.validate_restarts(spec, default="OnFailure")
 
 
-def _lasting(reader: Reader) -> None:
+def _always_restarting(reader: Reader) -> None:
     """Judge a workload whose pods do not end."""
     of_pod = reader.child("spec").child("template").child("spec")
     if of_pod.text("restartPolicy") not in ("", "Always"):
@@ -115,18 +115,18 @@ def _lasting(reader: Reader) -> None:
 def _node(reader: Reader) -> None:
     pod_placement.validate_taints(reader.child("spec"))
     for field in ("capacity", "allocatable"):
-        container_resources.amounts_of_node(reader.child("status"), field)
+        container_resources.validate_node_amounts(reader.child("status"), field)
 
 
-_NATIVE: Mapping[tuple[str, str], Callable[[Reader], None]] = {
+_OTHER_KINDS: Mapping[tuple[str, str], Callable[[Reader], None]] = {
     ("batch/v1", "Job"): _job,
     ("batch/v1", "CronJob"): _cron_job,
     ("jobset.x-k8s.io/v1alpha2", "JobSet"): _job_set,
-    ("v1", "ReplicationController"): _lasting,
-    ("apps/v1", "Deployment"): _lasting,
-    ("apps/v1", "ReplicaSet"): _lasting,
-    ("apps/v1", "DaemonSet"): _lasting,
-    ("apps/v1", "StatefulSet"): _lasting,
+    ("v1", "ReplicationController"): _always_restarting,
+    ("apps/v1", "Deployment"): _always_restarting,
+    ("apps/v1", "ReplicaSet"): _always_restarting,
+    ("apps/v1", "DaemonSet"): _always_restarting,
+    ("apps/v1", "StatefulSet"): _always_restarting,
     ("v1", "Node"): _node,
     ("v1", "PersistentVolumeClaim"): lambda reader: storage.validate_claim_spec(reader.child("spec")),
     ("v1", "PersistentVolume"): storage.validate_volume,

@@ -10,6 +10,7 @@ from admission.api.values.decoding import Reader
 
 ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 RECLAIM_POLICIES = ("Delete", "Recycle", "Retain")
+CLASS_RECLAIM_POLICIES = ("Delete", "Retain")
 VOLUME_MODES = ("Block", "Filesystem")
 HOST_PATH_TYPES = (
     "", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket",
@@ -91,7 +92,7 @@ def validate_class(reader: Reader) -> None:
     if provisioner and (message := formats.key(provisioner.lower())):
         reader.problem("provisioner", f"Invalid value: {message}")
     if reader.text("reclaimPolicy"):
-        fields.supported(reader, "reclaimPolicy", RECLAIM_POLICIES[::2])
+        fields.supported(reader, "reclaimPolicy", CLASS_RECLAIM_POLICIES)
     fields.supported(reader, "volumeBindingMode", ("Immediate", "WaitForFirstConsumer"))
     earlier: list[dict[str, frozenset[str]]] = [{}]
     for term in reader.children("allowedTopologies"):

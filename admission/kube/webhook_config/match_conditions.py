@@ -194,15 +194,15 @@ FREE = (
 )
 """CEL: a workload that no other object's controller suspends, as in `workloads.suspendable`."""
 
-_SHOWN_ONCE = [
+_COVERED_BY_HOLD = [
     f"{one.group}/{one.plural}"
     for one in suspendable.ALL
     if set(template_labels.BY_RESOURCE[one.group, one.plural].versions) <= set(one.versions)
 ]
 
-NOT_HELD = (
-    f"!(request.resource.group + '/' + request.resource.resource in {json.dumps(_SHOWN_ONCE)} && ({RESUMED}) && {FREE})"
-)
+_IS_COVERED = f"request.resource.group + '/' + request.resource.resource in {json.dumps(_COVERED_BY_HOLD)}"
+
+NOT_HELD = f"!({_IS_COVERED} && ({RESUMED}) && {FREE})"
 """CEL: nothing that `webhook_rules.held_workloads` sends, to the same endpoints."""
 
 _ONE_TEMPLATE = [("spec", "template")]
@@ -221,10 +221,10 @@ def _has_read_keys(which: str) -> str:
     return " || ".join(f"k in {one}" for one in found)
 
 
-UNPLAIN = (
+MAY_BE_REFUSED = (
     f"!(request.resource.group + '/' + request.resource.resource in {json.dumps(_NATIVE)})"
     f" || {json.dumps(_READ_KEYS)}.exists(k, {_has_read_keys('object')}"
     f" || (request.operation == 'UPDATE' && ({_has_read_keys('oldObject')})))"
 )
-"""CEL: no workload of Kubernetes' own kinds that names neither queue nor priority class, nor does its template: that is
-allowed whatever there is."""
+"""CEL: false for workloads of Kubernetes' own kinds that set no key of a queue or a priority class, on themselves or on
+their template; those are always allowed."""

@@ -270,7 +270,7 @@ def _template_webhooks(registration: Registration) -> Iterator[dict[str, Any]]:
     They are open: their pods are judged as well. Elsewhere, no queue can be entered.
     """
     common, queued = _common(registration, "/validate"), _distinct(registration.selectors)
-    unnamed = (webhook_rules.UNNAMED, webhook_rules.UNOWNED, webhook_rules.UNPLAIN)
+    unnamed = (webhook_rules.UNNAMED, webhook_rules.UNOWNED, webhook_rules.MAY_BE_REFUSED)
     for selector in queued:
         entry = webhook_rules.workloads(registration.controller, *unnamed, *_not_held(registration, selector))
         identity = _scope(f"open-{digest(selector)}", selector, registration.namespace, "podtemplates")

@@ -10,7 +10,7 @@ from admission.workloads import suspendable, template_labels
 NAMED = ("names-queue", match_conditions.NAMES_QUEUE)
 UNNAMED = ("names-none", match_conditions.NAMES_NONE)
 UNOWNED = ("unowned", match_conditions.UNOWNED)
-UNPLAIN = ("not-plain", match_conditions.UNPLAIN)
+MAY_BE_REFUSED = ("not-plain", match_conditions.MAY_BE_REFUSED)
 NOT_HELD = ("not-held", match_conditions.NOT_HELD)
 
 

@@ -84,7 +84,7 @@ class Reporter:
         over is removed, unless another owner was added to it, whose garbage collection will remove it.
         """
         path = paths.within(f"/apis/{names.API_VERSION}", report.namespace, "gangs", report.name)
-        is_made = bool(report.pods or report.expected or report.unrecorded)
+        is_made = report.has_or_had_pods
         # What the watch does not show of a gang that is over is gone: Kubernetes removes it with its workload.
         if not is_made and self._is_known_absent(watched_resources.GANGS, report.key):
             self._cache.pop(path, None)

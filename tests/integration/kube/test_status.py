@@ -92,7 +92,7 @@ async def test_a_gang_without_pods_is_made_only_if_they_went_before_its_object_w
     await reporter.gang(a_report(pods=0, phase=Phase.FINISHED))
     assert api.count("POST", COLLECTION) == 0
 
-    await reporter.gang(a_report(pods=0, phase=Phase.FINISHED, unrecorded=True))
+    await reporter.gang(a_report(pods=0, phase=Phase.FINISHED, had_pods=True))
 
     assert api.objects[GANGS]["team/train"]["status"]["phase"] == "Finished"
 

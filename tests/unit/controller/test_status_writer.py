@@ -119,7 +119,7 @@ async def test_a_gang_that_came_and_went_between_two_writes_is_recorded_once() -
 
     class Records(Cluster):
         async def gang(self, report: GangReport) -> None:
-            told.append((report.phase, report.unrecorded))
+            told.append((report.phase, report.had_pods))
 
     outbox = StatusWriter(Records())
     for report in (replace(a_report(), pods=1), a_report(phase=Phase.RUNNING), a_report(phase=Phase.FINISHED)):

@@ -203,7 +203,7 @@ def test_a_workload_that_is_not_sent_since_it_names_nothing_is_allowed(world: Wo
     plain = a_job(labels={"app": "x"}, annotations={"note": "x"})
     view = MemoryView(world.build())
 
-    assert not holds(match_conditions.UNPLAIN, plain, resource=resource)
+    assert not holds(match_conditions.MAY_BE_REFUSED, plain, resource=resource)
     for old in (None, a_job()):
         operation = "CREATE" if old is None else "UPDATE"
         group, plural = resource
@@ -219,12 +219,12 @@ def test_a_workload_with_a_key_that_is_read_is_sent(field: str, key: str, place:
         named["metadata"][field] = {key: "x"}
 
     new, old = (a_job(), named) if place == "before" else (named, None)
-    assert holds(match_conditions.UNPLAIN, new, old, resource=JOBS)
+    assert holds(match_conditions.MAY_BE_REFUSED, new, old, resource=JOBS)
 
 
 def test_a_workload_with_more_templates_than_one_is_always_sent() -> None:
     for resource in (CRONJOBS, ("jobset.x-k8s.io", "jobsets")):
-        assert holds(match_conditions.UNPLAIN, a_workload(), resource=resource)
+        assert holds(match_conditions.MAY_BE_REFUSED, a_workload(), resource=resource)
 
 
 def _suspended(value: bool, **metadata: Any) -> dict[str, Any]:
