@@ -412,9 +412,9 @@ class Backfill:
 
     def _cluster(self, bound: tuple[Reservation, ...], cluster: ClusterState) -> ClusterState:
         """Return the cluster state beside reservations."""
-        if not self._states.is_of(cluster):
+        if not self._states.is_for(cluster):
             self._plans.forget_changes()
-        return self._states.beside(bound, cluster)
+        return self._states.excluding(bound, cluster)
 
     def _reservation(self, head: QueueHead, inputs: Inputs) -> Reservation | None:
         """Return the reservation of a head; make it again if it no longer stands."""

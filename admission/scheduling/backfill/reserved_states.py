@@ -1,4 +1,4 @@
-"""The states of the cluster beside reservations."""
+"""The states of the cluster without what is reserved."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -10,23 +10,23 @@ from admission.scheduling.backfill.reservations import Reservation
 
 @dataclass(slots=True)
 class ReservedStates:
-    """The states beside sets of reservations, kept for one cluster state. Only this class changes its fields."""
+    """The states without what sets of reservations take, kept for one cluster state. Only this class changes its fields."""
 
-    _series: WhatIfSeries = field(default_factory=lambda: WhatIfSeries("beside"))
-    _of: ClusterState | None = None
+    _series: WhatIfSeries = field(default_factory=lambda: WhatIfSeries("excluding"))
+    _cluster: ClusterState | None = None
     _states: dict[tuple[Arrival, ...], ClusterState] = field(default_factory=dict)
 
-    def is_of(self, cluster: ClusterState) -> bool:
-        """Return whether the states that are kept are of a cluster state."""
-        return self._of is cluster
+    def is_for(self, cluster: ClusterState) -> bool:
+        """Return whether the states that are kept are for a cluster state."""
+        return self._cluster is cluster
 
     def forget(self) -> None:
-        self._of = None
+        self._cluster = None
 
-    def beside(self, bound: Iterable[Reservation], cluster: ClusterState) -> ClusterState:
+    def excluding(self, bound: Iterable[Reservation], cluster: ClusterState) -> ClusterState:
         """Return a cluster state with nothing available of what is reserved."""
-        if not self.is_of(cluster):
-            self._of, self._states = cluster, {}
+        if not self.is_for(cluster):
+            self._cluster, self._states = cluster, {}
         arrivals = tuple(one.arrival for one in bound)
         if arrivals not in self._states:
             self._states[arrivals] = self._series.cluster(cluster, kept=arrivals)
