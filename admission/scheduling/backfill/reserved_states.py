@@ -10,7 +10,7 @@ from admission.scheduling.backfill.reservations import Reservation
 
 @dataclass(slots=True)
 class ReservedStates:
-    """The states without what sets of reservations take, kept for one cluster state. Only this class changes its fields."""
+    """The states without what sets of reservations take, kept for one cluster state. Only this class changes them."""
 
     _series: WhatIfSeries = field(default_factory=lambda: WhatIfSeries("excluding"))
     _cluster: ClusterState | None = None
