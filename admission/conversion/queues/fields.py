@@ -8,6 +8,9 @@ from admission.api.values import names
 from admission.conversion.equivalents import Object
 from admission.conversion.findings import Findings
 
+NAMESPACE = "kubernetes.io/metadata.name"
+"""The label by which a selector names a namespace."""
+
 
 @dataclass(frozen=True, slots=True)
 class Converted:
@@ -31,6 +34,19 @@ def name(obj: Mapping[str, Any], key: str = "name") -> str:
 def items(value: Any) -> list[Object]:
     """Return the mappings of a list; nothing of what is none."""
     return [one for one in value if isinstance(one, MutableMapping)] if isinstance(value, list) else []
+
+
+def parents_first(queues: Mapping[str, Object]) -> list[Object]:
+    """Return Queues, given by name, each behind those above it, and by name. A circle is in some order."""
+    return sorted(queues.values(), key=lambda queue: (_level(queue, queues), queue["metadata"]["name"]))
+
+
+def _level(queue: Object, queues: Mapping[str, Object]) -> int:
+    """Return how many queues are above one; a circle ends after as many as there are."""
+    level, parent = 0, queue["spec"].get("parent")
+    while parent in queues and level < len(queues):
+        level, parent = level + 1, queues[parent]["spec"].get("parent")
+    return level
 
 
 def get(value: Any, *path: str) -> Any:

@@ -19,7 +19,6 @@ from admission.conversion.queues.fields import Converted
 from admission.errors import AmountError
 
 GROUPS = frozenset({"kueue.x-k8s.io", "config.kueue.x-k8s.io"})
-_NAMESPACE = "kubernetes.io/metadata.name"
 _BY_USE = "UsageBasedAdmissionFairSharing"
 
 _KINDS = {
@@ -102,9 +101,8 @@ def convert(objects: Sequence[Mapping[str, Any]]) -> Converted:
         _report_rest(obj, findings)
     for parent in {queue["spec"].get("parent") for queue in queues.values()} - {None, *queues}:
         queues[parent] = fields.new_object("Queue", parent, {})
-    ordered = sorted(queues.values(), key=lambda queue: (_level(queue, queues), queue["metadata"]["name"]))
-    meters = [_meter(resource, read) for resource in read.resources]
-    return Converted((*meters, *ordered), tuple(findings for _, findings in found))
+    counted = [_meter(resource, read) for resource in read.resources]
+    return Converted((*counted, *fields.parents_first(queues)), tuple(findings for _, findings in found))
 
 
 def _read(obj: Object, read: _Input, findings: Findings) -> None:
@@ -171,7 +169,7 @@ def _namespace_selection(given: Object, name: str, read: _Input, findings: Findi
         )
         return {"namespaceSelector": selector}
     namespaces = sorted({one.namespace for one in local})
-    only = {"key": _NAMESPACE, "operator": "In", "values": namespaces}
+    only = {"key": fields.NAMESPACE, "operator": "In", "values": namespaces}
     expressions = [*fields.items(selector.get("matchExpressions")), only]
     aliases = sorted({one.name for one in local})
     return {
@@ -275,11 +273,3 @@ def _report_rest(obj: Object, findings: Findings) -> None:
     for path in fields.leaves(body, ""):
         part = next((name for name in reversed(re.findall(r"[A-Za-z]+", path)) if name in _REMEDIES), "")
         findings.add(Level.LEFT, path, _REMEDIES.get(part, _NOTHING))
-
-
-def _level(queue: Object, queues: Mapping[str, Object]) -> int:
-    """Return how many queues are above one; a circle ends after as many as there are."""
-    level, parent = 0, queue["spec"].get("parent")
-    while parent in queues and level < len(queues):
-        level, parent = level + 1, queues[parent]["spec"].get("parent")
-    return level

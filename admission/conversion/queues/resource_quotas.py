@@ -16,7 +16,6 @@ from admission.conversion.queues import fields, meters
 from admission.conversion.queues.fields import Converted
 from admission.errors import AmountError
 
-_NAMESPACE = "kubernetes.io/metadata.name"
 _DEVICES = re.compile(r"(?P<device_class>.+)\.deviceclass\.resource\.k8s\.io/devices")
 _EXTENDED = "deviceclass.resource.kubernetes.io/"
 """The extended resource by which pods without a claim ask for devices of a class."""
@@ -97,5 +96,5 @@ def _meter(key: str, device_classes: Sequence[str], findings: Findings, path: st
 
 def _queue(namespace: str, limits: Mapping[str, int]) -> Object:
     quotas = [{"meter": meter, "nominal": quantities.render(amount)} for meter, amount in limits.items()]
-    spec: Object = {"namespaceSelector": {"matchLabels": {_NAMESPACE: namespace}}, "default": True}
+    spec: Object = {"namespaceSelector": {"matchLabels": {fields.NAMESPACE: namespace}}, "default": True}
     return fields.new_object("Queue", namespace, {**spec, **({"quotas": quotas} if quotas else {})})

@@ -46,6 +46,7 @@ class _Queue:
     parent: str
     spec: Object
     findings: Findings
+    is_closed: bool = False
     deserved: dict[str, int] = field(default_factory=dict)
     capability: dict[str, int] = field(default_factory=dict)
     guarantee: dict[str, int] = field(default_factory=dict)
@@ -64,16 +65,13 @@ def convert(objects: Sequence[Mapping[str, Any]]) -> Converted:
     for queue in read:
         if queue.parent in queues and queues[queue.parent] is not queue:
             queues[queue.parent].children.append(queue)
-    made = [
-        _convert_queue(queue)
-        for queue in sorted(queues.values(), key=lambda queue: (_level(queue, queues), queue.name))
-    ]
-    parents = {queue.parent for queue in read} - {"", *queues}
-    above = [fields.new_object("Queue", name, {}) for name in sorted(parents)]
+    made = {name: _convert_queue(queue) for name, queue in queues.items()}
+    for parent in {queue.parent for queue in read} - {"", *queues}:
+        made[parent] = fields.new_object("Queue", parent, {})
     _report_what_nobody_owns(read, queues)
     resources = dict.fromkeys(name for queue in read for name in (*queue.deserved, *queue.capability, *queue.guarantee))
     counted = [_meter(resource) for resource in resources]
-    return Converted((*counted, *above, *made), tuple(findings for _, findings in found))
+    return Converted((*counted, *fields.parents_first(made)), tuple(findings for _, findings in found))
 
 
 def _read(obj: Object, findings: Findings) -> _Queue:
@@ -85,8 +83,8 @@ def _read(obj: Object, findings: Findings) -> _Queue:
     queue.deserved = _amounts(given.pop("deserved", None), "deserved", findings)
     queue.capability = _amounts(given.pop("capability", None), "capability", findings)
     queue.guarantee = _amounts(fields.pop(given, "guarantee", "resource"), "guarantee.resource", findings)
-    if fields.get(obj, "status", "state") in ("Closed", "Closing"):
-        given["stopPolicy"] = "Hold"
+    queue.is_closed = fields.get(obj, "status", "state") in ("Closed", "Closing")
+    if queue.is_closed:
         findings.changed("status.state", "is stopPolicy: Hold of the Queue")
     return queue
 
@@ -134,8 +132,8 @@ def _convert_order(queue: _Queue, spec: Object) -> None:
         spec["fairSharing"] = {"weight": str(weight)}
     if given.get("reclaimable") is True:
         del given["reclaimable"]
-    if stop := given.pop("stopPolicy", None):
-        spec["stopPolicy"] = stop
+    if queue.is_closed:
+        spec["stopPolicy"] = "Hold"
 
 
 def _report_what_nobody_owns(read: Sequence[_Queue], queues: Mapping[str, _Queue]) -> None:
@@ -207,11 +205,3 @@ def _meter(resource: str) -> Object:
     capacity, device_class = found["capacity"] or "", found["device_class"]
     name = f"{device_class}-{capacity}" if capacity else device_class
     return meters.for_devices(name, [device_class], capacity=capacity)
-
-
-def _level(queue: _Queue, queues: Mapping[str, _Queue]) -> int:
-    """Return how many queues are above one; a circle ends after as many as there are."""
-    level, parent = 0, queue.parent
-    while parent in queues and level < len(queues):
-        level, parent = level + 1, queues[parent].parent
-    return level
