@@ -226,10 +226,12 @@ class _Search:
         """Yield what the gang may be charged: what is certain, then what plans without all that may go are charged."""
         least = self.incoming.charge
         yield least
-        inputs = chain.with_demand(_inputs(self.group, self.queue, (), self.scope, self.kind))
         rules = self._rules(least)
         removed = [uid for uid, one in self.candidates.items() if rules.may_be_eligible(one.candidate)]
-        if not removed or demand.is_certain(inputs.demands, self.scope.rules.meters):
+        if not removed:
+            return
+        inputs = chain.with_demand(_inputs(self.group, self.queue, (), self.scope, self.kind))
+        if demand.is_certain(inputs.demands, self.scope.rules.meters):
             return
         found = self._grants.get(frozenset(removed)) if self._fits(frozenset(removed)) else None
         if found is None:
