@@ -5,7 +5,7 @@ not bound, the templates of ClaimPolicies are created, and pods get their claims
 already (a Job's pods, a pod's claims, an allocation) is taken as it is.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
@@ -102,15 +102,9 @@ def expand(
     without_pods = provided_templates.with_provided(manifests.snapshot(store))
 
     made = simulation_pods.candidates(store, without_pods)
-    candidates = [*simulation_pods.with_runtime_classes([*store.pods, *made], store)]
     webhook = _Webhook(without_pods, refused)
-    admitted = [pod for pod in candidates if webhook.admit(pod)]
-
-    classes = store.of_kind("PriorityClass")
-    decoded = [owner_chain.with_priority(pods.decode(pod.body), pod.body, classes) for pod in admitted]
-    with_pods = provided_templates.with_provided(replace(without_pods, pods={pod.meta.uid: pod for pod in decoded}))
-    complete = pod_claims.with_claims(with_pods, without_pods.parents)
-    complete = pod_claims.with_ephemeral(complete, [pod.body for pod in admitted])
+    with_pods, bodies = _admit([*store.pods, *made], webhook, store, without_pods)
+    complete = pod_claims.with_ephemeral(pod_claims.with_claims(with_pods, without_pods.parents), bodies)
     return Expanded(
         snapshot=complete,
         now=store.now,
@@ -124,7 +118,7 @@ def expand(
             *dict.fromkeys(webhook.warnings),
             *claim_defaults.template_differences(with_pods),
             *pod_claims.notes(with_pods, complete),
-            *simulation_pods.runtime_class_notes(decoded, store),
+            *simulation_pods.runtime_class_notes(with_pods.pods.values(), store),
         ),
         problems=tuple(store.problems),
         effects=(*effects, *dict.fromkeys(webhook.effects)),
@@ -144,14 +138,9 @@ def _alone(wave: LaterWave, store: Store, snapshot: Snapshot, profile: Scheduler
     empty = replace(snapshot, pods={}, jobs={}, gangs={}, claims=claims, parents=parents)
     webhook = _Webhook(empty, {})
     made = simulation_pods.candidates(own, empty, suspendable.WITH_TEMPLATES.values())
-    admitted = [pod for pod in simulation_pods.with_runtime_classes(made, store) if webhook.admit(pod)]
-    priorities = store.of_kind("PriorityClass")
-    decoded = [owner_chain.with_priority(pods.decode(pod.body), pod.body, priorities) for pod in admitted]
-    with_pods = provided_templates.with_provided(replace(empty, pods={pod.meta.uid: pod for pod in decoded}))
+    with_pods, bodies = _admit(made, webhook, store, empty)
     return Expanded(
-        snapshot=pod_claims.with_ephemeral(
-            pod_claims.with_claims(with_pods, snapshot.parents), [pod.body for pod in admitted]
-        ),
+        snapshot=pod_claims.with_ephemeral(pod_claims.with_claims(with_pods, snapshot.parents), bodies),
         now=store.now,
         profile=profile,
         refusals=webhook.refusals,
@@ -160,6 +149,18 @@ def _alone(wave: LaterWave, store: Store, snapshot: Snapshot, profile: Scheduler
 
 
 # The webhook.
+
+
+def _admit(
+    found: Iterable[Candidate], webhook: "_Webhook", store: Store, snapshot: Snapshot
+) -> tuple[Snapshot, list[Json]]:
+    """Return a snapshot with the pods that are admitted, and their manifests, with all that admission adds to them."""
+    completed = [*simulation_pods.with_runtime_classes(found, store)]
+    admitted = [pod for pod in completed if webhook.admit(pod)]
+    classes = store.of_kind("PriorityClass")
+    decoded = [owner_chain.with_priority(pods.decode(pod.body), pod.body, classes) for pod in admitted]
+    with_pods = replace(snapshot, pods={pod.meta.uid: pod for pod in decoded})
+    return provided_templates.with_provided(with_pods), [pod.body for pod in admitted]
 
 
 class _Webhook:
