@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,6 +28,7 @@ from tests.controlplane import ControlPlane, fleet, workloads
 from tests.controlplane.clients import ApiError, Client
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
+from tests.controlplane.running import CommandFailed
 from tests.e2e.musters import SECRET, Muster
 from tests.e2e.teams import Team, found_team
 
@@ -133,13 +135,23 @@ def test_plain_paths_are_answered_while_a_muster_of_before_has_registered_them(
     create_and_delete(team, 0)
     [segment] = segments(control_plane)
     [plain] = re.findall(r"sed -E '([^']+)'", WEBHOOK_PAGE.read_text())
-    stored = [json.dumps(client.get(path)) for path in (CONFIGURATION, CONFIGURATION.replace("mutating", "validating"))]
-    written = subprocess.run(["sed", "-E", plain], input="\n".join(stored), capture_output=True, text=True, check=True)
 
-    for line in written.stdout.splitlines():
-        control_plane.kubectl("replace", "-f", "-", input=line)
+    def written(path: str) -> bool:
+        """Whether the page's command replaced a configuration; Muster runs beside it, and may write in between."""
+        stored = json.dumps(client.get(path))
+        text = subprocess.run(["sed", "-E", plain], input=stored, capture_output=True, text=True, check=True).stdout
+        assert segment not in text
+        try:
+            control_plane.kubectl("replace", "-f", "-", input=text)
+        except CommandFailed as error:
+            if "(Conflict)" not in str(error):
+                raise
+            return False
+        return True
 
-    assert segment not in written.stdout
+    for path in (CONFIGURATION, CONFIGURATION.replace("mutating", "validating")):
+        eventually(partial(written, path), what="nobody else writes between the reading and the replacing")
+
     assert segments(control_plane) == {""}
     number = 1
     deadline = time.monotonic() + 5
