@@ -79,7 +79,7 @@ async def test_a_gang_evicts_others_for_no_plan_with_which_its_queue_would_borro
 async def test_an_elastic_gang_evicts_others_by_the_share_that_it_has_with_fewer_pods(
     strategy: str, first: int, least: int, running: list[str]
 ) -> None:
-    """As with partial admission in Kueue: with 7 of 8 of what is lent, or with 3 beside another gang of 3 that stays."""
+    """As with partial admission in Kueue: with 7 of 8 of what is lent, or with 3 beside one of 3 that stays."""
     preemption = {"reclaim": "LowerPriority", "byShares": strategy}
     play = Play(Jobs(two_queues(0, 8, preemption=preemption, fairSharing={"weight": "1"})))
     play.cluster.submit("first", queue="a", gpus=first)
