@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from tests import leash
 
@@ -87,12 +87,13 @@ def _forked(main: Callable[[], None], words: list[str], environment: dict[str, s
 @contextmanager
 def _no_main() -> Iterator[None]:
     """Keep a fork from importing the main module of the tests, as it would to find classes of it."""
-    main = sys.modules["__main__"]
-    before, main.__file__, main.__spec__ = (main.__file__, main.__spec__), None, None
+    main = vars(sys.modules["__main__"])
+    before: dict[str, Any] = {name: main[name] for name in ("__file__", "__spec__") if name in main}
+    main.update(dict.fromkeys(before))
     try:
         yield
     finally:
-        main.__file__, main.__spec__ = before
+        main.update(before)
 
 
 class Process(Protocol):
