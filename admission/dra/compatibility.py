@@ -1,7 +1,7 @@
 """The kube-scheduler whose decisions are reproduced: its release, feature gates and known bugs.
 
-`1.35` stands for v0.35.4 of `k8s.io/dynamic-resource-allocation`, `1.36` for v0.36.3, `1.37` for v0.37.1; later
-releases are treated as the newest known one. 1.35 looks at pools and slices in random order: which devices it gives is
+`1.35` stands for v0.35.4 of `k8s.io/dynamic-resource-allocation`, `1.36` for v0.36.3, `1.37` for v0.37.1, which also
+stands in for later releases. 1.35 looks at pools and slices in random order: which devices it gives is
 predicted where that order makes no difference, and only for whoever chooses it by name.
 """
 
@@ -104,13 +104,22 @@ _FEATURES_OF_1_35 = Features(
 )
 
 
+BY_VERSION = (Release.V1_36, Release.V1_37)
+"""The releases that a cluster's version chooses, oldest first; others are for whoever names them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerProfile:
-    """How one kube-scheduler decides. known_bugs: those of the release, unless others are given."""
+    """How one kube-scheduler decides. known_bugs: those of the release, unless others are given.
+
+    stands_in_for: the version of a cluster, such as `1.38`, that is newer than every known release and is taken for the
+    newest one; empty for a cluster of the release itself.
+    """
 
     release: Release = Release.V1_37
     features: Features = field(default_factory=Features)
     known_bugs: KnownBugs = AS_OF_1_37
+    stands_in_for: str = ""
 
     @property
     def cel(self) -> environment.Profile:
@@ -120,6 +129,16 @@ class SchedulerProfile:
             release=self.release.minor,
             lists=features.list_attributes,
             consumable=features.consumable_capacity,
+        )
+
+    @property
+    def doubt(self) -> str:
+        """Return in words why the cluster's kube-scheduler may decide otherwise; empty for a known release."""
+        if not self.stands_in_for:
+            return ""
+        return (
+            f"Kubernetes {self.stands_in_for} is newer than {self.release}, the newest whose kube-scheduler this Muster"
+            " knows"
         )
 
     def with_known_bugs(self, known_bugs: KnownBugs) -> "SchedulerProfile":
@@ -133,8 +152,16 @@ def profile(release: Release, features: Features | None = None) -> SchedulerProf
 
 
 def of_version(version: str) -> SchedulerProfile | None:
-    """Return the profile of a Kubernetes version such as `v1.37.1`; None if it is no version or before 1.36."""
+    """Return the profile of a Kubernetes version such as `v1.37.1`; None if it is no version or older than all.
+
+    A version that is newer than all has the profile of the newest, which stands in for it.
+    """
     match = re.match(r"v?(\d+)\.(\d+)", version)
-    if match is None or (int(match[1]), int(match[2])) < (1, 36):
+    if match is None:
         return None
-    return profile(Release.V1_36 if (int(match[1]), int(match[2])) == (1, 36) else Release.V1_37)
+    major, minor = int(match[1]), int(match[2])
+    found = next((release for release in BY_VERSION if (major, minor) == (1, release.minor)), None)
+    if found is not None:
+        return profile(found)
+    newest = BY_VERSION[-1]
+    return replace(profile(newest), stands_in_for=f"{major}.{minor}") if (major, minor) > (1, newest.minor) else None

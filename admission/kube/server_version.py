@@ -60,6 +60,13 @@ class Versions:
                 "that need devices wait until Kubernetes is upgraded or controller.profile is set",
                 version=str(version),
             )
+        elif self.profile.doubt:
+            log.warning(
+                "Kubernetes is newer than every release that this Muster knows; plans follow the newest one, and "
+                "Muster gives no devices itself until it is upgraded or controller.profile is set",
+                release=str(self.profile.release),
+                version=str(version),
+            )
         elif self._chosen not in (None, self._detected) and version.own != (1, self.profile.release.minor):
             log.warning(
                 "controller.profile names another release than the API server is of",

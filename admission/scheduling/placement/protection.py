@@ -136,7 +136,8 @@ class Breach(NamedTuple):
 class FenceInputs:
     """The inputs of `judge`: the barriers, the cluster, the ledger's open placements, and breaches by driver.
 
-    opened: pods whose gate Muster has opened, also if the snapshot does not show it yet.
+    opened: pods whose gate Muster has opened, also if the snapshot does not show it yet. doubt: why kube-scheduler may
+    decide otherwise than Muster does, if the cluster's release is not known.
     """
 
     barriers: Barriers
@@ -145,6 +146,7 @@ class FenceInputs:
     now: datetime
     breaches: Mapping[str, Breach] = field(default_factory=dict)
     opened: Collection[Uid] = ()
+    doubt: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +237,15 @@ def _fenced(driver: str, missing_one: _Missing | None, *, closed: bool) -> Prote
 
 def _missing_of_fence(driver: str, inputs: FenceInputs) -> _Missing | None:
     return next((missing_one for check in _OF_FENCES if (missing_one := check(driver, inputs)) is not None), None)
+
+
+def _release_is_known(_: object, inputs: FenceInputs) -> _Missing | None:
+    """Check that an allocation which Muster makes is one that this kube-scheduler would accept as its own."""
+    if not inputs.doubt:
+        return None
+    return _Missing(
+        f"{inputs.doubt}: upgrade Muster, or set controller.profile to vouch that the cluster's kube-scheduler is alike"
+    )
 
 
 def _rules_are_served(_: str, inputs: FenceInputs) -> _Missing | None:
@@ -328,6 +339,7 @@ def _rule_is_heeded(driver: str, inputs: FenceInputs) -> _Missing | None:
 
 
 _OF_FENCES: tuple[Callable[[str, FenceInputs], _Missing | None], ...] = (
+    _release_is_known,
     _rules_are_served,
     _kube_scheduler_heeds_it,
     _fence_can_be_kept,
@@ -425,6 +437,7 @@ def _no_pinned_gang_is_in_flight(_: Webhooks, inputs: FenceInputs) -> _Missing |
 
 
 _OF_COVERAGE: tuple[Callable[[Webhooks, FenceInputs], _Missing | None], ...] = (
+    _release_is_known,
     _coverage_can_be_kept,
     _one_queue_takes_all,
     _pods_are_seen,

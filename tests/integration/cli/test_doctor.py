@@ -173,6 +173,10 @@ GPU = "gpu.example.com"
 SEEN: dict[str, tuple[str, Callable[[FakeApi], None], dict[str, Any], Verdict, str]] = {
     "a Kubernetes without claims": ("version", version("33"), {}, Verdict.FAILED, "1.33 .* has no resource.k8s.io/v1"),
     "a Kubernetes that is not predicted": ("version", version("35"), {}, Verdict.WARNING, "is not predicted"),
+    "a Kubernetes that is newer than all": (
+        *("version", version("38"), {}, Verdict.WARNING),
+        "Kubernetes 1.38 is newer than 1.37",
+    ),
     "one of which the operator knows what it does": (
         *("version", version("35"), {"controller__profile": "1.36"}, Verdict.OK),
         "Kubernetes 1.35",
