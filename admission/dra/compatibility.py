@@ -132,8 +132,8 @@ class SchedulerProfile:
         )
 
     @property
-    def doubt(self) -> str:
-        """Return in words why the cluster's kube-scheduler may decide otherwise; empty for a known release."""
+    def mismatch(self) -> str:
+        """Return in words why the cluster's kube-scheduler may decide otherwise; empty if its release is known."""
         if not self.stands_in_for:
             return ""
         return (

@@ -60,7 +60,7 @@ class Versions:
                 "that need devices wait until Kubernetes is upgraded or controller.profile is set",
                 version=str(version),
             )
-        elif self.profile.doubt:
+        elif self.profile.mismatch:
             log.warning(
                 "Kubernetes is newer than every release that this Muster knows; plans follow the newest one, and "
                 "Muster gives no devices itself until it is upgraded or controller.profile is set",

@@ -217,10 +217,10 @@ def _kubernetes_known(scheduler: SchedulerProfile | None) -> Iterator[Condition]
             " devices wait; upgrade Kubernetes, or set controller.profile"
         )
         yield gang.condition("KubernetesKnown", "TooOld", message, holds=False)
-    elif scheduler.doubt:
+    elif scheduler.mismatch:
         message = (
-            f"{scheduler.doubt}: gangs are planned as on {scheduler.release} and pinned to nodes, and Muster gives no"
-            " devices itself; upgrade Muster, or set controller.profile to vouch that the two are alike"
+            f"{scheduler.mismatch}: gangs are planned as on {scheduler.release} and pinned to nodes, and Muster gives"
+            " no devices itself; upgrade Muster, or set controller.profile to vouch that the two are alike"
         )
         yield gang.condition("KubernetesKnown", "TooNew", message, holds=False)
 

@@ -158,7 +158,7 @@ class Metrics:
 
 def _known(scheduler: SchedulerProfile | None) -> dict[str, bool]:
     """Return by the release that plans follow whether it is that of the cluster."""
-    return {"": False} if scheduler is None else {scheduler.release: not scheduler.doubt}
+    return {"": False} if scheduler is None else {scheduler.release: not scheduler.mismatch}
 
 
 def _ready_policies(reports: Iterable[ConditionReport]) -> dict[str, bool]:

@@ -80,7 +80,7 @@ async def version(inputs: CheckInputs) -> list[Finding]:
     if seen.own < OLDEST:
         return [findings.failed("version", f"{message} has no resource.k8s.io/v1", f"upgrade it to {_PREDICTED}")]
     profile = compatibility.of_version(str(seen))
-    if inputs.settings.controller.profile != "auto" or (profile is not None and not profile.doubt):
+    if inputs.settings.controller.profile != "auto" or (profile is not None and not profile.mismatch):
         return [findings.passed("version", message)]
     if profile is None:
         fix = f"upgrade it to {_PREDICTED}; until then gangs that need devices wait"
@@ -88,7 +88,7 @@ async def version(inputs: CheckInputs) -> list[Finding]:
             findings.warning("version", f"{message}: what its kube-scheduler does with devices is not predicted", fix)
         ]
     fix = "upgrade Muster; until then gangs are pinned to nodes, and fences and coverage have no effect"
-    return [findings.warning("version", f"{message}: {profile.doubt}", fix)]
+    return [findings.warning("version", f"{message}: {profile.mismatch}", fix)]
 
 
 async def apis(inputs: CheckInputs) -> list[Finding]:

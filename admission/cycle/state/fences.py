@@ -43,11 +43,11 @@ class FenceState:
         opened: Collection[Uid],
         now: datetime,
         is_confirmed: bool,
-        doubt: str = "",
+        mismatch: str = "",
     ) -> frozenset[str]:
         """Judge the protection of devices as of now, by the wall clock; return the drivers whose fences are wanted.
 
-        doubt: why the cluster's kube-scheduler may decide otherwise than Muster does, if its release is not known.
+        mismatch: why the cluster's kube-scheduler may decide otherwise than Muster does, if its release is not known.
 
         Pods show whether kube-scheduler is about to pick devices for a gang. So no protection counts before the view
         is confirmed.
@@ -62,7 +62,7 @@ class FenceState:
                 now=now,
                 breaches=watch.breaches,
                 opened=opened,
-                doubt=doubt,
+                mismatch=mismatch,
             )
         )
         found = judgement.protections

@@ -33,7 +33,7 @@ class ProtectionCheck:
             opened=self.in_flight.opened,
             now=now,
             is_confirmed=self.term.is_confirmed,
-            doubt=profile.doubt if profile is not None else "",
+            mismatch=profile.mismatch if profile is not None else "",
         )
         self.barriers.set_drivers(wanted)
 

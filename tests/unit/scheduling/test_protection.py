@@ -370,7 +370,7 @@ def test_on_a_kubernetes_newer_than_all_nothing_protects_and_a_fence_goes() -> N
     barriers = replace(FENCED, webhooks=COVERED.webhooks)
 
     found = protection.judge(
-        FenceInputs(barriers=barriers, snapshot=a_snapshot(), placements=(), now=NOON, doubt="1.38 is new")
+        FenceInputs(barriers=barriers, snapshot=a_snapshot(), placements=(), now=NOON, mismatch="1.38 is new")
     )
 
     fenced, rest = found.protections.of_driver(CLASS), found.protections.rest
