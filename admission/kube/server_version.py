@@ -56,8 +56,9 @@ class Versions:
     def _log_version(self, version: ServerVersions) -> None:
         if self.profile is None:
             log.warning(
-                "before Kubernetes 1.36 kube-scheduler picks devices in random order, and nothing is predicted; gangs "
-                "that need devices wait until Kubernetes is upgraded or controller.profile is set",
+                "Kubernetes is older than every release that this Muster knows, and nothing is predicted; gangs that "
+                "need devices wait until Kubernetes is upgraded or controller.profile is set",
+                oldest=str(compatibility.BY_VERSION[0]),
                 version=str(version),
             )
         elif self.profile.mismatch:

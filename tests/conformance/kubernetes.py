@@ -95,11 +95,16 @@ def as_read_by(record: Record, release: Release) -> Record:
         for request in claim["spec"].get("devices", {}).get("requests", ()):
             for one in (request.get("exactly", {}), *request.get("firstAvailable", ())):
                 one.pop("capacity", None)
+                one.pop("tolerations", None)
     for slice_ in found["slices"]:
         for device in slice_["spec"].get("devices", ()):
             for field in ("allowMultipleAllocations", "bindsToNode"):
                 device.pop(field, None)
-    return {**found, "features": found["features"] | dict.fromkeys(OFF_IN_1_35, False), "allocator": "incubating"}
+    return {
+        **found,
+        "features": found["features"] | dict.fromkeys(OFF_IN_1_35, False),
+        "allocator": "experimental" if release is Release.V1_34 else "incubating",
+    }
 
 
 def main(arguments: list[str]) -> int:

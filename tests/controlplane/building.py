@@ -21,7 +21,7 @@ from tests.controlplane.progress import Progress
 HERE = Path(__file__).parent
 VERSIONS = ("1.37", "1.36")
 """Those that all tests are run on."""
-ON_DEMAND = ("1.35",)
+ON_DEMAND = ("1.35", "1.34")
 """Those that are built when somebody asks for them by name."""
 DEFAULT_VERSION = VERSIONS[0]
 ORACLES = ("allocate", "filters", "selectors")
