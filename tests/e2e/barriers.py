@@ -20,7 +20,7 @@ RULE_KEY = "test.muster.dev/rule"
 """The key of every taint that a test puts on devices by a rule: what a rule taints must not stop the barrier."""
 
 OLDER_RULES = {"1.36": "v1beta2"}
-WITHOUT_RULES = ("1.35",)
+WITHOUT_RULES = ("1.35", "1.34")
 
 turns = itertools.count(1)
 

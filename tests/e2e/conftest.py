@@ -29,7 +29,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "feature_gates": {"DRADeviceTaintRules": True},
         "runtime_config": {"resource.k8s.io/v1beta1": True, "resource.k8s.io/v1beta2": True},
     },
-    "1.35": {"runtime_config": {"resource.k8s.io/v1beta1": True, "resource.k8s.io/v1beta2": True}},
+    **{
+        older: {"runtime_config": {"resource.k8s.io/v1beta1": True, "resource.k8s.io/v1beta2": True}}
+        for older in building.ON_DEMAND
+    },
 }
 
 numbers = itertools.count(1)

@@ -11,7 +11,7 @@ from tests.controlplane.observing import eventually, holds_for
 from tests.e2e.musters import Muster
 from tests.e2e.teams import GROUP, Team, found_team
 
-UNSERVED = ("1.36", "1.35")
+UNSERVED = ("1.36", "1.35", "1.34")
 """Those that serve no rules unless they are told to, in whatever version."""
 
 
