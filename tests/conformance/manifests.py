@@ -35,6 +35,10 @@ PATHS = {
     "PersistentVolume": "/api/v1/persistentvolumes",
     "Node": "/api/v1/nodes",
     "CronJob": "/apis/batch/v1/namespaces/default/cronjobs",
+    **{
+        kind: f"/apis/apps/v1/namespaces/default/{kind.lower()}s"
+        for kind in ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet")
+    },
     "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
 }
 INVALID = (400, 422)
@@ -280,6 +284,9 @@ def _causes(client: Client, obj: Json) -> list[str]:
 
 
 ODD_PATHS = {
+    r"\.projected\.path$": ".projected.sources",
+    r"\.downwardAPI\..*$": ".downwardAPI.items",
+    r"\.securityContext\.shareProcessNamespace$": ".shareProcessNamespace",
     r"^metadata\.taints": "spec.taints",
     r"^spec\.template\.(labels|annotations)": r"spec.template.metadata.\1",
     r"\.resources\.storage$": ".resources.requests.storage",

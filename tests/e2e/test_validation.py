@@ -13,7 +13,7 @@ from admission.simulation import validation
 from tests.conformance import kubernetes_fields, manifests, mutated_manifests, typed_values
 from tests.controlplane import ApiError, ControlPlane
 from tests.controlplane.namespaces import Namespace
-from tests.unit.api import claims, natives, pods, refused, unknown, wrong_types
+from tests.unit.api import claims, natives, pod_settings, pods, refused, unknown, workloads, wrong_types
 from tests.unit.api.cases import Case
 
 pytestmark = pytest.mark.e2e
@@ -132,8 +132,8 @@ def test_values_of_any_type_are_read_where_the_api_server_reads_them(
     assert asked // 5 < wrong < asked * 4 // 5
 
 
-NATIVE = pods.REFUSED | natives.REFUSED
-TAKEN = pods.GOOD | natives.GOOD
+NATIVE = pods.REFUSED | pod_settings.REFUSED | natives.REFUSED | workloads.REFUSED
+TAKEN = pods.GOOD | pod_settings.GOOD | natives.GOOD | workloads.GOOD
 
 
 @pytest.mark.parametrize("case", NATIVE.values(), ids=NATIVE)

@@ -1,7 +1,7 @@
 """Validation of objects that come from files, as by the API server.
 
 `objects.problems` is the entry point for those of resource.k8s.io, `objects.other_problems` for other kinds of
-Kubernetes, `pods.problems` for pod templates, and `openapi` is what holds for the fields of all kinds.
+Kubernetes, `pods.templates.problems` for pod templates, and `openapi` is what holds for the fields of all kinds.
 Objects of a live cluster are not validated here: their API server has done so, and a newer one may allow more.
 Decoders, which read both, refuse only what they cannot represent.
 

@@ -7,6 +7,7 @@ schedulers read or that most pods use; of other sources only that there is no se
 from collections.abc import Callable, Mapping
 
 from admission.api.validation import fields, storage
+from admission.api.validation.pods import environment
 from admission.api.values import formats
 from admission.api.values.decoding import Reader
 
@@ -20,6 +21,14 @@ SOURCES = (
 
 OF_CLAIMS = ("persistentVolumeClaim", "ephemeral")
 """The sources whose volumes may be block devices."""
+
+PROJECTIONS = ("secret", "configMap", "downwardAPI", "serviceAccountToken", "clusterTrustBundle", "podCertificate")
+POD_FIELDS = ("metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid")
+"""Fields of pods that files may have."""
+SHORTEST_TOKEN, LONGEST_TOKEN = 600, 2**32
+"""How long a token may last, in seconds."""
+MOST_OPEN = 0o777
+"""The mode of a file that anybody may do anything with."""
 
 
 def validate(spec: Reader) -> dict[str, str]:
@@ -105,6 +114,94 @@ def _needs(*names: str) -> Callable[[Reader], None]:
     return judge
 
 
+def _of_files(name: str) -> Callable[[Reader], None]:
+    """Return the rule of a source whose entries become files. name: of the field that names the source."""
+
+    def judge(source: Reader) -> None:
+        fields.needed(source, name)
+        _mode(source, "defaultMode")
+        _items(source)
+
+    return judge
+
+
+def _items(source: Reader) -> list[str]:
+    """Judge the files that are made of keys; return their paths."""
+    for item in source.children("items"):
+        fields.needed(item, "key")
+        _local(item, "path")
+        _mode(item, "mode")
+    return [item.text("path") for item in source.children("items")]
+
+
+def _downward_api(source: Reader) -> None:
+    _mode(source, "defaultMode")
+    _pod_files(source)
+
+
+def _pod_files(source: Reader) -> list[str]:
+    """Judge the files that tell of the pod; return their paths."""
+    for item in source.children("items"):
+        _local(item, "path")
+        _mode(item, "mode")
+        if "fieldRef" in item:
+            environment.pod_field(item.child("fieldRef"), POD_FIELDS)
+            if "resourceFieldRef" in item:
+                message = "fieldRef and resourceFieldRef can not be specified simultaneously"
+                item.problem("resourceFieldRef", f"Invalid value: {message}")
+        elif "resourceFieldRef" in item:
+            environment.amount(item.child("resourceFieldRef"), of_volume=True)
+        else:
+            item.problem("", "Required value: one of fieldRef and resourceFieldRef is required")
+    return [item.text("path") for item in source.children("items")]
+
+
+def _projected(source: Reader) -> None:
+    _mode(source, "defaultMode")
+    paths: set[str] = set()
+    for one in source.children("sources"):
+        found = [name for name in PROJECTIONS if name in one]
+        if len(found) > 1:
+            one.problem("", "Forbidden: may not specify more than 1 volume type per source")
+        of_source: list[str] = []
+        for name in ("secret", "configMap"):
+            if name in one:
+                fields.needed(one.child(name), "name")
+                of_source += _items(one.child(name))
+        if "downwardAPI" in one:
+            of_source += _pod_files(one.child("downwardAPI"))
+        if "serviceAccountToken" in one:
+            _token(one.child("serviceAccountToken"))
+        for path in filter(None, of_source):
+            if path in paths:
+                one.problem("", f"Invalid value: {path!r}: conflicting duplicate paths")
+            paths.add(path)
+
+
+def _token(token: Reader) -> None:
+    if "expirationSeconds" in token:
+        if token.integer("expirationSeconds") < SHORTEST_TOKEN:
+            fields.invalid(token, "expirationSeconds", "may not specify a duration less than 10 minutes")
+        if token.integer("expirationSeconds") > LONGEST_TOKEN:
+            fields.invalid(token, "expirationSeconds", "may not specify a duration larger than 2^32 seconds")
+    _local(token, "path")
+
+
+def _local(reader: Reader, field: str) -> None:
+    """Judge the path of a file below its volume."""
+    path = fields.needed(reader, field)
+    if path.startswith(".."):
+        fields.invalid(reader, field, "must not start with '..'")
+    else:
+        _relative(reader, field)
+
+
+def _mode(reader: Reader, field: str) -> None:
+    if field in reader and not 0 <= reader.integer(field) <= MOST_OPEN:
+        why = "must be a number between 0 and 0777 (octal), both inclusive"
+        fields.invalid(reader, field, f"{why}: YAML reads 0777 as octal, JSON needs {MOST_OPEN}")
+
+
 def _empty_dir(source: Reader) -> None:
     limit = fields.amount(source, "sizeLimit")
     if limit is not None and limit < 0:
@@ -133,8 +230,10 @@ _SOURCES: Mapping[str, Callable[[Reader], None]] = {
     "azureDisk": _needs("diskName", "diskURI"),
     "iscsi": _needs("targetPortal", "iqn"),
     "rbd": _needs("image"),
-    "secret": _needs("secretName"),
-    "configMap": _needs("name"),
+    "secret": _of_files("secretName"),
+    "configMap": _of_files("name"),
+    "downwardAPI": _downward_api,
+    "projected": _projected,
     "nfs": storage.nfs,
     "persistentVolumeClaim": _needs("claimName"),
     "csi": storage.driver,
