@@ -110,14 +110,15 @@ def _success(policy: Reader, indexes: int) -> None:
         if rule.int32("succeededCount") > indexes:
             why = f"must be less than or equal to {indexes} (the number of specified completions)"
             fields.invalid(rule, "succeededCount", why)
-        if rule.text("succeededIndexes"):
+        if "succeededIndexes" in rule:
             _indexes(rule, indexes)
 
 
 def _indexes(rule: Reader, indexes: int) -> None:
     """Judge a list of indexes such as `0,2-4`, in ascending order."""
     total, last = 0, -1
-    for part in rule.text("succeededIndexes").split(","):
+    listed = rule.text("succeededIndexes")
+    for part in listed.split(",") if listed else ():
         first, dash, end = part.partition("-")
         bounds = (first, end if dash else first)
         if not all(one.isascii() and one.isdigit() and len(one) <= LONGEST_INDEX for one in bounds):

@@ -8,6 +8,8 @@ from admission.api.values import formats
 from admission.api.values.decoding import Json, Reader
 from admission.errors import Problem
 
+LARGEST_PRIORITY = 10**9
+"""The highest value of a PriorityClass that is not Kubernetes' own."""
 LONGEST_CRON_JOB = 52
 """Characters of a CronJob's name, so that those of its Jobs are no more than 63."""
 
@@ -137,6 +139,21 @@ def _node(reader: Reader) -> None:
         resources.validate_node_amounts(reader.child("status"), field)
 
 
+def _priority_class(reader: Reader) -> None:
+    if reader.child("metadata").text("name").startswith("system-"):
+        # Those that an API server has made itself are in a dump without UIDs, too.
+        return
+    if reader.int32("value") > LARGEST_PRIORITY:
+        why = f"maximum allowed value of a user defined priority is {LARGEST_PRIORITY}"
+        reader.problem("value", f"Forbidden: {why}")
+    fields.supported(reader, "preemptionPolicy", ("Never", "PreemptLowerPriority"))
+
+
+def _runtime_class(reader: Reader) -> None:
+    if fields.needed(reader, "handler"):
+        fields.text(reader, "handler", formats.label)
+
+
 _OTHER_KINDS: Mapping[tuple[str, str], Callable[[Reader], None]] = {
     ("batch/v1", "Job"): _job,
     ("batch/v1", "CronJob"): _cron_job,
@@ -147,6 +164,8 @@ _OTHER_KINDS: Mapping[tuple[str, str], Callable[[Reader], None]] = {
     ("apps/v1", "DaemonSet"): _selecting,
     ("apps/v1", "StatefulSet"): _selecting,
     ("v1", "Node"): _node,
+    ("scheduling.k8s.io/v1", "PriorityClass"): _priority_class,
+    ("node.k8s.io/v1", "RuntimeClass"): _runtime_class,
     ("v1", "PersistentVolumeClaim"): lambda reader: storage.validate_claim_spec(reader.child("spec")),
     ("v1", "PersistentVolume"): storage.validate_volume,
     ("storage.k8s.io/v1", "StorageClass"): storage.validate_class,

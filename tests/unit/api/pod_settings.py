@@ -271,6 +271,7 @@ NETWORK = {
     "processes of the pod and of the node": Case(
         pod(hostPID=True, shareProcessNamespace=True), "spec.shareProcessNamespace"
     ),
+    "users of its own and the node's network": Case(pod(hostUsers=False, hostNetwork=True), "spec.hostNetwork"),
     "users of its own and the node's processes": Case(pod(hostUsers=False, hostPID=True), "spec.hostPID"),
     "a readiness that is no type": Case(
         pod(readinessGates=[{"conditionType": "a b"}]), "spec.readinessGates[0].conditionType"
@@ -325,7 +326,50 @@ FILES = {
     ),
 }  # fmt: skip
 
-REFUSED = ENVIRONMENT | HANDLERS | CONTAINERS | SECURITY | NETWORK | FILES
+NEEDED: dict[str, tuple[Json, str]] = {
+    "cephfs": ({}, "monitors"),
+    "rbd": ({"image": "a"}, "monitors"),
+    "cinder": ({}, "volumeID"),
+    "photonPersistentDisk": ({}, "pdID"),
+    "portworxVolume": ({}, "volumeID"),
+    "vsphereVolume": ({}, "volumePath"),
+    "azureFile": ({"secretName": "a"}, "shareName"),
+    "glusterfs": ({"endpoints": "a"}, "path"),
+    "quobyte": ({"registry": "a:1"}, "volume"),
+    "scaleIO": ({"gateway": "a", "system": "b"}, "volumeName"),
+    "storageos": ({}, "volumeName"),
+    "flexVolume": ({}, "driver"),
+    "gitRepo": ({}, "repository"),
+    "image": ({}, "reference"),
+}
+"""Sources of volumes without a field, and the field."""
+
+
+def mounted(*, container: Json | None = None, **mount: Any) -> Json:
+    fields = {"volumeMounts": [{"name": "a", "mountPath": "/a", **mount}], **(container or {})}
+    return main(spec={"volumes": [{"name": "a", "emptyDir": {}}]}, **fields)
+
+
+MOUNT = f"{MAIN}.volumeMounts[0]"
+VOLUMES = {
+    **{
+        f"a volume of {source} without {field}": Case(volume(**{source: fields}), f"spec.volumes[0].{source}.{field}")
+        for source, (fields, field) in NEEDED.items()
+    },
+    "an image that is pulled sometimes": Case(
+        volume(image={"reference": "a", "pullPolicy": "Sometimes"}), "spec.volumes[0].image.pullPolicy"
+    ),
+    "a mount that is shared somehow": Case(mounted(mountPropagation="Both"), f"{MOUNT}.mountPropagation"),
+    "a mount that reaches its node": Case(mounted(mountPropagation="Bidirectional"), f"{MOUNT}.mountPropagation"),
+    "a mount that is read-only somehow": Case(mounted(recursiveReadOnly="Yes"), f"{MOUNT}.recursiveReadOnly"),
+    "a mount that is read-only below alone": Case(mounted(recursiveReadOnly="Enabled"), f"{MOUNT}.recursiveReadOnly"),
+    "a read-only mount that sees its node's": Case(
+        mounted(readOnly=True, recursiveReadOnly="Enabled", mountPropagation="HostToContainer"),
+        f"{MOUNT}.recursiveReadOnly",
+    ),
+}
+
+REFUSED = ENVIRONMENT | HANDLERS | CONTAINERS | SECURITY | NETWORK | FILES | VOLUMES
 
 GOOD = {
     "variables of every source": main(
@@ -405,5 +449,6 @@ GOOD = {
             },
         ],
     ),
+    "mounts that are shared": mounted(readOnly=True, recursiveReadOnly="IfPossible", mountPropagation="None"),
     "an empty list on Windows": safe(sysctls=[], spec={"os": {"name": "windows"}}),
 }

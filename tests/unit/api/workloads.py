@@ -34,6 +34,10 @@ def deployment(kind: str = "Deployment", *, pod: Json | None = None, **spec: Any
     return made("apps/v1", kind, spec=with_(whole, spec))
 
 
+def priority(value: int, **fields: Any) -> Json:
+    return made("scheduling.k8s.io/v1", "PriorityClass", value=value, **fields)
+
+
 REFUSED = {
     "a Job with less than no time": Case(job(activeDeadlineSeconds=-1), "spec.activeDeadlineSeconds"),
     "a Job of a manager without a domain": Case(job(managedBy="kueue"), "spec.managedBy"),
@@ -113,6 +117,13 @@ REFUSED = {
     "a StatefulSet of other pods": Case(
         deployment("StatefulSet", selector={"matchLabels": {"app": "b"}}), "spec.template.metadata.labels"
     ),
+    "a success of some of no index": Case(
+        succeeding({"succeededIndexes": "", "succeededCount": 1}), f"{SUCCESS}[0].succeededCount"
+    ),
+    "a priority of Kubernetes' own": Case(priority(10**9 + 1), "value"),
+    "a priority that preempts at times": Case(priority(1, preemptionPolicy="Sometimes"), "preemptionPolicy"),
+    "a runtime of nothing": Case(made("node.k8s.io/v1", "RuntimeClass", handler=""), "handler"),
+    "a runtime that is no name": Case(made("node.k8s.io/v1", "RuntimeClass", handler="A"), "handler"),
     "less than no replicas": Case(deployment(replicas=-1), "spec.replicas"),
 }  # fmt: skip
 
@@ -126,6 +137,8 @@ GOOD = {
     "a Job whose success is of no index": succeeding({"succeededIndexes": ""}),
     "a Job with an empty selector": job(selector={}),
     "a Job of another controller": job(managedBy="kueue.x-k8s.io/multikueue"),
+    "a priority": priority(10**9, preemptionPolicy="Never"),
+    "a runtime": made("node.k8s.io/v1", "RuntimeClass", handler="kata"),
     "a Deployment": deployment(replicas=0),
     "a DaemonSet": deployment("DaemonSet"),
     "a StatefulSet by an expression": deployment(

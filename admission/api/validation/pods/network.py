@@ -28,7 +28,7 @@ def validate(spec: Reader, containers: list[Reader]) -> None:
     if spec.flag("shareProcessNamespace") and spec.flag("hostPID"):
         fields.invalid(spec, "shareProcessNamespace", "ShareProcessNamespace and HostPID cannot both be enabled")
     if not spec.flag("hostUsers", default=True):
-        for field in ("hostPID", "hostIPC"):
+        for field in ("hostNetwork", "hostPID", "hostIPC"):
             if spec.flag(field):
                 spec.problem(field, "Forbidden: when `hostUsers` is false")
         for container in containers:

@@ -22,6 +22,7 @@ SOURCES = (
 OF_CLAIMS = ("persistentVolumeClaim", "ephemeral")
 """The sources whose volumes may be block devices."""
 
+RECURSIVE = ("Disabled", "Enabled", "IfPossible")
 PROJECTIONS = ("secret", "configMap", "downwardAPI", "serviceAccountToken", "clusterTrustBundle", "podCertificate")
 POD_FIELDS = ("metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid")
 """Fields of pods that files may have."""
@@ -64,9 +65,25 @@ def validate_mounts(container: Reader, volumes: Mapping[str, str], *, all_known:
         paths.add(path)
         for field in ("subPath", "subPathExpr"):
             _relative(mount, field)
+        _propagation(mount, container)
         if mount.text("subPath") and mount.text("subPathExpr"):
             fields.invalid(mount, "subPathExpr", "subPathExpr and subPath are mutually exclusive")
     _devices(devices, volumes, all_known=all_known)
+
+
+def _propagation(mount: Reader, container: Reader) -> None:
+    """Judge what a mount shares with the node, and what of it is read-only."""
+    how = fields.supported(mount, "mountPropagation", ("Bidirectional", "HostToContainer", "None"), "None")
+    if how == "Bidirectional" and not container.child("securityContext").flag("privileged"):
+        message = "Forbidden: Bidirectional mount propagation is available only to privileged containers"
+        mount.problem("mountPropagation", message)
+    if fields.supported(mount, "recursiveReadOnly", RECURSIVE) not in RECURSIVE[1:]:
+        return
+    if not mount.flag("readOnly"):
+        mount.problem("recursiveReadOnly", "Forbidden: may only be specified when readOnly is true")
+    if how != "None":
+        why = "may only be specified when mountPropagation is None or not specified"
+        mount.problem("recursiveReadOnly", f"Forbidden: {why}")
 
 
 def _devices(devices: list[Reader], volumes: Mapping[str, str], *, all_known: bool) -> None:
@@ -112,6 +129,23 @@ def _needs(*names: str) -> Callable[[Reader], None]:
             fields.needed(source, name)
 
     return judge
+
+
+def _of_monitors(*names: str) -> Callable[[Reader], None]:
+    """Return the rule of a source of Ceph, which has to have texts, too."""
+
+    def judge(source: Reader) -> None:
+        if not source.texts("monitors") and not source.raw("monitors"):
+            source.problem("monitors", "Required value")
+        _needs(*names)(source)
+
+    return judge
+
+
+def _image(source: Reader) -> None:
+    fields.needed(source, "reference")
+    if source.text("pullPolicy"):
+        fields.supported(source, "pullPolicy", ("Always", "IfNotPresent", "Never"))
 
 
 def _of_files(name: str) -> Callable[[Reader], None]:
@@ -229,7 +263,20 @@ _SOURCES: Mapping[str, Callable[[Reader], None]] = {
     "awsElasticBlockStore": _needs("volumeID"),
     "azureDisk": _needs("diskName", "diskURI"),
     "iscsi": _needs("targetPortal", "iqn"),
-    "rbd": _needs("image"),
+    "rbd": _of_monitors("image"),
+    "cephfs": _of_monitors(),
+    "cinder": _needs("volumeID"),
+    "photonPersistentDisk": _needs("pdID"),
+    "portworxVolume": _needs("volumeID"),
+    "vsphereVolume": _needs("volumePath"),
+    "azureFile": _needs("secretName", "shareName"),
+    "glusterfs": _needs("endpoints", "path"),
+    "quobyte": _needs("registry", "volume"),
+    "scaleIO": _needs("gateway", "system", "volumeName"),
+    "storageos": _needs("volumeName"),
+    "flexVolume": _needs("driver"),
+    "gitRepo": _needs("repository"),
+    "image": _image,
     "secret": _of_files("secretName"),
     "configMap": _of_files("name"),
     "downwardAPI": _downward_api,
