@@ -155,8 +155,8 @@ def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profi
             left_out = f"{name} {meta.name_in(obj)} ({obj['apiVersion']}) is left out: it is not simulated"
             store.notes.append(left_out + _unheeded(obj, group, name))
             if problems or wrong_types:
-                told = (*wrong_types, *field_types.beside(wrong_types, problems))
-                store.problems.append((index, MalformedObjectError(name, meta.name_in(obj), told)))
+                found = (*wrong_types, *field_types.beside(wrong_types, problems))
+                store.problems.append((index, MalformedObjectError(name, meta.name_in(obj), found)))
             continue
         try:
             if version not in kind.versions:

@@ -63,13 +63,13 @@ class _Field:
 
 
 class _Fault(NamedTuple):
-    """Why a value is wrong. expected: the type that it should have. mend: what to write.
+    """Why a value is wrong. expected: the type that it should have. advice: what to write.
 
     is_of_value: whether the value is wrong and not its type alone. words: what is said in place of the usual.
     """
 
     expected: str
-    mend: str
+    advice: str
     is_of_value: bool = False
     words: str = ""
 
@@ -142,7 +142,7 @@ def _judge(value: Any, field: _Field, asked: _Asked) -> Iterator[Problem]:
         return
     fault = _fault(value, field.type)
     if fault is not None:
-        yield Problem(field.path, f"{fault.words or asked.words(field, value, fault)}; {fault.mend}")
+        yield Problem(field.path, f"{fault.words or asked.words(field, value, fault)}; {fault.advice}")
     elif field.type.startswith(known_fields.LIST):
         for at, one in enumerate(value):
             yield from _judge(one, field.element(at), asked)
