@@ -212,11 +212,14 @@ class _Arrangement:
             if sum(bounds) < len(parts):
                 message = (
                     f"the domains of {first.scope.label} have places for {sum(bounds)} of {len(parts)} subgroups like"
-                    f" {first.name} ({first.gang.size} pods), each of which has to be {_alone(first.scope)}in one"
+                    f" {first.name} ({first.gang.size} pods), each of which has to be {_in_one(first.scope)}"
                 )
                 return self._no_plan(message, placed=sum(bounds) * first.gang.size)
         if not self._have_exclusive_domains(self._parts, frozenset()):
-            return self._no_plan(f"{self._subgroups_text} do not all find a domain in which they are alone")
+            alone = next(part.scope for part in self._parts if part.scope.is_exclusive)
+            return self._no_plan(
+                f"{self._subgroups_text} do not all find a domain in which they are alone{_asked(alone)}"
+            )
         return None
 
     @staticmethod
@@ -369,8 +372,12 @@ class _Arrangement:
         return NoPlan(kind=Kind.STEPS_ENDED, message=message, details={**self._details, "steps": self._steps})
 
 
-def _alone(scope: Scope) -> str:
-    return "alone " if scope.is_exclusive else ""
+def _in_one(scope: Scope) -> str:
+    return f"alone in one{_asked(scope)}" if scope.is_exclusive else "in one"
+
+
+def _asked(scope: Scope) -> str:
+    return f" (annotation {scope.annotation})" if scope.annotation else ""
 
 
 def placed_in(gang: Gang, chosen: Mapping[str, Domain]) -> Gang:

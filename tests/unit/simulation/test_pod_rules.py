@@ -9,6 +9,7 @@ from admission.api.values.reasons import HoldReason
 from tests.unit.simulation.test_offline import RACK, Objects, fates, in_rack, job, of, simulate, teams
 
 IN_ORDER = {"startupPolicy": {"startupPolicyOrder": "InOrder"}}
+EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -29,7 +30,7 @@ def exclusive_jobs(jobs: int, pods: int = 2, gpus: int = 1) -> Objects:
     template, made = job("part", pods=pods, gpus=gpus)
     metadata = {
         "name": "train",
-        "annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": RACK},
+        "annotations": {EXCLUSIVE: RACK},
     }
     spec = {"replicatedJobs": [{"name": "part", "replicas": jobs, "template": {"spec": made["spec"]}}]}
     return [
@@ -49,7 +50,17 @@ def test_more_exclusive_jobs_than_racks_are_told_the_rule() -> None:
 
     assert gang.reason == HoldReason.NO_FEASIBLE_PLACEMENT
     assert f"the domains of {RACK} have places for 2 of 3 subgroups like part-0 (2 pods)" in gang.message
-    assert "alone in one, even if nothing else were in use" in gang.message
+    assert f"alone in one (annotation {EXCLUSIVE}), even if nothing else were in use" in gang.message
+
+
+def test_a_job_whose_racks_other_exclusive_jobs_have_is_told_the_annotation() -> None:
+    first, second = exclusive_jobs(2), exclusive_jobs(1)[1]
+    second["metadata"] = {**second["metadata"], "name": "again"}
+    gang = of(simulate(teams(), HARDWARE, first, [second]), "again")
+
+    assert gang.reason == HoldReason.DEVICES_BUSY
+    assert f"by annotation {EXCLUSIVE} on {RACK}" in gang.message
+    assert "podAntiAffinity" not in gang.message
 
 
 def test_a_first_pod_gets_a_rack_that_takes_its_whole_job() -> None:
