@@ -116,7 +116,8 @@ class PodTopologySpread:
                 return Refusal(Rule.SPREAD, key, value, text)
             domains = len(self._counts[at])
             if domains < constraint.min_domains and here > constraint.max_skew:
-                text = f"it is {constraint.min_domains}, and there are {domains} domains"
+                there = f"there is {domains} domain" if domains == 1 else f"there are {domains} domains"
+                text = f"it is {constraint.min_domains}, and {there}"
                 return Refusal(Rule.SPREAD_DOMAINS, key, value, text)
             if self._is_alone(constraint) and self._on_node[at][node.name] + self._own[at] > constraint.max_skew:
                 text = f"it is {constraint.min_domains}, so that a node takes no more such pods than maxSkew"
