@@ -238,6 +238,19 @@ def test_a_change_of_any_node_may_help_a_gang_that_rules_may_concern(pod: PodDem
 
 
 @pytest.mark.parametrize("choice", Choice)
+def test_a_node_that_is_short_of_a_resource_takes_pods_that_do_not_request_it(choice: Choice) -> None:
+    """More than all of it may be in use: allocatable has shrunk, or kube-scheduler keeps the node for others."""
+    builder = a_cluster().node("a", gpus=1, allocatable={"cpu": "4", "memory": "1Gi"})
+    builder.node("b", gpus=1, allocatable={"cpu": "4", "memory": "4Gi"})
+    hungry = [{"name": "c", "resources": {"requests": {"memory": "2Gi"}}}]
+    on(builder, "a", "there", containers=hungry)
+    pods = [a_pod("driver", 1, requests={"cpu": "1", "memory": "1Gi"}), a_pod("worker", 1, requests={"cpu": "1"})]
+    answer = gang_planner.plan(pods, builder.cluster(), selectors=Selectors(), steps=STEPS, choice=choice)
+
+    assert places(answer) == {"driver": "b", "worker": "a"}
+
+
+@pytest.mark.parametrize("choice", Choice)
 def test_more_exclusive_parts_than_domains_are_told_by_counting(choice: Choice) -> None:
     """Without it the search would try every order of the parts."""
     builder = a_cluster()
