@@ -137,8 +137,11 @@ class InterPodAffinity:
         if not missing or (self._is_one_of_them and not self._wanted):
             return None
         key = missing[0].topology_key
-        by = exclusive_domains.annotation(missing[0])
-        return Refusal(Rule.POD_AFFINITY, key, labels[key], annotation=by)
+        by = next(filter(None, map(exclusive_domains.annotation, terms)), "")
+        if len(terms) == 1:
+            return Refusal(Rule.POD_AFFINITY, key, labels[key], annotation=by)
+        text = f"no pod that all of its {len(terms)} terms are about is in {key} {labels[key]}"
+        return Refusal(Rule.POD_AFFINITY, key, labels[key], text, f"{by} beside podAffinity" if by else "")
 
     def _note(self, term: AffinityTerm) -> None:
         """Remember for which annotation a term of another pod was written that is about this one."""

@@ -63,6 +63,34 @@ def test_a_job_whose_racks_other_exclusive_jobs_have_is_told_the_annotation() ->
     assert "podAntiAffinity" not in gang.message
 
 
+CACHE = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "cache", "labels": {"app": "cache"}},
+    "spec": {"containers": [{"name": "main", "image": "cache"}], "nodeName": "a"},
+    "status": {"phase": "Running"},
+}
+
+
+@pytest.mark.parametrize(("app", "jobs", "verdict"), [("cache", 1, "Held"), ("train", 2, "Admitted")])
+def test_affinity_beside_that_of_an_exclusive_job_is_met_by_pods_that_meet_both(
+    app: str, jobs: int, verdict: str
+) -> None:
+    """kube-scheduler counts those pods alone that all terms are about: a pod of another workload is in no Job of this.
+
+    So the first pod of each Job is the first of its group, and may go anywhere if its terms are about itself.
+    """
+    template, jobset = exclusive_jobs(jobs)
+    pod = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    pod["metadata"] = {"labels": {"app": "train"}}
+    term = {"topologyKey": RACK, "labelSelector": {"matchLabels": {"app": app}}}
+    pod["spec"]["affinity"] = {"podAffinity": {REQUIRED: [term]}}
+    gang = of(simulate(teams(), HARDWARE, [CACHE], [template, jobset]), "train")
+
+    assert gang.verdict == verdict
+    assert verdict == "Admitted" or f"annotation {EXCLUSIVE} beside podAffinity on {RACK}" in gang.message
+
+
 def test_a_first_pod_gets_a_rack_that_takes_its_whole_job() -> None:
     """Of r2, the smallest rack, the other pod of the Job would never get out, as JobSet pins it there."""
     racks = [*HARDWARE, *in_rack("r3", "d", 4), *in_rack("r3", "e", 4)]
