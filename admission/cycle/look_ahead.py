@@ -135,8 +135,8 @@ class LookAhead:
                 verdict = chain.decide(Inputs(rules=rules, group=group, queue=queue, cluster=empty, queue_usage=usage))
                 final = _final(verdict)
                 if final is not None:
-                    told = _by_template(final, group, workload, rules)
-                    return reasons.for_reader(told, {parent.meta.namespace})
+                    hold = _by_template(final, group, workload, rules)
+                    return reasons.for_reader(hold, {parent.meta.namespace})
         return None
 
 

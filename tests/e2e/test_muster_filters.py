@@ -22,9 +22,7 @@ VOLUMES = "/api/v1/persistentvolumes"
 PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 STORAGE = "/apis/storage.k8s.io/v1"
 CLASSES, CSI_NODES, CSI_DRIVERS = f"{STORAGE}/storageclasses", f"{STORAGE}/csinodes", f"{STORAGE}/csidrivers"
-RUNTIMES = "/apis/node.k8s.io/v1/runtimeclasses"
 JOB_NAME = "batch.kubernetes.io/job-name"
-SELECTED = "volume.kubernetes.io/selected-node"
 PORT = {"containerPort": 9000, "hostPort": 31888}
 FEATURE = "RestartAllContainersOnContainerExits"
 NOWHERE, BUSY = "NoFeasiblePlacement", "DevicesBusy"
@@ -110,7 +108,7 @@ class World:
         path = f"{self.claims}/data"
 
         def is_chosen() -> bool:
-            return SELECTED in self.lab.client.get(path)["metadata"].get("annotations", {})
+            return "volume.kubernetes.io/selected-node" in self.lab.client.get(path)["metadata"].get("annotations", {})
 
         eventually(is_chosen, what="a node is selected for the claim")
         reference = {"name": "data", "namespace": self.lab.namespace.name}
@@ -225,7 +223,9 @@ def one_domain_tainted(world: World) -> None:
 
 
 def has_overhead(world: World) -> None:
-    world.add(RUNTIMES, world.key, {"handler": "any", "overhead": {"podFixed": {"cpu": "30"}}})
+    world.add(
+        "/apis/node.k8s.io/v1/runtimeclasses", world.key, {"handler": "any", "overhead": {"podFixed": {"cpu": "30"}}}
+    )
 
 
 def with_overhead(world: World) -> Json:
@@ -258,6 +258,11 @@ def of_label(world: World) -> Json:
 
 def topologies(world: World) -> list[Json]:
     return [{"matchLabelExpressions": [{"key": world.key, "values": ["yes"]}]}]
+
+
+def is_allowed(world: World) -> None:
+    world.label(world.nodes[1], **{world.key: "yes"})
+    world.provision()
 
 
 def tells_capacity(world: World) -> None:
@@ -427,7 +432,7 @@ CASES = {
         uses_data,
         NOWHERE,
         "allowed topologies of the class of persistent volume claim data",
-        lambda world: (world.label(world.nodes[1], **{world.key: "yes"}), world.provision()),
+        is_allowed,
         lambda world: world.made_on_demand(allowedTopologies=topologies(world)),
     ),
     "VolumeBinding: capacity": Case(

@@ -178,7 +178,7 @@ def test_subgroups_of_a_rack_may_go_to_different_nodes_of_it() -> None:
 
 
 def test_racks_that_are_equal_to_one_subgroup_are_not_so_to_others() -> None:
-    """The one of small pods has to leave rack 1 to one of the large ones, which may use a node there that it may not."""
+    """The one of small pods has to leave rack 1 to a large one, which may use a node there that it may not."""
     topology = Topology(subgroups=tuple((name, Colocation(required=RACK)) for name in ("s", "t", "u")))
     builder = a_cluster()
     for name, rack, disk in (
