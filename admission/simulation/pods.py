@@ -94,8 +94,9 @@ def as_stored(found: Iterable[Candidate], store: Store) -> Iterator[Candidate]:
             namespace = pod.body["metadata"].get("namespace", "")
             completed, added = limit_ranges.completed(pod.body["spec"], ranges.get(namespace, ()))
             noted |= {f"{maker} requests of {', '.join(sorted(added))} by LimitRanges": None} if added else {}
-            own = classes.get(completed.get("runtimeClassName") or "")
-            spec = runtime_classes.completed(completed, own) if own is not None else completed
+            wanted = completed.get("runtimeClassName") or ""
+            own = classes.get(wanted)
+            spec = runtime_classes.completed(completed, own) if own is not None or not wanted else completed
             noted |= {f"{maker} {own.text} by RuntimeClass {own.meta.name}": None} if own and own.text else {}
         if isinstance(spec, Problem):
             if pod.index not in refused:

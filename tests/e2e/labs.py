@@ -5,8 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import pytest
+
 from admission.api.values import quantities
-from tests.controlplane import ControlPlane, fleet, workloads
+from tests.controlplane import ControlPlane, building, fleet, workloads
 from tests.controlplane.clients import Client
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.namespaces import Namespace
@@ -93,6 +95,8 @@ class Lab:
 
     def extended(self) -> str:
         """Offer the driver's devices as an extended resource, metered by `gpus` and `claims`, and return its name."""
+        if self.control_plane.version in building.ON_DEMAND:
+            pytest.skip(f"Kubernetes {self.control_plane.version} has no extended resources that devices stand behind")
         resource = f"{self.driver}/gpu"
         self.device_class(extendedResourceName=resource)
         self.meter("gpus", count={})
@@ -107,7 +111,10 @@ class Lab:
         return self._team
 
     def submit(self, name: str, *, pods: int, request: Manifest | None = None, **more: Any) -> None:
-        """Create a Job whose pods have a claim with this request each, under `constraints`, or these `resources`."""
+        """Create a Job whose pods have a claim with this request each, under `constraints`, or these `resources`.
+
+        Resources of the pod as a whole are `of_pod`.
+        """
         if request is not None:
             self.namespace.create(workloads.claim_template(name, request, constraints=more.pop("constraints", [])))
         manifest = teams.job(name, pods=pods, template=name, annotations=more.pop("annotations", {}))
@@ -118,6 +125,8 @@ class Lab:
             spec["containers"][0]["resources"] = {"requests": resources, "limits": resources, **used}
         if request is None:
             spec["resourceClaims"] = []
+        if "of_pod" in more:
+            spec["resources"] = {"requests": more.pop("of_pod")}
         spec.update(more)
         self.client.create(self.team.jobs, manifest)
 
