@@ -22,6 +22,7 @@ from admission.dashboard.auth import session
 from admission.dashboard.auth.authentication import Proxies
 from admission.dashboard.auth.rbac import CachedReviewer
 from admission.dashboard.auth.session import Sessions
+from admission.dashboard.gang_listings import GangListings
 from admission.dashboard.jinja_environment import Templates
 from admission.dashboard.ledger_queries import Extent, Grouping, Line, Statement, Step, Transaction, Use, Window
 from admission.dashboard.request_context import AppContext
@@ -32,6 +33,7 @@ from admission.kube.cache import dashboard_store, reflector
 from admission.kube.cache.dashboard_store import DashboardStore
 from admission.kube.cache.store import Store
 from admission.kube.client.connection import Connection
+from admission.kube.listing_reader import ListingReader
 from admission.kube.webhook_config.access_review import AccessReviewer
 from admission.ledger.audit.point_in_time import BookHistory
 from admission.ledger.journal import base, read
@@ -203,6 +205,7 @@ async def _app_context(settings: Settings, connection: Connection, watched: Stor
     return AppContext(
         cluster=settings.ledger.cluster,
         cluster_views=ClusterViews(DashboardStore(watched), time.monotonic),
+        gang_listings=GangListings(ListingReader(connection), time.monotonic),
         reviewer=CachedReviewer(AccessReviewer(connection, dashboard.audiences), time.monotonic),
         ledger=ledger,
         sessions=await asyncio.to_thread(_sessions, dashboard),

@@ -193,8 +193,38 @@ class GangList(Listing, frozen=True, kw_only=True):
     items: list[Gang]
 
 
+class Pod(Record, frozen=True, kw_only=True):
+    """A pod, in the words of `kubectl get pods`. devices: of the gang's plan. warning: the latest Event that warns."""
+
+    name: str
+    ready: str
+    status: str
+    restarts: str
+    age: str
+    node: str
+    devices: list[str]
+    warning: str
+
+
+class Event(Record, frozen=True, kw_only=True):
+    """An Event about the gang, its workload or one of its pods. at: when it was last seen; count: how often."""
+
+    at: Time | None
+    type: str
+    reason: str
+    kind: str
+    name: str
+    count: int
+    source: str
+    message: str
+
+
 class GangPage(Document, frozen=True, kw_only=True):
-    """One gang. details: the numbers behind its hold. advice: what would have to change. commands: for a shell."""
+    """One gang. details: the numbers behind its hold. advice: what would have to change. commands: for a shell.
+
+    pods: one page of them (`page`, `size`), those that do not run first; pod_states: all of them, by status. events:
+    the latest first. pods_note, events_note: why they are not all there, as for want of a right.
+    """
 
     gang: Gang
     details: dict[str, str | list[str]]
@@ -203,6 +233,11 @@ class GangPage(Document, frozen=True, kw_only=True):
     workload: str
     plan: list[PlannedPod]
     commands: list[str]
+    pods: list[Pod]
+    pod_states: dict[str, int]
+    pods_note: str
+    events: list[Event]
+    events_note: str
 
 
 class NodeList(Listing, frozen=True, kw_only=True):

@@ -56,7 +56,12 @@ OPERATIONS: Sequence[Operation] = (
             **PAGING,
         },
     ),
-    Operation("/gangs/{namespace}/{name}", "One gang.", cluster.GangPage, {}),
+    Operation(
+        "/gangs/{namespace}/{name}",
+        "One gang, with its pods and Events.",
+        cluster.GangPage,
+        {"page": "Which page of its pods, from 1.", "size": "How many pods a page has, at most 1000."},
+    ),
     Operation(
         "/devices",
         "Nodes with devices.",

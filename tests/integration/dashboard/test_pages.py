@@ -1,7 +1,7 @@
 """What each page shows, and to whom."""
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import aiohttp
 import pytest
@@ -83,6 +83,11 @@ PAGES = {
         "held by team-c/secret",
         "held by team-a/train",
         "node-1",
+        ">CrashLoopBackOff</span> 1",
+        "3 (2m ago)",
+        "node-1/gpu-5",
+        "Created pod: train-0",
+        "2 pods may start",
     ],
     "/devices": ["node-1", "node-2", "unschedulable", "node-3"],
     "/heatmap": ["H100 80Gi", ">vision<", "node-2: 8 H100 80Gi; closed 8"],
@@ -119,6 +124,16 @@ async def test_a_queue_that_holds_workloads_says_so_and_a_gang_how_many_pods_are
 async def test_a_gangs_life_begins_before_its_gang_is_made() -> None:
     cluster = dashboards.Cluster().queue("q").gang("ns/train", "q")
     books = Books([ledgers.a_gang("uid-train"), ledgers.a_gang("another")])
+    async with dashboards.a_site(books=books, cluster=cluster) as site, aiohttp.ClientSession() as session:
+        answer = await Reader(site, session).get("/gangs/ns/train")
+
+    assert answer.text.count("kind-reserve") == 1
+
+
+async def test_the_entries_of_a_gang_that_its_pods_name_are_shown() -> None:
+    """The books know it by namespace and name, its Gang has a UID."""
+    cluster = dashboards.Cluster().queue("q").gang("ns/train", "q")
+    books = Books([ledgers.a_gang("ns/train"), replace(ledgers.a_gang("another"), gang="ns/train-2")])
     async with dashboards.a_site(books=books, cluster=cluster) as site, aiohttp.ClientSession() as session:
         answer = await Reader(site, session).get("/gangs/ns/train")
 
