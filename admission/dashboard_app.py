@@ -37,7 +37,7 @@ from admission.kube.listing_reader import ListingReader
 from admission.kube.webhook_config.access_review import AccessReviewer
 from admission.ledger.audit.point_in_time import BookHistory
 from admission.ledger.journal import base, read
-from admission.ledger.reports import time_series, transaction_search, usage_report
+from admission.ledger.reports import time_series, transaction_search, usage_report, waiting_series
 from admission.ledger.reports.statement import StatementLine
 from admission.ledger.sql_ledger import SqlLedger
 from admission.settings import Dashboard, Settings
@@ -120,6 +120,18 @@ class Ledger:
                 connection,
                 self._cluster,
                 key=usage_report.Key(grouping.value),
+                window=base.Window(*(at.replace(microsecond=0) for at in window)),
+                after=_AFTER[step],
+                queue=queue,
+            )
+        return Use(periods=[Window(*period) for period in found.periods], amounts=found.amounts)
+
+    async def waiting(self, window: Window, step: Step, queue: str) -> Use:
+        """Return gang-seconds of waiting by queue and period."""
+        async with self._connection() as connection:
+            found = await waiting_series.series(
+                connection,
+                self._cluster,
                 window=base.Window(*(at.replace(microsecond=0) for at in window)),
                 after=_AFTER[step],
                 queue=queue,

@@ -388,6 +388,9 @@ class Books:
     async def use(self, grouping: Grouping, window: Window, step: Step, queue: str) -> Use:  # noqa: ARG002 - a port
         return Use(periods=[window], amounts={"vision": [7200], "research": [3600]})
 
+    async def waiting(self, window: Window, step: Step, queue: str) -> Use:  # noqa: ARG002 - a port
+        return Use(periods=[window], amounts={"research": [10_800]})
+
     async def at(self, moment: datetime) -> Book:
         return Book.replay(one.entry for one in self.entries if one.entry.at <= moment)
 

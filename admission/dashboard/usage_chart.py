@@ -1,11 +1,11 @@
-"""A bar chart of use over time, stacked by group: positions and texts, from which a template writes the SVG."""
+"""A bar chart of use or waiting over time, stacked by group: positions and texts; a template writes the SVG."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from admission.dashboard import formatting
-from admission.dashboard.ledger_queries import Use
+from admission.dashboard.ledger_queries import Measure, Use
 
 WIDTH, HEIGHT = 960, 240
 LEFT, BOTTOM, TOP = 64, 24, 8
@@ -55,7 +55,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A chart, and the same data as a table."""
+    """A chart, and the same data as a table. unit: of its amounts, where they are written as hours."""
 
     width: int
     height: int
@@ -67,10 +67,11 @@ class Chart:
     groups: tuple[Group, ...]
     periods: Sequence[datetime]
     total: int
+    unit: str
 
 
-def chart(use: Use, *, top: int = SERIES, hidden: Collection[str] = ()) -> Chart:
-    """Return the chart of the use in a period. Amounts are device-seconds, shown as device-hours.
+def chart(use: Use, *, measure: Measure = Measure.USE, top: int = SERIES, hidden: Collection[str] = ()) -> Chart:
+    """Return the chart of the use or the waiting in a period. Amounts are seconds, shown as hours.
 
     top: how many groups have a colour of their own. hidden: keys of groups that are not drawn; the rest is stacked
     without them, in the same colours, on an axis of its own.
@@ -89,9 +90,7 @@ def chart(use: Use, *, top: int = SERIES, hidden: Collection[str] = ()) -> Chart
             height = plot_height * group.amounts[at] / top if top else 0.0
             if height:
                 y -= height
-                tooltip = (
-                    f"{period.start:%Y-%m-%d %H:%M}: {group.name} {formatting.hours(group.amounts[at])} device-hours"
-                )
+                tooltip = f"{period.start:%Y-%m-%d %H:%M}: {group.name} {formatting.hours(group.amounts[at])} {measure}"
                 gap = min(2.0, column_width / 4)
                 bars.append(
                     Bar(
@@ -117,6 +116,7 @@ def chart(use: Use, *, top: int = SERIES, hidden: Collection[str] = ()) -> Chart
         groups=tuple(groups),
         periods=[period.start for period in use.periods],
         total=sum(group.total for group in groups),
+        unit=str(measure),
     )
 
 

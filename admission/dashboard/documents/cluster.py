@@ -9,6 +9,7 @@ from admission.api.muster.observed import ObservedGang, ObservedQueue
 from admission.api.muster.status_reports import BudgetUse, MeterUse
 from admission.dashboard import view_model
 from admission.dashboard.devices.capacity import ClassCapacity
+from admission.dashboard.documents.books import Use
 from admission.dashboard.documents.encoding import Document, Listing, Record, Time, amounts
 from admission.dashboard.queue_tree import SubtreeSums
 from admission.quota import budgets
@@ -162,13 +163,19 @@ class MappedDevice(Record, frozen=True, kw_only=True):
 
 
 class Overview(Document, frozen=True, kw_only=True):
-    """The overview. states: gangs by state. waiting: the longest. troubles: by kind, why what is said may be old."""
+    """The overview. states: gangs by state. waiting: the longest. troubles: by kind, why what is said may be old.
+
+    last_day_use, last_day_waiting: device-seconds and gang-seconds of the last day by hour and queue; empty for who may
+    not see all books.
+    """
 
     capacity: list[Capacity]
     states: dict[str, int]
     causes: list[Cause]
     waiting: list[Gang]
     troubles: dict[str, str]
+    last_day_use: list[Use]
+    last_day_waiting: list[Use]
 
 
 class QueueList(Listing, frozen=True, kw_only=True):

@@ -109,6 +109,17 @@ OPERATIONS: Sequence[Operation] = (
         },
     ),
     Operation(
+        "/ledger/waiting",
+        "How long gangs have waited over time, in the last 40 days.",
+        books.WaitingTime,
+        {
+            "queue": "Of which queue; else of all.",
+            "step": "hour, day or month.",
+            "last": "day, week or month: the period up to now, instead of from and to.",
+            **PERIOD,
+        },
+    ),
+    Operation(
         "/past",
         "The accounts, and who held what, at a past time.",
         books.Past,
