@@ -139,11 +139,11 @@ class LastDay:
     def charts(self) -> Sequence[tuple[str, str, Chart]]:
         """The title, the address of the page with more, and the chart of each."""
         return [
-            ("Use in the last day", "/ledger/use", usage_chart.chart(self.use, top=TOP)),
+            ("Use in the last day", "/ledger/use", usage_chart.chart(self.use, top=TOP, width=usage_chart.HALF)),
             (
                 "Waiting in the last day",
                 "/ledger/waiting",
-                usage_chart.chart(self.waiting, measure=Measure.WAITING, top=TOP),
+                usage_chart.chart(self.waiting, measure=Measure.WAITING, top=TOP, width=usage_chart.HALF),
             ),
         ]
 
