@@ -15,7 +15,6 @@ from admission.api.listings import ObjectEvent, PodRow
 from admission.api.muster.gangs import GangReport
 from admission.dashboard import pagination, request_context
 from admission.dashboard.auth.rbac import EVENTS, PODS
-from admission.dashboard.devices import inventory
 from admission.dashboard.documents import cluster as documents
 from admission.dashboard.gang_listings import POD, Involved
 from admission.dashboard.pagination import Page
@@ -27,7 +26,6 @@ from admission.workloads.pod_selectors import PodSelector
 PODS_SHOWN = 50
 EVENTS_SHOWN = 100
 
-RUNNING, COMPLETED = "Running", "Completed"
 WARNING = "Warning"
 
 
@@ -65,16 +63,13 @@ async def read(request: web.Request, report: GangReport) -> GangObjects:
         ]
         for pod in report.plan
     }
-    ordered = sorted(rows, key=_rank)
-    size = request_context.page_size(request, PODS_SHOWN)
-    page = pagination.page(
-        [GangPod(row=row, devices=devices.get(row.name, ()), warning=warnings.get(row.name, "")) for row in ordered],
-        request.query,
-        size=size,
-    )
+    page = pagination.page(rows, request.query, size=request_context.page_size(request, PODS_SHOWN))
+    shown = [
+        GangPod(row=row, devices=devices.get(row.name, ()), warning=warnings.get(row.name, "")) for row in page.items
+    ]
     return GangObjects(
-        pods=page,
-        states=Counter(row.status for row in ordered),
+        pods=Page(items=shown, number=page.number, size=page.size, total=page.total),
+        states=Counter(row.status for row in rows),
         pods_note=pods_note,
         events=events[:EVENTS_SHOWN],
         events_note=events_note,
@@ -83,16 +78,6 @@ async def read(request: web.Request, report: GangReport) -> GangObjects:
 
 def _warns_of_pod(event: ObjectEvent) -> bool:
     return event.type == WARNING and event.kind == POD
-
-
-def _rank(row: PodRow) -> tuple[int, str, object]:
-    """Return the place of a pod: those that wait or fail, then those that are not ready, that run, that are done."""
-    ready, _, wanted = row.ready.partition("/")
-    if row.status == COMPLETED:
-        return 3, "", inventory.natural(row.name)
-    if row.status == RUNNING:
-        return (2 if ready == wanted else 1), "", inventory.natural(row.name)
-    return 0, row.status, inventory.natural(row.name)
 
 
 async def _pods(request: web.Request, report: GangReport) -> tuple[Sequence[PodRow], str]:
