@@ -1,5 +1,6 @@
 """What is refused offline is what a real API server refuses: the same objects, in the same shape, sent to both."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,10 @@ import yaml
 from admission.api.kubernetes import claims as decoding
 from admission.api.schemas import known_fields
 from admission.simulation import validation
-from tests.conformance import kubernetes_fields, manifests, mutated_manifests
-from tests.controlplane import ApiError, ControlPlane
+from tests.conformance import kubernetes_fields, manifests, mutated_manifests, typed_values
+from tests.controlplane import ApiError, ControlPlane, building
 from tests.controlplane.namespaces import Namespace
-from tests.unit.api import claims, natives, pods, refused, unknown
+from tests.unit.api import claims, natives, pod_settings, pods, refused, unknown, workloads, wrong_types
 from tests.unit.api.cases import Case
 
 pytestmark = pytest.mark.e2e
@@ -35,6 +36,25 @@ NAMESPACED = frozenset({"ResourceClaim", "ResourceClaimTemplate", "Pod", "Job", 
 REFUSED = refused.REFUSED | refused.CEL
 CRASHES = {("1.36", "a step of nothing")}
 """Where a release divides by zero and hangs up instead of refusing; the object is not kept either."""
+
+
+OFF_BEFORE_1_36 = (
+    *("taints", "tolerations", "bindingConditions", "bindingFailureConditions", "extendedResourceName"),
+    *("sharedCounters", "consumesCounters", "perDeviceNodeSelection", "allNodes", "requestPolicy", "strings"),
+)
+"""Fields of features that are off in a 1.35 as it comes: its API server drops them without a look."""
+
+
+def skip_if_dropped(kubernetes: str, obj: Any) -> None:
+    """Skip a test about what this release does not look at, by the name of the field or kind."""
+    if kubernetes not in building.ON_DEMAND:
+        return
+    if obj["kind"] == "DeviceTaintRule":
+        pytest.skip(f"Kubernetes {kubernetes} serves no DeviceTaintRules in v1beta2 or v1")
+    text = json.dumps(obj)
+    for field in OFF_BEFORE_1_36:
+        if f'"{field}"' in text:
+            pytest.skip(f"Kubernetes {kubernetes} drops {field}, whose feature is off there")
 
 
 RANDOM = 300
@@ -60,6 +80,7 @@ def tried(cluster: ControlPlane, kubernetes: str, obj: Any) -> Any:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_the_api_server_refuses_what_we_refuse(control_plane: ControlPlane, kubernetes: str, name: str) -> None:
+    skip_if_dropped(kubernetes, REFUSED[name].obj)
     if (kubernetes, name) in CRASHES:
         with pytest.raises(ConnectionError):
             tried(control_plane, kubernetes, REFUSED[name].obj)
@@ -94,8 +115,46 @@ def test_we_know_the_fields_that_the_api_server_publishes(control_plane: Control
     assert {name: {k: v for k, v in ours[name].items() if k not in gone[name]} for name in types} == types
 
 
-NATIVE = pods.REFUSED | natives.REFUSED
-TAKEN = pods.GOOD | natives.GOOD
+@pytest.mark.parametrize(("obj", "field", "said"), wrong_types.NATIVE.values(), ids=wrong_types.NATIVE)
+def test_the_api_server_says_what_we_say_of_a_value_of_another_type(
+    control_plane: ControlPlane, obj: Any, field: str, said: str
+) -> None:
+    """Up to what we add, the name of a type that is text or a mapping, and of a struct that Go embeds."""
+    with pytest.raises(ApiError) as caught:
+        sent(control_plane, obj)
+
+    ours = said.partition("; ")[0].replace("map[string]resource.Quantity", "v1.ResourceList")
+    assert caught.value.code == 400
+    assert ours in caught.value.message.replace(".ProbeHandler.", ".").replace(": cannot parse", "; cannot parse")
+
+
+@pytest.mark.parametrize("obj", wrong_types.GOOD.values(), ids=wrong_types.GOOD)
+def test_the_api_server_takes_the_values_that_we_take(control_plane: ControlPlane, obj: Any) -> None:
+    assert sent(control_plane, obj)
+
+
+def test_values_of_any_type_are_read_where_the_api_server_reads_them(
+    control_plane: ControlPlane, kubernetes: str
+) -> None:
+    """`python -m tests.conformance.typed_values` asks about as many as one likes."""
+    client = control_plane.client()
+    different: dict[int, str] = {}
+    asked = wrong = 0
+    for seed in range(1_000_000, 1_000_000 + 2 * RANDOM):
+        obj = typed_values.manifest(seed)
+        theirs = typed_values.told(client, obj)
+        if theirs is not None:
+            asked, wrong = asked + 1, wrong + bool(theirs)
+            found = typed_values.difference(obj, kubernetes, theirs)
+            different |= {seed: found} if found else {}
+
+    assert different == {}
+    assert asked > RANDOM
+    assert asked // 5 < wrong < asked * 4 // 5
+
+
+NATIVE = pods.REFUSED | pod_settings.REFUSED | natives.REFUSED | workloads.REFUSED
+TAKEN = pods.GOOD | pod_settings.GOOD | natives.GOOD | workloads.GOOD
 
 
 @pytest.mark.parametrize("case", NATIVE.values(), ids=NATIVE)
@@ -113,6 +172,8 @@ def test_random_manifests_are_refused_as_the_api_server_does(
     control_plane: ControlPlane, kubernetes: str, made: Callable[[int], Any]
 ) -> None:
     """`python -m tests.conformance.manifests` and `mutated_manifests` ask about as many as one likes."""
+    if kubernetes in building.ON_DEMAND and made is manifests.manifest:
+        pytest.skip(f"Kubernetes {kubernetes} drops fields of claims and classes whose features are off there")
     client = control_plane.client()
     different: dict[int, str] = {}
     refusals = 0
@@ -146,11 +207,13 @@ def test_admin_access_takes_the_label_of_its_namespace(namespace: Namespace, lab
 
 @pytest.mark.parametrize("obj", refused.GOOD.values(), ids=refused.GOOD)
 def test_the_api_server_takes_what_we_take(control_plane: ControlPlane, kubernetes: str, obj: Any) -> None:
+    skip_if_dropped(kubernetes, obj)
     assert tried(control_plane, kubernetes, obj)
 
 
 @pytest.mark.parametrize("case", refused.STRICTER.values(), ids=refused.STRICTER)
 def test_where_we_are_stricter_the_api_server_is_not(control_plane: ControlPlane, kubernetes: str, case: Case) -> None:
+    skip_if_dropped(kubernetes, case.obj)
     assert tried(control_plane, kubernetes, case.obj)
 
 
@@ -177,6 +240,7 @@ CONVERTED = _converted()
 @pytest.mark.parametrize("name", CONVERTED)
 def test_the_api_server_takes_what_is_converted(control_plane: ControlPlane, kubernetes: str, name: str) -> None:
     obj = CONVERTED[name]
+    skip_if_dropped(kubernetes, obj)
     version = "v1beta2" if (obj["kind"], kubernetes) == ("DeviceTaintRule", "1.36") else "v1"
     if obj["apiVersion"] == "resource.k8s.io/v1":
         obj = {**obj, "apiVersion": f"resource.k8s.io/{version}"}
