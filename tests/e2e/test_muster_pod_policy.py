@@ -128,11 +128,11 @@ def test_while_muster_is_away_the_api_server_itself_guards_pods_in_queues(lab: L
 
 def test_whoever_deletes_the_webhooks_opens_no_gate_before_the_policy_is_gone_as_well(lab: Lab, muster: Muster) -> None:
     muster.end(hard=True)
-    for kind in musters.REGISTERED[:2]:
+    for kind in musters.CONFIGURED[:2]:
         lab.client.delete(f"{REGISTRATION}/{kind}/muster")
 
     assert SAID in refused(patched, lab, "held", OPENED, "an-administrator")
-    for kind in musters.REGISTERED[2:]:
+    for kind in musters.CONFIGURED[2:]:
         lab.client.delete(f"{REGISTRATION}/{kind}/muster")
 
     def opened() -> bool:
