@@ -221,10 +221,26 @@ def _has_read_keys(which: str) -> str:
     return " || ".join(f"k in {one}" for one in found)
 
 
+_IS_NATIVE = f"request.resource.group + '/' + request.resource.resource in {json.dumps(_NATIVE)}"
+
 MAY_BE_REFUSED = (
-    f"!(request.resource.group + '/' + request.resource.resource in {json.dumps(_NATIVE)})"
+    f"!({_IS_NATIVE})"
     f" || {json.dumps(_READ_KEYS)}.exists(k, {_has_read_keys('object')}"
     f" || (request.operation == 'UPDATE' && ({_has_read_keys('oldObject')})))"
 )
 """CEL: false for workloads of Kubernetes' own kinds that set no key of a queue or a priority class, on themselves or on
 their template; those are always allowed."""
+
+_TEMPLATE = "object.?spec.?template.?metadata"
+_NAMES_MORE = " || ".join(
+    f"k in {field}.orValue({{}})"
+    for field in ("object.metadata.?labels", "object.metadata.?annotations", f"{_TEMPLATE}.?annotations")
+)
+
+NOT_AS_HELD = (
+    f"!(request.operation == 'CREATE' && {_IS_NATIVE} && {_suspended('object')}"
+    f" && {_held_mark('object')} == '{names.Held.WAITING}' && !{json.dumps(_READ_KEYS)}.exists(k, {_NAMES_MORE}"
+    f" || (k != '{names.QUEUE}' && k in {_TEMPLATE}.?labels.orValue({{}}))))"
+)
+"""CEL: false for new workloads of one template, of Kubernetes' own kinds, that are as the mutating half holds them. It
+takes the mark from all others, and has found their queue by the template's label, so they are always allowed."""
