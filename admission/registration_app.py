@@ -115,8 +115,8 @@ class Registrar:
         async with asyncio.TaskGroup() as tasks:
             proving = dry_run_probe.keep(self._connection, state, namespace=namespace)
             tasks.create_task(proving, name="prove the webhook")
-            guarding = pod_policy.keep(self._connection, namespace=namespace, controller=self._user)
-            tasks.create_task(guarding, name="keep the policy on changes of pods")
+            policy = pod_policy.keep(self._connection, namespace=namespace, controller=self._user)
+            tasks.create_task(policy, name="keep the policy on changes of pods")
             await registration.keep(self._connection, self._store, state, namespace=namespace, controller=self._user)
 
     def _client(self, bundle: bytes | None, segment: str) -> ClientConfig:

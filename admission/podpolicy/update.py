@@ -61,7 +61,7 @@ JOB_CHANGED = (
     "metadata.ownerReferences of a pod in a queue: the Job that controls it is changed from {before} to {after} by"
     " {user}; a pod stays in the gang of the Job that made it; delete the pod instead"
 )
-"""What is told, as formats: `webhook_config.pod_policy` has the API server tell the same."""
+"""The messages of the denials, as formats, which `webhook_config.pod_policy` has the API server use as well."""
 
 
 def judge(

@@ -68,18 +68,18 @@ def binding() -> Json:
 
 async def keep(connection: Connection, *, namespace: str, controller: str) -> None:
     """Write the policy and its binding again and again until cancelled."""
-    failed, told = 0, ""
+    failed, last_error = 0, ""
     while True:
         try:
             await write(connection, namespace=namespace, controller=controller)
         except MusterError as error:
             failed += 1
-            if str(error) != told:
+            if str(error) != last_error:
                 log.warning("the policy on changes of pods is not written", error=str(error))
-            told = str(error)
+            last_error = str(error)
             await asyncio.sleep(backoff.backoff(failed, base=0.5, longest=registration.AGAIN_SECONDS))
         else:
-            failed, told = 0, ""
+            failed, last_error = 0, ""
             await asyncio.sleep(registration.AGAIN_SECONDS)
 
 
@@ -200,32 +200,32 @@ def _validations(controller: str) -> Iterator[Json]:
     """Yield the rules in the order of `podpolicy.update.judge`: the API server tells the first that is broken."""
     tampering, violation = DenyReason.GATE_TAMPERING, DenyReason.POLICY_VIOLATION
     opener = match_conditions.quoted(controller)
-    told = {"user": _USERNAME, "controller": opener}
-    yield _rule(f"!variables.gated || {_gated(_NEW)}", tampering, update.GATE_REMOVED, told)
+    values = {"user": _USERNAME, "controller": opener}
+    yield _rule(f"!variables.gated || {_gated(_NEW)}", tampering, update.GATE_REMOVED, values)
 
     key = "variables.keys[0]"
-    told = {"key": key, "before": _shown(_OLD, key), "after": _shown(_NEW, key)}
-    yield _rule("!variables.queued || size(variables.keys) == 0", tampering, update.KEY_CHANGED, told)
+    values = {"key": key, "before": _shown(_OLD, key), "after": _shown(_NEW, key)}
+    yield _rule("!variables.queued || size(variables.keys) == 0", tampering, update.KEY_CHANGED, values)
 
     same = f"!variables.queued || !({_differs(_CLASS)})"
     quote = match_conditions.quoted
     why = f"(variables.gated ? {quote(update.CLASS_TAKEN)} : {quote(update.CLASS_ADMITTED)})"
-    told = {"before": _shown(_OLD, _CLASS), "after": _shown(_NEW, _CLASS), "why": why}
+    values = {"before": _shown(_OLD, _CLASS), "after": _shown(_NEW, _CLASS), "why": why}
     allowed = f"{same} || (variables.gated && !({_CLASS_TAKEN}))"
-    yield _rule(allowed, violation, update.CLASS_CHANGED, told)
+    yield _rule(allowed, violation, update.CLASS_CHANGED, values)
 
-    told = {"before": _user_shown(_OLD), "after": _user_shown(_NEW)}
-    yield _rule(f"!variables.queued || {_user(_NEW)} == {_user(_OLD)}", tampering, update.CREATOR_CHANGED, told)
+    values = {"before": _user_shown(_OLD), "after": _user_shown(_NEW)}
+    yield _rule(f"!variables.queued || {_user(_NEW)} == {_user(_OLD)}", tampering, update.CREATOR_CHANGED, values)
 
-    told = {"before": _job_shown("variables.oldJob"), "after": _job_shown("variables.newJob"), "user": _USERNAME}
+    values = {"before": _job_shown("variables.oldJob"), "after": _job_shown("variables.newJob"), "user": _USERNAME}
     allowed = f"{_USERNAME} in {json.dumps(sorted(update.JOB_CHANGERS))}"
-    yield _rule(f"!variables.queued || {_SAME_JOB} || {allowed}", tampering, update.JOB_CHANGED, told)
+    yield _rule(f"!variables.queued || {_SAME_JOB} || {allowed}", tampering, update.JOB_CHANGED, values)
 
 
 def _rule(expression: str, reason: DenyReason, message: str, values: Mapping[str, str]) -> Json:
     """Return a validation. message: a format; values: CEL for its fields.
 
-    The API server tells the plain form where a value has line breaks or makes the message too long.
+    The API server uses the plain form where a value has line breaks or makes the message too long.
     """
     prefix = f"muster: {reason}: "
     plain = prefix + message.format_map(dict.fromkeys(values, "…"))
