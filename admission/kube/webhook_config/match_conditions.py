@@ -232,15 +232,19 @@ MAY_BE_REFUSED = (
 their template; those are always allowed."""
 
 _TEMPLATE = "object.?spec.?template.?metadata"
-_NAMES_MORE = " || ".join(
-    f"k in {field}.orValue({{}})"
-    for field in ("object.metadata.?labels", "object.metadata.?annotations", f"{_TEMPLATE}.?annotations")
+_OWN_LABELS, _TEMPLATE_LABELS = "object.metadata.?labels", f"{_TEMPLATE}.?labels"
+_ANNOTATED = " || ".join(
+    f"k in {field}.orValue({{}})" for field in ("object.metadata.?annotations", f"{_TEMPLATE}.?annotations")
 )
+_LABELLED = " || ".join(f"k in {field}.orValue({{}})" for field in (_OWN_LABELS, _TEMPLATE_LABELS))
+_NAMES_MORE = f"{_ANNOTATED} || (k != '{names.QUEUE}' && ({_LABELLED}))"
+_OWN_QUEUE, _QUEUE = (f"{field}[?'{names.QUEUE}'].orValue('')" for field in (_OWN_LABELS, _TEMPLATE_LABELS))
 
 NOT_AS_HELD = (
     f"!(request.operation == 'CREATE' && {_IS_NATIVE} && {_suspended('object')}"
-    f" && {_held_mark('object')} == '{names.Held.WAITING}' && !{json.dumps(_READ_KEYS)}.exists(k, {_NAMES_MORE}"
-    f" || (k != '{names.QUEUE}' && k in {_TEMPLATE}.?labels.orValue({{}}))))"
+    f" && {_held_mark('object')} == '{names.Held.WAITING}' && {_OWN_QUEUE} in ['', {_QUEUE}]"
+    f" && !{json.dumps(_READ_KEYS)}.exists(k, {_NAMES_MORE}))"
 )
 """CEL: false for new workloads of one template, of Kubernetes' own kinds, that are as the mutating half holds them. It
-takes the mark from all others, and has found their queue by the template's label, so they are always allowed."""
+takes the mark from all others, and has found their queue by the template's label, so they are always allowed. The API
+server gives a Job without labels those of its template (`pkg/apis/batch/v1/defaults.go`, SetDefaults_Job)."""

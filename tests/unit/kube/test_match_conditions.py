@@ -267,11 +267,18 @@ def _named(job: dict[str, Any], key: str, queue: str) -> dict[str, Any]:
 HOLDING: dict[str, tuple[World, set[str]]] = {
     "by default": (
         World().queue("team-a", default=True, holdAt="Workload").queue("team-b", aliases=["lq"]),
-        {"nothing", "nothing of a queue", "the queue of the pods", "the mark"},
+        {
+            "nothing",
+            "nothing of a queue",
+            "the queue of the pods",
+            "the mark",
+            "its queue twice",
+            "the queue of its own",
+        },
     ),
     "by its label": (
         World().queue("team-a", holdAt="Workload", aliases=["lq"]).queue("team-b", default=True),
-        {"the queue of the pods", "the mark"},
+        {"the queue of the pods", "the mark", "its queue twice", "the queue of its own"},
     ),
     "elsewhere alone": (
         World().queue("team-a", team="b", holdAt="Workload").queue("team-b", default=True),
@@ -291,6 +298,9 @@ AUTHORED: dict[str, tuple[dict[str, Any], bool]] = {
     "the mark, and another queue": (_marked(a_job(labels={names.QUEUE: "team-b"})), True),
     "a class of priority": (a_job(labels={names.QUEUE: "team-a", names.PRIORITY_CLASS: "none"}), False),
     "that it is suspended": (a_job(), True),
+    "its queue twice": (_named(a_job(labels={names.QUEUE: "team-a"}), names.QUEUE, "team-a"), False),
+    "two queues": (_named(a_job(labels={names.QUEUE: "team-a"}), names.QUEUE, "team-b"), True),
+    "the queue of its own": (_named(a_job(), names.QUEUE, "team-a"), False),
     "a queue of its own": (_named(a_job(), names.QUEUE, "none"), False),
     "a queue of its own by another name": (_named(a_job(), KUEUE_QUEUE, "lq"), False),
 }
@@ -325,7 +335,7 @@ def test_a_held_job_is_judged_where_it_may_be_refused_and_when_it_is_resumed() -
     for changed in (
         {"metadata": {"name": "train"}},
         {"spec": held_job["spec"] | {"suspend": False}},
-        {"metadata": {"annotations": FORGED, "labels": {names.QUEUE: "team-a"}}},
+        {"metadata": {"annotations": FORGED, "labels": {names.QUEUE: "team-b"}}},
     ):
         assert holds(match_conditions.NOT_AS_HELD, held_job | changed, resource=JOBS), changed
     for field, keys in READ.items():
