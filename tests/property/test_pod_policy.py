@@ -4,7 +4,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings, strategies as st
+from hypothesis import assume, example, given, settings, strategies as st
 
 from admission.api.values import names
 from admission.cel import environment, expressions
@@ -98,9 +98,25 @@ class Evaluation:
         return None if refused is None else str(self.of(refused["messageExpression"]))
 
 
+def owned(uid: str, version: str = "batch/v1") -> dict[str, Any]:
+    """Return a pod in a queue that a Job controls."""
+    owner = {"apiVersion": version, "kind": "Job", "name": "train", "uid": uid, "controller": True}
+    return pod(labels={names.QUEUE: "a"}, owners=[owner])
+
+
+def classed(labels: dict[str, str]) -> dict[str, Any]:
+    """Return a pod that waits in a queue."""
+    return pod(labels={names.QUEUE: "a", **labels}, gates=GATES, owners=[])
+
+
 @pytest.mark.usefixtures("cel_grammars")
 @pytest.mark.parametrize("release", RELEASES)
 @settings(deadline=None)
+@example(change=(owned("1"), owned("2"), "alice"))
+@example(change=(owned("1"), owned("2"), min(update.JOB_CHANGERS)))
+@example(change=(owned("1", "apps/v1"), owned("2", "apps/v1"), "alice"))
+@example(change=(classed({names.PRIORITY_CLASS: "a"}), classed({}), "alice"))
+@example(change=(classed({names.PRIORITY_CLASS: "a"}), classed({names.PRIORITY_CLASS: "b"}), "alice"))
 @given(change=changes())
 def test_the_api_server_refuses_of_a_change_what_the_webhook_refuses_and_says_the_same(
     release: int, change: tuple[dict[str, Any], dict[str, Any], str]
