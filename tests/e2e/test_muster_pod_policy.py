@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from admission.api.values import names
 from tests.controlplane import ControlPlane, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
+from tests.controlplane.running import CommandFailed
 from tests.e2e import intruders, musters, teams
 from tests.e2e.intruders import refused
 from tests.e2e.labs import Lab
@@ -136,7 +138,8 @@ def test_whoever_deletes_the_webhooks_opens_no_gate_before_the_policy_is_gone_as
         lab.client.delete(f"{REGISTRATION}/{kind}/muster")
 
     def opened() -> bool:
-        patched(lab, "held", OPENED, "an-administrator")
+        with suppress(CommandFailed):  # an API server takes a moment to notice
+            patched(lab, "held", OPENED, "an-administrator")
         return not intruders.is_gated(lab.namespace.pod("held"))
 
     eventually(opened, what="the gate is open")
