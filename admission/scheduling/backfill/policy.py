@@ -75,8 +75,8 @@ class Backfill:
     """The cluster state of the last cycle."""
     _unsure: dict[QueueName, tuple[GangUid, Estimate]] = field(default_factory=dict)
     """By queue, the first gang that waits for gangs with unknown ends, and its estimate."""
-    _keepers: Mapping[QueueName, GangUid] = field(default_factory=dict)
-    """By queue, the gang for which it kept quota at the end of the last cycle."""
+    _keepers: Mapping[QueueName, tuple[GangUid, Charge]] = field(default_factory=dict)
+    """By queue, the gang for which it kept quota at the end of the last cycle, and for which charge."""
     _guesses: dict[QueueName, datetime] = field(default_factory=dict)
     """By queue, the start computed for its last head, as a first guess for the next one."""
     _plans: PlanCache = field(default_factory=PlanCache)
@@ -328,8 +328,8 @@ class Backfill:
             inputs = Inputs(rules=rules, group=head.group, queue=head.queue, cluster=cluster, queue_usage=usage)
             self._reservation(head, inputs)
 
-    def note_kept_quota(self, keepers: Mapping[QueueName, GangUid]) -> bool:
-        """Record by queue for which gang it keeps quota; return whether these are others than before.
+    def note_kept_quota(self, keepers: Mapping[QueueName, tuple[GangUid, Charge]]) -> bool:
+        """Record by queue for which gang and charge it keeps quota; return whether these are others than before.
 
         Then heads without a reservation may come to one.
         """

@@ -45,7 +45,7 @@ def largest(group: Group, decide: Decide) -> Verdict:
     if fewest >= most or not is_too_large(found):
         return found
     waiting = in_order(group)
-    best = decide(group.without(waiting[fewest:]))
+    best = decide(smallest(group))
     if is_too_large(best) and group.started:
         best = _any(group, waiting, decide, best)
     elif is_granted(best):
@@ -56,6 +56,16 @@ def largest(group: Group, decide: Decide) -> Verdict:
 def least(group: Group) -> int:
     """Return how many of the pending pods have to start together."""
     return 1 if group.started else group.still_needed
+
+
+def is_whole(group: Group) -> bool:
+    """Return whether all pending pods start together or none does."""
+    return least(group) >= len(group.waiting)
+
+
+def smallest(group: Group) -> Group:
+    """Return the gang with the fewest pending pods that may start together."""
+    return group if is_whole(group) else group.without(in_order(group)[least(group) :])
 
 
 def blocks(group: Group, queue: Queue) -> bool:
