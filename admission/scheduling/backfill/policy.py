@@ -150,9 +150,7 @@ class Backfill:
         late, before = present.late(), self.revision
         for head in self._heads.values():
             one = head.reservation
-            if one is None:
-                continue
-            if head.may_start_sooner(present) or one.at <= now or one.is_overrun(late):
+            if one is not None and (head.may_start_sooner(present) or one.at <= now or one.is_overrun(late)):
                 self._cancel(head)
         present.reset_ends()
         return self.revision != before
@@ -177,6 +175,15 @@ class Backfill:
         found = first(inputs)
         if not isinstance(found.outcome, Grant):
             return found
+        verdict = self._beside_reserved(inputs, found)
+        if isinstance(verdict.outcome, Grant) or (own := precedence.without_loans(inputs, verdict.bound)) is None:
+            return verdict
+        found = chain.decide(own)
+        again = self._beside_reserved(own, found) if isinstance(found.outcome, Grant) else verdict
+        return again if isinstance(again.outcome, Grant) else verdict
+
+    def _beside_reserved(self, inputs: Inputs, found: Verdict) -> Verdict:
+        """Return the verdict on a gang that is granted, beside the reservations that bind it."""
         plan = found.outcome.plan
         ahead = self._ahead(inputs, plan.charge)
         end = self._end(inputs.group, inputs.queue) if ahead else None
@@ -304,11 +311,10 @@ class Backfill:
 
     def end(self, gang: str) -> None:
         """Record that a gang has given everything back."""
-        if (known := self._present.remove(gang)) is None:
-            return
-        if known.end is None:
+        known = self._present.remove(gang)
+        if known is not None and known.end is None:
             self._never_fits.clear()
-        if known.end is None or known.end > self.now:
+        if known is not None and (known.end is None or known.end > self.now):
             # Reservations were proved beside it.
             self.require_proofs()
 

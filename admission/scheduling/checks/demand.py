@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from admission.api.kubernetes.claims import ALL, Claim
+from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.nodes import Node
 from admission.api.muster.gangs import Charge
 from admission.api.snapshot import Snapshot
@@ -55,12 +55,10 @@ def is_certain(pods: Sequence[PodDemand], meters: Meters) -> bool:
 def open_meters(pods: Sequence[PodDemand], meters: Meters) -> frozenset[MeterName]:
     """Return the meters of which a gang may be charged more than `at_least` says, by the devices that it gets."""
     requests = [request for claim in new_claims(pods) for request in claim.spec.requests]
-    options = [option for request in requests for option in request.alternatives]
-    is_open = any(request.first_available for request in requests) or any(option.mode == ALL for option in options)
-    if is_open or any(one.extended for one in pods):
+    if any(request.first_available for request in requests) or any(one.extended for one in pods):
         return frozenset(meters.meters)
-    classes = {option.device_class for option in options}
-    return frozenset(name for name in meters.meters if not all(meters.certain(name, one) for one in classes))
+    options = [option for request in requests for option in request.alternatives]
+    return frozenset(name for name in meters.meters if not all(meters.is_exact(name, one) for one in options))
 
 
 def at_least(pods: Sequence[PodDemand], meters: Meters, nodes: Collection[Node]) -> Charge:

@@ -47,7 +47,7 @@ SCENES: dict[str, tuple[ClusterBuilder, dict[str, Any], str]] = {
     "a price beside what pods request": (priced(20, CORE), {"pods": 4}, "needs at least 4"),
     "firstAvailable": (a_lender({"gpus": 4}), {"gpus": (8, 4)}, "needs at least 4"),
     "elastic": (a_lender({"gpus": 4}), elastic(4, 6), "needs at least 4"),
-    "kinds": (of_kinds(), {"gpus": 4}, "needs at least 4"),
+    "kinds": (of_kinds(), {"gpus": 4}, "needs 4"),
 }
 """Queues, the owner's gang, and what its hold says that it needs: no more than is known is said to be certain."""
 

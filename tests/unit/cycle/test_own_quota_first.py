@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from admission.api.values.names import MeterName
+from admission.api.values.names import RUNTIME
 from tests.builders import ClusterBuilder, a_cluster
 from tests.unit.cycle.jobs import Jobs, Play
-from tests.unit.cycle.test_preemption_charges import elastic
+from tests.unit.cycle.test_preemption_charges import elastic, used
 
 FAIR: dict[str, Any] = {"fairSharing": {"weight": "1"}}
 BRANCHES = {"own": "left", "other": "right", "left": "top", "right": "top"}
@@ -34,8 +34,7 @@ async def played(queues: ClusterBuilder, owner: dict[str, Any], *borrowers: dict
     await play.forget_changes(8)
 
     assert not play.evicted
-    found = {queue: meters[MeterName("gpus")] for queue, meters in play.ledger.book.usage().items()}
-    return {queue: used for queue, use in found.items() if (used := use.reserved + use.used)}
+    return {queue: gpus for queue, gpus in used(play).items() if gpus}
 
 
 FOUR: dict[str, Any] = {"gpus": 4}
@@ -44,7 +43,7 @@ EITHER: dict[str, Any] = {"gpus": (4, 2)}
 
 
 @pytest.mark.parametrize(
-    ("queues", "owner", "borrowers", "used"),
+    ("queues", "owner", "borrowers", "gpus"),
     [
         (a_tree(0, 4), elastic(2, 6), [FOUR], {"own": 4}),
         (a_tree(0, 4, **FAIR), elastic(2, 10), [FOUR], {"own": 4}),
@@ -77,6 +76,30 @@ EITHER: dict[str, Any] = {"gpus": (4, 2)}
     ],
 )
 async def test_an_owner_starts_with_what_is_its_own_before_a_borrower_takes_it(
-    queues: ClusterBuilder, owner: dict[str, Any], borrowers: list[dict[str, Any]], used: dict[str, int]
+    queues: ClusterBuilder, owner: dict[str, Any], borrowers: list[dict[str, Any]], gpus: dict[str, int]
 ) -> None:
-    assert await played(queues, owner, *borrowers) == used
+    assert await played(queues, owner, *borrowers) == gpus
+
+
+HOUR: dict[str, Any] = {"annotations": {RUNTIME: "1h"}}
+
+
+@pytest.mark.parametrize(
+    ("reclaim", "running", "evicted"), [("Never", 1, []), ("Any", 4, ["k"])], ids=["what is free", "what is lent"]
+)
+async def test_an_owner_starts_with_what_is_its_own_beside_a_start_that_is_reserved_for_a_borrower(
+    reclaim: str, running: int, evicted: list[str]
+) -> None:
+    builder = a_cluster().node("n", gpus=4).queue("top", gpus=2).queue("other", gpus=0, parent="top")
+    play = Play(Jobs(builder.queue("own", gpus=2, parent="top", preemption={"reclaim": reclaim})))
+    play.cluster.submit("k", queue="other", gpus=running, **HOUR)
+    await play.forget_changes(3)
+    play.cluster.submit("h", queue="other", gpus=4, priority=9)
+    await play.forget_changes(2)
+    assert play.leader.backfill.estimates, "h is to start when k ends"
+
+    play.cluster.submit("w", queue="own", **elastic(2, 4))
+    await play.forget_changes(8)
+
+    assert [gang for gang, _, _ in play.evicted] == evicted
+    assert "w" in play.cluster.running()
