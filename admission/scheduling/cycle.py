@@ -6,6 +6,7 @@ Nothing is written here; `cycle.cycle` commits.
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 
 from admission.api.muster.gangs import Charge
 from admission.api.muster.queues import Queue
@@ -116,11 +117,13 @@ def decide_all(
     state = _State(rules, cluster, QueueUsage(rules.tree, usage), backfill)
     _keep_again(groups, state, verdicts.kept_quota)
     held = _all_held(groups, state) if rules.hold_beyond_limit is None else None
-    if held is not None and state.kept_quota.keys() < state.kept_before.keys():
+    if held is not None and state.kept_before.keys() - state.kept_quota.keys():
         # Others are held for what is kept no more.
+        keeping, before = state.kept_quota, verdicts.kept_quota
         state = _State(rules, cluster, QueueUsage(rules.tree, usage), backfill)
-        _keep_again(groups, state, {queue: verdicts.kept_quota[queue] for queue in state.kept_quota})
-        held = _all_held(groups, state, held)
+        _keep_again(groups, state, {queue: before[queue] for queue in keeping if queue in before})
+        new = {queue: one for queue, one in keeping.items() if queue not in before}
+        held = _all_held(groups, state, held, new)
     if held is None:
         # Verdicts beside grants are not kept as a whole: a grant may fail when it is committed.
         verdicts.forget_queues()
@@ -245,7 +248,7 @@ def _keep_again(groups: tuple[Group, ...], state: _State, kept_quota: Mapping[Qu
         group, queue = known.get(one.uid), state.rules.tree.queues.get(name)
         if group is None or queue is None or one.uid in state.reserved:
             continue
-        if lender_quota.keep_again(group, queue, one.charge, state.queue_usage):
+        if lender_quota.keep_again(group, queue, one.charge):
             state.kept_before[name] = one
     for name, one in state.kept_before.items():
         state.queue_usage.keep(name, one.charge)
@@ -305,10 +308,15 @@ def needed(group: Group, rules: Rules) -> Charge:
     return faults.guard(During.PLANNING, group.key, bound, []) or {}
 
 
-def _all_held(groups: tuple[Group, ...], state: _State, before: Iterable[Decision] = ()) -> list[Decision] | None:
+def _all_held(
+    groups: tuple[Group, ...],
+    state: _State,
+    before: Iterable[Decision] = (),
+    kept: Mapping[QueueName, KeptFor] = MappingProxyType({}),
+) -> list[Decision] | None:
     """Return the decisions for all gangs of changed queues if all are held; None if any gang may start.
 
-    before: decisions of this cycle about queues that may not have changed since.
+    before, kept: decisions of this cycle about queues that may not have changed since, and what these keep since.
 
     While no gang is granted, every gang is decided on the same cluster state and usage, so the order between queues
     does not matter.
@@ -337,7 +345,8 @@ def _all_held(groups: tuple[Group, ...], state: _State, before: Iterable[Decisio
         verdicts.keep_queue(queue, waiting, new_verdicts, rules.order)
         decisions += found
         noted += examined
-    state.kept_quota |= {queue: one for queue, one in state.kept_before.items() if queue not in seen}
+    kept = {**kept, **state.kept_before}
+    state.kept_quota |= {queue: one for queue, one in kept.items() if queue not in seen}
     verdicts.keep_only(groups)
     if state.backfill is not None:
         for verdict, inputs in noted:

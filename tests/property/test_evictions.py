@@ -17,6 +17,7 @@ QUEUES = ("left", "right")
 PREEMPTION: dict[str, Any] = {"withinQueue": "LowerPriority", "reclaim": "Any"}
 BORROWING = {"policy": "LowerPriority", "maxPriorityThreshold": 1}
 NEWER = {"withinQueue": "LowerOrNewerEqualPriority", "reclaim": "Any", "borrowWithinCohort": BORROWING}
+KEEPING = {"withinQueue": "LowerOrNewerEqualPriority"}
 OPTIONS: dict[str, dict[str, Any]] = {
     "usual": {"preemption": PREEMPTION},
     "all that evicts": {"preemption": NEWER, "fairSharing": {"weight": "1"}},
@@ -39,6 +40,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "by plan": {"preemption": PREEMPTION, "is_open": True},
     "by plan, priced": {"preemption": PREEMPTION, "is_open": True, "credits_": 15},
+    "by plan, what is kept": {"preemption": KEEPING, "is_open": True},
+    "by plan, priced, what is kept": {"preemption": KEEPING, "is_open": True, "credits_": 15},
     "by plan, all that evicts": {
         "preemption": {**NEWER, "byShares": "LessThanInitialShare"},
         "fairSharing": {"weight": "1"},

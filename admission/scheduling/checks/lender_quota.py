@@ -93,12 +93,9 @@ def _planned(asked: Inputs, idle: QueueUsage) -> Charge | None:
     return found.plan.charge if isinstance(found, Grant) else None
 
 
-def keep_again(group: Group, queue: Queue, needed: Charge, queue_usage: QueueUsage) -> bool:
-    """Return whether a queue still keeps quota for a gang for which it did in an earlier cycle."""
-    return (
-        bool(group.waiting)
-        and not group.runs
-        and group.queue == queue.name
-        and may_keep(queue, needed)
-        and not queue_usage.fits(queue.name, needed)
-    )
+def keep_again(group: Group, queue: Queue, charge: Charge) -> bool:
+    """Return whether a queue still keeps quota for a gang for which it did in an earlier cycle.
+
+    Also where there is enough for the gang now, until it has its turn: it may come after a borrower in another branch.
+    """
+    return bool(group.waiting) and not group.runs and group.queue == queue.name and may_keep(queue, charge)

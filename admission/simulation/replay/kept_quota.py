@@ -50,7 +50,7 @@ class KeptQuota:
         usage = self._clock.queue_usage
         usage.release_all()
         self._note_reserved()
-        kept = {queue: one for queue, one in self._kept.items() if waits(one) and self._waits_for_quota(one)}
+        kept = {queue: one for queue, one in self._kept.items() if waits(one) and one.key not in self._reserved}
         for queue, waiting in kept.items():
             usage.keep(queue, self._charge(waiting))
         if kept:
@@ -106,7 +106,7 @@ class KeptQuota:
             clock.backfill, clock.rules, clock.virtual_cluster.cluster, clock.queue_usage, keepers
         )
         self._note_reserved()
-        after = {queue: one for queue, one in self._kept.items() if queue in names and self._waits_for_quota(one)}
+        after = {queue: one for queue, one in self._kept.items() if queue in names and one.key not in self._reserved}
         left = [one for one in kept if one not in after.values()]
         is_new = bool(after.keys() - before.keys())
         has_fallen = clock.backfill.revision != revision
@@ -151,10 +151,6 @@ class KeptQuota:
 
     def _may_wait(self, verdict: Verdict) -> bool:
         return verdict.by in queue_head.WAITING or lender_quota.is_short(verdict.outcome)
-
-    def _waits_for_quota(self, waiting: Waiting) -> bool:
-        fits = self._clock.queue_usage.fits(waiting.queue, self._charge(waiting))
-        return not fits and waiting.key not in self._reserved
 
     def _may_keep(self, waiting: Waiting) -> bool:
         queue = self._clock.replay_cluster.queue(waiting)
