@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Protocol, TypeVar
 
 import msgspec
 import structlog
 
-from admission import controller_app, resources, webhook_identity
+from admission import process_parts, resources, webhook_identity
 from admission.cel.syntax import parser
 from admission.cycle import profile
 from admission.errors import FixError, RetryError
@@ -77,8 +78,8 @@ class ReviewState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts(controller_app.Parts):
-    """The parts of the process that its roles share."""
+class Parts(process_parts.Parts):
+    """The parts of the process that its roles share, and those of the webhook."""
 
     link: WorkerChannel | None = None
     """The channel to the first of several workers; None if this process is the first or only one."""
@@ -193,8 +194,7 @@ def _store(settings: Settings) -> Store:
 
 async def _dashboard(parts: Parts) -> None:
     """Serve the dashboard."""
-    # The libraries for templates and the database take long to import, and reviews must not wait for them.
-    dashboard_app = await asyncio.to_thread(importlib.import_module, "admission.dashboard_app")
+    dashboard_app = await _imported("admission.dashboard_app")
     await dashboard_app.serve(parts.settings, parts.connection, parts.store)
 
 
@@ -348,7 +348,17 @@ async def _controller(parts: Parts) -> None:
     """Take part in the leader election, once the webhook of this process is open."""
     if "webhook" in parts.settings.roles:
         await parts.review_state.open.wait()
+    controller_app = await _imported("admission.controller_app")
     await controller_app.run(parts)
+
+
+async def _imported(module: str) -> ModuleType:
+    """Return the composition of a role, with all that it alone needs.
+
+    The controller and the dashboard bring libraries for the database, which take seconds of processor time and some 40
+    MiB. A webhook alone does without them, and reviews do not wait for them.
+    """
+    return await asyncio.to_thread(importlib.import_module, module)
 
 
 async def _restart_on_failure(role: Callable[[Parts], Awaitable[None]], parts: Parts) -> None:

@@ -4,10 +4,8 @@
 """
 
 import asyncio
-import importlib
 import os
 import socket
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -31,12 +29,10 @@ from admission.errors import DeposedError
 from admission.kube import leader_election
 from admission.kube.cache import reflector, watched_resources
 from admission.kube.cache.store import Store, Subscription
-from admission.kube.client.connection import Connection
 from admission.kube.config_map_store import ConfigMapStore
 from admission.kube.fence_controller import FenceController, FenceSettings
 from admission.kube.leader_election import Durations, Lease
 from admission.kube.secret_store import SecretStore
-from admission.kube.server_version import Versions
 from admission.kube.writers.claim_templates import TemplateReconciler
 from admission.kube.writers.claims import ClaimWriter
 from admission.kube.writers.pods import PodWriter
@@ -46,11 +42,7 @@ from admission.kube.writers.workloads import WorkloadWriter
 from admission.ledger.db import migrations
 from admission.ledger.head_sinks import FileSink, HttpSink
 from admission.ledger.sql_ledger import SqlLedger
-from admission.registration_app import Registrar
-from admission.settings import Settings
-from admission.settings.live import LiveSettings
-from admission.telemetry.metrics import Metrics
-from admission.telemetry.tracing import Traces
+from admission.process_parts import Parts
 
 log = structlog.get_logger()
 
@@ -60,35 +52,9 @@ NO_TERM = 0
 """The epoch of a process that does not lead. The ledger accepts no entry with it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """The parts of the process that a controller uses."""
-
-    live: LiveSettings
-    connection: Connection
-    store: Store
-    versions: Versions
-    metrics: Metrics
-    traces: Traces | None
-    """None if nothing is traced."""
-    user: str
-    """The user name of this process at the API server."""
-    registrar: Registrar
-    ledger_opened: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once the ledger was opened."""
-
-    @property
-    def settings(self) -> Settings:
-        """The current settings."""
-        return self.live.now
-
-
 async def run(parts: Parts) -> None:
     """Take part in the leader election, and run admission cycles while this process leads."""
     settings = parts.settings
-    # SQLAlchemy and alembic take as long to import as all the rest, and reviews must not wait for them.
-    await asyncio.to_thread(importlib.import_module, "admission.ledger.db.migrations")
-
     if settings.ledger.migrate:
         await migrations.migrate(settings.ledger.url)
     async with SqlLedger.open(settings.ledger.url, settings.ledger.cluster) as ledger:

@@ -57,6 +57,13 @@ def test_the_help_imports_no_command() -> None:
     assert loaded == "['admission.cli.apps']"
 
 
+def test_a_webhook_loads_nothing_of_the_controller() -> None:
+    """It has further processes and replicas, and the ledger's libraries would double the start and memory of each."""
+    prefixes = ("admission.ledger", "admission.controller", "sqlalchemy", "alembic")
+
+    assert _loaded("import admission.app", prefixes) == "[]"
+
+
 def test_without_traces_opentelemetry_is_not_loaded() -> None:
     assert _loaded("import admission.app", "opentelemetry") == "[]"
 

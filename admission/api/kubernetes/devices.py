@@ -153,11 +153,12 @@ class Slice:
     counters: Mapping[str, Mapping[str, Fraction]] = field(default_factory=dict)
     """The pool's counter sets: set → counter → total."""
     inexact: bool = False
+    takes_of_nodes: bool = field(init=False, repr=False, compare=False)
+    """Whether a device takes resources of its node beside what pods request. Each state of the cluster asks for it."""
 
-    @property
-    def takes_of_nodes(self) -> bool:
-        """Whether a device takes resources of its node beside what pods request."""
-        return any(device.node_resources for device in self.devices)
+    def __post_init__(self) -> None:
+        """Ask the devices once."""
+        object.__setattr__(self, "takes_of_nodes", any(device.node_resources for device in self.devices))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,6 @@ Skipped, without losing a plan:
 Bounded by the budget: at its end StepsEndedError is raised, and nothing is proved.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -40,7 +39,7 @@ from admission.dra.planner.device_resources import DeviceResources
 from admission.dra.planner.node_groups import NodeState, SearchState, Undo
 from admission.dra.planner.node_order import FirstFitRank
 from admission.dra.planner.pod_groups import Gang, Outcome, Placed, PodKind
-from admission.dra.planner.upper_bound import UpperBounds
+from admission.dra.planner.upper_bound import RemainingPods, UpperBounds
 from admission.dra.requests import requests
 from admission.dra.requests.gang_request import Affordable
 from admission.dra.requests.node_resources import Lacking
@@ -97,11 +96,9 @@ class FirstFitSearch:
         self._affordable = affordable
         self._greedy = greedy
         self._disproved = disproved
-        self._left = [len(kind.members) for kind in gang.kinds]
         self._charge: dict[MeterName, int] = {}
         self._undo: list[tuple[Undo, ...]] = []
         self._failed: set[Hashable] = set()
-        self._moved: defaultdict[NodeState, int] = defaultdict(int)
         self._fits: dict[Hashable, _Fit] = {}
         self._searched: dict[Hashable, Match | DeadEnd | RequestRefusal] = {}
         self._known: dict[tuple[ParsedClaim, ...], _NodeAnswers] = self.state.units.results.setdefault(
@@ -109,9 +106,9 @@ class FirstFitSearch:
         )
         self._parsed = device_signatures.parsed_requests
         self._bounds = UpperBounds(gang, self.state, device_signatures)
+        self._remaining = RemainingPods(gang, self.state, self._bounds)
         self._pricing = Pricing(gang, device_signatures)
         self._prices: dict[tuple[int, tuple[int, ...], int, NodeState], tuple[Match, Charge]] = {}
-        self._total = [self._all_bounds(kind) for kind in range(len(gang.kinds))]
         self._order = sorted(range(len(gang.kinds)), key=self._scarcity)
         # With one kind of pod and nothing shared, how many pods a node takes does not depend on other nodes: a point
         # without options has filled every node, and every other order would end there as well.
@@ -119,14 +116,9 @@ class FirstFitSearch:
         rules = gang.coupled
         self._depends_on_order = rules is not None and rules.depend_on_order
         self._plain = len(gang.kinds) == 1 and not gang.shared and fixed and (rules is None or rules.are_plain)
-        self._countable = not any(self._bounds.counts(node_state).unknown for node_state in self.state.groups)
-        self._devices = sum(
-            self._bounds.counts(node_state).own * len(nodes) for node_state, nodes in self.state.groups.items()
-        )
-        self._need_of_each = [self._bounds.needed(kind) for kind in gang.kinds]
         self._commuting = fixed and not gang.shared and (rules is None or rules.commute) and self._commutes()
         self._by_devices = DeviceResources(gang, self.state, cluster.profile.release) if self.state.takes else None
-        self.state.on_change = self._changed
+        self.state.on_change = self._remaining.follow
 
     def run(self) -> Outcome:
         """Search. Raises StepsEndedError."""
@@ -136,7 +128,7 @@ class FirstFitSearch:
         # back.
         stack, has_backtracked = [self._options()], False
         while stack:
-            if not any(self._left):
+            if not any(self._remaining.left):
                 self.outcome.done = True
                 return self.outcome
             option = next(stack[-1], None)
@@ -195,7 +187,7 @@ class FirstFitSearch:
     def _options(self) -> Iterator[_Option]:
         are_followers_next = True
         for kind in self._order:
-            if not self._left[kind]:
+            if not self._remaining.left[kind]:
                 continue
             follows = self._gang.kinds[kind].follows
             if follows and not are_followers_next:
@@ -343,7 +335,7 @@ class FirstFitSearch:
         kind = self._gang.kinds[option.kind]
         listed_devices = self.state.layouts[option.node].listed_devices
         shown = [listed_devices[place] for place in self.state.visible_devices(option.node)]
-        member = len(kind.members) - self._left[option.kind]
+        member = len(kind.members) - self._remaining.left[option.kind]
         units = self.state.units_of(self.state.signatures[option.node])
         wanted_here = [kind.wanted[member][at] for at in option.open]
         claims = tuple(
@@ -363,12 +355,12 @@ class FirstFitSearch:
         )
         before = self._charge
         self._charge = device_meters.added((before, option.charge))
-        self._left[option.kind] -= 1
+        self._remaining.left[option.kind] -= 1
         self.outcome.placed.append(Placed(option.kind, member, option.node, claims, by_devices))
 
         def restore() -> None:
             self._charge = before
-            self._left[option.kind] += 1
+            self._remaining.left[option.kind] += 1
             self.outcome.placed.pop()
 
         self._undo.append((restore, *reversed(shared), taken, *shares))
@@ -417,9 +409,7 @@ class FirstFitSearch:
         """
         if self._greedy:
             return False
-        if any(total < left for total, left in zip(self._total, self._left, strict=True)) or self._is_short():
-            return True
-        if self.state.are_short_of_volumes(self._left):
+        if self._remaining.are_too_many() or self.state.are_short_of_volumes(self._remaining.left):
             return True
         if self._failed and self._key() in self._failed:
             return True
@@ -427,39 +417,16 @@ class FirstFitSearch:
         self.outcome.shortfall = self.outcome.shortfall or shortfall
         return shortfall is not None
 
-    def _is_short(self) -> bool:
-        """Return whether the pods that are left need more devices than are free, however they are given out."""
-        if not self._countable:
-            return False
-        needed = sum(left * need for left, need in zip(self._left, self._need_of_each, strict=True))
-        return self._devices < needed and self._devices + self.state.free_shared < needed
-
     def _key(self) -> Hashable:
-        """Return all that the rest of the search depends on: pods left, shared claims, charge and node states.
-
-        Node states are counted, not named: which of equal nodes has changed does not matter.
-        """
-        moved = frozenset(entry for entry in self._moved.items() if entry[1])
+        """Return all that the rest of the search depends on: pods left, node states, shared claims and charge."""
         shared = None if self._by_devices is None else self._by_devices.key
-        return (tuple(self._left), tuple(self.state.allocated), tuple(sorted(self._charge.items())), moved, shared)
-
-    def _changed(self, before: NodeState, after: NodeState) -> None:
-        self._moved[before] -= 1
-        self._moved[after] += 1
-        for kind in range(len(self._total)):
-            self._total[kind] += self._bounds.of_node(kind, after) - self._bounds.of_node(kind, before)
-        self._devices += self._bounds.counts(after).own - self._bounds.counts(before).own
-
-    def _all_bounds(self, kind: int) -> int:
-        return sum(
-            self._bounds.of_node(kind, node_state) * len(nodes) for node_state, nodes in self.state.groups.items()
-        )
+        return (self._remaining.key, tuple(self.state.allocated), tuple(sorted(self._charge.items())), shared)
 
     def _at_least(self) -> Charge:
         """Return the charge so far plus a lower bound on the cost of the rest."""
         rest = (
             {meter: amount * left for meter, amount in cheapest.items()}
-            for cheapest, left in zip(self._pricing.least, self._left, strict=True)
+            for cheapest, left in zip(self._pricing.least, self._remaining.left, strict=True)
             if left
         )
         shared = (least for number, least in self._pricing.least_shared.items() if self.state.allocated[number] is None)

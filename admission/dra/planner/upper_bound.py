@@ -1,5 +1,10 @@
-"""Upper bounds on the pods that nodes take, by counting resources and devices: never too low, at times too high."""
+"""Upper bounds on the pods that nodes take, by counting resources and devices: never too low, at times too high.
 
+`UpperBounds` has them for one node; `RemainingPods` sums them over all nodes while a search goes on and back.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from admission.dra.equivalence import node_signature
@@ -167,3 +172,52 @@ class UpperBounds:
                         parsed = self._parsed[request.options[0].parsed]
                         needs[parsed] = needs.get(parsed, 0) + request.least
         return {parsed: count for parsed, count in needs.items() if count > 0}
+
+
+class RemainingPods:
+    """The pods that a search has yet to place, beside the most that the nodes still take.
+
+    left: by kind, how many pods; the search counts them down and up again. The rest follows the states of the nodes.
+    """
+
+    def __init__(self, gang: Gang, state: SearchState, bounds: UpperBounds) -> None:
+        self.left = [len(kind.members) for kind in gang.kinds]
+        self._state = state
+        self._bounds = bounds
+        self._moved: defaultdict[NodeState, int] = defaultdict(int)
+        """How many nodes have come into a state, or left it, since the search began."""
+        groups = state.groups
+        self._most = [
+            sum(bounds.of_node(kind, node_state) * len(nodes) for node_state, nodes in groups.items())
+            for kind in range(len(gang.kinds))
+        ]
+        self._need_of_each = [bounds.needed(kind) for kind in gang.kinds]
+        self._is_countable = not any(bounds.counts(node_state).unknown for node_state in groups)
+        self._devices = sum(bounds.counts(node_state).own * len(nodes) for node_state, nodes in groups.items())
+
+    @property
+    def key(self) -> Hashable:
+        """Return the pods left and the states of the nodes.
+
+        Node states are counted, not named: which of equal nodes has changed does not matter.
+        """
+        return (tuple(self.left), frozenset(entry for entry in self._moved.items() if entry[1]))
+
+    def are_too_many(self) -> bool:
+        """Return whether the nodes do not take the pods left, by counting each kind, or the devices of all."""
+        return any(most < left for most, left in zip(self._most, self.left, strict=True)) or self._is_short()
+
+    def follow(self, before: NodeState, after: NodeState) -> None:
+        """Take note that a node went from one state to another."""
+        self._moved[before] -= 1
+        self._moved[after] += 1
+        for kind in range(len(self._most)):
+            self._most[kind] += self._bounds.of_node(kind, after) - self._bounds.of_node(kind, before)
+        self._devices += self._bounds.counts(after).own - self._bounds.counts(before).own
+
+    def _is_short(self) -> bool:
+        """Return whether the pods left need more devices than are free, however they are given out."""
+        if not self._is_countable:
+            return False
+        needed = sum(left * need for left, need in zip(self.left, self._need_of_each, strict=True))
+        return self._devices < needed and self._devices + self._state.free_shared < needed
