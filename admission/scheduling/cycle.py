@@ -119,10 +119,10 @@ def decide_all(
     held = _all_held(groups, state) if rules.hold_beyond_limit is None else None
     if held is not None and state.kept_before.keys() - state.kept_quota.keys():
         # Others are held for what is kept no more.
-        keeping, before = state.kept_quota, verdicts.kept_quota
+        lenders, before = state.kept_quota, verdicts.kept_quota
         state = _State(rules, cluster, QueueUsage(rules.tree, usage), backfill)
-        _keep_again(groups, state, {queue: before[queue] for queue in keeping if queue in before})
-        new = {queue: one for queue, one in keeping.items() if queue not in before}
+        _keep_again(groups, state, {queue: before[queue] for queue in lenders if queue in before})
+        new = {queue: one for queue, one in lenders.items() if queue not in before}
         held = _all_held(groups, state, held, new)
     if held is None:
         # Verdicts beside grants are not kept as a whole: a grant may fail when it is committed.

@@ -124,7 +124,7 @@ class PostponedGrants(Generic[W]):
             owners = _short(free, [(queue, charge), *spared])
             return OwnersFirst(queue, owners) if owners else inputs.allows(charge)
 
-        return verdict if allows(verdict.outcome.plan.charge) is None else decide(_asked_anew(inputs, allows))
+        return verdict if allows(verdict.outcome.plan.charge) is None else decide(_with_condition(inputs, allows))
 
     def _spared(self, contest: Tournament[W], inputs: Inputs, decide: Decide) -> list[tuple[QueueName, Charge]]:
         """Return by queue what owners under the same root are charged within their own quota, as far as it is free."""
@@ -151,11 +151,11 @@ def _own(contest: Tournament[W], owner: _Owner[W], now: Inputs, decide: Decide) 
         return preference.WouldBorrow(owner.inputs.queue.name) if borrows else owner.inputs.allows(charge)
 
     asked = replace(owner.inputs, cluster=now.cluster, queue_usage=now.queue_usage)
-    found = decide(_asked_anew(asked, allows))
+    found = decide(_with_condition(asked, allows))
     return found.outcome.plan.charge if isinstance(found.outcome, Grant) else None
 
 
-def _asked_anew(inputs: Inputs, allows: Callable[[Charge], Shortfall | None]) -> Inputs:
+def _with_condition(inputs: Inputs, allows: Callable[[Charge], Shortfall | None]) -> Inputs:
     """Return inputs with another condition on the charge, of which nothing is remembered."""
     workspace = replace(inputs.rules.workspace, plans=PlanCache(), verdicts=VerdictCache())
     return replace(inputs, rules=replace(inputs.rules, workspace=workspace), allows=allows, known=None)
