@@ -1,14 +1,18 @@
 """Starts programs that cannot outlive us, keeps their logs, and ends them by process id."""
 
+import multiprocessing
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Protocol, Self
 
 from tests import leash
 
@@ -31,13 +35,30 @@ class Family:
         )
 
     def start(self, name: str, command: Sequence[str]) -> "Program":
-        log = self.folder / "logs" / f"{name}.log"
-        log.parent.mkdir(exist_ok=True)
+        log = self._log(name)
         with log.open("ab") as output:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, process_group=self._leash.pid
             )
         return Program(name=name, process=process, log=log)
+
+    def fork(self, name: str, main: Callable[[], None], words: Sequence[str], *, imported: Sequence[str]) -> "Program":
+        """Start a Python program in a fork of a process that has imported its modules.
+
+        words: its command line. imported: the modules, the same in all calls of a test run.
+        """
+        log = self._log(name)
+        _FORKS.set_forkserver_preload([*imported])
+        process = _FORKS.Process(target=_forked, args=(main, [*words], dict(os.environ), log, self._leash.pid))
+        with _no_main():
+            process.start()
+        return Program(name=name, process=_Forked(process), log=log)
+
+    def _log(self, name: str) -> Path:
+        log = self.folder / "logs" / f"{name}.log"
+        log.parent.mkdir(exist_ok=True)
+        log.touch()
+        return log
 
     def end(self) -> None:
         """End whoever is left and remove the folder."""
@@ -47,10 +68,82 @@ class Family:
             held.wait()
 
 
+_FORKS = multiprocessing.get_context("forkserver")
+
+
+def _forked(main: Callable[[], None], words: list[str], environment: dict[str, str], log: Path, group: int) -> None:
+    """Become the program, as one that was started anew: in its group, with the environment of now, and its log."""
+    os.setpgid(0, group)
+    with log.open("ab") as output, Path(os.devnull).open("rb") as nothing:
+        for stream, number in ((nothing, 0), (output, 1), (output, 2)):
+            os.dup2(stream.fileno(), number)
+    os.environ.clear()
+    os.environ.update(environment)
+    random.seed()
+    sys.argv = words
+    main()
+
+
+@contextmanager
+def _no_main() -> Iterator[None]:
+    """Keep a fork from importing the main module of the tests, as it would to find classes of it."""
+    main = vars(sys.modules["__main__"])
+    before: dict[str, Any] = {name: main[name] for name in ("__file__", "__spec__") if name in main}
+    main.update(dict.fromkeys(before))
+    try:
+        yield
+    finally:
+        main.update(before)
+
+
+class Process(Protocol):
+    """A process, as `subprocess` has it."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def send_signal(self, sig: int) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+class _Forked:
+    """A forked process, as `subprocess` has one."""
+
+    def __init__(self, process: ForkServerProcess) -> None:
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        if (code := self._process.exitcode) is None:
+            raise subprocess.TimeoutExpired(self._process.name, timeout or 0)
+        return code
+
+    def send_signal(self, sig: int) -> None:
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, sig)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
 class Program:
     """One running program of the family."""
 
-    def __init__(self, *, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, *, name: str, process: Process, log: Path) -> None:
         self.name = name
         self.log = log
         self._process = process

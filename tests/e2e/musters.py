@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+from admission import cli
 from admission.ledger.audit.verify import Finding
 from admission.ledger.sql_ledger import SqlLedger
 from admission.settings import Settings
@@ -178,14 +179,21 @@ class Muster:
     def _run(self, killed_at: str) -> None:
         self._starts += 1
         self.deadly = bool(killed_at)
-        serve = ["serve", "--config", str(self._config)]
-        command = [*self.words, *serve]
+        name = f"muster-{self._starts}"
         if killed_at:
-            command = [sys.executable, "-m", "tests.e2e.killing", killed_at, *serve]
-        self._program = self._family.start(f"muster-{self._starts}", command)
+            words = [sys.executable, "-m", "tests.e2e.killing", killed_at, "serve", "--config", str(self._config)]
+            self._program = self._family.start(name, words)
+        else:
+            self._program = self._serve(name, self._config)
         if self._apart and (self._webhook is None or self._webhook.ended):
-            command = [*self.words, "serve", "--config", str(self._webhook_config)]
-            self._webhook = self._family.start(f"muster-{self._starts}-webhook", command)
+            self._webhook = self._serve(f"{name}-webhook", self._webhook_config)
+
+    def _serve(self, name: str, config: Path) -> Program:
+        """Start `muster serve`; a fork where it is the program of this work tree, which takes seconds to import."""
+        words = [*self.words, "serve", "--config", str(config)]
+        if self.words == (COMMAND,):
+            return self._family.fork(name, cli.main, words, imported=("tests.e2e.preloaded",))
+        return self._family.start(name, words)
 
     def _leads(self) -> bool:
         return all(sign in self.log for sign in self._signs) and (not self._apart or self._webhook_is_ready())
