@@ -3,6 +3,7 @@
 Nothing is written here; `cycle.cycle` commits.
 """
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,7 +24,7 @@ from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.cache import equivalence
 from admission.scheduling.cache.plan_cache import Basis, PlanCache
 from admission.scheduling.cache.queue_cache import Premise
-from admission.scheduling.cache.verdict_cache import KINDS, PROOF, RESERVED, KeptFor, Verdict, VerdictCache
+from admission.scheduling.cache.verdict_cache import KINDS, PROOF, QUOTA, RESERVED, KeptFor, Verdict, VerdictCache
 from admission.scheduling.checks import budget, chain, completeness, demand, elastic, faults, lender_quota, queue_rules
 from admission.scheduling.checks.chain import Decision, Grant, Inputs, Rules
 from admission.scheduling.checks.faults import During
@@ -31,6 +32,9 @@ from admission.scheduling.placement import mode
 from admission.scheduling.postponed_grants import PostponedGrants
 from admission.workloads import topology
 from admission.workloads.gangs import Group
+
+MOST_BY_PLAN = 8
+"""The most gangs of a queue that are planned in a cycle to find one for which the queue keeps its own quota."""
 
 MOST_KINDS = 16
 """The most kinds of gangs that `warm_caches` plans."""
@@ -64,6 +68,8 @@ class _State:
     kept_before: dict[QueueName, KeptFor] = field(default_factory=dict)
     """The same of the cycle before, where that still stands."""
     postponed: PostponedGrants[Group] = field(default_factory=PostponedGrants)
+    by_plan: Counter[QueueName] = field(default_factory=Counter)
+    """By queue, how many of its gangs were asked what they are charged within its own quota."""
     _idle: QueueUsage | None = None
     reserved: frozenset[GangUid] = field(init=False)
     """The gangs that had a reserved start when the cycle began, beside which others may borrow until then. One that is
@@ -128,7 +134,7 @@ def decide_all(
         # Verdicts beside grants are not kept as a whole: a grant may fail when it is committed.
         verdicts.forget_queues()
         _note_first(groups, state)
-        state = replace(state, blocked={}, kept_quota={}, postponed=PostponedGrants())
+        state = replace(state, blocked={}, kept_quota={}, postponed=PostponedGrants(), by_plan=Counter())
     found = _grant_in_order(groups, usage, state) if held is None else CycleDecisions(updated=tuple(held))
     if backfill is not None:
         known = {group.uid: group for group in groups} if state.kept_quota else {}
@@ -282,6 +288,10 @@ def _kept_for(verdict: Verdict, inputs: Inputs | None, state: _State) -> KeptFor
     group = verdict.group
     if inputs is None or not lender_quota.is_short(verdict.outcome) or group.runs or group.uid in state.reserved:
         return None
+    if verdict.by != QUOTA:
+        state.by_plan[group.queue] += 1
+        if state.by_plan[group.queue] > MOST_BY_PLAN:
+            return None
     before = state.rules.workspace.verdicts.kept_quota.get(group.queue)
     last = before.charge if before is not None and before.uid == group.uid else {}
     inputs = replace(inputs, cluster=state.cluster)
