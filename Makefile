@@ -51,6 +51,11 @@ check: env ## fast feedback: format, lint, types, layers, unit tests
 	$(RUN) mypy
 	$(RUN) pytest tests/unit tests/architecture -q -n auto --maxprocesses 4
 
+.PHONY: newer
+newer: env ## ask a Kubernetes that has no profile yet: which features it decides otherwise (VERSION=v1.38.0-alpha.0)
+	$(if $(VERSION),,$(error VERSION is one of k8s.io/kubernetes, such as v1.38.0-alpha.0))
+	$(RUN) python -m tests.conformance.newer $(VERSION) --worlds $(or $(WORLDS),2000)
+
 .PHONY: fmt
 fmt: env ## format, and mend what ruff can mend
 	$(RUN) ruff format .

@@ -117,6 +117,7 @@ def _protection(leader: Leader) -> ProtectionCheck:
     return ProtectionCheck(
         view=leader.ports.view,
         barriers=leader.ports.fences,
+        scheduler=leader.ports.scheduler,
         term=leader.term,
         mirror=leader.mirror,
         fences=leader.fences,

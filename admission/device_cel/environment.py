@@ -50,9 +50,21 @@ def for_device(profile: Profile) -> Environment:
         {DEVICE.name: fields},
         attribute,
         release=profile.release,
-        without=() if profile.stored or profile.lists else ("includes",),
+        without=_left_out(profile),
     )
     return replace(declared, declared={"device": _DEVICE_SIZES})
+
+
+_LISTS = ("slice", "flatten", "lists.range", "distinct", "reverse", "sort")
+"""Functions that came with 1.34, whose API server takes none in new objects that its predecessor could not run."""
+
+
+def _left_out(profile: Profile) -> tuple[str, ...]:
+    """Return the functions of the release that the API server takes from nobody yet."""
+    if profile.stored:
+        return ()
+    too_new = _LISTS if profile.release < 35 else ()
+    return too_new if profile.lists else ("includes", *too_new)
 
 
 _MAX_NAMES = 32

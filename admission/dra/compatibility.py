@@ -1,8 +1,8 @@
 """The kube-scheduler whose decisions are reproduced: its release, feature gates and known bugs.
 
-`1.35` stands for v0.35.4 of `k8s.io/dynamic-resource-allocation`, `1.36` for v0.36.3, `1.37` for v0.37.1; later
-releases are treated as the newest known one. 1.35 looks at pools and slices in random order: which devices it gives is
-predicted where that order makes no difference, and only for whoever chooses it by name.
+`1.34` stands for v0.34.4 of `k8s.io/dynamic-resource-allocation`, `1.35` for v0.35.4, `1.36` for v0.36.3, `1.37` for
+v0.37.1, which also stands in for later releases. 1.34 and 1.35 look at pools and slices in random order: which devices
+they give is predicted where that order makes no difference.
 """
 
 import re
@@ -15,6 +15,7 @@ from admission.device_cel import environment
 class Release(StrEnum):
     """The minor versions of Kubernetes whose allocator is reproduced."""
 
+    V1_34 = "1.34"
     V1_35 = "1.35"
     V1_36 = "1.36"
     V1_37 = "1.37"
@@ -66,6 +67,7 @@ class KnownBugs:
     unordered: pools, and slices of a pool, come in random order.
     all_forgets_alternative: an alternative with mode All that is not the first takes one device, and goes on as the
     first.
+    incomplete_serve: a pool is complete for a node by the slices that are for it, and gives devices if it is not.
     lists_only_shrink: the values that list attributes have in common are not restored when the search steps back.
     admin_pays_counters: a request with admin access needs free counters (#140729). In every release so far.
     vanished_are_free: what an allocated device drew from counters is free again when it leaves its slice (#140802). In
@@ -80,6 +82,7 @@ class KnownBugs:
     lists_only_shrink: bool = False
     unordered: bool = False
     all_forgets_alternative: bool = False
+    incomplete_serve: bool = False
     admin_pays_counters: bool = True
     vanished_are_free: bool = True
 
@@ -93,24 +96,39 @@ AS_OF_1_36 = KnownBugs(
     lists_only_shrink=True,
 )
 AS_OF_1_35 = replace(AS_OF_1_36, unordered=True, all_forgets_alternative=True)
+AS_OF_1_34 = replace(AS_OF_1_35, incomplete_serve=True)
 AS_OF_1_37 = KnownBugs()
 FIXED = KnownBugs(admin_pays_counters=False, vanished_are_free=False)
 """Every known defect fixed."""
 
-_KNOWN_BUGS = {Release.V1_35: AS_OF_1_35, Release.V1_36: AS_OF_1_36, Release.V1_37: AS_OF_1_37}
+_KNOWN_BUGS = {
+    Release.V1_34: AS_OF_1_34,
+    Release.V1_35: AS_OF_1_35,
+    Release.V1_36: AS_OF_1_36,
+    Release.V1_37: AS_OF_1_37,
+}
 
 _FEATURES_OF_1_35 = Features(
     partitionable=False, taints=False, binding_conditions=False, consumable_capacity=False, extended_resources=False
 )
 
 
+BY_VERSION = (Release.V1_35, Release.V1_36, Release.V1_37)
+"""The releases that a cluster's version chooses, oldest first. 1.34 is for whoever names it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerProfile:
-    """How one kube-scheduler decides. known_bugs: those of the release, unless others are given."""
+    """How one kube-scheduler decides. known_bugs: those of the release, unless others are given.
+
+    stands_in_for: the version of a cluster, such as `1.38`, that is newer than every known release and is taken for the
+    newest one; empty for a cluster of the release itself.
+    """
 
     release: Release = Release.V1_37
     features: Features = field(default_factory=Features)
     known_bugs: KnownBugs = AS_OF_1_37
+    stands_in_for: str = ""
 
     @property
     def cel(self) -> environment.Profile:
@@ -122,19 +140,37 @@ class SchedulerProfile:
             consumable=features.consumable_capacity,
         )
 
+    @property
+    def mismatch(self) -> str:
+        """Return in words why the cluster's kube-scheduler may decide otherwise; empty if its release is known."""
+        if not self.stands_in_for:
+            return ""
+        return (
+            f"Kubernetes {self.stands_in_for} is newer than {self.release}, the newest whose kube-scheduler this Muster"
+            " knows"
+        )
+
     def with_known_bugs(self, known_bugs: KnownBugs) -> "SchedulerProfile":
         return replace(self, known_bugs=known_bugs)
 
 
 def profile(release: Release, features: Features | None = None) -> SchedulerProfile:
     """Return the profile of a release with its own defects, and its default features unless others are given."""
-    default = _FEATURES_OF_1_35 if release is Release.V1_35 else Features()
+    default = _FEATURES_OF_1_35 if release.before_1_36 else Features()
     return SchedulerProfile(release=release, features=features or default, known_bugs=_KNOWN_BUGS[release])
 
 
 def of_version(version: str) -> SchedulerProfile | None:
-    """Return the profile of a Kubernetes version such as `v1.37.1`; None if it is no version or before 1.36."""
+    """Return the profile of a Kubernetes version such as `v1.37.1`; None if it is no version or older than all.
+
+    A version that is newer than all has the profile of the newest, which stands in for it.
+    """
     match = re.match(r"v?(\d+)\.(\d+)", version)
-    if match is None or (int(match[1]), int(match[2])) < (1, 36):
+    if match is None:
         return None
-    return profile(Release.V1_36 if (int(match[1]), int(match[2])) == (1, 36) else Release.V1_37)
+    major, minor = int(match[1]), int(match[2])
+    found = next((release for release in BY_VERSION if (major, minor) == (1, release.minor)), None)
+    if found is not None:
+        return profile(found)
+    newest = BY_VERSION[-1]
+    return replace(profile(newest), stands_in_for=f"{major}.{minor}") if (major, minor) > (1, newest.minor) else None

@@ -56,8 +56,16 @@ class Versions:
     def _log_version(self, version: ServerVersions) -> None:
         if self.profile is None:
             log.warning(
-                "before Kubernetes 1.36 kube-scheduler picks devices in random order, and nothing is predicted; gangs "
-                "that need devices wait until Kubernetes is upgraded or controller.profile is set",
+                "Kubernetes is older than every release that this Muster knows, and nothing is predicted; gangs that "
+                "need devices wait until Kubernetes is upgraded or controller.profile is set",
+                oldest=str(compatibility.BY_VERSION[0]),
+                version=str(version),
+            )
+        elif self.profile.mismatch:
+            log.warning(
+                "Kubernetes is newer than every release that this Muster knows; plans follow the newest one, and "
+                "Muster gives no devices itself until it is upgraded or controller.profile is set",
+                release=str(self.profile.release),
                 version=str(version),
             )
         elif self._chosen not in (None, self._detected) and version.own != (1, self.profile.release.minor):

@@ -163,9 +163,9 @@ class Controller(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     writes: Annotated[int, msgspec.Meta(ge=1), LIVE] = 32
     """Pods that are changed at the same time."""
     profile: str | float = "auto"
-    """Which Kubernetes' kube-scheduler to predict: `1.36`, `1.37`, or `auto`: that of the API server's version, which
-    is looked at every half minute. For versions before 1.36 nothing is predicted, and gangs that need devices wait,
-    unless `1.35` is chosen, of which little but devices was tried (docs/devices.md)."""
+    """Which Kubernetes' kube-scheduler to predict: `1.34` to `1.37`, or `auto`: that of the API server's version, which
+    is looked at every half minute. Before 1.35 `auto` predicts nothing, and gangs that need devices wait; after 1.37
+    this one stands in, and gangs are pinned (docs/concepts.md)."""
     schedulers: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] = ("default-scheduler",)
     """Names of the profiles of kube-scheduler that filter as its defaults do. Pods that name another one in
     `schedulerName` get a warning, and their gangs `notSimulated`; `muster doctor --scheduler-config` compares them."""
@@ -244,7 +244,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 ROLES = frozenset({"webhook", "controller", "dashboard"})
-PROFILES = ("auto", "1.35", "1.36", "1.37")
+PROFILES = ("auto", "1.34", "1.35", "1.36", "1.37")
 
 _DRIVER = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LONGEST_DRIVER = 63

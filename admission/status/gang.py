@@ -25,6 +25,7 @@ from admission.api.values.reasons import Denial, Hold, HoldReason
 from admission.api.values.references import Kind, Reference, References, Referent
 from admission.claimpolicy import status
 from admission.claimpolicy.match import Policies
+from admission.dra.compatibility import SchedulerProfile
 from admission.dra.metering import meter_health
 from admission.dra.metering.device_meters import Meters
 from admission.dra.metering.meter_health import MeterHealth
@@ -91,6 +92,8 @@ class StatusInputs:
     """The estimated starts of waiting gangs, if computed."""
     placement_holds: Mapping[GangUid, Hold] = field(default_factory=dict)
     """By reserved gang, what keeps it from being placed."""
+    scheduler: SchedulerProfile | None = field(default_factory=SchedulerProfile)
+    """The kube-scheduler that plans follow; None if its release is older than every known one."""
     now: datetime = EPOCH
     _identified: dict[int, tuple[Reference, Reference]] = field(default_factory=dict, compare=False)
     """By identity, references with what the snapshot knows of their objects: equivalent gangs have the same ones."""

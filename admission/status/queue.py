@@ -1,7 +1,8 @@
 """The status of every queue: usage against quota, budgets, pending amounts, and problems of its quota.
 
 All queues share one usage calculation. A problem is a condition whose message has the remedy: `Active`, and for queues
-with quotas or budgets `QuotaWithin`, `MetersKnown` and `BudgetLeft`; `DevicesProtected` if Muster allocates devices.
+with quotas or budgets `QuotaWithin`, `MetersKnown` and `BudgetLeft`; `DevicesProtected` if Muster allocates devices;
+`KubernetesKnown` only while it is False.
 """
 
 from collections import Counter
@@ -19,6 +20,8 @@ from admission.api.values import names, quantities, references
 from admission.api.values.names import MeterName, QueueName
 from admission.api.values.reasons import HoldReason
 from admission.api.values.references import Kind, References, Referent
+from admission.dra import compatibility
+from admission.dra.compatibility import SchedulerProfile
 from admission.lifecycle import deleted_queues
 from admission.quota import budgets as budgets_
 from admission.quota.headroom import QueueUsage
@@ -201,6 +204,25 @@ def _conditions(queue: Queue, shared: _SharedInputs) -> Iterator[Condition]:
     protected = protection_conditions.condition(queue, shared.inputs.protections)
     if protected is not None:
         yield protected
+    if queue.namespaces is not None:
+        yield from _kubernetes_known(shared.inputs.scheduler)
+
+
+def _kubernetes_known(scheduler: SchedulerProfile | None) -> Iterator[Condition]:
+    """Yield a condition where the cluster's release is newer or older than every one that plans can follow."""
+    if scheduler is None:
+        oldest = compatibility.BY_VERSION[0]
+        message = (
+            f"Kubernetes is older than {oldest}, the oldest whose kube-scheduler this Muster knows: gangs that need"
+            " devices wait; upgrade Kubernetes, or set controller.profile"
+        )
+        yield gang.condition("KubernetesKnown", "TooOld", message, holds=False)
+    elif scheduler.mismatch:
+        message = (
+            f"{scheduler.mismatch}: gangs are planned as on {scheduler.release} and pinned to nodes, and Muster gives"
+            " no devices itself; upgrade Muster, or set controller.profile to vouch that the two are alike"
+        )
+        yield gang.condition("KubernetesKnown", "TooNew", message, holds=False)
 
 
 def _deletion_message(queue: Queue, shared: _SharedInputs) -> str:

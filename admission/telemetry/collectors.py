@@ -116,6 +116,8 @@ class LastCycle:
     unposted: int = 0
     lag: float = 0.0
     protected: Mapping[str, bool] = field(default_factory=dict)
+    known: Mapping[str, bool] = field(default_factory=dict)
+    """By the release that plans follow, whether it is the cluster's own."""
     outside: Mapping[str, int] = field(default_factory=dict)
     """By class, the devices that pods outside queues hold."""
     policies: Mapping[str, bool] = field(default_factory=dict)
@@ -153,6 +155,8 @@ class Leader(Collector):
         yield _gauge(metric_catalog.HEAD_NOT_PASSED, [] if broken is None else [((), broken)])
         protected = sorted(last.protected.items()) if last else ()
         yield _gauge(metric_catalog.PROTECTED, [((driver or "*",), is_protected) for driver, is_protected in protected])
+        known = last.known.items() if last else ()
+        yield _gauge(metric_catalog.KUBERNETES_KNOWN, [((release,), is_known) for release, is_known in known])
         outside = sorted(last.outside.items()) if last else ()
         yield _gauge(metric_catalog.OUTSIDE, [((name,), devices) for name, devices in outside])
         policies = sorted(last.policies.items()) if last else ()

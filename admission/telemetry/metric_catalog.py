@@ -270,6 +270,13 @@ PROTECTED = Metric(
     help="1 while kube-scheduler leaves a driver's devices to Muster as the settings ask, 0 while gangs are pinned.",
     labels=(("driver", "its name; `*`: all that the setting `fence` does not name"),),
 )
+KUBERNETES_KNOWN = Metric(
+    name="muster_kubernetes_known",
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.LEADER,
+    help="1 while the cluster's Kubernetes is a release that Muster knows, 0 while it is newer or older than all.",
+    labels=(("release", "the one whose kube-scheduler plans follow; empty where none is predicted"),),
+)
 OUTSIDE = Metric(
     name="muster_devices_outside_queues",
     type=MetricType.GAUGE,
@@ -336,7 +343,7 @@ ALL = (
     *(REVIEWS, REFUSED, WORKERS, WORKERS_LOST, EXPIRY),
     *(READY, LEADING, EPOCH, CYCLES, ADMITTED, WAITS, DECISIONS, HELD, DEFECTS),
     *(GANGS, WAITING_SINCE, STARVED, AMOUNT, BUDGET, BUDGET_END),
-    *(BEHIND, UNPOSTED, LAG, PROTECTED, OUTSIDE, POLICIES),
+    *(BEHIND, UNPOSTED, LAG, PROTECTED, KUBERNETES_KNOWN, OUTSIDE, POLICIES),
     *(HEAD_TIME, HEAD_FAILURES, HEAD_NOT_PASSED, FOREIGN),
     *(STALENESS, OBJECTS, EVENTS, LISTS),
     *(BUILD, PROCESSOR, RESIDENT),

@@ -15,6 +15,7 @@ from admission.api.muster.gangs import GangReport
 from admission.api.muster.status_reports import ConditionReport
 from admission.api.values.names import QueueName
 from admission.cycle.state.result import CycleResult
+from admission.dra.compatibility import SchedulerProfile
 from admission.scheduling.checks.faults import During
 from admission.telemetry import metric_catalog
 from admission.telemetry.collectors import LastCycle, Leader, Process, Refusals, Reviews, Tally, Watched, Watches
@@ -101,6 +102,7 @@ class Metrics:
                 unposted=result.unposted,
                 lag=result.lag.total_seconds(),
                 protected=result.protected,
+                known=_known(result.scheduler),
                 outside=result.outside,
                 policies=_ready_policies(result.conditions),
             )
@@ -152,6 +154,11 @@ class Metrics:
 
     def _histogram(self, metric: metric_catalog.Metric) -> Histogram:
         return Histogram(metric.name, metric.help, metric.label_names, registry=self.registry, buckets=metric.buckets)
+
+
+def _known(scheduler: SchedulerProfile | None) -> dict[str, bool]:
+    """Return by the release that plans follow whether it is that of the cluster."""
+    return {"": False} if scheduler is None else {scheduler.release: not scheduler.mismatch}
 
 
 def _ready_policies(reports: Iterable[ConditionReport]) -> dict[str, bool]:

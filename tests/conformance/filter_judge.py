@@ -19,6 +19,7 @@ from admission.api.storage.persistent_volumes import ONE_POD
 from admission.api.storage.storage import Storage
 from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.dra import compatibility
+from admission.dra.compatibility import Release
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner import node_filters
 from admission.dra.planner.node_filters import Filter
@@ -75,7 +76,7 @@ def answer(world: Mapping[str, Any], placed: Sequence[str] | None = None) -> Jso
     placed: the nodes of the pods, or empty text, as another answer has them, so that one difference does not bring
     others with it.
     """
-    profile = compatibility.of_version(world.get("version", "1.37"))
+    profile = compatibility.profile(Release(world.get("version", "1.37")))
     snapshot = Snapshot(
         nodes={node.name: node for node in map(nodes.decode, world.get("nodes") or ())},
         namespaces={one.meta.name: one for one in map(nodes.decode_namespace, world.get("namespaces") or ())},

@@ -21,7 +21,7 @@ from tests.controlplane.progress import Progress
 HERE = Path(__file__).parent
 VERSIONS = ("1.37", "1.36")
 """Those that all tests are run on."""
-ON_DEMAND = ("1.35",)
+ON_DEMAND = ("1.35", "1.34")
 """Those that are built when somebody asks for them by name."""
 DEFAULT_VERSION = VERSIONS[0]
 ORACLES = ("allocate", "filters", "selectors")
@@ -57,15 +57,16 @@ def build(version: str = DEFAULT_VERSION) -> Binaries:
         raise ValueError(msg)
     commands = _ready_made()
     if missing := [program for program in PROGRAMS if program not in commands]:
-        binary = _cached(HERE / f"k8s-{version}", package=".", name="controlplane", ldflags=_version_flags(version))
+        module = HERE / f"k8s-{version}"
+        binary = cached(module, package=".", name="controlplane", ldflags=version_flags(module))
         commands |= {program: (str(binary), program) for program in missing}
-    commands["kwok"] = (str(_cached(HERE / "kwok", package=KWOK, name="kwok", ldflags="-s -w")),)
+    commands["kwok"] = (str(cached(HERE / "kwok", package=KWOK, name="kwok", ldflags="-s -w")),)
     return Binaries(version=version, commands=commands)
 
 
 def helm() -> Path:
     """Return helm, which templates the chart in deploy, building it if it is not in the cache yet."""
-    return _cached(HERE / "helm", package=HELM, name="helm", ldflags="-s -w")
+    return cached(HERE / "helm", package=HELM, name="helm", ldflags="-s -w")
 
 
 def cache_folder() -> Path:
@@ -83,7 +84,7 @@ def _ready_made() -> dict[str, tuple[str, ...]]:
     return {program: (str(path),) for program, path in found.items() if os.access(path, os.X_OK)}
 
 
-def _cached(module: Path, *, package: str, name: str, ldflags: str) -> Path:
+def cached(module: Path, *, package: str, name: str, ldflags: str) -> Path:
     """Return the binary of this module, building it if nobody has; two runs at once build it once."""
     folder = cache_folder() / f"{module.name.removeprefix('k8s-')}-{_digest(module)}"
     binary = folder / name
@@ -148,12 +149,12 @@ def go_environment() -> dict[str, str]:
     return {**os.environ, "GOWORK": "off"}
 
 
-def _version_flags(version: str) -> str:
+def version_flags(module: Path) -> str:
     """Stamp the version as Kubernetes' own build does; unstamped it reads 0.0.0 and feature gates refuse to parse."""
-    found = re.search(r"^\s*k8s\.io/kubernetes (v\S+)$", (HERE / f"k8s-{version}" / "go.mod").read_text(), re.MULTILINE)
-    assert found is not None, f"k8s-{version}/go.mod does not require k8s.io/kubernetes"
-    major, minor = version.split(".")
-    stamps = {"gitVersion": found.group(1), "gitMajor": major, "gitMinor": minor}
+    required = r"^\s*k8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)$"
+    found = re.search(required, (module / "go.mod").read_text(), re.MULTILINE)
+    assert found is not None, f"{module.name}/go.mod does not require k8s.io/kubernetes"
+    stamps = {"gitVersion": found.group(1), "gitMajor": found.group(2), "gitMinor": found.group(3)}
     return " ".join(["-s -w", *(f"-X k8s.io/component-base/version.{name}={stamp}" for name, stamp in stamps.items())])
 
 

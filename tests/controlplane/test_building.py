@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.controlplane import building
+from tests.controlplane import building, newer
 from tests.controlplane.progress import Progress
 
 FakeGo = Callable[..., Path]
@@ -136,9 +136,37 @@ def test_the_programs_of_all_versions_are_built_from_the_same_text() -> None:
     texts = [{path.name: path.read_text() for path in folder.glob("*.go")} for folder in folders]
 
     of_release = [text.pop("release.go") for text in texts]
-    assert texts[0].keys() == {"main.go", "filters.go", "lines.go", "selectors.go"}
+    assert texts[0].keys() == {f"{name}.go" for name in ("main", "programs", *building.ORACLES, "lines")}
     assert all(text == texts[0] for text in texts)
     assert of_release[0] == of_release[1] != of_release[2]
+
+
+def test_a_version_without_a_folder_has_the_module_of_the_newest_with_its_own_versions() -> None:
+    theirs = """module k8s.io/kubernetes
+
+go 1.27.0
+
+godebug default=go1.27
+
+require k8s.io/api v0.0.0
+
+replace (
+	k8s.io/api => ./staging/src/k8s.io/api
+	k8s.io/dynamic-resource-allocation => ./staging/src/k8s.io/dynamic-resource-allocation
+)
+"""
+
+    ours = newer.go_mod("v1.38.0-alpha.0", theirs).splitlines()
+
+    assert {"go 1.27.0", "godebug default=go1.27", "require k8s.io/kubernetes v1.38.0-alpha.0"} <= {*ours}
+    assert ours[ours.index("replace (") + 1 : -1] == [
+        f"\tk8s.io/{name} => k8s.io/{name} v0.38.0-alpha.0" for name in ("api", "dynamic-resource-allocation")
+    ]
+
+
+def test_what_is_no_version_is_refused_before_anything_is_fetched() -> None:
+    with pytest.raises(ValueError, match=r"1\.38 is no version of Kubernetes: write it as v1\.38\.0"):
+        newer.build("1.38")
 
 
 def test_progress_counts_packages_and_downloads(capsys: pytest.CaptureFixture[str]) -> None:

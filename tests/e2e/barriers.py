@@ -20,6 +20,7 @@ RULE_KEY = "test.muster.dev/rule"
 """The key of every taint that a test puts on devices by a rule: what a rule taints must not stop the barrier."""
 
 OLDER_RULES = {"1.36": "v1beta2"}
+WITHOUT_RULES = ("1.35", "1.34")
 
 turns = itertools.count(1)
 
@@ -80,7 +81,8 @@ class Barrier:
         """Bind a pod behind the barrier and return the device that it was given."""
         name = f"barrier-{turn}"
         request = workloads.device_request(device_class=DEVICE_CLASS)
-        request["exactly"]["tolerations"] = [{"key": RULE_KEY, "operator": "Exists"}]
+        if self._rules is not None:
+            request["exactly"]["tolerations"] = [{"key": RULE_KEY, "operator": "Exists"}]
         namespace.create(
             workloads.claim(name, request), workloads.pod(name, claim=name, nodeSelector={DRIVER: str(turn)})
         )
@@ -100,8 +102,10 @@ def barrier(client: Client, *, rules: str | None = None) -> Iterator[Barrier]:
         put_up.remove()
 
 
-def rules_path(kubernetes: str) -> str:
-    """Where DeviceTaintRules are, in the newest version that a Kubernetes serves."""
+def rules_path(kubernetes: str) -> str | None:
+    """Where DeviceTaintRules are, in the newest version that a Kubernetes serves; None where it serves none."""
+    if kubernetes in WITHOUT_RULES:
+        return None
     return f"/apis/resource.k8s.io/{OLDER_RULES.get(kubernetes, 'v1')}/devicetaintrules"
 
 

@@ -29,6 +29,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "feature_gates": {"DRADeviceTaintRules": True},
         "runtime_config": {"resource.k8s.io/v1beta1": True, "resource.k8s.io/v1beta2": True},
     },
+    **{
+        older: {"runtime_config": {"resource.k8s.io/v1beta1": True, "resource.k8s.io/v1beta2": True}}
+        for older in building.ON_DEMAND
+    },
 }
 
 numbers = itertools.count(1)
@@ -43,9 +47,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # The first test would otherwise pay for the build of the control plane.
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SECONDS_PER_TEST, func_only=True))
+        for since in item.iter_markers("since"):
+            _skip_before(item, *since.args)
     if not _asked_for(config):
         config.hook.pytest_deselected(items=ours)
         items[:] = [item for item in items if item not in ours]
+
+
+def _skip_before(item: pytest.Item, version: str, why: str) -> None:
+    """Skip a test on a Kubernetes that is older than what it is about. why: what is not there, as a sentence."""
+    minors = [int(one.partition(".")[2]) for one in (os.environ.get("K8S") or building.DEFAULT_VERSION, version)]
+    if minors[0] < minors[1]:
+        item.add_marker(pytest.mark.skip(reason=f"before Kubernetes {version} {why}"))
 
 
 def _asked_for(config: pytest.Config) -> bool:
@@ -100,14 +113,17 @@ muster = fixtures.muster()
 
 @pytest.fixture(scope="module")
 def rules(kubernetes: str) -> str:
-    """Where DeviceTaintRules are."""
-    return barriers.rules_path(kubernetes)
+    """Where DeviceTaintRules are; what asks for it is skipped where there are none."""
+    path = barriers.rules_path(kubernetes)
+    if path is None:
+        pytest.skip(f"Kubernetes {kubernetes} serves no DeviceTaintRules in v1beta2 or v1")
+    return path
 
 
 @pytest.fixture(scope="module")
-def barrier(control_plane: ControlPlane, rules: str) -> Iterator[Barrier]:
+def barrier(control_plane: ControlPlane, kubernetes: str) -> Iterator[Barrier]:
     """What tells when kube-scheduler has seen all that a test wrote."""
-    with barriers.barrier(control_plane.client(), rules=rules) as barrier:
+    with barriers.barrier(control_plane.client(), rules=barriers.rules_path(kubernetes)) as barrier:
         yield barrier
 
 

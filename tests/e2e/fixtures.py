@@ -16,7 +16,7 @@ from tests.controlplane.fleet import Manifest
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.oracles import Oracle
 from tests.controlplane.processes import FreePorts
-from tests.e2e import herds, labs, musters
+from tests.e2e import barriers, herds, labs, musters
 from tests.e2e.labs import Lab
 from tests.e2e.musters import Muster
 
@@ -96,6 +96,8 @@ def lab_in_racks(drivers: Mapping[str, str]) -> Fixture:
     def lab(
         control_plane: ControlPlane, muster: Muster, namespace: Namespace, request: pytest.FixtureRequest
     ) -> Iterator[Lab]:
+        if request.param == "Allocate" and control_plane.version in barriers.WITHOUT_RULES:
+            pytest.skip(f"Kubernetes {control_plane.version} has no DeviceTaintRules in v1beta2 or v1 for a fence")
         driver = drivers[request.param]
         with Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=driver) as lab:
             lab.device_class()

@@ -5,8 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import pytest
+
 from admission.api.values import quantities
-from tests.controlplane import ControlPlane, fleet, workloads
+from tests.controlplane import ControlPlane, building, fleet, workloads
 from tests.controlplane.clients import Client
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.namespaces import Namespace
@@ -93,6 +95,8 @@ class Lab:
 
     def extended(self) -> str:
         """Offer the driver's devices as an extended resource, metered by `gpus` and `claims`, and return its name."""
+        if self.control_plane.version in building.ON_DEMAND:
+            pytest.skip(f"Kubernetes {self.control_plane.version} has no extended resources that devices stand behind")
         resource = f"{self.driver}/gpu"
         self.device_class(extendedResourceName=resource)
         self.meter("gpus", count={})

@@ -32,7 +32,7 @@ def test_kubernetes_answers_as_the_corpus_recorded(oracle: Oracle, version: str)
 @given(record=clusters.records(gates=True))
 @settings(max_examples=300, deadline=None)
 def test_we_answer_as_kubernetes_does(oracle: Oracle, version: str, record: Json) -> None:
-    assert kubernetes.difference(record, Release(version), oracle) is None
+    assert kubernetes.difference(record, Release(version), oracle.ask) is None
 
 
 def test_a_question_that_is_none_is_named(version: str) -> None:

@@ -112,6 +112,7 @@ def tolerating(*tolerations: Manifest) -> Manifest:
     return request
 
 
+@pytest.mark.since("1.36", "taints of devices are off")
 def test_a_toleration_that_names_no_effect_gets_a_pod_onto_a_device_that_evicts_it(
     namespace: Namespace, barrier: Barrier, node: str
 ) -> None:

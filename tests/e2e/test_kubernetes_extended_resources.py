@@ -25,6 +25,8 @@ GPU_CLASS, NIC_CLASS = "extended-gpu", "extended-nic"
 IMPLICIT = f"deviceclass.resource.kubernetes.io/{GPU_CLASS}"
 ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
 CLASSES = fleet.COLLECTIONS["DeviceClass"]
+pytestmark = pytest.mark.since("1.36", "extended resources that devices stand behind are off")
+
 GPUS = 40
 SECONDS_OF_NOTHING = 5.0
 

@@ -130,6 +130,7 @@ def test_the_finalizer_keeps_a_claim_from_being_deleted_under_its_pod(cluster: W
     assert cluster.admin.node_of("bare") == cluster.first
 
 
+@pytest.mark.since("1.36", "the time of an allocation is dropped")
 def test_a_pod_whose_allocation_has_no_timestamp_is_never_bound(cluster: World) -> None:
     """kube-scheduler fills in the timestamp with its reservation, and the API server refuses the change."""
     claim = gated_pod(cluster)
@@ -186,6 +187,7 @@ def allocated_by_kube_scheduler(cluster: World, *requests: Manifest) -> Any:
     return cluster.admin.claim("observed")
 
 
+@pytest.mark.since("1.36", "the time of an allocation is dropped")
 def test_kube_scheduler_allocates_as_others_have_to(cluster: World, tuned_class: str) -> None:
     """Devices in the order of the requests, then the configuration of the class before the claim's."""
     tuned = workloads.device_request("tuned", device_class=tuned_class)
@@ -211,13 +213,14 @@ def test_configuration_for_all_requests_names_them_up_to_1_36_only(
     """From 1.37 on kube-scheduler leaves the names out where they would be all; both mean the same."""
     claim = allocated_by_kube_scheduler(cluster, workloads.device_request("tuned", device_class=tuned_class))
 
-    named = {"requests": ["tuned"]} if kubernetes == "1.36" else {}
+    named = {} if kubernetes == "1.37" else {"requests": ["tuned"]}
     assert claim["status"]["allocation"]["devices"]["config"] == [
         {"source": "FromClass", **named, **configured("class")},
         {"source": "FromClaim", **named, **configured("claim")},
     ]
 
 
+@pytest.mark.since("1.36", "whoever writes the status of claims may allocate them")
 def test_writing_an_allocation_needs_the_right_to_bind_claims(cluster: World, control_plane: ControlPlane) -> None:
     alice = control_plane.client("alice")
     seen_by_alice = cluster.admin.seen_by(alice)
@@ -235,6 +238,7 @@ def test_writing_an_allocation_needs_the_right_to_bind_claims(cluster: World, co
     assert devices_of(cluster.admin.claim(claim)) == [(cluster.first, "gpu-0")]
 
 
+@pytest.mark.since("1.36", "whoever writes the status of claims may allocate them")
 def test_the_right_to_bind_claims_counts_only_cluster_wide(cluster: World, control_plane: ControlPlane) -> None:
     """A Role that names resourceclaims/binding is taken and useless: only a ClusterRoleBinding helps."""
     alice = control_plane.client("alice")
@@ -343,6 +347,7 @@ def fence(control_plane: ControlPlane, kubernetes: str) -> Iterator[None]:
     control_plane.client().delete(f"{path}/fence")
 
 
+@pytest.mark.since("1.36", "there are no DeviceTaintRules in v1beta2 or v1")
 @pytest.mark.usefixtures("fence")
 def test_a_fence_keeps_kube_scheduler_off_the_devices_but_not_from_binding(cluster: World) -> None:
     claim = gated_pod(cluster)
@@ -358,6 +363,7 @@ def test_a_fence_keeps_kube_scheduler_off_the_devices_but_not_from_binding(clust
     assert cluster.muster.node_of("outsider") is None
 
 
+@pytest.mark.since("1.36", "there are no DeviceTaintRules in v1beta2 or v1")
 @pytest.mark.usefixtures("fence")
 def test_behind_a_fence_a_pod_that_does_not_fit_its_node_loses_its_devices_and_waits(cluster: World) -> None:
     claim = gated_pod(cluster)
@@ -372,6 +378,7 @@ def test_behind_a_fence_a_pod_that_does_not_fit_its_node_loses_its_devices_and_w
     assert cluster.muster.node_of("worker") is None
 
 
+@pytest.mark.since("1.36", "there are no DeviceTaintRules in v1beta2 or v1")
 @pytest.mark.usefixtures("fence")
 def test_a_fence_that_is_lifted_lets_waiting_pods_go(
     cluster: World, control_plane: ControlPlane, kubernetes: str
@@ -385,6 +392,7 @@ def test_a_fence_that_is_lifted_lets_waiting_pods_go(
     cluster.muster.bound("outsider")
 
 
+@pytest.mark.since("1.36", "there are no DeviceTaintRules in v1beta2 or v1")
 @pytest.mark.usefixtures("fence")
 def test_a_claim_that_tolerates_every_taint_passes_the_fence(cluster: World) -> None:
     """Why the webhook has to refuse such claims where Muster relies on a fence."""
@@ -400,4 +408,4 @@ def test_fences_can_be_had_without_options_from_1_37_on(kubernetes: str) -> None
     with ControlPlane(kubernetes) as plain:
         offered = plain.kubectl("api-resources", "--api-group=resource.k8s.io", "--output=name").split()
 
-    assert ("devicetaintrules.resource.k8s.io" in offered) is (kubernetes != "1.36")
+    assert ("devicetaintrules.resource.k8s.io" in offered) is (kubernetes == "1.37")

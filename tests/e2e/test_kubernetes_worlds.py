@@ -24,6 +24,8 @@ from tests.e2e.corpus_worlds import Record, Stage
 DATA = Path(__file__).parent / "data" / "worlds.jsonl.gz"
 RECORDS: list[Record] = [json.loads(line) for line in gzip.decompress(DATA.read_bytes()).splitlines()]
 FEATURES = {*ablations.WITHOUT, *ablations.PARTS}
+pytestmark = pytest.mark.since("1.36", "the order of pools is random, and features of these worlds are off")
+
 ADMIN_ACCESS = {"resource.kubernetes.io/admin-access": "true"}
 
 

@@ -19,6 +19,8 @@ DRIVERS = [f"fenced{number}.test" for number in range(1, 21)]
 
 ROOT = "resource.kubernetes.io/pcieRoot"
 
+pytestmark = pytest.mark.since("1.36", "there are no DeviceTaintRules in v1beta2 to make a fence of")
+
 drivers = iter(DRIVERS)
 
 

@@ -1,4 +1,4 @@
-"""Clusters whose kube-scheduler heeds no DeviceTaintRule: 1.36 as it comes, and 1.37 with the feature gate off."""
+"""Clusters whose kube-scheduler heeds no DeviceTaintRule: 1.35 and 1.36 as they come, and 1.37 with the gate off."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,10 +11,13 @@ from tests.controlplane.observing import eventually, holds_for
 from tests.e2e.musters import Muster
 from tests.e2e.teams import GROUP, Team, found_team
 
+UNSERVED = ("1.36", "1.35", "1.34")
+"""Those that serve no rules unless they are told to, in whatever version."""
+
 
 @pytest.fixture
 def team(kubernetes: str) -> Iterator[Team]:
-    gates = {} if kubernetes == "1.36" else {"DRADeviceTaintRules": False}
+    gates = {} if kubernetes in UNSERVED else {"DRADeviceTaintRules": False}
     with ControlPlane(kubernetes, feature_gates=gates) as control_plane:
         client = control_plane.client()
         fleet.install(client, fleet.demo_fleet([2, 2]))
@@ -48,7 +51,7 @@ def wait_pinned(team: Team, text: str) -> None:
 
 
 def test_where_rules_are_not_served_that_is_said_and_gangs_are_pinned(team: Team, kubernetes: str) -> None:
-    if kubernetes != "1.36":
+    if kubernetes not in UNSERVED:
         pytest.skip("1.37 serves them whatever the feature gate")
     wait_told(team, "False", "upgrade to Kubernetes 1.37")
 
@@ -56,8 +59,8 @@ def test_where_rules_are_not_served_that_is_said_and_gangs_are_pinned(team: Team
 
 
 def test_where_rules_are_not_heeded_the_first_claim_beside_muster_shows_it(team: Team, kubernetes: str) -> None:
-    if kubernetes == "1.36":
-        pytest.skip("1.36 does not serve them without being told to")
+    if kubernetes in UNSERVED:
+        pytest.skip("1.36 and 1.35 do not serve them without being told to")
     wait_told(team, "True")
     # Times of creation are in whole seconds: a pod of this second may be older than the fence.
     holds_for(1.5, lambda: is_told(team, "True"), what="the fence counts")

@@ -317,7 +317,13 @@ CASES = {
 """By plugin. NodeName has a test of its own. DefaultPreemption filters nothing, but keeps nodes for pods."""
 
 
-@pytest.mark.parametrize("plugin", CASES)
+@pytest.mark.parametrize(
+    "plugin",
+    [
+        *(name for name in CASES if name != "NodeDeclaredFeatures"),
+        pytest.param("NodeDeclaredFeatures", marks=pytest.mark.since("1.36", "the plugin is off")),
+    ],
+)
 def test_a_gang_is_held_by_a_rule_and_starts_when_the_world_has_changed(world: World, plugin: str) -> None:
     case, team = CASES[plugin], world.lab.team
     case.before(world)

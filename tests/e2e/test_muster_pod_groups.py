@@ -23,7 +23,7 @@ GATES: dict[str, dict[str, bool]] = {
     "1.37": {"GenericWorkload": True, "DRAWorkloadResourceClaims": True},
 }
 
-pytestmark = pytest.mark.timeout(300, func_only=True)
+pytestmark = [pytest.mark.timeout(300, func_only=True), pytest.mark.since("1.36", "there are no PodGroups")]
 
 
 @pytest.fixture(scope="module", params=[os.environ["K8S"]] if os.environ.get("K8S") else building.VERSIONS)

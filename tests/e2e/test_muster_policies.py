@@ -43,6 +43,7 @@ def asked(*, count: int | None = None, device_class: str = "gpu") -> dict[str, A
 
 
 @pytest.mark.usefixtures("policy")
+@pytest.mark.since("1.36", "tolerations of claims are dropped")
 def test_claims_and_templates_are_stored_with_their_defaults(namespace: Namespace) -> None:
     namespace.create(workloads.claim("mine", asked()), workloads.claim_template("theirs", asked(count=2)))
 
@@ -65,6 +66,7 @@ def test_claims_and_templates_are_stored_with_their_defaults(namespace: Namespac
 
 
 @pytest.mark.usefixtures("policy")
+@pytest.mark.since("1.36", "tolerations of claims are dropped")
 def test_each_alternative_gets_its_own_defaults(namespace: Namespace) -> None:
     subs = [{"name": "alias", "deviceClassName": "gpu"}, {"name": "other", "deviceClassName": "other.example.com"}]
     namespace.create(workloads.claim("mine", {"name": "gpu", "firstAvailable": subs}))
@@ -90,6 +92,7 @@ def test_the_same_manifest_can_be_applied_again(control_plane: ControlPlane, nam
 
 
 @pytest.mark.usefixtures("policy")
+@pytest.mark.since("1.36", "tolerations of claims are dropped")
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
 def test_older_versions_are_handled_as_v1(control_plane: ControlPlane, namespace: Namespace, version: str) -> None:
     client = control_plane.client()

@@ -269,6 +269,22 @@ CASES = {
         series={'muster_devices_protected{driver="gpu.example.com"}': "0x4 1x20"},
         at=15,
     ),
+    "the cluster's Kubernetes is newer than all that are known": Case(
+        alert="MusterKubernetesUnknown",
+        series={'muster_kubernetes_known{release="1.37"}': "0x20"},
+        at=15,
+        says="It is newer than 1.37, which plans follow; gangs are pinned to nodes.",
+        labels={"release": "1.37"},
+    ),
+    "the cluster's Kubernetes is older than all that are known": Case(
+        alert="MusterKubernetesUnknown",
+        series={'muster_kubernetes_known{release=""}': "0x20"},
+        at=15,
+        says="It is older than all that Muster knows; gangs that need devices wait.",
+    ),
+    "the cluster's Kubernetes is known": Case(
+        alert="MusterKubernetesUnknown", series={'muster_kubernetes_known{release="1.37"}': "1x20"}, at=15
+    ),
     "pods outside queues hold devices": Case(
         alert="MusterDevicesOutsideQueues",
         series={'muster_devices_outside_queues{class="gpu.example.com"}': "3x30"},

@@ -53,6 +53,8 @@ MOST_NAMED = 5
 OVERDUE_FRACTION = 6
 """An authority with less than this fraction of its life left is overdue: Muster replaces it at a third."""
 
+_PREDICTED = " or ".join(compatibility.BY_VERSION)
+
 _GATE = re.compile(rb'^kubernetes_feature_enabled\{name="(?P<name>\w+)",[^}]*\} (?P<value>[01])')
 _REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 _CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
@@ -76,13 +78,17 @@ async def version(inputs: CheckInputs) -> list[Finding]:
     seen = await inputs.connection.versions()
     message = f"Kubernetes {seen} at {inputs.connection.server}"
     if seen.own < OLDEST:
-        return [findings.failed("version", f"{message} has no resource.k8s.io/v1", "upgrade it to 1.36 or 1.37")]
-    if compatibility.of_version(str(seen)) is None and inputs.settings.controller.profile == "auto":
-        fix = "upgrade it to 1.36 or 1.37; until then gangs that need devices wait"
+        return [findings.failed("version", f"{message} has no resource.k8s.io/v1", f"upgrade it to {_PREDICTED}")]
+    profile = compatibility.of_version(str(seen))
+    if inputs.settings.controller.profile != "auto" or (profile is not None and not profile.mismatch):
+        return [findings.passed("version", message)]
+    if profile is None:
+        fix = f"upgrade it to {_PREDICTED}; until then gangs that need devices wait"
         return [
             findings.warning("version", f"{message}: what its kube-scheduler does with devices is not predicted", fix)
         ]
-    return [findings.passed("version", message)]
+    fix = "upgrade Muster; until then gangs are pinned to nodes, and fences and coverage have no effect"
+    return [findings.warning("version", f"{message}: {profile.mismatch}", fix)]
 
 
 async def apis(inputs: CheckInputs) -> list[Finding]:

@@ -43,8 +43,11 @@ class FenceState:
         opened: Collection[Uid],
         now: datetime,
         is_confirmed: bool,
+        mismatch: str = "",
     ) -> frozenset[str]:
         """Judge the protection of devices as of now, by the wall clock; return the drivers whose fences are wanted.
+
+        mismatch: why the cluster's kube-scheduler may decide otherwise than Muster does, if its release is not known.
 
         Pods show whether kube-scheduler is about to pick devices for a gang. So no protection counts before the view
         is confirmed.
@@ -59,6 +62,7 @@ class FenceState:
                 now=now,
                 breaches=watch.breaches,
                 opened=opened,
+                mismatch=mismatch,
             )
         )
         found = judgement.protections

@@ -9,6 +9,7 @@ from admission.api.muster.status_reports import ConditionReport, QueueReport
 from admission.api.values.names import GangUid
 from admission.api.values.reasons import Hold
 from admission.cycle.outcome import Outcome
+from admission.dra.compatibility import SchedulerProfile
 from admission.scheduling.checks.faults import Defect
 from admission.workloads.gangs import Group
 
@@ -37,7 +38,8 @@ class CycleResult:
     time. unposted: entries that wait for the ledger's database. lag: the age of the oldest of them. protected: by
     driver that the settings name (`protection_conditions.EVERY` for all others), whether kube-scheduler leaves its
     devices to Muster. decisions: the new outcomes. defects: unexpected exceptions, by gang; other gangs are not
-    affected. outside: by metered class, the devices that pods outside every queue hold.
+    affected. outside: by metered class, the devices that pods outside every queue hold. scheduler: the kube-scheduler
+    that was predicted; None if its release is older than every known one.
     """
 
     gangs: tuple[GangReport, ...] = ()
@@ -53,3 +55,4 @@ class CycleResult:
     decisions: tuple[Outcome, ...] = ()
     defects: tuple[Defect, ...] = ()
     outside: Mapping[str, int] = field(default_factory=dict)
+    scheduler: SchedulerProfile | None = field(default_factory=SchedulerProfile)

@@ -8,7 +8,7 @@ from admission.cycle.state.fences import FenceState
 from admission.cycle.state.in_flight import InFlight
 from admission.cycle.state.ledger_mirror import LedgerMirror
 from admission.cycle.state.term import Term
-from admission.ports import Fences, View
+from admission.ports import Fences, Scheduler, View
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +17,7 @@ class ProtectionCheck:
 
     view: View
     barriers: Fences
+    scheduler: Scheduler
     term: Term
     mirror: LedgerMirror
     fences: FenceState
@@ -24,6 +25,7 @@ class ProtectionCheck:
 
     def judge(self, snapshot: Snapshot, now: datetime) -> None:
         """Judge by a snapshot. now: by the wall clock, not the ledger's time."""
+        profile = self.scheduler.profile
         wanted = self.fences.judge(
             snapshot,
             self.mirror.book.placements,
@@ -31,6 +33,7 @@ class ProtectionCheck:
             opened=self.in_flight.opened,
             now=now,
             is_confirmed=self.term.is_confirmed,
+            mismatch=profile.mismatch if profile is not None else "",
         )
         self.barriers.set_drivers(wanted)
 

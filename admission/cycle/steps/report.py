@@ -107,6 +107,7 @@ class CycleReport:
             lag=max(timedelta(0), inputs.now - unposted[0].at) if unposted else timedelta(0),
             defects=tuple(self.log.defects),
             outside=outside,
+            scheduler=inputs.profile,
         )
 
     def make(self, inputs: CycleInputs, decided: Collection[GangUid]) -> Statuses:
@@ -132,6 +133,7 @@ class CycleReport:
             templates=self.templates.troubles(),
             schedulers=self.settings.schedulers,
             later=self.later_waves.answers,
+            scheduler=inputs.profile,
             now=inputs.clock,
         )
         gangs = self.statuses.make_gangs(inputs.by_uid, decided, basis, self.log.defects)

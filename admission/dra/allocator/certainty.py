@@ -31,6 +31,9 @@ class CertaintyCheck(NamedTuple):
         """Return why devices are not certain; None if they are."""
         if self.contents.disputed:
             return _disputed(self.contents.disputed)
+        trouble = self.contents.trouble(self.profile.known_bugs)
+        if self.profile.known_bugs.incomplete_serve and (broken := trouble.incomplete or trouble.invalid):
+            return _disputed(broken)
         if unsure := self._unsure_pick(found) or self._unsure_order():
             return unsure
         if self.is_doubtful():

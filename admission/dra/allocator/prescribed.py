@@ -202,7 +202,7 @@ class _Validator:
         if pool is None:
             message = f"node {node} sees no pool {device.pool} of {device.driver}"
             return self._misfit(Mismatch.GONE, message, one.request, device)
-        if not pool.sound:
+        if not pool.serves:
             return self._misfit(Mismatch.GONE, f"{pool.title} cannot be used: {pool.why}", one.request, device)
         listed = next((listed for listed in pool.listed_devices if listed.id == device), None)
         if listed is None:

@@ -175,7 +175,7 @@ class DeviceSignatures:
         return [
             listed
             for pool in node_inventory.seen(self.need.profile.known_bugs)
-            if pool.sound
+            if pool.serves
             for slice_, listed_devices in _by_slice(pool.listed_devices)
             for column in (self._selectors.column(texts, slice_),)
             for listed in listed_devices
@@ -190,7 +190,7 @@ class DeviceSignatures:
         self._segments = {key: known for key, known in self._segments.items() if key in alive}
 
     def _build_layout(self, node_inventory: NodeInventory) -> Layout:
-        pools = [pool for pool in node_inventory.seen(self.need.profile.known_bugs) if pool.sound]
+        pools = [pool for pool in node_inventory.seen(self.need.profile.known_bugs) if pool.serves]
         segments = [found for pool in pools if (found := self._segment(pool)).listed_devices]
         drawn = [segment.pool for segment in segments if self._draws(segment)]
         places = {id(pool): at for at, pool in enumerate(drawn)}

@@ -63,7 +63,8 @@ class PoolHealth(StrEnum):
 class Pool:
     """One pool as one node sees it; nodes that see the same share the object.
 
-    why: what is wrong with it, for people. counter_set: its shared counters, if it has some.
+    why: what is wrong with it, for people. counter_set: its shared counters, if it has some. lenient: whether
+    kube-scheduler gives its devices although it is incomplete.
     """
 
     driver: str
@@ -72,6 +73,7 @@ class Pool:
     why: str = ""
     listed_devices: tuple[InventoryDevice, ...] = ()
     counter_set: SharedCounters | None = None
+    lenient: bool = False
 
     @property
     def id(self) -> PoolId:
@@ -84,6 +86,11 @@ class Pool:
     @property
     def sound(self) -> bool:
         return self.soundness is PoolHealth.SOUND
+
+    @property
+    def serves(self) -> bool:
+        """Return whether kube-scheduler gives devices of it."""
+        return self.sound or (self.lenient and self.soundness is PoolHealth.INCOMPLETE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -134,6 +141,7 @@ class Slices:
     ) -> None:
         profile = profile or SchedulerProfile()
         self._features = profile.features
+        self._lenient = profile.known_bugs.incomplete_serve
         self._knows_groups = not profile.release.before_1_37
         self.on_node: dict[NodeName, list[Slice]] = {}
         elsewhere: list[Slice] = []
@@ -198,7 +206,8 @@ class Slices:
 
     def usable(self, slice_: Slice) -> bool:
         """Return whether kube-scheduler reads a slice at all under these feature gates."""
-        if not self._features.partitionable and (slice_.per_device_nodes is not None or slice_.counters):
+        has_counters = bool(slice_.counters) and not self._lenient
+        if not self._features.partitionable and (slice_.per_device_nodes is not None or has_counters):
             return False
         return not self._grouped(slice_)
 
@@ -245,20 +254,28 @@ class Slices:
     def _pool(
         self, pool_id: PoolId, relevant: Sequence[Slice], reach: Sequence[tuple[bool, ...] | None]
     ) -> Pool | None:
-        """Return one pool; None if a newer generation of it exists, so that these slices are outdated."""
+        """Return one pool; None if a newer generation of it exists, so that these slices are outdated.
+
+        1.34 looks at the slices for the node alone, and gives devices of what is outdated or incomplete by these.
+        """
         driver, name = pool_id
         members = self.members[pool_id]
         generation, expected = relevant[0].generation, relevant[0].slice_count
         complete: Sequence[Slice] = relevant
-        if len(relevant) != expected:
-            if any(slice_.generation > generation for slice_ in members):
+        is_outdated = any(slice_.generation > generation for slice_ in members)
+        if len(relevant) != expected and not self._lenient:
+            if is_outdated:
                 return None
             complete = [s for s in members if s.generation == generation and not self._grouped(s)]
         listed_devices = self._listed_devices(pool_id, relevant, reach)
-        if len(complete) != expected:
-            why = f"{len(complete)} of {expected} slices of generation {generation} are there"
+        if len(complete) != expected or (is_outdated and self._lenient):
             return Pool(
-                driver=driver, name=name, soundness=PoolHealth.INCOMPLETE, why=why, listed_devices=listed_devices
+                driver=driver,
+                name=name,
+                soundness=PoolHealth.INCOMPLETE,
+                why=f"{len(complete)} of {expected} slices of generation {generation} are there",
+                listed_devices=listed_devices,
+                lenient=self._lenient,
             )
         counter_set = self._counter_set(complete)
         twice = _repeated(listed.device.name for listed in listed_devices)

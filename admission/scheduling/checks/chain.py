@@ -333,7 +333,7 @@ def classes_are_metered(inputs: Inputs) -> Denial | None:
 
 
 def scheduler_is_known(inputs: Inputs) -> Hold | None:
-    """Hold a gang that needs devices if kube-scheduler picks them in random order, so that no plan is reliable."""
+    """Hold a gang that needs devices if nothing is known of the kube-scheduler that picks them."""
     return demand.unpredictable(inputs.demands) if inputs.rules.profile is None else None
 
 

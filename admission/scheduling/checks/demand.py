@@ -9,6 +9,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import MeterName
 from admission.api.values.reasons import Hold, HoldReason
+from admission.dra import compatibility
 from admission.dra.metering import device_meters, holdings
 from admission.dra.metering.device_meters import Meters
 from admission.dra.requests import extended_resources
@@ -36,13 +37,14 @@ def new_claims(pods: Iterable[PodDemand]) -> list[Claim]:
 
 
 def unpredictable(pods: Iterable[PodDemand]) -> Hold | None:
-    """Hold a gang that needs devices where kube-scheduler picks them in random order."""
+    """Hold a gang that needs devices where nothing is known of the kube-scheduler that picks them."""
     claims = new_claims(pods)
     if not claims:
         return None
     message = (
-        f"claim {claims[0].meta.key} needs devices, which kube-scheduler picks in random order before Kubernetes 1.36, "
-        "so nothing can be promised; upgrade Kubernetes, or set controller.profile and accept that plans may fail"
+        f"claim {claims[0].meta.key} needs devices, and what kube-scheduler does with these before Kubernetes "
+        f"{compatibility.BY_VERSION[0]} is not known, so nothing can be promised; upgrade Kubernetes, or set "
+        "controller.profile and accept that plans may fail"
     )
     return Hold(HoldReason.NOT_SIMULATED, message, {"claim": claims[0].meta.key})
 

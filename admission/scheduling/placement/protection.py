@@ -9,7 +9,7 @@ A fence also binds Muster: while its rule exists, kube-scheduler gives the drive
 that Muster has pinned. So the rule is wanted only where it can take effect, and is removed where it cannot.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Collection, Iterable, Mapping, Sized
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -24,8 +24,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import references
 from admission.api.values.names import Uid
 from admission.api.values.references import Kind, Reference, References, Referent
-from admission.dra.requests import extended_resources
-from admission.scheduling.placement import exposed_claims
+from admission.scheduling.placement import exposed_claims, pending_allocations
 
 SETTLING = timedelta(seconds=5)
 """How long an object must have existed before it counts: kube-scheduler and API servers learn of it by watches."""
@@ -136,7 +135,8 @@ class Breach(NamedTuple):
 class FenceInputs:
     """The inputs of `judge`: the barriers, the cluster, the ledger's open placements, and breaches by driver.
 
-    opened: pods whose gate Muster has opened, also if the snapshot does not show it yet.
+    opened: pods whose gate Muster has opened, also if the snapshot does not show it yet. mismatch: why
+    kube-scheduler may decide otherwise than Muster does, if the cluster's release is not known.
     """
 
     barriers: Barriers
@@ -145,6 +145,7 @@ class FenceInputs:
     now: datetime
     breaches: Mapping[str, Breach] = field(default_factory=dict)
     opened: Collection[Uid] = ()
+    mismatch: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,6 +238,16 @@ def _missing_of_fence(driver: str, inputs: FenceInputs) -> _Missing | None:
     return next((missing_one for check in _OF_FENCES if (missing_one := check(driver, inputs)) is not None), None)
 
 
+def _release_is_known(_: object, inputs: FenceInputs) -> _Missing | None:
+    """Check that an allocation which Muster makes is one that this kube-scheduler would accept as its own."""
+    if not inputs.mismatch:
+        return None
+    return _Missing(
+        f"{inputs.mismatch}: upgrade Muster, or set controller.profile to vouch that the cluster's kube-scheduler is"
+        " alike"
+    )
+
+
 def _rules_are_served(_: str, inputs: FenceInputs) -> _Missing | None:
     if inputs.barriers.served:
         return None
@@ -299,7 +310,7 @@ def _no_gang_is_in_flight(driver: str, inputs: FenceInputs) -> _Missing | None:
     if driver in inputs.barriers.rules:
         return None
     late = inputs.now - PATIENCE
-    found = [_gang(one) for one in _in_flight(inputs, driver) if one.reserved_at > late]
+    found = [_gang(one) for one in pending_allocations.in_flight(*_pending(inputs), driver) if one.reserved_at > late]
     if not found:
         return None
     gangs, have = _some(found), "has its" if len(found) == 1 else "have their"
@@ -319,7 +330,7 @@ def _rule_is_heeded(driver: str, inputs: FenceInputs) -> _Missing | None:
     if age >= PATIENCE:
         return None
     known_since = inputs.barriers.rules[driver] + SETTLING
-    found = [_pod(pod) for pod in _outsiders(inputs) if pod.meta.created <= known_since]
+    found = [_pod(pod) for pod in pending_allocations.outsiders(*_pending(inputs)) if pod.meta.created <= known_since]
     if not found:
         return None
     pods = _some(found)
@@ -328,6 +339,7 @@ def _rule_is_heeded(driver: str, inputs: FenceInputs) -> _Missing | None:
 
 
 _OF_FENCES: tuple[Callable[[str, FenceInputs], _Missing | None], ...] = (
+    _release_is_known,
     _rules_are_served,
     _kube_scheduler_heeds_it,
     _fence_can_be_kept,
@@ -406,7 +418,7 @@ def _claims_are_kept_out(webhooks: Webhooks, inputs: FenceInputs) -> _Missing | 
 
 def _no_pod_is_outside(_: Webhooks, inputs: FenceInputs) -> _Missing | None:
     unread = (key for kind, key in inputs.snapshot.malformed if kind == Kind.POD)
-    found = [_pod(pod) for pod in _outsiders(inputs)]
+    found = [_pod(pod) for pod in pending_allocations.outsiders(*_pending(inputs))]
     found += [Referent(kind=Kind.POD, key=key, note=exposed_claims.UNREADABLE) for key in unread]
     if not found:
         return None
@@ -416,7 +428,7 @@ def _no_pod_is_outside(_: Webhooks, inputs: FenceInputs) -> _Missing | None:
 
 
 def _no_pinned_gang_is_in_flight(_: Webhooks, inputs: FenceInputs) -> _Missing | None:
-    found = [*map(_gang, _in_flight(inputs))]
+    found = [*map(_gang, pending_allocations.in_flight(*_pending(inputs)))]
     if not found:
         return None
     gangs = _some(found)
@@ -425,6 +437,7 @@ def _no_pinned_gang_is_in_flight(_: Webhooks, inputs: FenceInputs) -> _Missing |
 
 
 _OF_COVERAGE: tuple[Callable[[Webhooks, FenceInputs], _Missing | None], ...] = (
+    _release_is_known,
     _coverage_can_be_kept,
     _one_queue_takes_all,
     _pods_are_seen,
@@ -438,49 +451,11 @@ def _takes_all(queue: Queue) -> bool:
     return queue.namespaces is not None and not queue.namespaces.requirements
 
 
-# What kube-scheduler may be about to allocate, or may allocate in spite of a fence.
+def _pending(inputs: FenceInputs) -> tuple[Snapshot, Collection[Placement], Collection[Uid]]:
+    return inputs.snapshot, inputs.placements, inputs.opened
 
 
-def _outsiders(inputs: FenceInputs) -> Iterator[Pod]:
-    """Yield the pods that Muster has not admitted and that kube-scheduler may be allocating devices for."""
-    free = _schedulable(inputs)
-    seated = {uid for placement in inputs.placements for uid in placement.seats} if free else frozenset[Uid]()
-    return (pod for uid, pod in free.items() if uid not in seated and _has_no_devices(pod, inputs.snapshot))
-
-
-def _schedulable(inputs: FenceInputs) -> dict[Uid, Pod]:
-    """Return the pods that kube-scheduler may be scheduling: neither gated nor bound nor finished."""
-    return {
-        uid: pod
-        for uid, pod in inputs.snapshot.pods.items()
-        if not (pod.node or pod.finished or (pod.gated and uid not in inputs.opened))
-    }
-
-
-def _has_no_devices(pod: Pod, snapshot: Snapshot) -> bool:
-    claims = (snapshot.claims.get(f"{pod.meta.namespace}/{pod.claim_name(claim)}") for claim in pod.claims)
-    if any(claim is None or claim.allocation is None for claim in claims):
-        return True
-    return bool(pod.containers) and bool(extended_resources.resources_of(pod.containers, snapshot.classes))
-
-
-def _in_flight(inputs: FenceInputs, driver: str | None = None) -> Iterator[Placement]:
-    """Yield the gangs for which kube-scheduler is choosing devices: admitted, with unallocated claims.
-
-    Settled ones as well: kube-scheduler deallocates for a pod that does not fit its node, and chooses again.
-    """
-    free = _schedulable(inputs)
-    begun = [placement for placement in inputs.placements if free and not placement.seats.keys().isdisjoint(free)]
-    claims = extended_resources.index_claims(inputs.snapshot) if begun else {}
-    for placement in begun:
-        named = {uid for seat in placement.seats.values() if seat.pod_uid in free for uid in seat.claims}
-        lacking = (
-            holding
-            for uid, holding in placement.holdings.items()
-            if uid in named and ((claim := claims.get(uid)) is None or claim.allocation is None)
-        )
-        if any(driver in (None, given.device.driver) for holding in lacking for given in holding.devices):
-            yield placement
+# References.
 
 
 def _some(found: Iterable[Referent]) -> Reference:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tests.conformance.filters import comparison, worlds
 from tests.conformance.filters.world import Json
+from tests.controlplane import building
 from tests.controlplane.filters import Oracle
 
 FAMILIES = (*worlds.FAMILIES, worlds.MIXED, worlds.COMPETING, worlds.NOMINATED)
@@ -56,7 +57,7 @@ def _records(asked: argparse.Namespace) -> Iterator[Json]:
     for version in asked.version:
         for family in asked.family:
             for first in range(asked.first, asked.end, AT_ONCE):
-                with Oracle.of(version) as oracle:
+                with Oracle([asked.program, Oracle.PROGRAM]) if asked.program else Oracle.of(version) as oracle:
                     for seed in range(first, min(first + AT_ONCE, asked.end)):
                         world = worlds.seeded(seed, family=family, version=version)
                         yield {"id": f"{family}-{version}-{seed}", "world": world, "answer": oracle.ask(world)}
@@ -67,7 +68,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("first", type=int)
     parser.add_argument("end", type=int)
     parser.add_argument("--family", nargs="+", choices=FAMILIES, default=FAMILIES)
-    parser.add_argument("--version", nargs="+", choices=worlds.VERSIONS, default=worlds.VERSIONS)
+    versions = (*worlds.VERSIONS, *building.ON_DEMAND)
+    parser.add_argument("--version", nargs="+", choices=versions, default=worlds.VERSIONS)
+    parser.add_argument("--program", help="`controlplane` of the version, if it is built already")
     parser.add_argument("--record", type=Path, metavar="FILE")
     return parser
 

@@ -13,7 +13,7 @@ GATE = "DRANodeAllocatableResources"
 
 def dynamic_resources(draw: Draw, world: World) -> None:
     """Nodes with few devices, pods that claim them in one way or the other, and devices that take of their nodes."""
-    needy = draw.chance(35)
+    needy = draw.chance(35) and world.since(36)
     if needy:
         world.gates[GATE] = True
         node_needs.add_requests(draw, world)

@@ -88,7 +88,7 @@ def node_volume_limits(draw: Draw, world: World) -> None:
         if draw.chance(90):
             world.objects["csiNodes"].append(_csi_node(draw, node["metadata"]["name"], migrated=migrated))
     if draw.chance(50):
-        spec = {"preventPodSchedulingIfMissing": True} if world.version != "1.36" and draw.chance(60) else {}
+        spec = {"preventPodSchedulingIfMissing": True} if world.since(37) and draw.chance(60) else {}
         add(world, "csiDrivers", {"metadata": {"name": DRIVER}, "spec": spec})
     for pod in world.pods:
         for at in range(draw.weighted([(0, 20), (1, 50), (2, 30)])):

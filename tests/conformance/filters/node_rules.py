@@ -44,7 +44,7 @@ COMPARISON = "TaintTolerationComparisonOperators"
 
 def taint_toleration(draw: Draw, world: World) -> None:
     """Taints of every effect and tolerations of every operator, those that compare numbers where their gate is on."""
-    compared = draw.chance(30)
+    compared = draw.chance(30) and world.since(35)
     if compared:
         world.gates[COMPARISON] = True
     for node in world.nodes:
@@ -197,7 +197,12 @@ FEATURES = ("RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSu
 
 
 def node_declared_features(draw: Draw, world: World) -> None:
-    """Pods that need a feature that kubelets declare, and nodes that do or do not."""
+    """Pods that need a feature that kubelets declare, and nodes that do or do not.
+
+    Nothing before 1.36, where the plugin is off, and the API server takes no pod that needs such a feature.
+    """
+    if not world.since(36):
+        return
     gates: dict[str, bool] = {FEATURES[0]: True, "ContainerRestartRules": True, FEATURES[1]: True}
     world.gates |= gates
     for node in world.nodes:

@@ -54,6 +54,10 @@ class World:
     def named(self) -> list[str]:
         return [node["metadata"]["name"] for node in self.nodes]
 
+    def since(self, minor: int) -> bool:
+        """Return whether it is of this minor version of Kubernetes, or of a later one."""
+        return int(self.version.partition(".")[2]) >= minor
+
     def json(self, draw: Draw) -> Json:
         """Return the world as the program reads it; some pods of the gang are sent to a node of our choice."""
         found: Json = {"version": self.version, "nodes": self.nodes, "pods": self.bound}

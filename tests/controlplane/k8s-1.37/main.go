@@ -1,45 +1,19 @@
 // The programs of a Kubernetes control plane, and etcd, in one binary: the
 // first argument names the program. One binary instead of five is linked once
 // and shares its packages on disk, which halves the build of a test run.
-// "allocate" and "filters" are ours: they ask kube-scheduler's device allocator,
-// and what its filters say of a node, alone.
+// "allocate", "filters" and "selectors" are ours: they ask kube-scheduler's
+// device allocator, what its filters say of a node, and its compiler of
+// selectors, alone.
 package main
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"os"
-	"time"
-
-	"github.com/spf13/cobra"
-	"go.etcd.io/etcd/server/v3/etcdmain"
-	corev1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/component-base/cli"
-	_ "k8s.io/component-base/logs/json/register"
-	_ "k8s.io/component-base/metrics/prometheus/clientgo"
-	_ "k8s.io/component-base/metrics/prometheus/version"
-	"k8s.io/dynamic-resource-allocation/cel"
-	"k8s.io/dynamic-resource-allocation/structured"
-	kubectl "k8s.io/kubectl/pkg/cmd"
-	"k8s.io/kubectl/pkg/cmd/util"
-	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
-	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
-	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 )
 
-// Commands are made only when asked for: each New…Command registers flags and
-// feature gates in process-wide registries, and two would see each other's.
-var programs = map[string]func() *cobra.Command{
-	"kube-apiserver":          apiserver.NewAPIServerCommand,
-	"kube-controller-manager": controllermanager.NewControllerManagerCommand,
-	"kube-scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },
-}
+// The programs of Kubernetes, which programs.go adds. Without that file what is
+// ours can be built alone: a version that has just come out is asked so.
+var programs = map[string]func(){}
 
 func main() {
 	if len(os.Args) < 2 {
@@ -48,13 +22,6 @@ func main() {
 	name := os.Args[1]
 	os.Args = os.Args[1:]
 	switch name {
-	case "etcd":
-		etcdmain.Main(os.Args)
-	case "kubectl":
-		// As kubectl's own main does: its errors are already worded for people.
-		if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
-			util.CheckErr(err)
-		}
 	case "allocate":
 		exit(allocate(os.Stdin, os.Stdout))
 	case "filters":
@@ -62,11 +29,11 @@ func main() {
 	case "selectors":
 		exit(selectors(os.Stdin, os.Stdout))
 	default:
-		newCommand, known := programs[name]
+		run, known := programs[name]
 		if !known {
 			usage()
 		}
-		os.Exit(cli.Run(newCommand()))
+		run()
 	}
 }
 
@@ -80,120 +47,4 @@ func exit(err error) {
 func usage() {
 	fmt.Fprintln(os.Stderr, "usage: controlplane etcd|kube-apiserver|kube-scheduler|kube-controller-manager|kubectl|allocate|filters|selectors [flags]")
 	os.Exit(2)
-}
-
-const timePerRecord = 5 * time.Second
-
-// A question as the conformance corpus writes it, and its answer.
-type record struct {
-	Features         allocatorFeatures
-	Allocator        string
-	Node             *corev1.Node
-	Classes          classes
-	Slices           []*resourceapi.ResourceSlice
-	Claims           []*resourceapi.ResourceClaim
-	Allocated        []device
-	SharedDevices    []device
-	ConsumedCapacity []device
-}
-
-type device struct {
-	Driver, Pool, Device string
-	ShareID              types.UID
-	Capacity             map[resourceapi.QualifiedName]resource.Quantity
-}
-
-type answer struct {
-	Outcome string                         `json:"outcome"`
-	Fatal   bool                           `json:"fatal"`
-	Error   string                         `json:"error"`
-	Results []resourceapi.AllocationResult `json:"results,omitempty"`
-}
-
-type classes []*resourceapi.DeviceClass
-
-func (c classes) List() ([]*resourceapi.DeviceClass, error) { return c, nil }
-
-func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
-	for _, class := range c {
-		if class.Name == name {
-			return class, nil
-		}
-	}
-	return nil, fmt.Errorf("deviceclass %q not found", name)
-}
-
-// allocate answers one record a line until its input ends, with the allocator
-// that kube-scheduler has linked in.
-func allocate(in io.Reader, out io.Writer) error {
-	caches := map[cel.Features]*cel.Cache{}
-	return answerLines(in, out, func(line []byte) (given answer, err error) {
-		var asked record
-		if err := json.Unmarshal(line, &asked); err != nil {
-			return given, err
-		}
-		features := asked.Features.compiler()
-		if caches[features] == nil {
-			caches[features] = cel.NewCache(1000, features)
-		}
-		return asked.answer(caches[features]), nil
-	})
-}
-
-func (r *record) answer(cache *cel.Cache) (given answer) {
-	ctx, cancel := context.WithTimeout(context.Background(), timePerRecord)
-	defer cancel()
-	defer func() {
-		if reason := recover(); reason != nil {
-			given = answer{Outcome: "panic", Error: fmt.Sprint(reason)}
-		}
-	}()
-	allocator, err := r.allocator(ctx, cache)
-	if err != nil {
-		return failed(err)
-	}
-	results, err := allocator.Allocate(ctx, r.Node, r.Claims)
-	switch {
-	case ctx.Err() != nil:
-		return answer{Outcome: "timeout"}
-	case err != nil:
-		return failed(err)
-	case len(results) < len(r.Claims):
-		return answer{Outcome: "none"}
-	}
-	for _, result := range results {
-		for i := range result.Devices.Results {
-			// Random: equal questions shall have equal answers.
-			if share := result.Devices.Results[i].ShareID; share != nil {
-				*share = "<uuid>"
-			}
-		}
-	}
-	return answer{Outcome: "allocated", Results: results}
-}
-
-func failed(err error) answer {
-	return answer{Outcome: "error", Fatal: !concernsOneNode(err), Error: err.Error()}
-}
-
-func (r *record) state() structured.AllocatedState {
-	state := structured.AllocatedState{
-		AllocatedDevices:         sets.New[structured.DeviceID](),
-		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
-		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
-	}
-	for _, d := range r.Allocated {
-		state.AllocatedDevices.Insert(d.id())
-	}
-	for _, d := range r.SharedDevices {
-		state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(d.id(), &d.ShareID))
-	}
-	for _, d := range r.ConsumedCapacity {
-		state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(d.id(), d.Capacity))
-	}
-	return state
-}
-
-func (d device) id() structured.DeviceID {
-	return structured.MakeDeviceID(d.Driver, d.Pool, d.Device)
 }

@@ -12,6 +12,7 @@ from tests.e2e.labs import Lab, of_profile, partitioned, plain, share, shared
 GI = 2**30
 
 
+@pytest.mark.since("1.36", "partitions, shares and extended resources are off")
 def test_what_is_planned_counts_until_it_is_allocated_also_after_a_restart(
     lab: Lab, resume: Callable[[], None]
 ) -> None:
@@ -67,6 +68,7 @@ def high(control_plane: ControlPlane) -> Iterator[str]:
     client.delete(f"{path}/devices-high")
 
 
+@pytest.mark.since("1.36", "shared devices are off")
 def test_pods_that_kube_scheduler_takes_in_another_order_are_booked_with_what_they_got(
     lab: Lab, resume: Callable[[], None], high: str
 ) -> None:

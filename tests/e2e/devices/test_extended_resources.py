@@ -106,6 +106,7 @@ def plugged(lab: Lab, name: str, kind: str) -> list[tuple[dict[str, int], dict[s
     return [({meter: int(amount) for meter, amount in one["charge"].items()}, one["classes"]) for one in found]
 
 
+@pytest.mark.since("1.36", "extended resources that devices stand behind are off")
 def test_pods_of_a_device_plugin_and_of_devices_draw_on_one_quota(lab: Lab) -> None:
     resource = f"{lab.driver}/gpu"
     lab.device_class(extendedResourceName=resource)

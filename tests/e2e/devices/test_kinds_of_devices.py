@@ -1,5 +1,7 @@
 """Devices that are more than whole cards: partitions, alternatives, all devices, shares and admin access."""
 
+import pytest
+
 from tests.controlplane import workloads
 from tests.controlplane.fleet import Manifest
 from tests.e2e.labs import Lab, of_profile, partitioned, plain, share, shared
@@ -8,6 +10,7 @@ GI = 2**30
 ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 
 
+@pytest.mark.since("1.36", "partitionable devices are off")
 def test_partitions_are_planned_by_their_counters_and_one_too_many_waits(lab: Lab) -> None:
     """Devices of their own names are free all the time; what runs out is the memory below them."""
     partitioned(lab, "mig", gpus=2)
@@ -100,6 +103,7 @@ def test_a_request_for_all_devices_is_charged_for_every_device_of_the_node(lab: 
     lab.end("next")
 
 
+@pytest.mark.since("1.36", "shared devices are off")
 def test_a_share_is_charged_for_what_it_consumes_and_a_full_device_holds_the_next_gang(lab: Lab) -> None:
     """10Gi in steps of 4Gi are 12Gi."""
     lab.node("shared", shared(1))
@@ -122,6 +126,7 @@ def test_a_share_is_charged_for_what_it_consumes_and_a_full_device_holds_the_nex
     lab.end("four", "five")
 
 
+@pytest.mark.since("1.36", "shared devices are off")
 def test_gangs_granted_in_one_cycle_see_each_others_shares(lab: Lab) -> None:
     lab.node("shared", shared(2))
     lab.device_class()

@@ -11,18 +11,17 @@ from tests.e2e.labs import Lab, plain
 
 
 @pytest.fixture
-def taint(lab: Lab, kubernetes: str) -> Iterator[Callable[[str], None]]:
+def taint(lab: Lab, rules: str) -> Iterator[Callable[[str], None]]:
     """Taints the devices of a node by a DeviceTaintRule, for the length of a test."""
-    path = barriers.rules_path(kubernetes)
 
     def put(node: str) -> None:
         selector = {"driver": lab.driver, "pool": node}
-        lab.client.create(path, barriers.rule(node, {"deviceSelector": selector, "taint": barriers.taint()}))
+        lab.client.create(rules, barriers.rule(node, {"deviceSelector": selector, "taint": barriers.taint()}))
 
     yield put
     for piece in lab.hardware:
         if piece["kind"] == "Node":
-            lab.client.delete(f"{path}/{piece['metadata']['name']}")
+            lab.client.delete(f"{rules}/{piece['metadata']['name']}")
 
 
 def test_a_rule_that_taints_a_device_sends_a_gang_that_waits_elsewhere(lab: Lab, taint: Callable[[str], None]) -> None:

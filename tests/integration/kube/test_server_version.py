@@ -16,7 +16,7 @@ from admission.kube.server_version import Versions
 from tests.integration.kube.conftest import QUICK
 from tests.integration.kube.fake_api import FakeApi, status
 
-OLD, NEW = compatibility.profile(Release.V1_36), compatibility.profile(Release.V1_37)
+OLDEST, OLD, NEW = map(compatibility.profile, (Release.V1_35, Release.V1_36, Release.V1_37))
 
 
 def says(api: FakeApi, minor: str, **more: str) -> None:
@@ -33,7 +33,8 @@ async def test_the_profile_is_that_of_the_api_server(api: FakeApi, connection: C
     versions = Versions()
     assert versions.profile is None, "nothing is predicted before the version is known"
 
-    for minor, profile in {"36": OLD, "37+": NEW, "38": NEW, "35": None}.items():
+    newer = replace(NEW, stands_in_for="1.38")
+    for minor, profile in {"35": OLDEST, "36": OLD, "37+": NEW, "38": newer, "34": None}.items():
         says(api, minor)
         await versions.probe(connection)
         assert versions.profile == profile
@@ -87,25 +88,31 @@ async def test_an_upgrade_is_noticed_and_an_api_server_that_is_away_changes_noth
     assert [(log["release"], log["version"]) for log in logged] == [("1.37", "1.37")], "an upgrade is told once"
 
 
-async def test_before_1_36_the_log_says_that_nothing_is_predicted(api: FakeApi, connection: Connection) -> None:
-    says(api, "35")
-    says(api, "35")
+async def test_of_a_kubernetes_older_than_all_the_log_says_that_nothing_is_predicted(
+    api: FakeApi, connection: Connection
+) -> None:
+    says(api, "34")
+    says(api, "34")
     versions = Versions()
     with structlog.testing.capture_logs() as logs:
         await versions.probe(connection)
         await versions.probe(connection)
 
-    assert [(log["log_level"], log["version"]) for log in logs] == [("warning", "1.35")]
+    assert [(log["log_level"], log["version"]) for log in logs] == [("warning", "1.34")]
     assert "nothing is predicted" in logs[0]["event"]
 
 
-async def test_a_1_35_is_predicted_for_whoever_names_it(api: FakeApi, connection: Connection) -> None:
-    versions = Versions(compatibility.profile(Release.V1_35))
-    says(api, "35")
+async def test_of_a_kubernetes_newer_than_all_the_log_says_that_the_newest_stands_in_for_it(
+    api: FakeApi, connection: Connection
+) -> None:
+    versions = Versions()
     with structlog.testing.capture_logs() as logs:
-        await versions.probe(connection)
+        for _ in range(2):
+            says(api, "38")
+            await versions.probe(connection)
 
-    assert [(log["event"], log["release"]) for log in logs] == [("plans follow kube-scheduler", "1.35")]
+    assert [(log["log_level"], log["release"], log["version"]) for log in logs] == [("warning", "1.37", "1.38")]
+    assert "newer than every release" in logs[0]["event"]
 
 
 async def test_a_configured_profile_counts_and_a_difference_to_the_api_server_is_logged(
@@ -114,7 +121,7 @@ async def test_a_configured_profile_counts_and_a_difference_to_the_api_server_is
     versions = Versions(OLD)
     assert versions.profile == OLD
     with structlog.testing.capture_logs() as logs:
-        for minor in ("37", "36", "35"):
+        for minor in ("37", "36", "35", "38"):
             says(api, minor)
             await versions.probe(connection)
             assert versions.profile == OLD
@@ -123,4 +130,5 @@ async def test_a_configured_profile_counts_and_a_difference_to_the_api_server_is
         ("warning", "1.37"),
         ("info", "1.36"),
         ("warning", "1.35"),
+        ("warning", "1.38"),
     ]

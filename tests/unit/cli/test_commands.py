@@ -263,7 +263,7 @@ def test_a_claim_that_no_cluster_would_accept_is_reported_with_line_field_and_re
 
 
 def test_a_profile_that_is_not_known_is_refused_with_those_that_are(muster: Muster, hardware: str) -> None:
-    done = muster("simulate", hardware, "--profile", "1.34")
+    done = muster("simulate", hardware, "--profile", "1.33")
 
     assert done.returncode == 2
     assert "1.36" in done.stderr

@@ -1,7 +1,10 @@
 """A cycle decides like the kube-scheduler that the cluster runs now, and promises nothing where that one is random."""
 
+from dataclasses import replace
+
 import pytest
 
+from admission import ports as admission_ports
 from admission.api.values.reasons import HoldReason
 from admission.cycle import cycle
 from admission.cycle.state.leader import Leader, Ports
@@ -10,6 +13,7 @@ from admission.dra import compatibility
 from admission.dra.compatibility import Release, SchedulerProfile
 from admission.simulation import in_memory
 from tests.builders import NAMESPACE, NOON, ClusterBuilder, a_cluster
+from tests.unit.cycle import fences
 
 OLD, NEW = compatibility.profile(Release.V1_36), compatibility.profile(Release.V1_37)
 
@@ -61,6 +65,36 @@ async def test_gangs_are_admitted_after_a_kubernetes_upgrade() -> None:
 
     assert holds(result) == {}
     assert len(result.granted) == 1
+
+
+async def test_on_a_kubernetes_newer_than_all_gangs_are_pinned_and_queues_say_why() -> None:
+    cluster = fences.Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q"))
+    leader = fences.a_leader(cluster, in_memory.Ledger())
+    newer = compatibility.of_version("1.38")
+    leader = replace(leader, ports=replace(leader.ports, scheduler=Scheduler(newer)))
+
+    result = await cycle.run(leader, NOON)
+
+    assert cluster.calls == ["open train-0"], "the plan is that of the newest release, and kube-scheduler allocates"
+    assert isinstance(leader.ports.fences, admission_ports.NoFences)
+    assert leader.ports.fences.wanted == frozenset(), "the fence goes, since it binds kube-scheduler, too"
+    (queue,) = result.queues
+    told = {one.type: (one.status, one.reason, one.message) for one in queue.conditions}
+    assert told["DevicesProtected"][:2] == ("False", "Unprotected")
+    assert told["KubernetesKnown"][:2] == ("False", "TooNew")
+    assert "Kubernetes 1.38 is newer than 1.37" in told["KubernetesKnown"][2]
+
+
+@pytest.mark.parametrize(
+    ("profile", "told"), [(None, ["Kubernetes is older than"]), (OLD, []), (NEW, [])], ids=["too old", "1.36", "1.37"]
+)
+async def test_queues_say_when_the_kubernetes_is_not_known(profile: SchedulerProfile | None, told: list[str]) -> None:
+    leader, _ = a_leader(a_cluster().node("a", gpus=4).queue("q", gpus=4), profile)
+
+    result = await cycle.run(leader, NOON)
+
+    (queue,) = result.queues
+    assert [one.message[:24] for one in queue.conditions if one.type == "KubernetesKnown"] == told
 
 
 @pytest.mark.parametrize(("profile", "minor"), [(OLD, 36), (NEW, 37)])

@@ -122,3 +122,30 @@ def given(builder: ClusterBuilder, claim: Claim, release: Release) -> int:
     selectors = Selectors(cluster.profile.cel)
     found = node_allocator.allocate([claim], NodeName("a"), cluster, selectors=selectors, steps=100)
     return len(found.devices[0]) if isinstance(found, Allocated) else 0
+
+
+def elsewhere(**changes: Any) -> ClusterBuilder:
+    """One slice of a pool of two for node a, and the other for node b."""
+    builder = a_cluster().node("a").node("b").slice("x", [{}, {}], pool="p", count=2, nodeName="a")
+    return builder.slice("y", [{"name": "z"}], **{"pool": "p", "count": 2, "nodeName": "b", **changes})
+
+
+@pytest.mark.parametrize(
+    ("builder", "given_by"),
+    [
+        (elsewhere(), {"1.34": 1, "1.35": 1}),
+        (elsewhere(generation=2), {"1.34": 1, "1.35": 0}),
+        (a_cluster().node("a").slice("x", [{}], pool="p", count=2, nodeName="a"), {"1.34": 1, "1.35": 0}),
+    ],
+    ids=["slices for other nodes", "a newer generation for other nodes", "a missing slice"],
+)
+def test_a_1_34_gives_devices_of_a_pool_that_is_incomplete_for_the_node_and_none_is_a_promise(
+    builder: ClusterBuilder, given_by: dict[str, int]
+) -> None:
+    """`GatherPools`, pools_experimental.go v0.34.4: it counts the slices that are for the node."""
+    claim = a_claim("c", a_request("r"))
+
+    assert {release: given(builder, claim, Release(release)) for release in given_by} == given_by
+    assert not is_promised(builder, claim, release=Release.V1_34)
+    assert is_promised(builder, claim, release=Release.V1_35) is bool(given_by["1.35"])
+    assert is_promised(one_slice(), claim, release=Release.V1_34)

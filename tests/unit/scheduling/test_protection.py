@@ -366,6 +366,20 @@ def test_under_coverage_muster_waits_while_kube_scheduler_chooses_for_a_pinned_g
     )
 
 
+def test_on_a_kubernetes_newer_than_all_nothing_protects_and_a_fence_goes() -> None:
+    barriers = replace(FENCED, webhooks=COVERED.webhooks)
+
+    found = protection.judge(
+        FenceInputs(barriers=barriers, snapshot=a_snapshot(), placements=(), now=NOON, mismatch="1.38 is new")
+    )
+
+    fenced, rest = found.protections.of_driver(CLASS), found.protections.rest
+    assert found.wanted == frozenset()
+    assert (fenced.by, fenced.soon, fenced.closed, rest.by, rest.soon) == (None, False, True, None, False)
+    assert "1.38 is new: upgrade Muster" in fenced.why
+    assert "1.38 is new: upgrade Muster" in rest.why
+
+
 def test_coverage_that_cannot_be_observed_protects_nothing() -> None:
     barriers = replace(COVERED, trouble="the watch is broken", troubled=LONG_AGO)
 

@@ -132,7 +132,7 @@ WRONG: dict[str, tuple[dict[str, Any] | str, str]] = {
     "a text for a list": ({"fence": "gpu.example.com"}, "fence: 'gpu.example.com' is not a list of texts"),
     "an unknown level": ({"log_level": "loud"}, "log_level: 'loud' is not one of debug, info, warning, error"),
     "an unknown role": ({"roles": ["cook"]}, "muster.toml:1: roles: cook: .*webhook"),
-    "an unknown profile": ({"controller": {"profile": "1.34"}}, "controller.profile: 1.34: choose auto, 1.35, 1.36"),
+    "an unknown profile": ({"controller": {"profile": "1.33"}}, "controller.profile: 1.33: choose auto, 1.34, 1.35"),
     "a fence around no driver": ({"fence": ["GPUs"]}, "fence: 'GPUs' is no name of a DRA driver"),
     "a fence that is named twice": ({"fence": ["a.example", "a.example"]}, "a.example stands there twice"),
     "a collector that is no URL": (

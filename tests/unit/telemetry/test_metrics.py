@@ -13,6 +13,7 @@ from admission.claimpolicy import status
 from admission.claimpolicy.match import Policies
 from admission.cycle.outcome import Kind, Outcome
 from admission.cycle.state.result import CycleResult
+from admission.dra.compatibility import SchedulerProfile
 from admission.errors import MalformedObjectError
 from admission.scheduling.checks.faults import Defect, During
 from admission.telemetry import metric_catalog
@@ -89,6 +90,24 @@ def test_the_protected_drivers_are_a_gauge_while_the_process_leads() -> None:
 
     assert shown == [1, 0]
     assert value(metrics, name, driver="gpu.example.com") is None
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "release", "known"),
+    [
+        (SchedulerProfile(), "1.37", 1),
+        (SchedulerProfile(stands_in_for="1.38"), "1.37", 0),
+        (None, "", 0),
+    ],
+)
+def test_a_kubernetes_that_is_not_known_is_a_zero_while_the_process_leads(
+    scheduler: SchedulerProfile | None, release: str, known: int
+) -> None:
+    metrics = leader()
+
+    metrics.record_cycle(CycleResult(scheduler=scheduler), 0.1)
+
+    assert value(metrics, "muster_kubernetes_known", release=release) == known
 
 
 def test_devices_outside_queues_are_a_gauge_by_class_while_the_process_leads() -> None:
