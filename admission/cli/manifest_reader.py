@@ -5,6 +5,7 @@ error. Lines are looked up only for a problem: the text is parsed again, and the
 """
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,17 @@ from admission.errors import FixError, Problem
 STANDARD_INPUT = "-"
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 
-_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+_TEXT = frozenset({"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value"})
+"""What YAML 1.1 has beside text and Kubernetes reads as text: times and `=`."""
+_INTEGER, _NUMBER = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
+_IN_KUBERNETES: Mapping[str, re.Pattern[str]] = {
+    _INTEGER: re.compile(r"[-+]?(0b[01_]+|0[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)\Z"),
+    _NUMBER: re.compile(
+        r"([-+]?(\.[0-9]+|[0-9][0-9_]*\.[0-9_]*)([eE][-+]?[0-9]{1,2})?|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]{1,2}"
+        r"|[-+]?0[0-9]*[89][0-9]*|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))\Z"
+    ),
+}
+"""Numbers as go.yaml.in/yaml/v2 reads them: `12:30` and `8e1234` are text, `1e3` and `08` are numbers."""
 _Base: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -193,7 +204,7 @@ class Loader(_Base):  # type: ignore[misc,valid-type]
     """YAML as Kubernetes reads it."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - as the base class has it
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
+        first: [(tag, _IN_KUBERNETES.get(tag, pattern)) for tag, pattern in resolvers if tag not in _TEXT]
         for first, resolvers in _Base.yaml_implicit_resolvers.items()
     }
 

@@ -17,8 +17,8 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot
 from admission.api.values import names, reasons
-from admission.api.values.names import Uid
-from admission.api.values.reasons import Denial, Hold
+from admission.api.values.names import MeterName, Uid
+from admission.api.values.reasons import Denial, Hold, HoldReason
 from admission.cycle.state import pending_pods
 from admission.cycle.state.fences import FenceState
 from admission.cycle.state.inputs import CycleInputs
@@ -33,12 +33,13 @@ from admission.quota import fair_share
 from admission.quota.headroom import QueueUsage
 from admission.review.caches import ReviewCaches
 from admission.scheduling.cache.verdict_cache import Verdict
-from admission.scheduling.checks import chain, completeness, faults
+from admission.scheduling.checks import chain, completeness, demand, faults
 from admission.scheduling.checks.chain import Inputs, Rules, Workspace
 from admission.scheduling.checks.faults import During
 from admission.status import later_waves
 from admission.status.later_waves import MOST, LaterWaves
 from admission.workloads import gangs, suspendable
+from admission.workloads.gangs import Group
 from admission.workloads.suspendable import Holdable, Workload
 
 
@@ -134,7 +135,8 @@ class LookAhead:
                 verdict = chain.decide(Inputs(rules=rules, group=group, queue=queue, cluster=empty, queue_usage=usage))
                 final = _final(verdict)
                 if final is not None:
-                    return reasons.for_reader(final, {parent.meta.namespace})
+                    hold = _by_template(final, group, workload, rules)
+                    return reasons.for_reader(hold, {parent.meta.namespace})
         return None
 
 
@@ -151,6 +153,26 @@ def _final(verdict: Verdict) -> Hold | Denial | None:
     if isinstance(outcome, Denial):
         return outcome
     return outcome if isinstance(outcome, Hold) and reasons.never_fits(outcome, verdict.needed) else None
+
+
+def _by_template(final: Hold | Denial, group: Group, workload: Workload, rules: Rules) -> Hold | Denial:
+    """Return why a gang never starts; for want of quota with what pods of each template need, if several need any."""
+    if not isinstance(final, Hold) or final.reason is not HoldReason.QUOTA_EXCEEDED:
+        return final
+    meter, needed = MeterName(str(final.details.get("meter"))), final.details.get("needed")
+    demands = {one.pod.meta.uid: one for one in demand.demands(group, rules.snapshot)}
+    found: dict[str, int] = {}
+    first = 0
+    for template in workload.templates:
+        uids = (names.expected_pod(workload.meta.uid, first + number) for number in range(template.pods))
+        own = [demands[uid] for uid in uids if uid in demands]
+        found[template.name] = demand.at_least(own, rules.meters, rules.snapshot.nodes.values()).get(meter, 0)
+        first += template.pods
+    parts = [f"{name} needs {amount}" for name, amount in found.items() if amount]
+    # Claims that pods of several templates share would count more than once.
+    if len(parts) < 2 or str(sum(found.values())) != needed:
+        return final
+    return replace(final, message=f"{final.message}; of these {needed} {meter} {', '.join(parts)}")
 
 
 def _alone(snapshot: Snapshot, pods: Mapping[Uid, Pod], claims: Mapping[str, Claim]) -> Snapshot:

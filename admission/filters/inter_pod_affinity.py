@@ -11,6 +11,7 @@ from typing import Self
 
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
+from admission.api.scheduling import exclusive_domains
 from admission.api.scheduling.scheduling_rules import AffinityTerm
 from admission.filters.placed_pods import PlacedPods
 from admission.filters.refusal import Nodes, Refusal, Rule
@@ -41,7 +42,7 @@ NO_EFFECT = Effect(wanted=False, unwanted=(), objects=())
 class InterPodAffinity:
     """The filter's state for one pod."""
 
-    __slots__ = ("_existing", "_is_one_of_them", "_placed", "_pod", "_unwanted", "_wanted")
+    __slots__ = ("_annotations", "_existing", "_is_one_of_them", "_placed", "_pod", "_unwanted", "_wanted")
 
     def __init__(self, pod: Pod, placed: PlacedPods, nodes: Nodes) -> None:
         self._pod = pod
@@ -57,7 +58,10 @@ class InterPodAffinity:
         for term in rules.anti_affinity if not placed.wanted_only else ():
             for node, count in placed.matching((term,)).items():
                 _count(self._unwanted, nodes.get(node), (term.topology_key,), count)
+        self._annotations: dict[str, str] = {}
+        """By label of nodes, the annotation for which all anti-affinity of others about the pod was written, if any."""
         for term in placed.terms_about(pod):
+            self._note(term)
             for node, count in placed.anti_affinity_terms[term].items():
                 _count(self._existing, nodes.get(node), (term.topology_key,), count)
 
@@ -68,6 +72,7 @@ class InterPodAffinity:
     def copy(self) -> Self:
         found = object.__new__(type(self))
         found._pod, found._placed, found._is_one_of_them = self._pod, self._placed, self._is_one_of_them
+        found._annotations = self._annotations
         found._wanted, found._unwanted, found._existing = (
             Counter(self._wanted),
             Counter(self._unwanted),
@@ -78,10 +83,13 @@ class InterPodAffinity:
     def effect(self, other: Pod) -> Effect:
         """Return what another pod of the gang means to this one, wherever it is."""
         placed, rules = self._placed, self._pod.rules
+        objecting = [term for term in other.rules.anti_affinity if placed.has_term_of(term, self._pod)]
+        for term in objecting:
+            self._note(term)
         return Effect(
             wanted=bool(rules.affinity) and all(placed.has_term_of(term, other) for term in rules.affinity),
             unwanted=_about(rules.anti_affinity, other, placed),
-            objects=_about(other.rules.anti_affinity, self._pod, placed),
+            objects=tuple(term.topology_key for term in objecting),
         )
 
     def add(self, effect: Effect, node: Node, times: int) -> None:
@@ -110,11 +118,13 @@ class InterPodAffinity:
             for term in self._pod.rules.anti_affinity:
                 key = term.topology_key
                 if key in labels and self._unwanted.get((key, labels[key]), 0) > 0:
-                    return Refusal(Rule.POD_ANTI_AFFINITY, key, labels[key])
+                    by = exclusive_domains.annotation(term)
+                    return Refusal(Rule.POD_ANTI_AFFINITY, key, labels[key], annotation=by)
         if self._existing:
             for key, value in labels.items():
                 if self._existing.get((key, value), 0) > 0:
-                    return Refusal(Rule.ANTI_AFFINITY_OF_OTHERS, key, value)
+                    by = self._annotations.get(key, "")
+                    return Refusal(Rule.ANTI_AFFINITY_OF_OTHERS, key, value, annotation=by)
         return None
 
     def _refuses_affinity(self, node: Node) -> Refusal | None:
@@ -127,7 +137,16 @@ class InterPodAffinity:
         if not missing or (self._is_one_of_them and not self._wanted):
             return None
         key = missing[0].topology_key
-        return Refusal(Rule.POD_AFFINITY, key, labels[key])
+        by = next(filter(None, map(exclusive_domains.annotation, terms)), "")
+        if len(terms) == 1:
+            return Refusal(Rule.POD_AFFINITY, key, labels[key], annotation=by)
+        text = f"no pod that all of its {len(terms)} terms are about is in {key} {labels[key]}"
+        return Refusal(Rule.POD_AFFINITY, key, labels[key], text, f"{by} beside podAffinity" if by else "")
+
+    def _note(self, term: AffinityTerm) -> None:
+        """Remember for which annotation a term of another pod was written that is about this one."""
+        key, by = term.topology_key, exclusive_domains.annotation(term)
+        self._annotations[key] = by if self._annotations.get(key, by) == by else ""
 
     @property
     def met(self) -> frozenset[str]:

@@ -110,13 +110,18 @@ class PodTopologySpread:
                 return Refusal(Rule.SPREAD_LABEL, key)
             # A domain that no eligible node is in has no pods; a look-up must not add it.
             here = self._counts[at].get(value, 0) + self._own[at]
-            least = self._least(at, constraint)
+            least = min(self._domains[at], default=_NO_DOMAIN)
             if here - least > constraint.max_skew:
                 text = f"{key} {value} would have {here} such pods, {least} is the least of a domain"
                 return Refusal(Rule.SPREAD, key, value, text)
+            domains = len(self._counts[at])
+            if domains < constraint.min_domains and here > constraint.max_skew:
+                there = f"there is {domains} domain" if domains == 1 else f"there are {domains} domains"
+                text = f"it is {constraint.min_domains}, and {there}"
+                return Refusal(Rule.SPREAD_DOMAINS, key, value, text)
             if self._is_alone(constraint) and self._on_node[at][node.name] + self._own[at] > constraint.max_skew:
-                why = f"node {node.name} alone would have more than {constraint.max_skew} such pods"
-                return Refusal(Rule.SPREAD, key, value, f"{why}, and minDomains is {constraint.min_domains}")
+                text = f"it is {constraint.min_domains}, so that a node takes no more such pods than maxSkew"
+                return Refusal(Rule.SPREAD_DOMAINS, key, value, text)
         return None
 
     def bars(self, node: Node) -> Refusal | None:
@@ -137,12 +142,6 @@ class PodTopologySpread:
             )
             for at, one in enumerate(self._pod.rules.spread)
         )
-
-    def _least(self, at: int, constraint: SpreadConstraint) -> int:
-        domains = self._domains[at]
-        if len(self._counts[at]) < constraint.min_domains:
-            return 0
-        return min(domains, default=_NO_DOMAIN)
 
     def _is_alone(self, constraint: SpreadConstraint) -> bool:
         return self._pinned and constraint.honors_affinity and constraint.min_domains > 1

@@ -18,6 +18,7 @@ class Rule(StrEnum):
     ANTI_AFFINITY_OF_OTHERS = "podAntiAffinity of other pods"
     SPREAD = "topologySpreadConstraints"
     SPREAD_LABEL = "topologySpreadConstraints for a label"
+    SPREAD_DOMAINS = "minDomains of topologySpreadConstraints"
     PORTS = "hostPort"
     CLAIM = "persistent volume claim"
     VOLUME = "node affinity of the volume of persistent volume claim"
@@ -34,7 +35,14 @@ class Rule(StrEnum):
 
 
 ABOUT_LABELS = frozenset(
-    {Rule.POD_AFFINITY, Rule.POD_ANTI_AFFINITY, Rule.ANTI_AFFINITY_OF_OTHERS, Rule.SPREAD, Rule.SPREAD_LABEL}
+    {
+        Rule.POD_AFFINITY,
+        Rule.POD_ANTI_AFFINITY,
+        Rule.ANTI_AFFINITY_OF_OTHERS,
+        Rule.SPREAD,
+        Rule.SPREAD_LABEL,
+        Rule.SPREAD_DOMAINS,
+    }
 )
 """The rules whose key is a label of nodes."""
 
@@ -46,12 +54,14 @@ class Refusal(NamedTuple):
     value: of the node.
     text: the reason, where it has more than these. Reasons are put into words only where they are read: a search meets
     very many.
+    annotation: by which the user asked for the rule, where a controller wrote it into the pod; else empty.
     """
 
     rule: Rule
     key: str
     value: str | None = None
     text: str = ""
+    annotation: str = ""
 
     @property
     def title(self) -> str:
@@ -59,22 +69,31 @@ class Refusal(NamedTuple):
         if self.rule is Rule.CLAIM:
             # It is so on every node, so the reason has to be read whatever their number.
             return f"{self.rule.value} {self.key} (it {self.text})"
-        return f"{self.rule.value}{' on' * (self.rule in ABOUT_LABELS)} {self.key}".rstrip()
+        title = f"{self._named}{' on' * (self.rule in ABOUT_LABELS)} {self.key}".rstrip()
+        return f"{title} ({self.text})" if self.rule is Rule.SPREAD_DOMAINS else title
+
+    @property
+    def _named(self) -> str:
+        """Return the field of the rule, or the annotation for which a controller wrote it."""
+        if not self.annotation:
+            return self.rule.value
+        return f"annotation {self.annotation}{' of others' * (self.rule is Rule.ANTI_AFFINITY_OF_OTHERS)}"
 
     @property
     def why(self) -> str:
         """Return the reason, for people."""
-        if self.text:
+        if self.text and self.rule is not Rule.SPREAD_DOMAINS:
             return self.text if self.rule is not Rule.CLAIM else f"it {self.text}"
         if self.rule is Rule.TURN:
             return "kube-scheduler takes these first"
         if self.value is None:
             return f"it has no label {self.key}"
-        domain = f"{self.key} {self.value}"
-        match self.rule:
-            case Rule.POD_AFFINITY:
-                return f"no pod that it has to be with is in {domain}"
-            case Rule.POD_ANTI_AFFINITY:
-                return f"pods that it may not be with are in {domain}"
-            case _:
-                return f"pods in {domain} may not be with one like it"
+        return _WHY.get(self.rule, "pods in {} may not be with one like it").format(f"{self.key} {self.value}")
+
+
+_WHY = {
+    Rule.POD_AFFINITY: "no pod that it has to be with is in {}",
+    Rule.POD_ANTI_AFFINITY: "pods that it may not be with are in {}",
+    Rule.SPREAD_DOMAINS: "{} would have more such pods than maxSkew",
+}
+"""By rule, why a domain refuses a pod."""

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from admission.api.muster.claim_policies import ClaimPolicy, Template
 from admission.api.snapshot import Snapshot
-from admission.api.validation import objects, unknown_fields
+from admission.api.validation import objects
+from admission.api.validation.openapi import unknown_fields
 from admission.api.values.decoding import Json, Reader
 from admission.claimpolicy import match, status
 from admission.claimpolicy.match import CompiledPolicy, Policies

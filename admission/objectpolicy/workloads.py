@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from admission.api.muster.queues import HoldAt
 from admission.api.snapshot import Snapshot
-from admission.api.validation import unknown_fields as validation
+from admission.api.validation.openapi import unknown_fields as validation
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import QueueName
 from admission.api.values.work_budget import Work, WorkBudget, values_in

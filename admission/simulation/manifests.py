@@ -18,6 +18,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.storage import csi, persistent_volumes
 from admission.api.storage.persistent_volumes import StorageClass, VolumeClaim
 from admission.api.storage.storage import Storage
+from admission.api.validation.openapi import field_types
 from admission.api.values import names
 from admission.api.values.decoding import Json, Reader
 from admission.conversion import equivalents
@@ -142,6 +143,7 @@ def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profi
         name = str(obj["kind"])
         kind = _KINDS.get((group, name))
         fields = {one.field for one in unsaid}
+        wrong_types = validation.wrong_types(obj, profile)
         problems = (
             *(Problem(one.field, one.message) for one in unsaid),
             *(problem for problem in validation.of_any_kind(obj, profile) if problem.field not in fields),
@@ -152,15 +154,16 @@ def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profi
         if kind is None:
             left_out = f"{name} {meta.name_in(obj)} ({obj['apiVersion']}) is left out: it is not simulated"
             store.notes.append(left_out + _unheeded(obj, group, name))
-            if problems:
-                store.problems.append((index, MalformedObjectError(name, meta.name_in(obj), problems)))
+            if problems or wrong_types:
+                found = (*wrong_types, *field_types.beside(wrong_types, problems))
+                store.problems.append((index, MalformedObjectError(name, meta.name_in(obj), found)))
             continue
         try:
             if version not in kind.versions:
                 raise _version_error(obj, kind.versions)
             body = _completed(obj, index, kind, store)
             workload_kind = catalog.BY_GROUP.get((group, name))
-            value = _decode_valid(name, body, kind, profile, problems)
+            value = _decode_valid(name, body, kind, profile, wrong_types=wrong_types, of_any_kind=problems)
             store.keep(workload_kind.key if workload_kind else name, value, index)
         except MalformedObjectError as error:
             store.problems.append((index, error))
@@ -201,11 +204,17 @@ def _judge_admin_access(store: Store) -> None:
 
 
 def _decode_valid(
-    name: str, body: Json, kind: _Kind, profile: SchedulerProfile, of_any_kind: tuple[Problem, ...]
+    name: str,
+    body: Json,
+    kind: _Kind,
+    profile: SchedulerProfile,
+    *,
+    wrong_types: tuple[Problem, ...],
+    of_any_kind: tuple[Problem, ...],
 ) -> Any:
     """Read an object that the API server would store. Raises MalformedObjectError with all of its problems.
 
-    of_any_kind: the problems that objects of any kind may have.
+    wrong_types: its values of another type. of_any_kind: the other problems that objects of any kind may have.
     """
     problems = validation.problems(name, body, profile)
     value = None
@@ -216,6 +225,8 @@ def _decode_valid(
     # A problem that the decoder or the kind's rules find in a field replaces a general one, such as an unknown field.
     known = {problem.field for problem in problems}
     problems = (*(problem for problem in of_any_kind if problem.field not in known), *problems)
+    # What the API server says of a value that it cannot read replaces both.
+    problems = (*wrong_types, *field_types.beside(wrong_types, problems))
     if problems:
         raise MalformedObjectError(name, meta.name_in(body), problems)
     return value

@@ -84,9 +84,11 @@ def with_runtime_classes(found: Iterable[Candidate], store: Store) -> Iterator[C
     noted: dict[str, None] = {}
     for pod in found:
         spec = pod.body["spec"]
-        own = classes.get(spec.get("runtimeClassName") or "")
-        if own is not None and not pod.exists:
+        wanted = spec.get("runtimeClassName") or ""
+        own = classes.get(wanted)
+        if (own is not None or not wanted) and not pod.exists:
             spec = runtime_classes.completed(spec, own)
+        if own is not None and not pod.exists:
             maker = f"{pod.maker}: its pods have" if pod.maker else f"Pod {meta.name_in(pod.body)} has"
             noted |= {f"{maker} {own.text} by RuntimeClass {own.meta.name}": None} if own.text else {}
         if isinstance(spec, Problem):

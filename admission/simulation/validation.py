@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from admission.api.kubernetes.claims import ClaimSpec
-from admission.api.validation import claims, objects, pods, unknown_fields
+from admission.api.validation import claims, objects
+from admission.api.validation.openapi import field_types, unknown_fields
+from admission.api.validation.pods import templates
 from admission.api.values.decoding import Json, Reader
 from admission.cel.limits import Inadmissible
 from admission.device_cel import environment, limits
@@ -43,7 +45,22 @@ def of_any_kind(obj: Json, profile: SchedulerProfile) -> tuple[Problem, ...]:
         path = template_labels.field_of(place.base)
         if not unknown_fields.is_judged(obj):
             found += unknown_fields.of_pod_template(place.reader.value, path, release=profile.release)
-        found += pods.problems(place.reader.value, path, volumes=volumes)
+        found += templates.problems(place.reader.value, path, volumes=volumes)
+    return tuple(dict.fromkeys(found))
+
+
+def wrong_types(obj: Json, profile: SchedulerProfile) -> tuple[Problem, ...]:
+    """Return the values of another type than their field has, for which no API server could read an object.
+
+    They replace what is said of the same values otherwise (`field_types.beside`).
+    """
+    if "uid" in Reader(obj).child("metadata"):
+        return ()
+    found = [*field_types.of_object(obj, release=profile.release)]
+    if not unknown_fields.is_judged(obj):
+        for place in template_labels.pod_templates(obj):
+            path = template_labels.field_of(place.base)
+            found += field_types.of_pod_template(place.reader.value, path, release=profile.release)
     return tuple(dict.fromkeys(found))
 
 

@@ -1,6 +1,6 @@
 """What the API server adds to a new pod by its RuntimeClass: overhead, and the nodes that have the runtime.
 
-Mirrors `plugin/pkg/admission/runtimeclass/admission.go` (v1.37.1): setOverhead and setScheduling.
+Mirrors `plugin/pkg/admission/runtimeclass/admission.go` (v1.37.1): setOverhead, validateOverhead and setScheduling.
 """
 
 from collections.abc import Mapping
@@ -45,10 +45,18 @@ def decode(obj: Json) -> RuntimeClass:
     return result
 
 
-def completed(spec: Json, runtime_class: RuntimeClass) -> Json | Problem:
-    """Return the spec of a new pod with what its RuntimeClass adds, or why the API server refuses it."""
+def completed(spec: Json, runtime_class: RuntimeClass | None) -> Json | Problem:
+    """Return the spec of a new pod with what its RuntimeClass adds, or why the API server refuses it.
+
+    runtime_class: None if it names none.
+    """
     added: dict[str, Any] = {}
-    if runtime_class.overhead is not None:
+    if runtime_class is None or runtime_class.overhead is None:
+        if spec.get("overhead") is not None:
+            return Problem("overhead", "is set without a RuntimeClass that defines it: leave it out, or name one")
+        if runtime_class is None:
+            return spec
+    else:
         if spec.get("overhead") not in (None, runtime_class.overhead):
             return Problem("overhead", f"differs from that of RuntimeClass {runtime_class.meta.name}: leave it out")
         added["overhead"] = runtime_class.overhead

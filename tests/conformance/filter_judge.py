@@ -45,6 +45,7 @@ NODE_FILTERS = {
 RULES = {
     Rule.PORTS: ("NodePorts", "node(s) didn't have free ports for the requested pod ports"),
     Rule.SPREAD: ("PodTopologySpread", "node(s) didn't match pod topology spread constraints"),
+    Rule.SPREAD_DOMAINS: ("PodTopologySpread", "node(s) didn't match pod topology spread constraints"),
     Rule.SPREAD_LABEL: (
         "PodTopologySpread",
         "node(s) didn't match pod topology spread constraints (missing required label)",

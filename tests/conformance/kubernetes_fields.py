@@ -4,8 +4,8 @@
 the file against what a running API server publishes. The file has a line for each type:
 
     kinds   `group/version/Kind` -> type
-    types   type -> field -> the type of its value, after `[]` of its elements, after `{}` of its keys' values; "" for a
-            value whose fields nobody lists: a scalar, a free mapping, an object of another API
+    types   type -> field -> the type of its value, after `[]` of its elements, after `{}` of its keys' values: a name
+            in types, one of SCALARS, or "" for any value, such as an object of another API
     absent  release -> type -> fields that another release has and it has not
 """
 
@@ -42,6 +42,21 @@ KINDS = frozenset(
 
 BESIDE = ("io.k8s.api.core.v1.PodTemplateSpec",)
 """Types of parts of objects that other APIs define."""
+
+ANY = frozenset({"io.k8s.apimachinery.pkg.runtime.RawExtension", "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1"})
+"""Types of values that are kept as written; others without properties are objects without fields."""
+
+SCALARS: Mapping[tuple[str, str], str] = {
+    ("string", ""): "string",
+    ("boolean", ""): "bool",
+    ("integer", "int32"): "int32",
+    ("integer", "int64"): "int64",
+    ("string", "date-time"): "Time",
+    ("string", "int-or-string"): "IntOrString",
+}
+"""By type and format, what OpenAPI calls a scalar in the file, named as in Go."""
+
+QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 
 SHORT = re.compile(r"^io\.k8s\.(api\.|apimachinery\.pkg\.apis\.)?")
 
@@ -104,12 +119,12 @@ def read(definitions: Definitions) -> tuple[dict[str, str], Types]:
     while waiting:
         name = waiting.pop()
         if SHORT.sub("", name) not in types:
-            properties = definitions[name]["properties"]
+            properties = definitions[name].get("properties", {})
             references = {field: _reference(schema, definitions) for field, schema in properties.items()}
             types[SHORT.sub("", name)] = {
                 field: mark + SHORT.sub("", kind) for field, (mark, kind) in references.items()
             }
-            waiting += [kind for _, kind in references.values() if kind]
+            waiting += [kind for _, kind in references.values() if kind in definitions]
     return {key: SHORT.sub("", name) for key, name in kinds.items()}, types
 
 
@@ -119,14 +134,20 @@ def _kinds_of(definition: Any) -> Iterator[tuple[str, str, str]]:
 
 
 def _reference(schema: Any, definitions: Definitions) -> tuple[str, str]:
-    """Return what a field holds: the mark of a list or mapping, and the type of an object whose fields are listed."""
-    if "$ref" in schema:
-        name = schema["$ref"].rpartition("/")[2]
-        return "", name if definitions[name].get("properties") else ""
-    inner = schema.get("items") or schema.get("additionalProperties")
-    kind = _reference(inner, definitions)[1] if isinstance(inner, dict) else ""
-    mark = "[]" if "items" in schema else "{}"
-    return (mark, kind) if kind else ("", "")
+    """Return what a field holds: the mark of a list or mapping, and the definition or the scalar of its values."""
+    if "items" in schema or "additionalProperties" in schema:
+        mark, inner = ("[]", schema["items"]) if "items" in schema else ("{}", schema["additionalProperties"])
+        deeper, kind = _reference(inner, definitions)
+        return (mark + deeper, kind) if kind else ("", "")
+    name = schema.get("$ref", "").rpartition("/")[2]
+    if name == QUANTITY:
+        return "", "Quantity"
+    if name in ANY:
+        return "", ""
+    if name and definitions[name]["type"] == "object":
+        return "", name
+    scalar = definitions[name] if name else schema
+    return "", SCALARS[scalar["type"], scalar.get("format", "")]
 
 
 if __name__ == "__main__":

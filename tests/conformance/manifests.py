@@ -35,6 +35,12 @@ PATHS = {
     "PersistentVolume": "/api/v1/persistentvolumes",
     "Node": "/api/v1/nodes",
     "CronJob": "/apis/batch/v1/namespaces/default/cronjobs",
+    **{
+        kind: f"/apis/apps/v1/namespaces/default/{kind.lower()}s"
+        for kind in ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet")
+    },
+    "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "RuntimeClass": "/apis/node.k8s.io/v1/runtimeclasses",
     "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
 }
 INVALID = (400, 422)
@@ -251,7 +257,7 @@ def refused(obj: Json, release: str) -> list[str]:
 
 
 def causes(client: Client, obj: Json) -> list[str]:
-    """Return the fields of which the API server complains; `["."]` for an object that it cannot decode.
+    """Return the fields of which the API server complains; `["."]` for an object that it cannot decode or judge.
 
     Of a Job that it takes, those of the pods that are made of its template, of which it complains only then.
     """
@@ -276,10 +282,16 @@ def _causes(client: Client, obj: Json) -> list[str]:
         if error.code not in INVALID:
             raise
         return sorted({_path(field) for field in error.fields}) or ["."]
+    except ConnectionError:
+        # It stumbles, as 1.36 does over a policy for the success of a Job without completions, and keeps nothing.
+        return ["."]
     return []
 
 
 ODD_PATHS = {
+    r"\.projected\.path$": ".projected.sources",
+    r"\.downwardAPI\..*$": ".downwardAPI.items",
+    r"\.securityContext\.shareProcessNamespace$": ".shareProcessNamespace",
     r"^metadata\.taints": "spec.taints",
     r"^spec\.template\.(labels|annotations)": r"spec.template.metadata.\1",
     r"\.resources\.storage$": ".resources.requests.storage",

@@ -50,6 +50,68 @@ CLAIM: Json = {
     "volumeMode": "Filesystem",
 }
 
+RUNNING: Json = {
+    "env": [
+        {"name": "A", "value": "a"},
+        {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "C", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1"}}},
+        {"name": "D", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}},
+    ],
+    "envFrom": [{"prefix": "A", "configMapRef": {"name": "a"}}, {"secretRef": {"name": "b"}}],
+    "livenessProbe": {
+        "httpGet": {"path": "/a", "port": 80, "scheme": "HTTP"},
+        "periodSeconds": 5,
+        "successThreshold": 1,
+    },
+    "readinessProbe": {"exec": {"command": ["a"]}, "initialDelaySeconds": 5, "successThreshold": 2},
+    "startupProbe": {"tcpSocket": {"port": "http"}, "failureThreshold": 5, "terminationGracePeriodSeconds": 5},
+    "lifecycle": {"postStart": {"httpGet": {"port": 80}}, "preStop": {"sleep": {"seconds": 5}}},
+    "imagePullPolicy": "Always",
+    "terminationMessagePolicy": "File",
+    "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "NotRequired"}],
+    "securityContext": {
+        "runAsUser": 1,
+        "runAsGroup": 2,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"add": ["SYS_ADMIN"], "drop": ["ALL"]},
+        "seccompProfile": {"type": "Localhost", "localhostProfile": "a"},
+        "procMount": "Default",
+    },
+}
+SHARED: Json = {
+    "terminationGracePeriodSeconds": 80,
+    "dnsConfig": {
+        "nameservers": ["10.0.0.1"],
+        "searches": ["a", "b.c"],
+        "options": [{"name": "a", "value": "1"}],
+    },
+    "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["a", "b"]}],
+    "readinessGates": [{"conditionType": "example.com/a"}],
+    "securityContext": {
+        "fsGroup": 1,
+        "supplementalGroups": [1, 2],
+        "fsGroupChangePolicy": "Always",
+        "sysctls": [{"name": "net.core.somaxconn", "value": "1"}, {"name": "kernel.sem", "value": "1"}],
+        "seccompProfile": {"type": "RuntimeDefault"},
+    },
+}
+ITEMS = [{"key": "a", "path": "b", "mode": 5}, {"key": "b", "path": "c/d"}]
+FILES: tuple[Json, ...] = (
+    {"name": "setting", "configMap": {"name": "settings", "defaultMode": 80, "items": ITEMS}},
+    {"name": "secret", "secret": {"secretName": "key", "items": ITEMS}},
+    {"name": "self", "downwardAPI": {"items": [{"path": "a", "fieldRef": {"fieldPath": "metadata.labels"}}]}},
+    {
+        "name": "all",
+        "projected": {
+            "sources": [
+                {"secret": {"name": "a", "items": ITEMS}},
+                {"configMap": {"name": "b"}},
+                {"downwardAPI": {"items": [{"path": "e", "fieldRef": {"fieldPath": "metadata.name"}}]}},
+            ]
+        },
+    },
+)
+
 POD: Json = {
     "metadata": {"name": "fuzzed", "labels": {"app": "train", "example.com/run": "a"}, "annotations": {"a/B": "any"}},
     "spec": {
@@ -89,6 +151,7 @@ POD: Json = {
             {"name": "inline", "csi": {"driver": "csi.example.com"}},
             {"name": "share", "nfs": {"server": "a", "path": "/a"}},
             {"name": "disk", "gcePersistentDisk": {"pdName": "disk"}},
+            *FILES,
             {
                 "name": "own",
                 "ephemeral": {"volumeClaimTemplate": {"metadata": {"labels": {"a": "b"}}, "spec": CLAIM}},
@@ -109,6 +172,7 @@ POD: Json = {
                 ],
                 "volumeDevices": [{"name": "own", "devicePath": "/dev/own"}],
                 "resources": {"limits": {"cpu": "2", "example.com/gpu": "1"}, "requests": {"cpu": "1"}},
+                **RUNNING,
             },
             {"name": "side", "image": "log", "ports": [{"containerPort": 90, "hostPort": 90, "protocol": "UDP"}]},
         ],
@@ -119,11 +183,24 @@ POD: Json = {
         "schedulingGates": [{"name": "example.com/a"}, {"name": "example.com/b"}],
         "hostname": "a",
         "subdomain": "b",
+        **SHARED,
         "serviceAccountName": "robot",
         "dnsPolicy": "Default",
         "activeDeadlineSeconds": 60,
         "os": {"name": "linux"},
     },
+}
+
+POLICIES: Json = {
+    "activeDeadlineSeconds": 80,
+    "podFailurePolicy": {
+        "rules": [
+            {"action": "FailIndex", "onExitCodes": {"containerName": "main", "operator": "In", "values": [1, 2]}},
+            {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+        ]
+    },
+    "podReplacementPolicy": "Failed",
+    "successPolicy": {"rules": [{"succeededIndexes": "0-1", "succeededCount": 1}]},
 }
 
 VOLUME: Json = {
@@ -196,7 +273,7 @@ def _good(choice: random.Random) -> Json:
             template["spec"] |= {"runtimeClassName": "a", "priorityClassName": "b", "overhead": {"cpu": "1"}}
             template["spec"]["preemptionPolicy"] = "Never"
             counts = {"parallelism": 2, "completions": 2, "completionMode": "Indexed", "backoffLimit": 3}
-            spec = {**counts, "backoffLimitPerIndex": 1, "maxFailedIndexes": 1, "template": template}
+            spec = {**counts, **POLICIES, "backoffLimitPerIndex": 1, "maxFailedIndexes": 1, "template": template}
             return {"apiVersion": "batch/v1", "kind": kind, "metadata": metadata, "spec": spec}
         case "PersistentVolumeClaim":
             return {"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": CLAIM}

@@ -111,7 +111,10 @@ class Lab:
         return self._team
 
     def submit(self, name: str, *, pods: int, request: Manifest | None = None, **more: Any) -> None:
-        """Create a Job whose pods have a claim with this request each, under `constraints`, or these `resources`."""
+        """Create a Job whose pods have a claim with this request each, under `constraints`, or these `resources`.
+
+        Resources of the pod as a whole are `of_pod`.
+        """
         if request is not None:
             self.namespace.create(workloads.claim_template(name, request, constraints=more.pop("constraints", [])))
         manifest = teams.job(name, pods=pods, template=name, annotations=more.pop("annotations", {}))
@@ -122,6 +125,8 @@ class Lab:
             spec["containers"][0]["resources"] = {"requests": resources, "limits": resources, **used}
         if request is None:
             spec["resourceClaims"] = []
+        if "of_pod" in more:
+            spec["resources"] = {"requests": more.pop("of_pod")}
         spec.update(more)
         self.client.create(self.team.jobs, manifest)
 

@@ -20,7 +20,9 @@ OUTSIDE = "/api/v1/namespaces/default/pods"
 """Of a namespace without a queue: where pods have one, they may name no node."""
 VOLUMES = "/api/v1/persistentvolumes"
 PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
-CLASSES, CSI_NODES = ("/apis/storage.k8s.io/v1/storageclasses", "/apis/storage.k8s.io/v1/csinodes")
+STORAGE = "/apis/storage.k8s.io/v1"
+CLASSES, CSI_NODES, CSI_DRIVERS = f"{STORAGE}/storageclasses", f"{STORAGE}/csinodes", f"{STORAGE}/csidrivers"
+JOB_NAME = "batch.kubernetes.io/job-name"
 PORT = {"containerPort": 9000, "hostPort": 31888}
 FEATURE = "RestartAllContainersOnContainerExits"
 NOWHERE, BUSY = "NoFeasiblePlacement", "DevicesBusy"
@@ -83,19 +85,35 @@ class World:
         made = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
         self.add(CLASSES, self.key, made)
 
-    def bound(self, source: Json, *, mode: str = "ReadWriteOnce", labels: Json | None = None) -> None:
+    def bound(self, source: Json, *, mode: str = "ReadWriteOnce", labels: Json | None = None, **volume: Any) -> None:
         """Add the claim `data`, and a volume to which the controller of volumes binds it."""
         reference = {"name": "data", "namespace": self.lab.namespace.name}
-        self.volume("data", source, labels=labels, claimRef=reference, accessModes=[mode])
-        spec = {
-            "accessModes": [mode],
-            "storageClassName": "",
-            "volumeName": f"data-{self.lab.namespace.name}",
-            "resources": {"requests": {"storage": "1Gi"}},
-        }
-        self.lab.client.create(self.claims, {"metadata": {"name": "data"}, "spec": spec})
+        self.volume("data", source, labels=labels, claimRef=reference, accessModes=[mode], **volume)
+        self.claim(accessModes=[mode], storageClassName="", volumeName=f"data-{self.lab.namespace.name}")
         claim = f"{self.claims}/data"
         eventually(lambda: self.lab.client.get(claim)["status"]["phase"] == "Bound", what="the claim is bound")
+
+    def claim(self, **spec: Any) -> None:
+        """Add the claim `data`."""
+        asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, **spec}
+        self.lab.client.create(self.claims, {"metadata": {"name": "data"}, "spec": asked})
+
+    def made_on_demand(self, **of_class: Any) -> None:
+        """Add the claim `data` in a class whose driver, which `provision` plays, makes volumes for the first pod."""
+        self.add(CLASSES, self.key, {"provisioner": self.key, "volumeBindingMode": "WaitForFirstConsumer", **of_class})
+        self.claim(storageClassName=self.key)
+
+    def provision(self) -> None:
+        """Make the volume of the claim once kube-scheduler has chosen its node."""
+        path = f"{self.claims}/data"
+
+        def is_chosen() -> bool:
+            return "volume.kubernetes.io/selected-node" in self.lab.client.get(path)["metadata"].get("annotations", {})
+
+        eventually(is_chosen, what="a node is selected for the claim")
+        reference = {"name": "data", "namespace": self.lab.namespace.name}
+        source = {"csi": {"driver": self.key, "volumeHandle": "data"}}
+        self.volume("data", source, claimRef=reference, storageClassName=self.key)
 
     def limit(self, count: int) -> None:
         """Say that the driver of the test attaches so many volumes to each node."""
@@ -170,6 +188,95 @@ def spread(world: World) -> Json:
     return {"topologySpreadConstraints": [{**constraint, "labelSelector": selector}]}
 
 
+def near_namesake(world: World) -> Json:
+    """Like `near_partner`, by the label of its namespace, and only a pod with the Job's name."""
+    (term,) = near_partner(world)["affinity"]["podAffinity"][REQUIRED]
+    del term["namespaces"]
+    namespaces = {"matchLabels": {"kubernetes.io/metadata.name": "default"}}
+    return {"affinity": {"podAffinity": {REQUIRED: [term | {"namespaceSelector": namespaces} | NAMESAKES]}}}
+
+
+NAMESAKES = {"matchLabelKeys": [JOB_NAME]}
+
+
+def partner(world: World, node: str, **labels: str) -> None:
+    name = world.lab.namespace.name
+    world.runs(f"partner-{len(world.added)}-{name}", node, {"partner": name, **labels})
+
+
+def spread_by(**more: Any) -> Callable[[World], Json]:
+    """Spread the pods of a Job over values of the test's own label, known by matchLabelKeys."""
+    some = {"matchExpressions": [{"key": "batch.kubernetes.io/controller-uid", "operator": "Exists"}]}
+
+    def asks(world: World) -> Json:
+        (constraint,) = spread(world)["topologySpreadConstraints"]
+        return {"topologySpreadConstraints": [constraint | {"labelSelector": some, **NAMESAKES, **more}]}
+
+    return asks
+
+
+def one_domain_tainted(world: World) -> None:
+    """Give each node a domain, of which one is closed; a constraint that ignores taints counts it all the same."""
+    for node in world.nodes:
+        world.label(node, **{world.key: node})
+    world.patch(world.nodes[1], {"spec": {"taints": [TAINT]}})
+
+
+def has_overhead(world: World) -> None:
+    world.add(
+        "/apis/node.k8s.io/v1/runtimeclasses", world.key, {"handler": "any", "overhead": {"podFixed": {"cpu": "30"}}}
+    )
+
+
+def with_overhead(world: World) -> Json:
+    return {"runtimeClassName": world.key, "resources": {"cpu": "10"}}
+
+
+def requests(resources: Json) -> Callable[[World], Json]:
+    return lambda _: {"resources": resources}
+
+
+def with_sidecar(_: World) -> Json:
+    image = "registry.k8s.io/pause:3.10"
+    sidecar = {"name": "s", "image": image, "restartPolicy": "Always", "resources": {"requests": {"cpu": "30"}}}
+    return {"resources": {"cpu": "10"}, "initContainers": [sidecar]}
+
+
+def lacks(
+    resource: str, later: str, asks: Callable[[World], Json], before: Callable[[World], object] = lambda _: None
+) -> Case:
+    """Of a resource of nodes there is too little until one has so much later; of cores the gang asks for 40."""
+    change = {"status": {"allocatable": {resource: later}}}
+    words = "needs 40000m cpu" if resource == "cpu" else resource
+    return Case(asks, NOWHERE, words, lambda world: world.patch(world.nodes[0], change, "/status"), before)
+
+
+def of_label(world: World) -> Json:
+    """The node affinity of a volume of nodes with the test's own label."""
+    return {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": world.key, "operator": "Exists"}]}]}}
+
+
+def topologies(world: World) -> list[Json]:
+    return [{"matchLabelExpressions": [{"key": world.key, "values": ["yes"]}]}]
+
+
+def is_allowed(world: World) -> None:
+    world.label(world.nodes[1], **{world.key: "yes"})
+    world.provision()
+
+
+def tells_capacity(world: World) -> None:
+    world.add(CSI_DRIVERS, world.key, {"spec": {"storageCapacity": True, "attachRequired": False}})
+    world.made_on_demand()
+
+
+def has_capacity(world: World) -> None:
+    collection = f"{STORAGE}/namespaces/{world.lab.namespace.name}/csistoragecapacities"
+    place = {"matchLabels": {HOST: world.nodes[1]}}
+    world.add(collection, "space", {"storageClassName": world.key, "nodeTopology": place, "capacity": "5Gi"})
+    world.provision()
+
+
 def ports_in_use(world: World) -> None:
     for node in world.nodes:
         world.runs(f"port-{node}", node)
@@ -234,6 +341,29 @@ CASES = {
             f"partner-{world.lab.namespace.name}", world.nodes[1], {"partner": world.lab.namespace.name}
         ),
     ),
+    "InterPodAffinity: namespaceSelector, matchLabelKeys": Case(
+        near_namesake,
+        NOWHERE,
+        f"podAffinity on {HOST}",
+        lambda world: partner(world, world.nodes[1], **{JOB_NAME: "train"}),
+        lambda world: partner(world, world.nodes[0], **{JOB_NAME: "another"}),
+    ),
+    "PodTopologySpread: minDomains, matchLabelKeys": Case(
+        spread_by(minDomains=2),
+        NOWHERE,
+        "(it is 2, and there is 1 domain)",
+        lambda world: world.label(world.nodes[1], **{world.key: "another"}),
+        lambda world: world.label(world.nodes[0], **{world.key: "one"}),
+        pods=2,
+    ),
+    "PodTopologySpread: nodeTaintsPolicy": Case(
+        spread_by(nodeTaintsPolicy="Ignore"),
+        NOWHERE,
+        "topologySpreadConstraints on",
+        lambda world: world.patch(world.nodes[1], {"spec": {"taints": None}}),
+        one_domain_tainted,
+        pods=2,
+    ),
     "PodTopologySpread": Case(
         spread,
         NOWHERE,
@@ -268,12 +398,12 @@ CASES = {
         "does not have label",
         lambda world: world.label(world.nodes[1], **{world.key: "yes"}),
     ),
-    "NodeResourcesFit": Case(
-        lambda _: {"resources": {"cpu": "40"}},
-        NOWHERE,
-        "cpu",
-        lambda world: world.patch(world.nodes[0], {"status": {"allocatable": {"cpu": "64"}}}, "/status"),
-    ),
+    "NodeResourcesFit": lacks("cpu", "64", requests({"cpu": "40"})),
+    "NodeResourcesFit: overhead": lacks("cpu", "64", with_overhead, before=has_overhead),
+    "NodeResourcesFit: sidecars": lacks("cpu", "64", with_sidecar),
+    "NodeResourcesFit: the pod as a whole": lacks("cpu", "64", lambda _: {"of_pod": {"cpu": "40"}}),
+    "NodeResourcesFit: huge pages": lacks("hugepages-2Mi", "64Mi", requests({"cpu": "1", "hugepages-2Mi": "4Mi"})),
+    "NodeResourcesFit: ephemeral storage": lacks("ephemeral-storage", "4Ti", requests({"ephemeral-storage": "2Ti"})),
     "NodeDeclaredFeatures": Case(
         restarts_all,
         NOWHERE,
@@ -290,6 +420,23 @@ CASES = {
         lambda world: world.local("far", world.nodes[1]),
         one_volume,
         pods=2,
+    ),
+    "VolumeBinding: bound claims": Case(
+        uses_data,
+        NOWHERE,
+        "node affinity of the volume of persistent volume claim data",
+        lambda world: world.label(world.nodes[1], **{world.key: "yes"}),
+        lambda world: world.bound({"hostPath": {"path": "/data"}}, nodeAffinity=of_label(world)),
+    ),
+    "VolumeBinding: allowedTopologies": Case(
+        uses_data,
+        NOWHERE,
+        "allowed topologies of the class of persistent volume claim data",
+        is_allowed,
+        lambda world: world.made_on_demand(allowedTopologies=topologies(world)),
+    ),
+    "VolumeBinding: capacity": Case(
+        uses_data, NOWHERE, "lack of storage for persistent volume claim data", has_capacity, tells_capacity
     ),
     "VolumeZone": Case(
         uses_data,

@@ -11,10 +11,10 @@ import yaml
 from admission.api.kubernetes import claims as decoding
 from admission.api.schemas import known_fields
 from admission.simulation import validation
-from tests.conformance import kubernetes_fields, manifests, mutated_manifests
+from tests.conformance import kubernetes_fields, manifests, mutated_manifests, typed_values
 from tests.controlplane import ApiError, ControlPlane, building
 from tests.controlplane.namespaces import Namespace
-from tests.unit.api import claims, natives, pods, refused, unknown
+from tests.unit.api import claims, natives, pod_settings, pods, refused, unknown, workloads, wrong_types
 from tests.unit.api.cases import Case
 
 pytestmark = pytest.mark.e2e
@@ -115,8 +115,46 @@ def test_we_know_the_fields_that_the_api_server_publishes(control_plane: Control
     assert {name: {k: v for k, v in ours[name].items() if k not in gone[name]} for name in types} == types
 
 
-NATIVE = pods.REFUSED | natives.REFUSED
-TAKEN = pods.GOOD | natives.GOOD
+@pytest.mark.parametrize(("obj", "field", "said"), wrong_types.NATIVE.values(), ids=wrong_types.NATIVE)
+def test_the_api_server_says_what_we_say_of_a_value_of_another_type(
+    control_plane: ControlPlane, obj: Any, field: str, said: str
+) -> None:
+    """Up to what we add, the name of a type that is text or a mapping, and of a struct that Go embeds."""
+    with pytest.raises(ApiError) as caught:
+        sent(control_plane, obj)
+
+    ours = said.partition("; ")[0].replace("map[string]resource.Quantity", "v1.ResourceList")
+    assert caught.value.code == 400
+    assert ours in caught.value.message.replace(".ProbeHandler.", ".").replace(": cannot parse", "; cannot parse")
+
+
+@pytest.mark.parametrize("obj", wrong_types.GOOD.values(), ids=wrong_types.GOOD)
+def test_the_api_server_takes_the_values_that_we_take(control_plane: ControlPlane, obj: Any) -> None:
+    assert sent(control_plane, obj)
+
+
+def test_values_of_any_type_are_read_where_the_api_server_reads_them(
+    control_plane: ControlPlane, kubernetes: str
+) -> None:
+    """`python -m tests.conformance.typed_values` asks about as many as one likes."""
+    client = control_plane.client()
+    different: dict[int, str] = {}
+    asked = wrong = 0
+    for seed in range(1_000_000, 1_000_000 + 2 * RANDOM):
+        obj = typed_values.manifest(seed)
+        theirs = typed_values.told(client, obj)
+        if theirs is not None:
+            asked, wrong = asked + 1, wrong + bool(theirs)
+            found = typed_values.difference(obj, kubernetes, theirs)
+            different |= {seed: found} if found else {}
+
+    assert different == {}
+    assert asked > RANDOM
+    assert asked // 5 < wrong < asked * 4 // 5
+
+
+NATIVE = pods.REFUSED | pod_settings.REFUSED | natives.REFUSED | workloads.REFUSED
+TAKEN = pods.GOOD | pod_settings.GOOD | natives.GOOD | workloads.GOOD
 
 
 @pytest.mark.parametrize("case", NATIVE.values(), ids=NATIVE)

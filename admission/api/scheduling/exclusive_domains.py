@@ -2,11 +2,20 @@
 
 JobSet's webhook writes it into the first pod of each Job with `exclusive-topology` (`setExclusiveAffinities` of
 `pkg/webhooks/pod_webhook.go`, v0.12): with the pods of its own part, which a label names, and with those of no other.
+LeaderWorkerSet's does the same for the leader of each group (`SetExclusiveAffinities` of `pkg/webhooks/pod_webhook.go`,
+v0.7).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from admission.api.scheduling.scheduling_rules import AffinityTerm, SchedulingRules
+
+JOB_KEY, JOBSET_EXCLUSIVE = "jobset.sigs.k8s.io/job-key", "alpha.jobset.sigs.k8s.io/exclusive-topology"
+GROUP_KEY, GROUP_EXCLUSIVE = "leaderworkerset.sigs.k8s.io/group-key", "leaderworkerset.sigs.k8s.io/exclusive-topology"
+
+ANNOTATIONS: Mapping[str, str] = {JOB_KEY: JOBSET_EXCLUSIVE, GROUP_KEY: GROUP_EXCLUSIVE}
+"""By the label of pods that names their part, the annotation by which users ask for a domain of its own for each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +57,12 @@ def read(rules: SchedulingRules, key: str) -> bool:
     of_terms = (term.selector for term in (*rules.affinity, *rules.anti_affinity))
     selectors = (*of_terms, *(constraint.selector for constraint in rules.spread))
     return any(one.key == key for found in selectors if found is not None for one in found.requirements)
+
+
+def annotation(term: AffinityTerm) -> str:
+    """Return the annotation for which a controller wrote a term; empty text if users may have written it themselves."""
+    keys = {one.key for one in term.selector.requirements} if term.selector is not None else set[str]()
+    return ANNOTATIONS.get(keys.pop(), "") if len(keys) == 1 else ""
 
 
 def _texts(term: AffinityTerm, key: str) -> set[tuple[str, tuple[str, ...]]] | None:

@@ -5,8 +5,9 @@ Kubernetes' names come from its OpenAPI (`kubernetes_fields.json`, written by te
 (`workload_fields.json`, written by tests/conformance/workload_fields.py, without pod templates and status). Where a
 schema of Muster's keeps what it does not describe, the part is one of Kubernetes' types (`KEPT`).
 
-A type is a name in `fields_of`. The type of a field's value is written as in the file: `core.v1.PodSpec`, with `[]` in
-front for a list of them, `{}` for a mapping of keys that an author chooses, and "" where any field is allowed.
+A type is a name in `fields_of`. The type of a field's value is written as in the file: `core.v1.PodSpec`, or one of
+SCALARS, with `[]` in front for a list of them, `{}` for a mapping of keys that an author chooses, and "" where any
+value is allowed, or none is judged here.
 """
 
 import json
@@ -24,6 +25,9 @@ META = "meta.v1.ObjectMeta"
 ANY = ""
 
 LIST, MAPPING = "[]", "{}"
+
+SCALARS = frozenset({"string", "bool", "int32", "int64", "Quantity", "IntOrString", "Time"})
+"""Types of values that are no objects, named as in Go."""
 
 KEPT: Mapping[str, str] = {
     "ClaimPolicy.spec.templates.spec": "resource.v1.ResourceClaimSpec",
@@ -61,6 +65,12 @@ def fields_of(name: str) -> Mapping[str, str]:
             return found
     of_workloads: Mapping[str, Mapping[str, str]] = _workloads()["types"]
     return of_workloads[name]
+
+
+def object_type(kind: str) -> str:
+    """Return the type of the objects in a field's value, below its marks; ANY where nobody lists their fields."""
+    name = kind.lstrip("[]{}")
+    return ANY if name in SCALARS else name
 
 
 def absent(name: str, release: str) -> Collection[str]:

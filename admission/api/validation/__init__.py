@@ -1,7 +1,7 @@
 """Validation of objects that come from files, as by the API server.
 
 `objects.problems` is the entry point for those of resource.k8s.io, `objects.other_problems` for other kinds of
-Kubernetes, `pods.problems` for pod templates, and `unknown_fields` is the strict field validation of all kinds.
+Kubernetes, `pods.templates.problems` for pod templates, and `openapi` is what holds for the fields of all kinds.
 Objects of a live cluster are not validated here: their API server has done so, and a newer one may allow more.
 Decoders, which read both, refuse only what they cannot represent.
 
@@ -10,4 +10,4 @@ default. Where the two differ, the laxer rule is used, since a dump of either AP
 `STRICTER` in tests/e2e/test_validation.py names what is refused here and not there.
 """
 
-__all__ = ["claims", "objects", "pods", "unknown_fields"]
+__all__ = ["claims", "objects", "openapi", "pods"]

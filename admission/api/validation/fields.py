@@ -70,6 +70,18 @@ def int32(reader: Reader, name: str, *, least: int, most: int, default: int = 0)
     return found
 
 
+def between(least: int, most: int = LARGEST_INT32) -> str:
+    """Return what to say of a number that is outside of bounds."""
+    return f"must be between {least} and {most}, inclusive"
+
+
+def not_negative(reader: Reader, *names: str) -> None:
+    """Judge integers that may be absent."""
+    for name in names:
+        if name in reader and reader.integer(name) < 0:
+            invalid(reader, name, "must be greater than or equal to 0")
+
+
 def labels(reader: Reader, name: str) -> dict[str, str]:
     """Judge the keys and values of labels, and return them."""
     found = reader.pairs(name)

@@ -1,22 +1,25 @@
 """Validation of how a Job makes and ends its pods, beside what its pods have.
 
 In the API server's words. Mirrors `pkg/apis/batch/validation` of Kubernetes (v1.36.3, v1.37.1), after the defaults of
-`pkg/apis/batch/v1`; the rules of policies for failure and success are left to the API server.
+`pkg/apis/batch/v1`.
 """
 
 from collections.abc import Mapping
 
-from admission.api.validation import fields
+from admission.api.validation import fields, job_policies
 from admission.api.values import formats
 from admission.api.values.decoding import Reader
 
 MODES = ("NonIndexed", "Indexed")
 MOST_INDEXED_PODS = 100_000
-"""The largest parallelism of an Indexed Job."""
+"""The largest parallelism of an Indexed Job, and the most failed indexes."""
+MANY_INDEXES, MOST_OF_MANY = 100_000, 10_000
+"""From which completions on each index with tries of its own has narrower limits, and these."""
 
 COUNTS = (
     "parallelism", "completions", "backoffLimit", "backoffLimitPerIndex", "maxFailedIndexes", "ttlSecondsAfterFinished",
 )  # fmt: skip
+LONGEST_MANAGER = 63
 OF_INDEXES = ("backoffLimitPerIndex", "maxFailedIndexes", "successPolicy")
 """Fields of Indexed Jobs alone."""
 
@@ -35,6 +38,10 @@ def validate(spec: Reader, *, has_defaults: bool = True, mode: str = "NonIndexed
         for field in OF_INDEXES:
             if field in spec:
                 spec.problem(field, "Invalid value: requires indexed completion mode")
+    fields.not_negative(spec, "activeDeadlineSeconds")
+    if "managedBy" in spec:
+        _managed_by(spec)
+    job_policies.validate(spec, indexes=indexes if mode == "Indexed" and indexes else None)
     if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
         spec.problem("backoffLimitPerIndex", "Required value: when maxFailedIndexes is specified")
     return indexes
@@ -71,4 +78,28 @@ def _indexed(spec: Reader, *, has_defaults: bool) -> int:
     completions = 1 if "completions" not in spec else spec.int32("completions")
     if "maxFailedIndexes" in spec and spec.int32("maxFailedIndexes") > completions:
         fields.invalid(spec, "maxFailedIndexes", "must be less than or equal to completions")
+    _many(spec, completions)
     return 0 if counts_none else completions
+
+
+def _many(spec: Reader, completions: int) -> None:
+    failed = spec.int32("maxFailedIndexes")
+    if failed > MOST_INDEXED_PODS and failed <= completions:
+        fields.invalid(spec, "maxFailedIndexes", f"must be less than or equal to {MOST_INDEXED_PODS}")
+    if completions <= MANY_INDEXES or "backoffLimitPerIndex" not in spec:
+        return
+    above = f"when completions is above {MANY_INDEXES}"
+    if "maxFailedIndexes" not in spec:
+        spec.problem("maxFailedIndexes", f"Required value: must be specified {above}")
+    for field in ("parallelism", "maxFailedIndexes"):
+        if spec.int32(field) > MOST_OF_MANY:
+            fields.invalid(spec, field, f"must be less than or equal to {MOST_OF_MANY} {above}")
+
+
+def _managed_by(spec: Reader) -> None:
+    """Judge a name with a domain: `example.com/controller`."""
+    domain, slash, path = spec.text("managedBy").partition("/")
+    if not slash or not path or formats.subdomain(domain):
+        fields.invalid(spec, "managedBy", 'must be a domain-prefixed path (such as "acme.io/foo")')
+    elif len(spec.text("managedBy")) > LONGEST_MANAGER:
+        spec.problem("managedBy", f"Too long: may not be more than {LONGEST_MANAGER} bytes")

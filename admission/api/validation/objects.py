@@ -2,20 +2,16 @@
 
 from collections.abc import Callable, Mapping
 
-from admission.api.validation import (
-    claims,
-    container_resources,
-    fields,
-    jobs,
-    pod_placement,
-    pods,
-    selectors,
-    slices,
-    storage,
-)
+from admission.api.validation import claims, fields, job_policies, jobs, selectors, slices, storage
+from admission.api.validation.pods import placement, resources, templates
 from admission.api.values import formats
 from admission.api.values.decoding import Json, Reader
 from admission.errors import Problem
+
+LARGEST_PRIORITY = 10**9
+"""The highest value of a PriorityClass that is not Kubernetes' own."""
+LONGEST_CRON_JOB = 52
+"""Characters of a CronJob's name, so that those of its Jobs are no more than 63."""
 
 
 def problems(kind: str, obj: Json) -> tuple[Problem, ...]:
@@ -35,11 +31,11 @@ def problems(kind: str, obj: Json) -> tuple[Problem, ...]:
 def other_problems(obj: Json) -> tuple[Problem, ...]:
     """Return the problems for which the API server would refuse to make an object outside resource.k8s.io.
 
-    Pod templates are judged by `pods.problems`.
+    Pod templates are judged by `templates.problems`.
     """
     of = (str(obj.get("apiVersion")), str(obj.get("kind")))
     if of == ("v1", "Pod"):
-        return (*_named(obj), *pods.problems(obj))
+        return (*_named(obj), *templates.problems(obj))
     validate = _OTHER_KINDS.get(of)
     if validate is None:
         return ()
@@ -86,13 +82,23 @@ def _taint_rule(reader: Reader) -> None:
 
 def _job(reader: Reader) -> None:
     indexes = jobs.validate(reader.child("spec"))
+    job_policies.validate_selector(reader.child("spec"))
     jobs.validate_name(reader.child("metadata"), indexes)
     jobs.validate_restarts(reader.child("spec"))
 
 
 def _cron_job(reader: Reader) -> None:
     fields.needed(reader.child("spec"), "schedule")
-    spec = reader.child("spec").child("jobTemplate").child("spec")
+    whole = reader.child("spec")
+    fields.not_negative(whole, "startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
+    if whole.text("concurrencyPolicy"):
+        fields.supported(whole, "concurrencyPolicy", ("Allow", "Forbid", "Replace"))
+    if len(reader.child("metadata").text("name")) > LONGEST_CRON_JOB:
+        fields.invalid(reader.child("metadata"), "name", f"must be no more than {LONGEST_CRON_JOB} characters")
+    spec = whole.child("jobTemplate").child("spec")
+    for field in ("selector", "manualSelector"):
+        if field in spec and spec.raw(field) is not False:
+            spec.problem(field, "Invalid value: `selector` will be auto-generated")
     jobs.validate(spec, has_defaults=False)
     jobs.validate_restarts(spec)
 
@@ -107,15 +113,45 @@ def _job_set(reader: Reader) -> None:
 
 def _always_restarting(reader: Reader) -> None:
     """Judge a workload whose pods do not end."""
+    fields.not_negative(reader.child("spec"), "replicas", "minReadySeconds")
     of_pod = reader.child("spec").child("template").child("spec")
     if of_pod.text("restartPolicy") not in ("", "Always"):
         of_pod.problem("restartPolicy", fields.unsupported(of_pod.text("restartPolicy"), ("Always",)))
 
 
+def _selecting(reader: Reader) -> None:
+    """Judge a workload of apps/v1, which has to select the pods that it makes."""
+    _always_restarting(reader)
+    spec = reader.child("spec")
+    selector, metadata = spec.child("selector"), spec.child("template").child("metadata")
+    labels = metadata.pairs("labels")
+    if not (selector.raw("matchLabels") or selector.raw("matchExpressions")):
+        spec.problem("selector", "Required value: it selects pods by labels of the template")
+    selectors.label_selector(selector)
+    if any(labels.get(key) != value for key, value in selector.pairs("matchLabels").items()):
+        message = f"Invalid value: `selector` does not match template `labels`: {labels or 'there are none'}"
+        metadata.problem("labels", message)
+
+
 def _node(reader: Reader) -> None:
-    pod_placement.validate_taints(reader.child("spec"))
+    placement.validate_taints(reader.child("spec"))
     for field in ("capacity", "allocatable"):
-        container_resources.validate_node_amounts(reader.child("status"), field)
+        resources.validate_node_amounts(reader.child("status"), field)
+
+
+def _priority_class(reader: Reader) -> None:
+    if reader.child("metadata").text("name").startswith("system-"):
+        # Those that an API server has made itself are in a dump without UIDs, too.
+        return
+    if reader.int32("value") > LARGEST_PRIORITY:
+        why = f"maximum allowed value of a user defined priority is {LARGEST_PRIORITY}"
+        reader.problem("value", f"Forbidden: {why}")
+    fields.supported(reader, "preemptionPolicy", ("Never", "PreemptLowerPriority"))
+
+
+def _runtime_class(reader: Reader) -> None:
+    if fields.needed(reader, "handler"):
+        fields.text(reader, "handler", formats.label)
 
 
 _OTHER_KINDS: Mapping[tuple[str, str], Callable[[Reader], None]] = {
@@ -123,11 +159,13 @@ _OTHER_KINDS: Mapping[tuple[str, str], Callable[[Reader], None]] = {
     ("batch/v1", "CronJob"): _cron_job,
     ("jobset.x-k8s.io/v1alpha2", "JobSet"): _job_set,
     ("v1", "ReplicationController"): _always_restarting,
-    ("apps/v1", "Deployment"): _always_restarting,
-    ("apps/v1", "ReplicaSet"): _always_restarting,
-    ("apps/v1", "DaemonSet"): _always_restarting,
-    ("apps/v1", "StatefulSet"): _always_restarting,
+    ("apps/v1", "Deployment"): _selecting,
+    ("apps/v1", "ReplicaSet"): _selecting,
+    ("apps/v1", "DaemonSet"): _selecting,
+    ("apps/v1", "StatefulSet"): _selecting,
     ("v1", "Node"): _node,
+    ("scheduling.k8s.io/v1", "PriorityClass"): _priority_class,
+    ("node.k8s.io/v1", "RuntimeClass"): _runtime_class,
     ("v1", "PersistentVolumeClaim"): lambda reader: storage.validate_claim_spec(reader.child("spec")),
     ("v1", "PersistentVolume"): storage.validate_volume,
     ("storage.k8s.io/v1", "StorageClass"): storage.validate_class,

@@ -166,8 +166,9 @@ class SearchState:
         if self._has_uniform_pods:
             return sum(pods) <= signature.left[0]
         wanted = [(kind.wants, count) for kind, count in zip(self.gang.kinds, pods, strict=True) if count]
+        # Less than nothing may be left of a resource, which matters to no pod that does not request it.
         return all(
-            sum(wants.get(name, 0) * count for wants, count in wanted) <= left
+            sum(wants.get(name, 0) * count for wants, count in wanted) <= max(left, 0)
             for name, left in zip(self._resources, signature.left, strict=True)
         )
 

@@ -68,7 +68,7 @@ class Scope:
 
     inner: the labels in whose domains parts of these pods have to be. colocated_with: the nodes where other pods of the
     gang or subgroup are already. first: the domain to search before the others. is_exclusive: whether no other subgroup
-    for which it is true may be in the same domain of the first label.
+    for which it is true may be in the same domain of the first label. annotation: by which the user asked for that.
     """
 
     labels: Labels
@@ -77,6 +77,7 @@ class Scope:
     colocated_with: frozenset[NodeName] = frozenset()
     first: str = ""
     is_exclusive: bool = False
+    annotation: str = ""
 
     @property
     def label(self) -> str:

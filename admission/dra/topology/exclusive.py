@@ -7,7 +7,8 @@ each (`subgroups`), and the plan has the first pods.
 The domains of the search imply the rules of the first pods, but for the domains that placed pods occupy already. So
 the search leaves these rules out (`SplitRules`), and equal parts are equal to it. It evaluates them like all other
 rules where a pod outside the exclusive parts has the label that names the parts, where another rule reads that label,
-and where parts have domains of several labels.
+where parts have domains of several labels, and where a first pod has pod affinity of its own: only pods count for that
+which all of its terms are about, that of its part included.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -86,9 +87,14 @@ def _are_split(demands: Iterable[PodDemand], colocations: Iterable[Colocation], 
 
 
 def _reads_parts(demand: PodDemand, labels: PartLabels) -> bool:
-    """Return whether a pod's other rules read the label of parts, or the pod has the label and is in no such part."""
+    """Return whether a pod's other rules read the label of parts, or the pod has the label and is in no such part.
+
+    Affinity of a first pod does, since its terms are judged together (`podMatchesAllAffinityTerms`).
+    """
     pod = demand.pod
     exclusive = _exclusive(pod, labels)
+    if exclusive is not None and exclusive.others.affinity:
+        return True
     is_in_part = demand.follows or exclusive is not None
     others = pod.rules if exclusive is None else exclusive.others
     return exclusive_domains.read(others, labels.part) or (not is_in_part and labels.part in pod.meta.labels)

@@ -9,6 +9,7 @@ none has a plan, the answer of the last one is returned.
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from admission.api.scheduling import exclusive_domains
 from admission.api.values.names import NodeName
 from admission.dra.equivalence.device_signature import DeviceSignatures
 from admission.dra.planner.no_plan import NoPlan
@@ -104,9 +105,16 @@ _ASKED = ("topology", "domains", "pods", "subgroups")
 def _attempts(topology: Topology) -> Iterator[Attempt]:
     """Yield what to try, each once: with all preferences, without that of the whole gang, with requirements only."""
     known: list[Attempt] = []
+    annotation = exclusive_domains.ANNOTATIONS.get(topology.labels.part, "") if topology.labels is not None else ""
     for whole, parts in ((True, True), (False, True), (False, False)):
         scopes = tuple(
-            Scope(labels=labels, subgroup=name, colocated_with=own.colocated_with, is_exclusive=bool(own.exclusive))
+            Scope(
+                labels=labels,
+                subgroup=name,
+                colocated_with=own.colocated_with,
+                is_exclusive=bool(own.exclusive),
+                annotation=annotation if own.exclusive else "",
+            )
             for name, own in topology.subgroups
             if (labels := own.labels(preferring=parts))
         )

@@ -97,6 +97,10 @@ class _Arrangement:
         self._fitting: dict[Hashable, bool] = {}
         self._domains: dict[Hashable, list[Domain]] = {}
         self._bounds: dict[int, list[int]] = {}
+        self._whole: dict[str, Hashable] = {}
+        """By value, the likeness of each domain with all of its nodes, also those that only other subgroups may use."""
+        self._of_value: dict[int, dict[str, Domain]] = {}
+        """By sort, the domains of its subgroups by their values."""
 
     def run(self, scopes: Sequence[Scope]) -> Plan | NoPlan:
         try:
@@ -148,6 +152,9 @@ class _Arrangement:
         self._is_symmetric = len({part.scope.labels for part in parts}) == 1 and not any(
             part.scope.is_exclusive and len(part.scope.labels) > 1 for part in parts
         )
+        if self._is_symmetric:
+            whole = domains.build(Scope(labels=parts[0].scope.labels), self._nodes, self._cluster)
+            self._whole = {domain.value: domain.likeness for domain in whole}
         return None
 
     def _part(self, scope: Scope) -> _Part | NoPlan:
@@ -212,11 +219,14 @@ class _Arrangement:
             if sum(bounds) < len(parts):
                 message = (
                     f"the domains of {first.scope.label} have places for {sum(bounds)} of {len(parts)} subgroups like"
-                    f" {first.name} ({first.gang.size} pods), each of which has to be {_alone(first.scope)}in one"
+                    f" {first.name} ({first.gang.size} pods), each of which has to be {_in_one(first.scope)}"
                 )
                 return self._no_plan(message, placed=sum(bounds) * first.gang.size)
         if not self._have_exclusive_domains(self._parts, frozenset()):
-            return self._no_plan(f"{self._subgroups_text} do not all find a domain in which they are alone")
+            alone = next(part.scope for part in self._parts if part.scope.is_exclusive)
+            return self._no_plan(
+                f"{self._subgroups_text} do not all find a domain in which they are alone{_asked(alone)}"
+            )
         return None
 
     @staticmethod
@@ -235,13 +245,24 @@ class _Arrangement:
         return count
 
     def _fits(self, domain: Domain, sorts: tuple[int, ...]) -> bool:
-        """Return whether a domain may take one subgroup of each of these sorts together."""
-        key = domain.likeness, sorts
+        """Return whether a domain may take one subgroup of each of these sorts together.
+
+        Of the same domain subgroups of different sorts may use different nodes.
+        """
+        own = {number: self._own_domain(number, domain) for number in sorts}
+        key = tuple(own[number].likeness for number in sorts), sorts
         if key not in self._fitting:
-            left = {number: iter(self._of_sort(number)) for number in set(sorts)}
-            kinds = tuple(kind for number in sorts for kind in next(left[number]).gang.kinds)
-            self._fitting[key] = self._is_possible(domains.within(replace(self._gang, kinds=kinds), domain.nodes))
+            left = {number: iter(self._of_sort(number)) for number in own}
+            pairs = ((number, kind) for number in sorts for kind in next(left[number]).gang.kinds)
+            kinds = tuple(replace(kind, nodes=kind.nodes & own[number].nodes) for number, kind in pairs)
+            self._fitting[key] = self._is_possible(replace(self._gang, kinds=kinds))
         return self._fitting[key]
+
+    def _own_domain(self, sort: int, domain: Domain) -> Domain:
+        """Return a domain as subgroups of a sort that have to be in one of its labels see it."""
+        if sort not in self._of_value:
+            self._of_value[sort] = {one.value: one for one in next(self._of_sort(sort)).domains}
+        return self._of_value[sort].get(domain.value, domain)
 
     def _of_sort(self, number: int) -> Iterator[_Part]:
         return (part for part, sort in zip(self._parts, self._sorts, strict=True) if sort == number)
@@ -317,9 +338,10 @@ class _Arrangement:
             # Two equal domains in which no subgroup is yet can be swapped in every choice below, so one is enough; not
             # if other subgroups have other labels, whose domains may overlap these.
             if not neighbours and self._is_symmetric:
-                if domain.likeness in tried:
+                likeness = domain.likeness, self._whole[domain.value]
+                if likeness in tried:
                     continue
-                tried.add(domain.likeness)
+                tried.add(likeness)
             # Later domains have even fewer places together, so the loop ends.
             if self._is_crowded(position, at, neighbours.count(sort)):
                 return
@@ -369,8 +391,12 @@ class _Arrangement:
         return NoPlan(kind=Kind.STEPS_ENDED, message=message, details={**self._details, "steps": self._steps})
 
 
-def _alone(scope: Scope) -> str:
-    return "alone " if scope.is_exclusive else ""
+def _in_one(scope: Scope) -> str:
+    return f"alone in one{_asked(scope)}" if scope.is_exclusive else "in one"
+
+
+def _asked(scope: Scope) -> str:
+    return f" (annotation {scope.annotation})" if scope.annotation else ""
 
 
 def placed_in(gang: Gang, chosen: Mapping[str, Domain]) -> Gang:

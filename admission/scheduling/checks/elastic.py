@@ -44,8 +44,7 @@ def largest(group: Group, decide: Decide) -> Verdict:
     fewest, most = least(group), len(group.waiting)
     if fewest >= most or not is_too_large(found):
         return found
-    waiting = in_order(group)
-    best = decide(smallest(group))
+    waiting, best = _fewest(group, fewest, decide)
     if is_too_large(best) and group.started:
         best = _any(group, waiting, decide, best)
     elif is_granted(best):
@@ -74,8 +73,14 @@ def blocks(group: Group, queue: Queue) -> bool:
 
 
 def in_order(group: Group) -> list[Pod]:
-    """Return the pending pods, leaders first."""
-    return sorted(group.waiting, key=lambda pod: (not catalog.is_leader(pod), pod_groups.natural(pod.meta.name)))
+    """Return the pending pods, leaders first, and then those with which others have to be."""
+    terms = {term for pod in group.waiting for term in pod.rules.affinity}
+
+    def rank(pod: Pod) -> tuple[bool, bool, Hashable]:
+        is_wanted = any(term.matches(pod.meta.namespace, pod.meta.labels, {}) for term in terms)
+        return not catalog.is_leader(pod), not is_wanted, pod_groups.natural(pod.meta.name)
+
+    return sorted(group.waiting, key=rank)
 
 
 def is_too_large(found: Verdict) -> bool:
@@ -86,6 +91,24 @@ def is_too_large(found: Verdict) -> bool:
 def is_granted(found: Verdict) -> bool:
     """Return whether the verdict is a grant."""
     return not isinstance(found.outcome, Hold | Denial)
+
+
+def _fewest(group: Group, fewest: int, decide: Decide) -> tuple[list[Pod], Verdict]:
+    """Return the pending pods in the order in which they start, and the verdict on the fewest that have to.
+
+    A pod whose own volumes keep it off every node gives way to one that differs in its volumes alone.
+    """
+    waiting = in_order(group)
+    best = decide(group.without(waiting[fewest:]))
+    for _ in range(MOST_KINDS):
+        named = best.outcome.details.get("pod") if isinstance(best.outcome, Hold) and is_too_large(best) else None
+        stuck = next((pod for pod in waiting[:fewest] if pod.meta.name == named and pod.rules.volumes), None)
+        if stuck is None or not any(_differ_in_volumes(stuck, other) for other in waiting[fewest:]):
+            break
+        waiting.remove(stuck)
+        waiting.append(stuck)
+        best = decide(group.without(waiting[fewest:]))
+    return waiting, best
 
 
 def _most(group: Group, waiting: Sequence[Pod], decide: Decide, best: Verdict) -> Verdict:
@@ -116,7 +139,16 @@ def _kinds(waiting: Sequence[Pod]) -> Iterator[Pod]:
     """Yield the first pod of every sort: pods of a sort request the same."""
     known: set[Hashable] = set()
     for pod in waiting:
-        kind = equivalence.pod_key(pod), tuple((one.claim, one.template) for one in pod.claims)
+        kind = _sort(pod), pod.rules.volumes
         if kind not in known:
             known.add(kind)
             yield pod
+
+
+def _sort(pod: Pod) -> Hashable:
+    """Return what pods of one sort have in common, whatever volumes they have."""
+    return equivalence.pod_key(pod), tuple((one.claim, one.template) for one in pod.claims)
+
+
+def _differ_in_volumes(pod: Pod, other: Pod) -> bool:
+    return pod.rules.volumes != other.rules.volumes and _sort(pod) == _sort(other)

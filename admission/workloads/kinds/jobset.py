@@ -20,7 +20,7 @@ from admission.api.kubernetes.jobs import INDEX, Job, PodTemplate
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.owners import Parent, Part
 from admission.api.kubernetes.pods import Pod
-from admission.api.scheduling import scheduling_rules
+from admission.api.scheduling import exclusive_domains, scheduling_rules
 from admission.api.values import names
 from admission.api.values.decoding import Json, Reader
 from admission.workloads.kinds import wave_templates
@@ -37,7 +37,7 @@ from admission.workloads.kinds.registry import (
 
 JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
 JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
-JOB_KEY = "jobset.sigs.k8s.io/job-key"
+JOB_KEY = exclusive_domains.JOB_KEY
 """The label with the hash of a pod's Job, by which pods of one Job know each other."""
 
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
@@ -46,7 +46,7 @@ GLOBAL_INDEX = "jobset.sigs.k8s.io/job-global-index"
 REPLICAS = "jobset.sigs.k8s.io/replicatedjob-replicas"
 GLOBAL_REPLICAS = "jobset.sigs.k8s.io/global-replicas"
 RESTARTS = "jobset.sigs.k8s.io/restart-attempt"
-EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+EXCLUSIVE = exclusive_domains.JOBSET_EXCLUSIVE
 NODE_SELECTOR = "alpha.jobset.sigs.k8s.io/node-selector"
 """Used together with EXCLUSIVE: nodes are labelled beforehand, and no pod waits for another one."""
 

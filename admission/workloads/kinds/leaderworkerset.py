@@ -18,6 +18,7 @@ from admission.api.kubernetes.jobs import PodTemplate
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.owners import Parent
 from admission.api.kubernetes.pods import Pod
+from admission.api.scheduling import exclusive_domains
 from admission.api.values import names
 from admission.api.values.decoding import Json, Reader
 from admission.workloads.kinds import labels, wave_templates
@@ -25,10 +26,10 @@ from admission.workloads.kinds.registry import ExclusiveParts, Link, Member, Sha
 
 SIZE = "leaderworkerset.sigs.k8s.io/size"
 SUBGROUP_INDEX = "leaderworkerset.sigs.k8s.io/subgroup-index"
-EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
+EXCLUSIVE = exclusive_domains.GROUP_EXCLUSIVE
 NAME = "leaderworkerset.sigs.k8s.io/name"
 GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
-GROUP_KEY = "leaderworkerset.sigs.k8s.io/group-key"
+GROUP_KEY = exclusive_domains.GROUP_KEY
 WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
 REVISION = "leaderworkerset.sigs.k8s.io/template-revision-hash"
 POD_NAME, POD_INDEX = "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"

@@ -4,17 +4,19 @@ from typing import Any
 
 import pytest
 
-from admission.api.validation import pods as validation
-from tests.unit.api import pods
+from admission.api.validation.pods import templates as validation
+from tests.unit.api import pod_settings, pods
 from tests.unit.api.cases import Json
 
+REFUSED, GOOD = pods.REFUSED | pod_settings.REFUSED, pods.GOOD | pod_settings.GOOD
 
-@pytest.mark.parametrize(("obj", "field"), pods.REFUSED.values(), ids=pods.REFUSED)
+
+@pytest.mark.parametrize(("obj", "field"), REFUSED.values(), ids=REFUSED)
 def test_an_invalid_pod_has_just_the_problem_of_its_invalid_field(obj: Json, field: str) -> None:
     assert [problem.field for problem in validation.problems(obj)] == [field]
 
 
-@pytest.mark.parametrize("obj", pods.GOOD.values(), ids=pods.GOOD)
+@pytest.mark.parametrize("obj", GOOD.values(), ids=GOOD)
 def test_a_valid_pod_has_no_problems(obj: Json) -> None:
     assert validation.problems(obj) == ()
 

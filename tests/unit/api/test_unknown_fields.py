@@ -7,7 +7,7 @@ import pytest
 
 from admission.api.schemas import crds, known_fields
 from admission.api.schemas.fields import Schema
-from admission.api.validation import unknown_fields
+from admission.api.validation.openapi import unknown_fields
 from admission.api.values.decoding import MAX_PROBLEMS
 from admission.workloads import template_labels
 from admission.workloads.kinds import catalog

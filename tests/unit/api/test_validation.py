@@ -8,7 +8,7 @@ from admission.api.validation import objects
 from admission.dra import compatibility
 from admission.dra.compatibility import Release
 from admission.simulation import validation
-from tests.unit.api import claims, natives, refused
+from tests.unit.api import claims, natives, refused, workloads
 from tests.unit.api.cases import Case, Json
 
 KNOWN = refused.REFUSED | refused.STRICTER
@@ -19,14 +19,17 @@ def test_an_invalid_object_has_just_the_problem_of_its_invalid_field(obj: Json, 
     assert [problem.field for problem in objects.problems(obj["kind"], obj)] == [field]
 
 
-@pytest.mark.parametrize(("obj", "field"), natives.REFUSED.values(), ids=natives.REFUSED)
+NATIVE, TAKEN = natives.REFUSED | workloads.REFUSED, natives.GOOD | workloads.GOOD
+
+
+@pytest.mark.parametrize(("obj", "field"), NATIVE.values(), ids=NATIVE)
 def test_an_invalid_native_object_has_the_problem_of_its_invalid_field(obj: Json, field: str) -> None:
     found = validation.of_any_kind(obj, compatibility.profile(Release.V1_37))
 
     assert [problem.field for problem in found] == [field]
 
 
-@pytest.mark.parametrize("obj", natives.GOOD.values(), ids=natives.GOOD)
+@pytest.mark.parametrize("obj", TAKEN.values(), ids=TAKEN)
 def test_a_valid_native_object_has_no_problems(obj: Json) -> None:
     assert validation.of_any_kind(obj, compatibility.profile(Release.V1_37)) == ()
 
@@ -76,7 +79,8 @@ def test_a_jobset_is_judged_by_the_jobs_that_it_makes() -> None:
 def test_volumes_that_a_controller_adds_may_be_mounted() -> None:
     container = {"name": "main", "image": "train", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}
     claims_ = [{"metadata": {"name": "data"}, "spec": natives.claim()["spec"]}]
-    spec = {"template": {"spec": {"containers": [container]}}, "volumeClaimTemplates": claims_}
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container]}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template, "volumeClaimTemplates": claims_}
 
     found = validation.of_any_kind(
         natives.made("apps/v1", "StatefulSet", spec=spec), compatibility.profile(Release.V1_37)

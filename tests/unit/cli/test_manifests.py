@@ -60,6 +60,15 @@ def test_times_in_manifests_stay_text(folder: Path) -> None:
     assert read(folder, TWO)[1].body["metadata"]["creationTimestamp"] == "2026-01-01T00:00:00Z"
 
 
+def test_numbers_are_those_of_kubernetes(folder: Path) -> None:
+    """Minutes and seconds, what looks like a hash, and `=` are text, as in go.yaml.in/yaml/v2."""
+    written = "[12:30, 1:02:03.5, 8e1234, =, 1e3, 08, 0777, 0x1F, 1_000, -.5, 2.0]"
+
+    (found,) = read(folder, f"apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {written}\n")
+
+    assert found.body["spec"] == ["12:30", "1:02:03.5", "8e1234", "=", 1000.0, 8.0, 511, 31, 1000, -0.5, 2.0]
+
+
 @pytest.mark.parametrize(
     ("field", "line"),
     {

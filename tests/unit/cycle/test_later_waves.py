@@ -82,6 +82,8 @@ async def test_later_waves_are_decided_about_in_an_empty_cluster_beside_those_th
 
     assert found.phase is not Phase.PENDING, "it may start"
     assert [text[: len(said)] for text in found.later] == ([said] if said else [])
+    apart = "; of these 3 gpus set-driver needs 1, set-workers needs 2"
+    assert [text.endswith(apart) for text in found.later] == ["beside driver: Quota" in text for text in found.later]
 
 
 async def test_what_is_said_of_later_waves_follows_the_workload_at_once_and_the_cluster_within_a_minute() -> None:

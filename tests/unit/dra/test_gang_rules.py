@@ -166,6 +166,37 @@ def test_many_pods_with_a_node_each_take_no_steps_back() -> None:
     assert refused(builder.plan(*gang(41, affinity=apart(HOST)), steps=400)).kind is Kind.INFEASIBLE
 
 
+def test_subgroups_of_a_rack_may_go_to_different_nodes_of_it() -> None:
+    """One needs all three nodes, and the other may not go to one of them."""
+    topology = Topology(subgroups=(("s", Colocation(required=RACK)), ("t", Colocation(required=RACK))))
+    parts = {"s": gang(3, affinity=apart(HOST)), "t": [a_ruled("q", app="y", nodeSelector={"disk": "ssd"})]}
+    builder = racks(b="1", c="1").node("a", gpus=4, labels={HOST: "a", RACK: "1", "disk": "ssd"})
+    demands = [replace(one, subgroup=name) for name, those in parts.items() for one in those]
+    answer = gang_planner.plan(demands, builder.cluster(), selectors=Selectors(), steps=STEPS, topology=topology)
+
+    assert sorted(places(answer).values()) == ["a", "a", "b", "c"]
+
+
+def test_racks_that_are_equal_to_one_subgroup_are_not_so_to_others() -> None:
+    """The one of small pods has to leave rack 1 to a large one, which may use a node there that it may not."""
+    topology = Topology(subgroups=tuple((name, Colocation(required=RACK)) for name in ("s", "t", "u")))
+    builder = a_cluster()
+    for name, rack, disk in (
+        ("a1", "1", "ssd"),
+        ("b1", "1", "none"),
+        ("c2", "2", "ssd"),
+        ("d3", "3", ""),
+        ("e3", "3", ""),
+    ):
+        builder.node(name, gpus=4, labels={HOST: name, RACK: rack, "disk": disk})
+    demands = [a_ruled(f"s-{at}", nodeSelector={"disk": "ssd"}) for at in range(3)]
+    demands += [a_ruled(f"{name}-{at}", 4) for name in ("t", "u") for at in range(2)]
+    demands = [replace(one, subgroup=one.pod.meta.name[0]) for one in demands]
+    answer = gang_planner.plan(demands, builder.cluster(), selectors=Selectors(), steps=STEPS, topology=topology)
+
+    assert places(answer)["s-0"] == "c2"
+
+
 def test_subgroups_in_a_rack_each_keep_their_rules() -> None:
     topology = Topology(subgroups=(("s", Colocation(required=RACK)), ("t", Colocation(required=RACK))))
     demands = [replace(one, subgroup="s" if at < 2 else "t") for at, one in enumerate(gang(4, affinity=apart(HOST)))]
@@ -235,6 +266,19 @@ def test_a_change_of_any_node_may_help_a_gang_that_rules_may_concern(pod: PodDem
     cluster = racks(a="1", b="1").taken("a", 0, 1, 2, 3).cluster()
 
     assert requeue_hint.may_help([pod], frozenset({NodeName("a")}), cluster, selectors=Selectors()) is helped
+
+
+@pytest.mark.parametrize("choice", Choice)
+def test_a_node_that_is_short_of_a_resource_takes_pods_that_do_not_request_it(choice: Choice) -> None:
+    """More than all of it may be in use: allocatable has shrunk, or kube-scheduler keeps the node for others."""
+    builder = a_cluster().node("a", gpus=1, allocatable={"cpu": "4", "memory": "1Gi"})
+    builder.node("b", gpus=1, allocatable={"cpu": "4", "memory": "4Gi"})
+    hungry = [{"name": "c", "resources": {"requests": {"memory": "2Gi"}}}]
+    on(builder, "a", "there", containers=hungry)
+    pods = [a_pod("driver", 1, requests={"cpu": "1", "memory": "1Gi"}), a_pod("worker", 1, requests={"cpu": "1"})]
+    answer = gang_planner.plan(pods, builder.cluster(), selectors=Selectors(), steps=STEPS, choice=choice)
+
+    assert places(answer) == {"driver": "b", "worker": "a"}
 
 
 @pytest.mark.parametrize("choice", Choice)

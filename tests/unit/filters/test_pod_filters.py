@@ -214,6 +214,7 @@ REASONS = {
     Rule.ANTI_AFFINITY_OF_OTHERS: (a_pod(), placed(("a1", a_pod("db", **apart(term(HOST)))))),
     Rule.POD_AFFINITY: (a_pod(**together(term(HOST, "db"))), placed(("a2", a_pod("db")))),
     Rule.SPREAD: (a_pod(**spread(HOST)), placed(("a1", a_pod()))),
+    Rule.SPREAD_DOMAINS: (a_pod(**spread(HOST, minDomains=9)), placed(*((name, a_pod()) for name in NODES))),
     Rule.PORTS: (a_pod(**port(80)), placed(("a1", a_pod("x", **port(80))))),
 }
 
@@ -225,6 +226,7 @@ def test_a_refusal_names_the_rule_and_its_label(rule: Rule, scene: tuple[Pod, Pl
     assert refusal is not None
     assert (refusal.rule, refusal.key) == (rule, "" if rule is Rule.PORTS else HOST)
     assert refusal.why
+    assert rule is not Rule.SPREAD_DOMAINS or f"on {HOST} (it is 9, and there are 4 domains)" in refusal.title
 
 
 def test_a_pinned_pod_with_min_domains_is_judged_by_its_node_alone() -> None:

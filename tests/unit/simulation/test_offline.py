@@ -394,13 +394,17 @@ def test_what_an_api_server_has_stored_is_not_judged_by_its_fields() -> None:
     [
         ("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": {"Worker": {"template": 0}}},
          "spec.pytorchReplicaSpecs.Worker.template.spec.resourceClaim"),
-        ("apps/v1", "Deployment", {"template": 0}, "spec.template.spec.resourceClaim"),
+        ("apps/v1", "Deployment", {"selector": {"matchLabels": {"a": "b"}}, "template": 0},
+         "spec.template.spec.resourceClaim"),
         ("argoproj.io/v1alpha1", "Rollout", {"template": 0}, None),
     ],
 )  # fmt: skip
 def test_pod_templates_of_any_kind_are_judged(api_version: str, kind: str, spec: Any, field: str | None) -> None:
     """Of kinds that are not simulated, too, as long as it is known where they have them."""
-    template = '{"spec": {"containers": [{"name": "main", "image": "train"}], "resourceClaim": []}}'
+    template = (
+        '{"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "main", "image": "train"}],'
+        ' "resourceClaim": []}}'
+    )
     body = json.loads(json.dumps(spec).replace('"template": 0', f'"template": {template}'))
     obj = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}, "spec": body}
 

@@ -9,6 +9,7 @@ from admission.api.values.reasons import HoldReason
 from tests.unit.simulation.test_offline import RACK, Objects, fates, in_rack, job, of, simulate, teams
 
 IN_ORDER = {"startupPolicy": {"startupPolicyOrder": "InOrder"}}
+EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -29,7 +30,7 @@ def exclusive_jobs(jobs: int, pods: int = 2, gpus: int = 1) -> Objects:
     template, made = job("part", pods=pods, gpus=gpus)
     metadata = {
         "name": "train",
-        "annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": RACK},
+        "annotations": {EXCLUSIVE: RACK},
     }
     spec = {"replicatedJobs": [{"name": "part", "replicas": jobs, "template": {"spec": made["spec"]}}]}
     return [
@@ -49,7 +50,45 @@ def test_more_exclusive_jobs_than_racks_are_told_the_rule() -> None:
 
     assert gang.reason == HoldReason.NO_FEASIBLE_PLACEMENT
     assert f"the domains of {RACK} have places for 2 of 3 subgroups like part-0 (2 pods)" in gang.message
-    assert "alone in one, even if nothing else were in use" in gang.message
+    assert f"alone in one (annotation {EXCLUSIVE}), even if nothing else were in use" in gang.message
+
+
+def test_a_job_whose_racks_other_exclusive_jobs_have_is_told_the_annotation() -> None:
+    first, second = exclusive_jobs(2), exclusive_jobs(1)[1]
+    second["metadata"] = {**second["metadata"], "name": "again"}
+    gang = of(simulate(teams(), HARDWARE, first, [second]), "again")
+
+    assert gang.reason == HoldReason.DEVICES_BUSY
+    assert f"by annotation {EXCLUSIVE} on {RACK}" in gang.message
+    assert "podAntiAffinity" not in gang.message
+
+
+CACHE = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "cache", "labels": {"app": "cache"}},
+    "spec": {"containers": [{"name": "main", "image": "cache"}], "nodeName": "a"},
+    "status": {"phase": "Running"},
+}
+
+
+@pytest.mark.parametrize(("app", "jobs", "verdict"), [("cache", 1, "Held"), ("train", 2, "Admitted")])
+def test_affinity_beside_that_of_an_exclusive_job_is_met_by_pods_that_meet_both(
+    app: str, jobs: int, verdict: str
+) -> None:
+    """kube-scheduler counts those pods alone that all terms are about: a pod of another workload is in no Job of this.
+
+    So the first pod of each Job is the first of its group, and may go anywhere if its terms are about itself.
+    """
+    template, jobset = exclusive_jobs(jobs)
+    pod = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    pod["metadata"] = {"labels": {"app": "train"}}
+    term = {"topologyKey": RACK, "labelSelector": {"matchLabels": {"app": app}}}
+    pod["spec"]["affinity"] = {"podAffinity": {REQUIRED: [term]}}
+    gang = of(simulate(teams(), HARDWARE, [CACHE], [template, jobset]), "train")
+
+    assert gang.verdict == verdict
+    assert verdict == "Admitted" or f"annotation {EXCLUSIVE} beside podAffinity on {RACK}" in gang.message
 
 
 def test_a_first_pod_gets_a_rack_that_takes_its_whole_job() -> None:

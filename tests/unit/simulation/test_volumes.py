@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from admission.api.values import names
 from admission.api.values.reasons import HoldReason
 from tests.unit.simulation.test_offline import Objects, fates, job, node, nodes_of, of, simulate, teams
 
@@ -276,3 +277,24 @@ def test_a_claim_that_states_its_volume_is_bound_to_it(noted: bool) -> None:
     train = with_volumes(job("train", pods=2), uses("data"))
 
     assert nodes_of(of(simulate(teams(), HARDWARE, train, [made, *rest]), "train")) == ["c", "c"]
+
+
+PODS = ("p-0", "p-1", "p-2")
+
+
+def elastic_pod(name: str) -> Objects:
+    """One of three pods of a gang that starts with two, with a volume of its own."""
+    annotations = {names.GANG: "train", names.GANG_SIZE: "3", names.GANG_MIN: "2"}
+    template, made = with_volumes(job("train"), uses(f"data-{name}"))
+    pod = made["spec"]["template"]
+    metadata = {"name": name, "annotations": annotations}
+    return [template, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod["spec"]}]
+
+
+@pytest.mark.parametrize("unplaced", ["p-0", "p-1"])
+def test_a_pod_of_an_elastic_gang_whose_volume_is_out_of_reach_gives_way_to_another(unplaced: str) -> None:
+    pods = [elastic_pod(name) for name in PODS]
+    claims = [bound(f"data-{name}", **only_on(ZONE, "z9" if name == unplaced else "z2")) for name in PODS]
+    gang = of(simulate(teams(), HARDWARE, pods[0], [pod for _, pod in pods[1:]], *claims), "train")
+
+    assert {pod.pod for pod in gang.plan} == {f"default/{name}" for name in PODS} - {f"default/{unplaced}"}

@@ -34,6 +34,17 @@ QUEUES: Objects = [
 ]
 """The queues of `webhook.cluster`."""
 
+
+def selecting(obj: dict[str, Any]) -> dict[str, Any]:
+    """Return a workload as the API server takes it: those of apps/v1 select the pods that they make."""
+    found = copy.deepcopy(obj)
+    if found["apiVersion"] == "apps/v1":
+        metadata = found["spec"]["template"].setdefault("metadata", {})
+        metadata["labels"] = {**metadata.get("labels", {}), "app": "w"}
+        found["spec"]["selector"] = {"matchLabels": {"app": "w"}}
+    return found
+
+
 WORKLOADS: dict[str, dict[str, Any]] = {
     **{f"{case} of a queue": webhook.of_case(case, "team-a") for case in EVERY},
     **{f"{case} of an unknown queue": webhook.of_case(case, "team-aa") for case in EVERY},
@@ -46,7 +57,7 @@ WORKLOADS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("obj", WORKLOADS.values(), ids=WORKLOADS)
 def test_a_workload_is_refused_offline_as_it_is_at_the_webhook(obj: dict[str, Any]) -> None:
-    found = expand(QUEUES, [copy.deepcopy(obj)])
+    found = expand(QUEUES, [selecting(obj)])
     expected = webhook.judge(webhook.hold(obj))
 
     refused = found.refused_workloads.get(len(QUEUES))
@@ -71,7 +82,7 @@ def test_a_misspelt_queue_of_a_job_is_told_as_its_gangs_denial() -> None:
 
 
 def test_a_workload_whose_pods_are_not_simulated_is_noted_when_it_is_refused() -> None:
-    found = expand(QUEUES, [webhook.of_case("Deployment", "nope")])
+    found = expand(QUEUES, [selecting(webhook.of_case("Deployment", "nope"))])
 
     assert any(
         note.startswith("Deployment ml/w is refused: UnknownQueue: there is no queue nope") for note in found.notes
@@ -86,7 +97,7 @@ def test_the_label_of_a_kind_that_nobody_knows_is_not_passed_over_in_silence() -
 
 
 async def test_lint_names_the_field_of_the_workload() -> None:
-    wrong = [webhook.of_case("Deployment", "nope"), webhook.a_jobset("team-a", of_pods="other")]
+    wrong = [selecting(webhook.of_case("Deployment", "nope")), webhook.a_jobset("team-a", of_pods="other")]
     remarks = (await lint.lint([*QUEUES, *wrong])).remarks
 
     told = [(remark.index - len(QUEUES), remark.field, remark.message.partition(":")[0]) for remark in remarks]

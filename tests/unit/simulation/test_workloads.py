@@ -438,7 +438,11 @@ def test_new_pods_have_what_the_api_server_adds_by_their_runtime_class() -> None
 
 @pytest.mark.parametrize(
     ("spec", "field"),
-    [({"nodeSelector": {"runtime": "gvisor"}}, "nodeSelector[runtime]"), ({"overhead": {"cpu": "1"}}, "overhead")],
+    [
+        ({"nodeSelector": {"runtime": "gvisor"}}, "nodeSelector[runtime]"),
+        ({"overhead": {"cpu": "1"}}, "overhead"),
+        ({"overhead": {"cpu": "1"}, "runtimeClassName": None}, "overhead"),
+    ],
 )
 def test_pods_at_odds_with_their_runtime_class_are_a_problem_of_what_makes_them(spec: Json, field: str) -> None:
     made = in_runtime(**spec)

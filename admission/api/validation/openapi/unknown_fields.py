@@ -122,7 +122,7 @@ def _unknown(value: Any, place: _Place, release: str) -> Iterator[Problem]:
             yield Problem(place.at(str(name)), said)
         elif kind is None or name in absent:
             yield Problem(place.at(str(name)), _message(str(name), place, release, is_absent=kind is not None))
-        elif kind:
+        elif known_fields.object_type(kind):
             yield from _inner(inner, kind, place, str(name), release)
 
 
@@ -140,7 +140,9 @@ def _inner(value: Any, kind: str, place: _Place, name: str, release: str) -> Ite
     elif kind.startswith(known_fields.MAPPING):
         elements = ((f"[{key}]", one) for key, one in (value if isinstance(value, Mapping) else {}).items())
     for at, one in elements:
-        yield from _unknown(one, _Place(type=kind.lstrip("[]{}"), path=f"{place.at(name)}{at}", above=place), release)
+        yield from _unknown(
+            one, _Place(type=known_fields.object_type(kind), path=f"{place.at(name)}{at}", above=place), release
+        )
 
 
 def _message(name: str, place: _Place, release: str, *, is_absent: bool) -> str:
@@ -178,6 +180,7 @@ def _below(place: _Place) -> Iterator[tuple[str, str]]:
     """Yield path and name of each field one level below."""
     for name, kind in known_fields.fields_of(place.type).items():
         mark = "[]" if kind.startswith(known_fields.LIST) else ""
-        if kind and not kind.startswith(known_fields.MAPPING):
-            for field in known_fields.fields_of(kind.removeprefix(known_fields.LIST)):
+        type_name = known_fields.object_type(kind)
+        if type_name and not kind.startswith(known_fields.MAPPING):
+            for field in known_fields.fields_of(type_name):
                 yield f"{place.at(name)}{mark}.{field}", field

@@ -1,23 +1,24 @@
-"""Validation of a pod, or of the template that pods are made of: all that a scheduler reads of it.
+"""Validation of a pod, or of the template that pods are made of.
 
 In the API server's words. Mirrors `pkg/apis/core/validation` of Kubernetes (v1.36.3, v1.37.1), after the defaults of
-`pkg/apis/core/v1`. Probes, environment variables, security contexts and DNS are left to the API server.
-tests/e2e/test_validation.py compares the two.
+`pkg/apis/core/v1`. tests/e2e/test_validation.py compares the two.
 """
 
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from admission.api.validation import container_resources, fields, pod_placement, pod_volumes
+from admission.api.validation import fields
+from admission.api.validation.pods import (
+    containers as of_containers,
+    network,
+    placement,
+    resources,
+    security,
+    volumes as pod_volumes,
+)
 from admission.api.values import formats
 from admission.api.values.decoding import Reader
 from admission.errors import Problem
-
-RESTARTS = ("Always", "Never", "OnFailure")
-PROTOCOLS = ("SCTP", "TCP", "UDP")
-LARGEST_PORT = 65535
-ONLY_OF_SIDECARS = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
-"""Fields of containers that an init container may have only when it keeps running."""
 
 
 def problems(pod: Any, path: str = "", *, volumes: Collection[str] | None = ()) -> tuple[Problem, ...]:
@@ -38,23 +39,25 @@ def problems(pod: Any, path: str = "", *, volumes: Collection[str] | None = ()) 
     containers, init = list(spec.children("containers")), list(spec.children("initContainers"))
     if not containers and not spec.raw("containers"):
         spec.problem("containers", "Required value: a pod has at least one container")
-    for container in (*init, *containers):
-        _container(container)
-        container_resources.validate(container, claims)
+    for at, container in enumerate((*init, *containers)):
+        of_containers.validate(container, spec)
+        of_containers.validate_handlers(container, spec, is_init=at < len(init))
+        resources.validate(container, claims)
         pod_volumes.validate_mounts(container, sources, all_known=volumes is not None)
-    for container in init:
-        _init_container(container)
     # Init containers are judged after the others, so that a name that both have is theirs.
     _unique_names((*containers, *init))
     _host_ports(spec, containers, init)
     if "resources" in spec:
-        container_resources.validate_pod(spec)
+        resources.validate_pod(spec)
     if spec.raw("ephemeralContainers"):
         spec.problem("ephemeralContainers", "Forbidden: cannot be set on create")
     _scalars(spec)
     _gates(spec)
-    container_resources.validate_overhead(spec)
-    pod_placement.validate(spec, labels)
+    resources.validate_overhead(spec)
+    security.validate_pod(spec)
+    security.validate_system(spec, [*init, *containers])
+    network.validate(spec, [*init, *containers])
+    placement.validate(spec, labels)
     return reader.problems
 
 
@@ -69,38 +72,6 @@ def _claims(spec: Reader) -> tuple[str, ...]:
         if ("resourceClaimName" in claim) == ("resourceClaimTemplateName" in claim):
             claim.problem("", "needs exactly one of resourceClaimName and resourceClaimTemplateName")
     return tuple(sorted({name for name in names if name}))
-
-
-def _container(container: Reader) -> None:
-    """Judge what containers of both kinds have."""
-    fields.text(container, "name", formats.label)
-    image = fields.needed(container, "image")
-    if image != image.strip():
-        fields.invalid(container, "image", "must not have leading or trailing whitespace")
-    if "restartPolicy" in container:
-        fields.supported(container, "restartPolicy", RESTARTS)
-    names: set[str] = set()
-    for port in container.children("ports"):
-        if "containerPort" not in port or port.raw("containerPort") == 0:
-            port.problem("containerPort", "Required value")
-        fields.int32(port, "containerPort", least=0, most=LARGEST_PORT)
-        fields.int32(port, "hostPort", least=0, most=LARGEST_PORT)
-        if port.text("protocol"):
-            fields.supported(port, "protocol", PROTOCOLS)
-        name = port.text("name")
-        if name and (message := formats.port_name(name)):
-            port.problem("name", f"Invalid value: {message}")
-        elif name in names:
-            port.problem("name", f"Duplicate value: {name!r}")
-        names.update({name} - {""})
-
-
-def _init_container(container: Reader) -> None:
-    if container.text("restartPolicy") == "Always":
-        return
-    for field in ONLY_OF_SIDECARS:
-        if field in container:
-            container.problem(field, "Forbidden: may not be set for init containers without restartPolicy=Always")
 
 
 def _unique_names(containers: Collection[Reader]) -> None:
@@ -135,25 +106,36 @@ def _host_ports(spec: Reader, containers: list[Reader], init: list[Reader]) -> N
 def _scalars(spec: Reader) -> None:
     """Judge the fields that are one text or number."""
     for field, known in (
-        ("restartPolicy", RESTARTS),
+        ("restartPolicy", of_containers.RESTARTS),
         ("dnsPolicy", ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")),
     ):
         if spec.text(field):
             fields.supported(spec, field, known)
     fields.supported(spec, "preemptionPolicy", ("Never", "PreemptLowerPriority"))
-    for field in ("nodeName", "serviceAccountName", "priorityClassName"):
-        if spec.text(field) and (message := formats.subdomain(spec.text(field))):
-            spec.problem(field, f"Invalid value: {message}")
-    if "runtimeClassName" in spec and (message := formats.subdomain(spec.text("runtimeClassName"))):
-        spec.problem("runtimeClassName", f"Invalid value: {message}")
-    for field in ("hostname", "subdomain"):
-        if spec.text(field) and (message := formats.label(spec.text(field))):
-            spec.problem(field, f"Invalid value: {message}")
+    _names(spec)
     if "activeDeadlineSeconds" in spec and not 1 <= spec.integer("activeDeadlineSeconds", 1) <= fields.LARGEST_INT32:
         fields.invalid(spec, "activeDeadlineSeconds", f"must be between 1 and {fields.LARGEST_INT32}, inclusive")
     if "os" in spec and fields.needed(spec.child("os"), "name"):
         fields.supported(spec.child("os"), "name", ("linux", "windows"))
     spec.int32("priority")
+    for gate in spec.children("readinessGates"):
+        if message := formats.key(gate.text("conditionType")):
+            gate.problem("conditionType", f"Invalid value: {message}")
+
+
+def _names(spec: Reader) -> None:
+    """Judge the names of other objects, and the pod's own."""
+    for field, rule in (
+        ("nodeName", formats.subdomain),
+        ("serviceAccountName", formats.subdomain),
+        ("priorityClassName", formats.subdomain),
+        ("hostname", formats.label),
+        ("subdomain", formats.label),
+    ):
+        if spec.text(field) and (message := rule(spec.text(field))):
+            spec.problem(field, f"Invalid value: {message}")
+    if "runtimeClassName" in spec and (message := formats.subdomain(spec.text("runtimeClassName"))):
+        spec.problem("runtimeClassName", f"Invalid value: {message}")
 
 
 def _gates(spec: Reader) -> None:
