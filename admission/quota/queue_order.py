@@ -163,6 +163,13 @@ class Tournament(Generic[W]):
         place = self._shares.place
         return any(place(name, queue, charge) > place(name, queue, known) for name in self._shares.tree.path(queue))
 
+    def borrows_more(self, gang: W, charge: Charge) -> bool:
+        """Return whether the queue of a gang, or one above it, borrows with this charge and not with the least one."""
+        queue, least, place = self._queue_of(gang), self._charge_of(gang), self._shares.place
+        return any(
+            place(name, queue, charge)[0] > place(name, queue, least)[0] for name in self._shares.tree.path(queue)
+        )
+
     def charge(self, queue: QueueName, charge: Charge) -> None:
         """Count the charge of a gang that was granted, as usage of its queue."""
         self._shares.charge(queue, charge)
