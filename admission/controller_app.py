@@ -22,8 +22,10 @@ from admission.controller.head_signer import HeadSigner, SigningSettings
 from admission.controller.own_writes import OwnWrites
 from admission.controller.standby import Standby
 from admission.controller.status_writer import StatusWriter
+from admission.controller.waiting_recorder import WaitingRecorder
 from admission.cycle import cycle
 from admission.cycle.state.leader import Leader, Ports, ProcessState
+from admission.cycle.state.result import CycleResult
 from admission.cycle.state.term import CycleSettings
 from admission.errors import DeposedError
 from admission.kube import leader_election
@@ -94,6 +96,7 @@ class _TermParts(NamedTuple):
     fence_controller: FenceController
     templates: TemplateReconciler
     heads: HeadPublisher | None
+    waiting: WaitingRecorder
 
 
 def _term_parts(parts: Parts, ledger: SqlLedger, process: ProcessState) -> _TermParts:
@@ -121,7 +124,8 @@ def _term_parts(parts: Parts, ledger: SqlLedger, process: ProcessState) -> _Term
     )
     leader = Leader.build(ports=adapters, actor=actor, epoch=NO_TERM, settings=cycle_settings, process=process)
     heads = _head_publisher(parts, ledger, writes, status_writer) if parts.settings.heads.enabled else None
-    return _TermParts(leader, status_writer, fence_controller, templates, heads)
+    waiting = WaitingRecorder(ledger, _now)
+    return _TermParts(leader, status_writer, fence_controller, templates, heads, waiting)
 
 
 def _head_publisher(parts: Parts, ledger: SqlLedger, writes: OwnWrites, status_writer: StatusWriter) -> HeadPublisher:
@@ -174,10 +178,16 @@ async def _report_raised_epoch(parts: Parts, ledger: SqlLedger) -> None:
 
 async def _admit(parts: Parts, term: _TermParts, epoch: int) -> None:
     """Run admission cycles, and beside them the loops that write."""
-    leader, status_writer, fence_controller, templates, heads = term
+    leader, status_writer, fence_controller, templates, heads, waiting = term
+
+    def observe(result: CycleResult, seconds: float) -> None:
+        parts.metrics.record_cycle(result, seconds)
+        waiting.observe(result)
+
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(status_writer.run(), name="write reports")
         tasks.create_task(fence_controller.run(), name="keep the fences")
+        tasks.create_task(waiting.run(epoch), name="write how long gangs wait")
         if heads is not None:
             tasks.create_task(heads.run(epoch), name="sign and publish heads")
         with parts.store.subscribe() as subscription:
@@ -185,7 +195,6 @@ async def _admit(parts: Parts, term: _TermParts, epoch: int) -> None:
             tasks.create_task(templates.run(wake=subscription.wake), name="keep claim templates")
             pace, kinds = partial(_pace, parts, leader.settings), (watched_resources.PODS, watched_resources.CLAIMS)
             confirm = partial(reflector.caught_up, parts.connection, parts.store, kinds)
-            observe = parts.metrics.record_cycle
             await admission_loop.admit(leader, subscription, pace=pace, clock=_now, observe=observe, confirm=confirm)
 
 

@@ -22,6 +22,7 @@ from admission.dashboard.auth import session
 from admission.dashboard.auth.authentication import Proxies
 from admission.dashboard.auth.rbac import CachedReviewer
 from admission.dashboard.auth.session import Sessions
+from admission.dashboard.gang_listings import GangListings
 from admission.dashboard.jinja_environment import Templates
 from admission.dashboard.ledger_queries import Extent, Grouping, Line, Statement, Step, Transaction, Use, Window
 from admission.dashboard.request_context import AppContext
@@ -32,10 +33,11 @@ from admission.kube.cache import dashboard_store, reflector
 from admission.kube.cache.dashboard_store import DashboardStore
 from admission.kube.cache.store import Store
 from admission.kube.client.connection import Connection
+from admission.kube.listing_reader import ListingReader
 from admission.kube.webhook_config.access_review import AccessReviewer
 from admission.ledger.audit.point_in_time import BookHistory
 from admission.ledger.journal import base, read
-from admission.ledger.reports import time_series, transaction_search, usage_report
+from admission.ledger.reports import time_series, transaction_search, usage_report, waiting_series
 from admission.ledger.reports.statement import StatementLine
 from admission.ledger.sql_ledger import SqlLedger
 from admission.settings import Dashboard, Settings
@@ -124,6 +126,18 @@ class Ledger:
             )
         return Use(periods=[Window(*period) for period in found.periods], amounts=found.amounts)
 
+    async def waiting(self, window: Window, step: Step, queue: str) -> Use:
+        """Return gang-seconds of waiting by queue and period."""
+        async with self._connection() as connection:
+            found = await waiting_series.series(
+                connection,
+                self._cluster,
+                window=base.Window(*(at.replace(microsecond=0) for at in window)),
+                after=_AFTER[step],
+                queue=queue,
+            )
+        return Use(periods=[Window(*period) for period in found.periods], amounts=found.amounts)
+
     async def at(self, moment: datetime) -> Book:
         """Return the books as they stood at a moment."""
         async with self._connection() as connection:
@@ -203,6 +217,7 @@ async def _app_context(settings: Settings, connection: Connection, watched: Stor
     return AppContext(
         cluster=settings.ledger.cluster,
         cluster_views=ClusterViews(DashboardStore(watched), time.monotonic),
+        gang_listings=GangListings(ListingReader(connection), time.monotonic),
         reviewer=CachedReviewer(AccessReviewer(connection, dashboard.audiences), time.monotonic),
         ledger=ledger,
         sessions=await asyncio.to_thread(_sessions, dashboard),

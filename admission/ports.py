@@ -17,7 +17,15 @@ from admission.api.kubernetes.jobs import Job, Suspendable
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import GangReport
-from admission.api.muster.ledger_entries import BudgetShare, ChainEnd, Entry, MemberUsageInterval, Posted, UsageInterval
+from admission.api.muster.ledger_entries import (
+    BudgetShare,
+    ChainEnd,
+    Entry,
+    MemberUsageInterval,
+    Posted,
+    UsageInterval,
+    WaitingHour,
+)
 from admission.api.muster.status_reports import ConditionReport, Notice, QueueReport
 from admission.api.snapshot import Snapshot
 from admission.api.values.decoding import Json
@@ -253,6 +261,21 @@ class Ledger(Protocol):
 
         A share of a period that begins after `now` becomes zero unless it is among `shares`. Returns the same shares in
         their order, with the sum over all clusters as `seconds`. Raises DeposedError and LedgerUnavailableError.
+        """
+        ...
+
+
+class WaitingLog(Protocol):
+    """How long gangs have waited in each queue, hour by hour, kept beside the books."""
+
+    async def waiting(self, start: datetime, end: datetime) -> Sequence[WaitingHour]:
+        """Return the hours that begin in a time. Raises LedgerUnavailableError."""
+        ...
+
+    async def write_waiting(self, hours: Sequence[WaitingHour], *, epoch: int, keep_from: datetime) -> None:
+        """Replace all that is known of these hours, and remove those before `keep_from`.
+
+        Raises DeposedError and LedgerUnavailableError.
         """
         ...
 

@@ -17,7 +17,7 @@ from admission import webhook_identity
 from admission.errors import FixError, MusterError
 from admission.kube.cache.store import Store
 from admission.kube.client.connection import Connection
-from admission.kube.webhook_config import dry_run_probe, registration
+from admission.kube.webhook_config import dry_run_probe, pod_policy, registration
 from admission.kube.webhook_config.client_config import ClientConfig, WebhookState
 from admission.settings import Settings
 from admission.webhook.tls import rotation
@@ -110,11 +110,13 @@ class Registrar:
             await asyncio.Event().wait()
 
     async def _register(self, state: WebhookState) -> None:
-        """Keep the webhook configurations up to date, and probe the webhook by dry runs."""
+        """Keep the webhook configurations and the policy up to date, and probe the webhook by dry runs."""
         namespace = self._settings.lease.namespace
         async with asyncio.TaskGroup() as tasks:
             proving = dry_run_probe.keep(self._connection, state, namespace=namespace)
             tasks.create_task(proving, name="prove the webhook")
+            policy = pod_policy.keep(self._connection, namespace=namespace, controller=self._user)
+            tasks.create_task(policy, name="keep the policy on changes of pods")
             await registration.keep(self._connection, self._store, state, namespace=namespace, controller=self._user)
 
     def _client(self, bundle: bytes | None, segment: str) -> ClientConfig:

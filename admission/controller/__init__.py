@@ -1,3 +1,12 @@
 """Runs the leader's loops: wait for the lease, then an admission cycle whenever something has changed."""
 
-__all__ = ["admission_loop", "head_publisher", "head_signer", "leadership", "own_writes", "standby", "status_writer"]
+__all__ = [
+    "admission_loop",
+    "head_publisher",
+    "head_signer",
+    "leadership",
+    "own_writes",
+    "standby",
+    "status_writer",
+    "waiting_recorder",
+]

@@ -4,4 +4,13 @@
 `pages` renders them.
 """
 
-__all__ = ["auth", "jinja_environment", "ledger_queries", "request_context", "server", "tls", "view_model"]
+__all__ = [
+    "auth",
+    "gang_listings",
+    "jinja_environment",
+    "ledger_queries",
+    "request_context",
+    "server",
+    "tls",
+    "view_model",
+]

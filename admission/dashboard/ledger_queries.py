@@ -17,6 +17,13 @@ class Window(NamedTuple):
     end: datetime
 
 
+class Measure(StrEnum):
+    """What is drawn over time; the value is its unit."""
+
+    USE = "device-hours"
+    WAITING = "gang-hours"
+
+
 class Grouping(StrEnum):
     """The keys by which use is grouped."""
 
@@ -96,7 +103,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """Device-seconds by group, one amount for each period."""
+    """Device-seconds by group, or gang-seconds of waiting by queue; one amount for each period."""
 
     periods: Sequence[Window] = ()
     amounts: Mapping[str, Sequence[int]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The pages' ports to the cluster, to the API server's access reviews, and to the ledger.
+"""The pages' ports to the cluster, to the API server's access reviews and lists, and to the ledger.
 
 `app` injects the adapters.
 """
@@ -9,6 +9,7 @@ from typing import Protocol
 
 from admission.accounting.books import Book
 from admission.api.kubernetes.access_review import Question, UserInfo
+from admission.api.listings import EventList, PodList
 from admission.api.muster.observed import ObservedObjects
 from admission.api.values.names import QueueName
 from admission.dashboard.ledger_queries import Extent, Grouping, Search, Statement, Step, Transaction, Use, Window
@@ -31,6 +32,14 @@ class Reviewer(Protocol):
     async def allows(self, visitor: UserInfo, question: Question) -> bool: ...
 
 
+class ListingReader(Protocol):
+    """Lists of pods and Events in a namespace, by selectors. Raises RetryError or FixError if there is none in time."""
+
+    async def pods(self, namespace: str, *, labels: str, fields: str, limit: int) -> PodList: ...
+
+    async def events(self, namespace: str, *, fields: str, limit: int) -> EventList: ...
+
+
 class Journal(Protocol):
     """The transactions of the ledger. Raises RetryError while the database is unavailable."""
 
@@ -45,6 +54,8 @@ class Accounts(Protocol):
     async def statement(self, queue: QueueName, window: Window) -> Statement: ...
 
     async def use(self, grouping: Grouping, window: Window, step: Step, queue: str) -> Use: ...
+
+    async def waiting(self, window: Window, step: Step, queue: str) -> Use: ...
 
     async def at(self, moment: datetime) -> Book: ...
 

@@ -16,6 +16,7 @@ from admission.dashboard.auth.rbac import CachedReviewer, Rights, TooManyNamespa
 from admission.dashboard.auth.session import Sessions
 from admission.dashboard.documents import encoding
 from admission.dashboard.documents.encoding import Document
+from admission.dashboard.gang_listings import GangListings
 from admission.dashboard.jinja_environment import Templates
 from admission.dashboard.pagination import Page
 from admission.dashboard.ports import Ledger
@@ -36,6 +37,7 @@ class AppContext:
 
     cluster: str
     cluster_views: ClusterViews
+    gang_listings: GangListings
     reviewer: CachedReviewer
     ledger: Ledger
     sessions: Sessions

@@ -31,6 +31,7 @@ from admission.dashboard.pages import (
     overview,
     queues,
     time_travel,
+    usage,
 )
 from admission.dashboard.request_context import (
     AUTH_METHOD,
@@ -84,11 +85,13 @@ def application(app_context: AppContext) -> web.Application:
     get("/devices/{node}", devices.node)
     get("/heatmap", heat_map.devices)
     get("/ledger", ledger.search)
-    get("/ledger/use", ledger.use)
+    get("/ledger/use", usage.use)
+    get("/ledger/waiting", usage.waiting)
     get("/ledger/statements/{queue}", ledger.statement)
     get("/past", time_travel.past)
     app[event_stream.STREAMS] = streams = event_stream.Streams()
     app.on_shutdown.append(streams.close)
+    app[usage.LAST_DAYS] = usage.LastDays()
     get("/events", event_stream.events, allow_head=False)
     get("/login", login.login)
     app.router.add_post("/login", login.enter)

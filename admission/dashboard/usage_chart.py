@@ -1,13 +1,15 @@
-"""A bar chart of use over time, stacked by group: positions and texts, from which a template writes the SVG."""
+"""A bar chart of use or waiting over time, stacked by group: positions and texts; a template writes the SVG."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from admission.dashboard import formatting
-from admission.dashboard.ledger_queries import Use
+from admission.dashboard.ledger_queries import Measure, Use
 
 WIDTH, HEIGHT = 960, 240
+HALF = 480
+"""The width of a chart beside another one, which a telephone shows as a whole."""
 LEFT, BOTTOM, TOP = 64, 24, 8
 SERIES = 7
 """The most groups with a colour of their own; the others are combined."""
@@ -16,6 +18,8 @@ TOPS = (3, 5, SERIES)
 OTHERS = "all others"
 UNKNOWN = "unknown"
 _LABELS = 8
+_CHARACTER = 6
+"""The width of a character of a label, at most: one that would leave the drawing is left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +59,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A chart, and the same data as a table."""
+    """A chart, and the same data as a table. unit: of its amounts, where they are written as hours."""
 
     width: int
     height: int
@@ -67,10 +71,13 @@ class Chart:
     groups: tuple[Group, ...]
     periods: Sequence[datetime]
     total: int
+    unit: str
 
 
-def chart(use: Use, *, top: int = SERIES, hidden: Collection[str] = ()) -> Chart:
-    """Return the chart of the use in a period. Amounts are device-seconds, shown as device-hours.
+def chart(
+    use: Use, *, measure: Measure = Measure.USE, top: int = SERIES, hidden: Collection[str] = (), width: int = WIDTH
+) -> Chart:
+    """Return the chart of the use or the waiting in a period. Amounts are seconds, shown as hours.
 
     top: how many groups have a colour of their own. hidden: keys of groups that are not drawn; the rest is stacked
     without them, in the same colours, on an axis of its own.
@@ -81,7 +88,7 @@ def chart(use: Use, *, top: int = SERIES, hidden: Collection[str] = ()) -> Chart
     top, steps = _round_up(max(sums, default=0))
     base = HEIGHT - BOTTOM
     plot_height = base - TOP
-    column_width = (WIDTH - LEFT) / max(1, len(use.periods))
+    column_width = (width - LEFT) / max(1, len(use.periods))
     bars: list[Bar] = []
     for at, period in enumerate(use.periods):
         y = float(base)
@@ -89,9 +96,7 @@ def chart(use: Use, *, top: int = SERIES, hidden: Collection[str] = ()) -> Chart
             height = plot_height * group.amounts[at] / top if top else 0.0
             if height:
                 y -= height
-                tooltip = (
-                    f"{period.start:%Y-%m-%d %H:%M}: {group.name} {formatting.hours(group.amounts[at])} device-hours"
-                )
+                tooltip = f"{period.start:%Y-%m-%d %H:%M}: {group.name} {formatting.hours(group.amounts[at])} {measure}"
                 gap = min(2.0, column_width / 4)
                 bars.append(
                     Bar(
@@ -104,12 +109,12 @@ def chart(use: Use, *, top: int = SERIES, hidden: Collection[str] = ()) -> Chart
                     )
                 )
     return Chart(
-        width=WIDTH,
+        width=width,
         height=HEIGHT,
         left=LEFT,
         base=base,
         bars=tuple(bars),
-        marks_x=_marks_x(use, column_width),
+        marks_x=_marks_x(use, column_width, width),
         marks_y=tuple(
             Mark(at=base - plot_height * part / steps, text=formatting.hours(top * part // steps))
             for part in range(steps + 1)
@@ -117,6 +122,7 @@ def chart(use: Use, *, top: int = SERIES, hidden: Collection[str] = ()) -> Chart
         groups=tuple(groups),
         periods=[period.start for period in use.periods],
         total=sum(group.total for group in groups),
+        unit=str(measure),
     )
 
 
@@ -159,12 +165,13 @@ def _round_up(seconds: int) -> tuple[int, int]:
         step *= 10
 
 
-def _marks_x(use: Use, column_width: float) -> tuple[Mark, ...]:
+def _marks_x(use: Use, column_width: float, width: int) -> tuple[Mark, ...]:
     count = len(use.periods)
-    interval = max(1, -(-count // _LABELS))
+    interval = max(1, -(-count * WIDTH // (_LABELS * width)))
     is_short = bool(use.periods) and (use.periods[-1].end - use.periods[0].start).days < 3
     date_format = "%d %b %H:%M" if is_short else "%d %b"
-    return tuple(
+    marks = (
         Mark(at=LEFT + at * column_width, text=f"{use.periods[at].start:{date_format}}")
         for at in range(0, count, interval)
     )
+    return tuple(mark for mark in marks if mark.at + _CHARACTER * len(mark.text) <= width)

@@ -12,6 +12,7 @@ __all__ = [
     "crd_installer",
     "fence_controller",
     "leader_election",
+    "listing_reader",
     "secret_store",
     "server_version",
     "webhook_config",

@@ -14,7 +14,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from admission.accounting.accruals import QueueMeter
 from admission.accounting.books import Book
-from admission.api.muster.ledger_entries import BudgetShare, ChainEnd, Entry, MemberUsageInterval, Posted, UsageInterval
+from admission.api.muster.ledger_entries import (
+    BudgetShare,
+    ChainEnd,
+    Entry,
+    MemberUsageInterval,
+    Posted,
+    UsageInterval,
+    WaitingHour,
+)
 from admission.api.values.names import QueueName
 from admission.errors import LedgerCorruptError, LedgerUnavailableError, LedgerVersionError
 from admission.ledger.audit import close_period, kept_heads, rebuild, verify
@@ -24,7 +32,7 @@ from admission.ledger.audit.verify import Verification
 from admission.ledger.db import database_url, engines, migrations
 from admission.ledger.db.errors import translated
 from admission.ledger.db.tables import GENESIS, REVISION
-from admission.ledger.journal import amend, base, positions, post, read, shared_budgets
+from admission.ledger.journal import amend, base, positions, post, read, shared_budgets, waiting_hours
 from admission.ledger.journal.base import Window
 from admission.ledger.journal.carry_forward import Carried
 from admission.ledger.reports import member_usage, statement, usage
@@ -190,6 +198,28 @@ class SqlLedger:
                 return await shared_budgets.write(connection, self._cluster, shares, now)
 
         return await self._exclusively(once)
+
+    async def write_waiting(self, hours: Sequence[WaitingHour], *, epoch: int, keep_from: datetime) -> None:
+        """Replace how long gangs have waited in these hours, and remove hours before `keep_from`.
+
+        Raises DeposedError and LedgerUnavailableError.
+        """
+
+        async def once() -> None:
+            async with engines.writing(self._engine) as connection:
+                await post.hold(connection, self._cluster, epoch)
+                await waiting_hours.write(connection, self._cluster, hours, keep_from=keep_from)
+
+        await self._exclusively(once)
+
+    async def waiting(self, start: datetime, end: datetime) -> list[WaitingHour]:
+        """Return how long gangs have waited in the hours that begin in a time. Raises LedgerUnavailableError."""
+
+        async def once() -> list[WaitingHour]:
+            async with engines.reading(self._engine) as connection:
+                return await waiting_hours.between(connection, self._cluster, Window(start, end))
+
+        return await self._persist(once)
 
     async def spent(self, since: datetime) -> dict[QueueMeter, int]:
         """Return the meter-seconds used from `since` (cut to the second) up to the latest mark; no zeros."""

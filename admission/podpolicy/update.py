@@ -42,6 +42,27 @@ JOB_CHANGERS = JOB_CONTROLLERS | {"system:serviceaccount:kube-system:generic-gar
 """Users that change which Job owns a pod: the Job controller adopts and releases pods, the garbage collector orphans
 them."""
 
+GATE_REMOVED = (
+    f"scheduling gate {names.GATE} is removed by {{user}}; only {{controller}} opens it, when the pod's gang is"
+    " admitted; delete the pod if it shall not wait"
+)
+KEY_CHANGED = (
+    "{key} of a pod in a queue is changed from {before} to {after}; queue, gang and claims are fixed when the pod is"
+    " created; delete the pod and create it with the other value"
+)
+CLASS_CHANGED = f"{names.PRIORITY_CLASS} of a pod in a queue is changed from {{before}} to {{after}}; {{why}}"
+CLASS_ADMITTED = "the pod is admitted, and keeps the one that it had then"
+CLASS_TAKEN = "it cannot be taken away; name another class of the queue"
+CREATOR_CHANGED = (
+    f"annotation {names.USER} of a pod in a queue is changed from {{before}} to {{after}}; it says who made the pod, as"
+    " the API server knew them, and stays as it is"
+)
+JOB_CHANGED = (
+    "metadata.ownerReferences of a pod in a queue: the Job that controls it is changed from {before} to {after} by"
+    " {user}; a pod stays in the gang of the Job that made it; delete the pod instead"
+)
+"""The messages of the denials, as formats, which `webhook_config.pod_policy` has the API server use as well."""
+
 
 def judge(
     old: PodView, new: PodView, *, username: str, rules: Rules, queues: Mapping[QueueName, Queue]
@@ -50,12 +71,8 @@ def judge(
     if username == rules.controller:
         return None
     if old.gated and not new.gated:
-        return Denial(
-            DenyReason.GATE_TAMPERING,
-            f"scheduling gate {names.GATE} is removed by {username or 'an unknown user'}; only {rules.controller} opens"
-            " it, when the pod's gang is admitted; delete the pod if it shall not wait",
-            {"user": username},
-        )
+        message = GATE_REMOVED.format(user=username or "an unknown user", controller=rules.controller)
+        return Denial(DenyReason.GATE_TAMPERING, message, {"user": username})
     if not old.queue and not new.queue:
         return None
     denial = _key_denial(old, new) or _priority_class_denial(old, new, queues)
@@ -90,9 +107,9 @@ def _priority_class_denial(old: PodView, new: PodView, queues: Mapping[QueueName
     if before == after:
         return None
     if not old.gated:
-        return _priority_class_changed(before, after, "the pod is admitted, and keeps the one that it had then")
+        return _priority_class_changed(before, after, CLASS_ADMITTED)
     if before.keys() - after.keys():
-        return _priority_class_changed(before, after, "it cannot be taken away; name another class of the queue")
+        return _priority_class_changed(before, after, CLASS_TAKEN)
     queue = queues.get(QueueName(new.queue))
     if queue is None:
         return None
@@ -107,7 +124,7 @@ def _priority_class_changed(before: Mapping[str, str], after: Mapping[str, str],
     shown = {"before": _format(before), "after": _format(after)}
     return Denial(
         DenyReason.POLICY_VIOLATION,
-        f"{names.PRIORITY_CLASS} of a pod in a queue is changed from {shown['before']} to {shown['after']}; {why}",
+        CLASS_CHANGED.format(**shown, why=why),
         {"key": names.PRIORITY_CLASS, **shown},
     )
 
@@ -115,27 +132,25 @@ def _priority_class_changed(before: Mapping[str, str], after: Mapping[str, str],
 def _key_changed(key: str, before: str, after: str) -> Denial:
     return Denial(
         DenyReason.GATE_TAMPERING,
-        f"{key} of a pod in a queue is changed from {before} to {after}; queue, gang and claims are fixed when the pod"
-        " is created; delete the pod and create it with the other value",
+        KEY_CHANGED.format(key=key, before=before, after=after),
         {"key": key, "before": before, "after": after},
     )
 
 
 def _creator_changed(before: str | None, after: str | None) -> Denial:
-    return Denial(
-        DenyReason.GATE_TAMPERING,
-        f"annotation {names.USER} of a pod in a queue is changed from {before!r} to {after!r}; it says who made the"
-        " pod, as the API server knew them, and stays as it is",
-        {"key": names.USER, "before": before or "", "after": after or ""},
-    )
+    shown = {
+        "before": "nothing" if before is None else repr(before),
+        "after": "nothing" if after is None else repr(after),
+    }
+    details = {"key": names.USER, "before": before or "", "after": after or ""}
+    return Denial(DenyReason.GATE_TAMPERING, CREATOR_CHANGED.format(**shown), details)
 
 
 def _job_changed(old: PodView, new: PodView, username: str) -> Denial:
     before, after = (_job(pod) for pod in (old, new))
     return Denial(
         DenyReason.GATE_TAMPERING,
-        f"metadata.ownerReferences of a pod in a queue: the Job that controls it is changed from {before} to {after} by"
-        f" {username or 'an unknown user'}; a pod stays in the gang of the Job that made it; delete the pod instead",
+        JOB_CHANGED.format(before=before, after=after, user=username or "an unknown user"),
         {"user": username, "before": before, "after": after},
     )
 

@@ -238,6 +238,13 @@ class Rules:
         finally:
             self._restore(victims)
 
+    def may_borrow(self, victims: Sequence[Candidate]) -> bool:
+        """Return whether some such gangs may be evicted though the incoming one then borrows."""
+        preemption = self._incoming.preemption
+        if all(map(self.is_own, victims)):
+            return not self._incoming.was_reclaimed
+        return self.is_by_shares or preemption.borrow_within_cohort.policy is not BorrowPolicy.NEVER
+
     def stays_own(self, victims: Sequence[Candidate], charge: Charge) -> bool:
         """Return whether, without the victims and with this charge, the incoming gang only reclaims its own quota.
 

@@ -265,6 +265,13 @@ class Tournament(Generic[W]):
             self._gangs[queue].count(gang, charge)
         self.charge(queue, charge)
 
+    def borrows_more(self, gang: W, charge: Charge) -> bool:
+        """Return whether the queue of a gang, or one above it, borrows with this charge and not with the least one."""
+        queue, least, place = self._queue_of(gang), self._charge_of(gang), self._shares.place
+        return any(
+            place(name, queue, charge)[0] > place(name, queue, least)[0] for name in self._shares.tree.path(queue)
+        )
+
     def charge(self, queue: QueueName, charge: Charge) -> None:
         """Count a charge as usage of a queue."""
         self._shares.charge(queue, charge)

@@ -115,7 +115,7 @@ class Shortage:
     quota. potential: what it could take if nothing were used. loan: the nearest loan that makes it short, if any.
     eviction: None if the queue could never take it, or if queues keep it. within_queue: which of its own gangs the
     queue evicts. meter: None if the queue is inactive or unknown, so that it may take nothing. is_named: whether its
-    quotas name it.
+    quotas name it. is_least: whether a plan may be charged more of the meter than is needed.
     """
 
     queue: QueueName
@@ -131,6 +131,7 @@ class Shortage:
     within_queue: WithinQueue = WithinQueue.NEVER
     keepers: tuple[QueueName, ...] = ()
     is_named: bool = True
+    is_least: bool = False
 
     @property
     def ever(self) -> bool:
@@ -145,16 +146,20 @@ class Shortage:
         if not (self.is_named or self.potential or self.used):
             return (
                 f"queue {self.queue} has no quota of Meter {self.meter}, which its spec.quotas do not name, nor any to"
-                f" borrow; the gang needs {self.needed}"
+                f" borrow; {self._needs}"
             )
         use = f"used {self.used}" + (f", borrowed {self.borrowed}" if self.borrowed else "")
         others = f"; {self.loan.message}" if self.loan else self._kept or self._taken
         others += f"; {self.eviction.message}" if self.eviction and others else ""
         return (
             f"queue {self.queue} has {self.left} {self.meter} left (nominal {self.nominal}, {use}),"
-            f" the gang needs {self.needed}"
+            f" {self._needs}"
             + (f"{others}{self._own}" if self.ever else f"; the queue can never have more than {self.potential}")
         )
+
+    @property
+    def _needs(self) -> str:
+        return f"the gang needs {'at least ' if self.is_least else ''}{self.needed}"
 
     @property
     def _taken(self) -> str:

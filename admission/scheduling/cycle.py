@@ -3,14 +3,16 @@
 Nothing is written here; `cycle.cycle` commits.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 
 from admission.api.muster.gangs import Charge
 from admission.api.muster.queues import Queue
-from admission.api.values.names import GangUid, QueueName
-from admission.api.values.reasons import Hold, HoldReason
+from admission.api.values.names import GangUid, MeterName, QueueName
+from admission.api.values.reasons import Hold
 from admission.dra.requests.gang_request import anything
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
@@ -22,14 +24,17 @@ from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.cache import equivalence
 from admission.scheduling.cache.plan_cache import Basis, PlanCache
 from admission.scheduling.cache.queue_cache import Premise
-from admission.scheduling.cache.verdict_cache import KINDS, PROOF, RESERVED, Verdict, VerdictCache
-from admission.scheduling.checks import budget, chain, completeness, demand, elastic, faults, lender_quota
+from admission.scheduling.cache.verdict_cache import KINDS, PROOF, QUOTA, RESERVED, KeptFor, Verdict, VerdictCache
+from admission.scheduling.checks import budget, chain, completeness, demand, elastic, faults, lender_quota, queue_rules
 from admission.scheduling.checks.chain import Decision, Grant, Inputs, Rules
 from admission.scheduling.checks.faults import During
 from admission.scheduling.placement import mode
 from admission.scheduling.postponed_grants import PostponedGrants
 from admission.workloads import topology
 from admission.workloads.gangs import Group
+
+MOST_BY_PLAN = 8
+"""The most gangs of a queue that are planned in a cycle to find one for which the queue keeps its own quota."""
 
 MOST_KINDS = 16
 """The most kinds of gangs that `warm_caches` plans."""
@@ -58,11 +63,14 @@ class _State:
     queue_usage: QueueUsage
     backfill: Backfill | None
     blocked: dict[QueueName, str] = field(default_factory=dict)
-    kept_quota: dict[QueueName, GangUid] = field(default_factory=dict)
+    kept_quota: dict[QueueName, KeptFor] = field(default_factory=dict)
     """By queue, its first gang held for quota, if the queue keeps its own quota for it."""
-    kept_before: dict[QueueName, GangUid] = field(default_factory=dict)
+    kept_before: dict[QueueName, KeptFor] = field(default_factory=dict)
     """The same of the cycle before, where that still stands."""
-    postponed: PostponedGrants = field(default_factory=PostponedGrants)
+    postponed: PostponedGrants[Group] = field(default_factory=PostponedGrants)
+    by_plan: Counter[QueueName] = field(default_factory=Counter)
+    """By queue, how many of its gangs were asked what they are charged within its own quota."""
+    _idle: QueueUsage | None = None
     reserved: frozenset[GangUid] = field(init=False)
     """The gangs that had a reserved start when the cycle began, beside which others may borrow until then. One that is
     made on the way counts in the next cycle, so that it does not matter who is asked first."""
@@ -70,6 +78,15 @@ class _State:
     def __post_init__(self) -> None:
         found = self.backfill.estimates if self.backfill is not None else {}
         self.reserved = frozenset(uid for uid, estimate in found.items() if estimate.at is not None)
+
+    def decide(self, inputs: Inputs, first: Callable[[Inputs], Verdict] = chain.decide) -> Verdict:
+        """Decide about a gang, beside the reservations of heads ahead of it. first: decides without these."""
+        return first(inputs) if self.backfill is None else self.backfill.decide(inputs, first)
+
+    def idle(self) -> QueueUsage:
+        """Return the quotas as if nothing were used."""
+        self._idle = self._idle or QueueUsage(self.rules.tree, {})
+        return self._idle
 
     def note_change(self) -> None:
         """Record that cluster state or usage have changed, what queues keep included."""
@@ -106,23 +123,24 @@ def decide_all(
     state = _State(rules, cluster, QueueUsage(rules.tree, usage), backfill)
     _keep_again(groups, state, verdicts.kept_quota)
     held = _all_held(groups, state) if rules.hold_beyond_limit is None else None
-    if held is not None and state.kept_quota.keys() < state.kept_before.keys():
+    if held is not None and state.kept_before.keys() - state.kept_quota.keys():
         # Others are held for what is kept no more.
+        lenders, before = state.kept_quota, verdicts.kept_quota
         state = _State(rules, cluster, QueueUsage(rules.tree, usage), backfill)
-        _keep_again(groups, state, {queue: verdicts.kept_quota[queue] for queue in state.kept_quota})
-        held = _all_held(groups, state, held)
+        _keep_again(groups, state, {queue: before[queue] for queue in lenders if queue in before})
+        new = {queue: one for queue, one in lenders.items() if queue not in before}
+        held = _all_held(groups, state, held, new)
     if held is None:
         # Verdicts beside grants are not kept as a whole: a grant may fail when it is committed.
         verdicts.forget_queues()
         _note_first(groups, state)
-        state = replace(state, blocked={}, kept_quota={}, postponed=PostponedGrants())
+        state = replace(state, blocked={}, kept_quota={}, postponed=PostponedGrants(), by_plan=Counter())
     found = _grant_in_order(groups, usage, state) if held is None else CycleDecisions(updated=tuple(held))
     if backfill is not None:
         known = {group.uid: group for group in groups} if state.kept_quota else {}
-        waiting = {name: known[uid] for name, uid in state.kept_quota.items() if uid in known}
-        keepers = {name: (group, needed(group, rules)) for name, group in waiting.items()}
+        keepers = {name: (known[one.uid], one.charge) for name, one in state.kept_quota.items() if one.uid in known}
         kept = reservation_refresh.refresh(backfill, rules, state.cluster, state.queue_usage, keepers)
-        state.kept_quota = {name: waiting[name].uid for name in kept}
+        state.kept_quota = {name: state.kept_quota[name] for name in kept}
     verdicts.keep_for(state.kept_quota)
     return found
 
@@ -205,9 +223,12 @@ def _grant_in_order(groups: tuple[Group, ...], usage: Usage, state: _State) -> C
             positions[group.queue] = position
             continue
         verdict, inputs = _examine(group, state)
-        outcome = verdict.outcome
-        if isinstance(outcome, Grant) and state.postponed.postpone(contest, group, group.uid, outcome.plan.charge):
+        if inputs is not None and state.postponed.postpone(contest, group, verdict, inputs):
             continue
+        if inputs is not None:
+            verdict = state.postponed.beside_owners(contest, verdict, inputs, state.decide)
+            _block(verdict, inputs, state)
+        outcome = verdict.outcome
         positions[group.queue] = position
         if state.backfill is not None:
             state.backfill.note(verdict, inputs)
@@ -228,67 +249,86 @@ def _grant_in_order(groups: tuple[Group, ...], usage: Usage, state: _State) -> C
     return CycleDecisions(updated=tuple(decisions), is_complete=len(decisions) == len(waiting))
 
 
-def _keep_again(groups: tuple[Group, ...], state: _State, kept_quota: Mapping[QueueName, GangUid]) -> None:
+def _keep_again(groups: tuple[Group, ...], state: _State, kept_quota: Mapping[QueueName, KeptFor]) -> None:
     """Keep the quota that queues have kept for a gang in an earlier cycle, where it still waits for it."""
     known = {group.uid: group for group in groups} if kept_quota else {}
-    found: list[tuple[Group, Charge]] = []
-    for name, uid in kept_quota.items():
-        group, queue = known.get(uid), state.rules.tree.queues.get(name)
-        if group is None or queue is None or uid in state.reserved:
+    for name, one in kept_quota.items():
+        group, queue = known.get(one.uid), state.rules.tree.queues.get(name)
+        if group is None or queue is None or one.uid in state.reserved:
             continue
-        charge = needed(group, state.rules)
-        if lender_quota.keep_again(group, queue, charge, state.queue_usage):
-            found.append((group, charge))
-    for group, charge in found:
-        state.queue_usage.keep(group.queue, charge)
-        state.kept_before[group.queue] = group.uid
+        if lender_quota.keep_again(group, queue, one.charge):
+            state.kept_before[name] = one
+    for name, one in state.kept_before.items():
+        state.queue_usage.keep(name, one.charge)
 
 
 def _keep(verdict: Verdict, inputs: Inputs | None, state: _State) -> None:
     """Let a queue keep its own quota for its first gang that is held for quota, or no longer keep it."""
-    name, uid = verdict.group.queue, verdict.group.uid
+    name = verdict.group.queue
     if name in state.kept_quota:
         return
-    if inputs is not None and _keeps(verdict, inputs, state):
-        if state.backfill is not None and state.kept_before.get(name) != uid:
+    is_kept, found = _is_kept_before(verdict.group, state), _kept_for(verdict, inputs, state)
+    if found is not None and inputs is not None:
+        if state.backfill is not None and not is_kept:
             # The reservations of gangs ahead are made before this quota is kept, so that they do not depend on it.
-            state.backfill.ensure_reservations(inputs, verdict.needed)
-        state.kept_quota[name] = uid
-        state.queue_usage.keep(name, verdict.needed)
+            state.backfill.ensure_reservations(inputs, found.charge)
+        state.kept_quota[name] = found
+        state.queue_usage.keep(name, found.charge)
         state.note_change()
-    elif state.kept_before.get(name) == uid:
+    elif is_kept:
         state.queue_usage.keep(name, {})
         state.note_change()
 
 
-def _keeps(verdict: Verdict, inputs: Inputs, state: _State) -> bool:
+def _is_kept_before(group: Group, state: _State) -> bool:
+    before = state.kept_before.get(group.queue)
+    return before is not None and before.uid == group.uid
+
+
+def _kept_for(verdict: Verdict, inputs: Inputs | None, state: _State) -> KeptFor | None:
+    """Return what the queue of a gang keeps for it; None if it keeps nothing."""
     group = verdict.group
-    return (
-        lender_quota.is_short(verdict.outcome)
-        and not group.runs
-        and lender_quota.may_keep(inputs.queue, verdict.needed)
-        and group.uid not in state.reserved
+    if inputs is None or not lender_quota.is_short(verdict.outcome) or group.runs or group.uid in state.reserved:
+        return None
+    if verdict.by != QUOTA:
+        state.by_plan[group.queue] += 1
+        if state.by_plan[group.queue] > MOST_BY_PLAN:
+            return None
+    before = state.rules.workspace.verdicts.kept_quota.get(group.queue)
+    last = before.charge if before is not None and before.uid == group.uid else {}
+    inputs = replace(inputs, cluster=state.cluster)
+    found = faults.guard(
+        During.PLANNING, group.key, lambda: lender_quota.kept_charge(verdict, inputs, last, state.idle()), []
     )
+    return None if found is None else KeptFor(group.uid, found)
 
 
 def needed(group: Group, rules: Rules) -> Charge:
-    """Return a lower bound on a gang's charge, for its place in the order; empty if it cannot be computed."""
+    """Return a lower bound on a gang's charge with the fewest pods that may start, for its place in the order.
+
+    Empty if it cannot be computed.
+    """
     known = rules.workspace.verdicts.needed(group)
     if known is not None:
         return known
 
     def bound() -> Charge:
-        demands = demand.demands(group, rules.snapshot)
+        demands = demand.demands(elastic.smallest(group), rules.snapshot)
         return demand.at_least(demands, rules.meters, rules.snapshot.nodes.values())
 
     # The decision about the gang, which computes the same, is what reports a defect.
     return faults.guard(During.PLANNING, group.key, bound, []) or {}
 
 
-def _all_held(groups: tuple[Group, ...], state: _State, before: Iterable[Decision] = ()) -> list[Decision] | None:
+def _all_held(
+    groups: tuple[Group, ...],
+    state: _State,
+    before: Iterable[Decision] = (),
+    kept: Mapping[QueueName, KeptFor] = MappingProxyType({}),
+) -> list[Decision] | None:
     """Return the decisions for all gangs of changed queues if all are held; None if any gang may start.
 
-    before: decisions of this cycle about queues that may not have changed since.
+    before, kept: decisions of this cycle about queues that may not have changed since, and what these keep since.
 
     While no gang is granted, every gang is decided on the same cluster state and usage, so the order between queues
     does not matter.
@@ -305,10 +345,11 @@ def _all_held(groups: tuple[Group, ...], state: _State, before: Iterable[Decisio
             if isinstance(examined[-1][0].outcome, Grant):
                 return None
         new_verdicts = [verdict for verdict, _ in examined]
-        first = next((one for one, inputs in examined if inputs is not None and _keeps(one, inputs, state)), None)
+        found_for = (_kept_for(one, inputs, state) for one, inputs in examined)
+        first = next((one for one in found_for if one is not None), None)
         seen.add(queue)
         if first is not None:
-            state.kept_quota[queue] = first.group.uid
+            state.kept_quota[queue] = first
         found = [
             Decision(group=group, outcome=verdict.outcome, position=at, needed=verdict.needed)
             for at, (group, verdict) in enumerate(zip(ordered, new_verdicts, strict=True), 1)
@@ -316,7 +357,8 @@ def _all_held(groups: tuple[Group, ...], state: _State, before: Iterable[Decisio
         verdicts.keep_queue(queue, waiting, new_verdicts, rules.order)
         decisions += found
         noted += examined
-    state.kept_quota |= {queue: uid for queue, uid in state.kept_before.items() if queue not in seen}
+    kept = {**kept, **state.kept_before}
+    state.kept_quota |= {queue: one for queue, one in kept.items() if queue not in seen}
     verdicts.keep_only(groups)
     if state.backfill is not None:
         for verdict, inputs in noted:
@@ -331,7 +373,6 @@ Examined = tuple[Verdict, Inputs | None]
 
 def _examine(group: Group, state: _State) -> Examined:
     """Return the verdict on a gang; if it is the first of a strict queue to be held, it blocks those behind it."""
-    name = group.queue
     queue = completeness.entered(group, state.rules.snapshot)
     if not isinstance(queue, Queue):
         return Verdict(group=group, outcome=queue), None
@@ -341,17 +382,22 @@ def _examine(group: Group, state: _State) -> Examined:
         queue=queue,
         cluster=state.cluster,
         queue_usage=state.queue_usage,
-        blocked_by=state.blocked.get(name, ""),
+        blocked_by=state.blocked.get(group.queue, ""),
     )
     found = _verdict(inputs, state)
-    if isinstance(found.outcome, Hold) and elastic.blocks(group, queue):
-        state.blocked.setdefault(name, group.key)
+    _block(found, inputs, state)
     return found, inputs
+
+
+def _block(found: Verdict, inputs: Inputs, state: _State) -> None:
+    """Let a held gang block those behind it, if it is the first of a strict queue to be held."""
+    if isinstance(found.outcome, Hold) and elastic.blocks(inputs.group, inputs.queue):
+        state.blocked.setdefault(inputs.queue.name, inputs.group.key)
 
 
 def _verdict(inputs: Inputs, state: _State) -> Verdict:
     """Return the verdict on a gang from an earlier cycle if it still stands, else decide."""
-    rules, group, backfill = inputs.rules, inputs.group, state.backfill
+    rules, group = inputs.rules, inputs.group
     is_cacheable = (
         group.uid not in rules.unready
         and group.uid not in rules.backoffs
@@ -374,8 +420,7 @@ def _verdict(inputs: Inputs, state: _State) -> Verdict:
             renewed = replace(known, outcome=known.outcome if hold == known.outcome else hold, proof=proof)
             verdicts.keep(renewed)
             return renewed
-    decide = state.postponed.decide
-    verdict = decide(inputs) if backfill is None else backfill.decide(inputs, decide)
+    verdict = state.decide(inputs, state.postponed.decide)
     # A verdict with extended resources is not kept: their least cost depends on the nodes.
     if is_cacheable and not any(pod.containers for pod in group.pods):
         verdicts.keep(verdict)
@@ -401,6 +446,8 @@ def _still_reserved(held: Verdict | Premise, queue: QueueName, state: _State) ->
     return backfill is not None and backfill.stands(held, queue, state.cluster, state.queue_usage, selectors)
 
 
-def _shortage(queue_usage: QueueUsage, queue: QueueName, charge: Charge) -> Hold | None:
+def _shortage(
+    queue_usage: QueueUsage, queue: QueueName, charge: Charge, open_meters: frozenset[MeterName]
+) -> Hold | None:
     shortage = queue_usage.charge_fits(queue, charge)
-    return None if shortage is None else Hold(HoldReason.QUOTA_EXCEEDED, shortage.message, shortage.details)
+    return None if shortage is None else queue_rules.over_quota(shortage, open_meters)

@@ -9,6 +9,7 @@ __all__ = [
     "name_conflicts",
     "owner_chain",
     "pod_replacement",
+    "pod_selectors",
     "runtime_classes",
     "suspendable",
     "template_labels",

@@ -39,6 +39,8 @@ NOUNS = {
     "pending",
     "binding",
     "opening",
+    "listing",
+    "waiting",
 }
 """Words in -ing that are nouns of their field."""
 

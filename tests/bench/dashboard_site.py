@@ -14,11 +14,14 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from admission.api import listings
 from admission.api.kubernetes.access_review import Question, UserInfo
+from admission.api.listings import EventList, PodList
 from admission.api.values.names import API_VERSION
 from admission.dashboard import server
 from admission.dashboard.auth.rbac import CachedReviewer
 from admission.dashboard.auth.session import Sessions
+from admission.dashboard.gang_listings import GangListings
 from admission.dashboard.jinja_environment import Templates
 from admission.dashboard.request_context import AppContext
 from admission.dashboard.server import Listening
@@ -60,6 +63,33 @@ class Everything:
 
     async def allows(self, visitor: UserInfo, parsed: Question) -> bool:  # noqa: ARG002 - a port
         return True
+
+
+class Listed:
+    """Lists as an API server answers them at once: of each gang 4,000 pods, and many Events. They are decoded anew."""
+
+    async def pods(self, namespace: str, *, labels: str, fields: str, limit: int) -> PodList:  # noqa: ARG002 - a port
+        return await asyncio.to_thread(listings.decode_pods, _TABLE)
+
+    async def events(self, namespace: str, *, fields: str, limit: int) -> EventList:  # noqa: ARG002 - a port
+        return await asyncio.to_thread(listings.decode_events, {"items": _EVENTS if fields.endswith("Pod") else []})
+
+
+_TABLE: Json = {
+    "columnDefinitions": [{"name": name} for name in ("Name", "Ready", "Status", "Restarts", "Age", "IP", "Node")],
+    "rows": [{"cells": [f"worker-{at}", "1/1", "Running", "0", "5m", "10.0.0.1", "node-0001"]} for at in range(4_000)],
+}
+_EVENTS: list[Json] = [
+    {
+        "type": "Normal",
+        "reason": "Started",
+        "message": "Started container main",
+        "involvedObject": {"kind": "Pod", "name": f"worker-{at}"},
+        "lastTimestamp": "2026-12-01T00:00:00Z",
+        "source": {"component": "kubelet"},
+    }
+    for at in range(2_000)
+]
 
 
 def cluster(queues: int, gangs: int) -> Iterator[tuple[Kind, Json]]:
@@ -233,6 +263,7 @@ async def serve(folder: Path, queues: int, gangs: int) -> None:
     app_context = AppContext(
         cluster=years.CLUSTER,
         cluster_views=ClusterViews(DashboardStore(store), time.monotonic),
+        gang_listings=GangListings(Listed(), time.monotonic),
         reviewer=CachedReviewer(Everything(), time.monotonic),
         ledger=ledger,
         sessions=Sessions(["a secret of thirty-two characters"], timedelta(hours=8)),

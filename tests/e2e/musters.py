@@ -64,6 +64,9 @@ UNDECIDED = "a gang could not be dealt with"
 PROTECTION = ("devicetaintrules", "validatingadmissionpolicies", "validatingadmissionpolicybindings")
 """Of which kinds the objects are that keep others off devices: a fence's and coverage's."""
 
+CONFIGURED = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations", *PROTECTION[1:])
+"""Of which kinds the objects named `muster` are."""
+
 LONGEST_DEFECT = 4_000
 """Characters of a log that are shown."""
 
@@ -267,7 +270,7 @@ class Muster:
         lacking, defect = self.refusals, self.defect
         undecided = [line for line in self.logs.splitlines() if UNDECIDED in line]
         client = self._control_plane.client()
-        for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+        for kind in CONFIGURED:
             client.delete(f"/apis/admissionregistration.k8s.io/v1/{kind}/muster")
         for path in (SECRET, HEADS, HEADS_KEY):
             client.delete(path)

@@ -188,6 +188,24 @@ def test_a_gangs_life_is_shown_with_its_devices_and_its_entries(cluster: World) 
     assert "kind-reserve" in answer.text
 
 
+def test_a_gangs_pods_and_events_are_shown_to_whoever_may_list_them(cluster: World) -> None:
+    """alice may see the gang, and lists neither pods nor Events with kubectl; admin does."""
+    path = f"/gangs/{gang(cluster, 'train')}"
+
+    shown = cluster.see(path, ">Running</span> 3", "Job train", "SuccessfulCreate", f"Gang {path.rpartition('/')[2]}")
+    hidden = cluster.see(path, f"the right to list pods in namespace {NAMESPACE}", user="alice")
+
+    pods = cluster.control_plane.client().get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
+    ours = [one["metadata"]["name"] for one in pods if one["metadata"]["name"].startswith("train-")]
+    table = shown.text[shown.text.index('id="pods"') : shown.text.index('id="plan"')]
+    assert len(ours) == 3
+    assert [name for name in ours if name not in table] == []
+    assert f"the right to list events in namespace {NAMESPACE}" in hidden.text
+    assert "SuccessfulCreate" not in hidden.text
+    waits = cluster.see(f"/gangs/{gang(cluster, 'more')}", ">SchedulingGated</span> 4")
+    assert "QuotaExceeded" in waits.text
+
+
 def test_a_part_of_a_gpu_is_drawn_as_a_part(cluster: World) -> None:
     answer = cluster.see("/devices/parted-1", "PCIe root pci0000:07", user="alice")
 
@@ -317,6 +335,8 @@ def test_the_account_may_do_what_the_dashboard_needs_and_no_more(cluster: World)
     devices = [f"{name}.resource.k8s.io" for name in ("resourceslices", "resourceclaims", "deviceclasses")]
     assert every - own == {
         *(f"{verb} {name}" for verb in ("list", "watch") for name in (*shown, *devices)),
+        "list pods.",
+        "list events.",
         "create tokenreviews.authentication.k8s.io",
         "create selfsubjectreviews.authentication.k8s.io",
         "create subjectaccessreviews.authorization.k8s.io",
@@ -324,7 +344,8 @@ def test_the_account_may_do_what_the_dashboard_needs_and_no_more(cluster: World)
 
 
 FORBIDDEN: dict[str, Callable[[Client, str], object]] = {
-    "pods": lambda client, _: client.get(f"/api/v1/namespaces/{NAMESPACE}/pods"),
+    "a pod by its name": lambda client, _: client.get(f"/api/v1/namespaces/{NAMESPACE}/pods/train-0"),
+    "changes of pods": lambda client, _: client.get(f"/api/v1/namespaces/{NAMESPACE}/pods?watch=true&timeoutSeconds=1"),
     "secrets": lambda client, _: client.get("/api/v1/namespaces/muster-system/secrets"),
     "the webhook's authorities": lambda client, _: client.get(musters.SECRET),
     "a queue, to change it": lambda client, queue: client.merge_patch(f"{GROUP}/queues/{queue}", {"spec": {}}),

@@ -159,7 +159,7 @@ def test_uninstalling_waits_for_controllers_and_then_leaves_nothing(
     assert "vision/first-gang-" in before
     assert "nothing is removed" in before
     assert "removed the finalizer of Queue vision" in said, said
-    for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+    for kind in musters.CONFIGURED:
         assert client.find(f"{CONFIGURATIONS}/{kind}/muster") is None
     assert not [crd["metadata"]["name"] for crd in client.items(CRDS) if "muster.dev" in crd["metadata"]["name"]]
     for path in (musters.SECRET, musters.HEADS, musters.HEADS_KEY):

@@ -76,7 +76,7 @@ def installation(
 def clean(control_plane: ControlPlane) -> None:
     """Remove what Muster has registered, so that nobody waits for it."""
     client = control_plane.client()
-    for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+    for kind in musters.CONFIGURED:
         client.delete(f"/apis/admissionregistration.k8s.io/v1/{kind}/muster")
     client.delete(musters.SECRET)
     for queue in (client.find(f"{GROUP}/queues") or {"items": []})["items"]:

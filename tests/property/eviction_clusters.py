@@ -19,6 +19,7 @@ from admission.api.muster.queues import Reclaim, WithinQueue
 from admission.api.values import names
 from admission.api.values.names import QueueName
 from tests.builders import CLASS, ClusterBuilder
+from tests.property import owner_turns
 from tests.property.mortal_jobs import MortalJobs, step
 from tests.unit.cycle.jobs import Play
 from tests.unit.cycle.test_node_resources import a_meter
@@ -36,7 +37,8 @@ NAMESPACES = {"team": "red", "lab": "red", "shop": "blue"}
 class Mortal(MortalJobs):
     """A cluster whose controller dies in the middle of evictions and of opening gates, now and then.
 
-    queues: to which jobs are submitted. namespaces: of the jobs. is_open: whether some leave open how many devices or
+    queues: to which jobs are submitted. namespaces: of the jobs. by_kind: whether quota is that of kinds of devices.
+    is_open: whether some leave open how many devices or
     pods they get, so that only a plan says what they are charged.
     """
 
@@ -48,6 +50,7 @@ class Mortal(MortalJobs):
         queues: tuple[str, ...],
         namespaces: tuple[str, ...],
         is_open: bool = False,
+        by_kind: bool = False,
     ) -> None:
         super().__init__(builder, graceful=True)
         spaces = {name: Namespace(meta=Meta(name=name), labels={GROUP: group}) for name, group in NAMESPACES.items()}
@@ -55,6 +58,7 @@ class Mortal(MortalJobs):
         self.random = random
         self.places = queues, namespaces
         self.is_open = is_open
+        self.by_kind = by_kind
         self.nominal = Counter[str]()
         """The quota of the whole tree, by meter."""
         for queue in self._rest.queues.values():
@@ -195,8 +199,13 @@ async def walk(cluster: Mortal, steps: int) -> int:
     for number in range(steps):
         known = len(play.evicted)
         cluster.happen()
+        before, running = owner_turns.used(play), cluster.running()
+        promised = {play.name(uid) for uid in play.leader.nominations.by_gang}
         await step(play)
         check(play)
+        if not cluster.by_kind:
+            dearest = max(PRICES.values()) if "credits" in cluster.nominal else 0
+            assert owner_turns.passed(play, cluster.submitted, before, running | promised, dearest) == []
         check_evictions(play, known)
         for key, report in cluster.gangs.items():
             name = key.partition("/")[2].rpartition("-")[0]

@@ -48,7 +48,9 @@ class World:
         builder._meters = [builder._meters[0], *(map(counting, MODELS) if self.by_kind else builder._meters[1:])]
         for name, spec in self.queues.items():
             builder.queue(name, **spec)
-        return Mortal(random, builder, queues=QUEUES, namespaces=tuple(NAMESPACES), is_open=self.is_open)
+        return Mortal(
+            random, builder, queues=QUEUES, namespaces=tuple(NAMESPACES), is_open=self.is_open, by_kind=self.by_kind
+        )
 
 
 def drawn(random: Random) -> World:

@@ -17,6 +17,7 @@ QUEUES = ("left", "right")
 PREEMPTION: dict[str, Any] = {"withinQueue": "LowerPriority", "reclaim": "Any"}
 BORROWING = {"policy": "LowerPriority", "maxPriorityThreshold": 1}
 NEWER = {"withinQueue": "LowerOrNewerEqualPriority", "reclaim": "Any", "borrowWithinCohort": BORROWING}
+KEEPING = {"withinQueue": "LowerOrNewerEqualPriority"}
 OPTIONS: dict[str, dict[str, Any]] = {
     "usual": {"preemption": PREEMPTION},
     "all that evicts": {"preemption": NEWER, "fairSharing": {"weight": "1"}},
@@ -39,6 +40,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "by plan": {"preemption": PREEMPTION, "is_open": True},
     "by plan, priced": {"preemption": PREEMPTION, "is_open": True, "credits_": 15},
+    "by plan, what is kept": {"preemption": KEEPING, "is_open": True},
+    "by plan, priced, what is kept": {"preemption": KEEPING, "is_open": True, "credits_": 15},
     "by plan, all that evicts": {
         "preemption": {**NEWER, "byShares": "LessThanInitialShare"},
         "fairSharing": {"weight": "1"},
@@ -53,6 +56,8 @@ GPUS, CREDITS = 6, 34
 STEPS = 1_000 if soaking.is_on() else 120
 MORE_STEPS = {"what is kept, and all else": 250}
 """Of those whose rules let few be evicted."""
+FEW = {"by plan, what is kept", "by plan, priced, what is kept"}
+"""Those of queues that take nothing back."""
 MIXED_STEPS = 1_000 if soaking.is_on() else 60
 MIXED_WALKS = 40 if soaking.is_on() else 8
 
@@ -66,7 +71,7 @@ def test_random_evictions_livelock_no_gang(strategy: QueueingStrategy, options: 
 
     evictions = asyncio.run(walk(two_queues(Random(seed), strategy, **OPTIONS[options]), steps))  # noqa: S311 - no secrets
 
-    assert evictions > steps // 50, "it is about evictions"
+    assert evictions > (0 if options in FEW else steps // 50), "it is about evictions"
 
 
 def two_queues(

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from admission.api.kubernetes.devices import RequestDevice
 from admission.api.values import names
@@ -173,6 +174,14 @@ class ChainEnd:
     sequence: int
     digest: str
     closed: int = 0
+
+
+class WaitingHour(NamedTuple):
+    """How long the gangs of a queue have waited in an hour, in gang-seconds: two that wait all of it make 7,200."""
+
+    queue: QueueName
+    hour: datetime
+    seconds: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

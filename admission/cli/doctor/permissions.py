@@ -156,12 +156,15 @@ def _is_needed(right: Right, settings: Settings) -> bool:
         return settings.coverage if right.verb in ("list", "watch") else settings.webhook.register
     if right.resource == "configmaps" or right.name == settings.heads.secret:
         return settings.heads.enabled
+    tends = bool(settings.fence) or settings.coverage
+    if right.resource.startswith("validatingadmissionpolic") and right.verb in ("create", "patch"):
+        return settings.webhook.register or (tends and right.verb == "create")
     # Muster deletes leftovers of earlier settings, so those rights are always needed.
     fences = (right.resource.startswith("validatingadmissionpolic") and right.verb not in ("list", "delete")) or (
         right.resource == "devicetaintrules" and right.verb in ("create", "update")
     )
     proofs = right.resource == "resourceclaims" and bool(right.namespace)
-    return bool(settings.fence) or settings.coverage if fences or proofs else True
+    return tends if fences or proofs else True
 
 
 @dataclass(frozen=True, slots=True)

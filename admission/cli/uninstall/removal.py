@@ -16,7 +16,7 @@ from admission.errors import ClusterUnavailableError, FixError, GoneError
 from admission.kube import crd_installer, fence_controller
 from admission.kube.client import bounded_wait, paths
 from admission.kube.client.connection import Connection, PatchKind
-from admission.kube.webhook_config import registration
+from admission.kube.webhook_config import pod_policy, registration
 from admission.kube.writers.queue_finalizer import QueueFinalizerWriter
 from admission.settings import Settings
 
@@ -47,6 +47,8 @@ class Removal:
         await self._nobody_leads()
         await registration.unregister(self.connection)
         self.say("removed the webhook configurations: no namespace is closed any more")
+        await pod_policy.remove(self.connection)
+        self.say("removed the policy on changes of pods: who may change pods may open gates")
         for name in await fence_controller.lift(self.connection):
             self.say(f"removed {name}")
         await self._release(found.kept_queues)

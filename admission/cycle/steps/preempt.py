@@ -287,10 +287,12 @@ class Preemption:
         )
         state = _PlannedState(scope, [])
         for group in rules.order.sorted(waiting.values()):
-            if not any(self._goes_for(inputs, one, group) for one in going):
-                continue
+            victims = [one for one in going if self._goes_for(inputs, one, group)]
             queue = inputs.snapshot.queues.get(group.queue)
-            grant = targets.plan(group, queue, (), state.scope) if queue is not None else None
+            if not victims or queue is None:
+                continue
+            was_reclaimed = equivalence.was_reclaimed(group)
+            grant = targets.plan_again(group, queue, victims, state.scope, was_reclaimed=was_reclaimed)
             if grant is not None:
                 answer = PreemptionTargets(group=group, grant=grant, victims=())
                 state.apply(answer)

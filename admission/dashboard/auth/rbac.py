@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from admission.api.kubernetes.access_review import Question, UserInfo
 from admission.api.muster.observed import ObservedGang
-from admission.dashboard.auth.ttl_cache import TtlCache
 from admission.dashboard.ports import Reviewer
+from admission.dashboard.ttl_cache import TtlCache
 
 CACHE_SECONDS = 30.0
 """Seconds for which a token and a right are cached: a withdrawn right still holds for that long."""
@@ -33,6 +33,8 @@ GANGS = Question("list", "gangs")
 NODES = Question("list", "nodes", group="")
 SLICES = Question("list", "resourceslices", group="resource.k8s.io")
 LEDGERS = Question("list", "ledgers")
+PODS = Question("list", "pods", group="")
+EVENTS = Question("list", "events", group="")
 
 
 class RefusedError(Exception):

@@ -72,7 +72,7 @@ class Statement(Listing, frozen=True, kw_only=True):
 
 
 class Use(Record, frozen=True, kw_only=True):
-    """The device-seconds of one group in one period."""
+    """The device-seconds of one group in one period, or the gang-seconds for which the gangs of a queue waited."""
 
     start: Time
     end: Time
@@ -84,6 +84,13 @@ class DeviceHours(Document, frozen=True, kw_only=True):
     """Device-seconds by period and group. by: what the groups are; step: what the periods are."""
 
     by: str
+    step: str
+    items: list[Use]
+
+
+class WaitingTime(Document, frozen=True, kw_only=True):
+    """Gang-seconds of waiting by period and queue. step: what the periods are."""
+
     step: str
     items: list[Use]
 

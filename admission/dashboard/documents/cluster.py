@@ -9,6 +9,7 @@ from admission.api.muster.observed import ObservedGang, ObservedQueue
 from admission.api.muster.status_reports import BudgetUse, MeterUse
 from admission.dashboard import view_model
 from admission.dashboard.devices.capacity import ClassCapacity
+from admission.dashboard.documents.books import Use
 from admission.dashboard.documents.encoding import Document, Listing, Record, Time, amounts
 from admission.dashboard.queue_tree import SubtreeSums
 from admission.quota import budgets
@@ -162,13 +163,19 @@ class MappedDevice(Record, frozen=True, kw_only=True):
 
 
 class Overview(Document, frozen=True, kw_only=True):
-    """The overview. states: gangs by state. waiting: the longest. troubles: by kind, why what is said may be old."""
+    """The overview. states: gangs by state. waiting: the longest. troubles: by kind, why what is said may be old.
+
+    last_day_use, last_day_waiting: device-seconds and gang-seconds of the last day by hour and queue; empty for who may
+    not see all books.
+    """
 
     capacity: list[Capacity]
     states: dict[str, int]
     causes: list[Cause]
     waiting: list[Gang]
     troubles: dict[str, str]
+    last_day_use: list[Use]
+    last_day_waiting: list[Use]
 
 
 class QueueList(Listing, frozen=True, kw_only=True):
@@ -193,8 +200,38 @@ class GangList(Listing, frozen=True, kw_only=True):
     items: list[Gang]
 
 
+class Pod(Record, frozen=True, kw_only=True):
+    """A pod, in the words of `kubectl get pods`. devices: of the gang's plan. warning: the latest Event that warns."""
+
+    name: str
+    ready: str
+    status: str
+    restarts: str
+    age: str
+    node: str
+    devices: list[str]
+    warning: str
+
+
+class Event(Record, frozen=True, kw_only=True):
+    """An Event about the gang, its workload or one of its pods. at: when it was last seen; count: how often."""
+
+    at: Time | None
+    type: str
+    reason: str
+    kind: str
+    name: str
+    count: int
+    source: str
+    message: str
+
+
 class GangPage(Document, frozen=True, kw_only=True):
-    """One gang. details: the numbers behind its hold. advice: what would have to change. commands: for a shell."""
+    """One gang. details: the numbers behind its hold. advice: what would have to change. commands: for a shell.
+
+    pods: one page of them (`page`, `size`), those that do not run first; pod_states: all of them, by status. events:
+    the latest first. pods_note, events_note: why they are not all there, as for want of a right.
+    """
 
     gang: Gang
     details: dict[str, str | list[str]]
@@ -203,6 +240,11 @@ class GangPage(Document, frozen=True, kw_only=True):
     workload: str
     plan: list[PlannedPod]
     commands: list[str]
+    pods: list[Pod]
+    pod_states: dict[str, int]
+    pods_note: str
+    events: list[Event]
+    events_note: str
 
 
 class NodeList(Listing, frozen=True, kw_only=True):

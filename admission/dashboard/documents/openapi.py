@@ -56,7 +56,12 @@ OPERATIONS: Sequence[Operation] = (
             **PAGING,
         },
     ),
-    Operation("/gangs/{namespace}/{name}", "One gang.", cluster.GangPage, {}),
+    Operation(
+        "/gangs/{namespace}/{name}",
+        "One gang, with its pods and Events.",
+        cluster.GangPage,
+        {"page": "Which page of its pods, from 1.", "size": "How many pods a page has, at most 1000."},
+    ),
     Operation(
         "/devices",
         "Nodes with devices.",
@@ -98,6 +103,17 @@ OPERATIONS: Sequence[Operation] = (
         {
             "queue": "Of which queue; else of all.",
             "by": "queue, class, namespace or user.",
+            "step": "hour, day or month.",
+            "last": "day, week or month: the period up to now, instead of from and to.",
+            **PERIOD,
+        },
+    ),
+    Operation(
+        "/ledger/waiting",
+        "How long gangs have waited over time, in the last 40 days.",
+        books.WaitingTime,
+        {
+            "queue": "Of which queue; else of all.",
             "step": "hour, day or month.",
             "last": "day, week or month: the period up to now, instead of from and to.",
             **PERIOD,

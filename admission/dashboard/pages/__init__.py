@@ -3,4 +3,15 @@
 Each handler reads its query, checks rights, and renders a template.
 """
 
-__all__ = ["devices", "event_stream", "gangs", "heat_map", "ledger", "login", "overview", "queues", "time_travel"]
+__all__ = [
+    "devices",
+    "event_stream",
+    "gangs",
+    "heat_map",
+    "ledger",
+    "login",
+    "overview",
+    "queues",
+    "time_travel",
+    "usage",
+]

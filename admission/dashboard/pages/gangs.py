@@ -1,4 +1,4 @@
-"""Gangs: a list with a search, and a page for each gang with its plan on nodes and devices."""
+"""Gangs: a list with a search, and a page for each gang with its plan on nodes and devices, its pods and its Events."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,8 @@ from admission.dashboard.devices import diagram, inventory
 from admission.dashboard.devices.diagram import Drawing
 from admission.dashboard.documents import cluster as documents
 from admission.dashboard.ledger_queries import Search, Transaction, Window
-from admission.dashboard.pages import ledger, overview
+from admission.dashboard.pages import gang_objects, ledger, overview
+from admission.dashboard.pages.gang_objects import GangObjects
 from admission.dashboard.request_context import CONTEXT, RIGHTS, Media
 from admission.dashboard.view_model import ClusterView
 from admission.errors import FixError, RetryError
@@ -26,6 +27,8 @@ from admission.status import advice
 
 MOST_NODES = 32
 """The most nodes of a plan that are drawn; the table has all of them."""
+MOST_PLANNED = 200
+"""The most pods of a plan in its table."""
 ENTRIES = 50
 
 
@@ -116,10 +119,11 @@ async def gang(request: web.Request) -> web.StreamResponse:
     observed_queue = cluster_view.queues.get(gang.report.queue)
     gang = view_model.for_reader(gang, cluster_view, await rights.visible_namespaces_or_none(referred))
     end = view_model.expected_end(gang, observed_queue.queue if observed_queue is not None else None)
+    objects = await gang_objects.read(request, gang.report)
     return await request_context.respond(
         request,
         "gang.html",
-        lambda: _document(request, gang, end),
+        lambda: _document(request, gang, end, objects),
         gang=gang,
         report=gang.report,
         since=view_model.since(gang),
@@ -127,8 +131,10 @@ async def gang(request: web.Request) -> web.StreamResponse:
         commands=_commands(gang),
         waits=gang.report.phase in view_model.WAITING,
         mend=advice.advice(gang.report),
+        objects=objects,
         drawings=drawings,
         undrawn=max(0, len(_nodes(gang)) - MOST_NODES),
+        most_planned=MOST_PLANNED,
         sees_devices=sees_devices,
         sees_account=sees_account,
         journal=await _journal(request, gang) if sees_account and is_page else Journal(),
@@ -137,7 +143,9 @@ async def gang(request: web.Request) -> web.StreamResponse:
     )
 
 
-def _document(request: web.Request, gang: ObservedGang, end: datetime | None) -> documents.GangPage:
+def _document(
+    request: web.Request, gang: ObservedGang, end: datetime | None, objects: GangObjects
+) -> documents.GangPage:
     workload = gang.report.workload
     return documents.GangPage(
         **request_context.envelope(request),
@@ -148,6 +156,11 @@ def _document(request: web.Request, gang: ObservedGang, end: datetime | None) ->
         workload=f"{workload.kind} {workload.name}" if workload is not None else "",
         plan=documents.plan(gang.report),
         commands=list(_commands(gang)),
+        pods=gang_objects.pod_documents(objects),
+        pod_states=dict(objects.states),
+        pods_note=objects.pods_note,
+        events=gang_objects.event_documents(objects),
+        events_note=objects.events_note,
     )
 
 
@@ -203,8 +216,11 @@ async def _journal(request: web.Request, gang: ObservedGang) -> Journal:
         if extent.end is None:
             return Journal()
         window = Window(extent.start or EPOCH, extent.end + timedelta(seconds=1))
-        search = Search(window=window, gang_uid=gang.report.uid, limit=ENTRIES)
-        found = await app_context.ledger.search(search)
+        found = await app_context.ledger.search(Search(window=window, gang_uid=gang.report.uid, limit=ENTRIES))
+        if not found:
+            # The books know by another UID what names, or a part of a workload, make a gang (`gang_key`).
+            named = await app_context.ledger.search(Search(window=window, gang=gang.key, limit=ENTRIES))
+            found = [one for one in named if one.entry.gang == gang.key]
         mentioned = {namespace for one in found for namespace in references.mentioned(one.entry.reason)}
         visible = await request[RIGHTS].visible_namespaces_or_none(mentioned | {gang.report.namespace})
         return Journal(entries=[ledger.for_reader(one, visible) for one in found])

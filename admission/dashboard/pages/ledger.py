@@ -1,19 +1,17 @@
-"""The ledger: a search for transactions, statements of queues, and device-hours over time."""
+"""The ledger: a search for transactions, and statements of queues."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from urllib.parse import quote, unquote
 
 from aiohttp import web
 
 from admission.api.muster.ledger_entries import Kind
 from admission.api.values import references
 from admission.api.values.names import QueueName
-from admission.dashboard import pagination, request_context, usage_chart
+from admission.dashboard import pagination, request_context
 from admission.dashboard.auth.rbac import GANGS, LEDGERS, VisibleNamespaces
 from admission.dashboard.documents import books as documents
-from admission.dashboard.ledger_queries import Grouping, Search, Step, Transaction
+from admission.dashboard.ledger_queries import Search, Transaction
 from admission.dashboard.pages import time_window
 from admission.dashboard.request_context import CONTEXT, RIGHTS, Media
 
@@ -37,7 +35,7 @@ async def search(request: web.Request) -> web.StreamResponse:
     queue, size = pagination.word(query, "queue"), min(request_context.page_size(request, PAGE_SIZE), MOST_TRANSACTIONS)
     filters = {name: pagination.word(query, name) for name in ("queue", "namespace", "gang", "user", "kind")}
     if not (queue or await rights.may(LEDGERS)):
-        return await _closed(request)
+        return await closed(request)
     await rights.need_account(queue)
     period = time_window.period(query, now=app_context.clock(), extent=await app_context.ledger.extent())
     notes = list(period.notes)
@@ -81,7 +79,7 @@ async def search(request: web.Request) -> web.StreamResponse:
     )
 
 
-async def _closed(request: web.Request) -> web.Response:
+async def closed(request: web.Request) -> web.Response:
     """Say that a queue has to be named; programs get the name of the right that is missing."""
     if request_context.media(request) is not Media.HTML:
         await request[RIGHTS].need(LEDGERS)
@@ -138,61 +136,3 @@ async def statement(request: web.Request) -> web.StreamResponse:
         notes=period.notes,
         queue=queue,
     )
-
-
-async def use(request: web.Request) -> web.StreamResponse:
-    """Show device-hours over time, by queue, class, namespace or user."""
-    rights, query, app_context = request[RIGHTS], request.query, request.app[CONTEXT]
-    queue = pagination.word(query, "queue")
-    if not (queue or await rights.may(LEDGERS)):
-        return await _closed(request)
-    await rights.need_account(queue)
-    groupings = _groupings(await rights.visible_namespaces_or_none(()))
-    by = query.get("by", "")
-    grouping = Grouping(by) if by in groupings else Grouping.QUEUE
-    period = time_window.period(query, now=app_context.clock(), extent=await app_context.ledger.extent(), days=14)
-    step = _step(query.get("step", ""), period)
-    top = pagination.integer(query, "top")
-    hidden = [unquote(key) for key in query["hide"].split(",", MOST_BARS)] if "hide" in query else []
-    found = await app_context.ledger.use(grouping, period.window, step, queue)
-    return await request_context.respond(
-        request,
-        "use.html",
-        lambda: documents.DeviceHours(
-            **request_context.envelope(request), by=grouping, step=step, items=documents.use(found)
-        ),
-        chart=usage_chart.chart(found, top=top if top in usage_chart.TOPS else usage_chart.SERIES, hidden=hidden),
-        toggled=partial(_toggled, hidden),
-        tops=usage_chart.TOPS,
-        lasts=time_window.LASTS,
-        period=period,
-        notes=period.notes,
-        queue=queue,
-        grouping=grouping,
-        groupings=groupings,
-        step=step,
-        steps=list(Step),
-    )
-
-
-def _toggled(hidden: Sequence[str], key: str) -> str:
-    """Return the value of `hide` by which one group more is left out of the drawing, or shown again."""
-    left = [one for one in hidden if one != key] if key in hidden else [*hidden, key]
-    return ",".join(quote(one, safe="") for one in left)
-
-
-def _groupings(seen: VisibleNamespaces) -> list[Grouping]:
-    """Return the groupings that may be shown: by namespace and user only if the visitor may see all gangs."""
-    return list(Grouping) if seen.all else [Grouping.QUEUE, Grouping.CLASS]
-
-
-MOST_BARS = 400
-
-
-def _step(text: str, period: time_window.Period) -> Step:
-    """Return the requested step unless it gives too many bars; else one that suits the period."""
-    length = period.window.end - period.window.start
-    hours = length.total_seconds() / 3_600
-    if text in set(Step) and (Step(text) is not Step.HOUR or hours <= MOST_BARS):
-        return Step(text)
-    return Step.HOUR if hours <= 48 else Step.DAY

@@ -12,7 +12,8 @@ from admission.api.muster.gangs import Phase
 from admission.api.muster.observed import ObservedGang, ObservedQueue
 from admission.dashboard import request_context, view_model
 from admission.dashboard.auth.rbac import QUEUES, SLICES, VisibleNamespaces
-from admission.dashboard.documents import cluster as documents
+from admission.dashboard.documents import books, cluster as documents
+from admission.dashboard.pages import usage
 from admission.dashboard.request_context import RIGHTS
 from admission.dashboard.view_model import ClusterView
 
@@ -36,6 +37,7 @@ async def overview(request: web.Request) -> web.StreamResponse:
     waiting = view_model.waiting(gangs)
     sees_queues = await request[RIGHTS].may(QUEUES)
     capacity = cluster_view.capacity if await request[RIGHTS].may(SLICES) else ()
+    day = await usage.last_day(request)
     counts, causes = Counter(map(view_model.state, gangs)), _causes(waiting)
     longest = view_model.all_for_reader(waiting[:MOST_SHOWN], cluster_view, visible.namespaces)
     return await request_context.respond(
@@ -48,10 +50,13 @@ async def overview(request: web.Request) -> web.StreamResponse:
             causes=[documents.Cause(reason=one.reason, gangs=one.count, longest=one.longest.key) for one in causes],
             waiting=list(map(documents.gang, longest)),
             troubles=dict(cluster_view.observed.troubles),
+            last_day_use=books.use(day.use) if day is not None else [],
+            last_day_waiting=books.use(day.waiting) if day is not None else [],
         ),
         crowded=visible.crowded,
         nothing=not (sees_queues or visible.namespaces.all or visible.namespaces.names or visible.crowded),
         capacity=capacity,
+        day=day,
         counts=counts,
         waiting=longest,
         waits=len(waiting),

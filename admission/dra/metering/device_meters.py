@@ -85,6 +85,14 @@ class Meters:
             if device_class in rule.classes
         )
 
+    def is_exact(self, name: MeterName, option: DeviceRequest) -> bool:
+        """Return whether `lower_bound` has all that a meter counts of a request, whichever devices it gets."""
+        return option.mode != ALL and all(
+            rule.source.measure in (Measure.CLAIMS, Measure.COUNT) and _is_certain(rule, option)
+            for rule in self.rules[name]
+            if option.device_class in rule.classes
+        )
+
     def unmetered(self, spec: ClaimSpec) -> tuple[str, ...]:
         """Return the classes of a claim that no meter knows, in order of names. Free admin access counts as known."""
         return tuple(sorted({request.device_class for request in _alternatives(spec)} - self.known))

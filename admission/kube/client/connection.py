@@ -68,6 +68,10 @@ METADATA_ONLY = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,ap
 """Accept header for an answer with only the object's metadata."""
 
 
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+"""Accept header for a collection as the table that kubectl prints."""
+
+
 class ServerVersions(NamedTuple):
     """Major and minor version of the API server, and its minimum compatibility version where it reports one."""
 
@@ -146,7 +150,7 @@ class ParsedFields(Enum):
 class Request:
     """One request. urgent: it does not wait for others. metadata_only: the answer needs only metadata.
 
-    parsed_fields: the fields to parse of a collection's objects.
+    as_table: a collection is answered as a Table. parsed_fields: the fields to parse of a collection's objects.
     """
 
     method: str
@@ -157,6 +161,7 @@ class Request:
     urgent: bool = False
     watch: bool = False
     metadata_only: bool = False
+    as_table: bool = False
     parsed_fields: ParsedFields = ParsedFields.ALL
 
     @property
@@ -383,6 +388,8 @@ class Connection:
 
 
 def _accept(request: Request) -> str:
+    if request.as_table:
+        return TABLE
     if request.metadata_only:
         return METADATA_ONLY
     return METADATA_ONLY_LIST if request.parsed_fields is ParsedFields.IDENTITY else "application/json"

@@ -1,3 +1,11 @@
 """The configuration by which the API server calls Muster's webhook."""
 
-__all__ = ["access_review", "client_config", "dry_run_probe", "match_conditions", "registered_paths", "registration"]
+__all__ = [
+    "access_review",
+    "client_config",
+    "dry_run_probe",
+    "match_conditions",
+    "pod_policy",
+    "registered_paths",
+    "registration",
+]

@@ -221,10 +221,30 @@ def _has_read_keys(which: str) -> str:
     return " || ".join(f"k in {one}" for one in found)
 
 
+_IS_NATIVE = f"request.resource.group + '/' + request.resource.resource in {json.dumps(_NATIVE)}"
+
 MAY_BE_REFUSED = (
-    f"!(request.resource.group + '/' + request.resource.resource in {json.dumps(_NATIVE)})"
+    f"!({_IS_NATIVE})"
     f" || {json.dumps(_READ_KEYS)}.exists(k, {_has_read_keys('object')}"
     f" || (request.operation == 'UPDATE' && ({_has_read_keys('oldObject')})))"
 )
 """CEL: false for workloads of Kubernetes' own kinds that set no key of a queue or a priority class, on themselves or on
 their template; those are always allowed."""
+
+_TEMPLATE = "object.?spec.?template.?metadata"
+_OWN_LABELS, _TEMPLATE_LABELS = "object.metadata.?labels", f"{_TEMPLATE}.?labels"
+_ANNOTATED = " || ".join(
+    f"k in {field}.orValue({{}})" for field in ("object.metadata.?annotations", f"{_TEMPLATE}.?annotations")
+)
+_LABELLED = " || ".join(f"k in {field}.orValue({{}})" for field in (_OWN_LABELS, _TEMPLATE_LABELS))
+_NAMES_MORE = f"{_ANNOTATED} || (k != '{names.QUEUE}' && ({_LABELLED}))"
+_OWN_QUEUE, _QUEUE = (f"{field}[?'{names.QUEUE}'].orValue('')" for field in (_OWN_LABELS, _TEMPLATE_LABELS))
+
+NOT_AS_HELD = (
+    f"!(request.operation == 'CREATE' && {_IS_NATIVE} && {_suspended('object')}"
+    f" && {_held_mark('object')} == '{names.Held.WAITING}' && {_OWN_QUEUE} in ['', {_QUEUE}]"
+    f" && !{json.dumps(_READ_KEYS)}.exists(k, {_NAMES_MORE}))"
+)
+"""CEL: false for new workloads of one template, of Kubernetes' own kinds, that are as the mutating half holds them. It
+takes the mark from all others, and has found their queue by the template's label, so they are always allowed. The API
+server gives a Job without labels those of its template (`pkg/apis/batch/v1/defaults.go`, SetDefaults_Job)."""

@@ -245,7 +245,8 @@ def _workload_webhooks(registration: Registration, path: str) -> Iterator[dict[s
 
     They are closed like pods: an unseen workload would not be suspended, and its pods would be held one by one.
     """
-    entry = webhook_rules.held_workloads(registration.controller)
+    conditions = (webhook_rules.NOT_AS_HELD,) if path == "/validate" else ()
+    entry = webhook_rules.held_workloads(registration.controller, *conditions)
     for selector in _distinct(registration.holding):
         identity = _scope(f"held-{digest(selector)}", selector, registration.namespace, "workloads")
         yield {**_common(registration, path), **identity, **entry, "failurePolicy": "Fail"}

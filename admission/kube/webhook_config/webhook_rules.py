@@ -12,6 +12,7 @@ UNNAMED = ("names-none", match_conditions.NAMES_NONE)
 UNOWNED = ("unowned", match_conditions.UNOWNED)
 MAY_BE_REFUSED = ("not-plain", match_conditions.MAY_BE_REFUSED)
 NOT_HELD = ("not-held", match_conditions.NOT_HELD)
+NOT_AS_HELD = ("not-as-held", match_conditions.NOT_AS_HELD)
 
 
 def pod(*operations: str, resource: str = "pods") -> dict[str, Any]:
@@ -52,10 +53,10 @@ def workloads(controller: str, *conditions: tuple[str, str]) -> dict[str, Any]:
     return {"rules": rules, "matchConditions": _conditions(controller, *conditions, _RENAMED)}
 
 
-def held_workloads(controller: str) -> dict[str, Any]:
+def held_workloads(controller: str, *conditions: tuple[str, str]) -> dict[str, Any]:
     """Return the same for those that can be held as a whole, when they are made, suspended or resumed."""
     rules = [_workload(one.group, one.plural, one.versions) for one in suspendable.ALL]
-    return {"rules": rules, "matchConditions": _conditions(controller, _RESUMED, _FREE)}
+    return {"rules": rules, "matchConditions": _conditions(controller, _RESUMED, _FREE, *conditions)}
 
 
 _RENAMED = ("new-template", match_conditions.RENAMED)

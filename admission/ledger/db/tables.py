@@ -3,7 +3,8 @@
 `clusters` holds the head of each cluster's chain. `transactions` and `postings` are the books. `balances`,
 `open_gangs`, `open_seats` and `open_holdings` are projections: the content of `accounting.books.Book` after all
 transactions. `closings` and `carried_usage` remain of periods whose rows were archived. `shared_budgets` and
-`budget_shares` hold what clusters have taken of budgets that they share; only these two are not part of any chain.
+`budget_shares` hold what clusters have taken of budgets that they share, `waiting_hours` how long gangs have waited in
+each queue, for charts; only these three are not part of any chain.
 
 Triggers in the migrations keep `transactions`, `postings`, `closings` and `carried_usage` append-only, except that
 transactions and their postings may be removed up to the sequence through which `closings` records them as archived.
@@ -32,7 +33,7 @@ from sqlalchemy.types import TypeEngine
 from admission.api.muster.ledger_entries import Bucket, Kind
 from admission.ledger.db.column_types import ExactInteger, Instant, counted, known, natural, nonzero, whole
 
-REVISION = "0002"
+REVISION = "0003"
 """The newest migration, whose schema this program reads and writes."""
 
 FORMATS = (1, 2)
@@ -205,6 +206,17 @@ carried_usage = Table(
     ForeignKeyConstraint(["cluster", "sequence"], ["closings.cluster", "closings.sequence"]),
     Index(None, "cluster", "until"),
     whole("seconds"),
+)
+
+waiting_hours = Table(
+    "waiting_hours",
+    metadata,
+    Column("cluster", String(253), nullable=False),
+    Column("hour", Instant, nullable=False),
+    Column("queue", String(253), nullable=False),
+    Column("seconds", BigInteger, nullable=False),  # gang-seconds
+    PrimaryKeyConstraint("cluster", "hour", "queue"),
+    ForeignKeyConstraint(["cluster"], ["clusters.cluster"]),
 )
 
 BUDGET_KEY: Mapping[str, TypeEngine[Any]] = {

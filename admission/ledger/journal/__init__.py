@@ -11,4 +11,5 @@ __all__ = [
     "post",
     "read",
     "shared_budgets",
+    "waiting_hours",
 ]

@@ -10,4 +10,5 @@ __all__ = [
     "transaction_search",
     "usage",
     "usage_report",
+    "waiting_series",
 ]

@@ -22,7 +22,7 @@ from admission.scheduling.backfill import reservations
 from admission.scheduling.backfill.reservations import Moment, Reservation, Times
 from admission.scheduling.backfill.running_gangs import RunningGangs
 from admission.scheduling.cache.plan_cache import PlanCache
-from admission.scheduling.checks import chain
+from admission.scheduling.checks import chain, elastic
 from admission.scheduling.checks.chain import Grant, Inputs, Workspace
 
 Others = Callable[[datetime, Charge, QueueUsage], Sequence[Reservation]]
@@ -64,7 +64,7 @@ class Search:
 
     def _is_enough(self, at: datetime) -> bool:
         inputs, moment = self.inputs, self._moment(at)
-        if not chain.is_whole(inputs.group):
+        if not elastic.is_whole(inputs.group):
             return True
         if not moment.queue_usage.fits(inputs.queue.name, inputs.needed):
             return False

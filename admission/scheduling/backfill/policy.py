@@ -75,8 +75,8 @@ class Backfill:
     """The cluster state of the last cycle."""
     _unsure: dict[QueueName, tuple[GangUid, Estimate]] = field(default_factory=dict)
     """By queue, the first gang that waits for gangs with unknown ends, and its estimate."""
-    _keepers: Mapping[QueueName, GangUid] = field(default_factory=dict)
-    """By queue, the gang for which it kept quota at the end of the last cycle."""
+    _keepers: Mapping[QueueName, tuple[GangUid, Charge]] = field(default_factory=dict)
+    """By queue, the gang for which it kept quota at the end of the last cycle, and for which charge."""
     _guesses: dict[QueueName, datetime] = field(default_factory=dict)
     """By queue, the start computed for its last head, as a first guess for the next one."""
     _plans: PlanCache = field(default_factory=PlanCache)
@@ -154,9 +154,7 @@ class Backfill:
         late, before = present.late(), self.revision
         for head in self._heads.values():
             one = head.reservation
-            if one is None:
-                continue
-            if head.may_start_sooner(present) or one.at <= now or one.is_overrun(late):
+            if one is not None and (head.may_start_sooner(present) or one.at <= now or one.is_overrun(late)):
                 self._cancel(head)
         present.reset_ends()
         return self.revision != before
@@ -181,6 +179,15 @@ class Backfill:
         found = first(inputs)
         if not isinstance(found.outcome, Grant):
             return found
+        verdict = self._beside_reserved(inputs, found)
+        if isinstance(verdict.outcome, Grant) or (own := precedence.without_loans(inputs, verdict.bound)) is None:
+            return verdict
+        found = chain.decide(own)
+        again = self._beside_reserved(own, found) if isinstance(found.outcome, Grant) else verdict
+        return again if isinstance(again.outcome, Grant) else verdict
+
+    def _beside_reserved(self, inputs: Inputs, found: Verdict) -> Verdict:
+        """Return the verdict on a gang that is granted, beside the reservations that bind it."""
         plan = found.outcome.plan
         ahead = self._ahead(inputs, plan.charge)
         end = self._end(inputs.group, inputs.queue) if ahead else None
@@ -308,11 +315,10 @@ class Backfill:
 
     def end(self, gang: str) -> None:
         """Record that a gang has given everything back."""
-        if (known := self._present.remove(gang)) is None:
-            return
-        if known.end is None:
+        known = self._present.remove(gang)
+        if known is not None and known.end is None:
             self._never_fits.clear()
-        if known.end is None or known.end > self.now:
+        if known is not None and (known.end is None or known.end > self.now):
             # Reservations were proved beside it.
             self.require_proofs()
 
@@ -332,8 +338,8 @@ class Backfill:
             inputs = Inputs(rules=rules, group=head.group, queue=head.queue, cluster=cluster, queue_usage=usage)
             self._reservation(head, inputs)
 
-    def note_kept_quota(self, keepers: Mapping[QueueName, GangUid]) -> bool:
-        """Record by queue for which gang it keeps quota; return whether these are others than before.
+    def note_kept_quota(self, keepers: Mapping[QueueName, tuple[GangUid, Charge]]) -> bool:
+        """Record by queue for which gang and charge it keeps quota; return whether these are others than before.
 
         Then heads without a reservation may come to one.
         """

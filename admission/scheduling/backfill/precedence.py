@@ -9,16 +9,19 @@ with what is reserved. Otherwise, and within one queue, between roots, and with 
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 
 from admission.api.muster.gangs import Charge
 from admission.api.values.names import QueueName
+from admission.dra.requests.gang_request import Shortfall
 from admission.quota.headroom import QueueUsage
 from admission.quota.queue_order import Order
 from admission.scheduling.backfill.reservations import Reservation
+from admission.scheduling.cache.plan_cache import PlanCache
 from admission.scheduling.cache.queue_cache import Premise
 from admission.scheduling.cache.verdict_cache import Verdict
-from admission.scheduling.checks import runtime
+from admission.scheduling.checks import preference, runtime
 from admission.scheduling.checks.chain import Inputs
 from admission.workloads.gangs import Group
 
@@ -54,6 +57,23 @@ def is_behind_a_loan(
         if branches is not None and is_lower and queue_usage.borrows(branches[0], group.queue, charge):
             return True
     return False
+
+
+def without_loans(inputs: Inputs, bound: Iterable[Reservation]) -> Inputs | None:
+    """Return the inputs of a gang that keep its charge to what is not bound by reservations for borrowers.
+
+    So an elastic gang, say, starts with the pods for which its queue need not borrow. None if no such ones bind it.
+    """
+    queue, usage = inputs.queue.name, inputs.queue_usage
+    loans = [one for one in bound if passes(queue, {}, usage, one)]
+
+    def allows(charge: Charge) -> Shortfall | None:
+        is_free = all(passes(queue, charge, usage, one) for one in loans)
+        return inputs.allows(charge) if is_free else preference.WouldBorrow(queue)
+
+    workspace = replace(inputs.rules.workspace, plans=PlanCache())
+    rules = replace(inputs.rules, workspace=workspace, mute=True)
+    return replace(inputs, rules=rules, allows=allows, known=None) if loans else None
 
 
 def behind_in_rank(bound: Iterable[Reservation], group: Group, order: Order) -> tuple[Reservation, ...]:

@@ -18,7 +18,7 @@ from admission.scheduling.checks.chain import Rules
 from admission.workloads.gangs import Group
 
 KeptQuota = Mapping[QueueName, tuple[Group, Charge]]
-"""By queue, the gang for which it keeps quota, and a lower bound on its charge."""
+"""By queue, the gang for which it keeps quota, and the charge for which it does."""
 
 
 def refresh(
@@ -29,7 +29,7 @@ def refresh(
     Return the queues that keep quota from the beginning of the next cycle on, if their gang has no reserved start then.
     """
     queue_usage.release_all()
-    is_new = backfill.note_kept_quota({name: group.uid for name, (group, _) in keepers.items()})
+    is_new = backfill.note_kept_quota({name: (group.uid, charge) for name, (group, charge) in keepers.items()})
     proved = {id(one) for one in backfill.made() if one.is_proved}
     backfill.refresh(rules, cluster, queue_usage)
     # What was proved before was proved beside what is kept.

@@ -17,7 +17,7 @@ from admission.scheduling.backfill import earliest_start, reservations
 from admission.scheduling.backfill.reservations import Moment
 from admission.scheduling.backfill.running_gangs import RunningGangs
 from admission.scheduling.cache.plan_cache import PlanCache
-from admission.scheduling.checks import chain
+from admission.scheduling.checks import elastic
 from admission.scheduling.checks.chain import Inputs
 from admission.workloads.gangs import Group
 
@@ -88,7 +88,7 @@ class NeverFits:
 
     def _find_never_fits(self, group: Group, inputs: Inputs, needed: Charge) -> bool:
         moment = self._moment(inputs)
-        if chain.is_whole(group) and not moment.queue_usage.fits(inputs.queue.name, needed):
+        if elastic.is_whole(group) and not moment.queue_usage.fits(inputs.queue.name, needed):
             return True
         plan = earliest_start.planned(inputs, moment, self._plans)
         self._plans.forget_changes()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from admission.api.muster.gangs import Charge
-from admission.api.values.names import GangUid, QueueName
+from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.api.values.reasons import Hold
 from admission.incremental import Memo, are_same
 from admission.quota.queue_order import Order, Rank
@@ -23,7 +23,8 @@ class Premise(NamedTuple):
     """An input of verdicts of one queue: what it lacks for a charge (None: nothing), and the proof, if any.
 
     bound: the reservations that the gang would delay. bound_by_loan: those that bind it only since it borrows.
-    inventories: the devices of nodes, if a gang's kinds were read from them; None if it has none.
+    inventories: the devices of nodes, if a gang's kinds were read from them; None if it has none. open_meters: those of
+    which a plan may be charged more than is needed.
     """
 
     needed: Charge
@@ -33,6 +34,7 @@ class Premise(NamedTuple):
     bound: tuple[Any, ...] = ()
     bound_by_loan: tuple[Any, ...] = ()
     inventories: object = None
+    open_meters: frozenset[MeterName] = frozenset()
 
 
 Holds = Callable[[QueueName, Premise], bool]

@@ -17,7 +17,7 @@ from admission.api.kubernetes.meta import Meta
 from admission.api.muster.gangs import Charge
 from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot, changed
-from admission.api.values.names import GangUid, QueueName
+from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.api.values.reasons import Hold
 from admission.dra.requests.gang_request import PodDemand
 from admission.quota.queue_order import Order
@@ -46,8 +46,11 @@ STEADY = frozenset(
 )
 """Checks whose answer depends only on the gang, its claims and the shared inputs."""
 
-ShortageOf = Callable[[QueueName, Charge], Hold | None]
-"""Returns why a queue may not take a charge now."""
+MOST_OWN_CHARGES = 1_000
+"""The most charges of plans within the own quota that are remembered; if there are more, all are dropped."""
+
+ShortageOf = Callable[[QueueName, Charge, frozenset[MeterName]], Hold | None]
+"""Returns why a queue may not take a charge now, of which that of some meters may be more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -74,6 +77,8 @@ class Verdict:
     """The verdicts on the kinds of devices, if `by` is KINDS and all of them can be kept."""
     inventories: object = None
     """The devices of nodes from which the kinds that may serve it were computed."""
+    open_meters: frozenset[MeterName] = frozenset()
+    """If `by` is QUOTA, those of which a plan may be charged more than is needed."""
 
     @property
     def is_kept(self) -> bool:
@@ -93,7 +98,16 @@ class Verdict:
                 part.bound,
                 part.bound_by_loan,
                 self.inventories,
+                part.open_meters,
             )
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFor:
+    """A gang for which its queue keeps its own quota, and the charge for which it does."""
+
+    uid: GangUid
+    charge: Charge
 
 
 @dataclass(slots=True)
@@ -115,18 +129,35 @@ class VerdictCache:
     """The shortages of queues in this cycle, and the last ones of earlier cycles, to keep equal objects."""
     cleared: int = 0
     """Grows when the shared inputs have changed."""
-    _kept_quota: Mapping[QueueName, GangUid] = field(default_factory=dict)
+    _kept_quota: Mapping[QueueName, KeptFor] = field(default_factory=dict)
+    _own_charges: dict[tuple[GangUid, str | None], tuple[Group, object, Charge | None]] = field(default_factory=dict)
+    """By gang and kind of devices, the charge of a plan within its queue's own quota, and what it was planned on."""
     _queue_cache: QueueCache = field(default_factory=QueueCache)
     """The queues whose verdicts may all still stand."""
 
     @property
-    def kept_quota(self) -> Mapping[QueueName, GangUid]:
+    def kept_quota(self) -> Mapping[QueueName, KeptFor]:
         """Return by queue the gang for which it keeps its own quota since an earlier cycle."""
         return self._kept_quota
 
-    def keep_for(self, kept_quota: Mapping[QueueName, GangUid]) -> None:
+    def keep_for(self, kept_quota: Mapping[QueueName, KeptFor]) -> None:
         """Record for which gangs queues keep their own quota until the next cycle."""
         self._kept_quota = kept_quota
+
+    def own_charge(
+        self, group: Group, kind: str | None, cluster: object, find: Callable[[], Charge | None]
+    ) -> Charge | None:
+        """Return what a gang is charged for a plan within its queue's own quota; None if there is none.
+
+        It is found again if gang or cluster state have changed.
+        """
+        key = group.uid, kind
+        if len(self._own_charges) > MOST_OWN_CHARGES:
+            self._own_charges.clear()
+        known = self._own_charges.get(key)
+        if known is None or known[0] is not group or known[1] is not cluster:
+            known = self._own_charges[key] = group, cluster, find()
+        return known[2]
 
     def begin(self, snapshot: Snapshot, queues: Mapping[QueueName, Queue], *inputs: object) -> None:
         """Start a cycle: drop verdicts whose inputs have changed. queues: all that are placed in the tree."""
@@ -140,6 +171,7 @@ class VerdictCache:
             self._verdicts.clear()
             self._named.clear()
             self._last_shortages.clear()
+            self._own_charges.clear()
             self._queue_cache.clear()
         self._inputs, self._queues = now, queues
         for key in changed(self._claims, snapshot.claims):
@@ -164,7 +196,7 @@ class VerdictCache:
             return found
         if ahead or found.ahead:
             return found if ahead == found.ahead else None
-        shortage = self._shortage(group.queue, found.needed, shortage_of)
+        shortage = self._shortage(group.queue, found.needed, found.open_meters, shortage_of)
         if found.by != QUOTA:
             return found if shortage is None else None
         if shortage is None:
@@ -235,19 +267,22 @@ class VerdictCache:
         for one in verdicts:
             for premise in one.premises if one.by in {PROOF, QUOTA, RESERVED, KINDS} else ():
                 bound = premise.bound, premise.bound_by_loan
-                key = one.by, tuple(sorted(premise.needed.items())), id(premise.proof), *bound
+                needed = tuple(sorted(premise.needed.items())), premise.open_meters
+                key = one.by, *needed, id(premise.proof), *bound
                 found.setdefault(key, premise)
         return list(found.values())
 
     def stands(self, queue: QueueName, basis: Premise, shortage_of: ShortageOf) -> bool:
         """Return whether a queue's shortage for the charge is unchanged."""
-        return self._shortage(queue, basis.needed, shortage_of) == basis.shortage
+        return self._shortage(queue, basis.needed, basis.open_meters, shortage_of) == basis.shortage
 
-    def _shortage(self, queue: QueueName, needed: Charge, shortage_of: ShortageOf) -> Hold | None:
+    def _shortage(
+        self, queue: QueueName, needed: Charge, open_meters: frozenset[MeterName], shortage_of: ShortageOf
+    ) -> Hold | None:
         """Return why a queue may not take a charge; the same object as before if it is equal."""
-        key = queue, tuple(sorted(needed.items()))
+        key = queue, tuple(sorted(needed.items())), open_meters
         if key not in self._shortages:
-            found, before = shortage_of(queue, needed), self._last_shortages.get(key)
+            found, before = shortage_of(queue, needed, open_meters), self._last_shortages.get(key)
             self._shortages[key] = before if before == found else found
         return self._shortages[key]
 

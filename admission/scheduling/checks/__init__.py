@@ -9,6 +9,7 @@ __all__ = [
     "faults",
     "lender_quota",
     "preference",
+    "queue_rules",
     "replacement_slots",
     "runtime",
 ]

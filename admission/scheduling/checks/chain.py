@@ -11,7 +11,7 @@ from functools import partial
 from admission.api.muster.gangs import Charge
 from admission.api.muster.queues import PlacementMode, Queue
 from admission.api.snapshot import Snapshot
-from admission.api.values.names import GangUid, Uid
+from admission.api.values.names import GangUid, MeterName, Uid
 from admission.api.values.reasons import Denial, Hold, HoldReason
 from admission.dra.compatibility import SchedulerProfile
 from admission.dra.inventory.selectors import Selectors
@@ -217,28 +217,23 @@ def _verdict(inputs: Inputs) -> Verdict:
     outcome = found.outcome
     if inputs.refusals and found.by in {"", PROOF, KINDS} and isinstance(outcome, Hold):
         outcome = refusals.explained(outcome, inputs.refusals)
-    return replace(found, outcome=outcome, needed=inputs.needed)
+    open_meters = _open_meters(inputs) if found.by == QUOTA else found.open_meters
+    return replace(found, outcome=outcome, needed=inputs.needed, open_meters=open_meters)
 
 
 def with_demand(inputs: Inputs) -> Inputs:
     """Return the inputs with the demands of the gang's pods and a lower bound on its charge."""
     if inputs.known is not None:
         return replace(inputs, demands=inputs.known.demands, needed=inputs.known.needed)
-    demands = demand.demands(inputs.group, inputs.rules.snapshot)
-    demands = refusals.avoiding(demands, inputs.refusals)
+    demands = refusals.avoiding(demand.demands(inputs.group, inputs.rules.snapshot), inputs.refusals)
     needed = demand.at_least(demands, inputs.rules.meters, inputs.rules.snapshot.nodes.values())
     return replace(inputs, demands=demands, needed=needed)
-
-
-def is_whole(group: Group) -> bool:
-    """Return whether all pending pods start together or none does."""
-    return elastic.least(group) >= len(group.waiting)
 
 
 def capacity_bound(inputs: Inputs) -> CapacityBound | None:
     """Return the proof by counting that there is no plan, to be repeated in other states; None if there can be none.
 
-    inputs: with demands (`asked`), of a gang whose pods start together (`is_whole`).
+    inputs: with demands (`asked`), of a gang whose pods start together (`elastic.is_whole`).
     """
     rules, wanted = inputs.rules, mode.requested(inputs.group.record, inputs.queue)
     is_free = workloads_topology.request(inputs.group) is None
@@ -251,7 +246,7 @@ def is_short(inputs: Inputs, excluding: QueueUsage) -> bool:
     inputs: with demands (`asked`). False for gangs that may start with fewer pods.
     """
     name, needed = inputs.queue.name, inputs.needed
-    if not is_whole(inputs.group) or excluding.fits(name, needed) or not inputs.queue_usage.fits(name, needed):
+    if not elastic.is_whole(inputs.group) or excluding.fits(name, needed) or not inputs.queue_usage.fits(name, needed):
         return False
     return inputs.known is not None or all(check(inputs) is None for check in CHECKS[: -len(AFFORDABILITY)])
 
@@ -349,8 +344,8 @@ def order_is_kept(inputs: Inputs) -> Hold | None:
 
 def quota_may_suffice(inputs: Inputs) -> Hold | None:
     """Hold the gang if even the lower bound on its charge exceeds its quota; the plan checks its real charge."""
-    shortage = _shortage(inputs, inputs.needed)
-    return None if shortage is None else Hold(HoldReason.QUOTA_EXCEEDED, shortage.message, shortage.details)
+    found = _shortage(inputs, inputs.needed)
+    return None if found is None else queue_rules.over_quota(found, _open_meters(inputs))
 
 
 def budget_may_suffice(inputs: Inputs) -> Hold | None:
@@ -394,8 +389,9 @@ def _preferred(inputs: Inputs) -> Verdict:
         needed = least[attempt.name]
         narrowed = replace(inputs, demands=attempt.demands, needed=needed, terms=terms, known=None)
         short = quota_may_suffice(narrowed)
-        found = _plan(narrowed) if short is None else Verdict(group=inputs.group, outcome=short, by=QUOTA)
-        return replace(found, needed=needed)
+        if short is None:
+            return replace(_plan(narrowed), needed=needed)
+        return Verdict(group=inputs.group, outcome=short, by=QUOTA, needed=needed, open_meters=_open_meters(narrowed))
 
     level = partial(preference.loan_level, inputs.queue, meters=inputs.rules.meters, queue_usage=inputs.queue_usage)
     return preference.first(tried, preferences.when_can_borrow, plan, level, inputs.cluster.node_inventories)
@@ -445,8 +441,7 @@ def _plan(inputs: Inputs) -> Verdict:
 
 def _equivalent(inputs: Inputs, wanted: PlacementMode, topology: Topology | None) -> GangEquivalence | None:
     """Return the gang's question in numbered names; None if it depends on particular objects."""
-    known = inputs.known.equivalent if inputs.known is not None else None
-    if known is not None and known.is_fresh(inputs.cluster):
+    if inputs.known is not None and (known := inputs.known.equivalent) and known.is_fresh(inputs.cluster):
         return known
     return equivalence.build(inputs.demands, wanted, inputs.cluster, topology)
 
@@ -490,6 +485,11 @@ def planner(rules: Rules) -> Planner:
     return Planner(
         selectors=rules.selectors, steps=rules.steps, meters=rules.meters, protection=rules.protection, mute=rules.mute
     )
+
+
+def _open_meters(inputs: Inputs) -> frozenset[MeterName]:
+    meters = inputs.rules.meters
+    return frozenset(meters.meters) if inputs.group.identity.elastic else demand.open_meters(inputs.demands, meters)
 
 
 def _shortage(inputs: Inputs, charge: Charge) -> Shortfall | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from admission.api.kubernetes.claims import ALL, Claim
+from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.nodes import Node
 from admission.api.muster.gangs import Charge
 from admission.api.snapshot import Snapshot
@@ -51,13 +51,16 @@ def unpredictable(pods: Iterable[PodDemand]) -> Hold | None:
 
 def is_certain(pods: Sequence[PodDemand], meters: Meters) -> bool:
     """Return whether a gang is charged what `at_least` says, whichever devices it gets."""
+    return not open_meters(pods, meters)
+
+
+def open_meters(pods: Sequence[PodDemand], meters: Meters) -> frozenset[MeterName]:
+    """Return the meters of which a gang may be charged more than `at_least` says, by the devices that it gets."""
     requests = [request for claim in new_claims(pods) for request in claim.spec.requests]
-    return not any(one.extended for one in pods) and all(
-        not request.first_available
-        and all(option.mode != ALL for option in request.alternatives)
-        and all(meters.certain(name, option.device_class) for name in meters.meters for option in request.alternatives)
-        for request in requests
-    )
+    if any(request.first_available for request in requests) or any(one.extended for one in pods):
+        return frozenset(meters.meters)
+    options = [option for request in requests for option in request.alternatives]
+    return frozenset(name for name in meters.meters if not all(meters.is_exact(name, one) for one in options))
 
 
 def at_least(pods: Sequence[PodDemand], meters: Meters, nodes: Collection[Node]) -> Charge:

@@ -57,6 +57,16 @@ def least(group: Group) -> int:
     return 1 if group.started else group.still_needed
 
 
+def is_whole(group: Group) -> bool:
+    """Return whether all pending pods start together or none does."""
+    return least(group) >= len(group.waiting)
+
+
+def smallest(group: Group) -> Group:
+    """Return the gang with the fewest pending pods that may start together."""
+    return group if is_whole(group) else group.without(in_order(group)[least(group) :])
+
+
 def blocks(group: Group, queue: Queue) -> bool:
     """Return whether a held gang blocks those behind it: in a strict queue, unless its minimum runs already."""
     return queue.strategy is QueueingStrategy.STRICT_FIFO and not group.runs

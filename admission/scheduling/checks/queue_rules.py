@@ -1,11 +1,16 @@
-"""What a gang's queue has against its start, whatever is free: it is inactive or stopped, or another gang is ahead."""
+"""What a gang's queue has against its start, whatever devices are free: its state, its order, and its quota."""
+
+from collections.abc import Collection
+from dataclasses import replace
 
 from admission.api.muster.queues import StopPolicy
 from admission.api.snapshot import Snapshot
 from admission.api.values import references
-from admission.api.values.names import QueueName
+from admission.api.values.names import MeterName, QueueName
 from admission.api.values.reasons import Hold, HoldReason
 from admission.api.values.references import Kind, Referent
+from admission.dra.requests.gang_request import Shortfall
+from admission.quota.shortage import Shortage
 from admission.quota.tree import Tree
 from admission.workloads.gangs import Group
 
@@ -60,3 +65,10 @@ def held_elsewhere(queue: QueueName, group: Group) -> Hold | None:
         return None
     message = f"earlier pods of the gang still hold devices in queue {placement.queue}; it waits until they are gone"
     return Hold(HoldReason.WAITING_FOR_CLAIMS, message, {"queue": placement.queue})
+
+
+def over_quota(found: Shortfall, open_meters: Collection[MeterName]) -> Hold:
+    """Return the hold for a shortfall of quota. open_meters: those of which a plan may be charged more."""
+    if isinstance(found, Shortage) and found.meter in open_meters:
+        found = replace(found, is_least=True)
+    return Hold(HoldReason.QUOTA_EXCEEDED, found.message, found.details)

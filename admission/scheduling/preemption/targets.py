@@ -160,6 +160,32 @@ def choose(
     )
 
 
+def plan_again(
+    group: Group,
+    queue: Queue,
+    victims: Sequence[PreemptionCandidate],
+    scope: PreemptionScope,
+    *,
+    was_reclaimed: bool,
+) -> Grant | None:
+    """Return the grant of a gang for which victims were evicted before, which end anyway; None if there is none.
+
+    By the rules for which they went: if these were to take back the queue's own, so is the plan.
+    """
+    found = plan(group, queue, (), scope)
+    if found is None:
+        return None
+    uids = {one.uid for one in victims}
+    others = replace(scope, going=[one for one in scope.going if one.uid not in uids])
+    _, queue_usage = others.without(())
+    incoming = _incoming(group, queue, found.plan.charge, was_reclaimed=was_reclaimed)
+    rules, evicted = preemption_rules.Rules(queue_usage, incoming), [one.candidate for one in victims]
+    if rules.stays_own(evicted, found.plan.charge):
+        return found
+    own = plan(group, queue, (), scope, allows=_within_own(queue, rules, evicted))
+    return found if own is None and rules.may_borrow(evicted) else own
+
+
 def _inputs(
     group: Group,
     queue: Queue,
@@ -186,16 +212,42 @@ def _choose(  # noqa: PLR0917 - as `choose`
     candidates = {
         one.uid: one for one in evictable if one.uid != group.uid and scope.queue_usage.tree.active(one.queue)
     }
-    incoming = Incoming(
+    incoming = _incoming(group, queue, needed, was_reclaimed=was_reclaimed)
+    _, queue_usage = scope.without(())
+    return _Search(group, queue, scope, kind, candidates, incoming, queue_usage).targets()
+
+
+def _incoming(group: Group, queue: Queue, charge: Charge, *, was_reclaimed: bool) -> Incoming:
+    return Incoming(
         queue=queue.name,
         priority=group.priority,
         queued_since=group.queued_since,
-        charge=needed,
+        charge=charge,
         preemption=queue.preemption,
         was_reclaimed=was_reclaimed,
     )
-    _, queue_usage = scope.without(())
-    return _Search(group, queue, scope, kind, candidates, incoming, queue_usage).targets()
+
+
+def _within_own(queue: Queue, rules: preemption_rules.Rules, evicted: Sequence[Candidate]) -> Affordable:
+    """Return what only charges pass with which the queue takes back its own, by the meters of the rules."""
+
+    def allows(charge: Charge) -> Shortfall | None:
+        return None if rules.stays_own(evicted, charge) else preference.WouldBorrow(queue.name)
+
+    return allows
+
+
+def _within_rules(queue: Queue, rules: preemption_rules.Rules, evicted: Sequence[Candidate]) -> Affordable:
+    """Return what only charges pass with which the queue takes back its own, or has a share that is small enough.
+
+    So an elastic gang starts with fewer pods than there is room for, as with partial admission in Kueue.
+    """
+    within_own = _within_own(queue, rules, evicted)
+
+    def allows(charge: Charge) -> Shortfall | None:
+        return None if rules.keeps_shares(evicted, charge) else within_own(charge)
+
+    return allows
 
 
 @dataclass(slots=True)
@@ -240,7 +292,7 @@ class _Search:
             yield found.plan.charge
         rules, evicted = self._rules(found.plan.charge), self._evicted(removed)
         if not rules.stays_own(evicted, found.plan.charge):
-            own = self._plan(frozenset(removed), self._within_own(rules, evicted))
+            own = self._plan(frozenset(removed), _within_own(self.queue, rules, evicted))
             if own is not None and own.plan.charge != least:
                 yield own.plan.charge
 
@@ -282,7 +334,7 @@ class _Search:
         rules = self._rules(charge)
         if rules.allow(evicted):
             return True
-        found = self._plan(removed, self._within_rules(rules, evicted))
+        found = self._plan(removed, _within_rules(self.queue, rules, evicted))
         return found is not None and self._rules(found.plan.charge).allow(evicted)
 
     def _plan(self, removed: frozenset[GangUid], allows: Affordable) -> Grant | None:
@@ -291,26 +343,6 @@ class _Search:
         if found is not None:
             self._grants[removed] = found
         return found
-
-    def _within_own(self, rules: preemption_rules.Rules, evicted: Sequence[Candidate]) -> Affordable:
-        """Return what only charges pass with which the queue takes back its own, by the meters of the rules."""
-
-        def allows(charge: Charge) -> Shortfall | None:
-            return None if rules.stays_own(evicted, charge) else preference.WouldBorrow(self.queue.name)
-
-        return allows
-
-    def _within_rules(self, rules: preemption_rules.Rules, evicted: Sequence[Candidate]) -> Affordable:
-        """Return what only charges pass with which the queue takes back its own, or has a share that is small enough.
-
-        So an elastic gang starts with fewer pods than there is room for, as with partial admission in Kueue.
-        """
-        within_own = self._within_own(rules, evicted)
-
-        def allows(charge: Charge) -> Shortfall | None:
-            return None if rules.keeps_shares(evicted, charge) else within_own(charge)
-
-        return allows
 
     def _evicted(self, removed: Iterable[GangUid]) -> list[Candidate]:
         return [self.candidates[uid].candidate for uid in removed]

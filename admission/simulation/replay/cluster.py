@@ -38,6 +38,7 @@ from admission.scheduling.checks import chain, demand, runtime
 from admission.scheduling.checks.chain import Inputs, Known, Rules, Workspace
 from admission.scheduling.placement import protection
 from admission.scheduling.placement.protection import FenceInputs
+from admission.scheduling.postponed_grants import Decide
 from admission.simulation import offline, opening_balance
 from admission.simulation.expand import Expanded
 from admission.simulation.replay import arrivals
@@ -209,15 +210,15 @@ class Clock:
         return chain.decide(self.inputs(waiting, queue_usage or self.queue_usage))
 
     def decide_backfill(
-        self, waiting: Waiting, first: Callable[[Inputs], Verdict], is_postponed: Callable[[Verdict], bool]
+        self, waiting: Waiting, first: Decide, settled: Callable[[Verdict, Inputs, Decide], Verdict | None]
     ) -> Verdict | None:
         """Return the same, but without delaying the reservations of jobs ahead; None if the job waits for its turn.
 
-        first: decides without these reservations.
+        first: decides without these reservations. settled: returns the verdict that a job has with its turn, if it has.
         """
         inputs = self.inputs(waiting, self.queue_usage)
-        verdict = self.backfill.decide(inputs, first)
-        if is_postponed(verdict):
+        verdict = settled(self.backfill.decide(inputs, first), inputs, self.backfill.decide)
+        if verdict is None:
             return None
         self.backfill.note(verdict, inputs)
         if waiting.known is None and verdict.by in WAITING:

@@ -7,8 +7,8 @@ from admission.api.values.names import QueueName
 from admission.quota import queue_order
 from admission.quota.queue_order import Rank, Tournament
 from admission.scheduling.cache.verdict_cache import Verdict
-from admission.scheduling.checks.chain import Grant
-from admission.scheduling.postponed_grants import PostponedGrants
+from admission.scheduling.checks.chain import Inputs
+from admission.scheduling.postponed_grants import Decide, PostponedGrants
 from admission.simulation.replay.arrivals import Waiting
 from admission.simulation.replay.backlog import ReplayQueue
 from admission.simulation.replay.cluster import Clock
@@ -32,7 +32,7 @@ class DecisionOrder:
         self._has_all = False
         self._tree = clock.replay_cluster.tree
         self._tournament = Tournament(clock.shares, (), lambda one: one.queue, clock.needed)
-        self.postponed = PostponedGrants()
+        self.postponed = PostponedGrants[Waiting]()
 
     def __iter__(self) -> Iterator[tuple[Waiting, ReplayQueue | None]]:
         while self._undecided:
@@ -67,16 +67,18 @@ class DecisionOrder:
             for queue in {backlog.queue.name for backlog in self._backlogs_of(None)}:
                 self._put_before(None, queue)
 
-    def postpone(self, waiting: Waiting, backlog: ReplayQueue, verdict: Verdict) -> bool:
-        """Enter a job again that is granted more than was known, if it comes later then; return whether it does."""
-        outcome, uid = verdict.outcome, verdict.group.uid
-        if not isinstance(outcome, Grant) or not self.postponed.postpone(
-            self._tournament, waiting, uid, outcome.plan.charge
-        ):
-            return False
+    def settled(
+        self, waiting: Waiting, backlog: ReplayQueue, verdict: Verdict, inputs: Inputs, decide: Decide
+    ) -> Verdict | None:
+        """Return the verdict on a job that has its turn, beside what owners may take first of their own quota.
+
+        None if it is granted more than was known, and is entered again since it comes later then.
+        """
+        if not self.postponed.postpone(self._tournament, waiting, verdict, inputs):
+            return self.postponed.beside_owners(self._tournament, verdict, inputs, decide)
         self._undecided[waiting.key] = waiting, backlog
         self._entered.add(waiting.key)
-        return True
+        return None
 
     def charge(self, queue: QueueName, charge: Charge) -> None:
         """Count a grant to a queue."""

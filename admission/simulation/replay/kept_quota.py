@@ -5,11 +5,14 @@ that job waits for it. The reasons are those of `checks.lender_quota`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
+from admission.api.muster.gangs import Charge
 from admission.api.values.names import QueueName
 from admission.quota import queue_order
+from admission.quota.headroom import QueueUsage
 from admission.scheduling.backfill import queue_head, reservation_refresh
-from admission.scheduling.cache.verdict_cache import Verdict
+from admission.scheduling.cache.verdict_cache import KINDS, QUOTA, Verdict
 from admission.scheduling.checks import lender_quota
 from admission.simulation.replay import arrivals
 from admission.simulation.replay.arrivals import Waiting
@@ -31,8 +34,11 @@ class KeptQuota:
             if (name in tree.parents or name in tree.children) and lender_quota.may_keep(tree.queues[name], {})
         )
         """The queues that may keep anything."""
+        self._charges: dict[str, Charge] = {}
+        """By job that waits for quota, the charge for which its queue keeps it."""
         self._reserved: set[str] = set()
         """The jobs that had a reserved start when the round began."""
+        self._idle = QueueUsage(tree, {})
         self._kept_before: dict[QueueName, Waiting] = {}
         self._kept: dict[QueueName, Waiting] = {}
         """By queue, the job for which it keeps since this round; between rounds, since the last one."""
@@ -44,13 +50,14 @@ class KeptQuota:
         usage = self._clock.queue_usage
         usage.release_all()
         self._note_reserved()
-        kept = {queue: one for queue, one in self._kept.items() if waits(one) and self._waits_for_quota(one)}
+        kept = {queue: one for queue, one in self._kept.items() if waits(one) and one.key not in self._reserved}
         for queue, waiting in kept.items():
-            usage.keep(queue, self._clock.needed(waiting))
+            usage.keep(queue, self._charge(waiting))
         if kept:
             self._clock.backfill.require_proofs()
         self._kept_before, self._kept = kept, {}
         self._passed.clear()
+        self._charges = {one.key: charge for one in kept.values() if (charge := self._charges.get(one.key))}
 
     def candidates(self, held: Iterable[Held]) -> Iterator[Waiting]:
         """Yield the jobs for which queues keep quota if they are short of it when they have their turn."""
@@ -70,10 +77,10 @@ class KeptQuota:
         if self._is_short(waiting, verdict):
             if self._kept_before.get(queue) is not waiting:
                 self._clock.backfill.ensure_reservations(
-                    self._clock.inputs(waiting, self._clock.queue_usage), self._clock.needed(waiting)
+                    self._clock.inputs(waiting, self._clock.queue_usage), self._charge(waiting)
                 )
             self._kept[queue] = waiting
-            self._clock.queue_usage.keep(queue, self._clock.needed(waiting))
+            self._clock.queue_usage.keep(queue, self._charge(waiting))
             return True
         if self._kept_before.get(queue) is waiting:
             self._clock.queue_usage.keep(queue, {})
@@ -92,14 +99,14 @@ class KeptQuota:
         self._kept = self._first(later) | self._kept
         kept = [one for one in (*before.values(), *self._kept.values()) if waits(one)]
         keepers = {
-            queue: (arrivals.gang_of(one), clock.needed(one)) for queue, one in self._kept.items() if one in kept
+            queue: (arrivals.gang_of(one), self._charge(one)) for queue, one in self._kept.items() if one in kept
         }
         revision = clock.backfill.revision
         names = reservation_refresh.refresh(
             clock.backfill, clock.rules, clock.virtual_cluster.cluster, clock.queue_usage, keepers
         )
         self._note_reserved()
-        after = {queue: one for queue, one in self._kept.items() if queue in names and self._waits_for_quota(one)}
+        after = {queue: one for queue, one in self._kept.items() if queue in names and one.key not in self._reserved}
         left = [one for one in kept if one not in after.values()]
         is_new = bool(after.keys() - before.keys())
         has_fallen = clock.backfill.revision != revision
@@ -117,17 +124,33 @@ class KeptQuota:
         return found
 
     def _is_short(self, waiting: Waiting, verdict: Verdict) -> bool:
-        # A cycle checks quota before devices: it would hold such a job for quota where it is short of both.
-        if verdict.by in queue_head.WAITING:
-            return self._waits_for_quota(waiting)
-        return lender_quota.is_short(verdict.outcome) and self._may_keep(waiting)
+        """Return whether a job is held for quota that its queue keeps; note for which charge."""
+        if waiting.key in self._reserved:
+            return False
+        clock = self._clock
+        if verdict.by in queue_head.WAITING and verdict.by != KINDS:
+            # A cycle checks quota before devices: it would hold such a job for quota where it is short of both.
+            if clock.queue_usage.fits(waiting.queue, clock.needed(waiting)):
+                return False
+            verdict = replace(verdict, by=QUOTA, needed=clock.needed(waiting))
+        elif not lender_quota.is_short(verdict.outcome):
+            return False
+        inputs = clock.inputs(waiting, clock.queue_usage)
+        last = self._charges.get(waiting.key, {}) if self._is_kept_for(waiting) else {}
+        found = lender_quota.kept_charge(verdict, inputs, last, self._idle)
+        if found is None:
+            return False
+        self._charges[waiting.key] = found
+        return True
+
+    def _is_kept_for(self, waiting: Waiting) -> bool:
+        return waiting in (self._kept_before.get(waiting.queue), self._kept.get(waiting.queue))
+
+    def _charge(self, waiting: Waiting) -> Charge:
+        return self._charges.get(waiting.key, {})
 
     def _may_wait(self, verdict: Verdict) -> bool:
         return verdict.by in queue_head.WAITING or lender_quota.is_short(verdict.outcome)
-
-    def _waits_for_quota(self, waiting: Waiting) -> bool:
-        fits = self._clock.queue_usage.fits(waiting.queue, self._clock.needed(waiting))
-        return not fits and self._may_keep(waiting)
 
     def _may_keep(self, waiting: Waiting) -> bool:
         queue = self._clock.replay_cluster.queue(waiting)

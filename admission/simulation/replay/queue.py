@@ -118,8 +118,7 @@ class Muster:
     def _decide(self, waiting: Waiting, backlog: ReplayQueue, order: DecisionOrder) -> list[Running]:
         """Decide about a job; return what starts."""
         clock = self._clock
-        is_postponed = partial(order.postpone, waiting, backlog)
-        verdict = clock.decide_backfill(waiting, order.postponed.decide, is_postponed)
+        verdict = clock.decide_backfill(waiting, order.postponed.decide, partial(order.settled, waiting, backlog))
         if verdict is None:
             return []
         if isinstance(verdict.outcome, Hold):

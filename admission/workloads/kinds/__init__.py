@@ -9,10 +9,12 @@ __all__ = [
     "catalog",
     "foreign_queues",
     "jobset",
+    "kubeflow",
     "labels",
     "leaderworkerset",
     "pod_labels",
     "podgroup",
+    "ray",
     "registry",
     "spark",
 ]

@@ -22,6 +22,7 @@ from tests.integration.chart.charts import (
 pytestmark = pytest.mark.timeout(120, func_only=True)
 
 READ = ["list", "watch"]
+LISTED = ["list"]
 ASKED = ["create"]
 
 
@@ -32,6 +33,8 @@ def test_the_dashboard_role_may_read_shown_kinds_and_create_access_reviews(helm:
     found = {f"{name}.{rule['apiGroups'][0]}": rule["verbs"] for rule in rules for name in rule["resources"]}
     assert found == {
         **{f"{kind.plural}.{kind.group}": READ for kind in dashboard_store.WATCHED},
+        "pods.": LISTED,
+        "events.": LISTED,
         "tokenreviews.authentication.k8s.io": ASKED,
         "selfsubjectreviews.authentication.k8s.io": ASKED,
         "subjectaccessreviews.authorization.k8s.io": ASKED,
@@ -180,7 +183,7 @@ def test_without_fences_the_role_may_delete_fence_objects_but_not_create_them(he
     assert plain < fencing
     assert fencing - plain == {
         *(("devicetaintrules", verb) for verb in ("create", "update")),
-        *((f"validatingadmission{kind}", verb) for kind in KINDS for verb in ("watch", "create", "update")),
+        *((f"validatingadmission{kind}", verb) for kind in KINDS for verb in ("watch", "update")),
         *((f"{kind}webhookconfigurations", verb) for kind in ("mutating", "validating") for verb in READ),
         ("resourceclaims", "create"),
     }

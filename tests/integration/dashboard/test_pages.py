@@ -1,7 +1,7 @@
 """What each page shows, and to whom."""
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import aiohttp
 import pytest
@@ -50,6 +50,9 @@ PAGES = {
         "1 h 30 min ago",
         "orphan",
         "there is no Queue lost",
+        "Use in the last day",
+        "Waiting in the last day",
+        "research <b>3</b>",
     ],
     "/queues": ["lab", "research", "orphan", "2 below", "8 of 18 taken"],
     "/queues?open=-": ["lab", "orphan", "8 of 18 taken"],
@@ -83,6 +86,11 @@ PAGES = {
         "held by team-c/secret",
         "held by team-a/train",
         "node-1",
+        ">CrashLoopBackOff</span> 1",
+        "3 (2m ago)",
+        "node-1/gpu-5",
+        "Created pod: train-0",
+        "2 pods may start",
     ],
     "/devices": ["node-1", "node-2", "unschedulable", "node-3"],
     "/heatmap": ["H100 80Gi", ">vision<", "node-2: 8 H100 80Gi; closed 8"],
@@ -92,6 +100,7 @@ PAGES = {
     "/ledger/statements/team-a": ["Statement of team-a"],
     "/ledger/use": ["Device-hours", "vision", "66.7 %"],
     "/ledger/use?last=month&top=3&hide=vision": ["not drawn", 'aria-current="true">Last month', "2026-10-23T12:00"],
+    "/ledger/waiting?last=day": ["<h1>Waiting", "3 gang-hours", "research", 'aria-current="true">Last day'],
     "/past?at=2026-03-01T12:03": ["ns/two", "Who held what", "after transaction 4"],
 }
 
@@ -125,6 +134,17 @@ async def test_a_gangs_life_begins_before_its_gang_is_made() -> None:
     assert answer.text.count("kind-reserve") == 1
 
 
+async def test_the_entries_of_a_gang_that_its_pods_name_are_shown() -> None:
+    """The books know it by namespace and name, its Gang has a UID."""
+    cluster = dashboards.Cluster().queue("q").gang("ns/train", "q")
+    entries = [ledgers.a_gang(uid) for uid in ("ns/train", "ns/train-2")]
+    books = Books([replace(one, gang=one.gang_uid) for one in entries])
+    async with dashboards.a_site(books=books, cluster=cluster) as site, aiohttp.ClientSession() as session:
+        answer = await Reader(site, session).get("/gangs/ns/train")
+
+    assert answer.text.count("kind-reserve") == 1
+
+
 async def test_a_gang_search_shows_matching_gangs_only(reader: Reader) -> None:
     answer = await reader.get("/gangs?reason=DevicesBusy")
 
@@ -149,7 +169,9 @@ async def test_devices_held_by_others_are_shown_as_held_without_a_name(reader: R
 CLOSED = ["/queues", "/queues/lab", "/gangs/team-a/train", "/devices", "/devices/node-1", "/ledger", "/past"]
 
 
-@pytest.mark.parametrize("path", [*CLOSED, "/ledger/statements/vision", "/ledger/use", "/ledger?queue=vision"])
+@pytest.mark.parametrize(
+    "path", [*CLOSED, "/ledger/statements/vision", "/ledger/use", "/ledger/waiting", "/ledger?queue=vision"]
+)
 async def test_who_has_no_right_sees_no_page(reader: Reader, path: str) -> None:
     answer = await reader.get(path, NOBODY)
 
@@ -179,10 +201,11 @@ async def test_the_books_may_be_away_and_the_gang_is_shown(reader: Reader) -> No
     assert isinstance(reader.site.books, Books)
     reader.site.books.error = LedgerUnavailableError("the database does not answer")
 
-    gang, ledger = await reader.get("/gangs/team-a/train"), await reader.get("/ledger")
+    gang, ledger, overview = [await reader.get(path) for path in ("/gangs/team-a/train", "/ledger", "/")]
 
     assert gang.status == 200
     assert "The books cannot be read now: the database does not answer" in gang.text
+    assert "Use and waiting over time cannot be read now: the database does not answer" in overview.text
     assert ledger.status == 503
 
 

@@ -11,7 +11,7 @@ from admission.kube import crd_installer
 from admission.kube.cache import watched_resources
 from admission.kube.cache.store import Store
 from admission.kube.client.connection import Connection
-from admission.kube.webhook_config import registration as webhook_config_registration
+from admission.kube.webhook_config import pod_policy, registration as webhook_config_registration
 from admission.kube.webhook_config.client_config import WebhookState
 from tests.integration.kube.fake_api import FakeApi
 from tests.unit.kube.test_registration import CLIENT, OWN, REQUIRED, VISION, a_registration
@@ -77,6 +77,24 @@ async def test_both_webhook_configurations_are_registered_and_removed(api: FakeA
     for _ in range(2):
         await webhook_config_registration.unregister(connection)
     assert api.count("DELETE", VALIDATING) == 2
+
+
+async def test_the_policy_on_changes_of_pods_is_written_again_after_a_failure_and_removed(
+    api: FakeApi, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook_config_registration, "AGAIN_SECONDS", 0.01)
+    policy, binding = (f"{ROOT}/{plural}/muster" for plural in pod_policy.KINDS.values())
+    api.answer("PATCH", policy, 403)
+    keeping = asyncio.create_task(pod_policy.keep(connection, namespace="muster-system", controller=MUSTER))
+    async with asyncio.timeout(5):
+        while api.count("PATCH", binding) < 2:
+            await api.next_request()
+    keeping.cancel()
+
+    assert api.last("PATCH", policy).query == {"fieldManager": "muster", "force": "true"}
+    assert api.last("PATCH", binding).body["spec"] == {"policyName": "muster", "validationActions": ["Deny"]}
+    await pod_policy.remove(connection)
+    assert api.count("DELETE", policy) == 1
 
 
 def a_queue(name: str, version: str, **spec: Any) -> dict[str, Any]:

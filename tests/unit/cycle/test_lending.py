@@ -8,8 +8,6 @@ import pytest
 from admission.api.muster import queues
 from admission.api.values.names import MeterName, QueueName
 from admission.api.values.reasons import HoldReason
-from admission.quota.headroom import QueueUsage
-from admission.quota.tree import Tree
 from admission.scheduling.checks import lender_quota
 from admission.workloads import gangs
 from admission.workloads.gangs import Group
@@ -87,23 +85,41 @@ def test_a_queue_keeps_its_own_quota(spec: dict[str, Any], needed: dict[MeterNam
 (WAITS,) = gangs.groups(two_queues().job("mine", queue="lender", pods=2).snapshot(), {})
 JOINED = replace(WAITS, identity=replace(WAITS.identity, needed=1), pods=(let_in(WAITS.pods[0]), WAITS.pods[1]))
 
-AGAIN: dict[str, tuple[Group, dict[str, Any], int, bool]] = {
-    "while it waits and another uses the quota": (WAITS, {}, 1, True),
-    "not when all of its pods have a place": (replace(WAITS, pods=tuple(map(let_in, WAITS.pods))), {}, 1, False),
-    "not when it runs and more pods wait to join": (JOINED, {}, 1, False),
-    "not when it has gone to another queue": (replace(WAITS, queue=QueueName("borrower")), {}, 1, False),
-    "not when the queue always lends": (WAITS, {"lending": "Always"}, 1, False),
-    "not when the quota is free": (WAITS, {}, 0, False),
+AGAIN: dict[str, tuple[Group, dict[str, Any], bool]] = {
+    "while it waits": (WAITS, {}, True),
+    "not when all of its pods have a place": (replace(WAITS, pods=tuple(map(let_in, WAITS.pods))), {}, False),
+    "not when it runs and more pods wait to join": (JOINED, {}, False),
+    "not when it has gone to another queue": (replace(WAITS, queue=QueueName("borrower")), {}, False),
+    "not when the queue always lends": (WAITS, {"lending": "Always"}, False),
 }
 
 
-@pytest.mark.parametrize(("group", "spec", "used", "kept"), AGAIN.values(), ids=AGAIN)
-def test_quota_is_kept_again(group: Group, spec: dict[str, Any], used: int, kept: bool) -> None:
-    tree = Tree.build(two_queues(spec).snapshot().queues.values())
-    name = QueueName("lender")
-    queue_usage = QueueUsage(tree, {name: {GPU: used}, QueueName("borrower"): {GPU: 2}})
+@pytest.mark.parametrize(("group", "spec", "kept"), AGAIN.values(), ids=AGAIN)
+def test_quota_is_kept_again(group: Group, spec: dict[str, Any], kept: bool) -> None:
+    queue = two_queues(spec).snapshot().queues[QueueName("lender")]
 
-    assert lender_quota.keep_again(group, tree.queues[name], {GPU: 2}, queue_usage) is kept
+    assert lender_quota.keep_again(group, queue, {GPU: 2}) is kept
+
+
+async def test_quota_is_kept_until_the_gang_has_its_turn_which_may_come_after_that_of_a_borrower() -> None:
+    """The branch of the owner borrows, too, so that rank decides between both branches."""
+    builder = a_cluster().node("a", gpus=8).queue("top", gpus=2)
+    for name, gpus, parent in (("left", 0, "top"), ("right", 0, "top"), ("own", 4, "left"), ("beside", 0, "left")):
+        builder.queue(name, gpus=gpus, parent=parent)
+    cluster = Jobs(builder.queue("other", gpus=0, parent="right"))
+    play = Play(cluster)
+    cluster.submit("stays", queue="beside", gpus=2)
+    cluster.submit("ends", queue="other", gpus=4)
+    await play.forget_changes(3)
+    cluster.submit("next", queue="other", gpus=4, priority=9)
+    cluster.submit("mine", queue="own", gpus=4)
+    await play.forget_changes(2)
+    assert cluster.running() == {"stays", "ends"}
+
+    cluster.finish_job("ends")
+    await play.forget_changes(3)
+
+    assert cluster.running() == {"stays", "mine"}
 
 
 async def test_a_lender_that_says_always_is_passed_again_and_again() -> None:

@@ -34,6 +34,12 @@ def elastic(least: int, most: int) -> dict[str, Any]:
     return {"pods": most, "annotations": {GANG_MIN: str(least)}}
 
 
+def used(play: Play) -> dict[str, int]:
+    """Return how many GPUs each queue uses."""
+    found = {queue: meters[MeterName("gpus")] for queue, meters in play.ledger.book.usage().items()}
+    return {queue: use.reserved + use.used for queue, use in found.items()}
+
+
 ANY: dict[str, Any] = {"preemption": {"reclaim": "Any"}}
 INITIAL: dict[str, Any] = {
     "preemption": {"reclaim": "Any", "byShares": "LessThanInitialShare"},
@@ -43,7 +49,7 @@ PRICED: dict[str, Any] = {"meter": "credits", "price": "4"}
 
 
 @pytest.mark.parametrize(
-    ("queues", "first", "second", "evicted", "used"),
+    ("queues", "first", "second", "evicted", "gpus"),
     [
         (two_queues(2, 2, **ANY), elastic(2, 6), elastic(2, 6), ["first"], {"a": 4, "b": 2}),
         (two_queues(3, 0, **ANY), elastic(2, 6), elastic(2, 6), ["first"], {"a": 3, "b": 3}),
@@ -53,7 +59,7 @@ PRICED: dict[str, Any] = {"meter": "credits", "price": "4"}
     ids=["elastic", "elastic, nothing shared", "firstAvailable", "a price"],
 )
 async def test_a_gang_evicts_others_for_no_plan_with_which_its_queue_would_borrow(
-    queues: ClusterBuilder, first: dict[str, Any], second: dict[str, Any], evicted: list[str], used: dict[str, int]
+    queues: ClusterBuilder, first: dict[str, Any], second: dict[str, Any], evicted: list[str], gpus: dict[str, int]
 ) -> None:
     play = Play(Jobs(queues))
     play.cluster.submit("first", queue="a", **first)
@@ -63,8 +69,25 @@ async def test_a_gang_evicts_others_for_no_plan_with_which_its_queue_would_borro
     await play.forget_changes(CYCLES)
 
     assert [gang for gang, _, _ in play.evicted] == evicted
-    found = {queue: meters[MeterName("gpus")] for queue, meters in play.ledger.book.usage().items()}
-    assert {queue: use.reserved + use.used for queue, use in found.items()} == used
+    assert used(play) == gpus
+
+
+async def test_the_next_leader_plans_no_loan_for_whom_others_were_evicted_to_take_back_the_own() -> None:
+    play = Play(Jobs(two_queues(3, 0, **ANY), graceful=True))
+    play.cluster.submit("first", queue="a", **elastic(2, 6))
+    await play.forget_changes(3)
+    play.cluster.submit("second", queue="b", **elastic(2, 6))
+    await play.forget_changes(2)
+    assert [gang for gang, _, _ in play.evicted] == ["first"]
+    play.succeed()
+    await play.forget_changes(2)
+
+    for _ in range(CYCLES):
+        play.cluster.end_grace()
+        await play.forget_changes(1)
+
+    assert [gang for gang, _, _ in play.evicted] == ["first"]
+    assert used(play) == {"a": 3, "b": 3}
 
 
 @pytest.mark.parametrize(

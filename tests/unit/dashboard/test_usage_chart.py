@@ -59,3 +59,16 @@ def test_a_group_that_is_left_out_is_not_drawn_and_the_others_keep_their_colours
     assert {bar.series for bar in chart.bars} == {1}
     assert chart.marks_y[-1].text == "2"
     assert chart.total == 7 * HOUR + HOUR // 2
+
+
+@pytest.mark.parametrize("width", [usage_chart.WIDTH, usage_chart.HALF])
+def test_labels_of_times_neither_overlap_nor_leave_the_drawing(width: int) -> None:
+    hours = [START + timedelta(hours=number) for number in range(25)]
+    day = Use(periods=[Window(hour, hour + timedelta(hours=1)) for hour in hours], amounts={"vision": [HOUR] * 25})
+
+    marks = usage_chart.chart(day, width=width).marks_x
+
+    ends = [mark.at + 6 * len(mark.text) for mark in marks]
+    assert len(marks) >= 3
+    assert ends[-1] <= width
+    assert all(end < following.at for end, following in zip(ends, marks[1:], strict=False))

@@ -8,6 +8,7 @@ import pytest
 
 from admission.api.kubernetes.admission_review import ALLOWED
 from admission.api.values import names
+from admission.api.values.names import Held
 from admission.cel import environment, expressions
 from admission.cel.core import types, values
 from admission.cel.expressions import Budget
@@ -17,6 +18,7 @@ from admission.review import reviewer
 from admission.review.caches import ReviewCaches
 from admission.workloads.kinds import catalog, foreign_queues, pod_labels
 from tests.unit.scheduling import plan_inputs
+from tests.unit.webhook import patching
 from tests.unit.webhook.cases import GATES, RULES, MemoryView, World, a_job, a_pod, creation, held
 
 VARIABLES = ("object", "oldObject", "request")
@@ -250,6 +252,97 @@ def test_what_is_sent_as_held_is_not_sent_once_more(
 
     assert as_held is held_too
     assert holds(match_conditions.NOT_HELD, new, old, resource=resource) is not held_too
+
+
+def _marked(job: dict[str, Any]) -> dict[str, Any]:
+    job["metadata"]["annotations"] = {names.HELD: Held.WAITING.value}
+    return job
+
+
+def _named(job: dict[str, Any], key: str, queue: str) -> dict[str, Any]:
+    job["metadata"]["labels"] = {key: queue}
+    return job
+
+
+HOLDING: dict[str, tuple[World, set[str]]] = {
+    "by default": (
+        World().queue("team-a", default=True, holdAt="Workload").queue("team-b", aliases=["lq"]),
+        {
+            "nothing",
+            "nothing of a queue",
+            "the queue of the pods",
+            "the mark",
+            "its queue twice",
+            "the queue of its own",
+        },
+    ),
+    "by its label": (
+        World().queue("team-a", holdAt="Workload", aliases=["lq"]).queue("team-b", default=True),
+        {"the queue of the pods", "the mark", "its queue twice", "the queue of its own"},
+    ),
+    "elsewhere alone": (
+        World().queue("team-a", team="b", holdAt="Workload").queue("team-b", default=True),
+        set(),
+    ),
+}
+FORGED = {names.HELD: Held.WAITING.value}
+AUTHORED: dict[str, tuple[dict[str, Any], bool]] = {
+    "nothing": (a_job(), False),
+    "nothing of a queue": (a_job(labels={"app": "x"}, annotations={"note": "x"}), False),
+    "the queue of the pods": (a_job(labels={names.QUEUE: "team-a"}), False),
+    "another queue of the pods": (a_job(labels={names.QUEUE: "team-b"}), False),
+    "a queue that is not there": (a_job(labels={names.QUEUE: "none"}), False),
+    "a queue by another name": (a_job(labels={KUEUE_QUEUE: "lq"}), False),
+    "the mark": (_marked(a_job(labels={names.QUEUE: "team-a"})), True),
+    "the mark, and a queue that is not there": (_marked(a_job(labels={names.QUEUE: "none"})), True),
+    "the mark, and another queue": (_marked(a_job(labels={names.QUEUE: "team-b"})), True),
+    "a class of priority": (a_job(labels={names.QUEUE: "team-a", names.PRIORITY_CLASS: "none"}), False),
+    "that it is suspended": (a_job(), True),
+    "its queue twice": (_named(a_job(labels={names.QUEUE: "team-a"}), names.QUEUE, "team-a"), False),
+    "two queues": (_named(a_job(labels={names.QUEUE: "team-a"}), names.QUEUE, "team-b"), True),
+    "the queue of its own": (_named(a_job(), names.QUEUE, "team-a"), False),
+    "a queue of its own": (_named(a_job(), names.QUEUE, "none"), False),
+    "a queue of its own by another name": (_named(a_job(), KUEUE_QUEUE, "lq"), False),
+}
+
+
+@pytest.mark.parametrize(("world", "plain"), HOLDING.values(), ids=HOLDING)
+def test_a_job_that_is_as_the_mutating_half_holds_it_is_not_judged_since_it_is_allowed(
+    world: World, plain: set[str]
+) -> None:
+    """Whoever forges the mark of a queue that holds none loses it."""
+    view, caches = MemoryView(world.build()), ReviewCaches()
+    unsent = set()
+    for name, (authored, suspended) in AUTHORED.items():
+        job = authored | {"spec": authored["spec"] | ({"suspend": True} if suspended else {})}
+        review = replace(creation(job), group="batch", resource="jobs")
+        stored = patching.applied(job, reviewer.hold(review, view, caches=caches).patch)
+        if not holds(match_conditions.NOT_AS_HELD, stored, resource=JOBS):
+            unsent.add(name)
+            assert stored["spec"]["suspend"]
+            assert reviewer.validate(replace(review, obj=stored), view, rules=RULES, caches=caches) == ALLOWED
+
+    assert unsent == plain
+
+
+def test_a_held_job_is_judged_where_it_may_be_refused_and_when_it_is_resumed() -> None:
+    held_job = _marked(a_job(labels={names.QUEUE: "team-a"}))
+    held_job["spec"]["suspend"] = True
+
+    assert not holds(match_conditions.NOT_AS_HELD, held_job, resource=JOBS)
+    assert holds(match_conditions.NOT_AS_HELD, held_job, held_job, resource=JOBS), "an update"
+    assert holds(match_conditions.NOT_AS_HELD, held_job, resource=("jobset.x-k8s.io", "jobsets")), "many templates"
+    for changed in (
+        {"metadata": {"name": "train"}},
+        {"spec": held_job["spec"] | {"suspend": False}},
+        {"metadata": {"annotations": FORGED, "labels": {names.QUEUE: "team-b"}}},
+    ):
+        assert holds(match_conditions.NOT_AS_HELD, held_job | changed, resource=JOBS), changed
+    for field, keys in READ.items():
+        for key in set(keys) - {names.QUEUE}:
+            template = {"metadata": {field: {key: "x"}}}
+            named = held_job | {"spec": {"suspend": True, "template": template}}
+            assert holds(match_conditions.NOT_AS_HELD, named, resource=JOBS), key
 
 
 def test_a_workload_that_a_controller_makes_is_sent_only_if_it_names_a_queue_itself() -> None:

@@ -95,6 +95,14 @@ CALLS: dict[str, tuple[str, str]] = {
             ("listed", "GET", ""),
         )
     },
+    **{
+        f"the policy on changes of pods is {done}: {plural}": (
+            verb,
+            f"{REGISTRATION}/validatingadmission{plural}{name}",
+        )
+        for plural in ("policies", "policybindings")
+        for done, verb, name in (("made", "POST", ""), ("written", "PATCH", "/muster"))
+    },
     "the webhook is proved": ("POST", LEASES),
     "the webhook's authorities are read": ("GET", f"{SECRETS}/muster-webhook"),
     "the webhook's authorities are made": ("POST", SECRETS),

@@ -201,9 +201,9 @@ def test_job_reviews_fail_open_except_for_jobs_that_name_their_maker() -> None:
 def test_workloads_are_reviewed_only_in_namespaces_of_queues_that_hold_workloads() -> None:
     registration = replace(a_registration(VISION, SPEECH), holding=(SPEECH,))
 
-    for encode, path in (
-        (webhook_config_registration.mutating, "/hold"),
-        (webhook_config_registration.validating, "/validate"),
+    for encode, path, more in (
+        (webhook_config_registration.mutating, "/hold", []),
+        (webhook_config_registration.validating, "/validate", ["not-as-held"]),
     ):
         webhooks = by_name(encode(registration))
         shown = {name: one for name, one in webhooks.items() if name.endswith(".workloads.muster.dev")}
@@ -214,7 +214,7 @@ def test_workloads_are_reviewed_only_in_namespaces_of_queues_that_hold_workloads
         asked = {(*rule["apiGroups"], *rule["resources"]) for rule in one["rules"]}
         assert {("batch", "jobs"), ("jobset.x-k8s.io", "jobsets"), ("kubeflow.org", "mpijobs")} <= asked
         assert all(rule["operations"] == ["CREATE", "UPDATE"] for rule in one["rules"])
-        assert [said["name"] for said in one["matchConditions"]] == ["not-by-muster", "resumed", "free"]
+        assert [said["name"] for said in one["matchConditions"]] == ["not-by-muster", "resumed", "free", *more]
 
 
 def test_a_workload_that_is_held_as_a_whole_is_shown_to_each_half_once() -> None:

@@ -1,13 +1,9 @@
 """How long a verdict on a pending gang stands."""
 
-from collections.abc import Callable
-
 import pytest
 
-from admission.api.muster.gangs import Charge
-from admission.api.values.names import QueueName
 from admission.api.values.reasons import Hold, HoldReason
-from admission.scheduling.cache.verdict_cache import KINDS, ORDER, PROOF, QUOTA, Verdict, VerdictCache
+from admission.scheduling.cache.verdict_cache import KINDS, ORDER, PROOF, QUOTA, ShortageOf, Verdict, VerdictCache
 from admission.workloads import gangs
 from tests.builders import a_cluster
 
@@ -21,8 +17,8 @@ def short_of(gpus: int) -> Hold:
     return Hold(HoldReason.QUOTA_EXCEEDED, f"it needs {gpus} more")
 
 
-def shortage(hold: Hold | None) -> Callable[[QueueName, Charge], Hold | None]:
-    return lambda _queue, _needed: hold
+def shortage(hold: Hold | None) -> ShortageOf:
+    return lambda _queue, _needed, _open: hold
 
 
 @pytest.mark.parametrize(

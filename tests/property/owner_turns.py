@@ -1,0 +1,87 @@
+"""The law that no borrower takes in a cycle what an owner within its quota could have started with in the same one.
+
+Two queues are compared where their paths meet, as their order is, and of each queue the first gang counts, by which it
+has its turn. The law is asked of jobs of which is known what they need at most to start with the fewest pods, in worlds
+whose quotas count no kinds of devices.
+"""
+
+from collections import Counter
+from typing import Any
+
+from admission.api.values import names
+from admission.api.values.names import GangUid, MeterName, QueueName
+from admission.api.values.reasons import Hold, HoldReason
+from admission.quota.headroom import QueueUsage
+from admission.quota.tree import Tree
+from tests.unit.cycle.jobs import Play
+
+Usage = dict[QueueName, dict[MeterName, int]]
+
+
+def used(play: Play) -> Usage:
+    book = play.ledger.book.usage()
+    return {queue: {meter: one.reserved + one.used for meter, one in found.items()} for queue, found in book.items()}
+
+
+def passed(play: Play, queues: dict[str, str], before: Usage, running: set[str], dearest: int) -> list[str]:
+    """Return whom a borrower has passed in the last cycle. queues: by job. dearest: the price of a device.
+
+    before, running: what was used, and which jobs ran, before the cycle.
+    """
+    cluster, after, found = play.cluster, used(play), list[str]()
+    tree = Tree.build(cluster._rest.queues.values())
+    started = [name for name in cluster.running() - running if name in queues and name in cluster.made]
+    held = [name for name in _short_of_quota(play) if name in queues and name in cluster.made]
+    for name, owner in ((name, owner) for name in started for owner in held):
+        branches = tree.branches(QueueName(queues[owner]), QueueName(queues[name]))
+        need = _most(cluster.made[owner], dearest)
+        if branches is None or need is None:
+            continue
+        other, own = QueueName(queues[name]), QueueName(queues[owner])
+        loan = {meter: now - before.get(other, {}).get(meter, 0) for meter, now in after.get(other, {}).items()}
+        now, without = QueueUsage(tree, after), _without(tree, after, other, loan)
+        is_lent = any(now.borrowed(branches[1], meter) for meter, amount in loan.items() if amount > 0)
+        is_robbed = without.fits(own, need) and not now.fits(own, need)
+        if is_lent and is_robbed and not without.borrows(branches[0], own, need) and _has_room(play, owner, name):
+            found.append(f"{owner} of {own}, which needs {need}, has been passed by {name} of {other}")
+    return found
+
+
+def _short_of_quota(play: Play) -> list[str]:
+    """Return the jobs that are held for quota as the first of their queues, by which these have their turn."""
+    first: dict[QueueName, tuple[int, GangUid, Hold]] = {}
+    for one in play.leader.statuses.decisions.values():
+        if isinstance(one.outcome, Hold) and one.group.waiting and not one.group.started:
+            known, found = first.get(one.group.queue), (one.position, one.group.uid, one.outcome)
+            first[one.group.queue] = found if known is None else min(known, found, key=lambda two: two[:2])
+    # What a queue keeps for a gang of its own is nobody's to take, whatever is borrowed beside it.
+    return [
+        play.name(uid)
+        for _, uid, hold in first.values()
+        if hold.reason is HoldReason.QUOTA_EXCEEDED and "keptBy" not in hold.details
+    ]
+
+
+def _most(job: dict[str, Any], dearest: int) -> dict[MeterName, int] | None:
+    """Return the most that a job may be charged when it starts with what is enough for it."""
+    pods = int(job.get("annotations", {}).get(names.GANG_MIN, job["pods"]))
+    gpus = job["gpus"] if isinstance(job["gpus"], int) else min(job["gpus"])
+    amounts = {"claims": pods, "gpus": pods * gpus, "credits": pods * (1 + gpus * dearest) if dearest else 0}
+    return {MeterName(meter): amount for meter, amount in amounts.items() if amount}
+
+
+def _without(tree: Tree, usage: Usage, queue: QueueName, charge: dict[MeterName, int]) -> QueueUsage:
+    left = {meter: amount - charge.get(meter, 0) for meter, amount in usage[queue].items()}
+    return QueueUsage(tree, {**usage, queue: left})
+
+
+def _has_room(play: Play, owner: str, other: str) -> bool:
+    """Return whether all devices that the owner needs would be free on one node without the other job."""
+    job, cluster = play.cluster.made[owner], play.cluster
+    taken = Counter[str]()
+    for claim, devices in cluster.devices().items():
+        if claim.split("-")[0] != other:
+            taken.update(device.split("/")[0] for device in devices)
+    need = (_most(job, 0) or {}).get(MeterName("gpus"), 0)
+    sizes = Counter(one.pool for one in cluster._rest.slices.values() for _ in one.devices)
+    return job.get("cpu", "1") == "1" and any(sizes[pool] - taken[pool] >= need for pool in sizes)
