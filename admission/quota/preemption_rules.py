@@ -288,17 +288,28 @@ class Rules:
 
     def _go_by_shares(self, victims: Sequence[Candidate]) -> bool:
         """Return whether the incoming gang then fits its quota, and its share is small enough for each victim."""
+        return (
+            self.takes_back(victims, BY_SHARES)
+            and self.takes_only_loans(victims)
+            and self.keeps_shares(victims, self._incoming.charge)
+        )
+
+    def keeps_shares(self, victims: Sequence[Candidate], charge: Charge) -> bool:
+        """Return whether the share of the incoming gang's side with this charge is small enough for each victim.
+
+        Monotone: false for every larger charge as well.
+        """
         others = [victim for victim in victims if not self.is_own(victim)]
-        if not others or not self.takes_back(victims, BY_SHARES) or not self.takes_only_loans(victims):
+        if not self.is_by_shares or not others:
             return False
-        queue_usage, incoming = self._queue_usage, self._incoming
+        queue_usage, queue = self._queue_usage, self._incoming.queue
         for victim in victims:
             queue_usage.give_back(victim.queue, victim.charge)
-        queue_usage.charge(incoming.queue, incoming.charge)
+        queue_usage.charge(queue, charge)
         try:
             return all(map(self._is_above, others))
         finally:
-            queue_usage.give_back(incoming.queue, incoming.charge)
+            queue_usage.give_back(queue, charge)
             for victim in victims:
                 queue_usage.charge(victim.queue, victim.charge)
 

@@ -212,6 +212,8 @@ def _grant_in_order(groups: tuple[Group, ...], usage: Usage, state: _State) -> C
     granted = 0
     shares = Shares(queue_usage, usage, rules.sharing, rules.history)
     contest = Tournament(shares, waiting, lambda group: group.queue, partial(needed, rules=rules), rules.order)
+    if state.backfill is not None:
+        state.backfill.rank_by(contest.order)
     for group in contest:
         position = positions.get(group.queue, 0) + 1
         if granted >= rules.most_grants:
@@ -235,7 +237,7 @@ def _grant_in_order(groups: tuple[Group, ...], usage: Usage, state: _State) -> C
             pods = {pod.meta.uid: pod for pod in group.waiting}
             state.cluster = cluster_state.granted(state.cluster, outcome.plan, pods, group.key, outcome.claims)
             queue_usage.charge(group.queue, outcome.plan.charge)
-            contest.charge(group.queue, outcome.plan.charge)
+            contest.grant(group, outcome.plan.charge)
             if rules.workspace.balances is not None:
                 rules.workspace.balances.charge(group.queue, outcome.plan.charge, budget.runtime_of(group))
             rules.workspace.plans.end()

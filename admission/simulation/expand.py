@@ -155,7 +155,7 @@ def _admit(
     found: Iterable[Candidate], webhook: "_Webhook", store: Store, snapshot: Snapshot
 ) -> tuple[Snapshot, list[Json]]:
     """Return a snapshot with the pods that are admitted, and their manifests, with all that admission adds to them."""
-    completed = [*simulation_pods.with_runtime_classes(found, store)]
+    completed = [*simulation_pods.as_stored(found, store)]
     admitted = [pod for pod in completed if webhook.admit(pod)]
     classes = store.of_kind("PriorityClass")
     decoded = [owner_chain.with_priority(pods.decode(pod.body), pod.body, classes) for pod in admitted]

@@ -25,7 +25,7 @@ from admission.conversion import equivalents
 from admission.dra.compatibility import SchedulerProfile
 from admission.errors import MalformedObjectError, Problem
 from admission.simulation import in_memory, validation
-from admission.workloads import runtime_classes, template_labels
+from admission.workloads import limit_ranges, runtime_classes, template_labels
 from admission.workloads.kinds import catalog
 from admission.workloads.kinds.registry import WorkloadKind
 
@@ -50,6 +50,7 @@ _KINDS: Mapping[tuple[str, str], _Kind] = {
     ("batch", "Job"): _Kind(_CORE, jobs.decode, namespaced=True),
     ("scheduling.k8s.io", "PriorityClass"): _Kind(_CORE, priority_classes.decode),
     ("node.k8s.io", "RuntimeClass"): _Kind(_CORE, runtime_classes.decode),
+    ("", "LimitRange"): _Kind(_CORE, limit_ranges.decode, namespaced=True),
     ("", "PersistentVolume"): _Kind(_CORE, persistent_volumes.decode_volume),
     ("", "PersistentVolumeClaim"): _Kind(_CORE, persistent_volumes.decode_claim, namespaced=True),
     ("storage.k8s.io", "StorageClass"): _Kind(_CORE, persistent_volumes.decode_class),

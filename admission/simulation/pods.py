@@ -4,6 +4,7 @@ For `muster simulate`. An object that owns pods in the input, or owns an object 
 kind makes some pods only when others run, only the first ones are made.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,9 +20,10 @@ from admission.api.values.names import Held
 from admission.errors import MalformedObjectError, Problem
 from admission.simulation import in_memory
 from admission.simulation.manifests import Candidate, Store
-from admission.workloads import runtime_classes, suspendable
+from admission.workloads import limit_ranges, runtime_classes, suspendable
 from admission.workloads.gang_key import LARGEST_SIZE
 from admission.workloads.kinds import catalog, jobset, registry
+from admission.workloads.limit_ranges import LimitRange
 from admission.workloads.runtime_classes import RuntimeClass
 from admission.workloads.suspendable import Holdable
 
@@ -74,36 +76,45 @@ def _from_parent(kind: Holdable, parent: Parent, store: Store) -> Iterator[Candi
     yield from maker.pods([one for one in kind.templates(body) if one.pods > 0])
 
 
-def with_runtime_classes(found: Iterable[Candidate], store: Store) -> Iterator[Candidate]:
-    """Yield the pods with what the API server adds to new ones by their RuntimeClass, as far as the input has it.
+def as_stored(found: Iterable[Candidate], store: Store) -> Iterator[Candidate]:
+    """Yield the pods with what the API server adds to new ones by LimitRanges and RuntimeClasses of the input.
 
     A pod that it would refuse is recorded in the store as a problem of its object, once for all pods of it.
     """
     classes: dict[str, RuntimeClass] = store.of_kind("RuntimeClass")
+    ranges: defaultdict[str, list[LimitRange]] = defaultdict(list)
+    for one in store.of_kind("LimitRange").values():
+        ranges[one.meta.namespace].append(one)
     refused: set[int] = set()
     noted: dict[str, None] = {}
     for pod in found:
-        spec = pod.body["spec"]
-        wanted = spec.get("runtimeClassName") or ""
-        own = classes.get(wanted)
-        if (own is not None or not wanted) and not pod.exists:
-            spec = runtime_classes.completed(spec, own)
-        if own is not None and not pod.exists:
+        spec: Json | Problem = pod.body["spec"]
+        if not pod.exists:
             maker = f"{pod.maker}: its pods have" if pod.maker else f"Pod {meta.name_in(pod.body)} has"
-            noted |= {f"{maker} {own.text} by RuntimeClass {own.meta.name}": None} if own.text else {}
+            namespace = pod.body["metadata"].get("namespace", "")
+            completed, added = limit_ranges.completed(pod.body["spec"], ranges.get(namespace, ()))
+            noted |= {f"{maker} requests of {', '.join(sorted(added))} by LimitRanges": None} if added else {}
+            wanted = completed.get("runtimeClassName") or ""
+            own = classes.get(wanted)
+            spec = runtime_classes.completed(completed, own) if own is not None or not wanted else completed
+            noted |= {f"{maker} {own.text} by RuntimeClass {own.meta.name}": None} if own and own.text else {}
         if isinstance(spec, Problem):
             if pod.index not in refused:
                 refused.add(pod.index)
-                kind, _, key = (pod.maker or f"Pod {meta.name_in(pod.body)}").partition(" ")
-                message = f"{spec.message}; the API server refuses the pod"
-                problem = Problem(f"spec.{spec.field}", message)
-                if pod.maker:
-                    problem = Problem("spec", f"spec.{spec.field} of its pods {message}")
-                store.problems.append((pod.index, MalformedObjectError(kind, key, (problem,))))
+                store.problems.append((pod.index, _refusal(pod, spec)))
             continue
         pod.body = {**pod.body, "spec": spec}
         yield pod
     store.notes += noted
+
+
+def _refusal(pod: Candidate, problem: Problem) -> MalformedObjectError:
+    """Return the problem of a pod that the API server refuses, as one of what makes it."""
+    kind, _, key = (pod.maker or f"Pod {meta.name_in(pod.body)}").partition(" ")
+    message = f"{problem.message}; the API server refuses the pod"
+    if pod.maker:
+        return MalformedObjectError(kind, key, (Problem("spec", f"spec.{problem.field} of its pods {message}"),))
+    return MalformedObjectError(kind, key, (Problem(f"spec.{problem.field}", message),))
 
 
 def runtime_class_notes(found: Iterable[Pod], store: Store) -> Iterator[str]:

@@ -5,6 +5,7 @@ __all__ = [
     "gang_key",
     "gangs",
     "kinds",
+    "limit_ranges",
     "name_conflicts",
     "owner_chain",
     "pod_replacement",

@@ -26,7 +26,7 @@ DRA = ("ResourceSlice", "DeviceClass", "ResourceClaim", "ResourceClaimTemplate",
 STORAGE = ("StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity", "VolumeAttachment")
 KINDS = frozenset(
     {
-        *(("", "v1", kind) for kind in ("Pod", "Node", "Namespace", "ReplicationController")),
+        *(("", "v1", kind) for kind in ("Pod", "Node", "Namespace", "LimitRange", "ReplicationController")),
         *(("", "v1", kind) for kind in ("PersistentVolume", "PersistentVolumeClaim")),
         *(("storage.k8s.io", "v1", kind) for kind in STORAGE),
         *(("apps", "v1", kind) for kind in ("Deployment", "ReplicaSet", "DaemonSet", "StatefulSet")),

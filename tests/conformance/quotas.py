@@ -2,8 +2,8 @@
 
 The cases follow the rules of Kueue, by its documentation and tests; `rule` says the one that a case is about, `options`
 what of Kueue's objects it shows. Devices are plenty, so that quota alone decides. Gangs that run have the longer wait,
-unless they are `late`; those that wait are in the order of their wait. Each case is decided twice: where pods have
-claims, and where they request the same amounts of nodes instead, CPU among them.
+unless they are `late`, and the first of them is the oldest; those that wait are in the order of their wait. Each case
+is decided twice: where pods have claims, and where they request the same amounts of nodes instead, CPU among them.
 
 Where gangs say of how many `hours` they run, starts are reserved. They ran for minutes by now.
 

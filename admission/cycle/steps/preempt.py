@@ -254,7 +254,8 @@ class Preemption:
         group = answer.group
         leaving = [*answer.victims, *(one for one in going if self._goes_for(inputs, one, group))]
         victims = {uid: at for one in before for uid, at in one.victims.items()}
-        victims |= {one.uid: one.candidate.reserved_at for one in leaving}
+        placements = self.mirror.book.placements
+        victims |= {one.uid: placements[one.uid].reserved_at for one in leaving if one.uid in placements}
         named = {referent for one in before for referent in one.named}.union(one.referent for one in leaving)
         self.nominations.nominate(
             Nomination(

@@ -100,6 +100,10 @@ class Backfill:
         """Set the time."""
         self._present.move_to(now)
 
+    def rank_by(self, order: Order) -> None:
+        """Set the ranks of gangs. Those of gangs that were not considered yet may change while they are granted."""
+        self._order, self._front = order, None
+
     def begin(self, rules: Rules, waiting: Collection[GangUid], cluster: ClusterState) -> None:
         """Start a cycle. waiting: the pending gangs.
 
@@ -108,7 +112,7 @@ class Backfill:
         """
         present = self._present
         present.move_to(rules.now)
-        self._order, self._front = rules.order, None
+        self.rank_by(rules.order)
         made_from = rules.profile, rules.workspace.verdicts.cleared
         self.is_new = not self._made_from
         if made_from != self._made_from:

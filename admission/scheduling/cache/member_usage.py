@@ -19,7 +19,7 @@ from admission.incremental import are_same
 from admission.quota import fair_share, queue_order
 from admission.quota.fair_share import MemberHistory, MemberShares
 from admission.quota.headroom import QueueUsage
-from admission.quota.queue_order import BY_RANK, Order, Rank
+from admission.quota.queue_order import BY_RANK, Members, Order, Rank
 from admission.quota.tree import Tree
 from admission.workloads.gangs import Group
 
@@ -72,7 +72,7 @@ class MemberUsage:
             self._made_from, self._placements, self._used, self._held = (), {}, {}, {}
             return BY_RANK
         self._count(rules, placements, namespaces, tree)
-        usage, places = QueueUsage(tree, {}), dict[str, Rank]()
+        usage, places, found = QueueUsage(tree, {}), dict[str, Rank](), dict[QueueName, Members]()
         decayed = self._decayed(rules, namespaces)
         meters = {meter for quotas in tree.quotas.values() for meter in quotas}
         for queue, within in rules.items():
@@ -86,8 +86,9 @@ class MemberUsage:
                 decayed=decayed.get(queue, {}) if within.half_life else None,
             )
             members = {group.key: _member(within, group.identity.namespace, group.user, namespaces) for group in groups}
-            places |= queue_order.member_places(groups, lambda group: members[group.key], needed, shares)  # noqa: B023
-        return Order(places)
+            found[queue] = Members(members, shares)
+            places |= queue_order.member_places(groups, found[queue], needed)
+        return Order(places, found)
 
     def _count(
         self,

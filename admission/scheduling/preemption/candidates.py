@@ -99,7 +99,7 @@ def _candidate(
             uid=placement.gang_uid,
             queue=placement.queue,
             priority=group.priority if group is not None else 0,
-            reserved_at=placement.reserved_at,
+            reserved_at=_reserved_at(placement, group),
             queued_since=group.first_queued if group is not None else placement.reserved_at,
             charge=charge,
         ),
@@ -111,6 +111,13 @@ def _candidate(
             placed=frozenset(placement.seats),
         ),
     )
+
+
+def _reserved_at(placement: Placement, group: Group | None) -> datetime:
+    """Return since when a gang has had its place: one that ran before it was booked has had it since its pods run."""
+    pods = group.pods if group is not None else ()
+    started = (pod.started for pod in pods if pod.meta.uid in placement.seats)
+    return min([placement.reserved_at, *(at for at in started if at is not None)])
 
 
 def _used_room(placement: Placement, inputs: CandidateInputs) -> Iterator[tuple[NodeName, Resources]]:

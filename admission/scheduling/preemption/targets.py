@@ -237,6 +237,19 @@ def _within_own(queue: Queue, rules: preemption_rules.Rules, evicted: Sequence[C
     return allows
 
 
+def _within_rules(queue: Queue, rules: preemption_rules.Rules, evicted: Sequence[Candidate]) -> Affordable:
+    """Return what only charges pass with which the queue takes back its own, or has a share that is small enough.
+
+    So an elastic gang starts with fewer pods than there is room for, as with partial admission in Kueue.
+    """
+    within_own = _within_own(queue, rules, evicted)
+
+    def allows(charge: Charge) -> Shortfall | None:
+        return None if rules.keeps_shares(evicted, charge) else within_own(charge)
+
+    return allows
+
+
 @dataclass(slots=True)
 class _Search:
     """The search for the victims of one gang, on one kind of devices if `kind` names one.
@@ -314,14 +327,14 @@ class _Search:
         return found is not None
 
     def _permits(self, removed: frozenset[GangUid]) -> bool:
-        """Return whether the rules allow the eviction for the charge of the plan, or of one without a loan."""
+        """Return whether the rules allow the eviction for the charge of the plan, or of one that they allow."""
         charge, evicted = self._grants[removed].plan.charge, self._evicted(removed)
         if charge == self._charge:
             return True
         rules = self._rules(charge)
         if rules.allow(evicted):
             return True
-        found = self._plan(removed, _within_own(self.queue, rules, evicted))
+        found = self._plan(removed, _within_rules(self.queue, rules, evicted))
         return found is not None and self._rules(found.plan.charge).allow(evicted)
 
     def _plan(self, removed: frozenset[GangUid], allows: Affordable) -> Grant | None:

@@ -9,6 +9,7 @@ from tests.builders import NOON, ClusterBuilder, a_cluster
 from tests.unit.cycle.test_budgets import add
 from tests.unit.cycle.test_cycle import Cluster, Ledger, a_leader, gang, run
 from tests.unit.cycle.test_fair_share import MINUTE
+from tests.unit.cycle.test_node_resources import a_meter
 
 BY_NAMESPACE = {"within": {"by": "Namespace"}}
 
@@ -27,6 +28,24 @@ async def test_a_namespace_with_many_gangs_does_not_keep_another_waiting() -> No
 
     assert [name for name, _ in cluster.opened] == ["m1-0", "f1-0"]
     assert (gang(result, "m2").position, gang(result, "m3").position) == (3, 4)
+
+
+@pytest.mark.parametrize("strategy", ["BestEffortFIFO", "StrictFIFO"])
+@pytest.mark.parametrize(("weight", "opened"), [("2", "m1 f1 m2"), ("0.5", "m1 f1 f2")])
+async def test_members_take_turns_by_what_plans_are_charged_where_nothing_is_certain_before(
+    strategy: str, weight: str, opened: str
+) -> None:
+    within = {"within": {"by": "Namespace", "weights": [{"name": "many", "weight": weight}]}}
+    quotas = [{"meter": "credits", "nominal": "12"}]
+    builder = a_cluster().node("a", gpus=8).queue("q", quotas=quotas, fairSharing=within, queueingStrategy=strategy)
+    builder._meters[:] = [a_meter(price="4")]
+    for name, namespace in (("m1", "many"), ("m2", "many"), ("m3", "many"), ("f1", "few"), ("f2", "few")):
+        builder.job(name, queue="q", namespace=namespace)
+    cluster = Cluster(builder)
+
+    await run(a_leader(cluster, Ledger()))
+
+    assert [name.removesuffix("-0") for name, _ in cluster.opened] == opened.split()
 
 
 @pytest.mark.parametrize("strategy", ["BestEffortFIFO", "StrictFIFO"])

@@ -299,6 +299,22 @@ async def test_freed_devices_are_kept_for_the_nominated_gang() -> None:
     assert [gang for gang, _, _ in play.evicted] == ["low"]
 
 
+async def test_a_victim_that_ran_before_it_was_booked_is_waited_for_by_its_booking() -> None:
+    cluster = Jobs(a_queue(), graceful=True)
+    play = Play(cluster)
+    cluster.submit("low", queue="q", pods=4)
+    await play.forget_changes(2)
+    for uid, pod in cluster._pods.items():
+        cluster._pods[uid] = replace(pod, started=NOON - timedelta(hours=1))
+    cluster.submit("high", queue="q", pods=4, priority=10)
+
+    await play.forget_changes(2)
+
+    (nomination,) = play.leader.nominations.by_gang.values()
+    placements = play.ledger.book.placements
+    assert {uid: placements[uid].reserved_at for uid in nomination.victims} == nomination.victims
+
+
 async def test_a_gang_that_could_preempt_the_nominated_gang_takes_over_the_nomination() -> None:
     cluster = Jobs(a_queue(), graceful=True)
     play = Play(cluster)

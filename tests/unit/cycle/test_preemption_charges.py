@@ -55,9 +55,8 @@ PRICED: dict[str, Any] = {"meter": "credits", "price": "4"}
         (two_queues(3, 0, **ANY), elastic(2, 6), elastic(2, 6), ["first"], {"a": 3, "b": 3}),
         (two_queues(2, 0, **ANY), {"gpus": (4, 2)}, {"gpus": (4, 2)}, ["first"], {"a": 2, "b": 2}),
         (two_queues(1, 3, CORES, **PRICED, **ANY), {}, {}, [], {"a": 1}),
-        (two_queues(0, 8, **INITIAL), {"gpus": 8}, elastic(1, 8), [], {"a": 8}),
     ],
-    ids=["elastic", "elastic, nothing shared", "firstAvailable", "a price", "by shares, elastic"],
+    ids=["elastic", "elastic, nothing shared", "firstAvailable", "a price"],
 )
 async def test_a_gang_evicts_others_for_no_plan_with_which_its_queue_would_borrow(
     queues: ClusterBuilder, first: dict[str, Any], second: dict[str, Any], evicted: list[str], gpus: dict[str, int]
@@ -89,6 +88,32 @@ async def test_the_next_leader_plans_no_loan_for_whom_others_were_evicted_to_tak
 
     assert [gang for gang, _, _ in play.evicted] == ["first"]
     assert used(play) == {"a": 3, "b": 3}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "first", "least", "running"),
+    [
+        ("LessThanInitialShare", 8, 1, ["second"]),
+        ("LessThanInitialShare", 8, 8, ["first"]),
+        ("LessThanOrEqualToFinalShare", 5, 1, ["second", "stays"]),
+        ("LessThanOrEqualToFinalShare", 5, 4, ["first", "stays"]),
+    ],
+)
+async def test_an_elastic_gang_evicts_others_by_the_share_that_it_has_with_fewer_pods(
+    strategy: str, first: int, least: int, running: list[str]
+) -> None:
+    """As with partial admission in Kueue: with 7 of 8 of what is lent, or with 3 beside one of 3 that stays."""
+    preemption = {"reclaim": "LowerPriority", "byShares": strategy}
+    play = Play(Jobs(two_queues(0, 8, preemption=preemption, fairSharing={"weight": "1"})))
+    play.cluster.submit("first", queue="a", gpus=first)
+    if first < 8:
+        play.cluster.submit("stays", queue="a", gpus=8 - first, priority=9)
+    await play.forget_changes(3)
+    play.cluster.submit("second", queue="b", priority=1, **elastic(least, 8))
+
+    await play.forget_changes(CYCLES)
+
+    assert sorted(play.cluster.running()) == running
 
 
 async def test_a_queue_takes_back_quota_of_which_only_a_plan_says_how_much_is_needed() -> None:

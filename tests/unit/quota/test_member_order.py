@@ -6,7 +6,7 @@ from fractions import Fraction
 from admission.api.values.names import MeterName
 from admission.quota import queue_order
 from admission.quota.fair_share import MemberShares
-from admission.quota.queue_order import Order
+from admission.quota.queue_order import Members, Order
 from tests.unit.quota.test_queue_order import GPU, Gang, a_gang, keys
 
 CPU = MeterName("cpu")
@@ -25,7 +25,8 @@ def ordered(
         potential=potential or {GPU: 8, CPU: 100},
         weights={name: Fraction(weight) for name, weight in (weights or {}).items()},
     )
-    places = queue_order.member_places(gangs, lambda gang: gang.key[-1], lambda gang: {GPU: gang.gpus}, shares)
+    members = Members({gang.key: gang.key[-1] for gang in gangs}, shares)
+    places = queue_order.member_places(gangs, members, lambda gang: {GPU: gang.gpus})
     return keys(Order(places).sorted(gangs))
 
 

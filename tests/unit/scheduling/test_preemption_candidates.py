@@ -94,6 +94,21 @@ def test_a_claim_that_another_gang_also_uses_is_not_freed_by_preemption() -> Non
     assert staying["team/y"].charge == {GPUS: 1}
 
 
+def test_a_gang_that_ran_before_it_was_booked_is_as_old_as_its_pods() -> None:
+    """As one that ran when Muster came, and all that `muster simulate` is given."""
+    snapshot, what = two(placed("x", "gpu-0"), placed("y", "gpu-1"))
+    for name, minutes in (("x-0", -30), ("y-0", 1)):
+        pod = replace(pod_of(snapshot, name), started=NOON + timedelta(minutes=minutes))
+        snapshot = with_pods(
+            snapshot, *(pod if one.meta.uid == pod.meta.uid else one for one in snapshot.pods.values())
+        )
+
+    staying, _ = of(snapshot, what)
+
+    assert staying["team/x"].candidate.reserved_at == NOON - timedelta(minutes=30)
+    assert staying["team/y"].candidate.reserved_at == NOON
+
+
 def test_pods_being_deleted_count_as_leaving_unless_their_deletion_has_stalled() -> None:
     placements = placed("x", "gpu-0"), placed("y", "gpu-1")
     snapshot, _ = two()

@@ -454,6 +454,36 @@ def test_pods_at_odds_with_their_runtime_class_are_a_problem_of_what_makes_them(
     assert error.problems[0].message.startswith(f"spec.{field} of its pods ")
 
 
+def a_limit_range(name: str, namespace: str = "default", **item: Any) -> Json:
+    spec = {"limits": [{"type": "Pod", "max": {"cpu": "64"}}, {"type": "Container", **item}]}
+    return {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": name, "namespace": namespace}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("resources", "item", "cpu"),
+    [
+        ({}, {"defaultRequest": {"cpu": "200m"}, "default": {"cpu": "500m"}}, 200),
+        ({}, {"default": {"cpu": "500m"}}, 500),
+        ({}, {"max": {"cpu": 2}, "min": {"cpu": "100m"}}, 2000),
+        ({}, {"min": {"cpu": "100m"}}, 100),
+        ({"limits": {"cpu": "400m"}}, {"defaultRequest": {"cpu": "200m"}}, 400),
+        ({"requests": {"cpu": "1"}}, {"defaultRequest": {"cpu": "200m"}}, 1000),
+    ],
+)
+def test_new_pods_request_what_limit_ranges_of_their_namespace_say(resources: Json, item: Json, cpu: int) -> None:
+    template, made = job("train")
+    (container,) = made["spec"]["template"]["spec"]["containers"]
+    container["resources"] = {**container.get("resources", {}), **resources}
+    others = [a_limit_range("z", defaultRequest={"cpu": "7"}), a_limit_range("a", "other", defaultRequest={"cpu": "9"})]
+
+    expanded = expand(teams(), [template, made, a_limit_range("l", **item), *others])
+
+    (pod,) = expanded.snapshot.pods.values()
+    assert pod.requests["cpu"] == cpu
+    told = ("Job default/train: its pods have requests of cpu by LimitRanges",)
+    assert expanded.notes == (() if resources else told)
+
+
 def test_the_constraints_of_a_pod_group_are_named_of_a_gang_that_is_admitted() -> None:
     group = {
         "apiVersion": "scheduling.k8s.io/v1beta1",
