@@ -210,10 +210,7 @@ def _grant_in_order(groups: tuple[Group, ...], usage: Usage, state: _State) -> C
     decisions: list[Decision] = []
     positions: dict[QueueName, int] = {}
     granted = 0
-    shares = Shares(queue_usage, usage, rules.sharing, rules.history)
-    contest = Tournament(shares, waiting, lambda group: group.queue, partial(needed, rules=rules), rules.order)
-    if state.backfill is not None:
-        state.backfill.rank_by(contest.order)
+    contest = _contest(waiting, usage, state)
     for group in contest:
         position = positions.get(group.queue, 0) + 1
         if granted >= rules.most_grants:
@@ -247,6 +244,16 @@ def _grant_in_order(groups: tuple[Group, ...], usage: Usage, state: _State) -> C
         if group.uid in rules.first_in_next:
             break
     return CycleDecisions(updated=tuple(decisions), is_complete=len(decisions) == len(waiting))
+
+
+def _contest(waiting: list[Group], usage: Usage, state: _State) -> Tournament[Group]:
+    """Return the contest of the pending gangs, by whose order reservations rank them as well."""
+    rules, queue_usage = state.rules, state.queue_usage
+    shares = Shares(queue_usage, usage, rules.sharing, rules.history)
+    contest = Tournament(shares, waiting, lambda group: group.queue, partial(needed, rules=rules), rules.order)
+    if state.backfill is not None:
+        state.backfill.rank_by(contest.order)
+    return contest
 
 
 def _keep_again(groups: tuple[Group, ...], state: _State, kept_quota: Mapping[QueueName, KeptFor]) -> None:
