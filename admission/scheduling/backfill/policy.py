@@ -445,17 +445,12 @@ class Backfill:
 
     def _prove(self, head: QueueHead, known: Reservation, cluster: ClusterState, queue_usage: QueueUsage) -> bool:
         """Return whether a reservation of an earlier cycle stands; update what is left beside it."""
-        if (found := self._renewed(head, known, cluster, queue_usage)) is not None:
+        if (found := self._renewed(head, known, cluster, queue_usage, ())) is not None:
             known.prove(found.queue_usage, found.arrival.room, found.placed)
         return found is not None
 
     def _renewed(
-        self,
-        head: QueueHead,
-        known: Reservation,
-        cluster: ClusterState,
-        usage: QueueUsage,
-        absent: Collection[str] = (),
+        self, head: QueueHead, known: Reservation, cluster: ClusterState, usage: QueueUsage, absent: Collection[str]
     ) -> Reservation | None:
         """Return a reservation as it is in a state without the absent gangs; None if it falls in that state."""
         removed = [one for one in self._present.removed(known.at) if one.interval.gang not in absent]
