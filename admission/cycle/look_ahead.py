@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.jobs import PodTemplate
 from admission.api.kubernetes.owners import LaterWave, Parent
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.queues import Queue
@@ -183,8 +184,15 @@ def _alone(snapshot: Snapshot, pods: Mapping[Uid, Pod], claims: Mapping[str, Cla
     return replace(snapshot, pods=pods, jobs={}, gangs={}, claims={**free, **claims})
 
 
+def _asked_of(template: PodTemplate) -> tuple[object, ...]:
+    return template.pods, template.exclusive, template.has_own_nodes, template.body
+
+
 def _question(parent: Parent) -> Hashable:
     """Return a digest of what a look at a workload depends on, equal for workloads of one template."""
-    waves = [(wave.roles, [(one.pods, one.exclusive, one.body) for one in wave.templates]) for wave in parent.later]
+    waves = [
+        (wave.roles, [(one.pods, one.exclusive, one.has_own_nodes, one.body) for one in wave.templates])
+        for wave in parent.later
+    ]
     asked = (parent.meta.namespace, parent.meta.annotations.get(names.USER, ""), waves)
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).digest()

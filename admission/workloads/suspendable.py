@@ -231,6 +231,10 @@ def pod_body(
     reader.child("spec")
     spec = dict(reader.raw("spec") or {})
     reader.finish(owner.kind, f"{namespace}/{owner.name}")
+    if template.exclusive:
+        spec = _exclusive(spec, template.exclusive, parts[jobset.JOB_KEY])
+    elif template.has_own_nodes:
+        spec = jobset.on_own_nodes(spec, namespace, f"{template.name}-{parts[jobset.JOB_INDEX]}")
     reference = {
         "apiVersion": owner.api_version,
         "kind": owner.kind,
@@ -250,7 +254,7 @@ def pod_body(
             "annotations": {**annotations, **index},
             "ownerReferences": [reference],
         },
-        "spec": _exclusive(spec, template.exclusive, parts[jobset.JOB_KEY]) if template.exclusive else spec,
+        "spec": spec,
     }
 
 

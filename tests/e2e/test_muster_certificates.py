@@ -140,7 +140,6 @@ def test_plain_paths_are_answered_while_a_muster_of_before_has_registered_them(
 
     for line in written.stdout.splitlines():
         control_plane.kubectl("replace", "-f", "-", input=line)
-    muster.launch()  # one of this version, which leaves plain paths that it finds
 
     assert segment not in written.stdout
     assert segments(control_plane) == {""}

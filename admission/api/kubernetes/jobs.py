@@ -37,7 +37,8 @@ class PodTemplate:
     part_labels: labels that number the parts of the template's pods, each with the pods per part. first_parts: the
     number of the first part, where it is not 0. index_labels: labels that number the pods of each part, each with the
     pods per part. exclusive: the label of nodes in whose domains each part is alone, among all parts that are (JobSet's
-    `exclusive-topology`).
+    `exclusive-topology`). has_own_nodes: whether nodes were labelled for each part beforehand, instead (JobSet's
+    `node-selector`).
     """
 
     path: tuple[str | int, ...]
@@ -50,6 +51,7 @@ class PodTemplate:
     first_parts: Mapping[str, int] = field(default_factory=dict)
     index_labels: Mapping[str, int] = field(default_factory=dict)
     exclusive: str = ""
+    has_own_nodes: bool = False
 
     @property
     def numbers_pods(self) -> bool:

@@ -355,7 +355,7 @@ def _make_pods(workload: Workload, snapshot: Snapshot, known: ReviewCaches) -> d
         for number in range(template.pods):
             pod = _numbered_pod(first_pod, template, number, names.expected_pod(workload.meta.uid, len(found)))
             pod = replace(pod, generated_claims=_generated_claims(pod, group))
-            if template.exclusive or (template.numbers_pods and pod.rules.concern_pods):
+            if (template.exclusive or template.has_own_nodes) or (template.numbers_pods and pod.rules.concern_pods):
                 pod = _with_own_rules(pod, _body(workload, template, number))
             found[pod.meta.uid] = pod
     return found
@@ -388,10 +388,12 @@ def _body(workload: Workload, template: PodTemplate, number: int) -> dict[str, A
 
 
 def _with_own_rules(pod: Pod, body: Json) -> Pod:
-    """Return a pod with the rules of its own number, which may name its part."""
+    """Return a pod with the rules and the node selector of its own number, which may name its part."""
+    spec = Reader(body).child("spec")
     labels = {**pod.meta.labels, **Reader(body).child("metadata").pairs("labels")}
-    rules = scheduling_rules.decode(Reader(body).child("spec"), namespace=pod.meta.namespace, labels=labels)
-    return replace(pod, meta=replace(pod.meta, labels=labels), rules=rules)
+    rules = scheduling_rules.decode(spec, namespace=pod.meta.namespace, labels=labels)
+    node_selector = {**pod.node_selector, **spec.pairs("nodeSelector")}
+    return replace(pod, meta=replace(pod.meta, labels=labels), rules=rules, node_selector=node_selector)
 
 
 def _review(obj: Json, username: str) -> Review:

@@ -39,6 +39,9 @@ HELPED = frozenset({HoldReason.QUOTA_EXCEEDED, HoldReason.DEVICES_BUSY})
 BOUNDS = Bounds(fits=48, sets=2_000)
 """Lower than the defaults, since each call of `fits` is a search for a plan."""
 
+MOST_CHARGES = 8
+"""The most charges by which the rules are asked, each half of the one before it, so that the smallest is 1 % of all."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionCandidate:
@@ -170,7 +173,7 @@ def plan_again(
 ) -> Grant | None:
     """Return the grant of a gang for which victims were evicted before, which end anyway; None if there is none.
 
-    By the rules for which they went: if these were to take back the queue's own, so is the plan.
+    By the rules for which they went: if these were to take back the queue's own, or by its share, so is the plan.
     """
     found = plan(group, queue, (), scope)
     if found is None:
@@ -180,10 +183,11 @@ def plan_again(
     _, queue_usage = others.without(())
     incoming = _incoming(group, queue, found.plan.charge, was_reclaimed=was_reclaimed)
     rules, evicted = preemption_rules.Rules(queue_usage, incoming), [one.candidate for one in victims]
-    if rules.stays_own(evicted, found.plan.charge):
+    allows = _within_rules(queue, rules, evicted)
+    if allows(found.plan.charge) is None:
         return found
-    own = plan(group, queue, (), scope, allows=_within_own(queue, rules, evicted))
-    return found if own is None and rules.may_borrow(evicted) else own
+    less = plan(group, queue, (), scope, allows=allows)
+    return found if less is None and rules.may_borrow(evicted) else less
 
 
 def _inputs(
@@ -250,6 +254,17 @@ def _within_rules(queue: Queue, rules: preemption_rules.Rules, evicted: Sequence
     return allows
 
 
+def _at_most_half(queue: Queue, most: Charge) -> Affordable:
+    """Return what only charges pass that are at most half of another by some meter, and no more by the others."""
+
+    def allows(charge: Charge) -> Shortfall | None:
+        is_less = any(charge.get(meter, 0) * 2 <= amount for meter, amount in most.items() if amount)
+        is_more = any(amount > most.get(meter, 0) for meter, amount in charge.items())
+        return None if is_less and not is_more else preference.WouldBorrow(queue.name)
+
+    return allows
+
+
 @dataclass(slots=True)
 class _Search:
     """The search for the victims of one gang, on one kind of devices if `kind` names one.
@@ -288,13 +303,25 @@ class _Search:
         found = self._grants.get(frozenset(removed)) if self._fits(frozenset(removed)) else None
         if found is None:
             return
-        if found.plan.charge != least:
-            yield found.plan.charge
+        yield from reversed([*self._smaller_charges(frozenset(removed), found.plan.charge)])
         rules, evicted = self._rules(found.plan.charge), self._evicted(removed)
         if not rules.stays_own(evicted, found.plan.charge):
             own = self._plan(frozenset(removed), _within_own(self.queue, rules, evicted))
             if own is not None and own.plan.charge != least:
                 yield own.plan.charge
+
+    def _smaller_charges(self, removed: frozenset[GangUid], charge: Charge) -> Iterator[Charge]:
+        """Yield the charge of a plan, then of plans for half of it and less: for fewer pods, or for other devices.
+
+        Fewer have to go for these, as where the charge is certain: there the least counts.
+        """
+        for _ in range(MOST_CHARGES):
+            if charge != self.incoming.charge:
+                yield charge
+            found = self._plan(removed, _at_most_half(self.queue, charge))
+            if found is None:
+                return
+            charge = found.plan.charge
 
     def _targets(self, charge: Charge) -> PreemptionTargets | None:
         rules, known = self._rules(charge), [one.candidate for one in self.candidates.values()]
@@ -334,15 +361,17 @@ class _Search:
         rules = self._rules(charge)
         if rules.allow(evicted):
             return True
-        found = self._plan(removed, _within_rules(self.queue, rules, evicted))
-        return found is not None and self._rules(found.plan.charge).allow(evicted)
+        # Within its own quota a gang may be allowed more than by its share, and the other way round.
+        for allows in (_within_rules(self.queue, rules, evicted), _within_own(self.queue, rules, evicted)):
+            found = self._plan(removed, allows)
+            if found is not None and self._rules(found.plan.charge).allow(evicted):
+                self._grants[removed] = found
+                return True
+        return False
 
     def _plan(self, removed: frozenset[GangUid], allows: Affordable) -> Grant | None:
         evicted = [self.candidates[uid] for uid in removed]
-        found = plan(self.group, self.queue, evicted, self.scope, self.kind, allows=allows)
-        if found is not None:
-            self._grants[removed] = found
-        return found
+        return plan(self.group, self.queue, evicted, self.scope, self.kind, allows=allows)
 
     def _evicted(self, removed: Iterable[GangUid]) -> list[Candidate]:
         return [self.candidates[uid].candidate for uid in removed]

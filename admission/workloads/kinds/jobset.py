@@ -50,6 +50,12 @@ EXCLUSIVE = exclusive_domains.JOBSET_EXCLUSIVE
 NODE_SELECTOR = "alpha.jobset.sigs.k8s.io/node-selector"
 """Used together with EXCLUSIVE: nodes are labelled beforehand, and no pod waits for another one."""
 
+NAMESPACED_JOB = "alpha.jobset.sigs.k8s.io/namespaced-job"
+"""The label of such nodes, with the namespace and name of the Job whose pods they take."""
+
+NO_SCHEDULE = "alpha.jobset.sigs.k8s.io/no-schedule"
+"""The taint that such nodes may have."""
+
 FOLLOWERS = ".followers"
 """The suffix of the role of all but the first pods of a Job; no ReplicatedJob's name can end in it."""
 
@@ -86,11 +92,30 @@ def _first_pods(job: Reader, of_set: Mapping[str, str]) -> tuple[int, str]:
 
     Without a label it is not exclusive, or by labels that nodes were given beforehand. of_set: the set's annotations.
     """
-    job_annotations = job.child("template").child("metadata").pairs("annotations")
-    exclusive = [annotations for annotations in (job_annotations, of_set) if EXCLUSIVE in annotations]
-    by_leader = exclusive and not any(NODE_SELECTOR in annotations for annotations in exclusive)
-    parallelism = parallel_pods(_spec(job))
+    exclusive, parallelism = _exclusive(job, of_set), parallel_pods(_spec(job))
+    by_leader = exclusive and not _has_own_nodes(job, of_set)
     return (min(parallelism, 1), exclusive[0][EXCLUSIVE]) if by_leader else (parallelism, "")
+
+
+def _exclusive(job: Reader, of_set: Mapping[str, str]) -> list[Mapping[str, str]]:
+    """Return the annotations, of the Job and of its set, that make it exclusive."""
+    of_job = job.child("template").child("metadata").pairs("annotations")
+    return [annotations for annotations in (of_job, of_set) if EXCLUSIVE in annotations]
+
+
+def _has_own_nodes(job: Reader, of_set: Mapping[str, str]) -> bool:
+    """Return whether the pods of a Job ask for nodes that were labelled for it."""
+    return any(NODE_SELECTOR in annotations for annotations in _exclusive(job, of_set))
+
+
+def on_own_nodes(spec: Json, namespace: str, job: str) -> dict[str, Any]:
+    """Return a pod's spec with what JobSet adds for nodes of its Job's own (addNodeSelector, addTaintToleration)."""
+    toleration = {"key": NO_SCHEDULE, "operator": "Exists", "effect": "NoSchedule"}
+    return {
+        **spec,
+        "nodeSelector": {**Reader(spec).object("nodeSelector"), NAMESPACED_JOB: f"{namespace}_{job}"},
+        "tolerations": [*Reader(spec).objects("tolerations"), toleration],
+    }
 
 
 def exclusive_affinity(topology: str, key: str) -> dict[str, Any]:
@@ -175,6 +200,7 @@ def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
                 first_parts={GLOBAL_INDEX: sum(replicas[:number])},
                 index_labels={INDEX: per_job} if _is_indexed(job) else {},
                 exclusive=topology,
+                has_own_nodes=_has_own_nodes(job, meta.annotations),
             )
 
 

@@ -116,6 +116,59 @@ async def test_an_elastic_gang_evicts_others_by_the_share_that_it_has_with_fewer
     assert sorted(play.cluster.running()) == running
 
 
+@pytest.mark.parametrize(
+    ("spec", "second"),
+    [
+        (ANY, elastic(2, 8)),
+        (INITIAL, elastic(2, 8)),
+        (INITIAL, elastic(2, 5)),
+        (INITIAL, {"gpus": (6, 4)}),
+        (INITIAL, {"gpus": 4}),
+    ],
+)
+async def test_a_queue_takes_back_its_own_whatever_its_gangs_may_have_by_their_share(
+    spec: dict[str, Any], second: dict[str, Any]
+) -> None:
+    play = Play(Jobs(two_queues(4, 0, **spec)))
+    play.cluster.submit("first", queue="a", gpus=8)
+    await play.forget_changes(3)
+    play.cluster.submit("second", queue="b", **second)
+
+    await play.forget_changes(CYCLES)
+
+    assert [gang for gang, _, _ in play.evicted] == ["first"]
+    assert play.cluster.running() == {"second"}
+
+
+async def test_one_gang_goes_where_it_is_enough_for_a_queue_to_take_back_its_own() -> None:
+    play = Play(Jobs(two_queues(4, 0, **INITIAL)))
+    for name, gpus in (("one", 5), ("two", 3)):
+        play.cluster.submit(name, queue="a", gpus=gpus)
+        await play.forget_changes(3)
+    play.cluster.submit("second", queue="b", priority=1, **elastic(4, 8))
+
+    await play.forget_changes(CYCLES)
+
+    assert len(play.evicted) == 1
+
+
+async def test_the_next_leader_plans_by_the_share_for_which_others_were_evicted() -> None:
+    preemption = {"reclaim": "LowerPriority", "byShares": "LessThanInitialShare"}
+    play = Play(Jobs(two_queues(0, 8, preemption=preemption, fairSharing={"weight": "1"}), graceful=True))
+    play.cluster.submit("first", queue="a", gpus=8)
+    await play.forget_changes(3)
+    play.cluster.submit("second", queue="b", priority=1, **elastic(1, 8))
+    await play.forget_changes(2)
+    assert [gang for gang, _, _ in play.evicted] == ["first"]
+    play.succeed()
+    await play.forget_changes(2)
+    play.cluster.end_grace()
+
+    await play.forget_changes(1)
+
+    assert used(play).get("b") == 7
+
+
 async def test_a_queue_takes_back_quota_of_which_only_a_plan_says_how_much_is_needed() -> None:
     play = Play(Jobs(two_queues(4, 0, **PRICED, **ANY)))
     for name in ("own", "loan"):
@@ -128,3 +181,27 @@ async def test_a_queue_takes_back_quota_of_which_only_a_plan_says_how_much_is_ne
 
     assert play.evicted == [("loan", "Reclaimed", "back")]
     assert play.cluster.running() == {"own", "back"}
+
+
+BY_SHARES: dict[str, Any] = {
+    "preemption": {"reclaim": "Any", "byShares": "LessThanOrEqualToFinalShare"},
+    "fairSharing": {"weight": "1"},
+}
+
+
+@pytest.mark.parametrize("second", [elastic(1, 4), {"gpus": (4, 1)}], ids=["elastic", "firstAvailable"])
+@pytest.mark.parametrize(("spec", "nominal", "root"), [(ANY, 16, 0), (BY_SHARES, 0, 16), (INITIAL, 0, 16)])
+async def test_no_more_gangs_go_by_a_price_than_for_the_fewest_pods_and_the_smallest_devices(
+    spec: dict[str, Any], nominal: int, root: int, second: dict[str, Any]
+) -> None:
+    """As where the charge is certain; a price is known with a plan alone."""
+    play = Play(Jobs(two_queues(nominal, root, **PRICED, **spec)))
+    for number in range(4 + nominal // 4):
+        play.cluster.submit(f"loan{number}", queue="a", gpus=1)
+        await play.forget_changes(2)
+    play.cluster.submit("back", queue="b", **second)
+
+    await play.forget_changes(CYCLES)
+
+    assert len(play.evicted) == 1
+    assert "back" in play.cluster.running()

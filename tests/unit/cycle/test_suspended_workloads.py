@@ -406,6 +406,30 @@ def test_expected_pods_are_made_by_whom_the_webhook_will_name(kind: str, of_temp
     assert [pod.user for pod in found[0].values()] == [user]
 
 
+def test_expected_pods_of_a_job_with_nodes_of_its_own_ask_for_these() -> None:
+    cluster, _ = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=4))
+    cluster.submit_held("train", queue="q")
+    job = cluster.job("train")
+    annotations = {
+        "alpha.jobset.sigs.k8s.io/exclusive-topology": "rack",
+        "alpha.jobset.sigs.k8s.io/node-selector": "true",
+    }
+    spec = {"parallelism": 1, "completions": 1, "template": job.template}
+    replicated = [{"name": "part", "replicas": 2, "template": {"spec": spec}}]
+    kind = suspendable.BY_KEY["JobSet.jobset.x-k8s.io"]
+    named = {"name": "train", "namespace": job.meta.namespace, "uid": job.meta.uid, "annotations": annotations}
+    templates = kind.templates({"metadata": named, "spec": {"replicatedJobs": replicated}})
+    made = Parent(meta=replace(job.meta, annotations=annotations), suspended=True, templates=templates)
+
+    found = pending_pods.expected(suspendable.Workload(kind=kind, obj=made), cluster.snapshot(), ReviewCaches())
+
+    assert isinstance(found, tuple)
+    assert [dict(pod.node_selector) for pod in found[0].values()] == [
+        {"alpha.jobset.sigs.k8s.io/namespaced-job": f"{job.meta.namespace}_train-part-{number}"} for number in range(2)
+    ]
+    assert all(pod.tolerations for pod in found[0].values())
+
+
 async def test_the_requests_of_expected_pods_follow_a_claim_policy_that_comes_later() -> None:
     cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=4))
     asked = {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}

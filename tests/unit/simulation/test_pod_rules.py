@@ -63,6 +63,35 @@ def test_a_job_whose_racks_other_exclusive_jobs_have_is_told_the_annotation() ->
     assert "podAntiAffinity" not in gang.message
 
 
+NODES_OF_JOB = "alpha.jobset.sigs.k8s.io/namespaced-job"
+
+
+def for_job(nodes: Objects, name: str) -> Objects:
+    """Return the nodes as they are given to a Job: with its label, and a taint that keeps all others off."""
+    labelled = [one for one in nodes if one["kind"] == "Node"]
+    for node in labelled:
+        node["metadata"] = {**node["metadata"], "labels": {**node["metadata"]["labels"], NODES_OF_JOB: name}}
+        taint = {"key": "alpha.jobset.sigs.k8s.io/no-schedule", "value": "true", "effect": "NoSchedule"}
+        node["spec"] = {"taints": [taint]}
+    return nodes
+
+
+def test_the_pods_of_an_exclusive_job_ask_for_the_nodes_that_were_labelled_for_it() -> None:
+    template, jobset = exclusive_jobs(2)
+    jobset["metadata"]["annotations"]["alpha.jobset.sigs.k8s.io/node-selector"] = "true"
+    of_first = for_job(in_rack("r1", "a", 4), "default_train-part-0")
+    of_second = for_job(in_rack("r1", "b", 4), "default_train-part-1")
+
+    gang = of(simulate(teams(), of_first, of_second, [template, jobset]), "train")
+    held = of(simulate(teams(), of_first, in_rack("r1", "b", 4), [template, jobset]), "train")
+
+    assert sorted((pod.pod.removeprefix("default/train-part-"), pod.node) for pod in gang.plan) == [
+        *(("0", "a"), ("1", "a")),
+        *(("2", "b"), ("3", "b")),
+    ]
+    assert f"does not have label {NODES_OF_JOB}=default_train-part-1" in held.message
+
+
 CACHE = {
     "apiVersion": "v1",
     "kind": "Pod",
