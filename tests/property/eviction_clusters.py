@@ -192,8 +192,11 @@ async def rest(play: Play) -> None:
     pytest.fail(f"{play.evicted[-10:]} goes on for ever")
 
 
-async def walk(cluster: Mortal, steps: int) -> int:
-    """Let one thing after the other happen, and check after each; now and then all comes to rest. Return evictions."""
+async def walk(cluster: Mortal, steps: int, *, owners_are_first: bool = True) -> int:
+    """Let one thing after the other happen, and check after each; now and then all comes to rest. Return evictions.
+
+    owners_are_first: whether the law of `owner_turns` is asked, which knows queues of one kind beside each other.
+    """
     play = Play(cluster)
     kept: dict[str, object] = {}
     for number in range(steps):
@@ -203,7 +206,7 @@ async def walk(cluster: Mortal, steps: int) -> int:
         promised = {play.name(uid) for uid in play.leader.nominations.by_gang}
         await step(play)
         check(play)
-        if not cluster.by_kind:
+        if owners_are_first and not cluster.by_kind:
             dearest = max(PRICES.values()) if "credits" in cluster.nominal else 0
             assert owner_turns.passed(play, cluster.submitted, before, running | promised, dearest) == []
         check_evictions(play, known)

@@ -8,6 +8,7 @@ for one as long as those being evicted suffice.
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from admission.api.muster import gang_references
 from admission.api.muster.queues import Queue
@@ -22,8 +23,9 @@ from admission.cycle.state.term import Term
 from admission.cycle.steps.evict import GangEviction
 from admission.dra.state.cluster_state import ClusterState
 from admission.lifecycle import eviction as lifecycle_eviction
+from admission.quota.fair_share import Shares
 from admission.quota.headroom import QueueUsage, Usage
-from admission.quota.queue_order import Order
+from admission.quota.queue_order import Order, Tournament
 from admission.scheduling import cycle
 from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.checks.chain import Decision, Grant, Rules
@@ -80,6 +82,7 @@ class Preemption:
                     found,
                     rules.order,
                     lambda: self._planned_state(inputs, rules, cluster, usage, decided=decided),
+                    partial(_in_turn, rules, usage),
                 )
             )
             dropped += before - {*self.nominations.by_gang}
@@ -171,8 +174,12 @@ class Preemption:
         found: dict[GangUid, Decision],
         order: Order,
         make_state: Callable[[], "_PlannedState"],
+        in_turn: Callable[[Iterable[Decision], "_PlannedState"], Tournament[Group]],
     ) -> Iterator[PreemptionTargets]:
-        """Yield the targets for held gangs, and nominate these gangs for their plans."""
+        """Yield the targets for held gangs, and nominate these gangs for their plans.
+
+        in_turn: in which order gangs have their turn once those that end anyway have ended.
+        """
         searches, cluster = self.searches, self.cache.cluster
         made_from = (
             self.mirror.book.placements,
@@ -184,15 +191,21 @@ class Preemption:
         if cluster is None or not searches.begin(inputs.groups, cluster, *made_from):
             return
         questions = self._questions(inputs, found, order)
-        chosen = searches.next([*questions], MOST_TRIES)
-        state: _PlannedState | None = None
-        for question, (decision, queue) in questions.items():
-            if question not in chosen:
-                continue
-            state = state or make_state()
-            group, was_reclaimed = decision.group, equivalence.was_reclaimed(decision.group)
+        chosen = {questions[one][0].group.key: one for one in searches.next([*questions], MOST_TRIES)}
+        if not chosen:
+            return
+        state = make_state()
+        turns = in_turn([questions[one][0] for one in chosen.values()], state)
+        for group in turns:
+            question = chosen[group.key]
+            decision, queue = questions[question]
             answer = targets.choose(
-                group, queue, decision.needed, state.staying, state.scope, was_reclaimed=was_reclaimed
+                group,
+                queue,
+                decision.needed,
+                state.staying,
+                state.scope,
+                was_reclaimed=equivalence.was_reclaimed(group),
             )
             if answer is None or not answer.victims:
                 searches.note_failed(question)
@@ -201,11 +214,14 @@ class Preemption:
             if answer.victims:
                 yield from self._nominate_first(inputs, answer, state.scope.going)
             state.apply(answer)
+            turns.grant(group, answer.grant.plan.charge)
+            for victim in answer.victims:
+                turns.give_back(victim.queue, victim.charge)
 
     def _questions(
         self, inputs: CycleInputs, found: dict[GangUid, Decision], order: Order
     ) -> dict[Hashable, tuple[Decision, Queue]]:
-        """Return the held gangs that may preempt, by question, in order; of equivalent gangs the first."""
+        """Return the held gangs that may preempt, by question; of equivalent gangs the first by rank."""
         queues = {name: queue for name, queue in inputs.snapshot.queues.items() if targets.may_preempt(queue)}
         waiting = {group.uid for group in inputs.groups if group.queue in queues and group.waiting}
         held = [
@@ -297,6 +313,19 @@ class Preemption:
                 answer = PreemptionTargets(group=group, grant=grant, victims=())
                 state.apply(answer)
                 self._nominate(inputs, answer, going)
+
+
+def _in_turn(rules: Rules, usage: Usage, held: Iterable[Decision], state: "_PlannedState") -> Tournament[Group]:
+    """Return held gangs as they have their turn once those that end anyway have ended: as in a cycle after that.
+
+    By rank alone an older gang would be planned on what a queue with a smaller share gets then, and others be evicted
+    for that queue in vain.
+    """
+    _, queue_usage = state.scope.without(())
+    needed = {decision.group.key: decision.needed for decision in held}
+    shares = Shares(queue_usage, usage, rules.sharing, rules.history)
+    gangs = [decision.group for decision in held]
+    return Tournament(shares, gangs, lambda group: group.queue, lambda group: needed[group.key], rules.order)
 
 
 @dataclass(slots=True)

@@ -205,3 +205,25 @@ async def test_no_more_gangs_go_by_a_price_than_for_the_fewest_pods_and_the_smal
 
     assert len(play.evicted) == 1
     assert "back" in play.cluster.running()
+
+
+async def test_nobody_is_evicted_in_vain_where_who_has_less_gets_what_another_gang_leaves() -> None:
+    """An older gang of the other queue was planned there, and one that runs evicted by shares to make room for both."""
+    play = Play(Jobs(two_queues(0, 4, **BY_SHARES), graceful=True))
+    for name, queue in (("one", "a"), ("two", "a"), ("first", "b")):
+        play.cluster.submit(name, queue=queue, gpus=2)
+        await play.forget_changes(3)
+        play.cluster.end_grace()
+    await play.forget_changes(3)
+    assert play.cluster.running() == {"one", "first"}
+    play.cluster.submit("second", queue="b", gpus=2)
+    await play.forget_changes(3)
+    evicted = len(play.evicted)
+
+    play.cluster.delete_job("first")
+    await play.forget_changes(2)
+    play.cluster.end_grace()
+    await play.forget_changes(3)
+
+    assert play.cluster.running() == {"one", "second"}
+    assert len(play.evicted) == evicted
