@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from admission.api.kubernetes.claims import Claim
-from admission.api.kubernetes.jobs import PodTemplate
 from admission.api.kubernetes.owners import LaterWave, Parent
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.queues import Queue
@@ -182,10 +181,6 @@ def _alone(snapshot: Snapshot, pods: Mapping[Uid, Pod], claims: Mapping[str, Cla
     named = {key: found for key in keys if (found := snapshot.claims.get(key)) is not None}
     free = {key: replace(one, allocation=None, reserved_for=()) for key, one in named.items()}
     return replace(snapshot, pods=pods, jobs={}, gangs={}, claims={**free, **claims})
-
-
-def _asked_of(template: PodTemplate) -> tuple[object, ...]:
-    return template.pods, template.exclusive, template.has_own_nodes, template.body
 
 
 def _question(parent: Parent) -> Hashable:
