@@ -88,7 +88,7 @@ def snapshot_of(client: Client) -> Snapshot:
     ):
         served = (seen for path in kind.paths if (seen := client.find(path)) is not None)
         listed: Manifest = next(served, {"items": []})
-        decoded = [kind.decode(item) for item in listed["items"]]
+        decoded: list[Any] = [kind.decode(item) for item in listed["items"]]
         fields[kind.field] = {one.meta.key: one for one in decoded}
     return Snapshot(**fields)
 

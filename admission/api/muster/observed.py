@@ -55,6 +55,7 @@ class ObservedGang:
 class ObservedMeter:
     """A Meter and its status. outside: by class, the devices that pods outside every queue hold."""
 
+    meta: Meta
     meter: Meter
     outside: Mapping[str, int] = field(default_factory=dict)
 
@@ -83,9 +84,9 @@ def decode_queue(obj: Json) -> ObservedQueue:
 def decode_meter(obj: Json) -> ObservedMeter:
     """Decode a Meter with its status. Raises MalformedObjectError."""
     outside = Reader(obj).child("status").children("outsideQueues")
-    return ObservedMeter(
-        meter=meters.decode(obj), outside={one.text("deviceClass"): one.integer("devices") for one in outside}
-    )
+    meter = meters.decode(obj)
+    devices = {one.text("deviceClass"): one.integer("devices") for one in outside}
+    return ObservedMeter(meta=meter.meta, meter=meter, outside=devices)
 
 
 def decode_gang(obj: Json) -> ObservedGang:

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from admission.api.kubernetes import claims, device_taint_rules, devices, jobs, nodes, pods, priority_classes
+from admission.api.kubernetes.meta import Meta
 from admission.api.muster import claim_policies, gangs, meters, queues
 from admission.api.storage import csi, persistent_volumes
 from admission.api.values import names
@@ -15,6 +16,13 @@ from admission.workloads.kinds.registry import WorkloadKind
 
 def _never(_: Any) -> bool:
     return False
+
+
+class Decoded(Protocol):
+    """A decoded object: a dataclass that has the object's metadata."""
+
+    @property
+    def meta(self) -> Meta: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +45,7 @@ class Kind:
     version: str
     plural: str
     field: str
-    decode: Callable[[Json], Any]
+    decode: Callable[[Json], Meta | Decoded]
     by_uid: bool = False
     older: tuple[str, ...] = ()
     optional: bool = False

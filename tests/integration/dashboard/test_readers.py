@@ -41,7 +41,7 @@ class TeamsView:
                 for name, queue in snapshot.queues.items()
             },
             gangs={key: observed.decode_gang(obj) for key, obj in self._cluster.stored.items()},
-            meters={name: ObservedMeter(meter=meter) for name, meter in snapshot.meters.items()},
+            meters={name: ObservedMeter(meta=meter.meta, meter=meter) for name, meter in snapshot.meters.items()},
             classes=snapshot.classes,
             nodes=snapshot.nodes,
             slices=snapshot.slices,

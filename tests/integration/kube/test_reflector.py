@@ -10,6 +10,7 @@ import pytest
 import structlog
 
 from admission.api.kubernetes import pods
+from admission.api.kubernetes.meta import Meta
 from admission.api.values.names import Uid
 from admission.errors import ClusterUnavailableError
 from admission.kube.cache import reflector, watched_resources
@@ -199,10 +200,10 @@ async def test_an_object_that_cannot_be_read_is_set_aside_until_it_can(api: Fake
 
 
 async def test_a_decoder_that_breaks_takes_nothing_else_down(api: FakeApi, connection: Connection) -> None:
-    def breaks(obj: Any) -> str:
+    def breaks(obj: Any) -> Meta:
         if obj["metadata"]["name"] == "bad":
             raise KeyError("spec")
-        return str(obj["metadata"]["name"])
+        return Meta(name=obj["metadata"]["name"])
 
     kind = Kind(name="Queue", group="muster.dev", version="v1alpha1", plural="queues", field="queues", decode=breaks)
     api.put(QUEUES, a_queue("bad"))

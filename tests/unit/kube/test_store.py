@@ -8,7 +8,7 @@ import pytest
 from admission.api.values import names
 from admission.api.values.names import QueueName, Uid
 from admission.errors import ClusterUnavailableError
-from admission.kube.cache import reflector, watched_resources
+from admission.kube.cache import dashboard_store, reflector, watched_resources
 from admission.kube.cache.store import Store
 from tests.unit.kube.builders import a_pod
 
@@ -67,6 +67,15 @@ def test_a_version_that_is_known_is_no_change() -> None:
     listed(store, watched_resources.PODS, known("a"))
 
     assert store.snapshot() is before
+
+
+@pytest.mark.parametrize("kind", dashboard_store.WATCHED, ids=str)
+def test_the_dashboard_sees_an_object_again(kind: watched_resources.Kind) -> None:
+    table = Store(dashboard_store.WATCHED).tables[kind]
+    spec = {"driver": "d", "nodeName": "n", "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1}}
+    for version in "12":
+        table.put({"metadata": {"name": "a", "namespace": "team", "resourceVersion": version}, "spec": spec})
+        assert len(table) == 1
 
 
 def test_an_object_without_a_name_is_ignored() -> None:
