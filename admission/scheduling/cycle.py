@@ -13,12 +13,14 @@ from admission.api.muster.gangs import Charge
 from admission.api.muster.queues import Queue
 from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.api.values.reasons import Hold
-from admission.dra.requests.gang_request import anything
+from admission.dra.requests.gang_request import Shortfall, anything
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
+from admission.quota import evicted_usage
 from admission.quota.fair_share import Shares
 from admission.quota.headroom import QueueUsage, Usage
 from admission.quota.queue_order import Tournament
+from admission.scheduling import postponed_grants
 from admission.scheduling.backfill import reservation_refresh
 from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.cache import equivalence
@@ -391,7 +393,7 @@ def _examine(group: Group, state: _State) -> Examined:
         queue_usage=state.queue_usage,
         blocked_by=state.blocked.get(group.queue, ""),
     )
-    found = _verdict(inputs, state)
+    found = _grown(inputs, state) if group.runs and state.rules.evicted else _verdict(inputs, state)
     _block(found, inputs, state)
     return found, inputs
 
@@ -432,6 +434,19 @@ def _verdict(inputs: Inputs, state: _State) -> Verdict:
     if is_cacheable and not any(pod.containers for pod in group.pods):
         verdicts.keep(verdict)
     return verdict
+
+
+def _grown(inputs: Inputs, state: _State) -> Verdict:
+    """Return the verdict on more pods of a gang that runs, beside evicted ones that come back: it ends by time alone.
+
+    So nothing of it is remembered.
+    """
+    queue_usage, queue, evicted = inputs.queue_usage, inputs.queue.name, inputs.rules.evicted
+
+    def allows(charge: Charge) -> Shortfall | None:
+        return evicted_usage.shortfall(queue_usage, queue, charge, evicted)
+
+    return state.decide(postponed_grants.with_condition(inputs, allows), state.postponed.decide)
 
 
 def _holds(queue: QueueName, basis: Premise, state: _State) -> bool:

@@ -39,7 +39,7 @@ class Mortal(MortalJobs):
 
     queues: to which jobs are submitted. namespaces: of the jobs. by_kind: whether quota is that of kinds of devices.
     is_open: whether some leave open how many devices or
-    pods they get, so that only a plan says what they are charged.
+    pods they get, so that only a plan says what they are charged. late: how many cycles late pods are at most.
     """
 
     def __init__(
@@ -51,8 +51,9 @@ class Mortal(MortalJobs):
         namespaces: tuple[str, ...],
         is_open: bool = False,
         by_kind: bool = False,
+        late: int = 0,
     ) -> None:
-        super().__init__(builder, graceful=True)
+        super().__init__(builder, graceful=True, late=late)
         spaces = {name: Namespace(meta=Meta(name=name), labels={GROUP: group}) for name, group in NAMESPACES.items()}
         self._rest = replace(self._rest, namespaces=spaces)
         self.random = random
@@ -67,6 +68,9 @@ class Mortal(MortalJobs):
         """The queue of every Job."""
         self.ranks: dict[str, int] = {}
         """The priority of every Job, of its pods or their class."""
+
+    def lateness(self) -> int:
+        return self.random.randint(0, self.late) if self.late else 0
 
     async def suspend(self, job: Job) -> None:
         self._count()
@@ -185,7 +189,7 @@ async def rest(play: Play) -> None:
             if before == (len(play.evicted), play.ledger.book.sequence, frozenset(play.cluster.running()))
             else 0
         )
-        if calm > 2:
+        if calm > 2 + (play.cluster.late + 1 if play.cluster.late else 0):
             assert not play.leader.nominations.by_gang
             assert not play.leader.evictions.ending
             return

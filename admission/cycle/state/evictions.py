@@ -20,6 +20,7 @@ from admission.api.values import names
 from admission.api.values.names import GangUid, Uid
 from admission.api.values.reasons import EvictionReason
 from admission.api.values.references import References
+from admission.cycle.state.evicted_gangs import EvictedGangs
 from admission.cycle.state.inputs import CycleInputs
 from admission.incremental import Derived
 from admission.lifecycle import refusals, requeue_backoff
@@ -63,6 +64,8 @@ class EvictionState:
     """By gang of which some but not all pods were evicted, the reason."""
     _vacancies: Vacancies = field(default_factory=dict)
     """Slots that pods of running gangs have left."""
+    _returning: EvictedGangs = field(default_factory=EvictedGangs)
+    """Those that were evicted for others and come back."""
     _answered: dict[GangUid, AnsweredRequest] = field(default_factory=dict)
     """The last request of users about a gang that this leader has answered."""
     _restored: Mapping[GangUid, Group] = field(default_factory=dict)
@@ -88,6 +91,11 @@ class EvictionState:
     def unfinished(self) -> set[GangUid]:
         """Return the gangs whose eviction is in progress, for any cause."""
         return self._ending | self._partial.keys()
+
+    @property
+    def returning(self) -> EvictedGangs:
+        """Return the gangs that were evicted for others and come back."""
+        return self._returning
 
     @property
     def answered(self) -> Mapping[GangUid, AnsweredRequest]:
@@ -149,6 +157,7 @@ class EvictionState:
             references=eviction.references,
         )
         self._ending.add(group.uid)
+        self._returning.note(group, eviction.cause, inputs.now)
         return True
 
     def finish(self, gang: GangUid) -> Evicted | None:
@@ -252,6 +261,7 @@ class EvictionState:
         self._backoffs = {uid: requeue_backoff.bounded(one, clock) for uid, one in self._backoffs.items()}
         bounded = ((key, requeue_backoff.bounded(one, clock)) for key, one in self._workload_backoffs.items())
         self._workload_backoffs = {key: one for key, one in bounded if clock - one.next_try <= FORGET_AFTER}
+        self._returning.follow(inputs, placements, self._evicted, self._gangs.positions)
 
     def _drop_outdated_refusals(self, inputs: CycleInputs) -> None:
         """Let gangs try nodes again on which something has changed since kube-scheduler refused their pods."""
@@ -315,7 +325,9 @@ class EvictionState:
             self._evicted[uid] = written
             if placement is not None and placement.seats and placement.reserved_at <= written.at <= inputs.now:
                 self._ending.add(uid)
-        runs = bool(group.pods) and all(pod.phase == "Running" for pod in group.pods)
+        # An elastic gang runs with fewer than all of its pods.
+        admitted = len(group.pods) - len(group.waiting)
+        runs = group.runs and sum(pod.phase == "Running" for pod in group.pods) == admitted
         if runs and placement is not None and uid not in self._ending:
             self._evicted.pop(uid, None)
 
