@@ -249,13 +249,23 @@ def _grant_in_order(groups: tuple[Group, ...], usage: Usage, state: _State) -> C
 
 
 def _contest(waiting: list[Group], usage: Usage, state: _State) -> Tournament[Group]:
-    """Return the contest of the pending gangs, by whose order reservations rank them as well."""
-    rules, queue_usage = state.rules, state.queue_usage
-    shares = Shares(queue_usage, usage, rules.sharing, rules.history)
-    contest = Tournament(shares, waiting, lambda group: group.queue, partial(needed, rules=rules), rules.order)
+    """Return the turns of the pending gangs, by whose order reservations rank them as well."""
+    contest = turns(waiting, partial(needed, rules=state.rules), state.rules, usage, state.queue_usage)
     if state.backfill is not None:
         state.backfill.rank_by(contest.order)
     return contest
+
+
+def turns(
+    gangs: list[Group], needed: Callable[[Group], Charge], rules: Rules, usage: Usage, queue_usage: QueueUsage
+) -> Tournament[Group]:
+    """Return gangs in the order in which they have their turn, by shares of their queues and rank.
+
+    needed: a lower bound on a gang's charge. usage: by which past usage counts. queue_usage: what is used now, which
+    the caller keeps up to date with every grant.
+    """
+    shares = Shares(queue_usage, usage, rules.sharing, rules.history)
+    return Tournament(shares, gangs, lambda group: group.queue, needed, rules.order)
 
 
 def _keep_again(groups: tuple[Group, ...], state: _State, kept_quota: Mapping[QueueName, KeptFor]) -> None:
