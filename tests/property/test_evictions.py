@@ -51,8 +51,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
 }
 """What the queues say. gpus, claims and credits_: the nominal quota of each; what is missing is their parent's, so that
-of claims one is borrowed with almost any gang. is_open, late: as of `Mortal`. By default queues keep quota that they cannot
-take back (`lending`)."""
+of claims one is borrowed with almost any gang. is_open, late: as of `Mortal`. By default queues keep quota that they
+cannot take back (`lending`)."""
 GPUS, CREDITS = 6, 34
 STEPS = 1_000 if soaking.is_on() else 120
 MORE_STEPS = {"what is kept, and all else": 250}

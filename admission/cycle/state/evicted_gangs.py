@@ -110,10 +110,13 @@ class EvictedGangs:
         queue, record = inputs.snapshot.queues.get(one.queue), inputs.snapshot.gangs.get(one.key)
         if queue is None or inputs.now >= one.gone + queue.start_timeout:
             return True
-        if one.uid is not None and one.uid in evicted:
-            # Its successor under another UID has taken its position, and runs.
-            return bool(one.position_key) and one.position_key not in positions
-        return one.uid is not None or record is None or record.evicted is None
+        if one.uid is not None and one.uid not in evicted:
+            return True
+        if record is None:
+            return one.uid not in inputs.by_uid
+        # A successor under another UID has taken its position, and runs.
+        is_succeeded = bool(one.position_key) and one.position_key not in positions
+        return is_succeeded if one.uid is not None else record.evicted is None
 
 
 def _charge(placement: Placement) -> Charge:
