@@ -109,7 +109,7 @@ def test_random_evictions_livelock_no_gang_whatever_each_queue_of_a_tree_says(se
     for option in sorted(world.options):
         event(option)
 
-    evictions = asyncio.run(walk(world.cluster(random), MIXED_STEPS, owners_are_first=False))
+    evictions = asyncio.run(walk(world.cluster(random), MIXED_STEPS))
 
     event(f"evictions: {evictions}" if evictions < 5 else "evictions: 5 or more")
 
