@@ -348,9 +348,11 @@ class QueueUsage:
         names = self.tree.order
         pool = self._pool(self._parents[number], meter)
         others = [borrower for borrower in pool.borrowers if borrower != number]
+        idle = self._plain_column(meter).idle(number)
         return Loan(
             lender=names[number],
             amount=self._lent(number, meter),
+            is_rounded=borrowing.is_lent_in_part(idle=idle, loans=pool.loans, pool=pool.amount),
             quota=self._plain_column(meter).subtree[number],
             borrowers=tuple(names[borrower] for borrower in others[:MOST_NAMED]),
             others=max(0, len(others) - MOST_NAMED),
