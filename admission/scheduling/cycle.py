@@ -403,7 +403,7 @@ def _examine(group: Group, state: _State) -> Examined:
         queue_usage=state.queue_usage,
         blocked_by=state.blocked.get(group.queue, ""),
     )
-    found = _grown(inputs, state) if group.runs and state.rules.evicted else _verdict(inputs, state)
+    found = _beside_evicted(_verdict(inputs, state), inputs, state)
     _block(found, inputs, state)
     return found, inputs
 
@@ -446,17 +446,22 @@ def _verdict(inputs: Inputs, state: _State) -> Verdict:
     return verdict
 
 
-def _grown(inputs: Inputs, state: _State) -> Verdict:
-    """Return the verdict on more pods of a gang that runs, beside evicted ones that come back: it ends by time alone.
+def _beside_evicted(found: Verdict, inputs: Inputs, state: _State) -> Verdict:
+    """Return the verdict with which a gang that runs leaves alone what evicted gangs come back to.
 
-    So nothing of it is remembered.
+    It is the verdict itself if that is no grant, or takes nothing of it. Another one ends by time alone, so nothing of
+    it is remembered.
     """
     queue_usage, queue, evicted = inputs.queue_usage, inputs.queue.name, inputs.rules.evicted
+    if not evicted or not inputs.group.runs or not isinstance(found.outcome, Grant):
+        return found
 
     def allows(charge: Charge) -> Shortfall | None:
         return evicted_usage.shortfall(queue_usage, queue, charge, evicted)
 
-    return state.decide(postponed_grants.with_condition(inputs, allows), state.postponed.decide)
+    if allows(found.outcome.plan.charge) is None:
+        return found
+    return state.decide(postponed_grants.with_condition(inputs, allows))
 
 
 def _holds(queue: QueueName, basis: Premise, state: _State) -> bool:
