@@ -70,7 +70,7 @@ class Mortal(MortalJobs):
         """The priority of every Job, of its pods or their class."""
 
     def lateness(self) -> int:
-        return self.random.randint(0, self.late) if self.late else 0
+        return self.random.randint(0, self.delay) if self.delay else 0
 
     async def suspend(self, job: Job) -> None:
         self._count()
@@ -189,7 +189,7 @@ async def rest(play: Play) -> None:
             if before == (len(play.evicted), play.ledger.book.sequence, frozenset(play.cluster.running()))
             else 0
         )
-        if calm > 2 + (play.cluster.late + 1 if play.cluster.late else 0):
+        if calm > 2 + (play.cluster.delay + 1 if play.cluster.delay else 0):
             assert not play.leader.nominations.by_gang
             assert not play.leader.evictions.ending
             return

@@ -71,7 +71,7 @@ class Search:
         if not moment.queue_usage.fits(inputs.queue.name, inputs.needed):
             return False
         if self._shortage is None:
-            self._shortage = _capacity_bound(replace(inputs, cluster=moment.cluster))
+            self._shortage = capacity_bound(replace(inputs, cluster=moment.cluster))
         return self._shortage is None or not self._shortage.is_felt(moment.cluster)
 
     def _fits(self, at: datetime) -> bool:
@@ -101,7 +101,7 @@ def planned(inputs: Inputs, moment: Moment, plans: PlanCache) -> Plan | None:
     return found.plan if isinstance(found, Grant) else None
 
 
-def _capacity_bound(inputs: Inputs) -> CapacityBound | None:
+def capacity_bound(inputs: Inputs) -> CapacityBound | None:
     """Return the proof by counting that there is no plan, to be repeated in other states; None if there can be none.
 
     inputs: with demands, of a gang whose pods start together (`elastic.is_whole`).

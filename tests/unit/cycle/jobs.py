@@ -25,7 +25,7 @@ class Jobs(Cluster):
     def __init__(self, builder: ClusterBuilder, *, graceful: bool = False, late: int = 0) -> None:
         super().__init__(builder)
         self.graceful = graceful
-        self.late = late
+        self.delay = late
         self._left: dict[str, int] = {}
         """By Job whose pods are late, in how many cycles they come."""
         self.now = NOON
@@ -55,7 +55,7 @@ class Jobs(Cluster):
 
     def lateness(self) -> int:
         """Return by how many cycles the next pods of a Job are late."""
-        return self.late
+        return self.delay
 
     def _make(self, name: str, at: datetime) -> None:
         self.lives += 1
