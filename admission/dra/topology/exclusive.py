@@ -52,7 +52,13 @@ def _followers(demand: PodDemand, own: Colocation, labels: PartLabels, cluster: 
         return
     there = sum(cluster.placed.left.matching(exclusive.rules.affinity).values())
     for number in range(1, own.followers - there + 1):
-        yield _follower(demand, exclusive.others, number, labels, cluster)
+        yield _follower(demand, _within(exclusive.others, own.exclusive), number, labels, cluster)
+
+
+def _within(rules: SchedulingRules, label: str) -> SchedulingRules:
+    """Return the rules of a pod that its controller will bind to its domain by a node selector."""
+    spread = tuple(replace(one, within=label) if one.honors_affinity else one for one in rules.spread)
+    return replace(rules, spread=spread) if spread else rules
 
 
 def _follower(
