@@ -162,7 +162,7 @@ def demands(asked: Question) -> list[PodDemand]:
 def made(name: str, each: Pod, affinity: Json, spread: str) -> PodDemand:
     demand = test_planner.demand(name, each)
     claims = [{"name": "own", "resourceClaimTemplateName": "own"}]
-    selector = {"matchLabels": {SPREAD: spread}}
+    selector = {"matchLabels": {SPREAD: spread.rpartition("/")[2]}}
     constraint = {
         "maxSkew": 1,
         "topologyKey": spread,
@@ -173,7 +173,7 @@ def made(name: str, each: Pod, affinity: Json, spread: str) -> PodDemand:
         name,
         name,
         affinity,
-        labels={SPREAD: spread},
+        labels={SPREAD: spread.rpartition("/")[2]},
         resourceClaims=claims,
         topologySpreadConstraints=[constraint] if spread else [],
     )

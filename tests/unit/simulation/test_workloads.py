@@ -239,6 +239,18 @@ def test_later_pods_of_a_jobset_are_looked_at_alone_and_beside_those_that_run_on
     assert [why.startswith(f"{said}{never}") for why in gang.later] == ([True] if never else []), gang.later
 
 
+def test_later_pods_that_take_the_place_of_one_that_runs_are_named_before_it() -> None:
+    *others, made = staged(2)
+    _, more = (one["template"]["spec"]["template"]["spec"] for one in made["spec"]["replicatedJobs"])
+    more["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "large"}]
+    machines = [*node("one", 2), *node("two", 2)]
+
+    gang = of(simulate(teams(), machines, [*others, made, job("large", gpus=2)[0]]), "train")
+
+    said = "they leave no place to train-driver-0, which runs by then: pod train-driver-0 needs 1 device"
+    assert [said in why for why in gang.later] == [True], gang.later
+
+
 def test_later_pods_are_looked_at_beside_nothing_else() -> None:
     """They may start when the others have ended; so what is in use now says nothing about them."""
     outcome = simulate(teams(), node("one", 4), job("other", gpus=3), staged(3))
