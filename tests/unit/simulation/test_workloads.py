@@ -239,6 +239,26 @@ def test_later_pods_of_a_jobset_are_looked_at_alone_and_beside_those_that_run_on
     assert [why.startswith(f"{said}{never}") for why in gang.later] == ([True] if never else []), gang.later
 
 
+@pytest.mark.parametrize(("app", "never"), [("cache", 0), ("nobody", 1)])
+def test_later_pods_that_have_to_be_where_a_pod_of_others_is_find_it_there(app: str, never: int) -> None:
+    *others, made = staged(2)
+    term = {"topologyKey": RACK, "labelSelector": {"matchLabels": {"app": app}}}
+    more = made["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]
+    more["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    cache = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "cache", "labels": {"app": "cache"}},
+        "spec": {"containers": [{"name": "main", "image": "cache"}], "nodeName": "one"},
+        "status": {"phase": "Running"},
+    }
+    racks = [*in_rack("r1", "one", 3), *in_rack("r2", "two", 1)]
+
+    gang = of(simulate(teams(), racks, [cache], [*others, made]), "train")
+
+    assert (gang.verdict, len(gang.later)) == ("Admitted", never), gang.later
+
+
 def test_later_pods_that_take_the_place_of_one_that_runs_are_named_before_it() -> None:
     *others, made = staged(2)
     _, more = (one["template"]["spec"]["template"]["spec"] for one in made["spec"]["replicatedJobs"])
