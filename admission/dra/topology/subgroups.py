@@ -290,7 +290,8 @@ class _Arrangement:
             return self._no_plan(f"{self._subgroups_text} do not all find a domain beside each other")
         if refused.kind is Kind.OVER_QUOTA:
             return refused
-        lead = f"whichever domains {self._subgroups_text} are in, not all pods of the gang find a place"
+        where = "domain its subgroup is" if len(self._parts) == 1 else f"domains {self._subgroups_text} are"
+        lead = f"whichever {where} in, not all pods of the gang find a place"
         return replace(refused, message=f"{lead}: {refused.message}", details={**refused.details, **self._details})
 
     def _choices(self) -> Iterator[list[Domain]]:

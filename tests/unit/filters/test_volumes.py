@@ -20,7 +20,7 @@ from admission.api.storage.persistent_volumes import (
 )
 from admission.api.storage.storage import Storage
 from admission.api.values import names
-from admission.api.values.names import NodeName
+from admission.api.values.names import NodeName, Uid
 from admission.filters import node_volume_limits, pod_claims, volume_binding
 from admission.filters.placed_pods import PlacedPod, PlacedPods
 from admission.filters.pod_rules import PodRules
@@ -124,7 +124,7 @@ def test_the_claim_of_a_pod_is_not_taken_for_that_of_the_pod_that_comes_in_its_p
     meta = {"name": "p-v0", "namespace": "team", "ownerReferences": [owner]}
     found = Storage(claims={"team/p-v0": persistent_volumes.decode_claim({"metadata": meta, "spec": spec})})
     other = a_pod("p", {"ephemeral": {}})
-    expected = replace(other, meta=replace(other.meta, uid=names.expected_pod("set", 0)))
+    expected = replace(other, meta=replace(other.meta, uid=names.expected_pod(Uid("set"), 0)))
 
     assert pod_claims.resolve(expected, found).unjudged == ("ephemeral volume v0",)
     assert pod_claims.resolve(expected, found).refusal is None
