@@ -36,6 +36,9 @@ Way = tuple[tuple[Json, str], ...]
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 QUEUE: Json = {"namespaceSelector": {}, "default": True, "quotas": []}
 LOCAL = "local"
+RULES = ("apart", "together", "spread", "spread", "port", "rack", "volume", "tolerates")
+RULES_OF_PARTS = ("spread", "spread", "spread", "volume", "volume", "volume", "together", "tolerates")
+"""Those that pods of one domain can keep together, more often than not."""
 APPS = ("a", "b")
 
 KINDS: Mapping[str, tuple[str, str]] = {
@@ -89,7 +92,7 @@ def _world(draw: Draw, version: str) -> Json:
         "namespaces": [{"metadata": {"name": "default"}}],
         "nodes": [_node(draw, name, racks) for name in names_],
         "pods": [_running(draw, f"b{at}", draw.pick(names_)) for at in range(draw.number(0, 2))],
-        "pvs": [_volume(f"v{at}", draw.pick(names_)) for at in range(draw.number(1, 4))],
+        "pvs": [_volume(f"v{at}", draw.pick(names_)) for at in range(draw.number(1, 6))],
         "storageClasses": [
             {
                 "metadata": {"name": LOCAL},
@@ -103,7 +106,7 @@ def _world(draw: Draw, version: str) -> Json:
 def _node(draw: Draw, name: str, racks: int) -> Json:
     labels = {HOSTNAME: name} | ({RACK: f"r{draw.number(1, racks)}"} if draw.chance(93) else {})
     taints = [{"key": "own", "effect": "NoSchedule"}] if draw.chance(12) else []
-    resources = {"cpu": str(draw.number(2, 4)), "memory": "8Gi", "pods": "20"}
+    resources = {"cpu": str(draw.number(2, 5)), "memory": "8Gi", "pods": "20"}
     return {
         "metadata": {"name": name, "labels": labels},
         "spec": {"taints": taints},
@@ -139,10 +142,10 @@ def _apart(key: str, app: str) -> Json:
     return {"affinity": {"podAntiAffinity": {REQUIRED: [term]}}}
 
 
-def _ruled(draw: Draw, own: str) -> Json:
+def _ruled(draw: Draw, own: str, rules: Sequence[str] = RULES) -> Json:
     """Return a pod's spec with up to two rules. own: the value of its label."""
     spec = _spec(str(draw.weighted([(1, 2), (2, 1)])))
-    for rule in draw.some(("apart", "together", "spread", "spread", "port", "rack", "volume", "tolerates"), most=2):
+    for rule in draw.some(rules, most=2):
         key, app = draw.pick((HOSTNAME, HOSTNAME, RACK)), draw.pick((own, own, *APPS))
         selector = {"labelSelector": {"matchLabels": {"app": app}}}
         if rule == "apart":
@@ -196,7 +199,8 @@ def _exclusive(draw: Draw, world: Json) -> Case:
     """Return a JobSet, each Job of which is alone in a domain."""
     key, entries, first, later = draw.pick((RACK, RACK, HOSTNAME)), list[Json](), list[Sort](), list[Sort]()
     for app in APPS[: draw.weighted([(1, 70), (2, 30)])]:
-        replicas, pods, spec = draw.number(1, 2), draw.number(1, 3), _ruled(draw, app)
+        replicas, pods = draw.weighted([(1, 70), (2, 30)]), draw.number(2, 4)
+        spec = _ruled(draw, app, RULES_OF_PARTS)
         asked = {"parallelism": pods, "completions": pods, "template": _template(app, spec)}
         entries.append({"name": app, "replicas": replicas, "template": {"spec": asked}})
         for name in (f"g-{app}-{number}" for number in range(replicas)):
