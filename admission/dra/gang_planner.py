@@ -188,9 +188,9 @@ def diagnose(  # noqa: PLR0913 - the same
     if answer.kind is not Kind.INFEASIBLE:
         return answer
     cluster = nominated_pods.without_reserved(pods, cluster)
-    pods = exclusive.with_followers(pods, topology, cluster)
-    cluster = exclusive.with_volume_claims(pods, cluster)
-    gang = pod_groups.compile_gang(pods, cluster)
+    whole = exclusive.with_followers(pods, topology, cluster)
+    cluster = exclusive.with_volume_claims(whole, cluster)
+    gang = pod_groups.compile_gang(whole, cluster)
     if not isinstance(gang, Gang):
         return answer
     own = {

@@ -90,6 +90,12 @@ def test_pods_that_follow_into_a_rack_are_spread_over_its_nodes_alone(policy: st
     assert gang.verdict == verdict, gang.message
 
 
+def test_a_job_that_would_fill_a_rack_with_those_that_follow_waits_for_devices_in_use() -> None:
+    outcome = simulate(teams(quota=20), HARDWARE, job("other", pods=5, gpus=2), exclusive_jobs(1, pods=5))
+
+    assert fates(outcome) == {"other": "Admitted", "train": HoldReason.DEVICES_BUSY}
+
+
 NODES_OF_JOB = "alpha.jobset.sigs.k8s.io/namespaced-job"
 
 
