@@ -1,5 +1,10 @@
-"""Which holds are to be emitted as Events: each change once, and on pods only what lasts."""
+"""Which holds are to be emitted as Events: each change once, and on pods only what lasts.
 
+A hold of which only numbers change is the same: what is left of a quota or a budget changes all the time, and stands in
+the gang's status. That of a passing one settles when its numbers do, too.
+"""
+
+import re
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -17,13 +22,16 @@ LONG = timedelta(minutes=5)
 """How long a gang is held for one reason before that is emitted on its pods as well."""
 
 
+_NUMBERS = re.compile(r"\d[\d.]*")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueHold:
-    """A gang whose hold is to be emitted. is_new: on the gang and its workload. is_long: on its pods."""
+    """A gang whose hold is to be emitted. is_new: on the gang and its workload. on_pods: on its pods."""
 
     report: GangReport
     is_new: bool = False
-    is_long: bool = False
+    on_pods: bool = False
 
 
 @dataclass(slots=True)
@@ -34,7 +42,7 @@ class HoldLog:
     """
 
     _held: dict[GangUid, tuple[GangReport, str, str]] = field(default_factory=dict)
-    """The held gangs, with the reason and message that are emitted or will be."""
+    """The held gangs, with the reason that is emitted or will be, and the message without its numbers."""
     _new: dict[GangUid, datetime] = field(default_factory=dict)
     """When holds that were not emitted yet are due."""
     _long: dict[GangUid, datetime] = field(default_factory=dict)
@@ -60,22 +68,28 @@ class HoldLog:
             del self._new[uid]
         for uid in long:
             del self._long[uid]
-        due = {uid: DueHold(report=self._held[uid][0], is_new=True) for uid in new}
+        due = {uid: self._due(uid, is_new=True) for uid in new}
         for uid in long:
-            due[uid] = DueHold(report=self._held[uid][0], is_new=uid in due, is_long=True)
+            due[uid] = self._due(uid, is_new=uid in due, is_long=True)
         return [*due.values()]
 
+    def _due(self, uid: GangUid, *, is_new: bool, is_long: bool = False) -> DueHold:
+        """Return a hold that is due: on pods once it has lasted, or where waiting does not help."""
+        report = self._held[uid][0]
+        return DueHold(report=report, is_new=is_new, on_pods=is_long or report.is_hopeless)
+
     def _note(self, report: GangReport, hold: Hold | Denial, now: datetime) -> None:
-        # The numbers of a budget change every second, so they are reported in the gang's status only.
-        message = "" if hold.reason is reasons.HoldReason.BUDGET_EXHAUSTED else hold.message
+        is_passing = hold.reason in reasons.PASSING
         uid, reason = report.uid, str(hold.reason)
+        message = hold.message if is_passing else _NUMBERS.sub("#", hold.message)
         before = self._held.get(uid)
         self._held[uid] = report, reason, message
         if before is None or before[1:] != (reason, message):
-            self._new[uid] = now + SETTLED if hold.reason in reasons.PASSING else now
+            self._new[uid] = now + SETTLED if is_passing else now
         if before is None or before[1] != reason:
             self._long.pop(uid, None)
-            self._long[uid] = now + LONG
+            if not report.is_hopeless:
+                self._long[uid] = now + LONG
 
     def _forget(self, uid: GangUid) -> None:
         for known in (self._held, self._new, self._long):

@@ -231,6 +231,11 @@ class GangReport:
         return f"{self.namespace}/{self.name}"
 
     @property
+    def is_hopeless(self) -> bool:
+        """Whether waiting does not help: it never fits, or something is wrong with it."""
+        return self.never_fits or isinstance(self.hold, Denial)
+
+    @property
     def never_fits(self) -> bool:
         """Whether none of it has a place, and it would not fit even if nothing else were in use."""
         if self.phase is not Phase.PENDING or not isinstance(self.hold, Hold):

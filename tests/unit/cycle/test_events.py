@@ -54,6 +54,7 @@ async def test_a_gang_that_never_fits_is_warned_of() -> None:
     notices = await told(a_queue(gpus=2).job("big", queue="q", pods=3))
 
     assert {(notice.type, notice.reason) for notice in notices} == {("Warning", HoldReason.QUOTA_EXCEEDED)}
+    assert kinds(notices) == {("Job", "QuotaExceeded"): 1, ("Gang", "QuotaExceeded"): 1, ("Pod", "QuotaExceeded"): 3}
     assert notices[0].message.partition(": ")[0].endswith("can never start as it is, in queue q")
 
 
@@ -105,14 +106,16 @@ def test_a_hold_is_due_once_it_has_settled_and_on_pods_once_it_has_lasted() -> N
     def due(at: float, *changed: GangReport) -> list[str]:
         found = log.due(changed, gangs, NOON + timedelta(seconds=at))
         return [
-            f"{one.report.hold.message}{' new' * one.is_new}{' long' * one.is_long}" for one in found if one.report.hold
+            f"{one.report.hold.message}{' new' * one.is_new}{' long' * one.on_pods}" for one in found if one.report.hold
         ]
 
     assert due(0, held(HoldReason.GANG_INCOMPLETE, "1 of 3")) == []
     assert due(4, held(HoldReason.GANG_INCOMPLETE, "2 of 3")) == due(8) == []
     assert due(9) == ["2 of 3 new"]
     assert due(10, held(HoldReason.DEVICES_BUSY, "busy")) == ["busy new"]
-    assert due(100, held(HoldReason.DEVICES_BUSY, "busy still")) == ["busy still new"]
+    assert due(99, held(HoldReason.DEVICES_BUSY, "busy with 3.5 of 8")) == ["busy with 3.5 of 8 new"]
+    assert due(100, held(HoldReason.DEVICES_BUSY, "busy with 12 of 8")) == [], "numbers alone are no news"
+    assert due(101, held(HoldReason.DEVICES_BUSY, "busy still")) == ["busy still new"]
     assert due(309.9, held(HoldReason.DEVICES_BUSY, "busy still")) == []
     assert due(310) == ["busy still long"]
     assert due(900, held(HoldReason.DEVICES_BUSY, "again")) == ["again new"]
