@@ -71,9 +71,9 @@ async def gangs_held(reports: Reports, by_uid: Mapping[GangUid, Group], held: It
         if report.hold is None or (report.pods and report.expected):
             continue
         why = reasons.message_for(report.hold, {report.namespace})
-        hopeless = report.is_hopeless
-        what = f"can never start as it is, in queue {report.queue}" if hopeless else f"waits in queue {report.queue}"
-        kind = EventType.WARNING if hopeless else EventType.NORMAL
+        never = report.can_never_start
+        what = f"can never start as it is, in queue {report.queue}" if never else f"waits in queue {report.queue}"
+        kind = EventType.WARNING if never else EventType.NORMAL
         if due.is_new:
             await _emit(reports, group, kind, report.hold.reason, f"gang {report.key} {what}: {why}")
         for pod in [pod for pod in group.waiting if not names.is_expected(pod.meta.uid)][:MOST] if due.on_pods else ():

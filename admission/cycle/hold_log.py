@@ -76,7 +76,7 @@ class HoldLog:
     def _due(self, uid: GangUid, *, is_new: bool, is_long: bool = False) -> DueHold:
         """Return a hold that is due: on pods once it has lasted, or where waiting does not help."""
         report = self._held[uid][0]
-        return DueHold(report=report, is_new=is_new, on_pods=is_long or report.is_hopeless)
+        return DueHold(report=report, is_new=is_new, on_pods=is_long or report.can_never_start)
 
     def _note(self, report: GangReport, hold: Hold | Denial, now: datetime) -> None:
         is_passing = hold.reason in reasons.PASSING
@@ -88,7 +88,7 @@ class HoldLog:
             self._new[uid] = now + SETTLED if is_passing else now
         if before is None or before[1] != reason:
             self._long.pop(uid, None)
-            if not report.is_hopeless:
+            if not report.can_never_start:
                 self._long[uid] = now + LONG
 
     def _forget(self, uid: GangUid) -> None:

@@ -231,7 +231,7 @@ class GangReport:
         return f"{self.namespace}/{self.name}"
 
     @property
-    def is_hopeless(self) -> bool:
+    def can_never_start(self) -> bool:
         """Whether waiting does not help: it never fits, or something is wrong with it."""
         return self.never_fits or isinstance(self.hold, Denial)
 
