@@ -4,7 +4,6 @@ A hold of which only numbers change is the same: what is left of a quota or a bu
 the gang's status. That of a passing one settles when its numbers do, too.
 """
 
-import re
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -20,9 +19,6 @@ SETTLED = timedelta(seconds=5)
 
 LONG = timedelta(minutes=5)
 """How long a gang is held for one reason before that is emitted on its pods as well."""
-
-
-_NUMBERS = re.compile(r"\d[\d.]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +77,7 @@ class HoldLog:
     def _note(self, report: GangReport, hold: Hold | Denial, now: datetime) -> None:
         is_passing = hold.reason in reasons.PASSING
         uid, reason = report.uid, str(hold.reason)
-        message = hold.message if is_passing else _NUMBERS.sub("#", hold.message)
+        message = hold.message if is_passing else reasons.without_numbers(hold.message)
         before = self._held.get(uid)
         self._held[uid] = report, reason, message
         if before is None or before[1:] != (reason, message):

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from admission.api.muster.status_reports import Notice
-from admission.api.values import names
+from admission.api.values import names, reasons
+from admission.api.values.reasons import HoldReason
 
 REPORTER = "muster.dev/controller"
 
@@ -111,9 +112,9 @@ def event(notice: Notice, name: str, *, instance: str, at: datetime) -> dict[str
     }
 
 
-def repetition(count: int, *, at: datetime) -> dict[str, Any]:
+def repetition(notice: Notice, count: int, *, at: datetime) -> dict[str, Any]:
     """Return the patch of an Event for a repetition."""
-    return {"count": count, "lastTimestamp": _time(at)}
+    return {"count": count, "lastTimestamp": _time(at), "message": _cut_bytes(notice.message)}
 
 
 def namespace(notice: Notice) -> str:
@@ -127,7 +128,10 @@ def _time(moment: datetime) -> str:
 
 
 def _key(notice: Notice) -> tuple[str, ...]:
-    return (notice.kind, notice.namespace, notice.name, notice.uid, notice.reason, notice.message)
+    """Return what makes an Event a repetition: a hold repeats whatever its numbers, of which the last are shown."""
+    is_hold = isinstance(notice.reason, HoldReason)
+    message = reasons.without_numbers(notice.message) if is_hold else notice.message
+    return (notice.kind, notice.namespace, notice.name, notice.uid, notice.reason, message)
 
 
 def _name(notice: Notice, at: datetime) -> str:

@@ -164,7 +164,7 @@ class Reporter:
         collection = paths.within("/api/v1", events.namespace(notice), "events")
         if recent.count > 1:
             try:
-                change = events.repetition(recent.count, at=at)
+                change = events.repetition(notice, recent.count, at=at)
                 await self._connection.patch(
                     paths.join(collection, recent.name), change, PatchKind.MERGE, retry_policy=ONCE
                 )

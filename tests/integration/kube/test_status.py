@@ -16,7 +16,7 @@ from admission.api.muster.status_reports import ConditionReport, EventType, Mete
 from admission.api.schemas import crds
 from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
-from admission.api.values.reasons import Denial, DenyReason, Hold, HoldReason
+from admission.api.values.reasons import Denial, DenyReason, EventReason, Hold, HoldReason
 from admission.errors import FixError
 from admission.kube.cache import watched_resources
 from admission.kube.cache.store import Store
@@ -405,6 +405,16 @@ async def test_an_event_repeated_at_once_is_dropped(api: FakeApi, reporter: Repo
     assert api.count("POST", EVENTS) == 2
 
 
+@pytest.mark.parametrize(("reason", "sent"), [(HoldReason.QUOTA_EXCEEDED, 2), (EventReason.ADMITTED, 3)])
+async def test_a_hold_that_comes_back_with_other_numbers_is_a_repetition(
+    api: FakeApi, reporter: Reporter, reason: HoldReason | EventReason, sent: int
+) -> None:
+    for message in ("3 left", "busy", "2 left", "busy"):
+        await reporter.notify(a_notice(message, reason=reason))
+
+    assert api.count("POST", EVENTS) == sent
+
+
 async def test_an_event_repeated_later_is_counted(
     api: FakeApi, reporter: Reporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -414,7 +424,11 @@ async def test_an_event_repeated_later_is_counted(
     name = api.last("POST", EVENTS).body["metadata"]["name"]
 
     await reporter.notify(a_notice())
-    assert api.last("PATCH", f"{EVENTS}/{name}").body == {"count": 3, "lastTimestamp": "2026-01-01T00:02:00Z"}
+    assert api.last("PATCH", f"{EVENTS}/{name}").body == {
+        "count": 3,
+        "lastTimestamp": "2026-01-01T00:02:00Z",
+        "message": "3 left",
+    }
 
     api.answer("PATCH", f"{EVENTS}/{name}", 404, status(404, "NotFound", "expired", name=name))
     await reporter.notify(a_notice())
