@@ -1,15 +1,16 @@
 """Which holds are to be emitted as Events: each change once, and on pods only what lasts.
 
 A hold of which only numbers change is the same: what is left of a quota or a budget changes all the time, and stands in
-the gang's status. That of a passing one settles when its numbers do, too.
+the gang's status. That of a passing one settles when its numbers do, too. What the leader before has told is not told
+again: a hold for the reason that is in the status of the Gang.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import takewhile
 
-from admission.api.muster.gangs import GangReport
+from admission.api.muster.gangs import GangReport, RecordedHold
 from admission.api.values import reasons
 from admission.api.values.names import GangUid
 from admission.api.values.reasons import Denial, Hold
@@ -49,15 +50,25 @@ class HoldLog:
         """Return when the next hold has settled. Those on pods wait for a cycle that has another cause."""
         return min(self._new.values(), default=None)
 
-    def due(self, changed: Iterable[GangReport], groups: Container[GangUid], now: datetime) -> list[DueHold]:
-        """Return the holds to be emitted now. changed: gangs whose status changed. groups: all gangs."""
+    def due(
+        self,
+        changed: Iterable[GangReport],
+        groups: Container[GangUid],
+        now: datetime,
+        *,
+        told: Callable[[GangUid], RecordedHold | None] = lambda _: None,
+    ) -> list[DueHold]:
+        """Return the holds to be emitted now.
+
+        changed: gangs whose status changed. groups: all gangs. told: the hold in the status of a Gang.
+        """
         for uid in [uid for uid in self._held if uid not in groups]:
             self._forget(uid)
         for report in changed:
             if report.hold is None or report.uid not in groups:
                 self._forget(report.uid)
             else:
-                self._note(report, report.hold, now)
+                self._note(report, report.hold, now, told)
         new = [uid for uid, at in self._new.items() if at <= now]
         long = [*takewhile(lambda uid: self._long[uid] <= now, self._long)]
         for uid in new:
@@ -74,12 +85,23 @@ class HoldLog:
         report = self._held[uid][0]
         return DueHold(report=report, is_new=is_new, on_pods=is_long or report.can_never_start)
 
-    def _note(self, report: GangReport, hold: Hold | Denial, now: datetime) -> None:
+    def _note(
+        self,
+        report: GangReport,
+        hold: Hold | Denial,
+        now: datetime,
+        told: Callable[[GangUid], RecordedHold | None],
+    ) -> None:
         is_passing = hold.reason in reasons.PASSING
         uid, reason = report.uid, str(hold.reason)
         message = hold.message if is_passing else reasons.without_numbers(hold.message)
         before = self._held.get(uid)
         self._held[uid] = report, reason, message
+        recorded = told(uid) if before is None else None
+        if recorded is not None and recorded.reason == reason and recorded.since + SETTLED <= now:
+            if not report.can_never_start and recorded.since + LONG > now:
+                self._long[uid] = now + LONG
+            return
         if before is None or before[1:] != (reason, message):
             self._new[uid] = now + SETTLED if is_passing else now
         if before is None or before[1] != reason:

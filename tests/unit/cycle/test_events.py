@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from admission.api.muster.gangs import GangReport, Phase
+from admission.api.muster.gangs import GangReport, Phase, RecordedHold
 from admission.api.muster.status_reports import Notice
 from admission.api.values import names
 from admission.api.values.names import GangUid, QueueName
@@ -98,6 +98,32 @@ def held(reason: HoldReason, message: str) -> GangReport:
     return GangReport(
         uid=GangUid("g"), namespace="ns", name="g", queue=QueueName("q"), size=1, phase=Phase.PENDING, hold=hold
     )
+
+
+def test_what_the_leader_before_has_told_is_not_told_again() -> None:
+    recorded = RecordedHold("DevicesBusy", NOON)
+    log, gangs = HoldLog(), {GangUid("g")}
+
+    def due(at: timedelta, reason: HoldReason) -> list[tuple[bool, bool]]:
+        found = log.due([held(reason, "why")], gangs, NOON + at, told=lambda _: recorded)
+        return [(one.is_new, one.on_pods) for one in found]
+
+    assert due(SETTLED, HoldReason.DEVICES_BUSY) == []
+    assert due(SETTLED + LONG, HoldReason.DEVICES_BUSY) == [(False, True)], "its pods are told once it has lasted"
+    assert due(SETTLED + LONG, HoldReason.QUOTA_EXCEEDED) == [(True, False)]
+
+    log = HoldLog()
+    assert due(SETTLED + LONG, HoldReason.DEVICES_BUSY) == [], "as they were by the leader before"
+    assert due(3 * LONG, HoldReason.DEVICES_BUSY) == []
+
+
+async def test_the_next_leader_tells_nothing_that_stands_in_the_status() -> None:
+    cluster = Cluster(a_queue(gpus=1).job("first", queue="q", pods=1).job("then", queue="q", pods=1))
+    await run(a_leader(cluster, Ledger()))
+    assert kinds(cluster.notices)["Gang", "QuotaExceeded"] == 1
+
+    await run(a_leader(cluster, Ledger()), NOON + SETTLED)
+    assert kinds(cluster.notices)["Gang", "QuotaExceeded"] == 1
 
 
 def test_a_hold_is_due_once_it_has_settled_and_on_pods_once_it_has_lasted() -> None:
