@@ -118,12 +118,13 @@ def test_what_the_leader_before_has_told_is_not_told_again() -> None:
 
 
 async def test_the_next_leader_tells_nothing_that_stands_in_the_status() -> None:
-    cluster = Cluster(a_queue(gpus=1).job("first", queue="q", pods=1).job("then", queue="q", pods=1))
-    await run(a_leader(cluster, Ledger()))
-    assert kinds(cluster.notices)["Gang", "QuotaExceeded"] == 1
+    cluster, ledger = Cluster(a_queue(gpus=1).job("first", queue="q").job("then", queue="q")), Ledger()
+    await run(a_leader(cluster, ledger))
+    told = kinds(cluster.notices)
+    assert told["Gang", "QuotaExceeded"] == 1
 
-    await run(a_leader(cluster, Ledger()), NOON + SETTLED)
-    assert kinds(cluster.notices)["Gang", "QuotaExceeded"] == 1
+    await run(a_leader(cluster, ledger), NOON + SETTLED)
+    assert kinds(cluster.notices) == told
 
 
 def test_a_hold_is_due_once_it_has_settled_and_on_pods_once_it_has_lasted() -> None:
