@@ -56,11 +56,11 @@ class HoldLog:
         groups: Container[GangUid],
         now: datetime,
         *,
-        told: Callable[[GangUid], RecordedHold | None] = lambda _: None,
+        recorded_hold: Callable[[GangUid], RecordedHold | None] = lambda _: None,
     ) -> list[DueHold]:
         """Return the holds to be emitted now.
 
-        changed: gangs whose status changed. groups: all gangs. told: the hold in the status of a Gang.
+        changed: gangs whose status changed. groups: all gangs. recorded_hold: the hold in the status of a Gang.
         """
         for uid in [uid for uid in self._held if uid not in groups]:
             self._forget(uid)
@@ -68,7 +68,7 @@ class HoldLog:
             if report.hold is None or report.uid not in groups:
                 self._forget(report.uid)
             else:
-                self._note(report, report.hold, now, told)
+                self._note(report, report.hold, now, recorded_hold)
         new = [uid for uid, at in self._new.items() if at <= now]
         long = [*takewhile(lambda uid: self._long[uid] <= now, self._long)]
         for uid in new:
@@ -90,14 +90,14 @@ class HoldLog:
         report: GangReport,
         hold: Hold | Denial,
         now: datetime,
-        told: Callable[[GangUid], RecordedHold | None],
+        recorded_hold: Callable[[GangUid], RecordedHold | None],
     ) -> None:
         is_passing = hold.reason in reasons.PASSING
         uid, reason = report.uid, str(hold.reason)
         message = hold.message if is_passing else reasons.without_numbers(hold.message)
         before = self._held.get(uid)
         self._held[uid] = report, reason, message
-        recorded = told(uid) if before is None else None
+        recorded = recorded_hold(uid) if before is None else None
         if recorded is not None and recorded.reason == reason and recorded.since + SETTLED <= now:
             if not report.can_never_start and recorded.since + LONG > now:
                 self._long[uid] = now + LONG

@@ -235,7 +235,7 @@ class Cluster:
             queued_since=report.queued_since,
             next_try=report.next_try,
             refused=report.refused,
-            told=RecordedHold(str(report.hold.reason), report.queued_since or EPOCH) if report.hold else None,
+            recorded_hold=RecordedHold(str(report.hold.reason), report.queued_since or EPOCH) if report.hold else None,
         )
 
     async def queue(self, report: QueueReport) -> None:

@@ -165,7 +165,7 @@ class Gang:
     queued_since: datetime | None = None
     next_try: datetime | None = None
     refused: tuple[RefusedPod, ...] = ()
-    told: RecordedHold | None = field(default=None, compare=False)
+    recorded_hold: RecordedHold | None = field(default=None, compare=False)
     """The hold in its status. It follows from all else, so a Gang in which it alone differs has not changed."""
 
     @property
@@ -287,7 +287,7 @@ def decode(obj: Json) -> Gang:
         queued_since=status.time("queuedSince"),
         next_try=status.time("nextTry"),
         refused=tuple(_decode_refused(status)),
-        told=_decode_hold(status.child("hold")) if "hold" in status else None,
+        recorded_hold=_decode_hold(status.child("hold")) if "hold" in status else None,
     )
     reader.finish("Gang", result.meta.key)
     return result

@@ -76,12 +76,12 @@ class StatusState:
 
     def due_holds(self, changed: Iterable[GangReport], now: datetime) -> list[DueHold]:
         """Return the holds that have to be emitted. changed: the gangs whose status changed."""
-        return self._holds.due(changed, self.groups, now, told=self._told)
+        return self._holds.due(changed, self.groups, now, recorded_hold=self._recorded_hold)
 
-    def _told(self, uid: GangUid) -> RecordedHold | None:
+    def _recorded_hold(self, uid: GangUid) -> RecordedHold | None:
         """Return the hold in the status of a Gang, which this leader or the one before has written."""
         group = self.groups.get(uid)
-        return group.record.told if group is not None and group.record is not None else None
+        return group.record.recorded_hold if group is not None and group.record is not None else None
 
     @property
     def next_hold(self) -> datetime | None:

@@ -51,7 +51,7 @@ async def test_only_the_queue_finalizer_of_muster_is_removed(api: FakeApi, conne
 
 
 @pytest.mark.parametrize(("more", "logged"), [(DELETED, 1), ({}, 0)], ids=["deleted", "taken away"])
-async def test_it_is_said_that_nothing_uses_a_queue_where_it_is_deleted_alone(
+async def test_a_queue_is_said_to_be_unused_only_where_it_is_deleted(
     api: FakeApi, connection: Connection, more: dict[str, Any], logged: int
 ) -> None:
     api.answer("PATCH", PATH, 200, an_object())

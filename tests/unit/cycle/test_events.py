@@ -105,7 +105,7 @@ def test_what_the_leader_before_has_told_is_not_told_again() -> None:
     log, gangs = HoldLog(), {GangUid("g")}
 
     def due(at: timedelta, reason: HoldReason) -> list[tuple[bool, bool]]:
-        found = log.due([held(reason, "why")], gangs, NOON + at, told=lambda _: recorded)
+        found = log.due([held(reason, "why")], gangs, NOON + at, recorded_hold=lambda _: recorded)
         return [(one.is_new, one.on_pods) for one in found]
 
     assert due(SETTLED, HoldReason.DEVICES_BUSY) == []
