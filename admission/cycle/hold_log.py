@@ -1,8 +1,8 @@
 """Which holds are to be emitted as Events: each change once, and on pods only what lasts.
 
 A hold of which only numbers change is the same: what is left of a quota or a budget changes all the time, and stands in
-the gang's status. That of a passing one settles when its numbers do, too. What the leader before has told is not told
-again: a hold for the reason that is in the status of the Gang.
+the gang's status. That of a passing one settles when its numbers do, too. What the leader before has emitted is not
+emitted again: a hold for the reason that is in the status of the Gang.
 """
 
 from collections.abc import Callable, Container, Iterable
