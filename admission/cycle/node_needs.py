@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from admission.api.values.names import GangUid
 from admission.api.values.reasons import Hold
@@ -14,7 +15,9 @@ from admission.cycle.state.term import CycleSettings
 from admission.cycle.steps.schedule import Scheduling
 from admission.quota.headroom import QueueUsage
 from admission.scheduling.capacity import node_needs
+from admission.scheduling.checks import faults
 from admission.scheduling.checks.chain import Decision, Grant
+from admission.scheduling.checks.faults import During
 from admission.scheduling.preemption.nominations import Nominations
 from admission.status.nodes_needed import NodesNeededState
 from admission.workloads.gangs import Group
@@ -49,7 +52,8 @@ class NodeNeedsCheck:
         cluster = self.cache.predict_cluster(inputs, book, self.settings.steps)
         rules = self.scheduling.rules(inputs, self.mirror.balances(inputs))
         usage = QueueUsage(inputs.tree, scheduling_cache.usage(book))
-        self.state.keep(node_needs.assess(held.values(), rules, cluster, usage, bounds))
+        find = partial(node_needs.assess, held.values(), rules, cluster, usage, bounds)
+        self.state.keep(faults.guard(During.PLANNING, "", find, rules.workspace.defects) or {})
 
     def _held(self, inputs: CycleInputs, decided: Iterable[Decision]) -> dict[GangUid, Group]:
         """Return the gangs that more nodes may help; those for which others are being evicted need none."""

@@ -11,6 +11,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from fractions import Fraction
+from functools import partial
 
 from admission.api.capacity import node_shapes
 from admission.api.kubernetes.devices import DeviceId
@@ -24,8 +25,9 @@ from admission.quota.headroom import QueueUsage
 from admission.scheduling.cache import equivalence
 from admission.scheduling.cache.equivalence import GangEquivalence
 from admission.scheduling.capacity.node_counts import Counts, CountSearch, Found
-from admission.scheduling.checks import budget, chain, completeness, elastic
+from admission.scheduling.checks import budget, chain, completeness, elastic, faults
 from admission.scheduling.checks.chain import Grant, Inputs, Known, Rules, Workspace
+from admission.scheduling.checks.faults import During
 from admission.scheduling.placement import mode
 from admission.workloads import topology
 from admission.workloads.gangs import Group
@@ -111,7 +113,7 @@ def assess(
     for group in waiting:
         if state.is_over:
             break
-        needed = state.assess(group)
+        needed = faults.guard(During.PLANNING, group.key, partial(state.assess, group), rules.workspace.defects)
         if needed is not None:
             found[group.uid] = needed
     return found

@@ -9,7 +9,9 @@ from admission.api.muster.gangs import GangReport
 from admission.api.values import names
 from admission.api.values.reasons import Hold
 from admission.cycle.state.result import CycleResult
+from admission.dra.state.nodes_to_come import NodesToCome
 from admission.scheduling.capacity.node_needs import Bounds
+from admission.scheduling.checks.faults import During
 from admission.status import advice
 from tests.builders import ClusterBuilder, a_cluster
 from tests.unit.cycle.fences import kinds, report
@@ -200,3 +202,18 @@ async def test_without_shapes_nothing_is_looked_for() -> None:
     assert found.hold is not None
     assert found.hold.reason == "NoFeasiblePlacement"
     assert play.leader.node_needs.next is None
+
+
+async def test_where_the_look_at_shapes_fails_gangs_are_told_what_they_were_told_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    play = a_play(a_queue().shape("x8", gpus=8), a={})
+    monkeypatch.setattr(NodesToCome, "build", fail)
+
+    result = await play.forget_changes()
+
+    assert needs(result, "a") == ["NoFeasiblePlacement"]
+    assert [(defect.during, defect.text) for defect in result.defects] == [(During.PLANNING, "ZeroDivisionError: ")]
