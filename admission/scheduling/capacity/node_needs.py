@@ -121,7 +121,7 @@ def assess(
 
 @dataclass(slots=True)
 class _State:
-    """What is left for the next gang. _base: the cluster without nodes that others need, or with them if shared.
+    """What is left for the next gang: its base is the cluster without nodes that others need, or with them if shared.
 
     Rule: only `_take` gives anything away.
     """

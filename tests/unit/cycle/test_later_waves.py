@@ -87,7 +87,7 @@ async def test_later_waves_are_decided_about_in_an_empty_cluster_beside_those_th
     assert [text.endswith(apart) for text in found.later] == ["beside driver: Quota" in text for text in found.later]
 
 
-async def test_it_is_not_said_that_later_waves_never_fit_where_nodes_may_come_for_them() -> None:
+async def test_later_waves_are_not_said_never_to_fit_where_nodes_may_come_for_them() -> None:
     cluster, play = a_stage(staged(8), 9)
     cluster._rest = replace(cluster._rest, shapes=a_cluster().shape("x8", gpus=8).snapshot().shapes)
 
