@@ -48,6 +48,8 @@ def for_hold(hold: Hold, queue: str) -> str:  # noqa: C901, PLR0911, PLR0912 - o
             return _busy(hold.details)
         case HoldReason.NO_FEASIBLE_PLACEMENT:
             return _infeasible(hold.details)
+        case HoldReason.NODES_NEEDED:
+            return _nodes(hold.details)
         case HoldReason.WAITING_FOR_CLAIMS:
             return _claims(hold.details)
         case HoldReason.SCHEDULING_GATED:
@@ -115,6 +117,11 @@ def _budget(details: Mapping[str, Detail], queue: str) -> str:
         return f"the budget of queue {payer} is raised, {waits}, or the gang is shorter"
     shorter = f", or the gang makes do with {left:f}" if left > 0 else ""
     missing = needed - left
+    if needed > hours:
+        return (
+            f"the whole budget of queue {payer} is {hours:f} {details.get('meter')}-hours, and the gang needs"
+            f" {needed:f}: raise the budget, or state a shorter muster.dev/runtime"
+        )
     return (
         f"{missing:f} more {details.get('meter')}-hours: the budget of queue {payer} is raised from {hours:f} to at"
         f" least {hours + missing:f}, gangs give back what they were promised, {waits}{shorter}"
@@ -130,6 +137,13 @@ def _busy(details: Mapping[str, Detail]) -> str:
         return f"other gangs have to end; it is within its quota, and fits the cluster when less is in use{holder_text}"
     where = f"on node {details.get('node')}, or as many on another"
     return f"{more} more {_devices(details)} have to become free {where}{holder_text}"
+
+
+def _nodes(details: Mapping[str, Detail]) -> str:
+    shapes = details.get("shapes")
+    listed = ", ".join(shapes) if isinstance(shapes, list) else ""
+    end = ", or other gangs have to end" if details.get("instead") == HoldReason.DEVICES_BUSY else ""
+    return f"nodes have to come: {listed}; the queue has quota for what the gang needs, and nobody starts them{end}"
 
 
 def _infeasible(details: Mapping[str, Detail]) -> str:

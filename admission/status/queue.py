@@ -26,6 +26,7 @@ from admission.lifecycle import deleted_queues
 from admission.quota import budgets as budgets_
 from admission.quota.headroom import QueueUsage
 from admission.quota.tree import Inactive, Tree
+from admission.scheduling.checks import queue_rules
 from admission.scheduling.placement import protection_conditions
 from admission.status import gang
 from admission.status.gang import StatusInputs
@@ -33,6 +34,9 @@ from admission.status.gang import StatusInputs
 K = TypeVar("K")
 
 ACTIVE = "Active"
+
+STOPPED = "Stopped"
+"""The reason of `Active` while the queue, or one above it, has a stopPolicy, as in Kueue (ClusterQueue)."""
 
 _CONTENDED = (HoldReason.QUOTA_EXCEEDED, HoldReason.DEVICES_BUSY)
 """The reasons of gangs that wait for what others have."""
@@ -56,7 +60,8 @@ class Tally:
         """Count a gang. times: -1 to subtract it."""
         _count(self.phases.setdefault(report.queue, Counter()), {report.phase: 1}, times)
         _count(self.pending.setdefault(report.queue, Counter()), needed, times)
-        if needed and report.hold is not None and report.hold.reason in _CONTENDED:
+        reason = report.hold.details.get("instead", report.hold.reason) if report.hold is not None else None
+        if needed and reason in _CONTENDED:
             _count(self.contended.setdefault(report.queue, Counter()), {frozenset(needed.items()): 1}, times)
 
 
@@ -189,10 +194,13 @@ def _starved(queue: Queue, shared: _SharedInputs) -> int:
 
 def _conditions(queue: Queue, shared: _SharedInputs) -> Iterator[Condition]:
     problem = shared.inputs.tree.problems.get(queue.name)
+    stopped = queue_rules.stopped(queue.name, shared.inputs.tree) if problem is None else None
     if queue.meta.deleted is not None:
         yield gang.condition(ACTIVE, Inactive.TERMINATING, _deletion_message(queue, shared), holds=False)
     elif problem is not None:
         yield gang.condition(ACTIVE, problem.reason, problem.message, holds=False)
+    elif stopped is not None:
+        yield gang.condition(ACTIVE, STOPPED, stopped.message, holds=False)
     else:
         yield gang.condition(ACTIVE, "Ready", "the queue admits gangs", holds=True)
     if queue.quotas:

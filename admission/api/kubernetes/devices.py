@@ -174,10 +174,16 @@ class DeviceClass:
 def decode_slice(obj: Json) -> Slice:
     """Decode a ResourceSlice."""
     reader = Reader(obj)
-    spec = reader.child("spec")
+    result = decode_slice_spec(meta.decode(reader), reader.child("spec"))
+    reader.finish("ResourceSlice", result.meta.key)
+    return result
+
+
+def decode_slice_spec(metadata: Meta, spec: Reader) -> Slice:
+    """Decode the spec of a ResourceSlice, wherever it is written; what is wrong is noted in the reader."""
     pool = spec.child("pool")
-    result = Slice(
-        meta=meta.decode(reader),
+    return Slice(
+        meta=metadata,
         driver=spec.required("driver"),
         pool=pool.required("name"),
         generation=pool.integer("generation"),
@@ -191,8 +197,6 @@ def decode_slice(obj: Json) -> Slice:
         inexact=any(map(_has_inexact, spec.children("sharedCounters")))
         or any(_has_inexact(use) for device in spec.children("devices") for use in device.children("consumesCounters")),
     )
-    reader.finish("ResourceSlice", result.meta.key)
-    return result
 
 
 def decode_class(obj: Json) -> DeviceClass:
@@ -209,14 +213,18 @@ def decode_class(obj: Json) -> DeviceClass:
     return result
 
 
-def absent_class(name: str, classes: Iterable[str]) -> str:
-    """Return that a class does not exist, with the nearest that do, to follow its name. classes: those that exist."""
+def absent_class(name: str, classes: Iterable[str], *, uncounted: bool = False) -> str:
+    """Return that a class does not exist, with the nearest that do, to follow its name.
+
+    classes: those that exist. uncounted: no Meter counts it either.
+    """
+    absent = "which does not exist" + (" and which no Meter counts" if uncounted else "")
     known = list(classes)
     nearest = suggestions.nearest(name, known)[:2] if len(name) <= LONGEST_LOOKED_UP else []
     if nearest:
-        return f"which does not exist; did you mean {' or '.join(nearest)}?"
+        return f"{absent}; did you mean {' or '.join(nearest)}?"
     there = f" (there are: {suggestions.listed(name, known)})" if known else ""
-    return f"which does not exist; create it, or name another one{there}"
+    return f"{absent}; create it, or name another one{there}"
 
 
 def cel_selectors(reader: Reader) -> tuple[str, ...]:

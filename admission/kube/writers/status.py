@@ -32,7 +32,9 @@ log = structlog.get_logger(__name__)
 
 MOST_REMEMBERED = 50_000
 
-_REPORTED = {kind.plural: kind for kind in (watched_resources.METERS, watched_resources.POLICIES)}
+_REPORTED = {
+    kind.plural: kind for kind in (watched_resources.METERS, watched_resources.POLICIES, watched_resources.SHAPES)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ class Reporter:
             await self._write(path, cached, status_encoding.applied(names.API_VERSION, "Queue", report.name, status))
 
     async def conditions(self, report: ConditionReport) -> None:
-        """Update the conditions of a Meter or ClaimPolicy. A no-op when it is gone."""
+        """Update the conditions of a Meter, ClaimPolicy or NodeShape. A no-op when it is gone."""
         kind = _REPORTED.get(report.plural)
         if kind is None:
             raise FixError(f"conditions are reported of {', '.join(_REPORTED)}, not of {report.plural}")
@@ -142,12 +144,12 @@ class Reporter:
         found = self._with_uid(notice) if notice.awaits_gang else notice
         if found is None:
             return
-        notice, now = found, asyncio.get_running_loop().time()
-        recent = self._event_filter.admit(notice, now=now)
+        notice, now, at = found, asyncio.get_running_loop().time(), self._clock()
+        recent = self._event_filter.admit(notice, now=now, at=at)
         if recent is None:
             return
         try:
-            await self._publish(notice, recent, now)
+            await self._publish(notice, recent, now, at)
         except MusterError as error:
             log.warning("an Event was not published", reason=notice.reason, object=notice.name, error=str(error))
 
@@ -160,17 +162,16 @@ class Reporter:
         cached = self._cache.get(path)
         return replace(notice, uid=Uid(cached.uid)) if cached is not None else None
 
-    async def _publish(self, notice: Notice, recent: events.RecentEvent, now: float) -> None:
-        collection = paths.within("/apis/events.k8s.io/v1", events.namespace(notice), "events")
-        at = self._clock()
+    async def _publish(self, notice: Notice, recent: events.RecentEvent, now: float, at: datetime) -> None:
+        collection = paths.within("/api/v1", events.namespace(notice), "events")
         if recent.count > 1:
             try:
-                change = events.series(recent.count, at=at)
+                change = events.repetition(notice, recent.count, at=at)
                 await self._connection.patch(
                     paths.join(collection, recent.name), change, PatchKind.MERGE, retry_policy=ONCE
                 )
             except GoneError:
-                recent = self._event_filter.restart_series(notice, now=now)
+                recent = self._event_filter.restart_series(notice, now=now, at=at)
             else:
                 return
         body = events.event(notice, recent.name, instance=self._instance, at=at)
