@@ -191,6 +191,7 @@ class CycleReport:
             queue = inputs.snapshot.queues.get(QueueName(placement.queue)) if placement is not None else None
             if placement is not None and queue is not None and _is_starting(placement, inputs.snapshot):
                 ends.append(placement.reserved_at + min(queue.start_timeout, requeue_backoff.MAX_WAIT))
+        ends += [one.until for one in self.evictions.returning.usage(inputs.snapshot.queues)]
         ends += limits.runtime_deadlines(self.mirror.book.placements.values(), inputs.tree)
         return min((*soon, *(end for end in ends if end > inputs.now)), default=None)
 

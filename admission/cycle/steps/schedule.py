@@ -122,4 +122,5 @@ class Scheduling:
             first_in_next=inputs.first_in_next,
             vacant=self.evictions.vacancies,
             unfit=self.pending.problems,
+            evicted=self.evictions.returning.usage(inputs.snapshot.queues),
         )
