@@ -75,8 +75,8 @@ def test_pods_that_the_input_shows_are_not_made_again() -> None:
     """Also where it shows neither the ReplicaSet of a Deployment nor, of a ReplicaSet, more than its owner."""
     by_name, by_owner = workload("Deployment", replicas=2), workload("Deployment", "api", replicas=2)
     by_owner[0]["metadata"]["uid"] = "d-1"
-    pod: Json = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web-x1-y", "uid": "p-1"}, **template()}
-    pod["metadata"] |= {"labels": {"app": "a", "pod-template-hash": "x1"}}
+    pod: Json = {"apiVersion": "v1", "kind": "Pod", **template()}
+    pod["metadata"] = {"name": "web-x1-y", "uid": "p-1", "labels": {"app": "a", "pod-template-hash": "x1"}}
     shown = owned({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "web-x1", "uid": "r-1"}}, pod)
     (none,) = workload("ReplicaSet", "api-x1", replicas=0)
 
