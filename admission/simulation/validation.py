@@ -33,8 +33,8 @@ def problems(kind: str, obj: Json, profile: SchedulerProfile) -> tuple[Problem, 
         if isinstance(text, str) and 0 < len(text.encode(errors="replace")) <= claims.LONGEST_EXPRESSION:
             refusal = _objection(text, profile.cel)
             if refusal is not None:
-                mend = _CONVERTED if selectors.is_of_walkthroughs(text) else ""
-                selector.problem("cel.expression", f"is not CEL that Kubernetes takes: {refusal.message}{mend}")
+                remedy = _CONVERTED if selectors.is_of_walkthroughs(text) else ""
+                selector.problem("cel.expression", f"is not CEL that Kubernetes takes: {refusal.message}{remedy}")
     return tuple(dict.fromkeys((*objects.problems(kind, obj), *reader.problems)))
 
 
@@ -68,10 +68,10 @@ def wrong_types(obj: Json, profile: SchedulerProfile) -> tuple[Problem, ...]:
         for place in template_labels.pod_templates(obj):
             path = template_labels.field_of(place.base)
             found += field_types.of_pod_template(place.reader.value, path, release=profile.release)
-    return tuple(dict.fromkeys(map(_with_mend, found)))
+    return tuple(dict.fromkeys(map(_with_remedy, found)))
 
 
-def _with_mend(problem: Problem) -> Problem:
+def _with_remedy(problem: Problem) -> Problem:
     """Return a problem with what types an attribute, if it is one of an attribute of a device without a type."""
     is_untyped = _UNTYPED.fullmatch(problem.field) is not None
     return replace(problem, message=f"{problem.message}; `muster convert` types it") if is_untyped else problem
