@@ -218,6 +218,7 @@ def _report(leader: Leader, log: CycleLog) -> CycleReport:
         statuses=leader.statuses,
         outcomes=leader.outcomes,
         outside=leader.outside,
+        allocations=leader.allocations,
         later_waves=leader.later_waves,
         log=log,
     )
