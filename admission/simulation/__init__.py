@@ -1,3 +1,3 @@
 """Runs admission cycles over manifests, offline."""
 
-__all__ = ["capacity", "claim_defaults", "expand", "lint", "offline", "replay", "validation"]
+__all__ = ["claim_defaults", "expand", "lint", "offline", "replay", "validation"]

@@ -9,6 +9,8 @@ import typer
 
 from admission.api.values.decoding import Json
 from admission.cli import apps, completion, config_command, manifest_reader, object_writes, terminal
+from admission.cli.capacity import copies
+from admission.cli.capacity.copies import MOST_PODS, Capacity, Settings, Shape
 from admission.cli.config_command import ConfigOption, SetOption
 from admission.cli.manifest_reader import BadInputError, Manifest
 from admission.cli.submit import objects
@@ -17,8 +19,7 @@ from admission.cli.terminal import Format, Number
 from admission.dra import compatibility
 from admission.dra.compatibility import Release
 from admission.errors import FixError
-from admission.simulation import capacity as simulation_capacity, expand
-from admission.simulation.capacity import MOST_PODS, Capacity, Settings, Shape
+from admission.simulation import expand
 
 app = apps.single()
 
@@ -63,7 +64,7 @@ def capacity(
     ] = None,
     most: Annotated[
         int, typer.Option(min=1, max=1_000, help="How many gangs of a shape are tried, of 10,000 pods in all.")
-    ] = simulation_capacity.MOST,
+    ] = copies.MOST,
     output: Annotated[Format, typer.Option("--format", "-o", help="A table, or one JSON object.")] = Format.TEXT,
     namespace: Annotated[
         str, typer.Option("--namespace", "-n", help="Of shapes, and of objects that name none.")
@@ -101,7 +102,7 @@ def capacity(
 
 
 async def _measured(bodies: Sequence[Json], shapes: Sequence[Shape], settings: Settings) -> list[Capacity]:
-    return [await simulation_capacity.measure(bodies, shape, settings) for shape in shapes]
+    return [await copies.measure(bodies, shape, settings) for shape in shapes]
 
 
 def _shape(text: str, queue: str, namespace: str, requests: dict[str, str]) -> Shape:

@@ -10,7 +10,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from admission import cli
-from admission.simulation import capacity
+from admission.cli.capacity import copies
 from tests.builders import CLASS
 
 OFFLINE = Path(__file__).parents[3] / "config" / "examples" / "offline"
@@ -127,7 +127,7 @@ def test_where_all_start_that_are_tried_there_may_be_more(
 ) -> None:
     words = ("--queue", "q", "--shape", f"2x1:{CLASS}")
     _, [three] = answer(run, tmp_path, COUNTED, *words, "--most", "3")
-    monkeypatch.setattr(capacity, "MOST_PODS", 5)
+    monkeypatch.setattr(copies, "MOST_PODS", 5)
     _, [two] = answer(run, tmp_path, COUNTED, *words)
 
     assert [(one["starts"], one["atLeast"], one["reason"]) for one in (three, two)] == [

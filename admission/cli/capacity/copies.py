@@ -1,7 +1,7 @@
 """How many more gangs of one shape would start now, and what stops the next one.
 
-Called by `muster capacity`. Copies of a Job are added to the manifests of a cluster and simulated as `offline` does, so
-the answer is the controller's. The copies are newer than all that is in the input, so what waits there goes first.
+Copies of a Job are added to the manifests of a cluster and simulated by `offline`, so the answer is the controller's.
+The copies are newer than all that is in the input, so what waits there goes first.
 """
 
 import copy
