@@ -40,6 +40,10 @@ COMMANDS = {
         "simulate.command",
         "Show which gangs would start, where and on which devices, and why the others wait. Needs no cluster.",
     ),
+    "capacity": _Command(
+        "capacity.command",
+        "Say how many more gangs of given shapes would start now, and what stops the next one. Needs no cluster.",
+    ),
     "lint": _Command(
         "lint",
         "Find what is wrong with manifests: CEL traps, what would be refused, what never fits. Needs no cluster.",

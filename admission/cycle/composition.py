@@ -239,6 +239,7 @@ def _report(leader: Leader, log: CycleLog) -> CycleReport:
         statuses=leader.statuses,
         outcomes=leader.outcomes,
         outside=leader.outside,
+        allocations=leader.allocations,
         later_waves=leader.later_waves,
         node_needs=leader.node_needs,
         log=log,

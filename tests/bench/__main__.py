@@ -12,6 +12,7 @@ from rich.table import Table
 
 from tests.bench import (
     admission,
+    allocations,
     allocator,
     cel,
     cluster_requests,
@@ -130,6 +131,7 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], tuple[dict[str, Any], Shown
     "start": _pure(starting, "passes"),
     "creating": _creating,
     "admission": _admission,
+    "allocations": _pure(allocations, "passes"),
     "cel": _pure(cel),
     "allocator": _pure(allocator),
     "planning": _pure(planning),
@@ -183,7 +185,7 @@ def _parser() -> argparse.ArgumentParser:
         "--passes",
         type=int,
         default=3,
-        help="admission, creating, cycle, ledger: rounds that count; start: starts; scale: failovers",
+        help="admission, allocations, creating, cycle, ledger: rounds that count; start: starts; scale: failovers",
     )
     parser.add_argument("--postings", type=int, default=5_000_000, help="ledger: in the books that are verified")
     parser.add_argument("--fit", type=int, default=200, help="cluster: Jobs of four one-GPU pods that fill the fleet")

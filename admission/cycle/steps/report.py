@@ -34,6 +34,7 @@ from admission.scheduling.cycle import CycleDecisions
 from admission.scheduling.placement import protection_conditions
 from admission.scheduling.preemption.victim_searches import VictimSearches
 from admission.status import gang, later_waves, outside_queues
+from admission.status.device_allocations import AllocationsByClaim, DeviceAllocations
 from admission.status.later_waves import LaterWaves
 from admission.status.nodes_needed import NodesNeededState
 from admission.status.outside_queues import OutsideQueues
@@ -70,6 +71,7 @@ class CycleReport:
     statuses: StatusState
     outcomes: OutcomeLog
     outside: OutsideQueues
+    allocations: DeviceAllocations | None
     later_waves: LaterWaves
     node_needs: NodesNeededState
     log: CycleLog
@@ -80,6 +82,7 @@ class CycleReport:
         # Off the event loop: with a thousand queues it takes most of a second.
         gangs, queues, conditions = await self.executor.run(self.make, inputs, changed)
         outside = await self.executor.run(self.outside.update, inputs.snapshot, inputs.meters.known)
+        allocations = await self.executor.run(self._allocations, inputs)
         conditions = outside_queues.reported(conditions, inputs.snapshot.meters, outside)
         granted = [d.group.uid for d in decided.updated if isinstance(d.outcome, Grant)]
         statuses, is_confirmed, placements = self.statuses, self.term.is_confirmed, self.mirror.book.placements
@@ -109,6 +112,7 @@ class CycleReport:
             lag=max(timedelta(0), inputs.now - unposted[0].at) if unposted else timedelta(0),
             defects=tuple(self.log.defects),
             outside=outside,
+            allocations=allocations,
             scheduler=inputs.profile,
         )
 
@@ -141,6 +145,11 @@ class CycleReport:
         )
         gangs = self.statuses.make_gangs(inputs.by_uid, decided, basis, self.log.defects)
         return gangs, self.statuses.make_queues(basis), gang.conditions(basis)
+
+    def _allocations(self, inputs: CycleInputs) -> AllocationsByClaim:
+        if self.allocations is None:
+            return {}
+        return self.allocations.update(inputs.snapshot, self.mirror.book.placements, inputs.tree)
 
     async def _write_gangs(self, inputs: CycleInputs, changed: Iterable[GangReport]) -> None:
         due = self.statuses.due(changed, inputs.now, is_complete=self.mirror.is_complete)
