@@ -215,7 +215,7 @@ class Builder(lark.Transformer[Any, ast.Node]):
         return self.ident_arg(children[1:])
 
     def dot_ident(self, children: list[Any]) -> Any:
-        return self.ident(children[1:])
+        return ast.Identifier(at=_at(children[1]), name=_unreserved(children[1]), rooted=True)
 
     def ident_arg(self, children: list[Any]) -> Any:
         name, opening, *rest = children
