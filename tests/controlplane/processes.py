@@ -7,7 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -48,10 +49,7 @@ class Family:
         words: its command line. imported: the modules, the same in all calls of a test run.
         """
         log = self._log(name)
-        _FORKS.set_forkserver_preload([*imported])
-        process = _FORKS.Process(target=_forked, args=(main, [*words], dict(os.environ), log, self._leash.pid))
-        with _no_main():
-            process.start()
+        process = _fork(main, words, imported, streams=(log, log), group=self._leash.pid)
         return Program(name=name, process=_Forked(process), log=log)
 
     def _log(self, name: str) -> Path:
@@ -71,11 +69,45 @@ class Family:
 _FORKS = multiprocessing.get_context("forkserver")
 
 
-def _forked(main: Callable[[], None], words: list[str], environment: dict[str, str], log: Path, group: int) -> None:
-    """Become the program, as one that was started anew: in its group, with the environment of now, and its log."""
+def run_forked(
+    main: Callable[[], None], words: Sequence[str], *, environment: Mapping[str, str], imported: Sequence[str]
+) -> "subprocess.CompletedProcess[str]":
+    """Run a Python program to its end as `subprocess.run` does, in a fork as `Family.fork` makes them."""
+    with tempfile.TemporaryDirectory() as folder:
+        streams = output, errors = Path(folder, "output"), Path(folder, "errors")
+        process = _fork(main, words, imported, streams=streams, environment=environment)
+        process.join()
+        code = process.exitcode
+        assert code is not None
+        process.close()
+        return subprocess.CompletedProcess(words, code, output.read_text(), errors.read_text())
+
+
+def _fork(
+    main: Callable[[], None],
+    words: Sequence[str],
+    imported: Sequence[str],
+    *,
+    streams: tuple[Path, Path],
+    environment: Mapping[str, str] = os.environ,
+    group: int = 0,
+) -> ForkServerProcess:
+    """Start a fork. streams: the files that its output and its errors are added to. group: 0 is our own."""
+    _FORKS.set_forkserver_preload([*imported])
+    process = _FORKS.Process(target=_forked, args=(main, [*words], dict(environment), streams, group or os.getpgrp()))
+    with _no_main():
+        process.start()
+    return process
+
+
+def _forked(
+    main: Callable[[], None], words: list[str], environment: dict[str, str], streams: tuple[Path, Path], group: int
+) -> None:
+    """Become the program, as one that was started anew: in its group, with its environment, and its output in files."""
     os.setpgid(0, group)
-    with log.open("ab") as output, Path(os.devnull).open("rb") as nothing:
-        for stream, number in ((nothing, 0), (output, 1), (output, 2)):
+    output, errors = streams
+    with output.open("ab") as printed, errors.open("ab") as complained, Path(os.devnull).open("rb") as nothing:
+        for stream, number in ((nothing, 0), (printed, 1), (complained, 2)):
             os.dup2(stream.fileno(), number)
     os.environ.clear()
     os.environ.update(environment)

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -28,7 +28,7 @@ from admission.settings import Settings
 from tests import tomls
 from tests.controlplane import ControlPlane
 from tests.controlplane.observing import PATIENCE, eventually
-from tests.controlplane.processes import Family, FreePorts, Program, tail
+from tests.controlplane.processes import Family, FreePorts, Program, run_forked, tail
 from tests.e2e import barriers, rights
 from tests.e2e.teams import GROUP
 
@@ -37,6 +37,8 @@ SECRET = "/api/v1/namespaces/muster-system/secrets/muster-webhook"
 HEADS = "/api/v1/namespaces/muster-system/configmaps/muster-heads"
 HEADS_KEY = "/api/v1/namespaces/muster-system/secrets/muster-heads-key"
 COMMAND = str(Path(sys.executable).with_name("muster"))
+IMPORTED = ("tests.e2e.preloaded",)
+"""What the process has imported that this work tree's programs are forked from: that alone takes seconds."""
 
 # Short, so that a successor need not be waited for long; the same order of magnitudes as the defaults.
 SETTINGS: dict[str, Any] = {
@@ -195,7 +197,7 @@ class Muster:
         """Start `muster serve`; a fork where it is the program of this work tree, which takes seconds to import."""
         words = [*self.words, "serve", "--config", str(config)]
         if self.words == (COMMAND,):
-            return self._family.fork(name, cli.main, words, imported=("tests.e2e.preloaded",))
+            return self._family.fork(name, cli.main, words, imported=IMPORTED)
         return self._family.start(name, words)
 
     def _leads(self) -> bool:
@@ -310,7 +312,7 @@ class Muster:
     def command(self, *words: str) -> str:
         """Run a `muster` command as the admin, and return what it prints."""
         environment = {"KUBECONFIG": str(self._control_plane.kubeconfig), "PATH": "/usr/bin:/bin", "HOME": "/root"}
-        result = subprocess.run([COMMAND, *words], capture_output=True, text=True, env=environment, check=False)
+        result = _run([COMMAND, *words], environment)
         return result.stdout + result.stderr
 
     def doctor(self, *words: str, by_itself: bool = False) -> tuple[int, dict[str, list[tuple[str, str]]]]:
@@ -322,9 +324,7 @@ class Muster:
         asked = ["doctor", "--config", str(self._config), *words]
         if not by_itself:
             asked += ["--kubeconfig", str(self._control_plane.kubeconfig)]
-        done = subprocess.run(
-            [COMMAND, *asked, "--format", "json"], capture_output=True, text=True, env=environment, check=False
-        )
+        done = _run([COMMAND, *asked, "--format", "json"], environment)
         found: dict[str, list[tuple[str, str]]] = {}
         for one in json.loads(done.stdout or "{}").get("findings", ()):
             found.setdefault(one["check"], []).append((one["verdict"], one["message"]))
@@ -364,6 +364,10 @@ class Muster:
             return connection.execute(question, parameters).fetchall()
         finally:
             connection.close()
+
+
+def _run(words: Sequence[str], environment: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
+    return run_forked(cli.main, words, environment=environment, imported=IMPORTED)
 
 
 @contextmanager
