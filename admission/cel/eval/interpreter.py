@@ -282,6 +282,8 @@ class _Planner:
         if is_of_one_type:
             keys = dispatch.unchecked_cast(keys, tuple)
         is_tracked = self.tracker.is_on
+        if is_tracked and not is_of_one_type:
+            keys = _charging_failures(keys)
 
         def evaluate(activation: Activation) -> tuple[Any, ...]:
             try:

@@ -51,6 +51,7 @@ class Prefix:
             return self.operand
         if self.count % 2 == 0:
             return self.operand
+        _in_range(self.operand)
         function = "!_" if self.sign == "!" else "-_"
         call = ast.Call(at=_at(self.sign), function=function, receiver=None, arguments=[self.operand])
         _with_size(call, up=0)
