@@ -162,6 +162,7 @@ class _Linter:
         """Yield the problems of each object."""
         for index, obj in self._well_formed:
             reader = Reader(equivalents.read(obj)[0])
+            yield from _unserved(index, obj)
             match manifests.kind_read(obj):
                 case "DeviceClass":
                     yield from self._lint_selectors(index, reader.child("spec"), ())
@@ -484,6 +485,11 @@ def _from_findings(index: int, findings: Iterable[ObjectFinding], code: Code = C
             malformed = finding.denied is DenyReason.MALFORMED_REQUEST
             remark = _error(index, Code.REFUSED if malformed else Code.DENIED, finding.field, finding.message)
         yield replace(remark, instead=finding.instead)
+
+
+def _unserved(index: int, obj: Json) -> Iterator[Remark]:
+    if not equivalents.is_served(obj):
+        yield _error(index, Code.REFUSED, "apiVersion", equivalents.NOT_SERVED)
 
 
 def _error(index: int, code: Code, field: str, message: str) -> Remark:
