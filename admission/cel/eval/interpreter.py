@@ -20,7 +20,7 @@ from admission.cel.eval import attributes, comprehensions, dispatch, field_acces
 from admission.cel.library import optionals, sorting
 
 KEEPS_OPTIONALS = 37
-"""The first release that reads an optional as it is (cel-go 0.29); see `optionals.renewed`."""
+"""The first release that reads an optional as it is (cel-go 0.29); see `optionals.converted`."""
 
 _UNSET = object()
 Scope = Mapping[str, Interpretable]
@@ -84,7 +84,7 @@ class _Planner:
                 return _logic([self.plan(term, scope) for term in node.terms], conjunction=node.conjunction)
             case ast.Conditional():
                 branches = (self._branch(part, scope) for part in (node.then, node.otherwise))
-                return self._renewing(node, _conditional(self.plan(node.condition, scope), *branches))
+                return self._converting(node, _conditional(self.plan(node.condition, scope), *branches))
             case ast.ListLiteral():
                 return self._list(node, scope)
             case ast.MapLiteral():
@@ -94,7 +94,7 @@ class _Planner:
             case ast.Bind():
                 return self._bind(node, scope)
             case ast.OptionalMap():
-                return self._renewing(node, self._optional_map(node, scope))
+                return self._converting(node, self._optional_map(node, scope))
             case ast.Message():
                 return self._message(node, scope)
             case _:
@@ -103,7 +103,7 @@ class _Planner:
     def _identifier(self, node: ast.Identifier, scope: Scope) -> Interpretable:
         """Plan a variable or type. cel-go looks any identifier whose value is a type up among the names of types."""
         if node.name in scope and self.checked.type_of(node).name != "type":
-            return self.tracker.before(1, self._renewing(node, scope[node.name]))
+            return self.tracker.before(1, self._converting(node, scope[node.name]))
         found = self.environment.types.get(node.name)
         if found is None:
             raise errors.RefusalError(
@@ -111,12 +111,12 @@ class _Planner:
             )
         return self._constant(node, _type_value(found))
 
-    def _renewing(self, node: ast.Node, run: Interpretable) -> Interpretable:
-        """Make optionals anew that a node may give, in releases that do so."""
+    def _converting(self, node: ast.Node, run: Interpretable) -> Interpretable:
+        """Convert optionals that a node may give, in releases that do so."""
         type_ = self.checked.type_of(node)
         if self.environment.release >= KEEPS_OPTIONALS or not (type_.name == types.OPTIONAL or types.is_dynamic(type_)):
             return run
-        return lambda activation: optionals.renewed(run(activation))
+        return lambda activation: optionals.converted(run(activation))
 
     def _new_slot(self) -> int:
         """Return a slot of the activation that nothing else uses."""

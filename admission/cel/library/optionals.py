@@ -26,19 +26,19 @@ def _is_zero(value: Any) -> bool:
     return False
 
 
-def renewed(value: Any) -> Any:
-    """Return an optional as cel-go before 0.29 makes it anew where it is read from a variable or chosen by `?:`.
+def converted(value: Any) -> Any:
+    """Return an optional as cel-go before 0.29 rebuilds it where it is read from a variable or chosen by `?:`.
 
     It converts what it holds to Go and back, which fails for values of Kubernetes' own types (1.36 and before).
     """
     if type(value) is values.Optional and value.present:
-        return values.some(_converted(value.held))
+        return values.some(_to_go_and_back(value.held))
     return value
 
 
-def _converted(value: Any) -> Any:
+def _to_go_and_back(value: Any) -> Any:
     if isinstance(value, values.Optional):
-        return _converted(value.held) if value.present else None
+        return _to_go_and_back(value.held) if value.present else None
     if isinstance(value, values.TypeValue):
         return value.name
     if isinstance(value, _OF_KUBERNETES):

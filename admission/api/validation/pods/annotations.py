@@ -121,14 +121,14 @@ def _profile_of_container(metadata: Reader, name: str, value: str, names: Collec
         _invalid(metadata, name, "invalid AppArmor profile name")
 
 
-def _compare(profiles: _Profiles, holder: Reader, told: Reader, annotation: str) -> None:
-    """Hold the profile in a holder's security context against an annotation. told: of whom a difference is told."""
+def _compare(profiles: _Profiles, holder: Reader, container: Reader, annotation: str) -> None:
+    """Hold the profile in a holder's security context against an annotation. container: whose profile a difference is noted of."""
     profile = holder.child("securityContext").child(profiles.field)
     differing = profiles.differs(profile, annotation)
     if differing:
         what = "type" if differing == "type" else "profile"
         message = f"Forbidden: {profiles.kind} {what} in annotation and field must match"
-        told.child("securityContext").child(profiles.field).problem(differing, message)
+        container.child("securityContext").child(profiles.field).problem(differing, message)
 
 
 def _tolerations(metadata: Reader, text: str) -> None:
