@@ -122,7 +122,7 @@ def _profile_of_container(metadata: Reader, name: str, value: str, names: Collec
 
 
 def _compare(profiles: _Profiles, holder: Reader, container: Reader, annotation: str) -> None:
-    """Hold the profile in a holder's security context against an annotation. container: whose profile a difference is noted of."""
+    """Hold the profile in a holder's security context against an annotation of a container."""
     profile = holder.child("securityContext").child(profiles.field)
     differing = profiles.differs(profile, annotation)
     if differing:
