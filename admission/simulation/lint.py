@@ -31,6 +31,7 @@ from admission.dra.compatibility import SchedulerProfile
 from admission.dra.diagnosis import supply
 from admission.dra.diagnosis.supply import Supply
 from admission.dra.inventory.selectors import Selectors
+from admission.dra.state import nodes_to_come
 from admission.errors import MalformedObjectError, RetryError
 from admission.objectpolicy import claim_policies, gangs, meters, queues, used_requests, workloads
 from admission.objectpolicy.findings import ObjectFinding
@@ -132,6 +133,7 @@ class _Linter:
         self._snapshot = cluster_state.snapshot
         self._profile = profile
         self._namespace = namespace
+        self._slices = (*self._snapshot.slices.values(), *nodes_to_come.slices(self._snapshot))
         self._selectors = Selectors(profile.cel)
         self._types = _types(cluster_state.snapshot)
         caches = ReviewCaches()
@@ -227,7 +229,7 @@ class _Linter:
             field = f"spec.preferences.kinds[{at}]"
             classes = [self._snapshot.classes[name] for name in kind.classes if name in self._snapshot.classes]
             own = (kind.selector,) if kind.selector is not None else ()
-            supplied = [self._supply((*one.selectors, *own)) for one in classes if self._snapshot.slices]
+            supplied = [self._supply((*one.selectors, *own)) for one in classes if self._slices]
             broken = next((one.broken for one in supplied if one.broken is not None), None)
             if broken is not None:
                 message = f"fails on device {broken[0]}, which stops gangs that may get it: {broken[1]}"
@@ -289,7 +291,7 @@ class _Linter:
             if self._snapshot.classes and name not in self._aliases:
                 message = f"asks for {name}, {devices.absent_class(name, self._snapshot.classes)}"
                 yield _warning(index, Code.UNKNOWN_CLASS, f"{option.path}.deviceClassName", message)
-        elif self._snapshot.slices:
+        elif self._slices:
             yield from self._fits(index, option, device_class.selectors)
 
     def _fails_on_device(self, index: int, name: str) -> Iterator[Remark]:
@@ -304,7 +306,7 @@ class _Linter:
             yield _error(index, Code.FAILS_ON_DEVICE, "spec.selectors", message)
 
     def _supply(self, texts: tuple[str, ...]) -> Supply:
-        return supply.supply(texts, self._snapshot.slices.values(), self._selectors)
+        return supply.supply(texts, self._slices, self._selectors)
 
     def _fits(self, index: int, option: Reader, before: tuple[str, ...]) -> Iterator[Remark]:
         if self._supply(before).broken is not None:

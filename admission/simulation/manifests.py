@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from admission.api.capacity import node_shapes
 from admission.api.kubernetes import claims, device_taint_rules, devices, jobs, meta, nodes, pods, priority_classes
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.nodes import Namespace
@@ -68,6 +69,7 @@ _KINDS: Mapping[tuple[str, str], _Kind] = {
     (names.GROUP, "Meter"): _Kind(_OWN, meters.decode),
     (names.GROUP, "Gang"): _Kind(_OWN, gangs.decode, namespaced=True),
     (names.GROUP, "ClaimPolicy"): _Kind(_OWN, claim_policies.decode),
+    (names.GROUP, "NodeShape"): _Kind(_OWN, node_shapes.decode),
 }
 
 
@@ -250,6 +252,7 @@ def snapshot(store: Store) -> Snapshot:
         meters={meter.name: meter for meter in store.of_kind("Meter").values()},
         gangs=store.of_kind("Gang"),
         policies=store.of_kind("ClaimPolicy"),
+        shapes=store.of_kind("NodeShape"),
         priorities=store.of_kind("PriorityClass"),
         storage=_storage(store),
     )

@@ -23,6 +23,7 @@ from tests.bench import (
     holding,
     hostile,
     ledger,
+    node_needs,
     planning,
     quota,
     recognition,
@@ -133,6 +134,7 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], tuple[dict[str, Any], Shown
     "allocator": _pure(allocator),
     "planning": _pure(planning),
     "cycle": _pure(cycle, "passes"),
+    "node-needs": _pure(node_needs),
     "quota": _pure(quota),
     "recognition": _pure(recognition),
     "rules": _pure(rules),
@@ -163,7 +165,8 @@ def _parser() -> argparse.ArgumentParser:
         "--rounds",
         type=int,
         default=9,
-        help="webhook: rounds per server; cel, allocator, dashboard, planning, quota, recognition, rules: rounds",
+        help="webhook: rounds per server; cel, allocator, dashboard, node-needs, planning, quota, recognition, rules: "
+        "rounds",
     )
     parser.add_argument("--seconds", type=float, default=1.5, help="webhook: length of a round")
     parser.add_argument("--clients", type=_numbers, default=(1, 50, 200, 500))

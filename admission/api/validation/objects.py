@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping
 
-from admission.api.validation import apps, claims, fields, job_policies, jobs, selectors, slices, storage
+from admission.api.validation import apps, claims, fields, job_policies, jobs, node_shapes, selectors, slices, storage
 from admission.api.validation.pods import placement, resources, templates
-from admission.api.values import formats
+from admission.api.values import formats, names
 from admission.api.values.decoding import Json, Reader
 from admission.errors import Problem
 
@@ -147,6 +147,7 @@ _OTHER_KINDS: Mapping[tuple[str, str], Callable[[Reader], None]] = {
     ("v1", "PersistentVolumeClaim"): lambda reader: storage.validate_claim_spec(reader.child("spec")),
     ("v1", "PersistentVolume"): storage.validate_volume,
     ("storage.k8s.io/v1", "StorageClass"): storage.validate_class,
+    (names.API_VERSION, "NodeShape"): node_shapes.validate,
 }
 """By apiVersion and kind."""
 

@@ -35,6 +35,7 @@ from admission.scheduling.backfill.running_gangs import RunningGangs
 from admission.scheduling.preemption.nominations import Nominations
 from admission.scheduling.preemption.victim_searches import VictimSearches
 from admission.status.later_waves import LaterWaves
+from admission.status.nodes_needed import NodesNeededState
 from admission.status.outside_queues import OutsideQueues
 from admission.workloads.gang_cache import GangCache
 
@@ -116,6 +117,8 @@ class Leader:
     """The devices that pods outside queues hold."""
     later_waves: LaterWaves = field(default_factory=LaterWaves)
     """Why pods that workloads make later never fit."""
+    node_needs: NodesNeededState = field(default_factory=NodesNeededState)
+    """What held gangs need of nodes that are not there."""
 
     @classmethod
     def build(

@@ -35,6 +35,7 @@ from admission.scheduling.placement import protection_conditions
 from admission.scheduling.preemption.victim_searches import VictimSearches
 from admission.status import gang, later_waves, outside_queues
 from admission.status.later_waves import LaterWaves
+from admission.status.nodes_needed import NodesNeededState
 from admission.status.outside_queues import OutsideQueues
 
 T = TypeVar("T")
@@ -70,6 +71,7 @@ class CycleReport:
     outcomes: OutcomeLog
     outside: OutsideQueues
     later_waves: LaterWaves
+    node_needs: NodesNeededState
     log: CycleLog
 
     async def report(self, inputs: CycleInputs, decided: CycleDecisions) -> CycleResult:
@@ -133,6 +135,7 @@ class CycleReport:
             templates=self.templates.troubles(),
             schedulers=self.settings.schedulers,
             later=self.later_waves.answers,
+            needed=self.node_needs.needed,
             scheduler=inputs.profile,
             now=inputs.clock,
         )
@@ -171,6 +174,8 @@ class CycleReport:
         hold_at = self.statuses.next_hold
         if hold_at is not None:
             soon.append(hold_at)
+        if self.node_needs.next is not None:
+            soon.append(self.node_needs.next)
         if self.mirror.is_down:
             soon.append(inputs.clock + DATABASE_RETRY)
         if self.later_waves.has_more:

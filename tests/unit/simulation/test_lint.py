@@ -50,6 +50,16 @@ def own(kind: str, name: str, **spec: Any) -> dict[str, Any]:
     return {"apiVersion": "muster.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
+SHAPE = own(
+    "NodeShape",
+    "x8",
+    maxCount=1,
+    matchLabels={"type": "x8"},
+    allocatable={"cpu": 8},
+    resourceSlices=[{"driver": "gpu.example.com", "devices": [{"name": f"gpu-{number}"} for number in range(8)]}],
+)
+
+
 def policy(*rules: dict[str, Any], **spec: Any) -> dict[str, Any]:
     return own("ClaimPolicy", "house", rules=[{"message": "not so", **rule} for rule in rules], **spec)
 
@@ -251,6 +261,7 @@ FOUND: dict[str, tuple[Sequence[Any], list[tuple[str, str, str]]]] = {
         [],
     ),
     "more than a node has": ([CLASS, hardware(4), template(count=5)], [("error", "NeverFits", AT)]),
+    "no more than a node has that may come": ([CLASS, hardware(4), SHAPE, template(count=5)], []),
     "more than a node has of devices that are shared": (
         [CLASS, hardware(4, allowMultipleAllocations=True), template(count=5)],
         [],
