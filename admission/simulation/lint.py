@@ -164,10 +164,12 @@ class _Linter:
         """Yield the problems of each object."""
         for index, obj in self._well_formed:
             reader = Reader(equivalents.read(obj)[0])
+            if not equivalents.is_served(obj):
+                yield _error(index, Code.REFUSED, "apiVersion", equivalents.NOT_SERVED)
             match manifests.kind_read(obj):
                 case "DeviceClass":
                     yield from self._lint_selectors(index, reader.child("spec"), ())
-                    yield from self._fails_on_device(index, str(meta.name_in(obj)))
+                    yield from self._fails_on_device(index, _plain_name(obj))
                 case "ResourceClaim" | "ResourceClaimTemplate" as kind:
                     spec = reader.child("spec")
                     yield from self._claim(index, spec.child("spec") if kind != "ResourceClaim" else spec)
@@ -175,12 +177,12 @@ class _Linter:
                 case "ClaimPolicy":
                     yield from self._policy(index, reader)
                 case "Meter":
-                    meter = self._snapshot.meters[MeterName(meta.name_in(obj))]
+                    meter = self._snapshot.meters[MeterName(_plain_name(obj))]
                     yield from _from_findings(index, meters.unusable(meter))
                     for source in reader.child("spec").children("sources"):
                         yield from self._lint_text(index, source, "selector", (), unguarded=False)
                 case "Queue":
-                    queue = self._snapshot.queues[QueueName(meta.name_in(obj))]
+                    queue = self._snapshot.queues[QueueName(_plain_name(obj))]
                     yield from _from_findings(index, queues.check_write(queue, self._snapshot))
                     yield from self._kinds(index, queue)
                 case "Gang":
@@ -433,6 +435,11 @@ class _Linter:
 _NAMESPACED = frozenset({"Pod", "Job", "ResourceClaim", "ResourceClaimTemplate", "Gang"})
 _REPORTED_BY_FIELD = frozenset({"Malformed", "MeterMissing", *(set(Inactive) - {Inactive.TERMINATING})})
 """Reasons of conditions whose problem is reported with the object's field."""
+
+
+def _plain_name(obj: Json) -> str:
+    """Return the name of an object of the whole cluster, of which the API server drops a namespace."""
+    return Reader(obj).child("metadata").text("name")
 
 
 def _types(snapshot: Snapshot) -> Types:

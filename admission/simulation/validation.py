@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from admission.api.kubernetes.claims import ClaimSpec
-from admission.api.validation import claims, objects
+from admission.api.validation import apps, claims, objects
 from admission.api.validation.openapi import field_types, unknown_fields
 from admission.api.validation.pods import templates
 from admission.api.values.decoding import Json, Reader
@@ -52,7 +52,10 @@ def of_any_kind(obj: Json, profile: SchedulerProfile) -> tuple[Problem, ...]:
         path = template_labels.field_of(place.base)
         if not unknown_fields.is_judged(obj):
             found += unknown_fields.of_pod_template(place.reader.value, path, release=profile.release)
-        found += templates.problems(place.reader.value, path, volumes=volumes)
+        template = place.reader.value
+        if volumes is not None and obj.get("kind") in ("StatefulSet", "LeaderWorkerSet"):
+            template = apps.without_overwritten(template, volumes)
+        found += templates.problems(template, path, volumes=volumes)
     return tuple(dict.fromkeys(found))
 
 

@@ -248,6 +248,7 @@ BAD = {
     "a text that is no YAML": (("bad.yaml",), "bad.yaml:2: is not YAML"),
     "an alias of itself": (("itself.yaml",), "aliases stand for too many values"),
     "aliases of aliases": (("laughs.yaml",), "aliases stand for too many values"),
+    "levels without end": (("deep.yaml",), "is nested in more than 200 levels"),
     "a very large file": (("large.yaml",), "has more than 1 MiB"),
 }
 
@@ -263,6 +264,7 @@ def test_convert_refuses_an_unreadable_file_with_the_reason(
         "bad": "a: [",
         "itself": "a: &a [*a]\n",
         "laughs": f"a0: &a0 [1, 2]\n{laughs}",
+        "deep": f"{'[' * 300}{']' * 300}",
         "large": f"# {' ' * files.LARGEST}\n",
     }
     for name, text in texts.items():
