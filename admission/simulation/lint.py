@@ -164,12 +164,13 @@ class _Linter:
         """Yield the problems of each object."""
         for index, obj in self._well_formed:
             reader = Reader(equivalents.read(obj)[0])
-            if not equivalents.is_served(obj):
-                yield _error(index, Code.REFUSED, "apiVersion", equivalents.NOT_SERVED)
+            # Without a namespace, which the API server drops of objects of the whole cluster.
+            name = reader.child("metadata").text("name")
+            yield from _unserved(index, obj)
             match manifests.kind_read(obj):
                 case "DeviceClass":
                     yield from self._lint_selectors(index, reader.child("spec"), ())
-                    yield from self._fails_on_device(index, _plain_name(obj))
+                    yield from self._fails_on_device(index, name)
                 case "ResourceClaim" | "ResourceClaimTemplate" as kind:
                     spec = reader.child("spec")
                     yield from self._claim(index, spec.child("spec") if kind != "ResourceClaim" else spec)
@@ -177,12 +178,12 @@ class _Linter:
                 case "ClaimPolicy":
                     yield from self._policy(index, reader)
                 case "Meter":
-                    meter = self._snapshot.meters[MeterName(_plain_name(obj))]
+                    meter = self._snapshot.meters[MeterName(name)]
                     yield from _from_findings(index, meters.unusable(meter))
                     for source in reader.child("spec").children("sources"):
                         yield from self._lint_text(index, source, "selector", (), unguarded=False)
                 case "Queue":
-                    queue = self._snapshot.queues[QueueName(_plain_name(obj))]
+                    queue = self._snapshot.queues[QueueName(name)]
                     yield from _from_findings(index, queues.check_write(queue, self._snapshot))
                     yield from self._kinds(index, queue)
                 case "Gang":
@@ -437,11 +438,6 @@ _REPORTED_BY_FIELD = frozenset({"Malformed", "MeterMissing", *(set(Inactive) - {
 """Reasons of conditions whose problem is reported with the object's field."""
 
 
-def _plain_name(obj: Json) -> str:
-    """Return the name of an object of the whole cluster, of which the API server drops a namespace."""
-    return Reader(obj).child("metadata").text("name")
-
-
 def _types(snapshot: Snapshot) -> Types:
     found: Mapping[tuple[str, str], set[str]] = supply.types(snapshot.slices.values())
     return {Name("attributes", domain, name): kinds for (domain, name), kinds in found.items()}
@@ -488,6 +484,11 @@ def _from_findings(index: int, findings: Iterable[ObjectFinding], code: Code = C
             malformed = finding.denied is DenyReason.MALFORMED_REQUEST
             remark = _error(index, Code.REFUSED if malformed else Code.DENIED, finding.field, finding.message)
         yield replace(remark, instead=finding.instead)
+
+
+def _unserved(index: int, obj: Json) -> Iterator[Remark]:
+    if not equivalents.is_served(obj):
+        yield _error(index, Code.REFUSED, "apiVersion", equivalents.NOT_SERVED)
 
 
 def _error(index: int, code: Code, field: str, message: str) -> Remark:
