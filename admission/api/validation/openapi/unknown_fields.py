@@ -172,20 +172,29 @@ def _meant(name: str, place: _Place) -> list[str]:
     exact = [path for path, field in below.items() if field == name]
     if 0 < len(exact) <= MOST_PLACES:
         return exact
-    above = place.above
-    while above is not None:
-        if name in known_fields.fields_of(above.type):
-            return [above.at(name)]
-        above = above.above
-    if name in known_fields.fields_of(known_fields.POD_SPEC):
-        templates = _pod_templates(place.type)
-        if 0 < len(templates) <= MOST_PLACES:
-            return [f"{place.at(template)}.spec.{name}" for template in templates]
+    elsewhere = _above(name, place) or _in_pods(name, place)
+    if elsewhere:
+        return elsewhere
     similar = difflib.get_close_matches(name, known_fields.fields_of(place.type), n=1)
     if similar:
         return similar
     closest = difflib.get_close_matches(name, set(below.values()), n=1, cutoff=0.75)
     return [path for path, field in below.items() if field in closest][:MOST_PLACES]
+
+
+def _above(name: str, place: _Place) -> list[str]:
+    above = place.above
+    while above is not None:
+        if name in known_fields.fields_of(above.type):
+            return [above.at(name)]
+        above = above.above
+    return []
+
+
+def _in_pods(name: str, place: _Place) -> list[str]:
+    """Return where a field of pods belongs that stands somewhere above the template that makes them."""
+    templates = _pod_templates(place.type) if name in known_fields.fields_of(known_fields.POD_SPEC) else ()
+    return [f"{place.at(template)}.spec.{name}" for template in templates] if len(templates) <= MOST_PLACES else []
 
 
 @cache
