@@ -97,11 +97,18 @@ class _State:
 
 
 def decide_all(
-    groups: tuple[Group, ...], rules: Rules, cluster: ClusterState, usage: Usage, backfill: Backfill | None = None
+    groups: tuple[Group, ...],
+    rules: Rules,
+    cluster: ClusterState,
+    usage: Usage,
+    backfill: Backfill | None = None,
+    *,
+    in_the_end: Usage | None = None,
 ) -> CycleDecisions:
     """Decide about the pending gangs in order; each sees what was granted to those before it.
 
-    backfill: the reservations of heads; None without backfill.
+    backfill: the reservations of heads; None without backfill. usage: now. in_the_end: the usage once gangs that are
+    being evicted are gone and those for which they go have their quota; None if none are.
 
     Queues that stay within their quota are next, then those that borrow, with fair sharing those with the smallest
     share, grants of this cycle included (`quota.queue_order`, `postponed_grants`). After `most_grants` grants the rest
@@ -111,6 +118,7 @@ def decide_all(
     basis = Basis(
         cluster=cluster,
         usage=usage,
+        in_the_end=in_the_end,
         queues=rules.snapshot.queues,
         meters=rules.meters,
         steps=rules.steps,
@@ -122,13 +130,13 @@ def decide_all(
     verdicts.begin(rules.snapshot, rules.tree.queues, rules.meters, rules.profile, rules.protection, rules.steps)
     if backfill is not None:
         backfill.begin(rules, verdicts.waiting_uids(groups), cluster)
-    state = _State(rules, cluster, QueueUsage(rules.tree, usage), backfill)
+    state = _State(rules, cluster, QueueUsage(rules.tree, usage, in_the_end), backfill)
     _keep_again(groups, state, verdicts.kept_quota)
     held = _all_held(groups, state) if rules.hold_beyond_limit is None else None
     if held is not None and state.kept_before.keys() - state.kept_quota.keys():
         # Others are held for what is kept no more.
         lenders, before = state.kept_quota, verdicts.kept_quota
-        state = _State(rules, cluster, QueueUsage(rules.tree, usage), backfill)
+        state = _State(rules, cluster, QueueUsage(rules.tree, usage, in_the_end), backfill)
         _keep_again(groups, state, {queue: before[queue] for queue in lenders if queue in before})
         new = {queue: one for queue, one in lenders.items() if queue not in before}
         held = _all_held(groups, state, held, new)
@@ -137,7 +145,11 @@ def decide_all(
         verdicts.forget_queues()
         _note_first(groups, state)
         state = replace(state, blocked={}, kept_quota={}, postponed=PostponedGrants(), by_plan=Counter())
-    found = _grant_in_order(groups, usage, state) if held is None else CycleDecisions(updated=tuple(held))
+    found = (
+        _grant_in_order(groups, _at_most(usage, in_the_end), state)
+        if held is None
+        else CycleDecisions(updated=tuple(held))
+    )
     if backfill is not None:
         known = {group.uid: group for group in groups} if state.kept_quota else {}
         keepers = {name: (known[one.uid], one.charge) for name, one in state.kept_quota.items() if one.uid in known}
@@ -145,6 +157,15 @@ def decide_all(
         state.kept_quota = {name: state.kept_quota[name] for name in kept}
     verdicts.keep_for(state.kept_quota)
     return found
+
+
+def _at_most(usage: Usage, in_the_end: Usage | None) -> Usage:
+    """Return by queue and meter the larger of two usages, by which the shares of queues are compared."""
+    found = {queue: dict(amounts) for queue, amounts in usage.items()}
+    for queue, amounts in (in_the_end or {}).items():
+        known = found.setdefault(queue, {})
+        known.update({meter: max(amount, known.get(meter, 0)) for meter, amount in amounts.items()})
+    return found if in_the_end is not None else usage
 
 
 def _renew_old_proof(rules: Rules, cluster: ClusterState) -> None:

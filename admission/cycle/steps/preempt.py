@@ -68,7 +68,10 @@ class Preemption:
             self._nominate_restored(inputs, rules, cluster, usage)
             self.nominations.mark_restored()
         self.nominations.keep_waiting(inputs.groups)
-        decided = nominations.decide_all(inputs.groups, rules, cluster, usage, self.nominations, backfill=backfill)
+        leaving = self.nominations.leaving(self.mirror.book.placements, cluster.users)
+        decided = nominations.decide_all(
+            inputs.groups, rules, cluster, usage, self.nominations, backfill=backfill, leaving=leaving
+        )
         found = {decision.group.uid: decision for decision in decided.updated}
         dropped = self._drop_unreachable(inputs, found)
         chosen: tuple[PreemptionTargets, ...] = ()

@@ -103,3 +103,27 @@ async def test_an_owner_starts_with_what_is_its_own_beside_a_start_that_is_reser
 
     assert [gang for gang, _, _ in play.evicted] == evicted
     assert "w" in play.cluster.running()
+
+
+async def test_a_gang_for_which_others_go_borrows_nothing_in_their_stead_while_an_owner_waits() -> None:
+    queues = a_cluster().node("n", gpus=40).queue("top", gpus=0)
+    for name in ("own", "other"):
+        queues.queue(name, gpus=2, parent="top", preemption={"withinQueue": "LowerPriority"})
+    play = Play(Jobs(queues, graceful=True))
+    play.cluster.submit("low", queue="other", **TWO)
+    play.cluster.submit("first", queue="own", **TWO)
+    await play.forget_changes(3)
+    play.cluster.submit("next", queue="own", **TWO)
+    play.cluster.submit("high", queue="other", priority=1, **TWO)
+    await play.forget_changes(2)
+    assert play.evicted == [("low", "Preempted", "high")]
+
+    play.cluster.finish_job("first")
+    await play.forget_changes(2)
+
+    assert play.cluster.running() == {"next"}
+
+    play.cluster.end_grace()
+    await play.forget_changes(2)
+
+    assert play.cluster.running() == {"next", "high"}
