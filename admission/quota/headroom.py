@@ -27,6 +27,17 @@ Usage = Mapping[QueueName, Mapping[MeterName, int]]
 """Queue → meter → the amount reserved or used."""
 
 
+def larger(usage: Usage, other: Usage | None) -> Usage:
+    """Return by queue and meter the larger of two usages, by which the shares of queues are compared."""
+    if other is None:
+        return usage
+    found = {queue: dict(amounts) for queue, amounts in usage.items()}
+    for queue, amounts in other.items():
+        known = found.setdefault(queue, {})
+        known.update({meter: max(amount, known.get(meter, 0)) for meter, amount in amounts.items()})
+    return found
+
+
 class _Kept(NamedTuple):
     """What a queue keeps of its own quota. needed: by its gang that waits. amounts: of that what it has left."""
 

@@ -18,7 +18,7 @@ from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
 from admission.quota import evicted_usage
 from admission.quota.fair_share import Shares
-from admission.quota.headroom import QueueUsage, Usage
+from admission.quota.headroom import QueueUsage, Usage, larger
 from admission.quota.queue_order import Tournament
 from admission.scheduling import postponed_grants
 from admission.scheduling.backfill import reservation_refresh
@@ -107,9 +107,7 @@ def decide_all(
 ) -> CycleDecisions:
     """Decide about the pending gangs in order; each sees what was granted to those before it.
 
-    backfill: the reservations of heads; None without backfill. usage: now. in_the_end: the usage once gangs that are
-    being evicted are gone and those for which they go have their quota; None if none are.
-
+    backfill: the reservations of heads, if any. usage: now. in_the_end: once evicted gangs are gone, if others wait.
     Queues that stay within their quota are next, then those that borrow, with fair sharing those with the smallest
     share, grants of this cycle included (`quota.queue_order`, `postponed_grants`). After `most_grants` grants the rest
     is left to the next cycle, so that granted gangs start without waiting for it; also after a gang that is planned
@@ -146,7 +144,7 @@ def decide_all(
         _note_first(groups, state)
         state = replace(state, blocked={}, kept_quota={}, postponed=PostponedGrants(), by_plan=Counter())
     found = (
-        _grant_in_order(groups, _at_most(usage, in_the_end), state)
+        _grant_in_order(groups, larger(usage, in_the_end), state)
         if held is None
         else CycleDecisions(updated=tuple(held))
     )
@@ -157,15 +155,6 @@ def decide_all(
         state.kept_quota = {name: state.kept_quota[name] for name in kept}
     verdicts.keep_for(state.kept_quota)
     return found
-
-
-def _at_most(usage: Usage, in_the_end: Usage | None) -> Usage:
-    """Return by queue and meter the larger of two usages, by which the shares of queues are compared."""
-    found = {queue: dict(amounts) for queue, amounts in usage.items()}
-    for queue, amounts in (in_the_end or {}).items():
-        known = found.setdefault(queue, {})
-        known.update({meter: max(amount, known.get(meter, 0)) for meter, amount in amounts.items()})
-    return found if in_the_end is not None else usage
 
 
 def _renew_old_proof(rules: Rules, cluster: ClusterState) -> None:
