@@ -13,7 +13,7 @@ profiles of kube-scheduler are common. Only a scheduler with rules of its own ma
 evicted by the queue's startTimeout, which is what the warning says.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -191,7 +191,20 @@ def job_restorations(old: JobView, new: JobView) -> Patch:
         return ()
     if before is None:
         return (json_patch.remove(json_patch.pointer("spec", "template", "metadata", "annotations", names.USER)),)
-    return _annotate_template(new, {names.USER: before})
+    return (*_annotate_template(new, {names.USER: before, **_mark(old)}), *_queue_again(old, new))
+
+
+def _mark(old: JobView) -> dict[str, str]:
+    mark = (old.annotations or {}).get(names.COMPLETE)
+    return {names.COMPLETE: mark} if mark else {}
+
+
+def _queue_again(old: JobView, new: JobView) -> Iterable[json_patch.Operation]:
+    """Return the steps that restore the queue of a marked template, which cannot change once its Job has started."""
+    queue, pod_labels = (old.pod_labels or {}).get(names.QUEUE, ""), new.pod_labels if new.has_meta else None
+    if not _mark(old) or not queue or (pod_labels or {}).get(names.QUEUE):
+        return ()
+    return json_patch.set_pairs("/spec/template/metadata/labels", pod_labels, {names.QUEUE: queue})
 
 
 def judge_creation(

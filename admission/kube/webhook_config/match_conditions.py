@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from admission.api.values import names
 from admission.api.values.selectors import LabelSelector, Requirement
 from admission.claimpolicy.admission import CLAIM_CONTROLLERS, POD_CLAIM, SCHEDULER
-from admission.podpolicy import update
+from admission.podpolicy import job_pods, update
+from admission.podpolicy.admission import JOB_CONTROLLERS
 from admission.podpolicy.pod_view import MIRROR
 from admission.workloads import suspendable, template_labels
 from admission.workloads.kinds import foreign_queues
@@ -230,6 +231,35 @@ MAY_BE_REFUSED = (
 )
 """CEL: false for workloads of Kubernetes' own kinds that set no key of a queue or a priority class, on themselves or on
 their template; those are always allowed."""
+
+
+def _has_other_keys(field: str, *own: str) -> str:
+    """Return CEL that is true when a pod has a key by which the webhook decides, beside those of its own."""
+    reads = f"k.startsWith('{names.GROUP}/') || k in {json.dumps(job_pods.OTHER_KEYS)}"
+    return f"object.metadata.?{field}.orValue({{}}).exists(k, !(k in {json.dumps(own)}) && ({reads}))"
+
+
+_OF_JOB = "o.?controller.orValue(false) && o.kind == 'Job' && o.apiVersion == 'batch/v1'"
+
+OF_JOB_CONTROLLER = f"request.userInfo.username in {json.dumps(sorted(JOB_CONTROLLERS))}"
+
+COMPLETE = " && ".join(
+    (
+        "request.operation == 'CREATE'",
+        OF_JOB_CONTROLLER,
+        f"{_gates('object')}.exists(g, g == '{names.GATE}')",
+        "object.spec.?nodeName.orValue('') == ''",
+        f"object.metadata.?labels[?'{names.QUEUE}'].orValue('') != ''",
+        f"object.metadata.?annotations[?'{names.USER}'].orValue('') != ''",
+        f"object.metadata.?ownerReferences.orValue([]).exists(o, {_OF_JOB})",
+        f"!{_has_other_keys('labels', names.QUEUE)}",
+        f"!{_has_other_keys('annotations', names.USER, names.COMPLETE)}",
+    )
+)
+"""CEL: a new pod that the Job controller makes of a template which has all that the webhook would add, and nothing else
+that it would read. Its gate holds it until the controller, which judges all that the webhook judges, has let it in."""
+
+NOT_COMPLETE = {"name": "not-complete", "expression": f"!({COMPLETE})"}
 
 _TEMPLATE = "object.?spec.?template.?metadata"
 _OWN_LABELS, _TEMPLATE_LABELS = "object.metadata.?labels", f"{_TEMPLATE}.?labels"

@@ -21,7 +21,7 @@ from admission.api.values.reasons import DenyReason
 from admission.errors import GoneError, MusterError
 from admission.kube.client import backoff
 from admission.kube.client.connection import Connection
-from admission.kube.webhook_config import match_conditions, registration, webhook_rules
+from admission.kube.webhook_config import gate_policy, match_conditions, registration, webhook_rules
 from admission.podpolicy import update
 
 log = structlog.get_logger(__name__)
@@ -84,9 +84,16 @@ async def keep(connection: Connection, *, namespace: str, controller: str) -> No
 
 
 async def write(connection: Connection, *, namespace: str, controller: str) -> None:
-    """Create or update the policy, then its binding."""
-    specs = (policy(namespace=namespace, controller=controller), binding())
-    for (kind, plural), spec in zip(KINDS.items(), specs, strict=True):
+    """Create or update the policy, then its binding; then those that add gates, where the API server serves such."""
+    await _apply(connection, KINDS, policy(namespace=namespace, controller=controller), binding())
+    try:
+        await _apply(connection, gate_policy.KINDS, gate_policy.policy(namespace=namespace), gate_policy.binding())
+    except GoneError:
+        log.debug("no MutatingAdmissionPolicy is served; the webhook adds all gates")
+
+
+async def _apply(connection: Connection, kinds: Mapping[str, str], *specs: Json) -> None:
+    for (kind, plural), spec in zip(kinds.items(), specs, strict=True):
         labels = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "webhook"}
         metadata = {"name": NAME, "labels": labels}
         body = {"apiVersion": registration.API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
@@ -94,8 +101,8 @@ async def write(connection: Connection, *, namespace: str, controller: str) -> N
 
 
 async def remove(connection: Connection) -> None:
-    """Remove the binding and the policy. A no-op when they are gone."""
-    for kind, plural in reversed(KINDS.items()):
+    """Remove the bindings and the policies. A no-op when they are gone."""
+    for kind, plural in reversed((KINDS | gate_policy.KINDS).items()):
         try:
             await connection.delete(_path(plural))
         except GoneError:

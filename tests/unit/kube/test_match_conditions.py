@@ -12,14 +12,14 @@ from admission.api.values.names import Held
 from admission.cel import environment, expressions
 from admission.cel.core import types, values
 from admission.cel.expressions import Budget
-from admission.kube.webhook_config import match_conditions
-from admission.podpolicy import update
+from admission.kube.webhook_config import gate_policy, match_conditions
+from admission.podpolicy import job_pods, pod_view, update as pod_update
 from admission.review import reviewer
 from admission.review.caches import ReviewCaches
 from admission.workloads.kinds import catalog, foreign_queues, pod_labels
 from tests.unit.scheduling import plan_inputs
 from tests.unit.webhook import patching
-from tests.unit.webhook.cases import GATES, RULES, MemoryView, World, a_job, a_pod, creation, held
+from tests.unit.webhook.cases import GATES, RULES, MemoryView, World, a_job, a_pod, creation, held, update
 
 VARIABLES = ("object", "oldObject", "request")
 ENVIRONMENT = environment.for_variables(dict.fromkeys(VARIABLES, types.DYN), {}, release=37)
@@ -45,11 +45,14 @@ def holds(
     old: dict[str, Any] | None = None,
     subresource: str = "",
     resource: tuple[str, str] = ("", "pods"),
+    *,
+    user: str = "alice",
 ) -> bool:
     """Evaluate a condition for an object that is created, or changed from `old`."""
     request = {
         "operation": "CREATE" if old is None else "UPDATE",
         "resource": {"group": resource[0], "resource": resource[1]},
+        "userInfo": {"username": user},
         **({"subResource": subresource} if subresource else {}),
     }
     answer = compiled(text).evaluate([values.from_json(one) for one in (new, old or {}, request)], Budget())
@@ -108,7 +111,7 @@ def test_a_pod_change_that_does_not_matter_to_muster_is_not_sent_to_the_webhook(
 
 
 GANG_KEYS = sorted(
-    {*update.FIXED_KEYS, *catalog.IMMUTABLE_KEYS, *catalog.SUBGROUP_KEYS, *catalog.TEMPLATES, *catalog.LEADERS}
+    {*pod_update.FIXED_KEYS, *catalog.IMMUTABLE_KEYS, *catalog.SUBGROUP_KEYS, *catalog.TEMPLATES, *catalog.LEADERS}
 )
 OTHER_KEYS = sorted({*pod_labels.NUMBERS, *(one.key for one in foreign_queues.QUEUE_KEYS), "app"} - {names.QUEUE_ALIAS})
 
@@ -378,3 +381,74 @@ def test_the_user_of_a_condition_is_read_back(user: str) -> None:
 @pytest.mark.parametrize("text", ["", match_conditions.MATTERS, match_conditions.not_by("x") + " || true"])
 def test_other_conditions_name_no_user(text: str) -> None:
     assert match_conditions.user_of(text) == ""
+
+
+CONTROLLER = "system:serviceaccount:kube-system:job-controller"
+
+SHOWN: dict[str, tuple[dict[str, Any], str]] = {
+    "a user": (owned(JOB), "alice"),
+    "another controller": (owned({**JOB, "kind": "ReplicaSet"}), CONTROLLER),
+    "a Job of another group": (owned({**JOB, "apiVersion": "batch.volcano.sh/v1alpha1"}), CONTROLLER),
+    "no gate": (owned(JOB, gates=[]), CONTROLLER),
+    "the gate of another": (owned(JOB, gates=[{"name": "x"}]), CONTROLLER),
+    "no queue": (owned(JOB, labels={names.QUEUE: ""}), CONTROLLER),
+    "no maker": (owned(JOB, annotations={names.USER: ""}), CONTROLLER),
+    "a node": (owned(JOB, nodeName="a"), CONTROLLER),
+    "a gang": (owned(JOB, labels={names.GANG: "g"}), CONTROLLER),
+    "claims of its annotation": (owned(JOB, annotations={names.CLAIMS: "x"}), CONTROLLER),
+    "a priority class of Kueue": (owned(JOB, labels={foreign_queues.KUEUE_PRIORITY_CLASS: "x"}), CONTROLLER),
+    "the queue of another system": (owned(JOB, annotations={"volcano.sh/queue-name": "x"}), CONTROLLER),
+}
+
+
+@pytest.mark.parametrize(("pod", "user"), SHOWN.values(), ids=SHOWN)
+def test_a_pod_of_a_job_is_shown_if_it_has(pod: dict[str, Any], user: str) -> None:
+    assert holds(match_conditions.NOT_COMPLETE["expression"], pod, user=user)
+    if user == CONTROLLER:
+        assert not job_pods.is_complete(pod_view.decode(pod, "ml"))
+
+
+@pytest.mark.parametrize("gates", [GATES, [{"name": "x"}, *GATES]])
+def test_a_complete_pod_of_a_job_is_not_shown_since_the_webhook_would_let_it_in_as_it_is(gates: list[Any]) -> None:
+    pod = owned(JOB, gates=gates, labels={"app": "x"}, annotations={"note": "x"})
+    view = MemoryView(World().queue("team-a").build())
+
+    assert not holds(match_conditions.NOT_COMPLETE["expression"], pod, user=CONTROLLER)
+    assert job_pods.is_complete(pod_view.decode(pod, "ml"))
+    assert reviewer.mutate(creation(pod, username=CONTROLLER), view, caches=ReviewCaches()).patch == ()
+    verdict = reviewer.validate(creation(pod, username=CONTROLLER), view, rules=RULES, caches=ReviewCaches())
+    assert verdict.denial is None
+
+
+def test_a_change_of_a_complete_pod_is_shown() -> None:
+    assert holds(match_conditions.NOT_COMPLETE["expression"], owned(JOB), owned(JOB), user=CONTROLLER)
+
+
+NEW_JOBS: dict[str, tuple[World, dict[str, Any], bool]] = {
+    "names its queue": (World().queue("team-a"), a_job(labels={names.QUEUE: "team-a"}), True),
+    "enters the default queue": (World().queue("team-a", default=True), a_job(metadata=None), True),
+    "enters none": (World().queue("team-a"), a_job(), False),
+    "names a queue that there is not": (World().queue("team-a"), a_job(labels={names.QUEUE: "b"}), False),
+    "names a gang": (World().queue("team-a"), a_job(labels={names.QUEUE: "team-a", names.GANG: "g"}), False),
+}
+
+
+@pytest.mark.parametrize(("world", "job", "complete"), NEW_JOBS.values(), ids=NEW_JOBS)
+def test_the_pods_of_a_job_are_complete_if_it(world: World, job: dict[str, Any], complete: bool) -> None:
+    review = creation(job, group="batch", resource="jobs", kind="Job")
+
+    patched = patching.applied(job, reviewer.mutate(review, MemoryView(world.build()), caches=ReviewCaches()).patch)
+
+    pod = job_pods.body(patched, "ml")
+    assert pod["metadata"]["annotations"][names.USER] == "alice"
+    marked = all(
+        holds(one["expression"], pod, user=CONTROLLER) for one in gate_policy.policy(namespace="m")["matchConditions"]
+    )
+    assert marked is complete
+    assert holds(match_conditions.NOT_COMPLETE["expression"], pod, user=CONTROLLER)
+    gated = {**pod, "spec": {**pod["spec"], "schedulingGates": GATES}}
+    assert not complete or not holds(match_conditions.NOT_COMPLETE["expression"], gated, user=CONTROLLER)
+    replaced = update(patched, job, group="batch", resource="jobs", kind="Job")
+    assert holds(match_conditions.NAMED, job, patched)
+    restored = reviewer.mutate(replaced, MemoryView(world.build()), caches=ReviewCaches()).patch
+    assert patching.applied(job, restored) == patched

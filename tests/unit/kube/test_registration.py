@@ -130,8 +130,9 @@ def test_both_webhook_configurations_have_the_expected_settings() -> None:
     ]
     assert mutating["clientConfig"] == {"url": "https://muster:8443/mutate", "caBundle": "UEVN"}
     assert validating["clientConfig"]["url"] == "https://muster:8443/validate"
-    assert [condition["name"] for condition in mutating["matchConditions"]] == ["no-mirror"]
-    assert [condition["name"] for condition in validating["matchConditions"]] == ["not-by-muster", "what-matters"]
+    assert [condition["name"] for condition in mutating["matchConditions"]] == ["no-mirror", "not-complete"]
+    names = [condition["name"] for condition in validating["matchConditions"]]
+    assert names == ["not-by-muster", "what-matters", "not-complete"]
 
 
 def test_muster_objects_are_reviewed_and_stay_writable_while_muster_is_down() -> None:
