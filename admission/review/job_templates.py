@@ -27,9 +27,12 @@ _NO_RULES = Rules(controller="")
 def complete(verdict: Verdict, review: Review, view: View, caches: ReviewCaches) -> Verdict:
     """Return the answer for a new Job with what its pods lack. verdict: with the maker, and as a held one has it.
 
-    One whose own labels name a queue is complete once `hold` has written that into its template.
+    One whose own labels name a queue is complete once `hold` has written that into its template. With traces none is:
+    that of a gang begins with the review of a pod.
     """
-    if verdict.denial is not None or review.operation != "CREATE" or not view.synced or view.snapshot().policies:
+    if verdict.denial is not None or review.operation != "CREATE" or review.trace:
+        return verdict
+    if not view.synced or view.snapshot().policies:
         return verdict
     obj = json_patch.apply(review.obj, verdict.patch)
     try:

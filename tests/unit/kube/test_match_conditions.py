@@ -448,6 +448,8 @@ def test_the_pods_of_a_job_are_complete_if_it(world: World, job: dict[str, Any],
     assert holds(match_conditions.NOT_COMPLETE["expression"], pod, user=CONTROLLER)
     gated = {**pod, "spec": {**pod["spec"], "schedulingGates": GATES}}
     assert not complete or not holds(match_conditions.NOT_COMPLETE["expression"], gated, user=CONTROLLER)
+    traced = reviewer.mutate(replace(review, trace="t"), MemoryView(world.build()), caches=ReviewCaches()).patch
+    assert names.COMPLETE not in str(traced), "the trace of a gang begins with the review of a pod"
     replaced = update(patched, job, group="batch", resource="jobs", kind="Job")
     assert holds(match_conditions.NAMED, job, patched)
     restored = reviewer.mutate(replaced, MemoryView(world.build()), caches=ReviewCaches()).patch
