@@ -265,7 +265,7 @@ def _queue_webhooks(registration: Registration, path: str) -> Iterator[dict[str,
     are shown once.
     """
     for selector in _distinct(registration.selectors):
-        conditions = (webhook_rules.NAMED, *_not_held(registration, selector))
+        conditions = (webhook_rules.NAMED, webhook_rules.NOT_MARKED, *_not_held(registration, selector))
         entry = webhook_rules.workloads(registration.controller, *conditions)
         identity = _scope(f"named-{digest(selector)}", selector, registration.namespace, "podtemplates")
         yield {**_common(registration, path), **identity, **entry, "failurePolicy": "Fail"}
@@ -277,7 +277,7 @@ def _template_webhooks(registration: Registration) -> Iterator[dict[str, Any]]:
     They are open: their pods are judged as well. Elsewhere, no queue can be entered.
     """
     common, queued = _common(registration, "/validate"), _distinct(registration.selectors)
-    unnamed = (webhook_rules.UNNAMED, webhook_rules.UNOWNED, webhook_rules.MAY_BE_REFUSED)
+    unnamed = (webhook_rules.UNNAMED, webhook_rules.UNOWNED, webhook_rules.MAY_BE_REFUSED, webhook_rules.NOT_MARKED)
     for selector in queued:
         entry = webhook_rules.workloads(registration.controller, *unnamed, *_not_held(registration, selector))
         identity = _scope(f"open-{digest(selector)}", selector, registration.namespace, "podtemplates")

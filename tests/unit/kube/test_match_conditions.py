@@ -439,7 +439,7 @@ def test_the_pods_of_a_job_are_complete_if_it(world: World, job: dict[str, Any],
 
     patched = patching.applied(job, reviewer.mutate(review, MemoryView(world.build()), caches=ReviewCaches()).patch)
 
-    pod = job_pods.body(patched, "ml")
+    pod = dict(job_pods.body(patched, "ml"))
     assert pod["metadata"]["annotations"][names.USER] == "alice"
     marked = all(
         holds(one["expression"], pod, user=CONTROLLER) for one in gate_policy.policy(namespace="m")["matchConditions"]
@@ -448,6 +448,13 @@ def test_the_pods_of_a_job_are_complete_if_it(world: World, job: dict[str, Any],
     assert holds(match_conditions.NOT_COMPLETE["expression"], pod, user=CONTROLLER)
     gated = {**pod, "spec": {**pod["spec"], "schedulingGates": GATES}}
     assert not complete or not holds(match_conditions.NOT_COMPLETE["expression"], gated, user=CONTROLLER)
+    stored = {
+        **patched,
+        "metadata": {**patched["metadata"], "labels": patched["spec"]["template"]["metadata"].get("labels")},
+    }
+    for defaulted in (patched, stored if complete else patched):
+        assert holds(match_conditions.NOT_MARKED, defaulted, resource=JOBS) is not complete
+    assert holds(match_conditions.NOT_MARKED, patched, patched, resource=JOBS), "a change is shown"
     traced = reviewer.mutate(replace(review, trace="t"), MemoryView(world.build()), caches=ReviewCaches()).patch
     assert names.COMPLETE not in str(traced), "the trace of a gang begins with the review of a pod"
     replaced = update(patched, job, group="batch", resource="jobs", kind="Job")

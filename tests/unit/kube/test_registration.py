@@ -267,6 +267,7 @@ def test_workloads_that_name_a_queue_are_closed_like_pods_and_others_stay_open()
     assert [said["name"] for said in validating[named]["matchConditions"]] == [
         "not-by-muster",
         "names-queue",
+        "not-marked",
         "new-template",
     ]
     assert [said["name"] for said in validating[queued]["matchConditions"]] == [
@@ -274,6 +275,7 @@ def test_workloads_that_name_a_queue_are_closed_like_pods_and_others_stay_open()
         "names-none",
         "unowned",
         "not-plain",
+        "not-marked",
         "new-template",
     ]
     assert validating[elsewhere]["objectSelector"] == {
