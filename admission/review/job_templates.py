@@ -1,7 +1,7 @@
 """The answer for a new Job: who made it, and all that its pods lack, so that the API server need not show them.
 
 A pod is complete, and not shown, if it would be let in as it is (`podpolicy.job_pods`). Whatever stands in the way
-leaves the template alone: its pods are shown as before, and told what is wrong.
+leaves the template alone: its pods are shown and judged as before.
 """
 
 from dataclasses import replace
