@@ -35,6 +35,7 @@ STYLES: Mapping[str, str] = {
     "Pending": "yellow",
     "Evicted": "magenta",
     "Denied": "red",
+    "NeverFits": "red",
 }
 
 

@@ -1,7 +1,7 @@
 """The Events on gangs, what makes them, and queues, for users of kubectl: each is emitted once per change.
 
 Those of a gang are on its Gang object and on its workload, whatever the number of its pods; on pods only what is about
-one pod, and why the gang waits once it has waited for long.
+one pod, and why the gang waits once it has waited for long, or where waiting does not help.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from admission.api.muster.queues import Queue
 from admission.api.muster.status_reports import EventType, Notice, NoticeReason
 from admission.api.values import names, reasons, references
 from admission.api.values.names import GangUid, Uid
-from admission.api.values.reasons import Denial, EventReason, HoldReason
+from admission.api.values.reasons import EventReason, HoldReason
 from admission.cycle.hold_log import DueHold
 from admission.errors import MusterError
 from admission.lifecycle.eviction import Eviction
@@ -71,12 +71,12 @@ async def gangs_held(reports: Reports, by_uid: Mapping[GangUid, Group], held: It
         if report.hold is None or (report.pods and report.expected):
             continue
         why = reasons.message_for(report.hold, {report.namespace})
-        never = report.never_fits or isinstance(report.hold, Denial)
+        never = report.can_never_start
         what = f"can never start as it is, in queue {report.queue}" if never else f"waits in queue {report.queue}"
         kind = EventType.WARNING if never else EventType.NORMAL
         if due.is_new:
             await _emit(reports, group, kind, report.hold.reason, f"gang {report.key} {what}: {why}")
-        for pod in [pod for pod in group.waiting if not names.is_expected(pod.meta.uid)][:MOST] if due.is_long else ():
+        for pod in [pod for pod in group.waiting if not names.is_expected(pod.meta.uid)][:MOST] if due.on_pods else ():
             message = f"gang {report.key} {what}: {why}"
             await reports.notify(_on_pod(pod, group.uid, kind, report.hold.reason, message))
 

@@ -136,6 +136,7 @@ class LookAhead:
                 final = _final(verdict)
                 if final is not None:
                     hold = _by_template(final, group, workload, rules)
+                    hold = replace(hold, message=later_waves.reason(hold, snapshot, wave.running_roles))
                     return reasons.for_reader(hold, {parent.meta.namespace})
         return None
 

@@ -70,10 +70,11 @@ def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
     if there is no plan; the kind of answer is the same.
     """
     cluster = nominated_pods.without_reserved(pods, cluster)
-    question = _Question(cluster, meters, selectors, steps, affordable, choice, topology, mute)
     if not cluster.profile.features.extended_resources:
         pods = [_served_by_plugins(demand) for demand in pods]
     pods = exclusive.with_followers(pods, topology, cluster)
+    cluster = exclusive.with_volume_claims(pods, cluster)
+    question = _Question(cluster, meters, selectors, steps, affordable, choice, topology, mute)
     answer = _plan(pods, question)
     if isinstance(answer, NoPlan) and any(demand.extended for demand in pods):
         plugged = _plan([_served_by_plugins(demand) for demand in pods], question)
@@ -187,7 +188,9 @@ def diagnose(  # noqa: PLR0913 - the same
     if answer.kind is not Kind.INFEASIBLE:
         return answer
     cluster = nominated_pods.without_reserved(pods, cluster)
-    gang = pod_groups.compile_gang(exclusive.with_followers(pods, topology, cluster), cluster)
+    whole = exclusive.with_followers(pods, topology, cluster)
+    cluster = exclusive.with_volume_claims(whole, cluster)
+    gang = pod_groups.compile_gang(whole, cluster)
     if not isinstance(gang, Gang):
         return answer
     own = {

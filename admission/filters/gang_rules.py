@@ -141,7 +141,7 @@ class GangRules:
         for number, effects in self.effects.items():
             rules = self.states[number].pod.rules
             found |= dict.fromkeys(term.topology_key for term in (*rules.affinity, *rules.anti_affinity))
-            found |= dict.fromkeys(one.topology_key for one in rules.spread)
+            found |= dict.fromkeys(key for one in rules.spread for key in (one.topology_key, one.within) if key)
             found |= dict.fromkeys(key for _, _, _, affinity in effects.values() for key in affinity.objects)
         return found
 

@@ -62,8 +62,9 @@ def resolve_named(named: Iterable[tuple[PodVolume, str]], pod: Uid, storage: Sto
     for volume, key in named:
         claim = storage.claims.get(key)
         problem = _problem(pod, volume, claim)
-        # Claims of pods that do not exist yet may be made with them.
-        if claim is None and (not storage.is_whole or names.is_expected(pod)):
+        # Claims of pods that do not exist yet may be made with them, after those of pods of the same names.
+        is_open = claim is None or (problem and _is_of_pod(volume, claim))
+        if is_open and (names.is_expected(pod) or (claim is None and not storage.is_whole)):
             unjudged.append(volume.text)
         elif claim is None or problem:
             return PodClaims(refusal=Refusal(Rule.CLAIM, key.partition("/")[2], text=problem))
@@ -102,6 +103,12 @@ def _problem(pod: Uid, volume: PodVolume, claim: VolumeClaim | None) -> str:
     if volume.is_ephemeral and (owner is None or owner.uid != pod):
         return "was not made for the pod, though it has the name of its ephemeral volume"
     return ""
+
+
+def _is_of_pod(volume: PodVolume, claim: VolumeClaim) -> bool:
+    """Return whether a claim was made for an ephemeral volume of a pod, and goes with it."""
+    owner = claim.meta.controller
+    return volume.is_ephemeral and owner is not None and owner.kind == "Pod"
 
 
 def csi_volumes(named: Iterable[tuple[PodVolume, str]], storage: Storage, *, migrates: bool) -> Iterator[CsiVolume]:

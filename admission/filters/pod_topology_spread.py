@@ -5,6 +5,7 @@ As `pkg/scheduler/framework/plugins/podtopologyspread/filtering.go` (v1.37). kub
 """
 
 from collections import Counter
+from collections.abc import Hashable
 from typing import Self
 
 from admission.api.kubernetes.nodes import Node
@@ -17,6 +18,9 @@ from admission.filters.refusal import Nodes, Refusal, Rule
 
 Effect = tuple[int, ...]
 """The constraints of a pod that count another pod, by number."""
+
+_Domain = tuple[str, str]
+"""The value of the label within which a constraint counts, empty for all nodes; and that of its topology key."""
 
 
 class PodTopologySpread:
@@ -34,10 +38,10 @@ class PodTopologySpread:
         constraints = pod.rules.spread
         self._pinned = pinned
         self._own = [one.selector is not None and one.selector.matches(pod.meta.labels) for one in constraints]
-        self._counts: list[Counter[str]] = [Counter() for _ in constraints]
+        self._counts: list[Counter[_Domain]] = [Counter() for _ in constraints]
         """Per constraint the pods by domain; domains without any are in it."""
-        self._domains: list[Counter[int]] = [Counter() for _ in constraints]
-        """Per constraint how many domains have so many pods."""
+        self._domains: list[dict[str, Counter[int]]] = [{} for _ in constraints]
+        """Per constraint, and value within which it counts, how many domains have so many pods."""
         self._on_node: list[Counter[NodeName]] = [Counter() for _ in constraints]
         """Per constraint the pods by node, where one node alone is judged."""
         self._counted: dict[NodeName, tuple[bool, ...]] = {}
@@ -52,8 +56,9 @@ class PodTopologySpread:
                 self._on_node[at].update(matching)
             for name, node in nodes.items():
                 if self._eligible(node)[at]:
-                    counts[node.meta.labels[constraint.topology_key]] += matching.get(name, 0)
-            self._domains[at] = Counter(counts.values())
+                    counts[_domain(constraint, node)] += matching.get(name, 0)
+            for (within, _), count in counts.items():
+                self._domains[at].setdefault(within, Counter())[count] += 1
 
     def __bool__(self) -> bool:
         """Return whether the filter may refuse any node."""
@@ -64,7 +69,7 @@ class PodTopologySpread:
         found._pod, found._placed, found._pinned = self._pod, self._placed, self._pinned
         found._own, found._counted = self._own, self._counted
         found._counts = [Counter(one) for one in self._counts]
-        found._domains = [Counter(one) for one in self._domains]
+        found._domains = [{value: Counter(one) for value, one in each.items()} for each in self._domains]
         found._on_node = [Counter(one) for one in self._on_node]
         return found
 
@@ -94,12 +99,12 @@ class PodTopologySpread:
             if self._is_alone(self._pod.rules.spread[at]):
                 self._on_node[at][node.name] += times
             if eligible[at]:
-                value = node.meta.labels[self._pod.rules.spread[at].topology_key]
-                before, domains = self._counts[at][value], self._domains[at]
+                domain = _domain(self._pod.rules.spread[at], node)
+                before, domains = self._counts[at][domain], self._domains[at][domain[0]]
                 domains[before] -= 1
                 if not domains[before]:
                     del domains[before]
-                self._counts[at][value] = before + times
+                self._counts[at][domain] = before + times
                 domains[before + times] += 1
 
     def refuses(self, node: Node) -> Refusal | None:
@@ -109,12 +114,14 @@ class PodTopologySpread:
             if value is None:
                 return Refusal(Rule.SPREAD_LABEL, key)
             # A domain that no eligible node is in has no pods; a look-up must not add it.
-            here = self._counts[at].get(value, 0) + self._own[at]
-            least = min(self._domains[at], default=_NO_DOMAIN)
+            domain = _domain(constraint, node)
+            counted = self._domains[at].get(domain[0], _NO_DOMAINS)
+            here = self._counts[at].get(domain, 0) + self._own[at]
+            least = min(counted, default=_NO_DOMAIN)
             if here - least > constraint.max_skew:
                 text = f"{key} {value} would have {here} such pods, {least} is the least of a domain"
                 return Refusal(Rule.SPREAD, key, value, text)
-            domains = len(self._counts[at])
+            domains = counted.total()
             if domains < constraint.min_domains and here > constraint.max_skew:
                 there = f"there is {domains} domain" if domains == 1 else f"there are {domains} domains"
                 text = f"it is {constraint.min_domains}, and {there}"
@@ -131,17 +138,14 @@ class PodTopologySpread:
                 return Refusal(Rule.SPREAD_LABEL, constraint.topology_key)
         return None
 
-    def view(self, node: Node) -> tuple[tuple[bool, int, int], ...]:
+    def view(self, node: Node) -> Hashable:
         """Return what tells nodes apart that are the only ones of their domains."""
-        eligible = self._eligible(node)
-        return tuple(
-            (
-                eligible[at],
-                self._counts[at].get(node.meta.labels.get(one.topology_key, ""), 0),
-                self._on_node[at][node.name],
-            )
-            for at, one in enumerate(self._pod.rules.spread)
-        )
+        return tuple(self._view(node, at, one) for at, one in enumerate(self._pod.rules.spread))
+
+    def _view(self, node: Node, at: int, constraint: SpreadConstraint) -> Hashable:
+        domain = _domain(constraint, node)
+        beside = frozenset(self._domains[at].get(domain[0], _NO_DOMAINS).items()) if constraint.within else None
+        return self._eligible(node)[at], self._counts[at].get(domain, 0), self._on_node[at][node.name], beside
 
     def _is_alone(self, constraint: SpreadConstraint) -> bool:
         return self._pinned and constraint.honors_affinity and constraint.min_domains > 1
@@ -166,5 +170,13 @@ class PodTopologySpread:
         return not constraint.honors_taints or first_untolerated(node.taints, pod.tolerations) is None
 
 
+def _domain(constraint: SpreadConstraint, node: Node) -> _Domain:
+    """Return a node's domain, of empty text where it has none."""
+    labels = node.meta.labels
+    return labels.get(constraint.within, "") if constraint.within else "", labels.get(constraint.topology_key, "")
+
+
 _NO_DOMAIN = 2**31 - 1
 """What kube-scheduler takes for the least where there is no domain."""
+
+_NO_DOMAINS = Counter[int]()

@@ -25,7 +25,6 @@ from admission.errors import ConflictError, GoneError, MusterError
 from admission.kube.client import backoff, errors, paths
 from admission.kube.client.connection import Connection, PatchKind, RetryPolicy
 from admission.kube.client.errors import ExistsError
-from admission.kube.writers import events
 
 log = structlog.get_logger(__name__)
 
@@ -282,8 +281,8 @@ def record(
             "holderIdentity": holder,
             # The API has only whole seconds; rounding up makes the standbys wait long enough.
             "leaseDurationSeconds": max(1, -int(-durations.lease // 1)),
-            "acquireTime": events.micro_time(at),
-            "renewTime": events.micro_time(at),
+            "acquireTime": _micro_time(at),
+            "renewTime": _micro_time(at),
             "leaseTransitions": transitions,
         },
     }
@@ -294,12 +293,12 @@ def renewal(*, at: datetime, version: str) -> dict[str, Any]:
 
     It needs the version: without it, the write would succeed although another process holds the lease.
     """
-    return {"metadata": {"resourceVersion": version}, "spec": {"renewTime": events.micro_time(at)}}
+    return {"metadata": {"resourceVersion": version}, "spec": {"renewTime": _micro_time(at)}}
 
 
 def release(*, at: datetime, version: str) -> dict[str, Any]:
     """Return the patch by which the holder releases its Lease; the transitions stay, for the next epoch."""
-    spec = {"holderIdentity": None, "leaseDurationSeconds": 1, "renewTime": events.micro_time(at)}
+    spec = {"holderIdentity": None, "leaseDurationSeconds": 1, "renewTime": _micro_time(at)}
     return {"metadata": {"resourceVersion": version}, "spec": spec}
 
 
@@ -331,3 +330,8 @@ async def ensure(connection: Connection, name: str) -> None:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         with contextlib.suppress(ExistsError):
             await connection.post("/api/v1/namespaces", body)
+
+
+def _micro_time(moment: datetime) -> str:
+    """Return a time as metav1.MicroTime."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

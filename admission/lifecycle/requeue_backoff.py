@@ -92,7 +92,8 @@ def hold(backoff: Backoff, queue: Queue, clock: datetime) -> Hold | None:
     refused_on = lifecycle_refusals.nodes(backoff.refusals)
     if refused_on:
         details["refusedOn"] = refused_on
-    message = f"{cause} ({backoff.evictions} so far); it is tried again at {at}"
+    times = "once" if backoff.evictions == 1 else f"{backoff.evictions} times"
+    message = f"{cause} ({times} so far); it is tried again at {at}"
     return Hold(reason, message, details, backoff.references)
 
 

@@ -471,8 +471,8 @@ def _unmetered(device_class: str, source: str, request: str, queue: Queue, snaps
     asked = f"{source} asks in request {request} for device class {device_class or '(none)'}"
     details: dict[str, Detail] = {"class": device_class, "request": request, "source": source, "queue": queue.name}
     if device_class and snapshot.classes and device_class not in snapshot.classes:
-        why = devices.absent_class(device_class, snapshot.classes)
-        return Denial(DenyReason.UNMETERED_CLASS, f"{asked}, {why} (no Meter counts it either)", details)
+        why = devices.absent_class(device_class, snapshot.classes, uncounted=True)
+        return Denial(DenyReason.UNMETERED_CLASS, f"{asked}, {why}", details)
     metered = {name for meter in snapshot.meters.values() for name in meter.classes}
     counted = f" (counted: {suggestions.listed(device_class, metered)})" if metered else ""
     return Denial(

@@ -97,13 +97,16 @@ class BudgetShortage:
     def message(self) -> str:
         """Return in one sentence what is short, and when the period ends; amounts are meter-hours."""
         balance, budget = self.balance, self.balance.budget
-        kind = f" for each {budget.period}" if budget.period else ""
+        kind = f" a {budget.period.lower()}" if budget.period else ""
         elsewhere = f", taken by other clusters {hours(balance.elsewhere)}" if budget.scope is Scope.GLOBAL else ""
         end = balance.span.end.astimezone(time_zones.find(budget.time_zone) or UTC).isoformat()
+        needed = f"the gang needs {hours(self.needed)}"
+        if self.needed > budget.seconds:
+            needed += ", more than the whole budget"
         return (
             f"queue {balance.queue} has {hours(balance.left)} hours of {budget.meter} left of its budget of"
             f" {hours(budget.seconds)}{kind} (spent {hours(balance.spent)}, promised to gangs that were let in"
-            f" {hours(balance.committed)}{elsewhere}), the gang needs {hours(self.needed)};"
+            f" {hours(balance.committed)}{elsewhere}), {needed};"
             f" {'it is full again at' if budget.period else 'it ends at'} {end}"
         )
 

@@ -17,7 +17,7 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
 from admission.api.values import json_patch, names
 from admission.api.values.decoding import Json, Reader
-from admission.api.values.names import GangUid, QueueName
+from admission.api.values.names import GangUid, QueueName, Uid
 from admission.api.values.reasons import Denial
 from admission.cycle import profile as cycle_profile
 from admission.dra.compatibility import SchedulerProfile
@@ -124,14 +124,17 @@ def expand(
         effects=(*effects, *dict.fromkeys(webhook.effects)),
         outside=webhook.outside,
         later=tuple(
-            (wave, _alone(wave, store, without_pods, profile))
+            (wave, _alone(wave, store, with_pods, profile))
             for wave in islice(simulation_pods.later_waves(store, without_pods), MOST_LATER_WAVES)
         ),
     )
 
 
 def _alone(wave: LaterWave, store: Store, snapshot: Snapshot, profile: SchedulerProfile) -> Expanded:
-    """Return a cluster that has nothing but a later wave of a workload, and the claims without an owner."""
+    """Return a cluster that has nothing but a later wave of a workload, and the claims without an owner.
+
+    And pods that are on nodes with which some of the wave have to be: they take nothing, and keep no pod off.
+    """
     own = manifests.read([wave.body], now=store.now, namespace=store.namespace, profile=profile)
     claims = {key: replace(one, allocation=None) for key, one in snapshot.claims.items() if not one.meta.owners}
     parents = manifests.snapshot(own).parents
@@ -139,8 +142,9 @@ def _alone(wave: LaterWave, store: Store, snapshot: Snapshot, profile: Scheduler
     webhook = _Webhook(empty, {})
     made = simulation_pods.candidates(own, empty, suspendable.WITH_TEMPLATES.values())
     with_pods, bodies = _admit(made, webhook, store, empty)
+    complete = pod_claims.with_ephemeral(pod_claims.with_claims(with_pods, snapshot.parents), bodies)
     return Expanded(
-        snapshot=pod_claims.with_ephemeral(pod_claims.with_claims(with_pods, snapshot.parents), bodies),
+        snapshot=replace(complete, pods={**complete.pods, **_company(complete.pods.values(), snapshot)}),
         now=store.now,
         profile=profile,
         refusals=webhook.refusals,
@@ -161,6 +165,20 @@ def _admit(
     decoded = [owner_chain.with_priority(pods.decode(pod.body), pod.body, classes) for pod in admitted]
     with_pods = replace(snapshot, pods={pod.meta.uid: pod for pod in decoded})
     return provided_templates.with_provided(with_pods), [pod.body for pod in admitted]
+
+
+def _company(waiting: Iterable[Pod], snapshot: Snapshot) -> dict[Uid, Pod]:
+    """Return the pods on nodes that the affinity of some pods is about, with nothing but where and what they are."""
+    terms = {term for pod in waiting for term in pod.rules.affinity}
+    found: dict[Uid, Pod] = {}
+    for uid, pod in snapshot.pods.items():
+        own = snapshot.namespaces.get(pod.meta.namespace)
+        labels = own.meta.labels if own is not None else {}
+        is_there = bool(pod.node) and not pod.finished and pod.meta.deleted is None
+        if is_there and any(term.matches(pod.meta.namespace, pod.meta.labels, labels) for term in terms):
+            meta_ = replace(pod.meta, annotations={}, owners=())
+            found[uid] = Pod(meta=meta_, node=pod.node, phase=pod.phase, mirror=True)
+    return found
 
 
 class _Webhook:

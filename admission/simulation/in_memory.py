@@ -19,9 +19,9 @@ from admission.api.kubernetes import claims
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.devices import Device, DeviceId
 from admission.api.kubernetes.jobs import Job, Suspendable
-from admission.api.kubernetes.meta import Meta, Owner
+from admission.api.kubernetes.meta import EPOCH, Meta, Owner
 from admission.api.kubernetes.pods import Pod
-from admission.api.muster.gangs import Gang, GangReport
+from admission.api.muster.gangs import Gang, GangReport, RecordedHold
 from admission.api.muster.ledger_entries import (
     Bucket,
     BudgetShare,
@@ -235,6 +235,7 @@ class Cluster:
             queued_since=report.queued_since,
             next_try=report.next_try,
             refused=report.refused,
+            recorded_hold=RecordedHold(str(report.hold.reason), report.queued_since or EPOCH) if report.hold else None,
         )
 
     async def queue(self, report: QueueReport) -> None:

@@ -116,7 +116,8 @@ async def never_fitting(cluster_state: Expanded, steps: int = STEPS) -> list[tup
             outcome = await simulate(alone, steps=steps)
             refused = [gang for gang in outcome.gangs if gang.verdict is not Verdict.ADMITTED and gang.reason in NEVER]
             for gang in refused[:1]:
-                why = later_waves.sentence(wave.roles, wave.running_roles, f"{gang.reason}: {gang.message}")
+                message = later_waves.reason(gang, alone.snapshot, wave.running_roles)
+                why = later_waves.sentence(wave.roles, wave.running_roles, f"{gang.reason}: {message}")
                 found[wave.uid, wave.roles] = (wave, why)
     return [*found.values()]
 

@@ -48,7 +48,10 @@ def with_claims(snapshot: Snapshot, parents: Mapping[str, Mapping[str, Parent]])
 
 
 def with_ephemeral(snapshot: Snapshot, bodies: Iterable[Json]) -> Snapshot:
-    """Create the persistent volume claims of ephemeral volumes that the pods lack. bodies: of the snapshot's pods."""
+    """Create the persistent volume claims of ephemeral volumes that the pods lack. bodies: of the snapshot's pods.
+
+    One that was made for a pod of the same name that is not in the snapshot stands for that of its successor.
+    """
     storage = snapshot.storage
     if storage is None:
         return snapshot
@@ -71,7 +74,16 @@ def with_ephemeral(snapshot: Snapshot, bodies: Iterable[Json]) -> Snapshot:
                 )
     if not made:
         return snapshot
-    return replace(snapshot, storage=replace(storage, claims={**made, **storage.claims}))
+    kept = {key: _inherited(claim, made.get(key), snapshot) for key, claim in storage.claims.items()}
+    return replace(snapshot, storage=replace(storage, claims={**made, **kept}))
+
+
+def _inherited(claim: VolumeClaim, made: VolumeClaim | None, snapshot: Snapshot) -> VolumeClaim:
+    """Return a claim with the owner of the one that would be made, if its own owner is a pod that is not there."""
+    owner = claim.meta.controller
+    if made is None or owner is None or owner.kind != "Pod" or owner.uid in snapshot.pods:
+        return claim
+    return replace(claim, meta=replace(claim.meta, owners=made.meta.owners))
 
 
 def notes(before: Snapshot, after: Snapshot) -> list[str]:

@@ -115,6 +115,11 @@ def _budget(details: Mapping[str, Detail], queue: str) -> str:
         return f"the budget of queue {payer} is raised, {waits}, or the gang is shorter"
     shorter = f", or the gang makes do with {left:f}" if left > 0 else ""
     missing = needed - left
+    if needed > hours:
+        return (
+            f"the whole budget of queue {payer} is {hours:f} {details.get('meter')}-hours, and the gang needs"
+            f" {needed:f}: raise the budget, or state a shorter muster.dev/runtime"
+        )
     return (
         f"{missing:f} more {details.get('meter')}-hours: the budget of queue {payer} is raised from {hours:f} to at"
         f" least {hours + missing:f}, gangs give back what they were promised, {waits}{shorter}"

@@ -161,8 +161,11 @@ def _not_simulated(group: Group, inputs: StatusInputs) -> tuple[str, ...]:
     of_pods = not_simulated.of_pods(
         group.pods, inputs.snapshot.storage, inputs.schedulers, parents.get(podgroup.GANGS.key, {})
     )
-    if workload is None or topology.plans_followers(group):
+    if workload is None:
         return of_pods
+    if topology.plans_followers(group):
+        volumes = not_simulated.of_volumes_of_followers(group.pods, workload, inputs.snapshot.storage)
+        return (*of_pods, *volumes)
     return (*of_pods, *not_simulated.of_followers(group.pods, workload))
 
 

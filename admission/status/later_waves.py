@@ -9,17 +9,20 @@ waves change, and for all workloads when something else does, at most once in `R
 once in `PACE` a cycle looks at `MOST` workloads with new questions, and at some of which it is known that they fit.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
+from typing import Protocol
 
 from admission.api.kubernetes.meta import EPOCH
 from admission.api.kubernetes.owners import Parent
-from admission.api.snapshot import changed
+from admission.api.kubernetes.pods import Pod
+from admission.api.snapshot import Snapshot, changed
 from admission.api.values.names import GangUid
+from admission.api.values.reasons import Detail
 from admission.incremental import are_same
-from admission.workloads.kinds import jobset
+from admission.workloads.kinds import catalog, jobset, registry
 
 RETRY = timedelta(minutes=1)
 """How long answers stand whatever changes, but for their own waves."""
@@ -46,6 +49,37 @@ def sentence(roles: Sequence[str], running_roles: Sequence[str], why: str) -> st
     return (
         f"may start, but its {who} never fit{' beside ' if running_roles else ''}{' and '.join(running_roles)}: {why}"
     )
+
+
+class Refused(Protocol):
+    """A gang that is not let in, or its hold."""
+
+    @property
+    def message(self) -> str: ...
+
+    @property
+    def details(self) -> Mapping[str, Detail]: ...
+
+
+def reason(refused: Refused, snapshot: Snapshot, running_roles: Collection[str]) -> str:
+    """Return why a wave never fits; where a pod beside which it runs has no place, that the wave leaves none to it.
+
+    A search begins with the pods that are hardest to place, whichever are made first. snapshot: with all of these.
+    """
+    pod = next((one for one in snapshot.pods.values() if one.meta.name == refused.details.get("pod")), None)
+    if pod is None or _role(pod, snapshot.parents) not in running_roles:
+        return refused.message
+    return f"they leave no place to {pod.meta.name}, which runs by then: {refused.message}"
+
+
+def _role(pod: Pod, parents: Mapping[str, Mapping[str, Parent]]) -> str:
+    """Return the role of a pod in the workload that owns it; "" if it has none."""
+    for owner in pod.meta.owners:
+        kind = catalog.OWNERS.get(registry.kind_of(owner))
+        parent = parents.get(kind.key, NO_PARENTS).get(owner.uid) if kind is not None else None
+        if kind is not None and parent is not None:
+            return kind.exclusive.role(pod) if kind.exclusive is not None else kind.join(pod, (), parent).role
+    return ""
 
 
 @dataclass(slots=True)

@@ -15,6 +15,8 @@ FILTERS = "VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits"
 MADE = "VolumeBinding: several pods share it, and nobody knows yet which nodes can use the volume that is made for it"
 CHOICE = "VolumeBinding: kube-scheduler may give it any of several volumes, of equal size or kept for it"
 
+EXCLUSIVE_KINDS = (jobset, leaderworkerset)
+
 ADDED_BY_CLASS = "its overhead and the nodes that it selects, which the API server adds to the pod"
 NO_GROUPS: Mapping[Any, Parent] = {}
 
@@ -63,6 +65,23 @@ def of_followers(pods: Iterable[Pod], workload: Parent) -> tuple[str, ...]:
             name = leader.meta.name
             return (f"the other pods of the exclusive {what} of pod {name}: whether they fit the domain of this one",)
     return ()
+
+
+def of_volumes_of_followers(pods: Iterable[Pod], workload: Parent, storage: Storage | None) -> tuple[str, ...]:
+    """Return the ephemeral volumes of pods that are planned with the first one of their part, while that one waits.
+
+    Those that are made at once, as its own is: nobody knows yet where they will be.
+    """
+    if storage is None:
+        return ()
+    first: dict[str, str] = {}
+    for pod in pods:
+        if not pod.node and not pod.finished and any(kind.leads_others(pod, workload) for kind in EXCLUSIVE_KINDS):
+            for volume, key in pod_claims.claims_of(pod):
+                found = storage.claims.get(key) if volume.is_ephemeral else None
+                if found is not None and (found.is_bound or found.volume):
+                    first.setdefault(volume.text, pod.meta.name)
+    return tuple(f"{volume} of the pods that follow pod {pod} ({FILTERS})" for volume, pod in first.items())
 
 
 def _of_groups(pods: Iterable[Pod], pod_groups: Mapping[Any, Parent]) -> Iterator[str]:

@@ -26,6 +26,7 @@ from admission.lifecycle import deleted_queues
 from admission.quota import budgets as budgets_
 from admission.quota.headroom import QueueUsage
 from admission.quota.tree import Inactive, Tree
+from admission.scheduling.checks import queue_rules
 from admission.scheduling.placement import protection_conditions
 from admission.status import gang
 from admission.status.gang import StatusInputs
@@ -33,6 +34,9 @@ from admission.status.gang import StatusInputs
 K = TypeVar("K")
 
 ACTIVE = "Active"
+
+STOPPED = "Stopped"
+"""The reason of `Active` while the queue, or one above it, has a stopPolicy, as in Kueue (ClusterQueue)."""
 
 _CONTENDED = (HoldReason.QUOTA_EXCEEDED, HoldReason.DEVICES_BUSY)
 """The reasons of gangs that wait for what others have."""
@@ -189,10 +193,13 @@ def _starved(queue: Queue, shared: _SharedInputs) -> int:
 
 def _conditions(queue: Queue, shared: _SharedInputs) -> Iterator[Condition]:
     problem = shared.inputs.tree.problems.get(queue.name)
+    stopped = queue_rules.stopped(queue.name, shared.inputs.tree) if problem is None else None
     if queue.meta.deleted is not None:
         yield gang.condition(ACTIVE, Inactive.TERMINATING, _deletion_message(queue, shared), holds=False)
     elif problem is not None:
         yield gang.condition(ACTIVE, problem.reason, problem.message, holds=False)
+    elif stopped is not None:
+        yield gang.condition(ACTIVE, STOPPED, stopped.message, holds=False)
     else:
         yield gang.condition(ACTIVE, "Ready", "the queue admits gangs", holds=True)
     if queue.quotas:

@@ -6,19 +6,23 @@ counted from the click until the frame with what it brings is painted; scripts p
 
 The browser takes most of that, and on a crowded machine waits for a processor. So it is also told how long the server
 took to answer (requestStart to responseEnd), and what processor time it had meanwhile, in ticks of ten milliseconds.
+
+It has an end on such a machine, too: no round begins after `SECONDS`, and a page that takes longer than `LATE` is
+counted as late, with nothing measured. Each round is told on the standard error.
 """
 
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, TimeoutError as LateError, sync_playwright
 from rich.table import Table
 
 from tests import browser
@@ -26,6 +30,12 @@ from tests.bench.dashboard_site import TOKEN
 
 PAINT, ANSWER = 1_000, 200
 """Goals, in milliseconds."""
+
+SECONDS = 900.0
+"""No round begins later than so many seconds after the first."""
+
+LATE = 60_000
+"""Milliseconds for which a page, or what is done there, is waited for."""
 
 PAGES = {
     "the form to sign in, of which nothing depends on the cluster": "/login",
@@ -41,6 +51,7 @@ PAGES = {
     "ledger": "/ledger",
     "a statement": "/ledger/statements/team-3",
     "device-hours of a week": "/ledger/use",
+    "waiting of a week": "/ledger/waiting",
     "time travel": "/past?at=2026-12-01T00:00",
 }
 
@@ -70,20 +81,22 @@ GO = """([act, selector]) => new Promise((done) => {
                     .filter((one) => one.initiatorType === "fetch").at(-1);
                 done([performance.now() - from, asked.responseEnd - asked.requestStart]);
             }));
-        } else setTimeout(look, 1);
+        } else if (performance.now() - from > LATE) done([]);
+        else setTimeout(look, 1);
     };
     look();
-})"""
+})""".replace("LATE", str(LATE))
 PAINTED = """() => new Promise((done) => {
     const look = () => {
         const found = performance.getEntriesByName("first-contentful-paint")[0];
         const navigation = performance.getEntriesByType("navigation")[0];
         const answered = navigation.responseEnd - navigation.requestStart;
-        if (found) done([performance.timeOrigin + found.startTime, found.startTime, answered]);
+        if (found) done([found.startTime, answered]);
+        else if (performance.now() > LATE) done([]);
         else setTimeout(look, 5);
     };
     look();
-})"""
+})""".replace("LATE", str(LATE))
 
 
 class Tally:
@@ -93,12 +106,17 @@ class Tally:
         self._pid = pid
         self._before = 0.0
         self.found: dict[str, dict[str, list[float]]] = {}
+        self.late: list[str] = []
 
     def begin(self) -> None:
         self._before = _processor(self._pid)
 
-    def note(self, name: str, *, painted: float, answered: float) -> None:
-        """Write down what was seen since `begin`."""
+    def note(self, name: str, seen: Sequence[float]) -> None:
+        """Write down what was seen since `begin`: painted and answered; nothing, if it came too late."""
+        if not seen:
+            self.late.append(name)
+            return
+        painted, answered = seen
         kept = self.found.setdefault(name, {"painted": [], "answered": [], "processor": []})
         kept["painted"].append(painted)
         kept["answered"].append(answered)
@@ -110,19 +128,33 @@ def measure(*, queues: int, gangs: int, rounds: int) -> dict[str, Any]:
     with _site(queues, gangs) as (url, pid), sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=browser.path(), args=["--no-sandbox"])
         paints, answers = Tally(pid), Tally(pid)
-        for _ in range(rounds):
-            for name, path in PAGES.items():
-                with _person(chromium) as page:
-                    paints.begin()
-                    page.goto(url + path)
-                    _, painted, answered = page.evaluate(PAINTED)
-                    paints.note(name, painted=painted, answered=answered)
-            with _person(chromium) as page:
-                _do_all(page, url, answers)
+        began, done = time.monotonic(), 0
+        while done < rounds and time.monotonic() - began < SECONDS:
+            _round(chromium, url, paints, answers)
+            done += 1
+            print(f"round {done} of {rounds}, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
         chromium.close()
         resident = _resident(pid)
-    found = {"paints": paints.found, "answers": answers.found}
-    return {"queues": queues, "gangs": gangs, "rounds": rounds, **found, "resident_mib": resident}
+    found = {"paints": paints.found, "answers": answers.found, "late": paints.late + answers.late}
+    return {"queues": queues, "gangs": gangs, "rounds": done, **found, "resident_mib": resident}
+
+
+def _round(chromium: Browser, url: str, paints: Tally, answers: Tally) -> None:
+    for name, path in PAGES.items():
+        with _person(chromium) as page:
+            paints.begin()
+            paints.note(name, page.evaluate(PAINTED) if _opens(page, url + path) else ())
+    with _person(chromium) as page:
+        _do_all(page, url, answers)
+
+
+def _opens(page: Page, url: str) -> bool:
+    """Open a page; return whether it came in time."""
+    try:
+        page.goto(url, timeout=LATE)
+    except LateError:
+        return False
+    return True
 
 
 @contextmanager
@@ -149,20 +181,20 @@ def _person(chromium: Browser) -> Iterator[Page]:
 
 
 def _do_all(page: Page, url: str, tally: Tally) -> None:
-    def go(name: str, act: str, selector: str) -> None:
+    def go(name: str, path: str, act: str, selector: str, *, typed: str = "") -> None:
+        if not _opens(page, url + path):
+            return tally.note(name, ())
+        if typed:
+            page.fill('input[name="q"]', typed)
         tally.begin()
         found = page.evaluate(GO, [act, selector])
         assert found is not None, f"{page.url} has no {selector}"
-        tally.note(name, painted=found[0], answered=found[1])
+        return tally.note(name, found)
 
     for name, (path, selector) in LEADS.items():
-        page.goto(url + path)
-        go(name, "click", selector)
-    page.goto(url + "/gangs")
-    page.fill('input[name="q"]', "train-0500")
-    go("search gangs by a part of a name", "requestSubmit", "form[data-search]")
-    page.goto(url + "/queues")
-    go("open a level of the tree", "click", '[data-toggle][aria-expanded="false"]')
+        go(name, path, "click", selector)
+    go("search gangs by a part of a name", "/gangs", "requestSubmit", "form[data-search]", typed="train-0500")
+    go("open a level of the tree", "/queues", "click", '[data-toggle][aria-expanded="false"]')
 
 
 def _processor(pid: int) -> float:
@@ -179,7 +211,9 @@ def _resident(pid: int) -> float:
 def table(result: dict[str, Any]) -> Table:
     """Show medians and the worst paint."""
     size = f"{result['queues']} queues and {result['gangs']} gangs"
-    made = Table(title=f"The dashboard of {size}, ms, {result['rounds']} rounds; {result['resident_mib']:.0f} MiB")
+    late = f"; late: {', '.join(sorted(set(result['late'])))}" if result["late"] else ""
+    title = f"The dashboard of {size}, ms, {result['rounds']} rounds; {result['resident_mib']:.0f} MiB{late}"
+    made = Table(title=title)
     for column in ("", "painted", "worst", "goal", "answered", "processor"):
         made.add_column(column, justify="right" if column else "left")
     for kind, goal in (("paints", PAINT), ("answers", ANSWER)):

@@ -33,7 +33,7 @@ COLLECTIONS = {
     "Pod": "/api/v1/namespaces/{}/pods",
     "ResourceClaim": "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims",
     "Gang": GROUP + "/namespaces/{}/gangs",
-    "Event": "/apis/events.k8s.io/v1/namespaces/{}/events",
+    "Event": "/api/v1/namespaces/{}/events",
 }
 QUIET = 10.0
 """Seconds without a request that writes, until which it is waited."""

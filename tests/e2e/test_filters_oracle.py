@@ -4,7 +4,7 @@ from typing import Any
 
 from admission.dra.requests.gang_request import Plan
 from tests.conformance import corpus
-from tests.conformance.filters import comparison, plans, worlds
+from tests.conformance.filters import comparison, plans, workloads, worlds
 from tests.conformance.filters.draws import Draw
 from tests.controlplane.filters import Oracle
 from tests.e2e import fixtures
@@ -13,6 +13,8 @@ Json = dict[str, Any]
 
 SEEDS = range(1_000_000, 1_000_300)
 """Worlds that are in no record."""
+
+WORKLOADS = range(80)
 
 
 oracle = fixtures.oracle(Oracle)
@@ -52,6 +54,18 @@ def test_gangs_planned_one_after_the_other_start_where_both_wait_for_volumes(ora
 
     assert {seed: flaw for seed, (_, flaw) in found.items() if flaw is not None} == {}
     assert 50 < sum(isinstance(one, Plan) for answers, _ in found.values() for one in answers) < len(SEEDS)
+
+
+def test_a_workload_that_is_let_in_starts_with_the_pods_that_follow_and_none_waits_in_vain(
+    oracle: Oracle, version: str
+) -> None:
+    cases = {seed: workloads.seeded(seed, version) for seed in WORKLOADS}
+    said = {seed: workloads.simulated(case) for seed, case in cases.items()}
+
+    flaws = {seed: workloads.flaw(case, said[seed], oracle) for seed, case in cases.items()}
+
+    assert {seed: flaw for seed, flaw in flaws.items() if flaw is not None} == {}
+    assert 0.3 < sum(bool(one.plan) for one in said.values()) / len(WORKLOADS) < 0.9
 
 
 def test_the_next_pod_sees_where_the_last_one_went(oracle: Oracle) -> None:

@@ -36,7 +36,7 @@ WRITES: dict[str, tuple[str, str, str]] = {
     "report on a Gang": ("PATCH", "gangs/train/status", OWN + "/namespaces/{namespace}"),
     "change a queue": ("PATCH", "queues/research", OWN),
     "change a CRD": ("PATCH", "queues.muster.dev", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"),
-    "publish an Event": ("POST", "events", "/apis/events.k8s.io/v1/namespaces/{namespace}"),
+    "publish an Event": ("POST", "events", "/api/v1/namespaces/{namespace}"),
     "change what the API server asks it": ("PATCH", "mutatingwebhookconfigurations/muster", REGISTRATION),
     "be asked no more": ("DELETE", "validatingwebhookconfigurations/muster", REGISTRATION),
     "lead": ("PATCH", "leases/muster-controller", f"/apis/coordination.k8s.io/v1/namespaces/{rights.NAMESPACE}"),

@@ -1,6 +1,6 @@
 """Each alert of the chart fires when it should, in the words that it should, and is silent otherwise.
 
-So does the rule in docs/tasks/alerts.md, and Alertmanager routes those about a queue as the page says.
+So do the rules in docs/tasks/alerts.md, and Alertmanager routes those about a queue as the page says.
 
 promtool evaluates the rules as Prometheus does, on series that are written here as it wants them: `0+6x20` begins with
 0 and grows by 6 each minute, twenty times. Time begins at 1970.
@@ -382,7 +382,7 @@ CASES = {
 
 
 PAGE = "docs/tasks/alerts.md"
-ROUTES, RECIPE = (block.text for block in pages.blocks(PAGE) if block.language == "yaml")
+ROUTES, RECIPE, IDLE = (block.text for block in pages.blocks(PAGE) if block.language == "yaml")
 TOLD = {case.alert: case.labels for case in CASES.values() if "queue" in case.labels}
 """The alerts about one queue, and the labels of one of each."""
 
@@ -430,6 +430,27 @@ def test_a_limit_of_a_queues_own_is_told_where_it_is_exceeded(promtool: Path, tm
 
     _expect(promtool, tmp_path, rules, case, _fired(case, rule))
     _expect(promtool, tmp_path, rules, replace(case, at=19), [])
+
+
+def test_a_team_is_told_of_devices_that_have_done_nothing_for_an_hour(promtool: Path, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(IDLE)
+    [rule] = yaml.safe_load(IDLE)["groups"][0]["rules"]
+    uses = {"idle": "0x200", "computes": "0x60 40x140", "new": "_x90 0x110", "elsewhere": "0x200"}
+    starts = {"idle": "0x200", "computes": "0x200", "new": "_x90 5400x110", "elsewhere": "0x200"}
+    queued = [pod for pod in uses if pod != "elsewhere"]
+    series = {
+        **{f'DCGM_FI_DEV_GPU_UTIL{{gpu="{at}",namespace="ns",pod="{pod}"}}': uses[pod] for at, pod in enumerate(uses)},
+        'DCGM_FI_DEV_GPU_UTIL{gpu="9"}': "0x200",
+        **{f'kube_pod_start_time{{namespace="ns",pod="{pod}"}}': at for pod, at in starts.items()},
+        **{f'kube_pod_labels{{namespace="ns",pod="{pod}",label_muster_dev_queue="vision"}}': "1x200" for pod in queued},
+        'kube_pod_labels{namespace="ns",pod="elsewhere"}': "1x200",
+    }
+    says = "Pods of queue vision whose devices have done nothing for an hour: 1."
+    case = Case(alert=rule["alert"], series=series, at=130, says=says, labels={"queue": "vision"})
+
+    _expect(promtool, tmp_path, rules, case, _fired(case, rule))
+    _expect(promtool, tmp_path, rules, replace(case, at=60), [])
 
 
 @pytest.mark.parametrize("alert", TOLD)

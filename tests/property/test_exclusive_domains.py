@@ -20,16 +20,22 @@ from tests.unit.dra.clusters import Json, a_cluster
 
 OUTSIDER = "outsider"
 INDEX = "index"
+HOST = "kubernetes.io/hostname"
+SPREAD = "spread"
 
 
 @dataclass(frozen=True)
 class Job:
-    """A Job of equal pods, the first of which has to be alone in a domain of the label."""
+    """A Job of equal pods, the first of which has to be alone in a domain of the label.
+
+    spread: the label in whose domains the number of pods of Jobs with a spread may differ by one; "" for no spread.
+    """
 
     name: str
     pods: int
     each: Pod
     label: str
+    spread: str
 
 
 @dataclass(frozen=True)
@@ -71,8 +77,15 @@ def questions(draw: st.DrawFn) -> Question:
     place = st.builds(Place, node=roomy, rack=racks, zone=st.sampled_from("xy"))
     cluster = tuple(draw(st.lists(place, min_size=2, max_size=5)))
     alike, labels = draw(each), st.sampled_from((RACK,) if draw(st.integers(0, 3)) else (RACK, ZONE))
+    spread = draw(st.sampled_from(("", "", HOST, HOST, ZONE)))
     jobs = tuple(
-        Job(f"j-{at}", draw(st.integers(1, 3)), draw(st.one_of(st.just(alike), each)), draw(labels))
+        Job(
+            f"j-{at}",
+            draw(st.integers(1, 3)),
+            draw(st.one_of(st.just(alike), each)),
+            draw(labels),
+            spread if draw(st.integers(0, 4)) else "",
+        )
         for at in range(draw(st.sampled_from((1, 2, 2, 3))))
     )
     there = st.builds(
@@ -99,7 +112,7 @@ def test_first_pods_are_placed_where_some_placement_lets_all_others_follow(choic
     answer = planned(demands(asked), known, choice, topology(asked))
 
     start = [(list[str | None](place.node.models), place.node.cpu) for place in asked.cluster]
-    there = [Placed(one.job, one.node, RACK if one.leads else "") for one in asked.there]
+    there = [Placed(one.job, one.node, label=RACK if one.leads else "") for one in asked.there]
     firsts = [first(job) for job in asked.jobs] + ([Wanted(OUTSIDER, asked.outsider)] if asked.outsider else [])
     search = Force(asked, choice)
     assert isinstance(answer, Plan) is search.exists(start, there, firsts), answer
@@ -121,7 +134,7 @@ def built(asked: Question) -> ClusterState:
     builder = a_cluster()
     for at, place in enumerate(asked.cluster):
         gpus = [{"attributes": {"model": {"string": model}}} for model in place.node.models]
-        labels = {ZONE: place.zone} | ({RACK: place.rack} if place.rack is not None else {})
+        labels = {ZONE: place.zone, HOST: f"n-{at}"} | ({RACK: place.rack} if place.rack is not None else {})
         builder.node(f"n-{at}", gpus=gpus, allocatable={"cpu": str(place.node.cpu)}, labels=labels)
     for at, one in enumerate(asked.there):
         affinity = jobset.exclusive_affinity(RACK, one.job) if one.leads else {}
@@ -129,27 +142,41 @@ def built(asked: Question) -> ClusterState:
     return builder.cluster()
 
 
-def pod(name: str, job: str, affinity: Json, **spec: object) -> ApiPod:
+def pod(name: str, job: str, affinity: Json, labels: Json | None = None, **spec: object) -> ApiPod:
     meta = {
         "name": name,
         "namespace": "team",
         "uid": f"pod-{name}",
-        "labels": {jobset.JOB_KEY: job, INDEX: "0"},
+        "labels": {jobset.JOB_KEY: job, INDEX: "0", **(labels or {})},
     }
     return api_pods.decode({"metadata": meta, "spec": {"containers": [{"name": "c"}], "affinity": affinity, **spec}})
 
 
 def demands(asked: Question) -> list[PodDemand]:
-    found = [made(job.name, job.each, jobset.exclusive_affinity(job.label, job.name)) for job in asked.jobs]
+    found = [made(job.name, job.each, jobset.exclusive_affinity(job.label, job.name), job.spread) for job in asked.jobs]
     if asked.outsider is not None:
-        found.append(replace(made(OUTSIDER, asked.outsider, {}), subgroup=""))
+        found.append(replace(made(OUTSIDER, asked.outsider, {}, ""), subgroup=""))
     return found
 
 
-def made(name: str, each: Pod, affinity: Json) -> PodDemand:
+def made(name: str, each: Pod, affinity: Json, spread: str) -> PodDemand:
     demand = test_planner.demand(name, each)
     claims = [{"name": "own", "resourceClaimTemplateName": "own"}]
-    ruled = pod(name, name, affinity, resourceClaims=claims)
+    selector = {"matchLabels": {SPREAD: spread.rpartition("/")[2]}}
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": spread,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": selector,
+    }
+    ruled = pod(
+        name,
+        name,
+        affinity,
+        labels={SPREAD: spread.rpartition("/")[2]},
+        resourceClaims=claims,
+        topologySpreadConstraints=[constraint] if spread else [],
+    )
     return replace(demand, pod=replace(ruled, requests=demand.pod.requests), subgroup=name)
 
 
@@ -179,6 +206,7 @@ class Wanted:
     each: Pod
     label: str = ""
     follows: str = ""
+    spread: str = ""
 
 
 @dataclass(frozen=True)
@@ -187,6 +215,7 @@ class Placed:
 
     job: str
     node: int
+    spread: str = ""
     label: str = ""
 
 
@@ -194,7 +223,7 @@ Nodes = list[tuple[list[str | None], int]]
 
 
 def first(job: Job) -> Wanted:
-    return Wanted(job.name, job.each, label=job.label)
+    return Wanted(job.name, job.each, label=job.label, spread=job.spread)
 
 
 @dataclass(frozen=True)
@@ -212,7 +241,7 @@ class Force:
         """Return whether all pods that follow have a place."""
         before = [one.job for one in self.asked.there]
         rest = [
-            Wanted(job.name, job.each, follows=job.label)
+            Wanted(job.name, job.each, follows=job.label, spread=job.spread)
             for job in self.asked.jobs
             for _ in range(job.pods - 1 - before.count(job.name))
         ]
@@ -233,7 +262,10 @@ class Force:
                 taken == given[one.job] for taken in self._ways(state[node], one.each)
             ):
                 return False
-            state, there = _after(state, node, given[one.job], one), [*there, Placed(one.job, node, one.label)]
+            state, there = (
+                _after(state, node, given[one.job], one),
+                [*there, Placed(one.job, node, one.spread, one.label)],
+            )
         return self.can_follow(state, there)
 
     def _every(self, state: Nodes, there: list[Placed], left: Sequence[Wanted]) -> Iterator[tuple[Nodes, list[Placed]]]:
@@ -246,7 +278,7 @@ class Force:
                 for taken in self._ways(state[node], one.each):
                     after = _after(state, node, taken, one)
                     yield from self._every(
-                        after, [*there, Placed(one.job, node, one.label)], [*left[:at], *left[at + 1 :]]
+                        after, [*there, Placed(one.job, node, one.spread, one.label)], [*left[:at], *left[at + 1 :]]
                     )
 
     def _ways(self, node: tuple[list[str | None], int], each: Pod) -> Iterator[frozenset[int]]:
@@ -274,11 +306,23 @@ class Force:
             is_free = not any(self._are_together(one.label, other.node, node) for other in others)
             labelled = [other for other in own if self._value(one.label, other.node) is not None]
             is_home = not labelled or any(self._are_together(one.label, other.node, node) for other in labelled)
-            return self._value(one.label, node) is not None and is_free and is_home
+            is_in_domain = self._value(one.label, node) is not None and is_free and is_home
+            return is_in_domain and self._is_even(one, node, there, range(len(self.asked.cluster)))
         if one.follows:
             leader = next(other for other in own if other.label)
-            return self._are_together(one.follows, leader.node, node)
+            domain = [at for at in range(len(self.asked.cluster)) if self._are_together(one.follows, leader.node, at)]
+            return node in domain and self._is_even(one, node, there, domain)
         return True
+
+    def _is_even(self, one: Wanted, node: int, there: Sequence[Placed], among: Sequence[int]) -> bool:
+        """Return whether a pod's spread lets it on a node. among: the nodes that its node selector leaves."""
+        if not one.spread:
+            return True
+        counts = {self._value(one.spread, at): 0 for at in among}
+        for other in there:
+            if other.spread == one.spread and other.node in among:
+                counts[self._value(one.spread, other.node)] += 1
+        return counts[self._value(one.spread, node)] == min(counts.values())
 
     def _are_together(self, label: str, node: int, other: int) -> bool:
         value = self._value(label, node)
@@ -286,7 +330,7 @@ class Force:
 
     def _value(self, label: str, node: int) -> str | None:
         place = self.asked.cluster[node]
-        return place.rack if label == RACK else place.zone
+        return f"n-{node}" if label == HOST else place.rack if label == RACK else place.zone
 
 
 def _after(state: Nodes, node: int, taken: frozenset[int], one: Wanted) -> Nodes:

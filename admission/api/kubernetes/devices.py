@@ -209,14 +209,18 @@ def decode_class(obj: Json) -> DeviceClass:
     return result
 
 
-def absent_class(name: str, classes: Iterable[str]) -> str:
-    """Return that a class does not exist, with the nearest that do, to follow its name. classes: those that exist."""
+def absent_class(name: str, classes: Iterable[str], *, uncounted: bool = False) -> str:
+    """Return that a class does not exist, with the nearest that do, to follow its name.
+
+    classes: those that exist. uncounted: no Meter counts it either.
+    """
+    absent = "which does not exist" + (" and which no Meter counts" if uncounted else "")
     known = list(classes)
     nearest = suggestions.nearest(name, known)[:2] if len(name) <= LONGEST_LOOKED_UP else []
     if nearest:
-        return f"which does not exist; did you mean {' or '.join(nearest)}?"
+        return f"{absent}; did you mean {' or '.join(nearest)}?"
     there = f" (there are: {suggestions.listed(name, known)})" if known else ""
-    return f"which does not exist; create it, or name another one{there}"
+    return f"{absent}; create it, or name another one{there}"
 
 
 def cel_selectors(reader: Reader) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import NamedTuple
 
 from admission.api.kubernetes import meta
 from admission.api.kubernetes.devices import RequestDevice
@@ -127,6 +128,13 @@ class RefusedPod:
     at: datetime
 
 
+class RecordedHold(NamedTuple):
+    """Why a gang is held, as its status says, and since when. reason: one of holds or denials."""
+
+    reason: str
+    since: datetime
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
     """A Gang object in the cluster: its spec, and the state in its status that survives a change of leader.
@@ -157,6 +165,8 @@ class Gang:
     queued_since: datetime | None = None
     next_try: datetime | None = None
     refused: tuple[RefusedPod, ...] = ()
+    recorded_hold: RecordedHold | None = field(default=None, compare=False)
+    """The hold in its status. It follows from all else, so a Gang in which it alone differs has not changed."""
 
     @property
     def position_key(self) -> str:
@@ -231,6 +241,11 @@ class GangReport:
         return f"{self.namespace}/{self.name}"
 
     @property
+    def can_never_start(self) -> bool:
+        """Whether waiting does not help: it never fits, or something is wrong with it."""
+        return self.never_fits or isinstance(self.hold, Denial)
+
+    @property
     def never_fits(self) -> bool:
         """Whether none of it has a place, and it would not fit even if nothing else were in use."""
         if self.phase is not Phase.PENDING or not isinstance(self.hold, Hold):
@@ -272,9 +287,15 @@ def decode(obj: Json) -> Gang:
         queued_since=status.time("queuedSince"),
         next_try=status.time("nextTry"),
         refused=tuple(_decode_refused(status)),
+        recorded_hold=_decode_hold(status.child("hold")) if "hold" in status else None,
     )
     reader.finish("Gang", result.meta.key)
     return result
+
+
+def _decode_hold(hold: Reader) -> RecordedHold | None:
+    since = hold.time("since")
+    return RecordedHold(hold.text("reason"), since) if since is not None else None
 
 
 def _decode_refused(status: Reader) -> Iterator[RefusedPod]:

@@ -51,7 +51,9 @@ class SpreadConstraint:
     """A topology spread constraint with `DoNotSchedule`, with its matchLabelKeys merged into the selector.
 
     selector: None matches no pod. min_domains: 1 where none is given. honors_affinity, honors_taints: whether nodes
-    that the pod's node affinity or tolerations exclude are left out of the domains.
+    that the pod's node affinity or tolerations exclude are left out of the domains. within: the label of nodes to whose
+    value on its node the pod will be bound by a node selector, if there is one: then it counts the nodes of that value
+    alone, where it honors affinity.
     """
 
     topology_key: str
@@ -60,6 +62,7 @@ class SpreadConstraint:
     min_domains: int = 1
     honors_affinity: bool = True
     honors_taints: bool = False
+    within: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

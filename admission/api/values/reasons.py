@@ -4,6 +4,7 @@ The message next to a reason is for people. It names no object of another namesp
 puts in the names that a reader may know.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -41,6 +42,8 @@ class HoldReason(StrEnum):
     LEDGER_UNAVAILABLE = "LedgerUnavailable"
     INTERNAL_ERROR = "InternalError"
 
+
+_NUMBERS = re.compile(r"\d[\d.]*")
 
 PASSING = frozenset({HoldReason.GANG_INCOMPLETE, HoldReason.WAITING_FOR_CLAIMS})
 """Reasons that mostly pass within a second, while controllers create what is missing."""
@@ -110,6 +113,11 @@ class Denial:
     reason: DenyReason
     message: str
     details: Mapping[str, Detail] = field(default_factory=dict)
+
+
+def without_numbers(message: str) -> str:
+    """Return what a message says, whatever its numbers: what is left of a quota or a budget changes all the time."""
+    return _NUMBERS.sub("#", message)
 
 
 def never_fits(hold: Hold, needed: Mapping[MeterName, int]) -> bool:

@@ -282,7 +282,7 @@ async def queues(inputs: CheckInputs) -> list[Finding]:
     for obj in await inputs.cluster.list_objects(watched_resources.METERS):
         found += _meter(obj)
     if not reports:
-        fix = "make one: docs/install.md, config/examples"
+        fix = "`muster init` proposes a Meter, Queues and a first Job for this cluster"
         return [*found, findings.warning("queues", "there is no queue: Muster holds nothing", fix)]
     return found or [findings.passed("queues", f"all {len(reports)} are active, and every Meter is ready")]
 
@@ -381,3 +381,6 @@ CHECKS = {
     "policies": policies,
 }
 """The name of a check → the check, in order."""
+
+READING_OWN_KINDS = ("queues", "outside queues", "policies")
+"""Checks that read Muster's own objects."""

@@ -211,7 +211,7 @@ def _show_one(report: GangReport) -> None:
 
 def _facts(report: GangReport) -> Iterator[tuple[str, object]]:
     """Yield what is known of a gang; nothing of what does not concern it."""
-    yield from (("queue", report.queue), ("phase", report.phase), ("priority", report.priority))
+    yield from (("queue", report.queue), ("phase", reports.state(report)), ("priority", report.priority))
     yield "pods", f"{report.pods} of {report.size}" + (f", {report.expected} to come" if report.expected else "")
     known = {
         "workload": f"{report.workload.kind} {report.workload.name}" if report.workload else "",

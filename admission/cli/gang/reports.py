@@ -14,6 +14,9 @@ from admission.cli.terminal import Overflow
 from admission.errors import FixError
 from admission.kube.cache import watched_resources
 
+NEVER_FITS = "NeverFits"
+"""What `kubectl get gangs` shows of gangs for which waiting does not help."""
+
 _ORDER = {phase: at for at, phase in enumerate((Phase.RUNNING, Phase.ADMITTED, Phase.RESERVED, Phase.PENDING))}
 
 _HEADINGS = ("gang", "queue", "phase", "pods", "charges", "where, or why not")
@@ -74,6 +77,7 @@ def as_json(report: GangReport) -> dict[str, Any]:
         "size": report.size,
         "pods": report.pods,
         "expected": report.expected,
+        "neverFits": report.never_fits,
         "position": report.position,
         "reason": hold.reason if hold else None,
         "message": hold.message if hold else "",
@@ -95,7 +99,12 @@ def as_json(report: GangReport) -> dict[str, Any]:
 
 def _row(report: GangReport, *, whole: bool) -> tuple[object, ...]:
     pods, where = f"{report.pods}/{report.size}", _location_or_reason(report, whole=whole)
-    return (report.key, report.queue, report.phase, pods, terminal.charge(report.charges), where)
+    return (report.key, report.queue, state(report), pods, terminal.charge(report.charges), where)
+
+
+def state(report: GangReport) -> str:
+    """Return the phase of a gang in one word; of one that can never start as it is, that."""
+    return NEVER_FITS if report.never_fits else report.phase
 
 
 def _location_or_reason(report: GangReport, *, whole: bool) -> str:

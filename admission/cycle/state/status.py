@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from admission.api.muster.gangs import Evicted, GangReport, Phase
+from admission.api.muster.gangs import Evicted, GangReport, Phase, RecordedHold
 from admission.api.muster.status_reports import QueueReport
 from admission.api.snapshot import Snapshot, changed as changed_keys
 from admission.api.values import reasons, references
@@ -76,7 +76,12 @@ class StatusState:
 
     def due_holds(self, changed: Iterable[GangReport], now: datetime) -> list[DueHold]:
         """Return the holds that have to be emitted. changed: the gangs whose status changed."""
-        return self._holds.due(changed, self.groups, now)
+        return self._holds.due(changed, self.groups, now, recorded_hold=self._recorded_hold)
+
+    def _recorded_hold(self, uid: GangUid) -> RecordedHold | None:
+        """Return the hold in the status of a Gang, which this leader or the one before has written."""
+        group = self.groups.get(uid)
+        return group.record.recorded_hold if group is not None and group.record is not None else None
 
     @property
     def next_hold(self) -> datetime | None:

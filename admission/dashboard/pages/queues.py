@@ -18,6 +18,7 @@ from admission.dashboard.documents import cluster as documents
 from admission.dashboard.queue_tree import SubtreeSums
 from admission.dashboard.request_context import RIGHTS, Media
 from admission.dashboard.view_model import ClusterView
+from admission.status import queue as queue_status
 
 NO_USE = MeterUse()
 PAGE_SIZE = queue_tree.MOST_CHILDREN
@@ -59,14 +60,16 @@ class Row:
 
 def state(observed_queue: ObservedQueue) -> str:
     """Return the state of a queue in one word."""
-    if any(
-        condition.type == "Active" and condition.status is not ConditionStatus.TRUE
+    inactive = {
+        condition.reason
         for condition in observed_queue.report.conditions
-    ):
+        if condition.type == "Active" and condition.status is not ConditionStatus.TRUE
+    }
+    if inactive - {queue_status.STOPPED}:
         return "Inactive"
-    if observed_queue.queue.stop_policy is not StopPolicy.NONE:
-        return "Stopped" if observed_queue.queue.stop_policy is StopPolicy.HOLD else "Draining"
-    return "Active"
+    if observed_queue.queue.stop_policy is StopPolicy.HOLD_AND_DRAIN:
+        return "Draining"
+    return "Stopped" if inactive or observed_queue.queue.stop_policy is StopPolicy.HOLD else "Active"
 
 
 async def tree(request: web.Request) -> web.StreamResponse:

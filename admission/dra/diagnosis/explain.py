@@ -80,9 +80,9 @@ def explain_dead_end(
     refusals = rule_refusals.left_out(gang, kind, member, cluster)
     if not refusals:
         return found
-    rules: list[str] = [*rule_refusals.titles(refusals.values())]
-    details = {**found.details, "rules": [*_texts(found.details.get("rules")), *rules]}
-    return replace(found, message=f"{found.message}; {rule_refusals.text(refusals)}", details=details)
+    said = _texts(found.details.get("rules"))
+    details = {**found.details, "rules": [*dict.fromkeys((*said, *rule_refusals.titles(refusals.values())))]}
+    return replace(found, message=f"{found.message}; {rule_refusals.text(refusals, said=said)}", details=details)
 
 
 def _stuck(gang: Gang, greedy: FirstFitSearch) -> tuple[PodKind, int]:

@@ -1,6 +1,6 @@
 """Which rules between pods keep a pod off nodes, in words."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from admission.api.values.names import NodeName
 from admission.dra.planner import node_filters
@@ -48,12 +48,19 @@ def by_rule(refusals: Mapping[NodeName, Refusal]) -> dict[str, list[NodeName]]:
     return found
 
 
-def text(refusals: Mapping[NodeName, Refusal]) -> str:
-    """Return the rules with the nodes that they keep a pod off; of a single node with the reason."""
+def text(refusals: Mapping[NodeName, Refusal], said: Collection[str] = ()) -> str:
+    """Return the rules with the nodes that they keep a pod off; of a single node with the reason.
+
+    said: rules of which it was said that they keep it off other nodes beside pods of its gang.
+    """
     parts: list[str] = []
     for title, nodes in by_rule(refusals).items():
         why = f", since {refusals[nodes[0]].why}" if len(nodes) == 1 else ""
-        parts.append(f"{title} keeps it off {names_text(nodes)}{why}")
+        parts.append(
+            f"the same keeps it off {names_text(nodes)} without them{why}"
+            if title in said
+            else f"{title} keeps it off {names_text(nodes)}{why}"
+        )
     return "; ".join(parts)
 
 

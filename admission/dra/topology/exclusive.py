@@ -15,10 +15,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.meta import Owner
 from admission.api.kubernetes.pods import Pod
 from admission.api.scheduling import exclusive_domains
 from admission.api.scheduling.exclusive_domains import ExclusiveDomain
 from admission.api.scheduling.scheduling_rules import NO_RULES, SchedulingRules
+from admission.api.storage.persistent_volumes import VolumeClaim
 from admission.api.values import names
 from admission.api.values.names import Uid
 from admission.dra.requests import extended_resources
@@ -44,6 +46,36 @@ def with_followers(
     return [_split(demand, topology.labels) if demand.subgroup in colocations else demand for demand in found]
 
 
+def with_volume_claims(demands: Sequence[PodDemand], cluster: ClusterState) -> ClusterState:
+    """Return the cluster with the claims of ephemeral volumes that will be made for pods that follow.
+
+    Each as that of the first pod of its part, where this one waits for its pod: of a volume that is made at once nobody
+    knows where it will be.
+    """
+    storage = cluster.placed.storage
+    if storage is None:
+        return cluster
+    firsts = {demand.subgroup: demand.pod for demand in demands if not demand.follows}
+    made: dict[str, VolumeClaim] = {}
+    for pod, first in ((demand.pod, firsts[demand.subgroup]) for demand in demands if demand.follows):
+        for volume in pod.rules.volumes:
+            key = f"{first.meta.namespace}/{volume.claim_of(first.meta.name)}"
+            found = storage.claims.get(key) if volume.is_ephemeral else None
+            if found is not None and not found.is_bound and not found.volume:
+                claim = _volume_claim(found, pod, volume.claim_of(pod.meta.name))
+                made[claim.meta.key] = claim
+    if not made:
+        return cluster
+    stored = replace(storage, claims={**storage.claims, **made})
+    return replace(cluster, placed=cluster.placed.stored(stored))
+
+
+def _volume_claim(found: VolumeClaim, pod: Pod, name: str) -> VolumeClaim:
+    owner = Owner(api_version="v1", kind="Pod", name=pod.meta.name, uid=pod.meta.uid, controller=True)
+    made = replace(found.meta, name=name, uid=Uid(f"{pod.meta.uid}/{name}"), owners=(owner,))
+    return replace(found, meta=made, selected_node=None)
+
+
 def _followers(demand: PodDemand, own: Colocation, labels: PartLabels, cluster: ClusterState) -> Iterator[PodDemand]:
     """Yield the pods that follow the first pod of a part, and are not there yet."""
     pod = demand.pod
@@ -52,7 +84,13 @@ def _followers(demand: PodDemand, own: Colocation, labels: PartLabels, cluster: 
         return
     there = sum(cluster.placed.left.matching(exclusive.rules.affinity).values())
     for number in range(1, own.followers - there + 1):
-        yield _follower(demand, exclusive.others, number, labels, cluster)
+        yield _follower(demand, _within(exclusive.others, own.exclusive), number, labels, cluster)
+
+
+def _within(rules: SchedulingRules, label: str) -> SchedulingRules:
+    """Return the rules of a pod that its controller will bind to its domain by a node selector."""
+    spread = tuple(replace(one, within=label) if one.honors_affinity else one for one in rules.spread)
+    return replace(rules, spread=spread) if spread else rules
 
 
 def _follower(

@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 
 from admission.dra.allocator.results import StepsEndedError
 from admission.dra.equivalence.device_signature import DeviceSignatures
+from admission.dra.planner import pod_groups
 from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.planner.pod_groups import Gang
 from admission.dra.requests.gang_request import Plan
@@ -222,12 +223,12 @@ class _Arrangement:
                     f" {first.name} ({first.gang.size} pods), each of which has to be {_in_one(first.scope)}"
                 )
                 return self._no_plan(message, placed=sum(bounds) * first.gang.size)
-        if not self._have_exclusive_domains(self._parts, frozenset()):
-            alone = next(part.scope for part in self._parts if part.scope.is_exclusive)
-            return self._no_plan(
-                f"{self._subgroups_text} do not all find a domain in which they are alone{_asked(alone)}"
-            )
-        return None
+        alone = [part for part in self._parts if part.scope.is_exclusive]
+        short = distinct_domains.shortage([{one.outermost for one in part.domains} for part in alone])
+        if short is None:
+            return None
+        numbers, own = short
+        return self._no_plan(_too_few([alone[number].scope for number in numbers], own))
 
     @staticmethod
     def _have_exclusive_domains(parts: Iterable[_Part], taken: Collection[Hashable]) -> bool:
@@ -289,7 +290,8 @@ class _Arrangement:
             return self._no_plan(f"{self._subgroups_text} do not all find a domain beside each other")
         if refused.kind is Kind.OVER_QUOTA:
             return refused
-        lead = f"whichever domains {self._subgroups_text} are in, not all pods of the gang find a place"
+        where = "domain its subgroup is" if len(self._parts) == 1 else f"domains {self._subgroups_text} are"
+        lead = f"whichever {where} in, not all pods of the gang find a place"
         return replace(refused, message=f"{lead}: {refused.message}", details={**refused.details, **self._details})
 
     def _choices(self) -> Iterator[list[Domain]]:
@@ -393,6 +395,26 @@ class _Arrangement:
 
 def _in_one(scope: Scope) -> str:
     return f"alone in one{_asked(scope)}" if scope.is_exclusive else "in one"
+
+
+def _too_few(scopes: Sequence[Scope], found: Sequence[tuple[str, str]]) -> str:
+    """Return that subgroups need more domains than there are. found: the label and value of all that take any."""
+    label = " and ".join(dict.fromkeys(scope.labels[0] for scope in scopes))
+    names, values = (_some([scope.subgroup for scope in scopes]), _some([value for _, value in found]))
+    take = "domain takes" if len(found) == 1 else "domains take"
+    return (
+        f"{len(scopes)} of its subgroups ({names}) have to be alone in a domain of {label} each{_asked(scopes[0])},"
+        f" and only {len(found)} {take} any of them ({values})"
+    )
+
+
+def _some(names: Iterable[str]) -> str:
+    found = sorted(names, key=pod_groups.natural)
+    return ", ".join([*found[:SHOWN], *(["…"] if len(found) > SHOWN else [])])
+
+
+SHOWN = 3
+"""The most subgroups or domains that are named."""
 
 
 def _asked(scope: Scope) -> str:

@@ -117,6 +117,14 @@ def not_by(user: str) -> str:
     return f"request.operation != 'UPDATE' || request.userInfo.username != {quoted(user)}"
 
 
+def no_gang_by(user: str) -> str:
+    """Return CEL that is false for Gangs that a user writes, which is Muster's own.
+
+    Muster writes no spec of the other kinds: where somebody runs it as themselves, theirs are judged as everybody's.
+    """
+    return f"request.resource.resource != 'gangs' || request.userInfo.username != {quoted(user)}"
+
+
 def user_of(expression: str) -> str:
     """Return the user of a condition of `not_by`; "" for any other text."""
     start, marker, name = expression.partition(" || request.userInfo.username != ")

@@ -397,9 +397,8 @@ def _own_object_webhook(registration: Registration) -> dict[str, Any]:
 
     The status of an object that was never judged reports its problems.
     """
-    others = f"request.userInfo.username != {match_conditions.quoted(registration.controller)}"
     conditions = [
-        {"name": "not-by-muster", "expression": others},
+        {"name": "not-by-muster", "expression": match_conditions.no_gang_by(registration.controller)},
         {"name": "new-spec", "expression": match_conditions.NEW_SETTINGS},
     ]
     common = _common(registration, "/validate")

@@ -45,9 +45,10 @@ class QueueFinalizerWriter:
             raise
 
     async def release(self, queue: Meta) -> None:
-        """Remove the finalizer from a Queue that is being deleted. A no-op when the Queue lacks it, or is gone."""
+        """Remove the finalizer from a Queue. A no-op when the Queue lacks it, or is gone."""
         await self._change(queue, _without_finalizer)
-        log.info("the queue is deleted and nothing uses it any more", queue=queue.name, uid=queue.uid)
+        if queue.deleted is not None:  # else Muster is taken away, whatever uses the queue
+            log.info("the queue is deleted and nothing uses it any more", queue=queue.name, uid=queue.uid)
 
     async def _change(self, queue: Meta, wanted: Callable[[Meta], tuple[str, ...]]) -> None:
         for attempt in range(1, TRIES + 1):

@@ -142,12 +142,12 @@ class Reporter:
         found = self._with_uid(notice) if notice.awaits_gang else notice
         if found is None:
             return
-        notice, now = found, asyncio.get_running_loop().time()
-        recent = self._event_filter.admit(notice, now=now)
+        notice, now, at = found, asyncio.get_running_loop().time(), self._clock()
+        recent = self._event_filter.admit(notice, now=now, at=at)
         if recent is None:
             return
         try:
-            await self._publish(notice, recent, now)
+            await self._publish(notice, recent, now, at)
         except MusterError as error:
             log.warning("an Event was not published", reason=notice.reason, object=notice.name, error=str(error))
 
@@ -160,17 +160,16 @@ class Reporter:
         cached = self._cache.get(path)
         return replace(notice, uid=Uid(cached.uid)) if cached is not None else None
 
-    async def _publish(self, notice: Notice, recent: events.RecentEvent, now: float) -> None:
-        collection = paths.within("/apis/events.k8s.io/v1", events.namespace(notice), "events")
-        at = self._clock()
+    async def _publish(self, notice: Notice, recent: events.RecentEvent, now: float, at: datetime) -> None:
+        collection = paths.within("/api/v1", events.namespace(notice), "events")
         if recent.count > 1:
             try:
-                change = events.series(recent.count, at=at)
+                change = events.repetition(notice, recent.count, at=at)
                 await self._connection.patch(
                     paths.join(collection, recent.name), change, PatchKind.MERGE, retry_policy=ONCE
                 )
             except GoneError:
-                recent = self._event_filter.restart_series(notice, now=now)
+                recent = self._event_filter.restart_series(notice, now=now, at=at)
             else:
                 return
         body = events.event(notice, recent.name, instance=self._instance, at=at)

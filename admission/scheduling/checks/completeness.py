@@ -194,6 +194,8 @@ def gated(group: Group) -> Hold | None:
     for pod in group.waiting:
         if pod.other_gates and not names.is_expected(pod.meta.uid):
             gate = pod.other_gates[0]
-            message = f"pod {pod.meta.name} has the scheduling gate {gate}, which Muster does not open"
+            message = (
+                f"pod {pod.meta.name} has the scheduling gate {gate}, which Muster does not open: whoever set it has to"
+            )
             return Hold(HoldReason.SCHEDULING_GATED, message, {"pod": pod.meta.name, "gate": gate})
     return None

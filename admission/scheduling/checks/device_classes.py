@@ -47,7 +47,7 @@ def unmetered(demands: tuple[PodDemand, ...], queue: Queue, meters: Meters, clas
             advice = "which no Meter counts; add it to the sources of a Meter, or set unmeteredClasses: Allow on queue "
             advice += queue.name
             if name and name not in classes:
-                advice = f"{devices.absent_class(name, classes)} (no Meter counts it either)"
+                advice = devices.absent_class(name, classes, uncounted=True)
             message = f"claim {claim.meta.key} asks for class {name}, {advice}"
             return Denial(DenyReason.UNMETERED_CLASS, message, {"class": name, "claim": claim.meta.key})
     return None

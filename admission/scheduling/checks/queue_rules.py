@@ -20,7 +20,7 @@ def inactive(queue: QueueName, tree: Tree) -> Hold | None:
     problem = tree.problems.get(queue)
     if problem is None:
         return None
-    return Hold(HoldReason.QUEUE_INACTIVE, f"queue {queue}: {problem.message}", {"reason": problem.reason})
+    return Hold(HoldReason.QUEUE_INACTIVE, problem.message, {"reason": problem.reason})
 
 
 def stopped(queue: QueueName, tree: Tree) -> Hold | None:

@@ -146,7 +146,7 @@ def _way(world: Json, pods: Sequence[Json], before: Sequence[Place], oracle: Ora
 def _refused(world: Json, placement: list[Place], oracle: Oracle) -> str | None:
     """Return which pod is refused if pods are bound to these nodes in this order; None if all start."""
     manifests = {one["pod"]["metadata"]["name"]: one["pod"] for one in world["gang"]}
-    gang = [{"pod": _bound(manifests[name], node), "node": node} for name, node in placement]
+    gang = [{"pod": bound(manifests[name], node), "node": node} for name, node in placement]
     asked = oracle.ask({**world, "gang": gang})
     if "error" in asked:
         return str(asked["error"])
@@ -156,7 +156,7 @@ def _refused(world: Json, placement: list[Place], oracle: Oracle) -> str | None:
     return None
 
 
-def _bound(manifest: Json, node: str) -> Json:
+def bound(manifest: Json, node: str) -> Json:
     """Return a pod as it is when Muster has opened its gate."""
     pod = deepcopy(manifest)
     patch = pod_patch.opened(filter_judge.pod_of(manifest), NodeName(node))

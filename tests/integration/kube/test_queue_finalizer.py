@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import structlog
 
 from admission.api.kubernetes import meta
 from admission.api.kubernetes.meta import Meta
@@ -47,6 +48,18 @@ async def test_only_the_queue_finalizer_of_muster_is_removed(api: FakeApi, conne
     await QueueFinalizerWriter(connection).release(a_queue("example.org/backup", names.IN_USE, **DELETED))
 
     assert api.last("PATCH", PATH).body["metadata"]["finalizers"] == ["example.org/backup"]
+
+
+@pytest.mark.parametrize(("more", "logged"), [(DELETED, 1), ({}, 0)], ids=["deleted", "taken away"])
+async def test_a_queue_is_said_to_be_unused_only_where_it_is_deleted(
+    api: FakeApi, connection: Connection, more: dict[str, Any], logged: int
+) -> None:
+    api.answer("PATCH", PATH, 200, an_object())
+
+    with structlog.testing.capture_logs() as logs:
+        await QueueFinalizerWriter(connection).release(a_queue(names.IN_USE, **more))
+
+    assert len([log for log in logs if "nothing uses it" in log["event"]]) == logged
 
 
 async def test_a_change_by_somebody_else_is_kept(api: FakeApi, connection: Connection) -> None:

@@ -45,6 +45,7 @@ GANGS = [
     gang("pretrain-20f7d", "Running", nodes=2),
     gang("evaluate-the-whole-corpus-b286c", "Admitted", nodes=12),
     gang("ablation-x7k2p", "Pending", hold=LONG),
+    gang("no-such-device-p9d2s", "Pending", hold="NoFeasiblePlacement: no device of class tpu.example.com is there"),
 ]
 
 

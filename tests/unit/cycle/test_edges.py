@@ -140,7 +140,7 @@ async def test_after_a_write_that_was_refused_the_hold_says_so() -> None:
     assert hold is not None
     assert hold.reason is HoldReason.PLACEMENT_FAILED
     assert hold.message == (
-        "it could not be placed: grant verb patch on resource resourceclaims/binding (1 so far);"
+        "it could not be placed: grant verb patch on resource resourceclaims/binding (once so far);"
         " it is tried again at 2026-11-21T12:01:00Z"
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from admission.api.muster.gangs import GangReport, Phase
+from admission.api.muster.gangs import GangReport, Phase, RecordedHold
 from admission.api.muster.status_reports import Notice
 from admission.api.values import names
 from admission.api.values.names import GangUid, QueueName
@@ -54,6 +54,7 @@ async def test_a_gang_that_never_fits_is_warned_of() -> None:
     notices = await told(a_queue(gpus=2).job("big", queue="q", pods=3))
 
     assert {(notice.type, notice.reason) for notice in notices} == {("Warning", HoldReason.QUOTA_EXCEEDED)}
+    assert kinds(notices) == {("Job", "QuotaExceeded"): 1, ("Gang", "QuotaExceeded"): 1, ("Pod", "QuotaExceeded"): 3}
     assert notices[0].message.partition(": ")[0].endswith("can never start as it is, in queue q")
 
 
@@ -99,20 +100,49 @@ def held(reason: HoldReason, message: str) -> GangReport:
     )
 
 
+def test_what_the_leader_before_has_told_is_not_told_again() -> None:
+    recorded = RecordedHold("DevicesBusy", NOON)
+    log, gangs = HoldLog(), {GangUid("g")}
+
+    def due(at: timedelta, reason: HoldReason) -> list[tuple[bool, bool]]:
+        found = log.due([held(reason, "why")], gangs, NOON + at, recorded_hold=lambda _: recorded)
+        return [(one.is_new, one.on_pods) for one in found]
+
+    assert due(SETTLED, HoldReason.DEVICES_BUSY) == []
+    assert due(SETTLED + LONG, HoldReason.DEVICES_BUSY) == [(False, True)], "its pods are told once it has lasted"
+    assert due(SETTLED + LONG, HoldReason.QUOTA_EXCEEDED) == [(True, False)]
+
+    log = HoldLog()
+    assert due(SETTLED + LONG, HoldReason.DEVICES_BUSY) == [], "as they were by the leader before"
+    assert due(3 * LONG, HoldReason.DEVICES_BUSY) == []
+
+
+async def test_the_next_leader_tells_nothing_that_stands_in_the_status() -> None:
+    cluster, ledger = Cluster(a_queue(gpus=1).job("first", queue="q").job("then", queue="q")), Ledger()
+    await run(a_leader(cluster, ledger))
+    told = kinds(cluster.notices)
+    assert told["Gang", "QuotaExceeded"] == 1
+
+    await run(a_leader(cluster, ledger), NOON + SETTLED)
+    assert kinds(cluster.notices) == told
+
+
 def test_a_hold_is_due_once_it_has_settled_and_on_pods_once_it_has_lasted() -> None:
     log, gangs = HoldLog(), {GangUid("g")}
 
     def due(at: float, *changed: GangReport) -> list[str]:
         found = log.due(changed, gangs, NOON + timedelta(seconds=at))
         return [
-            f"{one.report.hold.message}{' new' * one.is_new}{' long' * one.is_long}" for one in found if one.report.hold
+            f"{one.report.hold.message}{' new' * one.is_new}{' long' * one.on_pods}" for one in found if one.report.hold
         ]
 
     assert due(0, held(HoldReason.GANG_INCOMPLETE, "1 of 3")) == []
     assert due(4, held(HoldReason.GANG_INCOMPLETE, "2 of 3")) == due(8) == []
     assert due(9) == ["2 of 3 new"]
     assert due(10, held(HoldReason.DEVICES_BUSY, "busy")) == ["busy new"]
-    assert due(100, held(HoldReason.DEVICES_BUSY, "busy still")) == ["busy still new"]
+    assert due(99, held(HoldReason.DEVICES_BUSY, "busy with 3.5 of 8")) == ["busy with 3.5 of 8 new"]
+    assert due(100, held(HoldReason.DEVICES_BUSY, "busy with 12 of 8")) == [], "numbers alone are no news"
+    assert due(101, held(HoldReason.DEVICES_BUSY, "busy still")) == ["busy still new"]
     assert due(309.9, held(HoldReason.DEVICES_BUSY, "busy still")) == []
     assert due(310) == ["busy still long"]
     assert due(900, held(HoldReason.DEVICES_BUSY, "again")) == ["again new"]

@@ -118,7 +118,7 @@ async def test_the_next_pod_of_a_stateful_set_waits_out_the_back_off_of_the_pod_
 
     assert report.hold is not None
     assert report.hold.reason is HoldReason.START_TIMED_OUT
-    assert report.hold.message == "did not start in time (1 so far); it is tried again at 2026-11-21T12:11:00Z"
+    assert report.hold.message == "did not start in time (once so far); it is tried again at 2026-11-21T12:11:00Z"
     assert report.evictions == 1
 
 

@@ -118,7 +118,7 @@ async def test_a_gang_whose_pod_was_refused_on_a_node_is_planned_on_another(fenc
     (node,) = first
     assert waiting.reason is HoldReason.START_TIMED_OUT
     assert waiting.message.startswith(
-        f"did not start in time: kube-scheduler refused pod p0-0 on node {node} ({MESSAGE}) (1 so far); it is tried"
+        f"did not start in time: kube-scheduler refused pod p0-0 on node {node} ({MESSAGE}) (once so far); it is tried"
     )
     assert waiting.details["refusedOn"] == [node]
     assert cluster.planned() == [other_than(node)]

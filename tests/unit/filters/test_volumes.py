@@ -19,7 +19,8 @@ from admission.api.storage.persistent_volumes import (
     PersistentVolume,
 )
 from admission.api.storage.storage import Storage
-from admission.api.values.names import NodeName
+from admission.api.values import names
+from admission.api.values.names import NodeName, Uid
 from admission.filters import node_volume_limits, pod_claims, volume_binding
 from admission.filters.placed_pods import PlacedPod, PlacedPods
 from admission.filters.pod_rules import PodRules
@@ -114,6 +115,22 @@ def test_a_volume_whose_claim_is_bound_to_none_is_told_wherever_the_pod_would_go
     assert why(a_pod("p", claimed()), gone, {}) == (
         "persistent volume claim data (it is bound to persistent volume pv, which does not exist)"
     )
+
+
+def test_the_claim_of_a_pod_is_not_taken_for_that_of_the_pod_that_comes_in_its_place() -> None:
+    """A look at the pods of a LeaderWorkerSet ahead has a leader of the same name as the one that is there."""
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "there", "controller": True}
+    spec = {"storageClassName": "local"}
+    meta = {"name": "p-v0", "namespace": "team", "ownerReferences": [owner]}
+    found = Storage(claims={"team/p-v0": persistent_volumes.decode_claim({"metadata": meta, "spec": spec})})
+    other = a_pod("p", {"ephemeral": {}})
+    expected = replace(other, meta=replace(other.meta, uid=names.expected_pod(Uid("set"), 0)))
+
+    assert pod_claims.resolve(expected, found).unjudged == ("ephemeral volume v0",)
+    assert pod_claims.resolve(expected, found).refusal is None
+    refused = pod_claims.resolve(other, found).refusal
+    assert refused is not None
+    assert "was not made for the pod" in refused.text
 
 
 def test_the_volumes_of_a_pod_for_which_the_node_is_kept_count() -> None:

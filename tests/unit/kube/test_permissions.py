@@ -78,8 +78,8 @@ CALLS: dict[str, tuple[str, str]] = {
     "a meter is read again": ("GET", f"{OWN}/meters/gpus"),
     "a policy of claims is read again": ("GET", f"{OWN}/claimpolicies/defaults"),
     "a policy of claims has a condition": ("PATCH", f"{OWN}/claimpolicies/defaults/status"),
-    "an event is published": ("POST", "/apis/events.k8s.io/v1/namespaces/team/events"),
-    "an event is counted": ("PATCH", "/apis/events.k8s.io/v1/namespaces/team/events/train-0.1"),
+    "an event is published": ("POST", "/api/v1/namespaces/team/events"),
+    "an event is counted": ("PATCH", "/api/v1/namespaces/team/events/train-0.1"),
     "the CRDs are made": ("POST", CRD),
     **{
         f"the CRD {name} is {done}": (verb, f"{CRD}/{name}.muster.dev")

@@ -145,7 +145,7 @@ def test_muster_objects_are_reviewed_and_stay_writable_while_muster_is_down() ->
         ("Namespaced", ["gangs"], ["CREATE", "UPDATE"]),
     ]
     assert [condition["expression"] for condition in own["matchConditions"]] == [
-        f'request.userInfo.username != "{MUSTER}"',
+        f"request.resource.resource != 'gangs' || request.userInfo.username != \"{MUSTER}\"",
         "request.operation != 'UPDATE' || object.spec != oldObject.spec",
     ]
 

@@ -47,7 +47,7 @@ def test_a_back_off_holds_a_gang_until_its_next_try_only() -> None:
 
     assert hold is not None
     assert hold.reason is HoldReason.START_TIMED_OUT
-    assert hold.message == "did not start in time (1 so far); it is tried again at 2026-11-21T12:02:00Z"
+    assert hold.message == "did not start in time (once so far); it is tried again at 2026-11-21T12:02:00Z"
     assert hold.details == {"evictions": 1, "nextTry": "2026-11-21T12:02:00Z"}
     assert requeue_backoff.hold(backoff, queue, NOON + 2 * MINUTE) is None
 

@@ -163,6 +163,14 @@ def test_a_queue_that_is_not_there_is_refused_where_it_is_named(case: str) -> No
     assert denial.message.startswith("there is no queue team-aa; nearest by name: team-a")
 
 
+def test_who_runs_muster_as_themselves_is_refused_an_unknown_queue_as_everybody_is() -> None:
+    """As `muster serve` does outside the cluster: its user, whose updates are Muster's, makes Jobs as well."""
+    denial = judge(a_job("nowhere"), username=CONTROLLER)
+
+    assert denial is not None
+    assert denial.reason is DenyReason.UNKNOWN_QUEUE
+
+
 def test_every_kind_that_makes_pods_is_known() -> None:
     made = {(kind.group, kind.kind) for kind in catalog.ALL if not kind.named}
 

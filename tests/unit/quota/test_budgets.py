@@ -231,7 +231,7 @@ def test_a_shortage_says_all_numbers_and_when_there_is_more() -> None:
 
     assert shortage is not None
     assert shortage.message == (
-        "queue a has 3.5 hours of gpu left of its budget of 9000 for each Month (spent 8995.5, promised to gangs that"
+        "queue a has 3.5 hours of gpu left of its budget of 9000 a month (spent 8995.5, promised to gangs that"
         " were let in 1), the gang needs 4; it is full again at 2026-12-01T00:00:00+01:00"
     )
     assert shortage.details == {
@@ -249,6 +249,16 @@ def test_a_shortage_says_all_numbers_and_when_there_is_more() -> None:
         "timeZone": "Europe/Berlin",
         "scope": "Cluster",
     }
+
+
+def test_a_gang_that_needs_more_than_the_whole_budget_is_told_so() -> None:
+    balances = at_hand(a_queue("a", a_budget(3)))
+
+    needs_all, needs_more = (balances.shortage(QueueName("a"), {GPU: gpus}, HOUR) for gpus in (3, 4))
+
+    assert needs_all is None
+    assert needs_more is not None
+    assert ", the gang needs 4, more than the whole budget; " in needs_more.message
 
 
 def test_a_global_budget_counts_what_other_clusters_have_taken() -> None:

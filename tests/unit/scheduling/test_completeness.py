@@ -191,7 +191,10 @@ def test_a_gang_is_held_while_a_gate_of_others_is_on_one_of_its_pods() -> None:
     found = completeness.gated(replace(group, pods=(other,)))
 
     assert found is not None
-    assert found.message == "pod p has the scheduling gate example.com/other, which Muster does not open"
+    assert (
+        found.message
+        == "pod p has the scheduling gate example.com/other, which Muster does not open: whoever set it has to"
+    )
     assert found.details == {"pod": "p", "gate": "example.com/other"}
     assert completeness.gated(group) is None
     assert completeness.gated(replace(group, pods=(expected,))) is None

@@ -49,8 +49,7 @@ def test_of_classes_that_no_meter_counts_one_that_does_not_exist_is_told() -> No
 
     assert denial is not None
     assert denial.message == (
-        "claim team/c asks for class gpu.lrge, which does not exist; did you mean gpu.large?"
-        " (no Meter counts it either)"
+        "claim team/c asks for class gpu.lrge, which does not exist and which no Meter counts; did you mean gpu.large?"
     )
 
 

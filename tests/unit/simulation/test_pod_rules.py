@@ -10,6 +10,7 @@ from tests.unit.simulation.test_offline import RACK, Objects, fates, in_rack, jo
 
 IN_ORDER = {"startupPolicy": {"startupPolicyOrder": "InOrder"}}
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+HOSTNAME = "kubernetes.io/hostname"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -61,6 +62,38 @@ def test_a_job_whose_racks_other_exclusive_jobs_have_is_told_the_annotation() ->
     assert gang.reason == HoldReason.DEVICES_BUSY
     assert f"by annotation {EXCLUSIVE} on {RACK}" in gang.message
     assert "podAntiAffinity" not in gang.message
+
+
+@pytest.mark.parametrize(("policy", "verdict"), [("Honor", "Admitted"), ("Ignore", "Held")])
+def test_pods_that_follow_into_a_rack_are_spread_over_its_nodes_alone(policy: str, verdict: str) -> None:
+    """JobSet binds them to the rack by a node selector, so that kube-scheduler counts no other node.
+
+    If node selectors are ignored, the node of the other rack, which they may not use, has none of them.
+    """
+    template, jobset = exclusive_jobs(1, pods=4)
+    pod = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    pod["metadata"] = {"labels": {"app": "train"}}
+    constraint = {
+        "topologyKey": HOSTNAME,
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "nodeAffinityPolicy": policy,
+        "labelSelector": {"matchLabels": {"app": "train"}},
+    }
+    pod["spec"]["topologySpreadConstraints"] = [constraint]
+    hardware = [*in_rack("r1", "a", 4), *in_rack("r1", "b", 4), *in_rack("r2", "c", 1)]
+    for node in hardware[::2]:
+        node["metadata"]["labels"][HOSTNAME] = node["metadata"]["name"]
+
+    gang = of(simulate(teams(), hardware, [template, jobset]), "train")
+
+    assert gang.verdict == verdict, gang.message
+
+
+def test_a_job_that_would_fill_a_rack_with_those_that_follow_waits_for_devices_in_use() -> None:
+    outcome = simulate(teams(quota=20), HARDWARE, job("other", pods=5, gpus=2), exclusive_jobs(1, pods=5))
+
+    assert fates(outcome) == {"other": "Admitted", "train": HoldReason.DEVICES_BUSY}
 
 
 NODES_OF_JOB = "alpha.jobset.sigs.k8s.io/namespaced-job"

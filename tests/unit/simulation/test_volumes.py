@@ -191,6 +191,25 @@ def test_pods_of_a_gang_share_no_local_volume() -> None:
     assert "no node takes pod train-2: lack of a volume for persistent volume claim train-2-v0" in waits.message
 
 
+@pytest.mark.parametrize(("on_c", "nodes"), [(2, ["c"]), (1, [])])
+def test_the_pods_that_follow_into_a_domain_find_volumes_there(on_c: int, nodes: list[str]) -> None:
+    """The first pod of an exclusive Job goes where the one that is made after it gets a volume, too."""
+    template, run = one_volume_each(job("train", pods=2))
+    replicated = [{"name": "part", "template": {"spec": run["spec"]}}]
+    jobset = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "train", "annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": HOST}},
+        "spec": {"replicatedJobs": replicated},
+    }
+    volumes = [*on("a", "pv-a"), *on("b", "pv-b"), *(one for at in range(on_c) for one in on("c", f"pv-c{at}"))]
+
+    gang = of(simulate(teams(), HARDWARE, [template, jobset], LOCAL, volumes), "train")
+
+    assert nodes_of(gang) == nodes, gang.message
+    assert bool(nodes) or "train-part-0 (follower 1)" in gang.message
+
+
 def test_a_gang_gets_the_volumes_that_gangs_before_it_leave() -> None:
     """The smallest volume that will do goes first: 5Gi on c, then 9Gi there, and then none is left."""
     volumes = [*on("c", "small"), *on("c", "large", capacity={"storage": "9Gi"})]

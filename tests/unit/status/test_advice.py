@@ -30,6 +30,14 @@ ADVICE: dict[str, tuple[HoldReason, dict[str, Any], str]] = {
         *(HoldReason.QUEUE_STOPPED, {"queue": "lab"}),
         "`muster queue resume lab`, or its spec.stopPolicy set to None in another way",
     ),
+    "a budget that is smaller than the gang": (
+        HoldReason.BUDGET_EXHAUSTED,
+        {"queue": "lab", "meter": "gpus", "hours": "1", "left": "1", "needed": "2"},
+        (
+            "the whole budget of queue lab is 1 gpus-hours, and the gang needs 2: raise the budget, or state a shorter"
+            " muster.dev/runtime"
+        ),
+    ),
     "a budget": (
         HoldReason.BUDGET_EXHAUSTED,
         {"queue": "lab", "meter": "gpus", "hours": "100", "left": "7.5", "needed": "16", "reset": "2026-12-01"},

@@ -32,9 +32,9 @@ def health(kind: str, spec: Mapping[str, Any], status: Mapping[str, Any], genera
     return found.status, found.message
 
 
-def condition(kind: str, message: str, *, holds: bool) -> Condition:
+def condition(kind: str, message: str, *, holds: bool, reason: str = "Because") -> Condition:
     status = ConditionStatus.TRUE if holds else ConditionStatus.FALSE
-    return Condition(type=kind, status=status, reason="Because", message=message)
+    return Condition(type=kind, status=status, reason=reason, message=message)
 
 
 ACTIVE = condition("Active", "the queue admits gangs", holds=True)
@@ -62,6 +62,7 @@ def test_a_queue_is_as_healthy_as_what_it_needs_to_admit_gangs() -> None:
     assert queue(spent) == ("Healthy", "it is spent")
     assert queue(spent, condition("MetersKnown", "no Meter", holds=False)) == ("Degraded", "no Meter")
     assert queue(condition("Active", "a cycle", holds=False), stop="Hold") == ("Degraded", "a cycle")
+    assert queue(condition("Active", "stopped above", holds=False, reason="Stopped")) == ("Suspended", "stopped above")
     assert queue(stop="HoldAndDrain") == ("Suspended", "stopPolicy is HoldAndDrain")
     assert queue(stop="None")[0] == "Healthy"
     assert queue(generation=1)[0] == "Progressing"

@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
-from admission.api.kubernetes import pods
+from admission.api.kubernetes import jobs, pods
+from admission.api.storage import persistent_volumes
+from admission.api.storage.storage import Storage
 from admission.api.values import names
 from admission.api.values.names import NodeName, Uid
 from admission.status import not_simulated
-from admission.workloads.kinds import podgroup
+from admission.workloads.kinds import jobset, podgroup
 
 
 def a_pod(name: str, *volumes: dict[str, Any], phase: str = "Pending") -> pods.Pod:
@@ -93,6 +95,25 @@ def test_the_constraints_of_a_pod_group_are_named_while_a_pod_waits(constraints:
 
     assert not_simulated.of_pods([waiting], pod_groups={"team/pg": group}) == (named if constraints else ())
     assert not_simulated.of_pods([replace(waiting, node=NodeName("a"))], pod_groups={"team/pg": group}) == ()
+
+
+@pytest.mark.parametrize("volume", ["", "pv"], ids=["it waits for its pod", "it is made at once"])
+def test_volumes_of_pods_that_follow_are_named_if_nobody_knows_where_they_will_be(volume: str) -> None:
+    annotations = {jobset.EXCLUSIVE: "rack"}
+    job = {"name": "part", "template": {"spec": {"parallelism": 2, "template": {}}}}
+    workload = jobset.KINDS[0].decode(
+        {"metadata": {"name": "set", "annotations": annotations}, "spec": {"replicatedJobs": [job]}}
+    )
+    leader = a_pod("p-0", {"name": "own", "ephemeral": {}})
+    told = replace(leader.meta, namespace="team", labels={jobset.REPLICATED_JOB: "part"}, annotations={jobs.INDEX: "0"})
+    meta = {"name": "p-0-own", "namespace": "team"}
+    own = persistent_volumes.decode_claim({"metadata": meta, "spec": {"volumeName": volume}})
+    found = not_simulated.of_volumes_of_followers(
+        [replace(leader, meta=told)], workload, Storage(claims={own.meta.key: own})
+    )
+
+    named = (f"ephemeral volume own of the pods that follow pod p-0 ({not_simulated.FILTERS})",)
+    assert found == (named if volume else ())
 
 
 def test_the_runtime_class_of_pods_that_do_not_exist_yet_is_named() -> None:

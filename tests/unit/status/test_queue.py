@@ -151,6 +151,18 @@ def test_a_meter_that_is_gone_and_of_which_nothing_is_charged_is_named_alone() -
     assert known.message.endswith("; no gang starts here before")
 
 
+def test_a_queue_that_is_stopped_admits_nothing_nor_does_one_below_it() -> None:
+    cluster = a_cluster().queue("top", gpus=2, stopPolicy="Hold").queue("q", gpus=2, parent="top").queue("free", gpus=2)
+    found = {str(report.name): report.conditions[0] for report in status_queue.queues(Tally(), facts_of(cluster))}
+
+    assert {name: (one.status, one.reason) for name, one in found.items()} == {
+        "top": ("False", "Stopped"),
+        "q": ("False", "Stopped"),
+        "free": ("True", "Ready"),
+    }
+    assert found["q"].message.startswith("queue top is stopped; ")
+
+
 def test_a_queue_is_active_unless_something_is_wrong_with_its_place_or_it_is_being_deleted() -> None:
     fine, lost = facts_of(a_cluster().queue("q", gpus=2)), facts_of(a_cluster().queue("q", gpus=2, parent="nobody"))
     queue = fine.snapshot.queues[Q]
