@@ -106,7 +106,7 @@ controlplane: env ## build the real control plane and helm, once per version
 	@$(RUN) python -m tests.controlplane build
 
 .PHONY: deps
-deps: env ## PostgreSQL, a browser, promtool and amtool, for tests (by apt-get as root, else it says what to install)
+deps: env ## PostgreSQL, a browser, Prometheus and amtool, for tests (by apt-get as root, else it says what to install)
 	@$(RUN) python -m tests.postgres install
 	@$(RUN) python -m tests.browser install
 	@$(RUN) python -m tests.promtool install

@@ -177,6 +177,7 @@ async def _parts(
         metrics=Metrics(
             worker=link.task.number if link is not None else workers.FIRST,
             watched=lambda: map(Watched._make, store.watch_statistics()),
+            allocations=settings.metrics.allocations if "controller" in settings.roles else 0,
         ),
         traces=traces,
         user=user,

@@ -45,6 +45,8 @@ from admission.ledger.db import migrations
 from admission.ledger.head_sinks import FileSink, HttpSink
 from admission.ledger.sql_ledger import SqlLedger
 from admission.process_parts import Parts
+from admission.settings import Metrics as MetricsSettings
+from admission.status.device_allocations import DeviceAllocations
 
 log = structlog.get_logger()
 
@@ -122,10 +124,23 @@ def _term_parts(parts: Parts, ledger: SqlLedger, process: ProcessState) -> _Term
     cycle_settings = CycleSettings(
         steps=settings.steps, writes=settings.writes, schedulers=frozenset(settings.schedulers)
     )
-    leader = Leader.build(ports=adapters, actor=actor, epoch=NO_TERM, settings=cycle_settings, process=process)
+    leader = Leader.build(
+        ports=adapters,
+        actor=actor,
+        epoch=NO_TERM,
+        settings=cycle_settings,
+        process=process,
+        allocations=_device_allocations(parts.settings.metrics),
+    )
     heads = _head_publisher(parts, ledger, writes, status_writer) if parts.settings.heads.enabled else None
     waiting = WaitingRecorder(ledger, _now)
     return _TermParts(leader, status_writer, fence_controller, templates, heads, waiting)
+
+
+def _device_allocations(settings: MetricsSettings) -> DeviceAllocations | None:
+    if not settings.allocations:
+        return None
+    return DeviceAllocations(dict(one.split("=", 1) for one in settings.uuids))
 
 
 def _head_publisher(parts: Parts, ledger: SqlLedger, writes: OwnWrites, status_writer: StatusWriter) -> HeadPublisher:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
+from admission.api.capacity import node_shapes
+from admission.api.capacity.node_shapes import NodeShape
 from admission.api.kubernetes import claims, devices, jobs, nodes, pods
 from admission.api.kubernetes.meta import Meta
 from admission.api.muster import meters, queues
@@ -29,6 +31,7 @@ class ClusterBuilder:
         self._pods: list[pods.Pod] = []
         self._claims: list[claims.Claim] = []
         self._jobs: list[jobs.Job] = []
+        self._node_shapes: list[NodeShape] = []
         self._meters = [
             _meter("claims", {"claims": {}}),
             _meter("gpus", {"count": {}}),
@@ -54,6 +57,19 @@ class ClusterBuilder:
         )
         if gpus:
             self._slices.append(devices.decode_slice(_slice(name, gpus, model)))
+        return self
+
+    def shape(self, name: str, *, gpus: int = 0, cpu: str = "64", most: int = 4, price: str | None = None) -> Self:
+        """Add a NodeShape, whose nodes have its name as their type."""
+        devices = [{"name": f"gpu-{index}", "attributes": {"model": {"string": "a100"}}} for index in range(gpus)]
+        spec: dict[str, Any] = {
+            "maxCount": most,
+            "matchLabels": {"type": name},
+            "allocatable": {"cpu": cpu, "memory": "256Gi", "pods": "110"},
+            "resourceSlices": [{"driver": CLASS, "devices": devices}] if gpus else [],
+            **({"pricePerHour": price} if price is not None else {}),
+        }
+        self._node_shapes.append(node_shapes.decode({"metadata": {"name": name, "generation": 1}, "spec": spec}))
         return self
 
     def queue(self, name: str, *, gpus: int | None = None, claims: int = 100, **spec: Any) -> Self:
@@ -151,6 +167,7 @@ class ClusterBuilder:
             jobs={job.meta.uid: job for job in self._jobs},
             queues={queue.name: queue for queue in self._queues},
             meters={meter.name: meter for meter in self._meters},
+            shapes={shape.name: shape for shape in self._node_shapes},
         )
 
 

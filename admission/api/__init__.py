@@ -6,6 +6,7 @@ parts of objects that Muster copies or patches as JSON.
 """
 
 __all__ = [
+    "capacity",
     "kubernetes",
     "listings",
     "muster",

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from admission.api.capacity.node_shapes import NodeShape
 from admission.api.kubernetes.claims import Claim, ClaimTemplate
 from admission.api.kubernetes.device_taint_rules import TaintRule
 from admission.api.kubernetes.devices import DeviceClass, Slice
@@ -52,6 +53,7 @@ class Snapshot:
     meters: Mapping[MeterName, Meter] = field(default_factory=dict)
     gangs: Mapping[str, Gang] = field(default_factory=dict)
     policies: Mapping[str, ClaimPolicy] = field(default_factory=dict)
+    shapes: Mapping[str, NodeShape] = field(default_factory=dict)
     priorities: Mapping[str, PriorityClass] = field(default_factory=dict)
     malformed: Mapping[tuple[str, str], MalformedObjectError] = field(default_factory=dict)
     unread_queues: Mapping[QueueName, Meta] = field(default_factory=dict)

@@ -40,6 +40,10 @@ COMMANDS = {
         "simulate.command",
         "Show which gangs would start, where and on which devices, and why the others wait. Needs no cluster.",
     ),
+    "capacity": _Command(
+        "capacity.command",
+        "Say how many more gangs of given shapes would start now, and what stops the next one. Needs no cluster.",
+    ),
     "lint": _Command(
         "lint",
         "Find what is wrong with manifests: CEL traps, what would be refused, what never fits. Needs no cluster.",
@@ -51,6 +55,7 @@ COMMANDS = {
     "why": _Command("why.command", "Say why a pod or gang waits, in words and numbers, and what would have to change."),
     "gang": _Command("gang.command", "Gangs: who waits, who runs, and where."),
     "queue": _Command("queue.list_command", "Queues: use against quota, and whether they let gangs in."),
+    "shapes": _Command("shapes.command", "NodeShapes: what nodes would be like that may still come."),
     "submit": _Command(
         "submit.command", "Create a Job in a queue from an image, a command and the devices that it needs."
     ),

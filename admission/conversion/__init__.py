@@ -5,4 +5,4 @@ has what Kubernetes converts by itself, which is all that `lint` and `simulate` 
 of what other systems limit.
 """
 
-__all__ = ["equivalents", "findings", "manifests", "queues"]
+__all__ = ["equivalents", "findings", "manifests", "queues", "selectors"]

@@ -49,6 +49,19 @@ def has_equivalent(api_version: str, kind: str) -> bool:
     return group == GROUP and version in VERSIONS.get(kind, ())
 
 
+NOT_SERVED = f"no Kubernetes from 1.34 on has this kind in {GROUP}/v1alpha3: `muster convert` writes it as {VERSION}"
+
+
+def is_served(obj: Mapping[str, Any]) -> bool:
+    """Whether an API server of a release with a profile serves an object's version of its kind, if it is switched on.
+
+    What has a UID was stored by an older one.
+    """
+    is_stored = isinstance(obj.get("metadata"), Mapping) and "uid" in obj["metadata"]
+    is_old = obj.get("apiVersion") == f"{GROUP}/v1alpha3" and VERSIONS.get(str(obj.get("kind"))) == _SINCE_2024
+    return is_stored or not is_old
+
+
 def read(obj: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[Finding, ...]]:
     """Return an object as v1, and what v1 cannot say of it; one without an equivalent, or of v1, as it is."""
     if not has_equivalent(str(obj.get("apiVersion")), str(obj.get("kind"))):

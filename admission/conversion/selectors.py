@@ -25,6 +25,7 @@ _TYPES = "string|int|bool|version|quantity"
 _TOKEN = re.compile(
     rf"""device\.(?P<map>attributes|capacity)
     (?:\[\s*(?P<key>{_STRING})\s*\]|\.(?P<bare>[A-Za-z_]\w*))
+    (?:(?:\.(?P<inner>[A-Za-z_]\w*)|\[\s*(?P<quoted>{_STRING})\s*\])(?=\.(?:{_TYPES})\b))?
     (?:\.(?P<type>{_TYPES})\b(?:\(\s*\))?(?P<value>\.value\(\s*\))?|(?=\s*(?:[=!<>]=|[<>]|&&|\|\||\)|$)))
     (?:{_COMPARED})?
     |{_STRING}""",
@@ -103,6 +104,12 @@ def convert(text: str, domain: str | None, *, compiles: bool) -> Converted:
     return found
 
 
+def is_of_walkthroughs(text: str) -> bool:
+    """Return whether a selector looks things up as early walkthroughs did, and is CEL once that is converted."""
+    converted = convert(text, "example.com", compiles=False)
+    return converted.text != text
+
+
 def _no_driver(driver: str) -> str:
     return (
         f"no device has the driver {driver!r}, since names of drivers have no slash: write the name under which the"
@@ -114,14 +121,15 @@ def _lookup(match: re.Match[str], domain: str | None, unknown: list[str], found:
     """Return a look-up as it is written today, with what it is compared with."""
     key = _unquoted(match["key"]) if match["key"] else match["bare"]
     before, slash, after = key.partition("/")
-    if "." in key and not slash:
+    inner = match["inner"] or (_unquoted(match["quoted"]) if match["quoted"] else "")
+    if "." in key and not slash and not inner:
         # A domain, with an attribute that has the name of a type.
         return match[0]
-    name, of = (after, before) if slash else (key, domain)
+    name, of = (inner, key) if inner else (after, before) if slash else (key, domain)
     if of is None:
         unknown.append(name)
         return match[0]
-    quote = match["key"][0] if match["key"] else '"'
+    quote = (match["key"] or '"')[0]
     is_size = match["map"] == "capacity" or match["type"] == "quantity"
     selected = f".{name}" if _IDENTIFIER.fullmatch(name) else f"[{quote}{name}{quote}]"
     lookup = f"device.{'capacity' if is_size else 'attributes'}[{quote}{of}{quote}]{selected}"

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from admission.cycle.bulk_writes import BulkWriter
 from admission.cycle.look_ahead import LookAhead
+from admission.cycle.node_needs import NodeNeedsCheck
 from admission.cycle.state.leader import Leader
 from admission.cycle.state.result import CycleLog
 from admission.cycle.steps.build_inputs import InputBuilder
@@ -36,6 +37,7 @@ class Steps:
     commit: GrantCommit
     preemption: Preemption
     look_ahead: LookAhead
+    node_needs: NodeNeedsCheck
     report: CycleReport
 
 
@@ -74,6 +76,7 @@ def compose(leader: Leader, log: CycleLog) -> Steps:
     )
     protection, suspend_resume = _protection(leader), _suspend_resume(leader, writer, log)
     placement = _placement(leader, eviction, log, protection=protection, suspend_resume=suspend_resume)
+    scheduling = _scheduling(leader, preemption, log)
     return Steps(
         inputs=_inputs(leader),
         protection=protection,
@@ -89,15 +92,21 @@ def compose(leader: Leader, log: CycleLog) -> Steps:
         ),
         suspend_resume=suspend_resume,
         eviction=eviction,
-        finalizers=QueueFinalizers(
-            port=ports.queues, reports=ports.reports, mirror=mirror, queues=leader.queues, writer=writer
-        ),
+        finalizers=_finalizers(leader, writer),
         placement=placement,
-        scheduling=_scheduling(leader, preemption, log),
+        scheduling=scheduling,
         commit=_commit(leader, placement, log),
         preemption=preemption,
         look_ahead=_look_ahead(leader, log),
+        node_needs=_node_needs(leader, scheduling),
         report=_report(leader, log),
+    )
+
+
+def _finalizers(leader: Leader, writer: BulkWriter) -> QueueFinalizers:
+    ports = leader.ports
+    return QueueFinalizers(
+        port=ports.queues, reports=ports.reports, mirror=leader.mirror, queues=leader.queues, writer=writer
     )
 
 
@@ -199,6 +208,18 @@ def _look_ahead(leader: Leader, log: CycleLog) -> LookAhead:
     )
 
 
+def _node_needs(leader: Leader, scheduling: Scheduling) -> NodeNeedsCheck:
+    return NodeNeedsCheck(
+        settings=leader.settings,
+        mirror=leader.mirror,
+        nominations=leader.nominations,
+        cache=leader.scheduling,
+        scheduling=scheduling,
+        statuses=leader.statuses,
+        state=leader.node_needs,
+    )
+
+
 def _report(leader: Leader, log: CycleLog) -> CycleReport:
     return CycleReport(
         reports=leader.ports.reports,
@@ -218,6 +239,8 @@ def _report(leader: Leader, log: CycleLog) -> CycleReport:
         statuses=leader.statuses,
         outcomes=leader.outcomes,
         outside=leader.outside,
+        allocations=leader.allocations,
         later_waves=leader.later_waves,
+        node_needs=leader.node_needs,
         log=log,
     )

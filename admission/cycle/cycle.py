@@ -66,9 +66,11 @@ async def run(leader: Leader, now: datetime) -> CycleResult:
     # 7. Evict the preemption targets of held gangs. These get what is freed in a later cycle.
     await steps.preemption.evict(inputs, victims)
 
-    # 8. Report, also of pods that workloads make later, some of which are looked at in each cycle.
+    # 8. Report, also of pods that workloads make later, some of which are looked at in each cycle, and of nodes that
+    # held gangs would need.
     if mirror.is_complete and term.is_confirmed:
         await executor.run(steps.look_ahead.examine, inputs)
+        await executor.run(steps.node_needs.examine, inputs, decisions)
     with traces.step("report"):
         return await steps.report.report(steps.inputs.regroup(inputs), replace(decided, updated=tuple(decisions)))
 

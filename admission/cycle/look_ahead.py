@@ -26,13 +26,14 @@ from admission.cycle.state.ledger_mirror import LedgerMirror
 from admission.cycle.state.result import CycleLog
 from admission.cycle.state.scheduling_cache import SchedulingCache
 from admission.cycle.state.term import CycleSettings
-from admission.dra.state import what_if
+from admission.dra.state import nodes_to_come, what_if
 from admission.dra.state.cluster_state import ClusterState
 from admission.errors import MalformedObjectError, RetryError
 from admission.quota import fair_share
 from admission.quota.headroom import QueueUsage
 from admission.review.caches import ReviewCaches
 from admission.scheduling.cache.verdict_cache import Verdict
+from admission.scheduling.capacity.node_needs import MOST_TO_COME
 from admission.scheduling.checks import chain, completeness, demand, faults
 from admission.scheduling.checks.chain import Inputs, Rules, Workspace
 from admission.scheduling.checks.faults import During
@@ -59,7 +60,7 @@ class LookAhead:
         """Find out of some workloads why their later waves never fit."""
         snapshot = inputs.snapshot
         basis = (snapshot.nodes, snapshot.slices, snapshot.classes, snapshot.templates, snapshot.policies, inputs.tree)
-        due = self.waves.begin(snapshot.parents, (*basis, inputs.meters, inputs.profile), inputs.clock)
+        due = self.waves.begin(snapshot.parents, (*basis, snapshot.shapes, inputs.meters, inputs.profile), inputs.clock)
         left, empty = MOST, None
         for parent in due:
             question = _question(parent)
@@ -72,6 +73,8 @@ class LookAhead:
             if empty is None:
                 # Expected claims may have the UIDs of claims that are known.
                 empty = what_if.empty(self.cache.build_cluster(inputs, self.mirror.book), without_claims=True)
+                if snapshot.shapes:
+                    empty = nodes_to_come.joined_to(empty, snapshot, most=MOST_TO_COME)
             found = faults.guard(
                 During.PLANNING, parent.meta.key, partial(self._sentences, parent, inputs, empty), self.log.defects
             )

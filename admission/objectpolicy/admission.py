@@ -1,6 +1,7 @@
 """The webhook for Muster's own objects: it refuses what can never work, and warns of probable mistakes.
 
-What the CRDs have the API server validate is not checked again. Only a changed spec is judged, so that changes of
+What the CRDs have the API server validate is not checked again, but for NodeShapes, whose devices they keep as written.
+Only a changed spec is judged, so that changes of
 labels and finalizers are never refused because of an older spec; and no deletion is refused.
 """
 
@@ -8,9 +9,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from admission.api.capacity import node_shapes
 from admission.api.kubernetes.admission_review import ALLOWED, Verdict
 from admission.api.muster import claim_policies, gangs, meters, queues
 from admission.api.snapshot import Snapshot
+from admission.api.validation import objects
 from admission.api.values.decoding import Json
 from admission.api.values.reasons import Denial, Detail
 from admission.api.values.work_budget import WorkBudget
@@ -115,6 +118,15 @@ def _policy(object_view: ObjectView, context: ObjectContext) -> Iterable[ObjectF
     return objectpolicy_claim_policies.check_write(policy, context.snapshot, context.policies)
 
 
+def _shape(object_view: ObjectView, _: ObjectContext) -> Iterable[ObjectFinding]:
+    obj = object_view.obj or {}
+    shape = node_shapes.decode(obj)
+    problems = objects.other_problems(obj)
+    if problems:
+        raise MalformedObjectError("NodeShape", shape.name, problems)
+    return ()
+
+
 def _charge_expressions(work: WorkBudget, texts: Iterable[str]) -> None:
     """Charge the compilation of the object's expressions. One that is too long is refused without compiling it."""
     for text in texts:
@@ -146,5 +158,11 @@ def _meter_deletion(object_view: ObjectView, context: ObjectContext) -> Iterable
     return objectpolicy_meters.check_delete(meters.decode(object_view.old or {}), context.snapshot)
 
 
-WRITE_CHECKS: dict[str, ObjectCheck] = {"queues": _queue, "meters": _meter, "claimpolicies": _policy, "gangs": _gang}
+WRITE_CHECKS: dict[str, ObjectCheck] = {
+    "queues": _queue,
+    "meters": _meter,
+    "claimpolicies": _policy,
+    "nodeshapes": _shape,
+    "gangs": _gang,
+}
 DELETE_CHECKS: dict[str, ObjectCheck] = {"queues": _queue_deletion, "meters": _meter_deletion}

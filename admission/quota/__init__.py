@@ -3,6 +3,7 @@
 __all__ = [
     "budget_periods",
     "budgets",
+    "evicted_usage",
     "fair_share",
     "headroom",
     "preemption",

@@ -66,3 +66,8 @@ def lent(*, idle: int, loans: int, pool: int) -> int:
     min(idle, ⌈loans x idle / pool⌉).
     """
     return min(idle, -(-loans * idle // pool)) if pool else 0
+
+
+def is_lent_in_part(*, idle: int, loans: int, pool: int) -> bool:
+    """Return whether `lent` is rounded up, since several lenders bear a loan that does not divide among them."""
+    return loans < pool and loans * idle % pool != 0

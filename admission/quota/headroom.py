@@ -8,7 +8,7 @@ Building it costs a step per quota and usage; the first query about a meter a st
 per level of the tree.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Self
 
 from admission.api.muster.gangs import Charge
@@ -147,6 +147,32 @@ class QueueUsage:
         """Return the queue's nominal quota plus what its children do not keep for themselves."""
         number = self._numbers.get(queue)
         return 0 if number is None else self._column(meter).subtree[number]
+
+    def fits_beside(self, queue: QueueName, charge: Charge, others: Sequence[tuple[QueueName, Charge | None]]) -> bool:
+        """Return whether the queue may take the whole charge if others used so much more of their own quota first.
+
+        others: no queue twice on one path; with None, all that they have left. Of a queue above only its own nominal
+        quota counts. What queues keep is lent.
+        """
+        if not self.tree.active(queue):
+            return False
+        number = self._numbers[queue]
+        above = {self._numbers[name] for name in self.tree.path(queue)}
+        for meter, needed in charge.items():
+            column, moved = self._plain_column(meter), list[tuple[int, int]]()
+            for name, more in others:
+                other = self._numbers[name]
+                left = column.subtree[other] - column.usage[other]
+                left = min(left, self._nominal(other, meter) - column.own[other]) if other in above else left
+                amount = max(0, left if more is None else min(left, more.get(meter, 0)))
+                column.move(other, amount)
+                moved.append((other, amount))
+            available = column.available(number)
+            for other, amount in moved:
+                column.move(other, -amount)
+            if needed > max(0, available):
+                return False
+        return True
 
     def borrowed(self, queue: QueueName, meter: MeterName) -> int:
         """Return how much usage under the queue is beyond its subtree's quota."""
@@ -322,9 +348,11 @@ class QueueUsage:
         names = self.tree.order
         pool = self._pool(self._parents[number], meter)
         others = [borrower for borrower in pool.borrowers if borrower != number]
+        idle = self._plain_column(meter).idle(number)
         return Loan(
             lender=names[number],
             amount=self._lent(number, meter),
+            is_rounded=borrowing.is_lent_in_part(idle=idle, loans=pool.loans, pool=pool.amount),
             quota=self._plain_column(meter).subtree[number],
             borrowers=tuple(names[borrower] for borrower in others[:MOST_NAMED]),
             others=max(0, len(others) - MOST_NAMED),

@@ -35,6 +35,7 @@ class Loan:
     """An amount that a queue has lent to other queues under its parent, while it or a queue under it is short.
 
     quota: the lender's, with those under it. borrowers: the largest. others: how many more borrowers there are.
+    is_rounded: whether the amount is a part, rounded up, of loans that others bear as well.
     """
 
     lender: QueueName
@@ -42,12 +43,14 @@ class Loan:
     quota: int
     borrowers: tuple[QueueName, ...]
     others: int = 0
+    is_rounded: bool = False
 
     @property
     def message(self) -> str:
         """Return what is lent to which queues."""
         names = ", ".join(self.borrowers) + (f" and {self.others} more" if self.others else "")
-        return f"{self.amount} of the {self.quota} of queue {self.lender} are lent to {names}"
+        most = "up to " if self.is_rounded else ""
+        return f"{most}{self.amount} of the {self.quota} of queue {self.lender} are lent to {names}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

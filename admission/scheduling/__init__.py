@@ -2,7 +2,8 @@
 
 `cycle` goes through the pending gangs in order, in which `postponed_grants` wait for others; `checks` hold a gang or
 let it be planned; `placement` decides whether Muster or kube-scheduler picks the devices; `backfill` protects the heads
-of queues; `preemption` finds gangs to evict; `cache` keeps answers that still hold.
+of queues; `preemption` finds gangs to evict; `capacity` says which nodes would have to come; `cache` keeps answers that
+still hold.
 """
 
-__all__ = ["backfill", "cache", "checks", "cycle", "placement", "postponed_grants", "preemption"]
+__all__ = ["backfill", "cache", "capacity", "checks", "cycle", "placement", "postponed_grants", "preemption"]

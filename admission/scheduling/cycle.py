@@ -13,12 +13,14 @@ from admission.api.muster.gangs import Charge
 from admission.api.muster.queues import Queue
 from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.api.values.reasons import Hold
-from admission.dra.requests.gang_request import anything
+from admission.dra.requests.gang_request import Shortfall, anything
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
+from admission.quota import evicted_usage
 from admission.quota.fair_share import Shares
 from admission.quota.headroom import QueueUsage, Usage
 from admission.quota.queue_order import Tournament
+from admission.scheduling import postponed_grants
 from admission.scheduling.backfill import reservation_refresh
 from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.cache import equivalence
@@ -247,13 +249,23 @@ def _grant_in_order(groups: tuple[Group, ...], usage: Usage, state: _State) -> C
 
 
 def _contest(waiting: list[Group], usage: Usage, state: _State) -> Tournament[Group]:
-    """Return the contest of the pending gangs, by whose order reservations rank them as well."""
-    rules, queue_usage = state.rules, state.queue_usage
-    shares = Shares(queue_usage, usage, rules.sharing, rules.history)
-    contest = Tournament(shares, waiting, lambda group: group.queue, partial(needed, rules=rules), rules.order)
+    """Return the turns of the pending gangs, by whose order reservations rank them as well."""
+    contest = turns(waiting, partial(needed, rules=state.rules), state.rules, usage, state.queue_usage)
     if state.backfill is not None:
         state.backfill.rank_by(contest.order)
     return contest
+
+
+def turns(
+    gangs: list[Group], needed: Callable[[Group], Charge], rules: Rules, usage: Usage, queue_usage: QueueUsage
+) -> Tournament[Group]:
+    """Return gangs in the order in which they have their turn, by shares of their queues and rank.
+
+    needed: a lower bound on a gang's charge. usage: by which past usage counts. queue_usage: what is used now, which
+    the caller keeps up to date with every grant.
+    """
+    shares = Shares(queue_usage, usage, rules.sharing, rules.history)
+    return Tournament(shares, gangs, lambda group: group.queue, needed, rules.order)
 
 
 def _keep_again(groups: tuple[Group, ...], state: _State, kept_quota: Mapping[QueueName, KeptFor]) -> None:
@@ -391,7 +403,7 @@ def _examine(group: Group, state: _State) -> Examined:
         queue_usage=state.queue_usage,
         blocked_by=state.blocked.get(group.queue, ""),
     )
-    found = _verdict(inputs, state)
+    found = _beside_evicted(_verdict(inputs, state), inputs, state)
     _block(found, inputs, state)
     return found, inputs
 
@@ -432,6 +444,24 @@ def _verdict(inputs: Inputs, state: _State) -> Verdict:
     if is_cacheable and not any(pod.containers for pod in group.pods):
         verdicts.keep(verdict)
     return verdict
+
+
+def _beside_evicted(found: Verdict, inputs: Inputs, state: _State) -> Verdict:
+    """Return the verdict with which a gang that runs leaves alone what evicted gangs come back to.
+
+    It is the verdict itself if that is no grant, or takes nothing of it. Another one ends by time alone, so nothing of
+    it is remembered.
+    """
+    queue_usage, queue, evicted = inputs.queue_usage, inputs.queue.name, inputs.rules.evicted
+    if not evicted or not inputs.group.runs or not isinstance(found.outcome, Grant):
+        return found
+
+    def allows(charge: Charge) -> Shortfall | None:
+        return evicted_usage.shortfall(queue_usage, queue, charge, evicted)
+
+    if allows(found.outcome.plan.charge) is None:
+        return found
+    return state.decide(postponed_grants.with_condition(inputs, allows))
 
 
 def _holds(queue: QueueName, basis: Premise, state: _State) -> bool:

@@ -19,7 +19,7 @@ from typing import Generic
 from admission.api.muster.gangs import Charge
 from admission.api.values.names import GangUid, QueueName
 from admission.api.values.reasons import Detail
-from admission.dra.requests.gang_request import Shortfall
+from admission.dra.requests.gang_request import Affordable, Shortfall
 from admission.quota.headroom import QueueUsage
 from admission.quota.queue_order import Tournament, W
 from admission.scheduling.cache.plan_cache import PlanCache
@@ -124,7 +124,7 @@ class PostponedGrants(Generic[W]):
             owners = _short(free, [(queue, charge), *spared])
             return OwnersFirst(queue, owners) if owners else inputs.allows(charge)
 
-        return verdict if allows(verdict.outcome.plan.charge) is None else decide(_with_condition(inputs, allows))
+        return verdict if allows(verdict.outcome.plan.charge) is None else decide(with_condition(inputs, allows))
 
     def _spared(self, contest: Tournament[W], inputs: Inputs, decide: Decide) -> list[tuple[QueueName, Charge]]:
         """Return by queue what owners under the same root are charged within their own quota, as far as it is free."""
@@ -151,11 +151,11 @@ def _own(contest: Tournament[W], owner: _Owner[W], now: Inputs, decide: Decide) 
         return preference.WouldBorrow(owner.inputs.queue.name) if borrows else owner.inputs.allows(charge)
 
     asked = replace(owner.inputs, cluster=now.cluster, queue_usage=now.queue_usage)
-    found = decide(_with_condition(asked, allows))
+    found = decide(with_condition(asked, allows))
     return found.outcome.plan.charge if isinstance(found.outcome, Grant) else None
 
 
-def _with_condition(inputs: Inputs, allows: Callable[[Charge], Shortfall | None]) -> Inputs:
+def with_condition(inputs: Inputs, allows: Affordable) -> Inputs:
     """Return inputs with another condition on the charge, of which nothing is remembered."""
     workspace = replace(inputs.rules.workspace, plans=PlanCache(), verdicts=VerdictCache())
     return replace(inputs, rules=replace(inputs.rules, workspace=workspace), allows=allows, known=None)

@@ -27,7 +27,7 @@ LIVE: Final = Mark()
 SECRET: Final = Mark()
 """The value may contain a password, which is masked wherever it is shown."""
 
-__all__ = ["Dashboard", "Heads", "Ledger", "Settings", "live", "load", "redaction", "schema"]
+__all__ = ["Dashboard", "Heads", "Ledger", "Metrics", "Settings", "live", "load", "redaction", "schema"]
 
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -96,6 +96,13 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     port: Port | None = None
     """Port for `/metrics`, `/healthz` and `/readyz`; without one, the webhook's server alone serves them, over TLS, and
     a controller without a webhook serves none."""
+    allocations: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
+    """The most series of `muster_device_allocation_info`, one for each allocated device; those beyond it are counted by
+    `muster_device_allocations_omitted`. Without any, nobody who reaches the port reads names of gangs, claims and pods
+    (docs/tasks/used.md)."""
+    uuids: tuple[str, ...] = ()
+    """The attribute that identifies a driver's devices to exporters, each `driver=attribute`, as
+    `gpu.example.com=serial`; of drivers that are not named, `uuid`."""
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -258,6 +265,7 @@ def problems(settings: Settings) -> Iterator[str]:
     if str(settings.controller.profile) not in PROFILES:
         yield f"controller.profile: {settings.controller.profile}: choose {', '.join(PROFILES)}"
     yield from _fence_problems(settings.fence)
+    yield from _uuid_problems(settings.metrics.uuids)
     yield from _certificate_problems(settings.webhook)
     yield from _dashboard_problems(settings.dashboard)
     if settings.webhook.workers > 1 and "webhook" not in settings.roles:
@@ -316,6 +324,15 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _uuid_problems(uuids: Sequence[str]) -> Iterator[str]:
+    drivers = [one.partition("=")[0] for one in uuids]
+    for one, driver in zip(uuids, drivers, strict=True):
+        if len(driver) > _LONGEST_DRIVER or not _DRIVER.fullmatch(driver) or not one.partition("=")[2]:
+            yield f"metrics.uuids: {one!r} is not driver=attribute; write it as gpu.example.com=uuid"
+    for driver in sorted({driver for driver in drivers if drivers.count(driver) > 1}):
+        yield f"metrics.uuids: {driver} stands there twice; leave one out"
 
 
 def _fence_problems(fence: Sequence[str]) -> Iterator[str]:

@@ -96,13 +96,13 @@ def expand(
     if store.of_kind("ClaimPolicy"):
         objects, effects = claim_defaults.completed(objects, store)
         store = manifests.read(objects, now=now, namespace=namespace, profile=profile)
-    labelled, refused = workload_queues.completed(objects, store)
-    if any(new is not old for new, old in zip(labelled, objects, strict=True)):
-        store = manifests.read(labelled, now=now, namespace=namespace, profile=profile)
+    queued = workload_queues.completed(objects, store)
+    if queued.changes(objects, store):
+        store = manifests.read(queued.objects, now=now, namespace=namespace, profile=profile, made=queued.made)
     without_pods = provided_templates.with_provided(manifests.snapshot(store))
 
     made = simulation_pods.candidates(store, without_pods)
-    webhook = _Webhook(without_pods, refused)
+    webhook = _Webhook(without_pods, queued.refused)
     with_pods, bodies = _admit([*store.pods, *made], webhook, store, without_pods)
     complete = pod_claims.with_ephemeral(pod_claims.with_claims(with_pods, without_pods.parents), bodies)
     return Expanded(
@@ -110,7 +110,7 @@ def expand(
         now=store.now,
         profile=profile,
         refusals=webhook.refusals,
-        refused_workloads=refused,
+        refused_workloads=queued.refused,
         invented=frozenset(store.invented),
         notes=(
             *store.notes,

@@ -7,7 +7,7 @@ clock in here; each cycle's caller passes the time. The ports of signed heads ar
 
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -17,9 +17,10 @@ from admission.accounting.accruals import QueueMeter
 from admission.accounting.books import Book
 from admission.api.kubernetes import claims
 from admission.api.kubernetes.claims import Claim
-from admission.api.kubernetes.devices import Device, DeviceId
+from admission.api.kubernetes.devices import Device, DeviceId, Slice
 from admission.api.kubernetes.jobs import Job, Suspendable
 from admission.api.kubernetes.meta import EPOCH, Meta, Owner
+from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import Gang, GangReport, RecordedHold
 from admission.api.muster.ledger_entries import (
@@ -98,6 +99,15 @@ class Cluster:
             gangs=_as_seen(seen.gangs, self._gangs),
         )
         return self._last
+
+    def add_nodes(self, nodes: Iterable[Node], slices: Iterable[Slice]) -> None:
+        """Have nodes come, with what their drivers publish."""
+        rest = self._rest
+        self._rest = replace(
+            rest,
+            nodes={**rest.nodes, **{node.name: node for node in nodes}},
+            slices={**rest.slices, **{slice_.meta.key: slice_ for slice_ in slices}},
+        )
 
     # Pods
 

@@ -31,6 +31,7 @@ from admission.dra.compatibility import SchedulerProfile
 from admission.dra.diagnosis import supply
 from admission.dra.diagnosis.supply import Supply
 from admission.dra.inventory.selectors import Selectors
+from admission.dra.state import nodes_to_come
 from admission.errors import MalformedObjectError, RetryError
 from admission.objectpolicy import claim_policies, gangs, meters, queues, used_requests, workloads
 from admission.objectpolicy.findings import ObjectFinding
@@ -132,6 +133,7 @@ class _Linter:
         self._snapshot = cluster_state.snapshot
         self._profile = profile
         self._namespace = namespace
+        self._slices = (*self._snapshot.slices.values(), *nodes_to_come.slices(self._snapshot))
         self._selectors = Selectors(profile.cel)
         self._types = _types(cluster_state.snapshot)
         caches = ReviewCaches()
@@ -162,10 +164,13 @@ class _Linter:
         """Yield the problems of each object."""
         for index, obj in self._well_formed:
             reader = Reader(equivalents.read(obj)[0])
+            # Without a namespace, which the API server drops of objects of the whole cluster.
+            name = reader.child("metadata").text("name")
+            yield from _unserved(index, obj)
             match manifests.kind_read(obj):
                 case "DeviceClass":
                     yield from self._lint_selectors(index, reader.child("spec"), ())
-                    yield from self._fails_on_device(index, str(meta.name_in(obj)))
+                    yield from self._fails_on_device(index, name)
                 case "ResourceClaim" | "ResourceClaimTemplate" as kind:
                     spec = reader.child("spec")
                     yield from self._claim(index, spec.child("spec") if kind != "ResourceClaim" else spec)
@@ -173,12 +178,12 @@ class _Linter:
                 case "ClaimPolicy":
                     yield from self._policy(index, reader)
                 case "Meter":
-                    meter = self._snapshot.meters[MeterName(meta.name_in(obj))]
+                    meter = self._snapshot.meters[MeterName(name)]
                     yield from _from_findings(index, meters.unusable(meter))
                     for source in reader.child("spec").children("sources"):
                         yield from self._lint_text(index, source, "selector", (), unguarded=False)
                 case "Queue":
-                    queue = self._snapshot.queues[QueueName(meta.name_in(obj))]
+                    queue = self._snapshot.queues[QueueName(name)]
                     yield from _from_findings(index, queues.check_write(queue, self._snapshot))
                     yield from self._kinds(index, queue)
                 case "Gang":
@@ -226,7 +231,7 @@ class _Linter:
             field = f"spec.preferences.kinds[{at}]"
             classes = [self._snapshot.classes[name] for name in kind.classes if name in self._snapshot.classes]
             own = (kind.selector,) if kind.selector is not None else ()
-            supplied = [self._supply((*one.selectors, *own)) for one in classes if self._snapshot.slices]
+            supplied = [self._supply((*one.selectors, *own)) for one in classes if self._slices]
             broken = next((one.broken for one in supplied if one.broken is not None), None)
             if broken is not None:
                 message = f"fails on device {broken[0]}, which stops gangs that may get it: {broken[1]}"
@@ -288,7 +293,7 @@ class _Linter:
             if self._snapshot.classes and name not in self._aliases:
                 message = f"asks for {name}, {devices.absent_class(name, self._snapshot.classes)}"
                 yield _warning(index, Code.UNKNOWN_CLASS, f"{option.path}.deviceClassName", message)
-        elif self._snapshot.slices:
+        elif self._slices:
             yield from self._fits(index, option, device_class.selectors)
 
     def _fails_on_device(self, index: int, name: str) -> Iterator[Remark]:
@@ -303,7 +308,7 @@ class _Linter:
             yield _error(index, Code.FAILS_ON_DEVICE, "spec.selectors", message)
 
     def _supply(self, texts: tuple[str, ...]) -> Supply:
-        return supply.supply(texts, self._snapshot.slices.values(), self._selectors)
+        return supply.supply(texts, self._slices, self._selectors)
 
     def _fits(self, index: int, option: Reader, before: tuple[str, ...]) -> Iterator[Remark]:
         if self._supply(before).broken is not None:
@@ -479,6 +484,11 @@ def _from_findings(index: int, findings: Iterable[ObjectFinding], code: Code = C
             malformed = finding.denied is DenyReason.MALFORMED_REQUEST
             remark = _error(index, Code.REFUSED if malformed else Code.DENIED, finding.field, finding.message)
         yield replace(remark, instead=finding.instead)
+
+
+def _unserved(index: int, obj: Json) -> Iterator[Remark]:
+    if not equivalents.is_served(obj):
+        yield _error(index, Code.REFUSED, "apiVersion", equivalents.NOT_SERVED)
 
 
 def _error(index: int, code: Code, field: str, message: str) -> Remark:

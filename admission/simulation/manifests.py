@@ -4,11 +4,13 @@ For `muster simulate`. The filled-in values are always the same for the same inp
 are left out, with a note; an unknown version of a kind is a problem, since leaving it out could make the result wrong.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from admission.api.capacity import node_shapes
 from admission.api.kubernetes import claims, device_taint_rules, devices, jobs, meta, nodes, pods, priority_classes
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.nodes import Namespace
@@ -25,7 +27,10 @@ from admission.conversion import equivalents
 from admission.dra.compatibility import SchedulerProfile
 from admission.errors import MalformedObjectError, Problem
 from admission.simulation import in_memory, validation
+from admission.simulation.controllers import replicas, train_jobs
+from admission.simulation.controllers.replicas import Replicated
 from admission.workloads import limit_ranges, runtime_classes, template_labels
+from admission.workloads.gang_key import LARGEST_SIZE
 from admission.workloads.kinds import catalog
 from admission.workloads.kinds.registry import WorkloadKind
 
@@ -63,12 +68,16 @@ _KINDS: Mapping[tuple[str, str], _Kind] = {
     ("resource.k8s.io", "ResourceClaim"): _Kind(_CORE, claims.decode, namespaced=True),
     ("resource.k8s.io", "ResourceClaimTemplate"): _Kind(_CORE, claims.decode_template, namespaced=True),
     ("resource.k8s.io", "DeviceTaintRule"): _Kind(_CORE, device_taint_rules.decode),
+    **{(group, kind): _Kind(_CORE, replicas.decode, namespaced=True) for kind, group in replicas.GROUPS.items()},
     **{of: _Kind(frozenset(one.versions), one.decode, namespaced=True) for of, one in catalog.BY_GROUP.items()},
     (names.GROUP, "Queue"): _Kind(_OWN, queues.decode),
     (names.GROUP, "Meter"): _Kind(_OWN, meters.decode),
     (names.GROUP, "Gang"): _Kind(_OWN, gangs.decode, namespaced=True),
     (names.GROUP, "ClaimPolicy"): _Kind(_OWN, claim_policies.decode),
+    (names.GROUP, "NodeShape"): _Kind(_OWN, node_shapes.decode),
 }
+
+_JOBSET = catalog.BY_GROUP["jobset.x-k8s.io", "JobSet"].key
 
 
 @dataclass(slots=True)
@@ -88,7 +97,8 @@ class Candidate:
 class Store:
     """The contents of the input: values by kind and key, with their places in it, and its pods as JSON.
 
-    bodies: the JSON of workloads, other than Jobs, some of whose pods can be made here. invented: UIDs that are not
+    bodies: the JSON of workloads, other than Jobs, some of whose pods can be made here. replicated: those of apps/v1 by
+    kind and key, with their places. made: the JobSets of TrainJobs, by the places of these. invented: UIDs that are not
     in the input. notes: objects left out. problems: malformed objects, with their places.
     """
 
@@ -98,6 +108,8 @@ class Store:
     places: dict[tuple[str, str], int] = field(default_factory=dict)
     pods: list[Candidate] = field(default_factory=list)
     bodies: dict[tuple[str, str], Json] = field(default_factory=dict)
+    replicated: dict[tuple[str, str], tuple[int, Replicated]] = field(default_factory=dict)
+    made: dict[int, Json] = field(default_factory=dict)
     invented: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     problems: list[tuple[int, MalformedObjectError]] = field(default_factory=list)
@@ -132,53 +144,107 @@ def kind_read(obj: Json) -> str:
     return kind if (str(obj["apiVersion"]).rpartition("/")[0], kind) in _KINDS else ""
 
 
-def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profile: SchedulerProfile) -> Store:
+def read(
+    objects: Sequence[Json],
+    *,
+    now: datetime | None,
+    namespace: str,
+    profile: SchedulerProfile,
+    made: Mapping[int, Json] = MappingProxyType({}),
+) -> Store:
     """Read all objects; each must have an apiVersion and a kind. now: if None, a minute after their latest time.
 
-    profile: the Kubernetes version whose CEL they use.
+    profile: the Kubernetes version whose CEL they use. made: the JobSets of TrainJobs as they are stored, if known.
     """
     store = Store(now=now or _default_now(objects), namespace=namespace)
     for index, written in enumerate(objects):
-        obj, unsaid = equivalents.read(written)
-        group, _, version = str(obj["apiVersion"]).rpartition("/")
-        name = str(obj["kind"])
-        kind = _KINDS.get((group, name))
-        fields = {one.field for one in unsaid}
-        wrong_types = validation.wrong_types(obj, profile)
-        problems = (
-            *(Problem(one.field, one.message) for one in unsaid),
-            *(problem for problem in validation.of_any_kind(obj, profile) if problem.field not in fields),
-        )
-        if group == equivalents.GROUP and version != "v1" and (kind is not None or name in equivalents.CLASSIC):
-            store.problems.append((index, _version_error(obj, frozenset({"v1"}))))
-            continue
-        if kind is None:
-            left_out = f"{name} {meta.name_in(obj)} ({obj['apiVersion']}) is left out: it is not simulated"
-            store.notes.append(left_out + _unheeded(obj, group, name))
-            if problems or wrong_types:
-                found = (*wrong_types, *field_types.beside(wrong_types, problems))
-                store.problems.append((index, MalformedObjectError(name, meta.name_in(obj), found)))
-            continue
-        try:
-            if version not in kind.versions:
-                raise _version_error(obj, kind.versions)
-            body = _completed(obj, index, kind, store)
-            workload_kind = catalog.BY_GROUP.get((group, name))
-            value = _decode_valid(name, body, kind, profile, wrong_types=wrong_types, of_any_kind=problems)
-            store.keep(workload_kind.key if workload_kind else name, value, index)
-        except MalformedObjectError as error:
-            store.problems.append((index, error))
-            continue
-        if workload_kind is not None and workload_kind.has_templates:
-            store.bodies[workload_kind.key, value.meta.key] = body
-        if workload_kind is not None and workload_kind.makes_pods and not workload_kind.suspend:
-            store.notes.append(
-                f"{name} {meta.name_in(body)} makes no pods here; those that the input shows are simulated"
-            )
-        if name == "Pod":
-            store.pods.append(Candidate(body, index, exists=body["metadata"]["uid"] not in store.invented))
+        _read(index, written, store, profile)
+    _make_jobsets(objects, store, profile, made)
+    _make_volume_claims(store)
     _judge_admin_access(store)
     return store
+
+
+def _read(index: int, written: Json, store: Store, profile: SchedulerProfile) -> None:
+    """Read an object into the store, or note why it is left out. index: its place in the input."""
+    obj, unsaid = equivalents.read(written)
+    group, _, version = str(obj["apiVersion"]).rpartition("/")
+    name = str(obj["kind"])
+    kind = _KINDS.get((group, name))
+    fields = {one.field for one in unsaid}
+    wrong_types = validation.wrong_types(obj, profile)
+    problems = (
+        *(Problem(one.field, one.message) for one in unsaid),
+        *(problem for problem in validation.of_any_kind(obj, profile) if problem.field not in fields),
+    )
+    if group == equivalents.GROUP and version != "v1" and (kind is not None or name in equivalents.CLASSIC):
+        store.problems.append((index, _version_error(obj, frozenset({"v1"}))))
+        return
+    if kind is None:
+        store.notes += _left_out(obj, group, name)
+        if problems or wrong_types:
+            found = (*wrong_types, *field_types.beside(wrong_types, problems))
+            store.problems.append((index, MalformedObjectError(name, meta.name_in(obj), found)))
+        return
+    workload_kind = catalog.BY_GROUP.get((group, name))
+    try:
+        if version not in kind.versions:
+            raise _version_error(obj, kind.versions)
+        body = _completed(obj, index, kind, store)
+        value = _decode_valid(name, body, kind, profile, wrong_types=wrong_types, of_any_kind=problems)
+        if replicas.GROUPS.get(name) == group:
+            store.replicated[name, value.meta.key] = (index, replicas.decode(body))
+        store.keep(workload_kind.key if workload_kind else name, value, index)
+    except MalformedObjectError as error:
+        store.problems.append((index, error))
+        return
+    if workload_kind is not None and workload_kind.has_templates:
+        store.bodies[workload_kind.key, value.meta.key] = body
+    if workload_kind is not None and workload_kind.makes_pods and not workload_kind.suspend:
+        store.notes.append(f"{name} {meta.name_in(body)} makes no pods here; those that the input shows are simulated")
+    if name == "Pod":
+        store.pods.append(Candidate(body, index, exists=body["metadata"]["uid"] not in store.invented))
+
+
+def _left_out(obj: Json, group: str, kind: str) -> Iterator[str]:
+    """Yield a note on an object that is not read, unless it tells what pods others have."""
+    if group != train_jobs.GROUP or kind not in train_jobs.KINDS:
+        unheeded = _unheeded(obj, group, kind)
+        yield f"{kind} {meta.name_in(obj)} ({obj['apiVersion']}) is left out: it is not simulated{unheeded}"
+
+
+def _make_jobsets(objects: Sequence[Json], store: Store, profile: SchedulerProfile, stored: Mapping[int, Json]) -> None:
+    """Read the JobSets of the TrainJobs of the input that it does not show. stored: as they are stored, if known."""
+    malformed, shown = {index for index, _ in store.problems}, store.of_kind(_JOBSET)
+    valid = ((index, obj) for index, obj in enumerate(objects) if index not in malformed)
+    for index, body, note in train_jobs.made(valid, store.namespace):
+        if body is not None and f"{body['metadata']['namespace']}/{body['metadata'].get('name')}" in shown:
+            continue
+        if note:
+            store.notes.append(note)
+        if body is not None:
+            store.made[index] = stored.get(index, body)
+            _read(index, store.made[index], store, profile)
+
+
+def _make_volume_claims(store: Store) -> None:
+    """Keep the PersistentVolumeClaims of StatefulSets that the input does not show."""
+    kind = "PersistentVolumeClaim"
+    for index, workload in store.replicated.values():
+        if not 0 <= workload.replicas <= LARGEST_SIZE:
+            continue
+        for body in replicas.volume_claims(workload):
+            data = body["metadata"]
+            if (kind, f"{data['namespace']}/{data['name']}") not in store.values:
+                try:
+                    value = persistent_volumes.decode_claim(_completed(body, index, _KINDS["", kind], store))
+                except MalformedObjectError as error:
+                    named = tuple(
+                        Problem(f"spec.volumeClaimTemplates.{one.field}", one.message) for one in error.problems
+                    )
+                    store.problems.append((index, MalformedObjectError(workload.kind, workload.meta.key, named)))
+                    break
+                store.keep(kind, value, index)
 
 
 def _judge_admin_access(store: Store) -> None:
@@ -250,6 +316,7 @@ def snapshot(store: Store) -> Snapshot:
         meters={meter.name: meter for meter in store.of_kind("Meter").values()},
         gangs=store.of_kind("Gang"),
         policies=store.of_kind("ClaimPolicy"),
+        shapes=store.of_kind("NodeShape"),
         priorities=store.of_kind("PriorityClass"),
         storage=_storage(store),
     )

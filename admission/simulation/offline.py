@@ -5,25 +5,29 @@ by `opening_balance`. After every cycle kube-scheduler is simulated, so that the
 `until_empty`, running gangs end one after the other, and waiting ones are tried again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
+from fractions import Fraction
 
 from admission import ports as admission_ports
+from admission.api.capacity.node_shapes import MOST_NODES
 from admission.api.kubernetes import device_taint_rules, meta
 from admission.api.kubernetes.pods import DEFAULT_SCHEDULER
 from admission.api.muster import gang_references, queue_references
 from admission.api.muster.gangs import Charge, Evicted, GangReport, PlannedPod, TopologyReport
 from admission.api.muster.status_reports import ConditionReport, QueueReport
 from admission.api.snapshot import Snapshot
-from admission.api.values.names import GangUid, QueueName
+from admission.api.values.names import GangUid, NodeName, QueueName
 from admission.api.values.reasons import Denial, DenyReason, Detail, Hold, HoldReason
 from admission.api.values.references import EVERYWHERE
 from admission.cycle import cycle
 from admission.cycle.state.leader import Leader, Ports
 from admission.cycle.state.result import CycleResult
 from admission.cycle.state.term import CycleSettings
+from admission.dra.state.nodes_to_come import NodeToCome
+from admission.scheduling.capacity.node_needs import Bounds
 from admission.scheduling.placement import protection
 from admission.scheduling.placement.protection import Barriers
 from admission.simulation import in_memory, opening_balance
@@ -38,6 +42,8 @@ STEPS = 50_000
 """The bound of a search, for each gang and question."""
 STEP = timedelta(seconds=1)
 """The time between two cycles."""
+TRIES = 10_000
+"""The most numbers of nodes that are tried in a cycle to find out what gangs need of nodes that are not there."""
 
 
 class Verdict(StrEnum):
@@ -70,12 +76,29 @@ class GangOutcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NewNodes:
+    """The nodes of one shape that had to come. price: of one, per hour; None if it is not known.
+
+    gangs: those that have pods on them, as `namespace/name`.
+    """
+
+    shape: str
+    count: int
+    price: Fraction | None
+    gangs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The result of a simulation: every gang, admitted ones first and in order, and the queues at the end."""
+    """The result of a simulation: every gang, admitted ones first and in order, and the queues at the end.
+
+    new_nodes: the nodes that had to come, by shape.
+    """
 
     gangs: tuple[GangOutcome, ...]
     queues: tuple[QueueReport, ...]
     conditions: tuple[ConditionReport, ...]
+    new_nodes: tuple[NewNodes, ...] = ()
 
     @property
     def verdicts(self) -> frozenset[Verdict]:
@@ -86,21 +109,26 @@ async def simulate(
     cluster_state: Expanded,
     *,
     until_empty: bool = False,
+    with_shapes: bool = False,
     steps: int = STEPS,
     schedulers: frozenset[str] = frozenset({DEFAULT_SCHEDULER}),
 ) -> Outcome:
     """Run cycles until nothing more is admitted; with `until_empty`, until nothing waits or ends any more.
 
-    schedulers: the setting `controller.schedulers`.
+    with_shapes: whether nodes of the shapes come where gangs need them. schedulers: the setting
+    `controller.schedulers`.
     """
     later: dict[str, tuple[str, ...]] = {}
     for wave, why in await never_fitting(cluster_state, steps):
         later[wave.uid] = (*later.get(wave.uid, ()), why)
-    run = _Run(cluster_state, CycleSettings(steps=steps, schedulers=schedulers), later)
+    bounds = Bounds(tries=TRIES, nodes=MOST_NODES, share=1, pace=timedelta(0), together=with_shapes)
+    run = _Run(cluster_state, CycleSettings(steps=steps, schedulers=schedulers, node_needs=bounds), later)
     await run.begin()
     while True:
         result = await run.cycle()
-        if not result.granted and not result.evicted and not (until_empty and run.finish_one()):
+        if result.granted or result.evicted or (with_shapes and run.add_nodes()):
+            continue
+        if not (until_empty and run.finish_one()):
             return run.outcome(result)
 
 
@@ -151,6 +179,7 @@ class _Run:
         self._initially_running: frozenset[GangUid] = frozenset()
         self._order: dict[GangUid, int] = {}
         self._keys: dict[GangUid, str] = {}
+        self._new_nodes: list[NodeToCome] = []
         self._evicted: dict[str, Evicted] = {}
         """Evicted gangs by key; for some only the Gang object is left."""
 
@@ -207,6 +236,31 @@ class _Run:
                 return True
         return False
 
+    def add_nodes(self) -> bool:
+        """Have the nodes come that held gangs need. Return whether there are any."""
+        new = [node for needed in self._leader.node_needs.needed.values() for node in needed.nodes]
+        self._cluster.add_nodes([one.node for one in new], [piece for one in new for piece in one.slices])
+        self._new_nodes += new
+        return bool(new)
+
+    def _new_by_shape(self, reported: Iterable[GangOutcome]) -> tuple[NewNodes, ...]:
+        """Return the nodes that came and are used."""
+        users: dict[NodeName, dict[str, None]] = {}
+        for gang in reported:
+            for place in gang.plan:
+                users.setdefault(place.node, {})[f"{gang.namespace}/{gang.name}"] = None
+        shapes = self._cluster_state.snapshot.shapes
+        used = [one for one in self._new_nodes if one.node.name in users]
+        return tuple(
+            NewNodes(
+                shape=shape,
+                count=sum(one.shape == shape for one in used),
+                price=shapes[shape].price,
+                gangs=tuple(dict.fromkeys(gang for one in used if one.shape == shape for gang in users[one.node.name])),
+            )
+            for shape in sorted({one.shape for one in used})
+        )
+
     def outcome(self, result: CycleResult) -> Outcome:
         refused = self._cluster_state.refusals
         display_names = _DisplayNames({report.key: self._key(report) for report in self._reports.values()})
@@ -221,6 +275,7 @@ class _Run:
             gangs=tuple(reported),
             queues=tuple(queue_references.for_reader(report, EVERYWHERE) for report in result.queues),
             conditions=result.conditions,
+            new_nodes=self._new_by_shape(reported),
         )
 
     def _key(self, report: GangReport) -> str:

@@ -1,4 +1,4 @@
-"""The pods that controllers would make for the input's Jobs, and for kinds that can be held as a whole.
+"""The pods that controllers would make for the input's Jobs, for kinds that can be held as a whole, and of apps/v1.
 
 For `muster simulate`. An object that owns pods in the input, or owns an object that makes them, makes no more. If a
 kind makes some pods only when others run, only the first ones are made.
@@ -11,7 +11,8 @@ from datetime import timedelta
 
 from admission.api.kubernetes import meta, pods
 from admission.api.kubernetes.jobs import Job, PodTemplate
-from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.meta import Meta, Owner
+from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.owners import Parent
 from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
@@ -19,6 +20,8 @@ from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import Held
 from admission.errors import MalformedObjectError, Problem
 from admission.simulation import in_memory
+from admission.simulation.controllers import replicas
+from admission.simulation.controllers.replicas import Replicated
 from admission.simulation.manifests import Candidate, Store
 from admission.workloads import limit_ranges, runtime_classes, suspendable
 from admission.workloads.gang_key import LARGEST_SIZE
@@ -41,13 +44,33 @@ def candidates(store: Store, snapshot: Snapshot, kinds: Iterable[Holdable] = sus
     for kind, parent in parents:
         if parent.meta.deleted is None and parent.meta.uid not in with_children:
             yield from _from_parent(kind, parent, store)
+    with_children |= {owner.uid for _, one in store.replicated.values() for owner in one.meta.owners}
+    deployments = {replicas.deployment_of(pod.body) for pod in store.pods}
+    for (name, key), (index, workload) in store.replicated.items():
+        is_shown = workload.meta.uid in with_children or (name == replicas.DEPLOYMENT and key in deployments)
+        if workload.meta.deleted is None and not is_shown:
+            yield from _from_replicated(workload, index, store, snapshot.nodes.values())
+
+
+def _from_replicated(workload: Replicated, index: int, store: Store, nodes: Iterable[Node]) -> Iterator[Candidate]:
+    maker = _Maker(
+        kind=workload.kind,
+        owner=workload.owner,
+        meta=workload.meta,
+        index=index,
+        sizes="spec.replicas",
+        store=store,
+        are_one=False,
+    )
+    yield from maker.pods([] if maker.refuses(workload.replicas) else [*replicas.templates(workload, nodes)])
 
 
 def _from_job(job: Job, store: Store) -> Iterator[Candidate]:
     if _is_stopped("Job", job.meta, store, suspended=job.suspended):
         return
     maker = _Maker(
-        kind=suspendable.JOB,
+        kind=suspendable.JOB.kind,
+        owner=suspendable.JOB.owner(job.meta),
         meta=job.meta,
         index=store.places["Job", job.meta.key],
         sizes="spec.parallelism",
@@ -67,7 +90,8 @@ def _from_parent(kind: Holdable, parent: Parent, store: Store) -> Iterator[Candi
             " and of the others whether they fit an empty cluster, beside those that run then"
         )
     maker = _Maker(
-        kind=kind,
+        kind=kind.kind,
+        owner=kind.owner(parent.meta),
         meta=parent.meta,
         index=store.places[kind.key, parent.meta.key],
         sizes=catalog.BY_GROUP[kind.group, kind.kind].fields,
@@ -177,19 +201,22 @@ def _owners(body: Json) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Maker:
-    """The controller of one object. index: the object's place in the input. sizes: the field that states its size."""
+    """The controller of one object. owner: of the pods. index: the object's place in the input.
 
-    kind: Holdable
+    sizes: the field that states its size. are_one: whether the pods are one gang.
+    """
+
+    kind: str
+    owner: Owner
     meta: Meta
     index: int
     sizes: str
     store: Store
+    are_one: bool = True
 
     def pods(self, templates: Sequence[PodTemplate]) -> Iterator[Candidate]:
         """Yield the pods of the templates, or none if a template is invalid."""
-        count = sum(template.pods for template in templates)
-        if not 0 <= count <= LARGEST_SIZE:
-            self._refuse([Problem(self.sizes, f"makes {count} pods at a time; a gang has 0 to {LARGEST_SIZE}")])
+        if self.refuses(sum(template.pods for template in templates)):
             return
         found: list[Json] = []
         for template in templates:
@@ -203,22 +230,30 @@ class _Maker:
                 return
             found += bodies
         self.store.invented.update(body["metadata"]["uid"] for body in found)
-        maker = f"{self.kind.kind} {self.meta.key}"
+        maker = f"{self.kind} {self.meta.key}"
         yield from (Candidate({**body}, self.index, maker) for body in found)
+
+    def refuses(self, count: int) -> bool:
+        """Return whether so many pods are too many, or fewer than none, which is a problem of the object."""
+        if 0 <= count <= LARGEST_SIZE:
+            return False
+        of = "a gang has" if self.are_one else "simulated are"
+        self._refuse([Problem(self.sizes, f"makes {count} pods at a time; {of} 0 to {LARGEST_SIZE}")])
+        return True
 
     def _pod(self, template: PodTemplate, number: int, place: int) -> Json:
         """Return a template's pod of this number. place: its number among all pods of the object."""
         return suspendable.pod_body(
             template,
             number,
-            owner=self.kind.owner(self.meta),
+            owner=self.owner,
             namespace=self.meta.namespace,
             uid=in_memory.uid_of("Pod", f"{self.meta.uid}/{place}"),
             created=(self.meta.created + timedelta(microseconds=place)).isoformat(),
         )
 
     def _refuse(self, problems: Iterable[Problem]) -> None:
-        error = MalformedObjectError(self.kind.kind, self.meta.key, tuple(problems))
+        error = MalformedObjectError(self.kind, self.meta.key, tuple(problems))
         self.store.problems.append((self.index, error))
 
 

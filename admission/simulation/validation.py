@@ -3,19 +3,25 @@
 For `muster simulate`, which must not decide about an object that no cluster would store. Pure.
 """
 
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 
 from admission.api.kubernetes.claims import ClaimSpec
-from admission.api.validation import claims, objects
+from admission.api.validation import apps, claims, objects
 from admission.api.validation.openapi import field_types, unknown_fields
 from admission.api.validation.pods import templates
 from admission.api.values.decoding import Json, Reader
 from admission.cel.limits import Inadmissible
+from admission.conversion import selectors
 from admission.device_cel import environment, limits
 from admission.dra.compatibility import SchedulerProfile
 from admission.errors import Problem
 from admission.workloads import template_labels
+
+_CONVERTED = "; `muster convert` writes such look-ups of early walkthroughs as they are today"
+_UNTYPED = re.compile(r"spec\.devices\[\d+\]\.attributes\[.*\]")
 
 
 def problems(kind: str, obj: Json, profile: SchedulerProfile) -> tuple[Problem, ...]:
@@ -27,7 +33,8 @@ def problems(kind: str, obj: Json, profile: SchedulerProfile) -> tuple[Problem, 
         if isinstance(text, str) and 0 < len(text.encode(errors="replace")) <= claims.LONGEST_EXPRESSION:
             refusal = _objection(text, profile.cel)
             if refusal is not None:
-                selector.problem("cel.expression", f"is not CEL that Kubernetes takes: {refusal.message}")
+                remedy = _CONVERTED if selectors.is_of_walkthroughs(text) else ""
+                selector.problem("cel.expression", f"is not CEL that Kubernetes takes: {refusal.message}{remedy}")
     return tuple(dict.fromkeys((*objects.problems(kind, obj), *reader.problems)))
 
 
@@ -45,7 +52,10 @@ def of_any_kind(obj: Json, profile: SchedulerProfile) -> tuple[Problem, ...]:
         path = template_labels.field_of(place.base)
         if not unknown_fields.is_judged(obj):
             found += unknown_fields.of_pod_template(place.reader.value, path, release=profile.release)
-        found += templates.problems(place.reader.value, path, volumes=volumes)
+        template = place.reader.value
+        if volumes is not None and obj.get("kind") in ("StatefulSet", "LeaderWorkerSet"):
+            template = apps.without_overwritten(template, volumes)
+        found += templates.problems(template, path, volumes=volumes)
     return tuple(dict.fromkeys(found))
 
 
@@ -61,7 +71,13 @@ def wrong_types(obj: Json, profile: SchedulerProfile) -> tuple[Problem, ...]:
         for place in template_labels.pod_templates(obj):
             path = template_labels.field_of(place.base)
             found += field_types.of_pod_template(place.reader.value, path, release=profile.release)
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(map(_with_remedy, found)))
+
+
+def _with_remedy(problem: Problem) -> Problem:
+    """Return a problem with what types an attribute, if it is one of an attribute of a device without a type."""
+    is_untyped = _UNTYPED.fullmatch(problem.field) is not None
+    return replace(problem, message=f"{problem.message}; `muster convert` types it") if is_untyped else problem
 
 
 def doubts(obj: Json) -> tuple[Problem, ...]:

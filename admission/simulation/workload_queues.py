@@ -32,17 +32,31 @@ class RefusedWorkload:
     denial: Denial
 
 
-def completed(objects: Sequence[Json], store: Store) -> tuple[list[Json], dict[int, RefusedWorkload]]:
-    """Return the objects, new workloads with their queues, and the refused ones by their place in the input.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """The objects of the input, and those that TrainJobs make, with their queues. refused: by place in the input."""
 
-    store: the decoded objects. Objects with a UID exist already and are left as they are.
+    objects: list[Json]
+    made: dict[int, Json]
+    refused: dict[int, RefusedWorkload]
+
+    def changes(self, objects: Sequence[Json], store: Store) -> bool:
+        """Return whether any object has got a queue."""
+        before, after = (*objects, *store.made.values()), (*self.objects, *self.made.values())
+        return any(new is not old for new, old in zip(after, before, strict=True))
+
+
+def completed(objects: Sequence[Json], store: Store) -> Completed:
+    """Return the objects, new workloads with their queues. Objects with a UID exist already and are left as they are.
+
+    store: the decoded objects.
     """
     snapshot = manifests.snapshot(store)
     malformed = {index for index, _ in store.problems}
     found: list[Json] = []
     refused: dict[int, RefusedWorkload] = {}
     defaults = Defaults(snapshot.queues.values(), snapshot.namespaces)
-    for index, obj in enumerate(objects):
+    for index, obj in (*enumerate(objects), *store.made.items()):
         kind = _kind(obj)
         if kind is None or index in malformed:
             found.append(obj)
@@ -55,7 +69,8 @@ def completed(objects: Sequence[Json], store: Store) -> tuple[list[Json], dict[i
         found.append(labelled)
         if refusal is not None:
             refused[index] = refusal
-    return found, refused
+    made = dict(zip(store.made, found[len(objects) :], strict=True))
+    return Completed(objects=found[: len(objects)], made=made, refused=refused)
 
 
 def _kind(obj: Json) -> LabelledKind | None:

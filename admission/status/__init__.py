@@ -1,3 +1,12 @@
 """Builds what is reported of gangs, queues, meters or devices from one snapshot."""
 
-__all__ = ["advice", "gang", "gang_cache", "later_waves", "outside_queues", "queue"]
+__all__ = [
+    "advice",
+    "device_allocations",
+    "gang",
+    "gang_cache",
+    "later_waves",
+    "nodes_needed",
+    "outside_queues",
+    "queue",
+]

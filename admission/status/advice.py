@@ -48,6 +48,8 @@ def for_hold(hold: Hold, queue: str) -> str:  # noqa: C901, PLR0911, PLR0912 - o
             return _busy(hold.details)
         case HoldReason.NO_FEASIBLE_PLACEMENT:
             return _infeasible(hold.details)
+        case HoldReason.NODES_NEEDED:
+            return _nodes(hold.details)
         case HoldReason.WAITING_FOR_CLAIMS:
             return _claims(hold.details)
         case HoldReason.SCHEDULING_GATED:
@@ -135,6 +137,13 @@ def _busy(details: Mapping[str, Detail]) -> str:
         return f"other gangs have to end; it is within its quota, and fits the cluster when less is in use{holder_text}"
     where = f"on node {details.get('node')}, or as many on another"
     return f"{more} more {_devices(details)} have to become free {where}{holder_text}"
+
+
+def _nodes(details: Mapping[str, Detail]) -> str:
+    shapes = details.get("shapes")
+    listed = ", ".join(shapes) if isinstance(shapes, list) else ""
+    end = ", or other gangs have to end" if details.get("instead") == HoldReason.DEVICES_BUSY else ""
+    return f"nodes have to come: {listed}; the queue has quota for what the gang needs, and nobody starts them{end}"
 
 
 def _infeasible(details: Mapping[str, Detail]) -> str:

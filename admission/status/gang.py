@@ -33,6 +33,8 @@ from admission.lifecycle import refusals
 from admission.lifecycle.requeue_backoff import Backoff
 from admission.quota.tree import Tree
 from admission.scheduling.backfill.reservations import Estimate
+from admission.scheduling.capacity import node_needs
+from admission.scheduling.capacity.node_needs import NodesNeeded
 from admission.scheduling.checks.chain import Decision, Grant
 from admission.scheduling.placement.mode import Chosen
 from admission.scheduling.placement.protection import NOTHING, Protections
@@ -84,6 +86,8 @@ class StatusInputs:
     """By policy, which of its templates differ from what it wants."""
     later: Mapping[GangUid, tuple[str, ...]] = field(default_factory=dict)
     """Why pods that a workload makes later never fit, by the UID of the workload."""
+    needed: Mapping[GangUid, NodesNeeded] = field(default_factory=dict)
+    """What held gangs need of nodes that are not there."""
     schedulers: frozenset[str] = frozenset({DEFAULT_SCHEDULER})
     """The profiles of kube-scheduler that plans predict."""
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -128,7 +132,7 @@ def gang(group: Group, inputs: StatusInputs) -> GangReport:
         phase=phase,
         pods=len(group.pods) - expected,
         expected=expected,
-        hold=with_malformed_hardware(_hold(decision), inputs.snapshot)
+        hold=_with_nodes(with_malformed_hardware(_hold(decision), inputs.snapshot), inputs.needed.get(group.uid))
         or (inputs.placement_holds.get(group.uid) if phase is Phase.RESERVED else None),
         needed=decision.needed if is_waiting and decision is not None else {},
         position=decision.position if is_waiting and decision is not None else None,
@@ -218,27 +222,29 @@ def charge_of(placement: Placement | None) -> Charge:
 
 
 def conditions(inputs: StatusInputs) -> list[ConditionReport]:
-    """Return the conditions of every meter and claim policy."""
+    """Return the conditions of every meter, claim policy and node shape."""
     meters = [
-        ConditionReport(
-            plural="meters",
-            name=name,
-            generation=meter.meta.generation,
-            conditions=(_ready(name, meter.classes, inputs),),
-        )
+        _conditions("meters", name, meter.meta.generation, _ready(name, meter.classes, inputs))
         for name, meter in sorted(inputs.snapshot.meters.items())
     ]
-    meters += [
-        ConditionReport(
-            plural="meters",
-            name=name,
-            generation=0,
-            conditions=(condition("Ready", "Malformed", str(error), holds=False),),
-        )
-        for (kind, name), error in sorted(inputs.snapshot.malformed.items())
-        if kind == "Meter"
+    shapes = [
+        _conditions("nodeshapes", name, shape.meta.generation, condition("Ready", "Usable", PLANNED_WITH, holds=True))
+        for name, shape in sorted(inputs.snapshot.shapes.items())
     ]
-    return [*meters, *status.conditions(inputs.policies, inputs.snapshot, inputs.templates)]
+    malformed = [
+        _conditions(plural, name, 0, condition("Ready", "Malformed", str(error), holds=False))
+        for plural, kind in (("meters", "Meter"), ("nodeshapes", "NodeShape"))
+        for (of, name), error in sorted(inputs.snapshot.malformed.items())
+        if of == kind
+    ]
+    return [*meters, *malformed, *shapes, *status.conditions(inputs.policies, inputs.snapshot, inputs.templates)]
+
+
+PLANNED_WITH = "gangs that no node has room for are planned over nodes of this shape, too"
+
+
+def _conditions(plural: str, name: str, generation: int, ready: Condition) -> ConditionReport:
+    return ConditionReport(plural=plural, name=name, generation=generation, conditions=(ready,))
 
 
 def condition(kind: str, reason: str, message: str, *, holds: bool) -> Condition:
@@ -325,6 +331,13 @@ def _placed(group: Group, inputs: StatusInputs) -> ReportedPlacement:
 
 def _hold(decision: Decision | None) -> Hold | Denial | None:
     return None if decision is None or isinstance(decision.outcome, Grant) else decision.outcome
+
+
+def _with_nodes(hold: Hold | Denial | None, needed: NodesNeeded | None) -> Hold | Denial | None:
+    """Return the hold; of a gang that would start with more nodes, with these."""
+    if needed is None or not isinstance(hold, Hold) or hold.reason not in node_needs.HELPED:
+        return hold
+    return node_needs.hold(needed, hold)
 
 
 def _plan(placement: Placement | None) -> tuple[PlannedPod, ...]:

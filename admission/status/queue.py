@@ -60,7 +60,8 @@ class Tally:
         """Count a gang. times: -1 to subtract it."""
         _count(self.phases.setdefault(report.queue, Counter()), {report.phase: 1}, times)
         _count(self.pending.setdefault(report.queue, Counter()), needed, times)
-        if needed and report.hold is not None and report.hold.reason in _CONTENDED:
+        reason = report.hold.details.get("instead", report.hold.reason) if report.hold is not None else None
+        if needed and reason in _CONTENDED:
             _count(self.contended.setdefault(report.queue, Counter()), {frozenset(needed.items()): 1}, times)
 
 

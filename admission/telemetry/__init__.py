@@ -1,3 +1,3 @@
 """Export of metrics, logs or traces."""
 
-__all__ = ["collectors", "logs", "metrics", "tracing"]
+__all__ = ["allocation_page", "collectors", "logs", "metrics", "tracing"]

@@ -284,6 +284,33 @@ OUTSIDE = Metric(
     help="Devices of a class that a Meter counts, held by pods outside every queue; no series where none is.",
     labels=(("class", "the DeviceClass that was asked for"),),
 )
+ALLOCATIONS = Metric(
+    name="muster_device_allocation_info",
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.LEADER,
+    help="Always 1, for each device of an allocated claim; [to join](tasks/used.md) with what exporters measure.",
+    labels=(
+        ("driver", "its name"),
+        ("pool", "of the device"),
+        ("device", "its name in the pool"),
+        ("node", "that has the device; of a device that several nodes have, the pod's"),
+        ("class", "the DeviceClass that was asked for"),
+        ("uuid", "the attribute `uuid` of the device, or the one that `metrics.uuids` names for the driver"),
+        ("namespace", "of the claim"),
+        ("claim", "its name"),
+        ("pod", "the only pod that uses the claim; empty if several do"),
+        ("gang", "its name; empty outside queues"),
+        ("workload", "`Kind/name` of what makes the gang's pods"),
+        ("queue", "that pays for it; empty outside queues"),
+        ("queue_path", "the queue and those above it, from the root: `research/vision`"),
+    ),
+)
+OMITTED = Metric(
+    name="muster_device_allocations_omitted",
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.LEADER,
+    help="Allocated devices without a series, since there are more than the setting `metrics.allocations`.",
+)
 POLICIES = Metric(
     name="muster_claim_policy_ready",
     type=MetricType.GAUGE,
@@ -343,7 +370,7 @@ ALL = (
     *(REVIEWS, REFUSED, WORKERS, WORKERS_LOST, EXPIRY),
     *(READY, LEADING, EPOCH, CYCLES, ADMITTED, WAITS, DECISIONS, HELD, DEFECTS),
     *(GANGS, WAITING_SINCE, STARVED, AMOUNT, BUDGET, BUDGET_END),
-    *(BEHIND, UNPOSTED, LAG, PROTECTED, KUBERNETES_KNOWN, OUTSIDE, POLICIES),
+    *(BEHIND, UNPOSTED, LAG, PROTECTED, KUBERNETES_KNOWN, OUTSIDE, ALLOCATIONS, OMITTED, POLICIES),
     *(HEAD_TIME, HEAD_FAILURES, HEAD_NOT_PASSED, FOREIGN),
     *(STALENESS, OBJECTS, EVENTS, LISTS),
     *(BUILD, PROCESSOR, RESIDENT),

@@ -18,17 +18,24 @@ from admission.cycle.state.result import CycleResult
 from admission.dra.compatibility import SchedulerProfile
 from admission.scheduling.checks.faults import During
 from admission.telemetry import metric_catalog
+from admission.telemetry.allocation_page import AllocationPage
 from admission.telemetry.collectors import LastCycle, Leader, Process, Refusals, Reviews, Tally, Watched, Watches
 
 
 class Metrics:
-    """All of Muster's metrics. watched: returns the state of the watches; called at each scrape."""
+    """All of Muster's metrics. watched: returns the state of the watches; called at each scrape.
 
-    def __init__(self, *, worker: int = 1, watched: Callable[[], Iterable[Watched]] = tuple) -> None:
+    allocations: the most allocated devices with a series of their own.
+    """
+
+    def __init__(
+        self, *, worker: int = 1, watched: Callable[[], Iterable[Watched]] = tuple, allocations: int = 0
+    ) -> None:
         self.registry = CollectorRegistry()
         self._reviews = Reviews(worker)
         self._refusals = Refusals(worker)
         self._leader = Leader()
+        self._allocations = AllocationPage(allocations)
         for collector in (self._reviews, self._refusals, self._leader, Watches(watched), Process()):
             self.registry.register(collector)
         self._workers = self._gauge(metric_catalog.WORKERS)
@@ -80,6 +87,7 @@ class Metrics:
         self._leader.last_cycle = None
         self._leader.heads.clear()
         self._leader.is_chain_broken = None
+        self._allocations.allocations = None
 
     def record_cycle(self, result: CycleResult, seconds: float) -> None:
         """Count one admission cycle, and export the state after it."""
@@ -93,6 +101,7 @@ class Metrics:
             self._defects.labels(defect.during).inc()
         # Not for a cycle that ended after its term: its state is out of date.
         if self._leader.epoch:
+            self._allocations.allocations = result.allocations
             held, since = self._held(result.gangs)
             self._leader.last_cycle = LastCycle(
                 held=held,
@@ -130,7 +139,7 @@ class Metrics:
         self._ready.set(not waiting)
         for part, expires in expiries.items():
             self._expiry.labels(part).set(expires.timestamp())
-        return generate_latest(self.registry), CONTENT_TYPE_LATEST
+        return generate_latest(self.registry) + self._allocations.render(), CONTENT_TYPE_LATEST
 
     def _held(self, gangs: tuple[GangReport, ...]) -> tuple[Count[str], dict[QueueName, datetime]]:
         """Return the number of held gangs by reason, and by queue since when its first one waits.

@@ -6,7 +6,7 @@ workload_queue`), since controllers copy pods' labels from there and from nowher
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from admission.api.values import json_patch
@@ -131,6 +131,8 @@ def _kind_of(obj: Json) -> LabelledKind | None:
 def added_volumes(obj: Json) -> tuple[str, ...] | None:
     """Return the names of the volumes that a controller adds to the pods of a workload, one for each claim template.
 
+    A JobSet has them in its volumeClaimPolicies.
+
     None for kinds whose controllers add others, such as the token that KubeRay adds for authentication.
     """
     kind = _kind_of(obj)
@@ -138,7 +140,9 @@ def added_volumes(obj: Json) -> tuple[str, ...] | None:
         return None
     spec = Reader(obj).child("spec")
     holder = spec.child("leaderWorkerTemplate") if obj.get("kind") == "LeaderWorkerSet" else spec
-    templates = islice(holder.children("volumeClaimTemplates"), MOST_PLACES)
+    claims = [holder.children("volumeClaimTemplates")]
+    claims += (policy.children("templates") for policy in islice(spec.children("volumeClaimPolicies"), MOST_PLACES))
+    templates = islice(chain.from_iterable(claims), MOST_PLACES)
     return tuple(template.child("metadata").text("name") for template in templates)
 
 

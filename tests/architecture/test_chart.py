@@ -17,7 +17,7 @@ import yaml
 
 import admission
 from admission.settings import Settings
-from admission.telemetry.metrics import Metrics
+from admission.telemetry import metric_catalog
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "chart"
@@ -44,6 +44,8 @@ ALERTS = [
     rule for group in yaml.safe_load((CHART / "files/alerts.yaml").read_text())["groups"] for rule in group["rules"]
 ]
 PANELS = json.loads((CHART / "files/dashboard.json").read_text())["panels"]
+USAGE_PANELS = json.loads((CHART / "files/usage-dashboard.json").read_text())["panels"]
+USAGE_RULES = yaml.safe_load((CHART / "files/usage-rules.yaml").read_text())["groups"][0]["rules"]
 QUERIES = {
     **{f"alert {alert['alert']}": alert["expr"] for alert in ALERTS},
     **{f"panel {p['title']} {t['refId']}": re.sub(r"\$\w+", "x", t["expr"]) for p in PANELS for t in p["targets"]},
@@ -176,8 +178,7 @@ def test_what_alerts_about_queues_ask_is_on_the_dashboard() -> None:
 def _metrics() -> set[str]:
     """Return the names of all series that Muster may show."""
     suffixes = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}
-    families = Metrics().registry.collect()
-    return {f"{family.name}{suffix}" for family in families for suffix in suffixes[family.type]}
+    return {f"{metric.name}{suffix}" for metric in metric_catalog.ALL for suffix in suffixes[metric.type]}
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=[alert["alert"] for alert in ALERTS])
@@ -195,10 +196,39 @@ def test_the_runbook_has_every_alert_and_no_other() -> None:
     assert re.findall(r"^## (Muster\w+)$", text, re.MULTILINE) == [alert["alert"] for alert in ALERTS]
 
 
-def test_panels_of_the_dashboard_do_not_overlap() -> None:
+def test_panels_of_use_ask_what_the_recording_rules_record_and_these_what_is_exported() -> None:
+    queries = [re.sub(r"\$\w+", "x", target["expr"]) for panel in USAGE_PANELS for target in panel["targets"]]
+    known = {metric_catalog.ALLOCATIONS.name, *re.findall(r"`(\w+)`", (ROOT / "docs/tasks/used.md").read_text())}
+    for rule in USAGE_RULES:
+        asked = set(_selected(promql_parser.parse(rule["expr"])))
+        assert asked
+        assert asked <= known
+        known.add(rule["record"])
+
+    recorded = {rule["record"] for rule in USAGE_RULES}
+    for query in queries:
+        asked = set(_selected(promql_parser.parse(query)))
+        assert asked
+        assert asked <= recorded
+
+
+def _selected(part: Any) -> Iterator[str]:
+    """Yield the names of the metrics that an expression selects."""
+    if isinstance(part, promql_parser.VectorSelector) and part.name:
+        yield part.name
+    for name in ("expr", "lhs", "rhs", "param", "vector_selector"):
+        inner = getattr(part, name, None)
+        if isinstance(inner, promql_parser.Expr):
+            yield from _selected(inner)
+    for argument in getattr(part, "args", None) or ():
+        yield from _selected(argument)
+
+
+@pytest.mark.parametrize("panels", [PANELS, USAGE_PANELS], ids=["of Muster", "of use"])
+def test_panels_of_the_dashboard_do_not_overlap(panels: list[dict[str, Any]]) -> None:
     cells = [
         (x, y)
-        for panel in PANELS
+        for panel in panels
         for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
         for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
     ]

@@ -10,6 +10,7 @@ import promql_parser
 import pytest
 import yaml
 from prometheus_client import Metric as Family
+from prometheus_client.parser import text_string_to_metric_families
 
 from admission.api.muster.gangs import GangReport, Phase
 from admission.api.muster.status_reports import BudgetUse, ConditionReport, MeterUse, QueueReport
@@ -19,6 +20,7 @@ from admission.cycle.outcome import Kind, Outcome
 from admission.cycle.state.result import CycleResult
 from admission.kube.webhook_config import registration
 from admission.scheduling.checks.faults import Defect, During
+from admission.status.device_allocations import DeviceAllocation
 from admission.telemetry import metric_catalog
 from admission.telemetry.collectors import Watched
 from admission.telemetry.metric_catalog import ExportedBy, Metric, MetricType
@@ -58,7 +60,7 @@ def _row(metric: Metric) -> str:
 
 def full() -> Metrics:
     """Return metrics with a value for every one of them."""
-    metrics = Metrics(watched=lambda: [Watched("pods", 1, 2, 1, 0.5)])
+    metrics = Metrics(watched=lambda: [Watched("pods", 1, 2, 1, 0.5)], allocations=1)
     metrics.record_review("validate", "denied", 0.1, "NeverFits")
     metrics.record_refusal("path")
     metrics.set_term(7)
@@ -91,6 +93,7 @@ def full() -> Metrics:
             conditions=(policy,),
             protected=protected,
             outside={"gpu.example.com": 1},
+            allocations={"a/c": (DeviceAllocation(*"dpgnruacxwvqt"),)},
             granted=(GangUid("u"),),
             decisions=(admitted,),
             defects=defects,
@@ -104,7 +107,11 @@ def full() -> Metrics:
 
 
 def test_all_that_is_shown_is_in_the_catalogue_and_all_of_that_is_shown() -> None:
-    families: dict[str, Family] = {family.name: family for family in full().registry.collect()}
+    metrics = full()
+    page, _ = metrics.render([], {})
+    families: dict[str, Family] = {family.name: family for family in metrics.registry.collect()}
+    # Allocated devices are on the page alone.
+    families |= {one.name: one for one in text_string_to_metric_families(page.decode()) if "_allocation" in one.name}
 
     assert families.keys() == BY_NAME.keys()
     for name, family in families.items():

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from tests.bench import (
     admission,
+    allocations,
     allocator,
     cel,
     cluster_requests,
@@ -23,6 +24,7 @@ from tests.bench import (
     holding,
     hostile,
     ledger,
+    node_needs,
     planning,
     quota,
     recognition,
@@ -129,10 +131,12 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], tuple[dict[str, Any], Shown
     "start": _pure(starting, "passes"),
     "creating": _creating,
     "admission": _admission,
+    "allocations": _pure(allocations, "passes"),
     "cel": _pure(cel),
     "allocator": _pure(allocator),
     "planning": _pure(planning),
     "cycle": _pure(cycle, "passes"),
+    "node-needs": _pure(node_needs),
     "quota": _pure(quota),
     "recognition": _pure(recognition),
     "rules": _pure(rules),
@@ -163,7 +167,8 @@ def _parser() -> argparse.ArgumentParser:
         "--rounds",
         type=int,
         default=9,
-        help="webhook: rounds per server; cel, allocator, dashboard, planning, quota, recognition, rules: rounds",
+        help="webhook: rounds per server; cel, allocator, dashboard, node-needs, planning, quota, recognition, rules: "
+        "rounds",
     )
     parser.add_argument("--seconds", type=float, default=1.5, help="webhook: length of a round")
     parser.add_argument("--clients", type=_numbers, default=(1, 50, 200, 500))
@@ -180,7 +185,7 @@ def _parser() -> argparse.ArgumentParser:
         "--passes",
         type=int,
         default=3,
-        help="admission, creating, cycle, ledger: rounds that count; start: starts; scale: failovers",
+        help="admission, allocations, creating, cycle, ledger: rounds that count; start: starts; scale: failovers",
     )
     parser.add_argument("--postings", type=int, default=5_000_000, help="ledger: in the books that are verified")
     parser.add_argument("--fit", type=int, default=200, help="cluster: Jobs of four one-GPU pods that fill the fleet")

@@ -19,7 +19,14 @@ from tests.conformance import manifests
 Json = dict[str, Any]
 
 KEPT = Path(__file__).parent / "data" / "mutated_manifests.jsonl.gz"
-KINDS = {"Pod": 8, "Job": 8, "PersistentVolumeClaim": 2, "PersistentVolume": 2, "Node": 1, "StorageClass": 1}
+KINDS = {
+    "Pod": 8,
+    "Job": 8,
+    "PersistentVolumeClaim": 2,
+    "PersistentVolume": 2,
+    "Node": 1,
+    "StorageClass": 1,
+} | dict.fromkeys(("Deployment", "StatefulSet", "DaemonSet"), 3)
 """Each with its weight."""
 
 SELECTOR = {"matchLabels": {"app": "train"}, "matchExpressions": [{"key": "tier", "operator": "In", "values": ["a"]}]}
@@ -39,6 +46,7 @@ NODES = {
     ],
     "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}],
 }
+SELECTED = {"matchLabels": {"app": "train"}, "matchExpressions": [{"key": "app", "operator": "Exists"}]}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -56,6 +64,7 @@ RUNNING: Json = {
         {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "C", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1"}}},
         {"name": "D", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}},
+        {"name": "E", "valueFrom": {"fileKeyRef": {"volumeName": "scratch", "path": "a/b", "key": "c"}}},
     ],
     "envFrom": [{"prefix": "A", "configMapRef": {"name": "a"}}, {"secretRef": {"name": "b"}}],
     "livenessProbe": {
@@ -75,6 +84,7 @@ RUNNING: Json = {
         "allowPrivilegeEscalation": False,
         "capabilities": {"add": ["SYS_ADMIN"], "drop": ["ALL"]},
         "seccompProfile": {"type": "Localhost", "localhostProfile": "a"},
+        "appArmorProfile": {"type": "Localhost", "localhostProfile": "a"},
         "procMount": "Default",
     },
 }
@@ -112,8 +122,15 @@ FILES: tuple[Json, ...] = (
     },
 )
 
+NOTES: Json = {
+    "a/B": "any",
+    "container.apparmor.security.beta.kubernetes.io/main": "localhost/a",
+    "container.seccomp.security.alpha.kubernetes.io/main": "localhost/a",
+    "controller.kubernetes.io/pod-deletion-cost": "5",
+}
+
 POD: Json = {
-    "metadata": {"name": "fuzzed", "labels": {"app": "train", "example.com/run": "a"}, "annotations": {"a/B": "any"}},
+    "metadata": {"name": "fuzzed", "labels": {"app": "train", "example.com/run": "a"}, "annotations": NOTES},
     "spec": {
         "restartPolicy": "Never",
         "nodeSelector": {"zone": "a", "example.com/kind": "b"},
@@ -191,6 +208,22 @@ POD: Json = {
     },
 }
 
+UPDATES: dict[str, Json] = {
+    "Deployment": {
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "50%", "maxSurge": 1}},
+        "progressDeadlineSeconds": 80,
+    },
+    "DaemonSet": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}}},
+    "StatefulSet": {
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}},
+        "podManagementPolicy": "Parallel",
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Retain"},
+        "ordinals": {"start": 1},
+        "serviceName": "a",
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": CLAIM}],
+    },
+}
+
 POLICIES: Json = {
     "activeDeadlineSeconds": 80,
     "podFailurePolicy": {
@@ -244,7 +277,8 @@ TEXTS = (
     "NoSchedule", "NoExecute", "DoNotSchedule", "ScheduleAnyway", "Honor", "Always", "Never", "OnFailure", "Indexed",
     "NonIndexed", "TCP", "UDP", "ReadWriteOnce", "ReadWriteOncePod", "Block", "linux",
     "", "A", "a b", "a.b", "a_b", "-a", "a--b", "x" * 16, "x" * 64, "x" * 254, "a/b/c", "/", "../a", "a/../b", "-1",
-    "0", "0.5", "many", " a", "metadata.name",
+    "0", "0.5", "many", " a", "metadata.name", "101%", "0%", "RollingUpdate", "OnDelete", "Recreate", "unconfined",
+    "Localhost", "RuntimeDefault", "runtime/default",
 )  # fmt: skip
 NUMBERS = (1, 2, 5, 80, 81, 100, 0, -1, 101, 65535, 65536, 100_001, 2**31 - 1, 2**31)
 KEYS = ("a", "example.com/c", "run", "tier", "cpu", "storage", "pods", "hugepages-2Mi", "", "a b", "A/b", "x" * 64)
@@ -264,31 +298,44 @@ def manifest(seed: int) -> Json:
 
 def _good(choice: random.Random) -> Json:
     kind = choice.choices([*KINDS], [*KINDS.values()])[0]
-    metadata = {"name": "fuzzed", "labels": {"a": "b"}}
+    fields: Json = {"metadata": {"name": "fuzzed", "labels": {"a": "b"}}}
     match kind:
         case "Pod":
-            return {"apiVersion": "v1", "kind": kind, **POD}
+            version, fields = "v1", POD
         case "Job":
-            template: Json = {"metadata": {"labels": POD["metadata"]["labels"]}, "spec": {**POD["spec"]}}
-            template["spec"] |= {"runtimeClassName": "a", "priorityClassName": "b", "overhead": {"cpu": "1"}}
-            template["spec"]["preemptionPolicy"] = "Never"
-            counts = {"parallelism": 2, "completions": 2, "completionMode": "Indexed", "backoffLimit": 3}
-            spec = {**counts, **POLICIES, "backoffLimitPerIndex": 1, "maxFailedIndexes": 1, "template": template}
-            return {"apiVersion": "batch/v1", "kind": kind, "metadata": metadata, "spec": spec}
+            version, fields["spec"] = "batch/v1", _job_spec()
+        case "Deployment" | "StatefulSet" | "DaemonSet":
+            version, fields["spec"] = "apps/v1", {**_selecting_spec(), **UPDATES[kind]}
         case "PersistentVolumeClaim":
-            return {"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": CLAIM}
+            version, fields["spec"] = "v1", CLAIM
         case "PersistentVolume":
-            spec = {**VOLUME, **choice.choice(SOURCES)}
-            return {"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": spec}
+            version, fields["spec"] = "v1", {**VOLUME, **choice.choice(SOURCES)}
         case "Node":
-            return {"apiVersion": "v1", "kind": kind, "metadata": metadata, **NODE}
+            version, fields = "v1", {**fields, **NODE}
         case _:
-            return {"apiVersion": "storage.k8s.io/v1", "kind": kind, "metadata": metadata, **CLASS}
+            version, fields = "storage.k8s.io/v1", {**fields, **CLASS}
+    return {"apiVersion": version, "kind": kind, **fields}
+
+
+def _job_spec() -> Json:
+    template: Json = {"metadata": {"labels": POD["metadata"]["labels"]}, "spec": {**POD["spec"]}}
+    template["spec"] |= {"runtimeClassName": "a", "priorityClassName": "b", "overhead": {"cpu": "1"}}
+    template["spec"]["preemptionPolicy"] = "Never"
+    counts = {"parallelism": 2, "completions": 2, "completionMode": "Indexed", "backoffLimit": 3}
+    return {**counts, **POLICIES, "backoffLimitPerIndex": 1, "maxFailedIndexes": 1, "template": template}
+
+
+def _selecting_spec() -> Json:
+    ends = ("restartPolicy", "activeDeadlineSeconds", "schedulingGates")
+    of_pod = {name: value for name, value in POD["spec"].items() if name not in ends}
+    template = {"metadata": {**POD["metadata"]}, "spec": of_pod}
+    return {"minReadySeconds": 5, "revisionHistoryLimit": 2, "selector": SELECTED, "template": template}
 
 
 def _thin(choice: random.Random, obj: Json) -> None:
     """Take most of a pod's optional fields away, so that the faults that follow are seen in each."""
-    spec = obj["spec"]["template"]["spec"] if obj["kind"] == "Job" else obj.get("spec", {})
+    spec = obj.get("spec", {})
+    spec = spec["template"]["spec"] if "template" in spec else spec
     for field in [*spec]:
         if "containers" in spec and field not in ("containers", "restartPolicy", "volumes") and choice.random() < 0.5:
             del spec[field]

@@ -96,12 +96,13 @@ def _names_of(field: str) -> set[str]:
     return {f"{kind}.{'.'.join(path[start:end])}" for end in ends for start in range(end)}
 
 
-def difference(record: Record, *, has_claims: bool = True) -> str | None:
+def difference(record: Record, *, has_claims: bool = True, queues: Iterable[Record] = ()) -> str | None:
     """Return how the simulation differs from what is expected; None where they agree.
 
-    has_claims: whether pods have claims for what is charged; if not, they request it of nodes.
+    has_claims: whether pods have claims for what is charged; if not, they request it of nodes. queues: the Queues and
+    Meters in the place of those of the case.
     """
-    outcome = _simulated(record, has_claims=has_claims)
+    outcome = _simulated(record, has_claims=has_claims, queues=queues)
     ran = {gang["name"] for gang in record["running"]}
     # A lone pod's gang is of its name and a hash.
     names = [(gang.name.partition("-")[0], gang) for gang in outcome.gangs]
@@ -115,8 +116,9 @@ def difference(record: Record, *, has_claims: bool = True) -> str | None:
     return None if found == expected else f"expected {expected}\n       got {found}"
 
 
-def _simulated(record: Record, *, has_claims: bool) -> Outcome:
-    made = [*_cluster(record), *_gangs(record)]
+def _simulated(record: Record, *, has_claims: bool, queues: Iterable[Record]) -> Outcome:
+    replaced = {(one["kind"], one["metadata"]["name"]): dict(one) for one in queues}
+    made = [replaced.get((one["kind"], one["metadata"]["name"]), one) for one in (*_cluster(record), *_gangs(record))]
     expanded = expand.expand(made if has_claims else [*_requested_of_nodes(made, record)])
     if expanded.problems:
         raise ValueError(f"{record['id']}: {expanded.problems}")

@@ -1,7 +1,8 @@
-"""Device selectors, compared with 2,424 answers of Kubernetes' own compiler (cel-go 0.26 in 1.36.3, 0.29 in 1.37.1).
+"""Device selectors, compared with 2,756 answers of Kubernetes' own compiler (cel-go 0.26 in 1.36.3, 0.29 in 1.37.1).
 
 304 of them are to random expressions of five kinds: sums of quantities at the limits of 64 bits, `join` of any
-elements, maps with any keys, constants of enumerations, nested macros.
+elements, maps with any keys, constants of enumerations, nested macros. 332 more are of what random expressions over all
+functions, typed or with words changed, have found, and some of these.
 """
 
 import gzip

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from tests.conformance import quotas
+from admission.conversion.findings import Level
+from admission.conversion.queues import kueue
+from tests.conformance import kueue_objects, quotas
 
 pytestmark = pytest.mark.conformance
 
@@ -23,6 +25,23 @@ def test_quota_is_decided_alike_where_pods_have_no_claims_and_request_the_same_o
     record = RECORDS[name]
 
     assert quotas.difference(record, has_claims=False) is None, record["rule"]
+
+
+OF_KUEUE = {name: found for name, record in RECORDS.items() if (found := kueue_objects.of(record)) is not None}
+
+
+@pytest.mark.parametrize("name", OF_KUEUE)
+def test_what_the_queues_of_kueue_become_decides_alike(name: str) -> None:
+    """The round trip: the queues of a case as Kueue's objects, those converted, and the same gangs simulated."""
+    record, converted = RECORDS[name], kueue.convert(OF_KUEUE[name])
+
+    left = [one for found in converted.findings for one in found.found if one.level is Level.LEFT]
+    assert quotas.difference(record, queues=converted.objects) is None, record["rule"]
+    assert left == []
+
+
+def test_kueue_can_say_most_cases() -> None:
+    assert len(OF_KUEUE) > 150
 
 
 def test_every_case_has_an_id_and_a_rule_of_its_own() -> None:

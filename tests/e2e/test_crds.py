@@ -20,7 +20,7 @@ from tests.controlplane import ApiError, ControlPlane
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
 from tests.unit.api import crds as api_crds
-from tests.unit.api.crds import a_budget, a_gang, a_meter, a_policy, a_queue, a_quota
+from tests.unit.api.crds import a_budget, a_gang, a_meter, a_policy, a_queue, a_quota, a_shape
 
 pytestmark = pytest.mark.e2e
 
@@ -127,6 +127,7 @@ EXPLAINED = {
     "meters.spec.sources.capacity.name": "gpu.example.com/memory",
     "mcp.spec.templates.spec.devices.requests.exactly.count": "How many devices",
     "gang.status.hold.reason": "QuotaExceeded",
+    "mns.spec.pricePerHour": "one currency of all shapes",
 }
 
 
@@ -138,7 +139,7 @@ def test_kubectl_explains_the_fields(cluster: ControlPlane, field: str, words: s
 def test_kubectl_lists_all_kinds_by_category(cluster: ControlPlane) -> None:
     listed = kubectl(cluster, "api-resources", "--categories=muster", "--no-headers").stdout.splitlines()
 
-    assert {line.split()[1] for line in listed} == {"mq", "mm", "mcp", "mg"}
+    assert {line.split()[1] for line in listed} == {"mq", "mm", "mcp", "mns", "mg"}
 
 
 @pytest.mark.parametrize("obj", EXAMPLES.values(), ids=EXAMPLES)
@@ -236,6 +237,17 @@ TAKEN = {
         request={"id": "1", "action": "Prioritize", "by": "ann", "priorityClass": "urgent"}
     ),
     "a gang of the longest names": a_gang(queue="q" * 63),
+    "a shape whose devices are newer than Muster": a_shape(
+        resourceSlices=[{"driver": "gpu.example.com", "devices": [{"name": "gpu-0", "newer": {"a": 1}}]}]
+    ),
+    "a shape with counters, at a price": a_shape(
+        pricePerHour="98.32",
+        allocatable={"cpu": "95500m", "memory": "1Ti", "nvidia.com/gpu": 8},
+        resourceSlices=[
+            {"driver": "gpu.example.com", "devices": [{"name": "gpu-0"}]},
+            {"driver": "gpu.example.com", "sharedCounters": [{"name": "a", "counters": {"b": {"value": "1"}}}]},
+        ],
+    ),
 }
 
 
@@ -246,6 +258,18 @@ def test_what_is_good_is_stored_as_it_is_written(cluster: ControlPlane, namespac
 
 LABELS = [{"key": "team", "operator": "In"}]
 REFUSED = {
+    "a shape of too long a name": (a_shape() | {"metadata": {"name": "s" * 64}}, "use at most 63 characters"),
+    "a shape at a price below 0": (a_shape(pricePerHour=-1), "spec.pricePerHour"),
+    "a shape at a price with a fraction as a number": (a_shape(pricePerHour=98.32), "spec.pricePerHour"),
+    "a shape that every node is of": (a_shape(matchLabels={}), "spec.matchLabels"),
+    "a node with less than nothing": (
+        a_shape(allocatable={"cpu": "-1"}),
+        "must not be negative; write what a node has for pods, 0 for none",
+    ),
+    "a slice of nothing": (
+        a_shape(resourceSlices=[{"driver": "gpu.example.com"}]),
+        "a slice has devices or sharedCounters, not both",
+    ),
     "a queue that is its own parent": (a_queue(parent="q"), "a queue cannot be its own parent"),
     "a queue with too long a name": (a_queue() | {"metadata": {"name": "q" * 64}}, "use at most 63 characters"),
     "a default queue of no namespaces": (a_queue(default=True), "default: true needs a namespaceSelector"),

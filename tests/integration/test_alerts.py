@@ -297,6 +297,15 @@ CASES = {
         series={'muster_devices_outside_queues{class="gpu.example.com"}': "3x10 0x20"},
         at=20,
     ),
+    "devices have no series": Case(
+        alert="MusterAllocationsOmitted",
+        series={'muster_device_allocations_omitted{pod="a"}': "12x30"},
+        at=20,
+        says="12 have none, and are missing in all that is said of the use of devices.",
+    ),
+    "every device has a series": Case(
+        alert="MusterAllocationsOmitted", series={'muster_device_allocations_omitted{pod="a"}': "0x30"}, at=20
+    ),
     # Queues. Two days of 2 GPUs are 345600 GPU-seconds.
     "a budget is spent two days early": Case(
         alert="MusterBudgetRunsOut",

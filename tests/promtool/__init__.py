@@ -1,1 +1,1 @@
-"""promtool and amtool, which play Prometheus' alerts, and Alertmanager's routes, on what a test gives."""
+"""promtool, Prometheus and amtool, which play Prometheus' alerts, and Alertmanager's routes, on what a test gives."""

@@ -1,4 +1,7 @@
-"""Where promtool and amtool are, and how to fetch them: out of Debian's packages. To install these starts servers."""
+"""Where promtool, Prometheus and amtool are, and how to fetch them: out of Debian's packages.
+
+To install these packages would start servers.
+"""
 
 import os
 import shutil
@@ -9,7 +12,7 @@ from pathlib import Path
 from tests import packages
 from tests.controlplane import building
 
-PACKAGES = {"promtool": "prometheus", "amtool": "prometheus-alertmanager"}
+PACKAGES = {"promtool": "prometheus", "prometheus": "prometheus", "amtool": "prometheus-alertmanager"}
 """Programs, and Debian's package of each."""
 
 
@@ -34,7 +37,7 @@ def install() -> None:
             try:
                 _fetch(name)
             except ProgramMissing as missing:
-                print(f"{missing}; without it, tests of alerts are skipped", file=sys.stderr)
+                print(f"{missing}; without it, tests of alerts and of the use of devices are skipped", file=sys.stderr)
 
 
 def _mend(name: str) -> str:

@@ -39,7 +39,7 @@ class Mortal(MortalJobs):
 
     queues: to which jobs are submitted. namespaces: of the jobs. by_kind: whether quota is that of kinds of devices.
     is_open: whether some leave open how many devices or
-    pods they get, so that only a plan says what they are charged.
+    pods they get, so that only a plan says what they are charged. late: how many cycles late pods are at most.
     """
 
     def __init__(
@@ -51,8 +51,9 @@ class Mortal(MortalJobs):
         namespaces: tuple[str, ...],
         is_open: bool = False,
         by_kind: bool = False,
+        late: int = 0,
     ) -> None:
-        super().__init__(builder, graceful=True)
+        super().__init__(builder, graceful=True, late=late)
         spaces = {name: Namespace(meta=Meta(name=name), labels={GROUP: group}) for name, group in NAMESPACES.items()}
         self._rest = replace(self._rest, namespaces=spaces)
         self.random = random
@@ -67,6 +68,9 @@ class Mortal(MortalJobs):
         """The queue of every Job."""
         self.ranks: dict[str, int] = {}
         """The priority of every Job, of its pods or their class."""
+
+    def lateness(self) -> int:
+        return self.random.randint(0, self.delay) if self.delay else 0
 
     async def suspend(self, job: Job) -> None:
         self._count()
@@ -185,30 +189,30 @@ async def rest(play: Play) -> None:
             if before == (len(play.evicted), play.ledger.book.sequence, frozenset(play.cluster.running()))
             else 0
         )
-        if calm > 2:
+        if calm > 2 + (play.cluster.delay + 1 if play.cluster.delay else 0):
             assert not play.leader.nominations.by_gang
             assert not play.leader.evictions.ending
             return
     pytest.fail(f"{play.evicted[-10:]} goes on for ever")
 
 
-async def walk(cluster: Mortal, steps: int, *, owners_are_first: bool = True) -> int:
-    """Let one thing after the other happen, and check after each; now and then all comes to rest. Return evictions.
-
-    owners_are_first: whether the law of `owner_turns` is asked, which knows queues of one kind beside each other.
-    """
+async def walk(cluster: Mortal, steps: int) -> int:
+    """Let one thing after the other happen, and check after each; now and then all comes to rest. Return evictions."""
     play = Play(cluster)
     kept: dict[str, object] = {}
     for number in range(steps):
         known = len(play.evicted)
         cluster.happen()
         before, running = owner_turns.used(play), cluster.running()
-        promised = {play.name(uid) for uid in play.leader.nominations.by_gang}
+        promised = {*play.leader.nominations.by_gang}
         await step(play)
+        # A new leader finds them on the way.
+        promised |= play.leader.nominations.by_gang.keys()
         check(play)
-        if owners_are_first and not cluster.by_kind:
+        if not cluster.by_kind:
             dearest = max(PRICES.values()) if "credits" in cluster.nominal else 0
-            assert owner_turns.passed(play, cluster.submitted, before, running | promised, dearest) == []
+            running |= {play.name(uid) for uid in promised}
+            assert owner_turns.passed(play, cluster.submitted, before, running, dearest) == []
         check_evictions(play, known)
         for key, report in cluster.gangs.items():
             name = key.partition("/")[2].rpartition("-")[0]

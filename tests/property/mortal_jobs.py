@@ -10,8 +10,8 @@ IMMORTAL = 10**9
 class MortalJobs(Jobs):
     """Its controller dies when it has no lives left, of which each write that counts takes one."""
 
-    def __init__(self, builder: ClusterBuilder, *, graceful: bool = False) -> None:
-        super().__init__(builder, graceful=graceful)
+    def __init__(self, builder: ClusterBuilder, *, graceful: bool = False, late: int = 0) -> None:
+        super().__init__(builder, graceful=graceful, late=late)
         self.lives_left = IMMORTAL
 
     def _call(self, what: str, name: str) -> None:

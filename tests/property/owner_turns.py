@@ -26,7 +26,8 @@ def used(play: Play) -> Usage:
 def passed(play: Play, queues: dict[str, str], before: Usage, running: set[str], dearest: int) -> list[str]:
     """Return whom a borrower has passed in the last cycle. queues: by job. dearest: the price of a device.
 
-    before, running: what was used, and which jobs ran, before the cycle.
+    before, running: what was used before the cycle, and which jobs ran, or had others evicted for them: these have the
+    quota for which they were planned before all others, and may start in the stead of victims that take their time.
     """
     cluster, after, found = play.cluster, used(play), list[str]()
     tree = Tree.build(cluster._rest.queues.values())

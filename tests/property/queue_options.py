@@ -24,7 +24,7 @@ ALL = {
     *("fairSharing", "halfLife", "weight 0", "weight 0.3"),
     *("within Namespace", "within User", "within Label", "within weights", "within halfLife"),
     *("lending Always", "lending WhenIdle", "borrowingLimit", "lendingLimit", "priorityClasses"),
-    "charged by the plan",
+    *("charged by the plan", "late pods"),
     *("byShares LessThanInitialShare", "byShares LessThanOrEqualToFinalShare", "borrowWithinCohort"),
 }
 
@@ -35,13 +35,14 @@ Spec = dict[str, Any]
 class World:
     """The specs of all queues. options: what at least one of those says. by_kind: whether quota is that of kinds.
 
-    is_open: as of `Mortal`.
+    is_open, late: as of `Mortal`.
     """
 
     queues: dict[str, Spec]
     options: frozenset[str]
     by_kind: bool
     is_open: bool
+    late: int
 
     def cluster(self, random: Random) -> Mortal:
         builder = a_cluster().node("a", gpus=MODELS["a100"]).node("b", gpus=MODELS["h100"], model="h100")
@@ -49,7 +50,13 @@ class World:
         for name, spec in self.queues.items():
             builder.queue(name, **spec)
         return Mortal(
-            random, builder, queues=QUEUES, namespaces=tuple(NAMESPACES), is_open=self.is_open, by_kind=self.by_kind
+            random,
+            builder,
+            queues=QUEUES,
+            namespaces=tuple(NAMESPACES),
+            is_open=self.is_open,
+            by_kind=self.by_kind,
+            late=self.late,
         )
 
 
@@ -70,7 +77,9 @@ def drawn(random: Random) -> World:
         queues[name] = spec
     is_open = random.random() < 0.5
     said |= {"charged by the plan"} if is_open else set()
-    return World(queues, frozenset(said), by_kind, is_open)
+    late = random.choice((0, 3))
+    said |= {"late pods"} if late else set()
+    return World(queues, frozenset(said), by_kind, is_open, late)
 
 
 def _quotas(random: Random, *, by_kind: bool, said: set[str]) -> dict[str, list[Spec]]:

@@ -102,7 +102,7 @@ def test_no_gang_has_a_plan_where_its_capacity_bound_excludes_one(
 
     for waiting in others:
         inputs = asked(stage, waiting)
-        capacity_bound = chain.capacity_bound(inputs)
+        capacity_bound = earliest_start.capacity_bound(inputs)
         assert capacity_bound is not None
         assert not (capacity_bound.is_felt(inputs.cluster) and isinstance(chain.decide(inputs).outcome, Grant))
 

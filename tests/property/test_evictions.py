@@ -39,6 +39,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "claims": 1,
     },
     "by plan": {"preemption": PREEMPTION, "is_open": True},
+    "by plan, late pods": {"preemption": PREEMPTION, "is_open": True, "late": 3},
     "by plan, priced": {"preemption": PREEMPTION, "is_open": True, "credits_": 15},
     "by plan, what is kept": {"preemption": KEEPING, "is_open": True},
     "by plan, priced, what is kept": {"preemption": KEEPING, "is_open": True, "credits_": 15},
@@ -50,8 +51,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
 }
 """What the queues say. gpus, claims and credits_: the nominal quota of each; what is missing is their parent's, so that
-of claims one is borrowed with almost any gang. is_open: as of `Mortal`. By default queues keep quota that they cannot
-take back (`lending`)."""
+of claims one is borrowed with almost any gang. is_open, late: as of `Mortal`. By default queues keep quota that they
+cannot take back (`lending`)."""
 GPUS, CREDITS = 6, 34
 STEPS = 1_000 if soaking.is_on() else 120
 MORE_STEPS = {"what is kept, and all else": 250}
@@ -82,6 +83,7 @@ def two_queues(
     claims: int = 100,
     credits_: int | None = None,
     is_open: bool = False,
+    late: int = 0,
     **spec: Any,
 ) -> Mortal:
     """Return a cluster with two queues that say the same."""
@@ -94,7 +96,7 @@ def two_queues(
     quotas = [{"meter": meter, "nominal": str(amount)} for meter, amount in own.items()]
     for name in QUEUES:
         builder.queue(name, quotas=quotas, parent="top", queueingStrategy=strategy, **spec)
-    return Mortal(random, builder, queues=QUEUES, namespaces=("team",), is_open=is_open)
+    return Mortal(random, builder, queues=QUEUES, namespaces=("team",), is_open=is_open, late=late)
 
 
 # A smaller seed is no simpler walk, so none is searched for.
@@ -107,7 +109,7 @@ def test_random_evictions_livelock_no_gang_whatever_each_queue_of_a_tree_says(se
     for option in sorted(world.options):
         event(option)
 
-    evictions = asyncio.run(walk(world.cluster(random), MIXED_STEPS, owners_are_first=False))
+    evictions = asyncio.run(walk(world.cluster(random), MIXED_STEPS))
 
     event(f"evictions: {evictions}" if evictions < 5 else "evictions: 5 or more")
 

@@ -174,10 +174,16 @@ class DeviceClass:
 def decode_slice(obj: Json) -> Slice:
     """Decode a ResourceSlice."""
     reader = Reader(obj)
-    spec = reader.child("spec")
+    result = decode_slice_spec(meta.decode(reader), reader.child("spec"))
+    reader.finish("ResourceSlice", result.meta.key)
+    return result
+
+
+def decode_slice_spec(metadata: Meta, spec: Reader) -> Slice:
+    """Decode the spec of a ResourceSlice, wherever it is written; what is wrong is noted in the reader."""
     pool = spec.child("pool")
-    result = Slice(
-        meta=meta.decode(reader),
+    return Slice(
+        meta=metadata,
         driver=spec.required("driver"),
         pool=pool.required("name"),
         generation=pool.integer("generation"),
@@ -191,8 +197,6 @@ def decode_slice(obj: Json) -> Slice:
         inexact=any(map(_has_inexact, spec.children("sharedCounters")))
         or any(_has_inexact(use) for device in spec.children("devices") for use in device.children("consumesCounters")),
     )
-    reader.finish("ResourceSlice", result.meta.key)
-    return result
 
 
 def decode_class(obj: Json) -> DeviceClass:

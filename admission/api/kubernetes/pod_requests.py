@@ -176,14 +176,20 @@ def _is_resized(spec: Reader, status: Reader) -> bool:
 
     Both are compared as they are written: the API server and the kubelet write equal quantities alike.
     """
-    wanted = {one.get("name"): _requests_in(one) for one in _objects(spec, "containers", "initContainers")}
+    wanted = {_name_of(one): _requests_in(one) for one in _objects(spec, "containers", "initContainers")}
     for one in _objects(status, "containerStatuses", "initContainerStatuses"):
         given = one.get("allocatedResources"), _requests_in(one)
-        if any(each is not None and each != wanted.get(one.get("name")) for each in given):
+        if any(each is not None and each != wanted.get(_name_of(one)) for each in given):
             return True
     return "resources" in status and status.child("resources").raw("requests") != spec.child("resources").raw(
         "requests"
     )
+
+
+def _name_of(container: Mapping[str, Any]) -> str:
+    """Return a container's name; what is no text is a problem that others report."""
+    name = container.get("name")
+    return name if isinstance(name, str) else ""
 
 
 def _objects(part: Reader, *names: str) -> Iterator[Mapping[str, Any]]:

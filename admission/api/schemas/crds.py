@@ -1,11 +1,11 @@
-"""The four CustomResourceDefinitions of Muster, as plain mappings ready to be written as YAML or sent to the API."""
+"""The five CustomResourceDefinitions of Muster, as plain mappings ready to be written as YAML or sent to the API."""
 
-from admission.api.schemas import claim_policy, fields, gang, meter, queue
+from admission.api.schemas import claim_policy, fields, gang, meter, node_shape, queue
 from admission.api.schemas.fields import Schema
 from admission.api.values import names
 
 CATEGORY = "muster"
-"""`kubectl get muster` lists the objects of all four kinds."""
+"""`kubectl get muster` lists the objects of all five kinds."""
 
 
 def all_definitions() -> dict[str, Schema]:
@@ -16,6 +16,7 @@ def all_definitions() -> dict[str, Schema]:
         "claimpolicies": _definition(
             "ClaimPolicy", "claimpolicies", "mcp", claim_policy.schema(), claim_policy.COLUMNS
         ),
+        "nodeshapes": _definition("NodeShape", "nodeshapes", "mns", node_shape.schema(), node_shape.COLUMNS),
         "gangs": _definition(
             "Gang", "gangs", "mg", gang.schema(), gang.COLUMNS, scope="Namespaced", selectable=gang.SELECTABLE
         ),

@@ -194,6 +194,11 @@ def decimal(description: str, **constraints: Any) -> Schema:
     return _int_or_string(description, DECIMAL, {"minimum": 0, **constraints})
 
 
+def quantity(description: str, **constraints: Any) -> Schema:
+    """Return any quantity, as a number or as text."""
+    return _int_or_string(description, QUANTITY, constraints)
+
+
 def amount_seen(description: str) -> Schema:
     """Return an amount in a status: always text, so that no reader loses digits."""
     return text(description, maxLength=LONGEST_AMOUNT, pattern=WHOLE)

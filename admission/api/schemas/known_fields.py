@@ -33,6 +33,8 @@ KEPT: Mapping[str, str] = {
     "ClaimPolicy.spec.templates.spec": "resource.v1.ResourceClaimSpec",
     "ClaimPolicy.spec.defaults.tolerations": "[]resource.v1.DeviceToleration",
     "ClaimPolicy.spec.defaults.config": "[]resource.v1.DeviceClaimConfiguration",
+    "NodeShape.spec.resourceSlices.devices": "[]resource.v1.Device",
+    "NodeShape.spec.resourceSlices.sharedCounters": "[]resource.v1.CounterSet",
 }
 """Parts of Muster's objects that are kept as written, with the type of Kubernetes' that they are."""
 

@@ -10,4 +10,4 @@ default. Where the two differ, the laxer rule is used, since a dump of either AP
 `STRICTER` in tests/e2e/test_validation.py names what is refused here and not there.
 """
 
-__all__ = ["claims", "objects", "openapi", "pods"]
+__all__ = ["apps", "claims", "objects", "openapi", "pods"]

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping
 
-from admission.api.validation import claims, fields, job_policies, jobs, selectors, slices, storage
+from admission.api.validation import apps, claims, fields, job_policies, jobs, node_shapes, selectors, slices, storage
 from admission.api.validation.pods import placement, resources, templates
-from admission.api.values import formats
+from admission.api.values import formats, names
 from admission.api.values.decoding import Json, Reader
 from admission.errors import Problem
 
@@ -111,28 +111,6 @@ def _job_set(reader: Reader) -> None:
         jobs.validate_restarts(spec, default="OnFailure")
 
 
-def _always_restarting(reader: Reader) -> None:
-    """Judge a workload whose pods do not end."""
-    fields.not_negative(reader.child("spec"), "replicas", "minReadySeconds")
-    of_pod = reader.child("spec").child("template").child("spec")
-    if of_pod.text("restartPolicy") not in ("", "Always"):
-        of_pod.problem("restartPolicy", fields.unsupported(of_pod.text("restartPolicy"), ("Always",)))
-
-
-def _selecting(reader: Reader) -> None:
-    """Judge a workload of apps/v1, which has to select the pods that it makes."""
-    _always_restarting(reader)
-    spec = reader.child("spec")
-    selector, metadata = spec.child("selector"), spec.child("template").child("metadata")
-    labels = metadata.pairs("labels")
-    if not (selector.raw("matchLabels") or selector.raw("matchExpressions")):
-        spec.problem("selector", "Required value: it selects pods by labels of the template")
-    selectors.label_selector(selector)
-    if any(labels.get(key) != value for key, value in selector.pairs("matchLabels").items()):
-        message = f"Invalid value: `selector` does not match template `labels`: {labels or 'there are none'}"
-        metadata.problem("labels", message)
-
-
 def _node(reader: Reader) -> None:
     placement.validate_taints(reader.child("spec"))
     for field in ("capacity", "allocatable"):
@@ -158,17 +136,18 @@ _OTHER_KINDS: Mapping[tuple[str, str], Callable[[Reader], None]] = {
     ("batch/v1", "Job"): _job,
     ("batch/v1", "CronJob"): _cron_job,
     ("jobset.x-k8s.io/v1alpha2", "JobSet"): _job_set,
-    ("v1", "ReplicationController"): _always_restarting,
-    ("apps/v1", "Deployment"): _selecting,
-    ("apps/v1", "ReplicaSet"): _selecting,
-    ("apps/v1", "DaemonSet"): _selecting,
-    ("apps/v1", "StatefulSet"): _selecting,
+    ("v1", "ReplicationController"): apps.validate_pods,
+    ("apps/v1", "Deployment"): apps.validate_deployment,
+    ("apps/v1", "ReplicaSet"): apps.validate_selection,
+    ("apps/v1", "DaemonSet"): apps.validate_daemon_set,
+    ("apps/v1", "StatefulSet"): apps.validate_stateful_set,
     ("v1", "Node"): _node,
     ("scheduling.k8s.io/v1", "PriorityClass"): _priority_class,
     ("node.k8s.io/v1", "RuntimeClass"): _runtime_class,
     ("v1", "PersistentVolumeClaim"): lambda reader: storage.validate_claim_spec(reader.child("spec")),
     ("v1", "PersistentVolume"): storage.validate_volume,
     ("storage.k8s.io/v1", "StorageClass"): storage.validate_class,
+    (names.API_VERSION, "NodeShape"): node_shapes.validate,
 }
 """By apiVersion and kind."""
 

@@ -28,6 +28,7 @@ class HoldReason(StrEnum):
     BUDGET_EXHAUSTED = "BudgetExhausted"
     DEVICES_BUSY = "DevicesBusy"
     NO_FEASIBLE_PLACEMENT = "NoFeasiblePlacement"
+    NODES_NEEDED = "NodesNeeded"
     WAITING_FOR_CLAIMS = "WaitingForClaims"
     SCHEDULING_GATED = "SchedulingGated"
     BEHIND_IN_ORDER = "BehindInOrder"

@@ -13,6 +13,9 @@ from admission.cel.core.declarations import Overload
 from admission.cel.core.types import Type
 from admission.cel.syntax import macros
 
+ROOTED = 37
+"""The first release in which a dot before a name means that it is no variable of a macro."""
+
 
 @dataclass(slots=True)
 class CheckedAst:
@@ -110,12 +113,19 @@ class _Checker:
                 raise AssertionError(node)
 
     def _identifier(self, node: ast.Identifier, scope: Mapping[str, Type]) -> Type:
+        if node.rooted and self.environment.release >= ROOTED and self._is_hidden(node.name, scope):
+            # There it would be what the environment declares, or nothing.
+            raise errors.RefusalError(node.at, f"Muster does not look behind a macro's variable for '.{node.name}'")
         if node.name in scope:
             return scope[node.name]
         if node.name in self.environment.types:
             self.checked.type_names[id(node)] = self.environment.types[node.name]
             return types.type_of(self.environment.types[node.name])
         raise errors.RefusalError(node.at, undeclared(node.name))
+
+    def _is_hidden(self, name: str, scope: Mapping[str, Type]) -> bool:
+        """Whether a macro's variable has a name."""
+        return scope.get(name) is not self.environment.variables.get(name)
 
     def _select(self, node: ast.Select, scope: Mapping[str, Type]) -> Type:
         name = macros.qualified_name(node)
@@ -300,8 +310,11 @@ class _Checker:
                 self._comparable(node, body)
                 self._expect_list(node)
                 # Several overloads fit a key of any type, and of lists of any type each has a result of its own.
-                is_dynamic = all(map(types.is_dynamic, (self.checked.type_of(node.range), self.unifier.resolved(body))))
-                return types.DYN if is_dynamic else types.list_of(first)
+                range_type = self.checked.type_of(node.range)
+                if not types.is_dynamic(range_type):
+                    return types.list_of(first)
+                is_any_key = types.is_dynamic(self.unifier.resolved(body))
+                return types.DYN if is_any_key else types.list_of(self.unifier.fresh())
             case _:
                 result = types.map_of(self.unifier.fresh(), self.unifier.fresh())
                 if not self.unifier.assignable(body, result):

@@ -25,7 +25,10 @@ class Literal(Node):
 
 @dataclass(slots=True, kw_only=True)
 class Identifier(Node):
+    """A name. rooted: whether a dot stands before it, so that it is no variable of a macro."""
+
     name: str
+    rooted: bool = False
 
 
 @dataclass(slots=True, kw_only=True)

@@ -47,7 +47,7 @@ def _is_nested(value: Any) -> bool:
 
 def _elements(value: Any) -> Any:
     if type(value) is values.Optional:
-        return (value.value,)
+        return (value.held,)
     return value if type(value) is tuple else value.values()
 
 

@@ -92,10 +92,26 @@ class LazyMap(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class Optional:
-    """An optional value. present distinguishes an optional that holds null from none."""
+    """An optional value. present distinguishes an optional that holds null from none.
 
-    value: Any
+    held: its value, or Unreadable for one that can be asked whether it has a value, and for nothing else.
+    """
+
+    held: Any
     present: bool
+
+    @property
+    def value(self) -> Any:
+        if type(self.held) is Unreadable:
+            raise errors.EvaluationError(f"unsupported conversion to ref.Val: {self.held.kind}")
+        return self.held
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """What an optional holds when its value could not be converted. kind: of the value, in CEL."""
+
+    kind: str
 
 
 NONE = Optional(None, present=False)

@@ -42,7 +42,7 @@ def size(value: Any) -> int:
     if kind in _SIZED:
         return len(value)
     if kind is values.Optional and value.present:
-        return size(value.value)
+        return size(value.held)
     return _octets(value)
 
 

@@ -85,6 +85,7 @@ class _Estimator:
             case ast.Literal():
                 return 0
             case ast.Identifier():
+                self.paths[id(node)] = self._path(node, scope)
                 return 1
             case ast.Select():
                 return self._select(node, scope)
@@ -237,7 +238,8 @@ class _Estimator:
         bound = _Variable(self._path(node.value, scope), self._size(node.value, scope), self._entry(node.value, scope))
         inner = {**scope, node.name: bound}
         body = self.cost(node.body, inner)
-        self._copy_size(node, node.body, inner)
+        # cel-go has forgotten the variable by then, also where the body is nothing else.
+        self._copy_size(node, node.body, scope)
         return _total(size_estimate.LIST_COST, value, body)
 
     def _optional_map(self, node: ast.OptionalMap, scope: Scope) -> int:

@@ -17,7 +17,7 @@ from admission.cel.eval import field_access
 def is_attribute(node: ast.Node, checked: type_checker.CheckedAst) -> bool:
     """Whether cel-go plans the node as an attribute, to which further qualifiers are added."""
     return isinstance(
-        node, ast.Identifier | ast.Select | ast.Index | ast.Conditional | ast.Has
+        node, ast.Identifier | ast.Select | ast.Index | ast.Conditional | ast.OptionalMap | ast.Has
     ) and not checked.is_name(node)
 
 
@@ -27,12 +27,12 @@ def is_resolved(node: ast.Node, checked: type_checker.CheckedAst) -> bool:
         return False
     while isinstance(node, ast.Select | ast.Index):
         node = node.operand
-    return not isinstance(node, ast.Conditional)
+    return not isinstance(node, ast.Conditional | ast.OptionalMap)
 
 
 def is_charged_qualifier(key: ast.Node, checked: type_checker.CheckedAst) -> bool:
     """Whether a key is charged as a qualifier; an attribute as key has charged that 1 for itself."""
-    return isinstance(key, ast.Has | ast.Conditional) or not is_attribute(key, checked)
+    return isinstance(key, ast.Has | ast.Conditional | ast.OptionalMap) or not is_attribute(key, checked)
 
 
 def select(operand: Interpretable, name: str, tracker: CostTracker, *, optional: bool) -> Interpretable:

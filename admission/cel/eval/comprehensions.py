@@ -147,9 +147,11 @@ def collect_map(
                 if entries:
                     insert_all(result, body(activation))
                 elif error is None:
-                    value = body(activation)
-                    if is_tracked:
-                        charge(activation, 1)
+                    try:
+                        value = body(activation)
+                    finally:
+                        if is_tracked:
+                            charge(activation, 1)
                     insert(result, activation[first], value)
                 else:
                     charge(activation, 1)

@@ -17,7 +17,10 @@ from admission.cel.core.declarations import Overload
 from admission.cel.cost import call_runtime_cost
 from admission.cel.cost.runtime_cost import CostTracker, charge, stops_at_error, tracked_call
 from admission.cel.eval import attributes, comprehensions, dispatch, field_access
-from admission.cel.library import sorting
+from admission.cel.library import optionals, sorting
+
+KEEPS_OPTIONALS = 37
+"""The first release that reads an optional as it is (cel-go 0.29); see `optionals.converted`."""
 
 _UNSET = object()
 Scope = Mapping[str, Interpretable]
@@ -81,7 +84,7 @@ class _Planner:
                 return _logic([self.plan(term, scope) for term in node.terms], conjunction=node.conjunction)
             case ast.Conditional():
                 branches = (self._branch(part, scope) for part in (node.then, node.otherwise))
-                return _conditional(self.plan(node.condition, scope), *branches)
+                return self._converting(node, _conditional(self.plan(node.condition, scope), *branches))
             case ast.ListLiteral():
                 return self._list(node, scope)
             case ast.MapLiteral():
@@ -91,7 +94,7 @@ class _Planner:
             case ast.Bind():
                 return self._bind(node, scope)
             case ast.OptionalMap():
-                return self._optional_map(node, scope)
+                return self._converting(node, self._optional_map(node, scope))
             case ast.Message():
                 return self._message(node, scope)
             case _:
@@ -100,13 +103,20 @@ class _Planner:
     def _identifier(self, node: ast.Identifier, scope: Scope) -> Interpretable:
         """Plan a variable or type. cel-go looks any identifier whose value is a type up among the names of types."""
         if node.name in scope and self.checked.type_of(node).name != "type":
-            return self.tracker.before(1, scope[node.name])
+            return self.tracker.before(1, self._converting(node, scope[node.name]))
         found = self.environment.types.get(node.name)
         if found is None:
             raise errors.RefusalError(
                 node.at, f"program instantiation failed: reference to undefined type: {node.name}"
             )
         return self._constant(node, _type_value(found))
+
+    def _converting(self, node: ast.Node, run: Interpretable) -> Interpretable:
+        """Convert optionals that a node may give, in releases that do so."""
+        type_ = self.checked.type_of(node)
+        if self.environment.release >= KEEPS_OPTIONALS or not (type_.name == types.OPTIONAL or types.is_dynamic(type_)):
+            return run
+        return lambda activation: optionals.converted(run(activation))
 
     def _new_slot(self) -> int:
         """Return a slot of the activation that nothing else uses."""
@@ -272,9 +282,19 @@ class _Planner:
         if is_of_one_type:
             keys = dispatch.unchecked_cast(keys, tuple)
         is_tracked = self.tracker.is_on
+        if is_tracked and not is_of_one_type:
+            keys = _charging_failures(keys)
 
         def evaluate(activation: Activation) -> tuple[Any, ...]:
-            activation[slot] = source(activation)
+            try:
+                activation[slot] = source(activation)
+            except errors.AbortError:
+                raise
+            except errors.EvaluationError as error:
+                if not is_of_one_type:
+                    raise
+                # cel-go calls the only overload with the error for a list: a crash, which nothing absorbs.
+                raise errors.AbortError(f"internal error: no list to sort: {error}") from None
             found = keys(activation)
             if type(activation[slot]) is not tuple:
                 raise errors.no_such_overload("sortBy")
@@ -299,13 +319,15 @@ class _Planner:
         """Plan `o.hasValue() ? optional.of(cel.bind(x, o.value(), body)) : optional.none()`."""
         operand, slot = self.plan(node.operand, scope), self._new_slot()
         is_tracked, flat = self.tracker.is_on, node.flat
-        value = _reader(slot)
-        if is_tracked:  # cel-go evaluates the operand again for its value.
+        value, has_value = _reader(slot), operand
+        if is_tracked:
+            has_value = _charging_failures(operand)
+            # cel-go evaluates the operand again for its value.
             value = _lazy_reader(slot, self.tracker.before(1, lambda activation: operand(activation).value))
         body = self.plan(node.body, {**scope, node.name: value})
 
         def evaluate(activation: Activation) -> values.Optional:
-            optional = _as_optional(operand(activation))
+            optional = _as_optional(has_value(activation))
             if is_tracked:
                 charge(activation, 1 if flat and optional.present else 2)
             if not optional.present:
@@ -314,6 +336,21 @@ class _Planner:
             return _as_optional(body(activation)) if flat else values.some(body(activation))
 
         return evaluate
+
+
+def _charging_failures(operand: Interpretable) -> Interpretable:
+    """Charge a call of an operand that fails, too."""
+
+    def evaluate(activation: Activation) -> Any:
+        try:
+            return operand(activation)
+        except errors.AbortError:
+            raise
+        except errors.EvaluationError:
+            charge(activation, 1)
+            raise
+
+    return evaluate
 
 
 def _reader(slot: int) -> Interpretable:
@@ -350,10 +387,14 @@ def _as_optional(value: Any) -> values.Optional:
 
 def _map_builder(parts: Sequence[tuple[Interpretable, Interpretable, bool]]) -> Interpretable:
     def evaluate(activation: Activation) -> dict[Any, Any]:
-        result = {}
+        result: dict[Any, Any] = {}
+        kinds: dict[Any, type] = {}
         for key_part, value_part, optional in parts:
             key, value = key_part(activation), value_part(activation)
             key = dispatch.checked_key(key)
+            if kinds.setdefault(key, type(key)) is not type(key):
+                # cel-go has an entry for each kind, and finds the one of the kind that it is asked for.
+                raise errors.AbortError("Muster does not evaluate maps with one number as keys of several kinds")
             if not optional:
                 result[key] = value
             elif _as_optional(value).present:

@@ -4,4 +4,14 @@ Each module has OVERLOADS, its declarations; `catalog` collects them. Implementa
 values (see `core.values`) and raise EvaluationError.
 """
 
-__all__ = ["catalog", "protobuf_messages", "quantities", "regex", "semver", "sorting", "string_format", "strings"]
+__all__ = [
+    "catalog",
+    "optionals",
+    "protobuf_messages",
+    "quantities",
+    "regex",
+    "semver",
+    "sorting",
+    "string_format",
+    "strings",
+]

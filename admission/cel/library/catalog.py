@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from admission.cel.core import arithmetic
+from admission.cel.core import arithmetic, types
 from admission.cel.core.declarations import Overload
 from admission.cel.library import (
     conversions,
@@ -51,6 +51,10 @@ FUNCTIONS: Mapping[str, tuple[Overload, ...]] = MappingProxyType(
 )
 
 FUNCTIONS_37: Mapping[str, tuple[Overload, ...]] = MappingProxyType(
-    {**FUNCTIONS, **_by_name((*lists.RELEASE_37, *quantities.RELEASE_37))}
+    {
+        **FUNCTIONS,
+        **_by_name((*lists.RELEASE_37, *quantities.RELEASE_37)),
+        "duration": tuple(one for one in FUNCTIONS["duration"] if one.parameters != (types.INT,)),
+    }
 )
 """The functions of Kubernetes 1.37."""

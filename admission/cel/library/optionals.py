@@ -21,11 +21,32 @@ def _is_zero(value: Any) -> bool:
         return value.nanoseconds == 0
     if isinstance(value, values.Timestamp):
         return value.nanoseconds == -62_135_596_800 * 10**9
-    if isinstance(value, values.Optional):
-        return not value.present
     if value is None or isinstance(value, bool | int | float | str | bytes | tuple | dict):
         return not value
     return False
+
+
+def converted(value: Any) -> Any:
+    """Return an optional as cel-go before 0.29 rebuilds it where it is read from a variable or chosen by `?:`.
+
+    It converts what it holds to Go and back, which fails for values of Kubernetes' own types (1.36 and before).
+    """
+    if type(value) is values.Optional and value.present:
+        return values.some(_to_go_and_back(value.held))
+    return value
+
+
+def _to_go_and_back(value: Any) -> Any:
+    if isinstance(value, values.Optional):
+        return _to_go_and_back(value.held) if value.present else None
+    if isinstance(value, values.TypeValue):
+        return value.name
+    if isinstance(value, _OF_KUBERNETES):
+        return values.Unreadable(type(value).__name__)
+    return value
+
+
+_OF_KUBERNETES = (values.Quantity, values.Semver, values.IP, values.CIDR, values.URL)
 
 
 def _unwrap(elements: tuple[Any, ...]) -> tuple[Any, ...]:

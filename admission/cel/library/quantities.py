@@ -21,6 +21,9 @@ MAX_EXPONENT = 4_000
 _LONGEST_EXPONENT = 20
 """Characters of an exponent. Longer ones are too large, or have leading zeros, which do not occur."""
 
+_MOST_EXPONENT, _MOST_NEGATIVE_EXPONENT = 308, 323
+"""Exponents of powers of ten that Go computes as floats; beyond, they are infinite or zero."""
+
 _SHAPE = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
 _ALLOWED = re.compile(r"[+-]?[0-9.]+[eEinumkKMGTP]*[-+]?[0-9]*")
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
@@ -63,7 +66,7 @@ def _decimal(whole: str, part: str, exponent: int, *, negative: bool) -> Quantit
     number = int(whole + part)
     if len(whole) + len(part) <= 18 and scale >= -9:
         return _fast(-number if negative else number, scale)
-    return _slow(Fraction(number) * Fraction(10) ** scale, negative=negative)
+    return _slow(Fraction(number) * Fraction(10) ** scale, scale, negative=negative)
 
 
 def _binary(whole: str, part: str, exponent: int, *, negative: bool) -> Quantity:
@@ -72,16 +75,21 @@ def _binary(whole: str, part: str, exponent: int, *, negative: bool) -> Quantity
         return _fast(-number if negative else number, 0)
     amount = Fraction(int(whole + part) << exponent, 10 ** len(part))
     if amount > literals.INT_MAX:
-        return _slow(Fraction(literals.INT_MAX), negative=negative, scale=0)
-    return _slow(amount, negative=negative)
+        return _wide(literals.INT_MAX * NANO, 0, negative=negative)
+    return _slow(amount, -len(part), negative=negative)
 
 
 def _fast(mantissa: int, scale: int) -> Quantity:
     return Quantity(Amount(mantissa * 10 ** (scale + 9), scale))
 
 
-def _slow(amount: Fraction, *, negative: bool, scale: int = -9) -> Quantity:
+def _slow(amount: Fraction, scale: int, *, negative: bool) -> Quantity:
+    """Round up to 10⁻⁹, which becomes the scale; zero alone keeps the scale in which it is written."""
     nanos = -(-(amount * NANO).numerator // (amount * NANO).denominator)
+    return _wide(nanos, -9 if nanos else scale, negative=negative)
+
+
+def _wide(nanos: int, scale: int, *, negative: bool) -> Quantity:
     return Quantity(Amount(-nanos if negative else nanos, scale, wide=True))
 
 
@@ -102,8 +110,9 @@ def copied(quantity: Quantity) -> Quantity:
 
 
 def _mantissa(amount: Amount) -> int:
-    unit: int = 10 ** (amount.scale + 9)
-    return amount.nanos // unit
+    places = amount.scale + 9
+    mantissa: int = amount.nanos // 10**places if places >= 0 else amount.nanos * 10**-places
+    return mantissa
 
 
 def _in_range(value: int) -> bool:
@@ -182,7 +191,19 @@ def _approximate(quantity: Quantity) -> float:
         mantissa = float(_mantissa(amount))
     except OverflowError:
         mantissa = math.inf if amount.nanos > 0 else -math.inf
-    return mantissa * float(f"1e{amount.scale}") if amount.scale else mantissa
+    return mantissa * _power_of_ten(amount.scale) if amount.scale else mantissa
+
+
+def _power_of_ten(exponent: int) -> float:
+    """Return Go's math.Pow10, which multiplies or divides two powers, so that its last bit may be another."""
+    large, small = divmod(abs(exponent), 32)
+    if exponent > _MOST_EXPONENT:
+        return math.inf
+    if exponent < -_MOST_NEGATIVE_EXPONENT:
+        return 0.0
+    if exponent >= 0:
+        return float(f"1e{32 * large}") * float(f"1e{small}")
+    return float(f"1e-{32 * large}") / float(f"1e{small}")
 
 
 def _compare(left: Quantity, right: Quantity) -> int:

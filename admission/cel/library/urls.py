@@ -9,9 +9,13 @@ from admission.cel.core.values import URL
 from admission.cel.library import networks
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_STRICT = ("http", "https")
+"""Schemes in whose hosts a colon begins the port, and nothing else."""
+_ASCII = 0x80
 _PORT = re.compile(r"(?::[0-9]*)?")
 _ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _HOST_FORBIDDEN = re.compile(r"[^A-Za-z0-9\-._~!$&'()*+,;=:\[\]<>\"%\u0080-\U0010ffff]")
+_ZONE_FORBIDDEN = re.compile(_HOST_FORBIDDEN.pattern.replace("[^", "[^ ", 1))
 _USER = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*")
 _PATH_PLAIN = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@\[\]/%]*")
 _PATH_SAFE = "-._~$&+,/:;=@"
@@ -48,32 +52,43 @@ def _split(text: str, *, is_request: bool) -> URL:
     if rest.startswith("//") and (scheme or not (is_request or rest.startswith("///"))):
         authority, slash, path = rest[2:].partition("/")
         path, slashes = slash + path, f"//{authority}"
-        host = _host(authority, text)
+        host = _host(authority, text, is_strict=scheme in _STRICT)
     if _ESCAPE.search(path):
         raise _parse_error(text)
     prefix = f"{scheme}:" if scheme else ""
     return URL(f"{prefix}{slashes}{_escaped(path)}{mark}{query}", scheme, host, path, query)
 
 
-def _host(authority: str, text: str) -> str:
+def _host(authority: str, text: str, *, is_strict: bool) -> str:
+    """Return the host with its port. is_strict: whether no colon may stand in a name (Go 1.26)."""
     user, at, host = authority.rpartition("@")
     if at and (not _USER.fullmatch(user) or _ESCAPE.search(user)):
         raise _parse_error(text)
-    port = _bracketed_port(host, text) if host.startswith("[") else host[host.rfind(":") :] if ":" in host else ""
-    if not _PORT.fullmatch(port) or _HOST_FORBIDDEN.search(host) or _ESCAPE.search(host):
+    if "[" in host[1:] or _HOST_FORBIDDEN.search(host) or _ESCAPE.search(host):
         raise _parse_error(text)
-    if any(int(escape, 16) < 0x80 and escape != "25" for escape in re.findall("%(..)", host)):
+    name, zone, port = host, "", ""
+    if host.startswith("["):
+        name, zone, port = _bracketed(host, text)
+    elif ":" in host:
+        port = host[host.find(":") if is_strict else host.rfind(":") :]
+    if not _PORT.fullmatch(port) or any(byte < _ASCII for byte in _escapes(name)):
+        raise _parse_error(text)
+    if any(byte >= _ASCII or _ZONE_FORBIDDEN.search(chr(byte)) for byte in _escapes(zone)):
         raise _parse_error(text)
     return percent.unquote(host)
 
 
-def _bracketed_port(host: str, text: str) -> str:
+def _escapes(text: str) -> list[int]:
+    return [int(escape, 16) for escape in re.findall("%(..)", text)]
+
+
+def _bracketed(host: str, text: str) -> tuple[str, str, str]:
+    """Return the address in brackets, its zone as it is escaped, and the port behind them."""
     end = host.rfind("]")
-    zone = host.find("%25")
-    address = host[1 : zone if 0 <= zone < end else end]
-    if end < 0 or not networks.is_ipv6(address):
+    address, mark, zone = host[1:end].partition("%25")
+    if end < 0 or not networks.is_ipv6(address) or (mark and not zone):
         raise _parse_error(text)
-    return host[end + 1 :]
+    return address, zone, host[end + 1 :]
 
 
 def is_url(text: str) -> bool:

@@ -51,6 +51,7 @@ class Prefix:
             return self.operand
         if self.count % 2 == 0:
             return self.operand
+        _in_range(self.operand)
         function = "!_" if self.sign == "!" else "-_"
         call = ast.Call(at=_at(self.sign), function=function, receiver=None, arguments=[self.operand])
         _with_size(call, up=0)
@@ -215,7 +216,7 @@ class Builder(lark.Transformer[Any, ast.Node]):
         return self.ident_arg(children[1:])
 
     def dot_ident(self, children: list[Any]) -> Any:
-        return self.ident(children[1:])
+        return ast.Identifier(at=_at(children[1]), name=_unreserved(children[1]), rooted=True)
 
     def ident_arg(self, children: list[Any]) -> Any:
         name, opening, *rest = children

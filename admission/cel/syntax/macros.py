@@ -59,10 +59,10 @@ def method(at: int, name: str, receiver: ast.Node, arguments: Sequence[ast.Node]
             raise errors.RefusalError(receiver.at, "sortBy can only be applied to a list or to what may be one")
         return _comprehension(at, name, receiver, (_variable(first), None), (None, body))
     if name in ("optMap", "optFlatMap") and len(arguments) == 2:
-        variable = _variable(arguments[0], f"{name}() variable name must be a simple identifier")
+        variable = _variable(arguments[0], f"{name}() variable name must be a simple identifier", is_read=True)
         return ast.OptionalMap(at=at, operand=receiver, name=variable, body=arguments[1], flat=name == "optFlatMap")
     if name == "bind" and len(arguments) == 3 and isinstance(receiver, ast.Identifier) and receiver.name == "cel":
-        variable = _variable(arguments[0], "cel.bind() variable names must be simple identifiers")
+        variable = _variable(arguments[0], "cel.bind() variable names must be simple identifiers", is_read=True)
         return ast.Bind(at=at, name=variable, value=arguments[1], body=arguments[2])
     return ast.Call(at=at, function=name, receiver=receiver, arguments=arguments)
 
@@ -70,12 +70,12 @@ def method(at: int, name: str, receiver: ast.Node, arguments: Sequence[ast.Node]
 def _one_variable(at: int, name: str, receiver: ast.Node, arguments: Sequence[ast.Node]) -> ast.Node:
     first, *conditions, body = arguments
     condition = conditions[0] if conditions else None
-    return _comprehension(at, name, receiver, (_variable(first), None), (condition, body))
+    return _comprehension(at, name, receiver, (_variable(first, is_read=name == "filter"), None), (condition, body))
 
 
 def _two_variables(at: int, name: str, receiver: ast.Node, arguments: Sequence[ast.Node]) -> ast.Node:
     first, second, *conditions, body = arguments
-    names = _variable(first), _variable(second)
+    names = _variable(first, is_read=name == "transformMap"), _variable(second)
     if names[0] == names[1]:
         raise errors.RefusalError(second.at, f"duplicate variable name: {names[0]}")
     macro = "exists_one" if name == "existsOne" else name
@@ -94,9 +94,17 @@ def _comprehension(
     )
 
 
-def _variable(node: ast.Node, message: str = "argument must be a simple name") -> str:
+def _variable(node: ast.Node, message: str = "argument must be a simple name", *, is_read: bool = False) -> str:
+    """Return the name of a macro's variable; no expression can name one that is written with a dot before it.
+
+    is_read: whether the expansion of the macro in cel-go names it itself.
+    """
     if not isinstance(node, ast.Identifier):
         raise errors.RefusalError(node.at, message)
     if node.name in _ACCUMULATORS:
         raise errors.RefusalError(node.at, "iteration variable overwrites accumulator variable")
-    return node.name
+    if not node.rooted:
+        return node.name
+    if is_read:
+        raise errors.RefusalError(node.at, f"undeclared reference to '.{node.name}' (in container '')")
+    return f".{node.name}"

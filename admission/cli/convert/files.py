@@ -18,6 +18,8 @@ LARGEST = 16 * 1024 * 1024
 """Characters of a file. A dump of a whole cluster may have more, but is not a manifest that somebody keeps."""
 
 MOST_FILES = 10_000
+MOST_LEVELS = 200
+"""Of values in each other. An object of Kubernetes has some twenty."""
 
 
 @dataclass(slots=True)
@@ -91,7 +93,8 @@ def read(paths: Iterable[str]) -> list[File]:
 def _file(source: Source) -> File:
     if len(source.text) > LARGEST:
         raise BadInputError([f"{source.name}: has more than {LARGEST // 1024 // 1024} MiB: split it"])
-    manifest_reader.documents(source)
+    if _is_deep(manifest_reader.documents(source)):
+        raise BadInputError([f"{source.name}: is nested in more than {MOST_LEVELS} levels: no manifest is"])
     text = json_text.read(source.text)
     if text is not None:
         return File(source, text, [*_items(text.value, None)])
@@ -100,6 +103,18 @@ def _file(source: Source) -> File:
     except TooManyValuesError as error:
         raise BadInputError([f"{source.name}: its aliases stand for too many values"]) from error
     return File(source, found, [item for one in found.documents for item in _items(one.value, one)])
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether a value is nested in more levels than are read. What stands for a part seen before is not followed."""
+    level, seen = [value], set[int]()
+    for _ in range(MOST_LEVELS):
+        inner = [part for one in level for part in (one.values() if isinstance(one, dict) else one)]
+        level = [part for part in inner if isinstance(part, dict | list) and id(part) not in seen]
+        seen.update(map(id, level))
+        if not level:
+            return False
+    return True
 
 
 def _items(value: Any, document: Document | None) -> Iterator[Item]:

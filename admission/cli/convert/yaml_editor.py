@@ -21,10 +21,12 @@ class CannotEditError(Exception):
 
 @dataclass(slots=True)
 class Nodes:
-    """Which node each mapping and list was read from, and which value each node had. Values are kept alive by both."""
+    """Which node each mapping and list was read from, and which value each node had."""
 
     of_value: dict[int, yaml.Node] = field(default_factory=dict)
     before: dict[int, Any] = field(default_factory=dict)
+    alive: list[Any] = field(default_factory=list)
+    """What was read: without it something new could have the identity of what was taken out."""
 
     def note(self, root: yaml.Node, value: Any, before: Any) -> None:
         """Note a document without aliases. before: a copy of its value, which nobody changes."""
@@ -32,6 +34,7 @@ class Nodes:
         while pending:
             node, one, copied = pending.pop()
             self.before[id(node)] = copied
+            self.alive.append(one)
             if isinstance(node, yaml.MappingNode):
                 self.of_value[id(one)] = node
                 parts = zip(node.value, one.values(), copied.values(), strict=True)
@@ -156,8 +159,9 @@ class _Editor:
             if key.value not in value:
                 found += _mappings(inner)
                 if isinstance(inner, yaml.MappingNode):
-                    gap = self._gap(_Entry(node, at))
-                    self._gaps[id(inner)] = _shifted(gap, _column(inner) - node.start_mark.column)
+                    gap = _shifted(self._gap(_Entry(node, at)), _column(inner) - node.start_mark.column)
+                    within = self._rows[key.start_mark.line + 1 : inner.start_mark.line]
+                    self._gaps[id(inner)] = [*gap, *within]
         return found
 
     def _gap(self, entry: _Entry) -> list[str]:

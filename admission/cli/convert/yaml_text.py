@@ -21,6 +21,7 @@ MOST_VALUES = 2_000_000
 """Values of a document, with those that its aliases stand for."""
 
 _MERGE = "tag:yaml.org,2002:merge"
+_HASH = re.compile(r"(?<!\S)#")
 _BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 
@@ -149,11 +150,16 @@ def _parts(node: yaml.Node) -> Iterator[yaml.Node]:
 
 
 def _lost_comments(node: yaml.Node, rows: Sequence[str], changed: Sequence[str]) -> list[str]:
-    """Return the lines of comment whose place is no more; they go in front of the document."""
+    """Return the comments whose place is no more; they go in front of the document."""
     before = rows[node.start_mark.line : yaml_editor.last_row(node, rows) + 1]
     lost = Counter(_comments(before)) - Counter(_comments(changed))
     return list(lost.elements())
 
 
 def _comments(rows: Sequence[str]) -> Iterator[str]:
-    return (row.strip() for row in rows if row.lstrip().startswith("#"))
+    """Yield the comment of each row that has one: a # at its beginning, or behind a space and outside of quotes."""
+    for row in rows:
+        places = (found.start() for found in _HASH.finditer(row))
+        at = next((at for at in places if not any(row.count(quote, 0, at) % 2 for quote in "'\"")), None)
+        if at is not None:
+            yield row[at:].rstrip()

@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import MAXYEAR, MINYEAR, datetime
+from fractions import Fraction
 from typing import Annotated, Any
 
 import typer
 
+from admission.api.capacity import node_shapes
 from admission.api.values.reasons import Denial
 from admission.cli import apps, config_command, manifest_reader, terminal
 from admission.cli.config_command import ConfigOption, SetOption
@@ -19,14 +21,16 @@ from admission.errors import FixError
 from admission.simulation import expand, offline, validation
 from admission.simulation.claim_defaults import Act, Effect
 from admission.simulation.expand import Expanded
-from admission.simulation.offline import GangOutcome, Outcome, Verdict
+from admission.simulation.offline import GangOutcome, NewNodes, Outcome, Verdict
 from admission.simulation.replay.player import Policy
 
 app = apps.single()
 
 ALL_ADMITTED, SOME_HELD, SOME_DENIED = 0, 3, 4
 
-NOUNS = {"meters": "meter", "claimpolicies": "ClaimPolicy"}
+NOUNS = {"meters": "meter", "claimpolicies": "ClaimPolicy", "nodeshapes": "NodeShape"}
+MOST_NAMED = 4
+"""The most gangs that are named for a shape."""
 REPORTED_REASONS = ("ClassMissing", "GivesWay", "Doubtful")
 """Reasons of true conditions that users should know."""
 
@@ -49,6 +53,9 @@ def simulate(
     output: Annotated[Format, typer.Option("--format", "-o", help="Tables, or one JSON object.")] = Format.TEXT,
     until_empty: Annotated[
         bool, typer.Option("--until-empty", help="Let gangs end in the order of their start, and try what waits again.")
+    ] = False,
+    with_shapes: Annotated[
+        bool, typer.Option("--with-shapes", help="Have nodes of NodeShapes come where gangs need them; show the price.")
     ] = False,
     now: Annotated[
         str | None, typer.Option(help="The time, RFC 3339; by default a minute after the latest time in the input.")
@@ -78,7 +85,7 @@ def simulate(
     pods. Pods that are bound and claims that are allocated count as in use. Of the settings
     controller.schedulers counts.
     """
-    _refuse_options(arrivals, compare, chart, until_empty=until_empty)
+    _refuse_options(arrivals, compare, chart, until_empty=until_empty, with_shapes=with_shapes)
     manifests = [*manifest_reader.read(paths), *_policies(policy or [])]
     bodies = [manifest.body for manifest in manifests]
     cluster_state = expand.expand(bodies, now=_time(now), namespace=namespace, profile=compatibility.profile(profile))
@@ -90,7 +97,7 @@ def simulate(
     if arrivals is not None:
         raise typer.Exit(_play(cluster_state, arrivals, compare, chart, output, steps))
     schedulers = frozenset(config_command.chosen(config, {}, changes).settings.controller.schedulers)
-    outcome = asyncio.run(offline.simulate(cluster_state, until_empty=until_empty, steps=steps, schedulers=schedulers))
+    outcome = _outcome(cluster_state, steps, schedulers, until_empty=until_empty, with_shapes=with_shapes)
 
     for text in (*cluster_state.notes, *_warnings(outcome)):
         terminal.note(text)
@@ -101,12 +108,30 @@ def simulate(
     raise typer.Exit(exit_code(outcome, cluster_state.effects))
 
 
-def _refuse_options(arrivals: str | None, compare: Policy | None, chart: str | None, *, until_empty: bool) -> None:
+def _refuse_options(
+    arrivals: str | None, compare: Policy | None, chart: str | None, *, until_empty: bool, with_shapes: bool
+) -> None:
     for option, value in (("--compare", compare), ("--chart", chart)):
         if value is not None and arrivals is None:
             raise FixError(f"{option} is about a trace; add --arrivals FILE")
     if until_empty and arrivals is not None:
         raise FixError("--until-empty is without times; a trace that --arrivals plays says when its jobs end")
+    if with_shapes and (until_empty or arrivals is not None):
+        other = "--until-empty" if until_empty else "--arrivals"
+        raise FixError(
+            f"--with-shapes starts all gangs at once, and with {other} they wait for each other; leave one out"
+        )
+
+
+def _outcome(
+    cluster_state: Expanded, steps: int, schedulers: frozenset[str], *, until_empty: bool, with_shapes: bool
+) -> Outcome:
+    if with_shapes and not cluster_state.snapshot.shapes:
+        raise FixError("--with-shapes needs a NodeShape in the input: write one, or see `muster shapes propose`")
+    simulation = offline.simulate(
+        cluster_state, until_empty=until_empty, with_shapes=with_shapes, steps=steps, schedulers=schedulers
+    )
+    return asyncio.run(simulation)
 
 
 def _play(  # noqa: PLR0917 - as the command has them
@@ -149,6 +174,15 @@ def as_json(outcome: Outcome, effects: Sequence[Effect] = ()) -> dict[str, Any]:
             for queue in outcome.queues
         ],
         "claims": [{"object": one.source, "action": one.act, "message": one.message} for one in effects],
+        "newNodes": [
+            {
+                "shape": one.shape,
+                "count": one.count,
+                "pricePerHour": None if one.price is None else node_shapes.render_price(one.price),
+                "gangs": list(one.gangs),
+            }
+            for one in outcome.new_nodes
+        ],
     }
 
 
@@ -180,11 +214,35 @@ def show(outcome: Outcome, effects: Sequence[Effect] = ()) -> None:
             ("gang", "pod", "node", "devices"),
             [(f"{gang.namespace}/{gang.name}", *row) for gang in planned for row in terminal.plan_rows(gang.plan)],
         )
+    if outcome.new_nodes:
+        _show_new_nodes(outcome.new_nodes)
     headings = ("queue", "meter", *map(Number, ("nominal", "used", "borrowed", "lent", "pending")))
     terminal.table("Queues", headings, [row for queue in outcome.queues for row in terminal.use_rows(queue)])
     if any(queue.budgets for queue in outcome.queues):
         rows = [row for queue in outcome.queues for row in terminal.budget_rows(queue)]
         terminal.table("Budgets", terminal.BUDGET_HEADINGS, rows)
+
+
+def _show_new_nodes(new_nodes: Sequence[NewNodes]) -> None:
+    """Print the nodes that had to come, with their prices and the sum of those that are known."""
+    rows = [
+        (one.shape, one.count, _price(one.price), _price(one.price, one.count), _named(one.gangs)) for one in new_nodes
+    ]
+    known = [one.price * one.count for one in new_nodes if one.price is not None]
+    count = sum(one.count for one in new_nodes)
+    without = "" if len(known) == len(new_nodes) else "without those that have no price"
+    rows.append(("in all", count, "", _price(sum(known, Fraction(0))) if known else "-", without))
+    headings = ("shape", Number("nodes"), Number("each per hour"), Number("per hour"), "for")
+    terminal.table("Nodes to come", headings, rows)
+
+
+def _price(price: Fraction | None, count: int = 1) -> str:
+    return "-" if price is None else node_shapes.render_price(price * count)
+
+
+def _named(gangs: Sequence[str]) -> str:
+    more = f" and {len(gangs) - MOST_NAMED} more" if len(gangs) > MOST_NAMED else ""
+    return f"{', '.join(gangs[:MOST_NAMED])}{more}"
 
 
 def _policies(paths: Sequence[str]) -> list[Manifest]:

@@ -27,7 +27,7 @@ CONTROLLER_PODS = "app.kubernetes.io/name=muster,app.kubernetes.io/component=con
 END_SECONDS = 120.0
 """How long to wait until controllers have ended, or CRDs are gone."""
 
-CRDS = tuple(f"{plural}.{names.GROUP}" for plural in ("gangs", "queues", "meters", "claimpolicies"))
+CRDS = tuple(f"{plural}.{names.GROUP}" for plural in ("gangs", "queues", "meters", "claimpolicies", "nodeshapes"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from admission.errors import AmountError
 
 GROUPS = frozenset({"kueue.x-k8s.io", "config.kueue.x-k8s.io"})
 _BY_USE = "UsageBasedAdmissionFairSharing"
+_INITIAL = "LessThanInitialShare"
 
 _KINDS = {
     "Workload": "Kueue makes it of a Job; Muster makes a Gang of the Job's pods",
@@ -77,6 +78,12 @@ class _Input:
     """By ClusterQueue."""
     priorities: list[Object] = field(default_factory=list)
     half_life: str = ""
+    shares_fairly: bool | None = None
+    """Whether the configuration orders by shares; None without one in the input."""
+
+    by_shares: str = ""
+    """Whom it lets a queue evict by shares, as `preemption.byShares` says it."""
+
     resources: dict[str, None] = field(default_factory=dict)
 
 
@@ -114,6 +121,7 @@ def _read(obj: Object, read: _Input, findings: Findings) -> None:
                 classes = mapping.get("deviceClassNames")
                 read.device_classes[str(mapping.get("name"))] = [*classes] if isinstance(classes, list) else []
             read.half_life = str(fields.pop(obj, "admissionFairSharing", "usageHalfLifeTime") or "")
+            _read_sharing(obj, read)
         case "LocalQueue" if isinstance(spec, MutableMapping):
             local = _LocalQueue(fields.name(obj, "namespace") or "default", fields.name(obj), spec)
             read.local_queues.setdefault(str(spec.pop("clusterQueue", "")), []).append(local)
@@ -133,6 +141,17 @@ def _read(obj: Object, read: _Input, findings: Findings) -> None:
             pass
 
 
+def _read_sharing(configuration: Object, read: _Input) -> None:
+    """Take what the installation says of fair shares: v1beta1 has a switch, `enable`, v1beta2 has none."""
+    sharing = configuration.get("fairSharing")
+    given = sharing if isinstance(sharing, MutableMapping) else {}
+    read.shares_fairly = sharing is not None and given.pop("enable", True) is not False
+    strategies = given.pop("preemptionStrategies", None)
+    if read.shares_fairly and strategies != []:
+        named = strategies if isinstance(strategies, list) else [_INITIAL]
+        read.by_shares = _INITIAL if _INITIAL in named else str(named[0])
+
+
 def _queue(obj: Object, read: _Input, findings: Findings) -> Object:
     spec = obj.get("spec")
     given: Object = spec if isinstance(spec, MutableMapping) else {}
@@ -148,9 +167,10 @@ def _queue(obj: Object, read: _Input, findings: Findings) -> Object:
     for field_ in ("queueingStrategy", "stopPolicy"):
         if value := given.pop(field_, None):
             made[field_] = value
-    if sharing := _sharing(given, read, read.local_queues.get(name, [])):
+    has_siblings = "parent" in made
+    if sharing := _sharing(given, read, read.local_queues.get(name, []), findings, has_siblings=has_siblings):
         made["fairSharing"] = sharing
-    if preemption := _preemption(given):
+    if preemption := _preemption(given, read):
         made["preemption"] = preemption
     if "namespaceSelector" in made and read.priorities:
         made["priorityClasses"] = copy.deepcopy(read.priorities)
@@ -222,11 +242,22 @@ def _quota(resource: str, sums: _Sums) -> Object:
     }
 
 
-def _sharing(given: Object, read: _Input, local: Sequence[_LocalQueue]) -> Object:
+def _sharing(
+    given: Object, read: _Input, local: Sequence[_LocalQueue], findings: Findings, *, has_siblings: bool
+) -> Object:
     found: Object = {}
     weight = fields.pop(given, "fairSharing", "weight")
-    if weight is not None:
+    if read.shares_fairly is False and weight is not None:
+        findings.check("spec.fairSharing.weight", "has no effect, since the configuration has no fairSharing: left out")
+    elif weight is not None:
         found["weight"] = str(weight)
+        if read.shares_fairly is None:
+            message = (
+                "counts in Kueue where its configuration has fairSharing: give it as input, or take the weight out"
+            )
+            findings.check("spec.fairSharing.weight", message)
+    elif read.shares_fairly and has_siblings:
+        found["weight"] = "1"
     if fields.get(given, "admissionScope", "admissionMode") == _BY_USE:
         fields.pop(given, "admissionScope", "admissionMode")
         taken = [(one.namespace, fields.pop(one.spec, "fairSharing", "weight")) for one in local]
@@ -239,7 +270,7 @@ def _sharing(given: Object, read: _Input, local: Sequence[_LocalQueue]) -> Objec
     return found
 
 
-def _preemption(given: Object) -> Object:
+def _preemption(given: Object, read: _Input) -> Object:
     found = {
         "withinQueue": fields.pop(given, "preemption", "withinClusterQueue"),
         "reclaim": fields.pop(given, "preemption", "reclaimWithinCohort"),
@@ -247,6 +278,7 @@ def _preemption(given: Object) -> Object:
     # Without reclaim it has no effect, and a Queue that says so is refused: it is reported.
     if (found["reclaim"] or "Never") != "Never":
         found["borrowWithinCohort"] = fields.pop(given, "preemption", "borrowWithinCohort")
+        found["byShares"] = read.by_shares or None
     return {name: value for name, value in found.items() if value is not None}
 
 

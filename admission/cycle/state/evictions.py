@@ -6,18 +6,18 @@ All of it is derived from what is written (the gang's status, the ledger), so th
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from admission.api.kubernetes.jobs import Job
 from admission.api.kubernetes.meta import EPOCH
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster import gang_references
 from admission.api.muster.gang_requests import Action, AnsweredRequest
-from admission.api.muster.gangs import Evicted, Gang
+from admission.api.muster.gangs import Charge, Evicted, Gang
 from admission.api.muster.ledger_entries import Entry, Placement
 from admission.api.muster.queues import Queue
 from admission.api.values import names
-from admission.api.values.names import GangUid, Uid
+from admission.api.values.names import GangUid, MeterName, QueueName, Uid
 from admission.api.values.reasons import EvictionReason
 from admission.api.values.references import References
 from admission.cycle.state.inputs import CycleInputs
@@ -26,6 +26,7 @@ from admission.lifecycle import refusals, requeue_backoff
 from admission.lifecycle.eviction import BACKING_OFF, Eviction
 from admission.lifecycle.refusals import Refusals
 from admission.lifecycle.requeue_backoff import Backoff
+from admission.quota.evicted_usage import EvictedUsage
 from admission.scheduling.checks import replacement_slots
 from admission.scheduling.checks.replacement_slots import Vacancies
 from admission.workloads.gang_cache import GangCache, QueuePosition
@@ -35,6 +36,110 @@ FORGET_AFTER = timedelta(hours=1)
 """How long a back-off outlives the pods of its gang, so that their controller has time to create new ones."""
 
 Placements = Mapping[GangUid, Placement]
+
+
+MAKE_ROOM = frozenset({EvictionReason.PREEMPTED, EvictionReason.RECLAIMED})
+"""The causes after which a gang may evict others in turn."""
+
+
+@dataclass(slots=True)
+class _EvictedGang:
+    """A gang that comes back. key: `namespace/name`. charge: what it had; None if that is not known.
+
+    gone: when its last pod is gone, its grace period included. uid: None if no pod of it was seen since this leader
+    began.
+    """
+
+    key: str
+    queue: QueueName
+    charge: Charge | None
+    gone: datetime
+    uid: GangUid | None
+    position_key: str
+
+
+@dataclass(slots=True)
+class EvictedGangs:
+    """The gangs that were evicted for others and come back: what they had, and until when that is left alone.
+
+    A gang makes room for another one as a whole, and its controller makes its pods again only once the old ones are
+    gone. Should the other one grow meanwhile on quota that is the evicted gang's own, this would take that back by
+    evicting the other as a whole, and so in turn for ever (`quota.evicted_usage`).
+
+    Rule: a gang is in it from `note`, or the first `follow` of a leader who finds it in the status of Gangs, until it
+    runs again, nobody makes it any more, or its pods are late by its queue's `startTimeout`.
+    """
+
+    _gangs: dict[str, _EvictedGang] = field(default_factory=dict)
+    _has_read: bool = False
+
+    def note(self, group: Group, cause: EvictionReason | None, now: datetime) -> None:
+        """Record the eviction of a gang that holds a place."""
+        controllers = [pod.meta.controller for pod in group.pods if pod.meta.controller is not None]
+        if cause not in MAKE_ROOM or group.placement is None or not controllers:
+            return
+        self._gangs[group.key] = _EvictedGang(
+            group.key, group.queue, _charge(group.placement), now, group.uid, group.identity.position_key
+        )
+
+    def follow(
+        self,
+        inputs: CycleInputs,
+        placements: Mapping[GangUid, Placement],
+        evicted: Mapping[GangUid, Evicted],
+        positions: Collection[str],
+    ) -> None:
+        """Forget those that run again or will not come.
+
+        evicted: the gangs that were evicted and have not run again. positions: those kept for gangs that their
+        controllers make again as other ones.
+        """
+        if not self._has_read:
+            self._read(inputs, placements)
+            self._has_read = True
+        for one in self._gangs.values():
+            seats = placements[one.uid].seats if one.uid is not None and one.uid in placements else {}
+            pods = (inputs.snapshot.pods.get(uid) for uid in seats)
+            one.gone = max(one.gone, *(pod.meta.deleted for pod in pods if pod is not None and pod.meta.deleted), EPOCH)
+        over = [key for key, one in self._gangs.items() if self._is_over(one, inputs, evicted, positions)]
+        for key in over:
+            del self._gangs[key]
+
+    def usage(self, queues: Mapping[QueueName, Queue]) -> tuple[EvictedUsage, ...]:
+        """Return what each of them had, and until when its pods are waited for. queues: all."""
+        known = ((one, queues.get(one.queue)) for one in self._gangs.values())
+        return tuple(
+            EvictedUsage(queue=one.queue, charge=one.charge, until=one.gone + queue.start_timeout)
+            for one, queue in known
+            if queue is not None
+        )
+
+    def _read(self, inputs: CycleInputs, placements: Mapping[GangUid, Placement]) -> None:
+        uids = {placement.gang: uid for uid, placement in placements.items()}
+        for key, record in inputs.snapshot.gangs.items():
+            if record.evicted is None or record.evicted.reason not in MAKE_ROOM or key in self._gangs:
+                continue
+            charge, uid = record.charges or None, uids.get(key)
+            at, position_key = record.evicted.at, record.position_key
+            self._gangs[key] = _EvictedGang(key, record.queue, charge, at, uid, position_key)
+
+    def _is_over(
+        self,
+        one: _EvictedGang,
+        inputs: CycleInputs,
+        evicted: Mapping[GangUid, Evicted],
+        positions: Collection[str],
+    ) -> bool:
+        queue, record = inputs.snapshot.queues.get(one.queue), inputs.snapshot.gangs.get(one.key)
+        if queue is None or inputs.now >= one.gone + queue.start_timeout:
+            return True
+        if one.uid is not None and one.uid not in evicted:
+            return True
+        if record is None:
+            return one.uid not in inputs.by_uid
+        # A successor under another UID has taken its position, and runs.
+        is_succeeded = bool(one.position_key) and one.position_key not in positions
+        return is_succeeded if one.uid is not None else record.evicted is None
 
 
 @dataclass(slots=True)
@@ -63,6 +168,8 @@ class EvictionState:
     """By gang of which some but not all pods were evicted, the reason."""
     _vacancies: Vacancies = field(default_factory=dict)
     """Slots that pods of running gangs have left."""
+    _returning: EvictedGangs = field(default_factory=EvictedGangs)
+    """Those that were evicted for others and come back."""
     _answered: dict[GangUid, AnsweredRequest] = field(default_factory=dict)
     """The last request of users about a gang that this leader has answered."""
     _restored: Mapping[GangUid, Group] = field(default_factory=dict)
@@ -88,6 +195,11 @@ class EvictionState:
     def unfinished(self) -> set[GangUid]:
         """Return the gangs whose eviction is in progress, for any cause."""
         return self._ending | self._partial.keys()
+
+    @property
+    def returning(self) -> EvictedGangs:
+        """Return the gangs that were evicted for others and come back."""
+        return self._returning
 
     @property
     def answered(self) -> Mapping[GangUid, AnsweredRequest]:
@@ -149,6 +261,7 @@ class EvictionState:
             references=eviction.references,
         )
         self._ending.add(group.uid)
+        self._returning.note(group, eviction.cause, inputs.now)
         return True
 
     def finish(self, gang: GangUid) -> Evicted | None:
@@ -252,6 +365,7 @@ class EvictionState:
         self._backoffs = {uid: requeue_backoff.bounded(one, clock) for uid, one in self._backoffs.items()}
         bounded = ((key, requeue_backoff.bounded(one, clock)) for key, one in self._workload_backoffs.items())
         self._workload_backoffs = {key: one for key, one in bounded if clock - one.next_try <= FORGET_AFTER}
+        self._returning.follow(inputs, placements, self._evicted, self._gangs.positions)
 
     def _drop_outdated_refusals(self, inputs: CycleInputs) -> None:
         """Let gangs try nodes again on which something has changed since kube-scheduler refused their pods."""
@@ -315,7 +429,9 @@ class EvictionState:
             self._evicted[uid] = written
             if placement is not None and placement.seats and placement.reserved_at <= written.at <= inputs.now:
                 self._ending.add(uid)
-        runs = bool(group.pods) and all(pod.phase == "Running" for pod in group.pods)
+        # An elastic gang runs with fewer than all of its pods.
+        admitted = len(group.pods) - len(group.waiting)
+        runs = group.runs and sum(pod.phase == "Running" for pod in group.pods) == admitted
         if runs and placement is not None and uid not in self._ending:
             self._evicted.pop(uid, None)
 
@@ -327,3 +443,11 @@ def _suspended_by_eviction(_: Uid, job: Job) -> Job | None:
 def _with_eviction(_: GangUid, group: Group) -> Group | None:
     record = group.record
     return group if record is not None and (record.evicted is not None or record.evictions) else None
+
+
+def _charge(placement: Placement) -> Charge:
+    total: dict[MeterName, int] = {}
+    for holding in placement.holdings.values():
+        for meter, amount in holding.charge.items():
+            total[meter] = total.get(meter, 0) + amount
+    return total

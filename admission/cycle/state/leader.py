@@ -34,7 +34,9 @@ from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.backfill.running_gangs import RunningGangs
 from admission.scheduling.preemption.nominations import Nominations
 from admission.scheduling.preemption.victim_searches import VictimSearches
+from admission.status.device_allocations import DeviceAllocations
 from admission.status.later_waves import LaterWaves
+from admission.status.nodes_needed import NodesNeededState
 from admission.status.outside_queues import OutsideQueues
 from admission.workloads.gang_cache import GangCache
 
@@ -114,8 +116,12 @@ class Leader:
     """ClaimPolicies, compiled."""
     outside: OutsideQueues = field(default_factory=OutsideQueues)
     """The devices that pods outside queues hold."""
+    allocations: DeviceAllocations | None = None
+    """The devices of allocated claims; None if they are not exported."""
     later_waves: LaterWaves = field(default_factory=LaterWaves)
     """Why pods that workloads make later never fit."""
+    node_needs: NodesNeededState = field(default_factory=NodesNeededState)
+    """What held gangs need of nodes that are not there."""
 
     @classmethod
     def build(
@@ -126,8 +132,9 @@ class Leader:
         epoch: int,
         settings: CycleSettings | None = None,
         process: ProcessState | None = None,
+        allocations: DeviceAllocations | None = None,
     ) -> "Leader":
-        """Return a leader that has read nothing yet."""
+        """Return a leader that has read nothing yet. allocations: None if no metrics of devices are exported."""
         term, gangs = Term(actor=actor, epoch=epoch), GangCache()
         return cls(
             ports=ports,
@@ -142,4 +149,5 @@ class Leader:
             gangs=gangs,
             scheduling=SchedulingCache(),
             statuses=StatusState(),
+            allocations=allocations,
         )

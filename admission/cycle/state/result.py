@@ -11,6 +11,7 @@ from admission.api.values.reasons import Hold
 from admission.cycle.outcome import Outcome
 from admission.dra.compatibility import SchedulerProfile
 from admission.scheduling.checks.faults import Defect
+from admission.status.device_allocations import AllocationsByClaim
 from admission.workloads.gangs import Group
 
 
@@ -38,7 +39,8 @@ class CycleResult:
     time. unposted: entries that wait for the ledger's database. lag: the age of the oldest of them. protected: by
     driver that the settings name (`protection_conditions.EVERY` for all others), whether kube-scheduler leaves its
     devices to Muster. decisions: the new outcomes. defects: unexpected exceptions, by gang; other gangs are not
-    affected. outside: by metered class, the devices that pods outside every queue hold. scheduler: the kube-scheduler
+    affected. outside: by metered class, the devices that pods outside every queue hold. allocations: the devices of
+    every allocated claim, if they are exported; a new mapping only if one changed. scheduler: the kube-scheduler
     that was predicted; None if its release is older than every known one.
     """
 
@@ -55,4 +57,5 @@ class CycleResult:
     decisions: tuple[Outcome, ...] = ()
     defects: tuple[Defect, ...] = ()
     outside: Mapping[str, int] = field(default_factory=dict)
+    allocations: AllocationsByClaim = field(default_factory=dict)
     scheduler: SchedulerProfile | None = field(default_factory=SchedulerProfile)

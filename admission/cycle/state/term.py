@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from admission.api.kubernetes.pods import DEFAULT_SCHEDULER
+from admission.scheduling.capacity.node_needs import Bounds
 
 UNCONFIRMED = "a new leader first makes sure that it sees all that the one before it saw"
 """Why gangs are held and fences do not count before the view is confirmed."""
@@ -40,7 +41,8 @@ class Term:
 class CycleSettings:
     """The settings that may change during a term. steps: of one search for a plan. writes: concurrent ones.
 
-    schedulers: the profiles of kube-scheduler whose decisions are predicted; these do not change.
+    schedulers: the profiles of kube-scheduler whose decisions are predicted; node_needs: how much is asked about nodes
+    that are not there; these do not change.
 
     Rule: only `update` changes settings, between two cycles.
     """
@@ -48,6 +50,7 @@ class CycleSettings:
     steps: int = 50_000
     writes: int = 32
     schedulers: frozenset[str] = frozenset({DEFAULT_SCHEDULER})
+    node_needs: Bounds = field(default_factory=Bounds)
 
     def update(self, *, steps: int, writes: int) -> None:
         """Have the next cycle use these bounds."""

@@ -23,7 +23,6 @@ from admission.cycle.state.term import Term
 from admission.cycle.steps.evict import GangEviction
 from admission.dra.state.cluster_state import ClusterState
 from admission.lifecycle import eviction as lifecycle_eviction
-from admission.quota.fair_share import Shares
 from admission.quota.headroom import QueueUsage, Usage
 from admission.quota.queue_order import Order, Tournament
 from admission.scheduling import cycle
@@ -323,9 +322,9 @@ def _in_turn(rules: Rules, usage: Usage, held: Iterable[Decision], state: "_Plan
     """
     _, queue_usage = state.scope.without(())
     needed = {decision.group.key: decision.needed for decision in held}
-    shares = Shares(queue_usage, usage, rules.sharing, rules.history)
-    gangs = [decision.group for decision in held]
-    return Tournament(shares, gangs, lambda group: group.queue, lambda group: needed[group.key], rules.order)
+    return cycle.turns(
+        [decision.group for decision in held], lambda group: needed[group.key], rules, usage, queue_usage
+    )
 
 
 @dataclass(slots=True)

@@ -34,7 +34,9 @@ from admission.scheduling.cycle import CycleDecisions
 from admission.scheduling.placement import protection_conditions
 from admission.scheduling.preemption.victim_searches import VictimSearches
 from admission.status import gang, later_waves, outside_queues
+from admission.status.device_allocations import AllocationsByClaim, DeviceAllocations
 from admission.status.later_waves import LaterWaves
+from admission.status.nodes_needed import NodesNeededState
 from admission.status.outside_queues import OutsideQueues
 
 T = TypeVar("T")
@@ -69,7 +71,9 @@ class CycleReport:
     statuses: StatusState
     outcomes: OutcomeLog
     outside: OutsideQueues
+    allocations: DeviceAllocations | None
     later_waves: LaterWaves
+    node_needs: NodesNeededState
     log: CycleLog
 
     async def report(self, inputs: CycleInputs, decided: CycleDecisions) -> CycleResult:
@@ -78,6 +82,7 @@ class CycleReport:
         # Off the event loop: with a thousand queues it takes most of a second.
         gangs, queues, conditions = await self.executor.run(self.make, inputs, changed)
         outside = await self.executor.run(self.outside.update, inputs.snapshot, inputs.meters.known)
+        allocations = await self.executor.run(self._allocations, inputs)
         conditions = outside_queues.reported(conditions, inputs.snapshot.meters, outside)
         granted = [d.group.uid for d in decided.updated if isinstance(d.outcome, Grant)]
         statuses, is_confirmed, placements = self.statuses, self.term.is_confirmed, self.mirror.book.placements
@@ -107,6 +112,7 @@ class CycleReport:
             lag=max(timedelta(0), inputs.now - unposted[0].at) if unposted else timedelta(0),
             defects=tuple(self.log.defects),
             outside=outside,
+            allocations=allocations,
             scheduler=inputs.profile,
         )
 
@@ -133,11 +139,17 @@ class CycleReport:
             templates=self.templates.troubles(),
             schedulers=self.settings.schedulers,
             later=self.later_waves.answers,
+            needed=self.node_needs.needed,
             scheduler=inputs.profile,
             now=inputs.clock,
         )
         gangs = self.statuses.make_gangs(inputs.by_uid, decided, basis, self.log.defects)
         return gangs, self.statuses.make_queues(basis), gang.conditions(basis)
+
+    def _allocations(self, inputs: CycleInputs) -> AllocationsByClaim:
+        if self.allocations is None:
+            return {}
+        return self.allocations.update(inputs.snapshot, self.mirror.book.placements, inputs.tree)
 
     async def _write_gangs(self, inputs: CycleInputs, changed: Iterable[GangReport]) -> None:
         due = self.statuses.due(changed, inputs.now, is_complete=self.mirror.is_complete)
@@ -171,6 +183,8 @@ class CycleReport:
         hold_at = self.statuses.next_hold
         if hold_at is not None:
             soon.append(hold_at)
+        if self.node_needs.next is not None:
+            soon.append(self.node_needs.next)
         if self.mirror.is_down:
             soon.append(inputs.clock + DATABASE_RETRY)
         if self.later_waves.has_more:
@@ -186,6 +200,7 @@ class CycleReport:
             queue = inputs.snapshot.queues.get(QueueName(placement.queue)) if placement is not None else None
             if placement is not None and queue is not None and _is_starting(placement, inputs.snapshot):
                 ends.append(placement.reserved_at + min(queue.start_timeout, requeue_backoff.MAX_WAIT))
+        ends += [one.until for one in self.evictions.returning.usage(inputs.snapshot.queues)]
         ends += limits.runtime_deadlines(self.mirror.book.placements.values(), inputs.tree)
         return min((*soon, *(end for end in ends if end > inputs.now)), default=None)
 

@@ -65,8 +65,12 @@ class Scheduling:
         cluster = cache.predict_cluster(inputs, book, self.settings.steps)
         expected = self.nominations.with_nominated(self._find_ends(inputs, cluster), inputs.snapshot.queues)
         self.backfill.expect(expected, inputs.now)
-        rules = self._in_order(inputs, self._rules(inputs, balances, self.log.defects))
+        rules = self.rules(inputs, balances)
         return self.preemption.decide(inputs, rules, cluster, scheduling_cache.usage(book))
+
+    def rules(self, inputs: CycleInputs, balances: Balances | None) -> Rules:
+        """Return the rules of the cycle."""
+        return self._in_order(inputs, self._rules(inputs, balances, self.log.defects))
 
     def preload(self, inputs: CycleInputs) -> None:
         """Fill the caches that do not depend on decisions, so that a first cycle is as fast as any other."""
@@ -118,4 +122,5 @@ class Scheduling:
             first_in_next=inputs.first_in_next,
             vacant=self.evictions.vacancies,
             unfit=self.pending.problems,
+            evicted=self.evictions.returning.usage(inputs.snapshot.queues),
         )

@@ -1,3 +1,3 @@
 """The frozen cluster state that gangs are planned against."""
 
-__all__ = ["cluster_state", "incremental", "nominated_pods", "virtual_time", "what_if"]
+__all__ = ["cluster_state", "incremental", "nodes_to_come", "nominated_pods", "virtual_time", "what_if"]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from admission.api.capacity import node_shapes
 from admission.api.kubernetes import claims, device_taint_rules, devices, jobs, nodes, pods, priority_classes
 from admission.api.kubernetes.meta import Meta
 from admission.api.muster import claim_policies, gangs, meters, queues
@@ -56,8 +57,12 @@ class Kind:
 
     @property
     def may_be_forbidden(self) -> bool:
-        """Return whether Muster works on without permission to read the kind."""
-        return bool(self.workload_kind or self.storage)
+        """Return whether Muster works on without permission to read the kind.
+
+        It does without kinds of its own that are optional, since roles may be applied later than CRDs.
+        """
+        is_own = self.optional and self.group == names.GROUP
+        return is_own or bool(self.workload_kind or self.storage)
 
     @property
     def path(self) -> str:
@@ -121,8 +126,9 @@ def _storage(
     )
 
 
-def _own(name: str, plural: str, field: str, decode: Callable[[Json], Any]) -> Kind:
-    return Kind(name=name, group=names.GROUP, version=names.VERSION, plural=plural, field=field, decode=decode)
+def _own(name: str, plural: str, field: str, decode: Callable[[Json], Any], *, optional: bool = False) -> Kind:
+    group, version = names.GROUP, names.VERSION
+    return Kind(name=name, group=group, version=version, plural=plural, field=field, decode=decode, optional=optional)
 
 
 PODS = _core("Pod", "pods", pods.decode, by_uid=True, ignores_version=lambda pod: bool(pod.node))
@@ -169,12 +175,14 @@ QUEUES = _own("Queue", "queues", "queues", queues.decode)
 METERS = _own("Meter", "meters", "meters", meters.decode)
 GANGS = _own("Gang", "gangs", "gangs", gangs.decode)
 POLICIES = _own("ClaimPolicy", "claimpolicies", "policies", claim_policies.decode_stored)
+SHAPES = _own("NodeShape", "nodeshapes", "shapes", node_shapes.decode, optional=True)
+"""Optional: an upgrade may leave the CRD to be applied later, and nothing but plans for nodes to come reads it."""
 
 ALL = (
     *(PODS, NODES, NAMESPACES, CLAIMS, TEMPLATES, SLICES, CLASSES, TAINT_RULES, JOBS, PRIORITIES),
     *PARENTS,
     *STORAGE,
-    *(QUEUES, METERS, GANGS, POLICIES),
+    *(QUEUES, METERS, GANGS, POLICIES, SHAPES),
 )
 """The kinds that the controller watches."""
 

@@ -78,6 +78,9 @@ def _workload(group: str, resource: str, versions: Iterable[str]) -> dict[str, A
 def own_objects() -> list[dict[str, Any]]:
     """Return the rules for Muster's own objects."""
     common = {"apiGroups": [names.GROUP], "apiVersions": [names.VERSION]}
-    cluster = {"resources": ["queues", "meters", "claimpolicies"], "operations": ["CREATE", "UPDATE", "DELETE"]}
+    cluster = {
+        "resources": ["queues", "meters", "claimpolicies", "nodeshapes"],
+        "operations": ["CREATE", "UPDATE", "DELETE"],
+    }
     namespaced = {"resources": ["gangs"], "operations": ["CREATE", "UPDATE"]}
     return [common | cluster | {"scope": "Cluster"}, common | namespaced | {"scope": "Namespaced"}]

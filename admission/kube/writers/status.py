@@ -32,7 +32,9 @@ log = structlog.get_logger(__name__)
 
 MOST_REMEMBERED = 50_000
 
-_REPORTED = {kind.plural: kind for kind in (watched_resources.METERS, watched_resources.POLICIES)}
+_REPORTED = {
+    kind.plural: kind for kind in (watched_resources.METERS, watched_resources.POLICIES, watched_resources.SHAPES)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ class Reporter:
             await self._write(path, cached, status_encoding.applied(names.API_VERSION, "Queue", report.name, status))
 
     async def conditions(self, report: ConditionReport) -> None:
-        """Update the conditions of a Meter or ClaimPolicy. A no-op when it is gone."""
+        """Update the conditions of a Meter, ClaimPolicy or NodeShape. A no-op when it is gone."""
         kind = _REPORTED.get(report.plural)
         if kind is None:
             raise FixError(f"conditions are reported of {', '.join(_REPORTED)}, not of {report.plural}")

@@ -225,7 +225,7 @@ def _queue_summary(summary: QueueSummary) -> dict[str, Any]:
 
 
 def condition_status(report: ConditionReport, before: Json, *, now: datetime) -> dict[str, Any]:
-    """Return the status of a Meter or a ClaimPolicy."""
+    """Return the status of a Meter, a ClaimPolicy or a NodeShape."""
     outside = [{"deviceClass": name, "devices": devices} for name, devices in sorted(report.outside.items())]
     status = {
         "observedGeneration": report.generation or None,

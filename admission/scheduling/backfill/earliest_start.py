@@ -24,6 +24,8 @@ from admission.scheduling.backfill.running_gangs import RunningGangs
 from admission.scheduling.cache.plan_cache import PlanCache
 from admission.scheduling.checks import chain, elastic
 from admission.scheduling.checks.chain import Grant, Inputs, Workspace
+from admission.scheduling.placement import mode
+from admission.workloads import topology
 
 Others = Callable[[datetime, Charge, QueueUsage], Sequence[Reservation]]
 """Returns the reservations of heads ahead of a gang that have not ended at a time, by its charge and the usage then."""
@@ -69,7 +71,7 @@ class Search:
         if not moment.queue_usage.fits(inputs.queue.name, inputs.needed):
             return False
         if self._shortage is None:
-            self._shortage = chain.capacity_bound(replace(inputs, cluster=moment.cluster))
+            self._shortage = capacity_bound(replace(inputs, cluster=moment.cluster))
         return self._shortage is None or not self._shortage.is_felt(moment.cluster)
 
     def _fits(self, at: datetime) -> bool:
@@ -97,3 +99,13 @@ def planned(inputs: Inputs, moment: Moment, plans: PlanCache) -> Plan | None:
     later_inputs = replace(inputs, rules=rules, cluster=moment.cluster, queue_usage=moment.queue_usage, blocked_by="")
     found = chain.decide(later_inputs).outcome
     return found.plan if isinstance(found, Grant) else None
+
+
+def capacity_bound(inputs: Inputs) -> CapacityBound | None:
+    """Return the proof by counting that there is no plan, to be repeated in other states; None if there can be none.
+
+    inputs: with demands, of a gang whose pods start together (`elastic.is_whole`).
+    """
+    rules, wanted = inputs.rules, mode.requested(inputs.group.record, inputs.queue)
+    is_free = topology.request(inputs.group) is None
+    return chain.planner(rules).capacity_bound(inputs.demands, inputs.cluster, wanted) if is_free else None

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from admission.api.muster.queues import Queue, QueueingStrategy
 from admission.api.values.names import GangUid, QueueName
 from admission.api.values.reasons import Hold, HoldReason
+from admission.dra.requests.gang_request import anything
 from admission.quota.queue_order import Order
 from admission.scheduling.backfill.reservations import Estimate, Reservation
 from admission.scheduling.backfill.running_gangs import RunningGangs
@@ -46,9 +47,9 @@ class QueueHead:
         return self.is_old and present.now - self.made >= SOONER
 
     def inputs_of(self, inputs: Inputs) -> Inputs:
-        """Return the inputs of the head, given those of any gang."""
+        """Return the inputs of the head, given those of any gang, whose condition on the charge is not the head's."""
         known = inputs.known if inputs.group is self.group else None
-        return replace(inputs, group=self.group, queue=self.queue, known=known, blocked_by="")
+        return replace(inputs, group=self.group, queue=self.queue, known=known, blocked_by="", allows=anything)
 
     def is_behind(self, group: Group, order: Order) -> bool:
         """Return whether a strict queue orders the head after another gang, so that it is no head while that waits."""

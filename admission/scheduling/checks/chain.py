@@ -17,7 +17,6 @@ from admission.dra.compatibility import SchedulerProfile
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering.device_meters import Meters
 from admission.dra.planner import device_kinds
-from admission.dra.planner.candidate_nodes import CapacityBound
 from admission.dra.planner.device_kinds import Attempt
 from admission.dra.requests.gang_request import Affordable, Plan, PodDemand, Shortfall, Topology, anything
 from admission.dra.state.cluster_state import ClusterState
@@ -26,6 +25,7 @@ from admission.lifecycle.refusals import Refusals
 from admission.lifecycle.requeue_backoff import Backoff
 from admission.quota import fair_share
 from admission.quota.budgets import Balances, BudgetShortage
+from admission.quota.evicted_usage import EvictedUsage
 from admission.quota.headroom import QueueUsage
 from admission.quota.queue_order import BY_RANK, Order
 from admission.quota.tree import Tree
@@ -107,8 +107,14 @@ class Rules:
     """The holds of workloads whose pods cannot be derived from their templates."""
     vacant: Vacancies = field(default_factory=dict)
     """The nodes that pods of running gangs have left."""
+    evicted: tuple[EvictedUsage, ...] = ()
+    """What evicted gangs that come back had, on which no gang grows that runs."""
     mute: bool = False
     """Whether the planner's explanations are not needed."""
+
+    def on_trial(self) -> "Rules":
+        """Return the rules for a decision on trial: nothing is remembered of it or before it, and nothing explained."""
+        return replace(self, workspace=Workspace(balances=self.workspace.balances), mute=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,16 +234,6 @@ def with_demand(inputs: Inputs) -> Inputs:
     demands = refusals.avoiding(demand.demands(inputs.group, inputs.rules.snapshot), inputs.refusals)
     needed = demand.at_least(demands, inputs.rules.meters, inputs.rules.snapshot.nodes.values())
     return replace(inputs, demands=demands, needed=needed)
-
-
-def capacity_bound(inputs: Inputs) -> CapacityBound | None:
-    """Return the proof by counting that there is no plan, to be repeated in other states; None if there can be none.
-
-    inputs: with demands (`asked`), of a gang whose pods start together (`elastic.is_whole`).
-    """
-    rules, wanted = inputs.rules, mode.requested(inputs.group.record, inputs.queue)
-    is_free = workloads_topology.request(inputs.group) is None
-    return planner(rules).capacity_bound(inputs.demands, inputs.cluster, wanted) if is_free else None
 
 
 def is_short(inputs: Inputs, excluding: QueueUsage) -> bool:

@@ -19,7 +19,7 @@ from admission.dra.requests.gang_request import Shortfall
 from admission.quota.headroom import QueueUsage
 from admission.scheduling.cache.verdict_cache import QUOTA, Verdict
 from admission.scheduling.checks import chain, elastic, preference
-from admission.scheduling.checks.chain import Grant, Inputs, Workspace
+from admission.scheduling.checks.chain import Grant, Inputs
 from admission.workloads.gangs import Group
 
 
@@ -88,8 +88,7 @@ def _planned(asked: Inputs, idle: QueueUsage) -> Charge | None:
     def allows(charge: Charge) -> Shortfall | None:
         return None if _is_within_nominal(queue, charge) else preference.WouldBorrow(queue.name)
 
-    rules = replace(asked.rules, workspace=Workspace(balances=asked.rules.workspace.balances), mute=True)
-    found = chain.decide(replace(asked, rules=rules, queue_usage=idle, allows=allows)).outcome
+    found = chain.decide(replace(asked, rules=asked.rules.on_trial(), queue_usage=idle, allows=allows)).outcome
     return found.plan.charge if isinstance(found, Grant) else None
 
 

@@ -30,7 +30,7 @@ from admission.quota.preemption_rules import Candidate, Incoming
 from admission.scheduling.backfill import single_gang
 from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.checks import chain, demand, preference
-from admission.scheduling.checks.chain import Grant, Inputs, Rules, Workspace
+from admission.scheduling.checks.chain import Grant, Inputs, Rules
 from admission.workloads.gangs import Group
 
 HELPED = frozenset({HoldReason.QUOTA_EXCEEDED, HoldReason.DEVICES_BUSY})
@@ -199,8 +199,8 @@ def _inputs(
 ) -> Inputs:
     """Return the inputs of the decision about a gang without these gangs and those that end anyway."""
     cluster, queue_usage = scope.without(evictable)
-    quiet = replace(scope.rules, workspace=Workspace(balances=scope.rules.workspace.balances), mute=True)
-    return Inputs(rules=quiet, group=group, queue=queue, cluster=cluster, queue_usage=queue_usage, only=kind)
+    rules = scope.rules.on_trial()
+    return Inputs(rules=rules, group=group, queue=queue, cluster=cluster, queue_usage=queue_usage, only=kind)
 
 
 def _choose(  # noqa: PLR0917 - as `choose`

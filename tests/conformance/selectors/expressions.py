@@ -4,47 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from tests.conformance.corpus import Record
+from tests.conformance.selectors import fixture, tokens, typed
+from tests.conformance.selectors.fixture import AMOUNTS, ATTRIBUTES, CAPACITY
 
-OWN = '"gpu.example.com"'
-ATTRIBUTES = f"device.attributes[{OWN}]"
-CAPACITY = f"device.capacity[{OWN}]"
-
-DEVICE: Record = {
-    "driver": "gpu.example.com",
-    "attributes": {
-        "name": {"string": "fish"},
-        "count": {"int": 3},
-        "on": {"bool": True},
-        "rel": {"version": "1.2.3"},
-        "other.example.com/name": {"string": "x"},
-        "zero": {"int": 0},
-    },
-    "capacity": {
-        "mem": {"value": "80Gi"},
-        "max": {"value": "9223372036854775807"},
-        "neg": {"value": "-9223372036854775808"},
-        "dec": {"value": "0.5"},
-        "huge": {"value": "1e30"},
-        "pi": {"value": "8Ei"},
-        "other.example.com/slots": {"value": "8"},
-    },
-}
-
-AMOUNTS = (
-    *("0m", "0.0", "0.00000000000", "00", "1", "0", "-1", "0.5", "1n", "-1n", "0.1n", "1500m", "1k", "1Ki", "1.5Gi"),
-    *("9223372036854775806", "9223372036854775807", "9223372036854775808", "-9223372036854775807"),
-    *("-9223372036854775808", "9223372036854775807m", "9223372036854775807n", "4611686018427387904"),
-    *(
-        "-4611686018427387905",
-        "922337203685477580",
-        "922337203685477581k",
-        "922337203685477580e1",
-        "999999999999999999",
-    ),
-    *("999999999999999999n", "-999999999999999999E", "12345678901234567890", "922337203685477580.7k"),
-    *("4Ei", "7Ei", "8Ei", "-8Ei", "9E", "9.2E", "9.3E", "10E", "100E", "1e18", "9e18", "1e30"),
-)
 INTS = (
     *("1", "0", "-1", "1000", "4611686018427387904"),
     *("9223372036854775807", "-9223372036854775807", "-9223372036854775808"),
@@ -234,6 +196,8 @@ KINDS: Mapping[str, Callable[[Draw], str]] = {
     "maps": Draw.maps,
     "constants": Draw.constants,
     "nested": Draw.nested,
+    "typed": lambda draw: typed.Draw(draw.random).selector(),
+    "tokens": lambda draw: tokens.changed(typed.Draw(draw.random).selector(), draw.random),
 }
 
 
@@ -243,5 +207,6 @@ def record(kind: str, seed: int) -> dict[str, Any]:
     features = {"consumableCapacity": True, "listTypeAttributes": random.random() < 0.25}
     mode = random.choice(("new", "stored"))
     text = KINDS[kind](Draw(random))
-    given = {"features": features, "mode": mode, "expression": text, "device": DEVICE}
+    device = random.choice(fixture.DEVICES) if kind in {"typed", "tokens"} else fixture.DEVICE
+    given = {"features": features, "mode": mode, "expression": text, "device": device}
     return {"id": f"{kind}-{seed}", "origin": "random", "touches": [kind], **given}

@@ -18,6 +18,7 @@ LIMITS = {
     "maxLength": "at most {} characters",
     "minItems": "at least {} entries",
     "maxItems": "at most {} entries",
+    "minProperties": "at least {} entries",
     "maxProperties": "at most {} entries",
     "format": "{}",
     "default": "default `{}`",

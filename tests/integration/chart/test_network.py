@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.integration.chart.charts import BOOKS, CHART, DASHBOARD, ROLES, Helm, rendered
 
@@ -74,7 +75,7 @@ def _ports(rules: list[dict[str, Any]]) -> set[int]:
 def test_the_service_monitors_select_the_services(helm: Helm) -> None:
     labels = 'serviceMonitor.labels={"release": "prometheus"}'
 
-    kinds = ("serviceMonitor.enabled=true", "alerts.enabled=true", "grafana.enabled=true")
+    kinds = tuple(f"{kind}.enabled=true" for kind in ("serviceMonitor", "alerts", "usageRules", "grafana"))
     objects = rendered(helm, labels, DASHBOARD, *kinds)
 
     for role in ROLES:
@@ -86,5 +87,8 @@ def test_the_service_monitors_select_the_services(helm: Helm) -> None:
     assert {rule["annotations"]["runbook_url"].partition("#")[0] for rule in rules} == {
         "https://github.com/muster-dev/muster/blob/main/docs/runbook.md"
     }
-    dashboard = objects["ConfigMap", "muster-dashboard"]["data"]["muster.json"]
-    assert json.loads(dashboard) == json.loads((CHART / "files/dashboard.json").read_text())
+    dashboards = objects["ConfigMap", "muster-dashboard"]["data"]
+    for name, file in {"muster.json": "dashboard.json", "muster-usage.json": "usage-dashboard.json"}.items():
+        assert json.loads(dashboards[name]) == json.loads((CHART / "files" / file).read_text())
+    recorded = objects["PrometheusRule", "muster-usage"]["spec"]
+    assert recorded == yaml.safe_load((CHART / "files/usage-rules.yaml").read_text())

@@ -73,6 +73,12 @@ def a_policy(**spec: Any) -> dict[str, Any]:
     return _an("ClaimPolicy", "p", spec)
 
 
+def a_shape(**spec: Any) -> dict[str, Any]:
+    """Return a shape of nodes without devices."""
+    given = {"maxCount": 4, "matchLabels": {"type": "gpu-8"}, "allocatable": {"cpu": 96}}
+    return _an("NodeShape", "s", {**given, **spec})
+
+
 def a_gang(**spec: Any) -> dict[str, Any]:
     return _an("Gang", "g", {"queue": "q", "size": 1, **spec})
 

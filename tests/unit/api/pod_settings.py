@@ -6,7 +6,7 @@ sends the same ones to a real API server.
 
 from typing import Any
 
-from tests.unit.api.cases import Case, Json
+from tests.unit.api.cases import Case, Json, with_
 from tests.unit.api.pods import MAIN, container, pod
 
 ENV = f"{MAIN}.env[0]"
@@ -25,6 +25,19 @@ def variable(**fields: Any) -> Json:
 
 def taken(**source: Any) -> Json:
     return variable(valueFrom=source)
+
+
+def filed(volume: str, *, volumes: list[Json] | None = None, **file: Any) -> Json:
+    """Return a pod with a variable of a file of a volume."""
+    source = with_({"volumeName": volume, "path": "a", "key": "B"}, file)
+    env = [{"name": "A", "valueFrom": {"fileKeyRef": source}}]
+    return main(env=env, spec={"volumes": [{"name": "a"}] if volumes is None else volumes})
+
+
+def noted(name: str, text: str, *, spec: Json | None = None, **context: Any) -> Json:
+    """Return a pod with an annotation. context: the security context of its container."""
+    found = main(securityContext=context, spec=spec)
+    return {**found, "metadata": {**found["metadata"], "annotations": {name: text}}}
 
 
 def probing(kind: str = "livenessProbe", **probe: Any) -> Json:
@@ -108,6 +121,14 @@ ENVIRONMENT = {
     "variables of a secret without a name": Case(
         main(envFrom=[{"secretRef": {}}]), f"{MAIN}.envFrom[0].secretRef.name"
     ),
+    "a file of no volume": Case(filed("a", volumes=[]), f"{ENV}.valueFrom.fileKeyRef.volumeName"),
+    "a file of a volume that is not the pod's own": Case(
+        filed("a", volumes=[{"name": "a", "configMap": {"name": "a"}}]), f"{ENV}.valueFrom.fileKeyRef.volumeName"
+    ),
+    "a file without a path": Case(filed("a", path=""), f"{ENV}.valueFrom.fileKeyRef.path"),
+    "a file above its volume": Case(filed("a", path="a/../b"), f"{ENV}.valueFrom.fileKeyRef.path"),
+    "a file without a key": Case(filed("a", key=None), f"{ENV}.valueFrom.fileKeyRef.key"),
+    "a key of a file that is none": Case(filed("a", key="A=B"), f"{ENV}.valueFrom.fileKeyRef.key"),
     "variables with a prefix that is none": Case(
         main(envFrom=[{"prefix": "A=", "secretRef": {"name": "a"}}]), f"{MAIN}.envFrom[0].prefix"
     ),
@@ -252,6 +273,14 @@ SECURITY = {
 }
 
 NETWORK = {
+    "a name of a node instead of its own": Case(
+        pod(hostnameOverride="a", hostNetwork=True), "spec.hostnameOverride"
+    ),
+    "a full name beside another": Case(
+        pod(hostnameOverride="a", setHostnameAsFQDN=True), "spec.hostnameOverride"
+    ),
+    "a long name instead of its own": Case(pod(hostnameOverride="x" * 65), "spec.hostnameOverride"),
+    "no name instead of its own": Case(pod(hostnameOverride=""), "spec.hostnameOverride"),
     "no names and no servers": Case(pod(dnsPolicy="None"), "spec.dnsConfig"),
     "no names and an empty list of servers": Case(pod(dnsPolicy="None", dnsConfig={}), "spec.dnsConfig.nameservers"),
     "four servers of names": Case(
@@ -369,7 +398,51 @@ VOLUMES = {
     ),
 }
 
-REFUSED = ENVIRONMENT | HANDLERS | CONTAINERS | SECURITY | NETWORK | FILES | VOLUMES
+APP_ARMOR, SECCOMP = (
+    "container.apparmor.security.beta.kubernetes.io",
+    "container.seccomp.security.alpha.kubernetes.io",
+)
+SECCOMP_OF_POD = "seccomp.security.alpha.kubernetes.io/pod"
+LOCAL = {"type": "Localhost", "localhostProfile": "a"}
+COST = "controller.kubernetes.io/pod-deletion-cost"
+TOLERATIONS = "scheduler.alpha.kubernetes.io/tolerations"
+ANNOTATIONS = {
+    "a profile of another container": Case(
+        noted(f"{APP_ARMOR}/other", "runtime/default"), f"metadata.annotations.{APP_ARMOR}/other"
+    ),
+    "a profile that is none": Case(noted(f"{APP_ARMOR}/main", "strict"), f"metadata.annotations.{APP_ARMOR}/main"),
+    "two kinds of profiles": Case(
+        noted(f"{APP_ARMOR}/main", "unconfined", appArmorProfile={"type": "RuntimeDefault"}),
+        f"{MAIN}.securityContext.appArmorProfile.type",
+    ),
+    "two local profiles": Case(
+        noted(f"{APP_ARMOR}/main", "localhost/b", appArmorProfile=LOCAL),
+        f"{MAIN}.securityContext.appArmorProfile.localhostProfile",
+    ),
+    "calls by a profile that is none": Case(noted(SECCOMP_OF_POD, "strict"), f"metadata.annotations.{SECCOMP_OF_POD}"),
+    "calls of a container by a file above": Case(
+        noted(f"{SECCOMP}/main", "localhost/../a"), f"metadata.annotations.{SECCOMP}/main"
+    ),
+    "two kinds of calls": Case(
+        noted(f"{SECCOMP}/main", "unconfined", seccompProfile={"type": "RuntimeDefault"}),
+        f"{MAIN}.securityContext.seccompProfile.type",
+    ),
+    "two kinds of calls of the pod": Case(
+        noted(SECCOMP_OF_POD, "localhost/b", spec={"securityContext": {"seccompProfile": LOCAL}}),
+        "spec.securityContext.seccompProfile.localhostProfile",
+    ),
+    "a mirror of no node": Case(
+        noted("kubernetes.io/config.mirror", "a"), "metadata.annotations.kubernetes.io/config.mirror"
+    ),
+    "a cost with a plus": Case(noted(COST, "+1"), f"metadata.annotations.{COST}"),
+    "a cost of more than 32 bits": Case(noted(COST, "2147483648"), f"metadata.annotations.{COST}"),
+    "tolerations that are none": Case(noted(TOLERATIONS, "{"), f"metadata.annotations.{TOLERATIONS}"),
+    "a toleration of everything, but equal": Case(
+        noted(TOLERATIONS, '[{"operator": "Equal"}]'), f"metadata.annotations.{TOLERATIONS}"
+    ),
+}
+
+REFUSED = ENVIRONMENT | HANDLERS | CONTAINERS | SECURITY | NETWORK | FILES | VOLUMES | ANNOTATIONS
 
 GOOD = {
     "variables of every source": main(
@@ -397,6 +470,20 @@ GOOD = {
     "a long sleep at a long end": main(
         lifecycle={"preStop": {"sleep": {"seconds": 300}}}, spec={"terminationGracePeriodSeconds": 300}
     ),
+    "variables of a file": filed("a", optional=True),
+    "a signal of a feature that is off, and so dropped": main(lifecycle={"stopSignal": "SIGNOTHING"}),
+    "a profile by annotation and field": noted(f"{APP_ARMOR}/main", "localhost/a", appArmorProfile=LOCAL),
+    "another profile by the annotation of a container": noted(
+        f"{APP_ARMOR}/main", "runtime/default", spec={"securityContext": {"appArmorProfile": LOCAL}}
+    ),
+    "a profile by annotation": noted(f"{APP_ARMOR}/main", "unconfined"),
+    "calls by annotation and field": noted(
+        f"{SECCOMP}/main", "docker/default", seccompProfile={"type": "RuntimeDefault"}
+    ),
+    "calls of the pod by annotation": noted(SECCOMP_OF_POD, "localhost/a", seccompProfile=LOCAL),
+    "a cost": noted(COST, "-05"),
+    "tolerations by annotation": noted(TOLERATIONS, '[{"key": "a", "operator": "Exists"}]'),
+    "a name instead of its own": pod(hostnameOverride="a.b"),
     "what an author leaves empty": main(
         imagePullPolicy="", terminationMessagePolicy="", securityContext={}, lifecycle={}, spec={"dnsPolicy": ""}
     ),

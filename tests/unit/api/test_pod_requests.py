@@ -112,6 +112,14 @@ def test_1_36_adds_up_the_most_of_each_container() -> None:
     assert (pod.counted["cpu"], pod.counted_by_1_36["cpu"]) == (5000, 8000)
 
 
+def test_a_name_that_is_no_text_is_no_name() -> None:
+    spec = {"containers": [container("one", "4") | {"name": {}}]}
+
+    pod = pods.decode({"metadata": {"name": "p"}, "spec": spec, "status": {"containerStatuses": [{"name": []}]}})
+
+    assert pod.counted["cpu"] == 4000
+
+
 @pytest.mark.parametrize(("spec", "status", "counted", "taken"), CASES.values(), ids=CASES)
 def test_a_resize_counts_for_nodes_at_once_and_is_taken_when_the_kubelet_gives_it(
     spec: Json, status: Json, counted: int, taken: int

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from admission.api.capacity import node_shapes
 from admission.api.muster import claim_policies, gangs, meters, queues
 from admission.errors import MalformedObjectError
 from tests.unit.api import crds
@@ -14,14 +15,18 @@ DECODERS: Mapping[str, Callable[[Any], Any]] = {
     "Meter": meters.decode,
     "Gang": gangs.decode,
     "ClaimPolicy": claim_policies.decode,
+    "NodeShape": node_shapes.decode,
 }
 EXAMPLES = {name: obj for name, obj in crds.examples().items() if obj["kind"] in DECODERS}
+
+NODE_SHAPE = {"maxCount": 4, "matchLabels": {"type": "gpu-8"}, "allocatable": {"cpu": 96}}
 
 BARE: Mapping[str, Any] = {
     "Queue": {},
     "Meter": {"sources": [{"deviceClasses": ["gpu.example.com"], "count": {}}]},
     "Gang": {"queue": "research-vision", "size": 4},
     "ClaimPolicy": {"rules": [{"cel": "true", "message": "never said"}]},
+    "NodeShape": NODE_SHAPE,
 }
 
 
@@ -110,6 +115,18 @@ REFUSED: Mapping[str, tuple[str, Any, str]] = {
         "preemption.borrowWithinCohort.maxPriorityThreshold",
     ),
     "more attempts than 32 bits": ("Queue", {"requeue": {"limit": 2**31}}, "requeue.limit"),
+    "a price below 0": ("NodeShape", {**NODE_SHAPE, "pricePerHour": -1}, "pricePerHour"),
+    "a price as a floating-point number": ("NodeShape", {**NODE_SHAPE, "pricePerHour": 98.32}, "pricePerHour"),
+    "a price that is no number": ("NodeShape", {**NODE_SHAPE, "pricePerHour": "98 EUR"}, "pricePerHour"),
+    "a shape of any number of nodes": (
+        "NodeShape",
+        {name: NODE_SHAPE[name] for name in ("matchLabels", "allocatable")},
+        "maxCount",
+    ),
+    "a shape of fewer nodes than none": ("NodeShape", {**NODE_SHAPE, "maxCount": -1}, "maxCount"),
+    "a shape that every node is of": ("NodeShape", {**NODE_SHAPE, "matchLabels": {}}, "matchLabels"),
+    "a label that no node has": ("NodeShape", {**NODE_SHAPE, "labels": {"zone": "a b"}}, "labels.zone"),
+    "a node without resources": ("NodeShape", {**NODE_SHAPE, "allocatable": {}}, "allocatable"),
 }
 
 

@@ -34,6 +34,10 @@ OWN = {
         own("ClaimPolicy", defaults=[{"tolerations": [{"effects": "NoSchedule"}]}]),
         "spec.defaults[0].tolerations[0].effects",
     ),
+    "a device that a shape keeps": (
+        own("NodeShape", resourceSlices=[{"driver": "gpu", "devices": [{"name": "gpu-0", "atributes": {}}]}]),
+        "spec.resourceSlices[0].devices[0].atributes",
+    ),
     "metadata of an object of Muster's": (
         {**own("Queue"), "metadata": {"name": "good", "labls": {}}},
         "metadata.labls",

@@ -86,7 +86,17 @@ def test_volumes_that_a_controller_adds_may_be_mounted() -> None:
         natives.made("apps/v1", "StatefulSet", spec=spec), compatibility.profile(Release.V1_37)
     )
 
+    jobset = {
+        "volumeClaimPolicies": [{"templates": claims_}],
+        "replicatedJobs": [{"name": "a", "template": {"spec": {"template": {"spec": {"containers": [container]}}}}}],
+    }
     assert found == ()
+    assert (
+        validation.of_any_kind(
+            natives.made("jobset.x-k8s.io/v1alpha2", "JobSet", spec=jobset), compatibility.profile(Release.V1_37)
+        )
+        == ()
+    )
 
 
 def test_volumes_are_not_missed_where_a_controller_may_add_any() -> None:

@@ -6,11 +6,13 @@ The unit tests judge them by our rules; tests/e2e/test_validation.py sends the s
 from typing import Any
 
 from tests.unit.api.cases import Case, Json, with_
-from tests.unit.api.natives import POD, cron_job, job, made
+from tests.unit.api.natives import POD, claim, cron_job, job, made
+from tests.unit.api.pod_settings import APP_ARMOR, LOCAL
 
 EXITS = {"operator": "In", "values": [1]}
 FAILURE = "spec.podFailurePolicy.rules[0]"
 SUCCESS = "spec.successPolicy.rules"
+OF_POD = "spec.template.spec"
 
 
 def failing(**rule: Any) -> Json:
@@ -32,6 +34,12 @@ def deployment(kind: str = "Deployment", *, pod: Json | None = None, **spec: Any
     }
     whole = {"selector": {"matchLabels": {"app": "a"}}, "template": template}
     return made("apps/v1", kind, spec=with_(whole, spec))
+
+
+def rolling(kind: str = "Deployment", *, by: str | None = None, **update: Any) -> Json:
+    """Return a workload with a rolling update."""
+    strategy = with_({"rollingUpdate": update}, {"type": by})
+    return deployment(kind, **{"strategy" if kind == "Deployment" else "updateStrategy": strategy})
 
 
 def priority(value: int, **fields: Any) -> Json:
@@ -125,6 +133,84 @@ REFUSED = {
     "a runtime of nothing": Case(made("node.k8s.io/v1", "RuntimeClass", handler=""), "handler"),
     "a runtime that is no name": Case(made("node.k8s.io/v1", "RuntimeClass", handler="A"), "handler"),
     "less than no replicas": Case(deployment(replicas=-1), "spec.replicas"),
+    "a Job of a profile that its containers' annotation denies": Case(
+        with_(
+            job(),
+            {
+                "spec": {
+                    "template": {
+                        "metadata": {"annotations": {f"{APP_ARMOR}/main": "runtime/default"}},
+                        "spec": {**POD["spec"], "securityContext": {"appArmorProfile": LOCAL}},
+                    }
+                }
+            },
+        ),
+        f"{OF_POD}.containers[0].securityContext.appArmorProfile.type",
+    ),
+    "a Deployment that ends": Case(deployment(pod={"activeDeadlineSeconds": 5}), f"{OF_POD}.activeDeadlineSeconds"),
+    "a DaemonSet that ends": Case(
+        deployment("DaemonSet", pod={"activeDeadlineSeconds": 5}), f"{OF_POD}.activeDeadlineSeconds"
+    ),
+    "a Deployment by no expression": Case(
+        deployment(selector={"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}),
+        "spec.template.metadata.labels",
+    ),
+    "a Deployment by a strategy that nobody knows": Case(
+        deployment(strategy={"type": "OnDelete"}), "spec.strategy.type"
+    ),
+    "a new start in steps": Case(rolling(by="Recreate"), "spec.strategy.rollingUpdate"),
+    "steps of nothing": Case(rolling(maxSurge=0, maxUnavailable="0%"), "spec.strategy.rollingUpdate.maxUnavailable"),
+    "a step of half a pod": Case(rolling(maxSurge="0.5"), "spec.strategy.rollingUpdate.maxSurge"),
+    "a step of less than nothing": Case(rolling(maxSurge=-1), "spec.strategy.rollingUpdate.maxSurge"),
+    "more than all at once": Case(rolling(maxUnavailable="101%"), "spec.strategy.rollingUpdate.maxUnavailable"),
+    "far more than all at once": Case(
+        rolling(maxUnavailable="9" * 5000 + "%"), "spec.strategy.rollingUpdate.maxUnavailable"
+    ),
+    "progress before pods are ready": Case(
+        deployment(minReadySeconds=600), "spec.progressDeadlineSeconds"
+    ),
+    "less than no history": Case(deployment(revisionHistoryLimit=-1), "spec.revisionHistoryLimit"),
+    "a DaemonSet by a strategy that nobody knows": Case(
+        deployment("DaemonSet", updateStrategy={"type": "Recreate"}), "spec.updateStrategy.type"
+    ),
+    "a DaemonSet that surges and lacks": Case(
+        rolling("DaemonSet", maxSurge=1), "spec.updateStrategy.rollingUpdate.maxSurge"
+    ),
+    "a DaemonSet that stands still": Case(
+        rolling("DaemonSet", maxUnavailable="0%"), "spec.updateStrategy.rollingUpdate.maxUnavailable"
+    ),
+    "a DaemonSet that surges beyond all": Case(
+        rolling("DaemonSet", maxUnavailable=0, maxSurge="101%"), "spec.updateStrategy.rollingUpdate.maxSurge"
+    ),
+    "a StatefulSet of a name that is no label": Case(
+        {**deployment("StatefulSet"), "metadata": {"name": "a.b"}}, "metadata.name"
+    ),
+    "a StatefulSet in another order": Case(
+        deployment("StatefulSet", podManagementPolicy="Random"), "spec.podManagementPolicy"
+    ),
+    "a StatefulSet by a strategy that nobody knows": Case(
+        deployment("StatefulSet", updateStrategy={"type": "Delete"}), "spec.updateStrategy.type"
+    ),
+    "a StatefulSet that waits in steps": Case(
+        rolling("StatefulSet", by="OnDelete", partition=1), "spec.updateStrategy.rollingUpdate"
+    ),
+    "a StatefulSet from before its first": Case(
+        rolling("StatefulSet", partition=-1), "spec.updateStrategy.rollingUpdate.partition"
+    ),
+    "a StatefulSet that keeps at times": Case(
+        deployment("StatefulSet", persistentVolumeClaimRetentionPolicy={"whenDeleted": "Sometimes"}),
+        "spec.persistentVolumeClaimRetentionPolicy.whenDeleted",
+    ),
+    "a StatefulSet that counts from before nothing": Case(
+        deployment("StatefulSet", ordinals={"start": -1}), "spec.ordinals.start"
+    ),
+    "a StatefulSet of a service that is no label": Case(
+        deployment("StatefulSet", serviceName="a.b"), "spec.serviceName"
+    ),
+    "a StatefulSet of a claim of nothing": Case(
+        deployment("StatefulSet", volumeClaimTemplates=[{**claim(accessModes=[]), "metadata": {"name": "a"}}]),
+        "spec.volumeClaimTemplates[0].spec.accessModes",
+    ),
 }  # fmt: skip
 
 GOOD = {
@@ -141,6 +227,17 @@ GOOD = {
     "a runtime": made("node.k8s.io/v1", "RuntimeClass", handler="kata"),
     "a Deployment": deployment(replicas=0),
     "a DaemonSet": deployment("DaemonSet"),
+    "a Deployment in steps": rolling(maxSurge="200%", maxUnavailable=0),
+    "a Deployment that starts anew": deployment(strategy={"type": "Recreate"}),
+    "a DaemonSet that surges": rolling("DaemonSet", maxUnavailable=0, maxSurge=5),
+    "a DaemonSet that waits": deployment("DaemonSet", updateStrategy={"type": "OnDelete", "rollingUpdate": {}}),
+    "a StatefulSet of names that its controller writes over": deployment(
+        "StatefulSet",
+        pod={"hostname": "A", "subdomain": "B_", "volumes": [{"name": "data", "nfs": {}}]},
+        serviceName="",
+        volumeClaimTemplates=[{"metadata": {"name": "data"}, "spec": claim()["spec"]}],
+        updateStrategy={"rollingUpdate": {"partition": 5, "maxUnavailable": 1}},
+    ),
     "a StatefulSet by an expression": deployment(
         "StatefulSet", selector={"matchExpressions": [{"key": "app", "operator": "Exists"}]}
     ),

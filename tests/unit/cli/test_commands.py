@@ -144,7 +144,7 @@ def test_the_json_of_simulate_has_the_documented_fields(run: Run, hardware: str)
     _, answer = simulated(run, hardware, manifest("10-teams.yaml"), manifest("20-pretrain.yaml"))
     (gang,) = answer["gangs"]
 
-    assert list(answer) == ["gangs", "queues", "claims"]
+    assert list(answer) == ["gangs", "queues", "claims", "newNodes"]
     assert list(gang) == [
         *("namespace", "name", "queue", "decision", "reason", "message", "details"),
         *("placement", "notSimulated", "topology", "order", "plan", "charges", "later"),

@@ -85,6 +85,72 @@ def test_comments_quotes_and_order_are_kept(muster: Muster, claim: Path) -> None
     assert ended.stderr == "1 files converted: 3 changes, 0 things to check, 0 left to mend by hand\n"
 
 
+MOVED = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: a}
+spec:
+  resourceClaims:
+  - name: one   # the first
+    # whose
+    source:
+      # why a template
+      resourceClaimTemplateName: t   # of all
+  containers: [{name: m, image: x}]   # only one
+---
+apiVersion: resource.k8s.io/v1alpha3
+kind: ResourceClaim
+metadata: {name: c}
+spec:
+  devices:
+    requests:
+    - name: a
+      deviceClassName: gpu
+      selectors:
+      - cel:
+          # how large
+          expression: device.attributes["gpu.example.com"]["memory"].quantity().value() >= 24000000000   # 24 GB
+    constraints:
+    - requests: [a]   # of the newest
+      cel: {expression: 'device.attributes["gpu.example.com/model"].string() == "H100"'}
+"""
+STAYED = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: a}
+spec:
+  resourceClaims:
+  - name: one   # the first
+    # whose
+    # why a template
+    resourceClaimTemplateName: t   # of all
+  containers: [{name: m, image: x}]   # only one
+---
+# of the newest
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: c}
+spec:
+  devices:
+    requests:
+    - name: a
+      exactly:
+        deviceClassName: gpu
+        selectors:
+        - cel:
+            # how large
+            expression: device.capacity["gpu.example.com"].memory.compareTo(quantity("24G")) >= 0   # 24 GB
+        - cel: {expression: 'device.attributes["gpu.example.com"].model == "H100"'}
+"""
+
+
+def test_comments_go_with_what_moves_or_before_its_document(muster: Muster, claim: Path) -> None:
+    """Where a constraint becomes a selector, nothing new may be taken for what was there (`Nodes.alive`)."""
+    claim.write_text(MOVED)
+
+    assert muster("convert", str(claim)).stdout == STAYED
+
+
 def test_a_file_is_written_in_place_once(muster: Muster, claim: Path) -> None:
     claim.chmod(0o640)
 
@@ -182,6 +248,7 @@ BAD = {
     "a text that is no YAML": (("bad.yaml",), "bad.yaml:2: is not YAML"),
     "an alias of itself": (("itself.yaml",), "aliases stand for too many values"),
     "aliases of aliases": (("laughs.yaml",), "aliases stand for too many values"),
+    "levels without end": (("deep.yaml",), "is nested in more than 200 levels"),
     "a very large file": (("large.yaml",), "has more than 1 MiB"),
 }
 
@@ -197,6 +264,7 @@ def test_convert_refuses_an_unreadable_file_with_the_reason(
         "bad": "a: [",
         "itself": "a: &a [*a]\n",
         "laughs": f"a0: &a0 [1, 2]\n{laughs}",
+        "deep": f"{'[' * 300}{']' * 300}",
         "large": f"# {' ' * files.LARGEST}\n",
     }
     for name, text in texts.items():

@@ -122,7 +122,9 @@ def objects() -> dict[str, Json]:
         f"{own}/secrets/muster-webhook": {},
         f"{own}/secrets/muster-heads-key": {},
         f"{own}/configmaps/muster-heads": {},
-        **{f"{CRDS}/{plural}.muster.dev": {} for plural in ("queues", "meters", "claimpolicies", "gangs")},
+        **{
+            f"{CRDS}/{plural}.muster.dev": {} for plural in ("queues", "meters", "claimpolicies", "nodeshapes", "gangs")
+        },
     }
 
 

@@ -15,6 +15,7 @@ apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 resources: {deviceClassMappings: [{name: gpus, deviceClassNames: [gpu.example.com]}]}
 admissionFairSharing: {usageHalfLifeTime: 24h}
+fairSharing: {preemptionStrategies: [LessThanOrEqualToFinalShare]}
 ---
 apiVersion: kueue.x-k8s.io/v1beta2
 kind: Cohort
@@ -88,6 +89,7 @@ spec:
   namespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: In, values: [speech]}]}
   aliases: [main]
   quotas: [{meter: gpus, nominal: "1"}, {meter: cpu, nominal: 8000}]
+  fairSharing: {weight: "1"}
   priorityClasses: [{name: urgent, value: 100}]
 ---
 apiVersion: muster.dev/v1alpha1
@@ -101,8 +103,8 @@ spec:
   - {meter: gpus, nominal: "2", borrowingLimit: "1"}
   - {meter: cpu, nominal: 1500, lendingLimit: 1000}
   queueingStrategy: StrictFIFO
-  fairSharing: {within: {by: Namespace, halfLife: 24h, weights: [{name: vision, weight: "3"}]}}
-  preemption: {withinQueue: LowerPriority, reclaim: Any}
+  fairSharing: {weight: "1", within: {by: Namespace, halfLife: 24h, weights: [{name: vision, weight: "3"}]}}
+  preemption: {withinQueue: LowerPriority, reclaim: Any, byShares: LessThanOrEqualToFinalShare}
   priorityClasses: [{name: urgent, value: 100}]
 """
 JOBS = """
@@ -241,6 +243,29 @@ def test_who_is_evicted_for_a_flavor_is_no_matter_of_loans() -> None:
 
     assert "preferences.whenCanBorrow" in found["spec.flavorFungibility.whenCanBorrow"]
     assert found["spec.flavorFungibility.whenCanPreempt"].startswith("nobody is evicted while the gang fits any kind")
+
+
+@pytest.mark.parametrize(
+    ("configuration", "sharing", "told"),
+    [
+        (None, {"weight": "2"}, "counts in Kueue where its configuration has fairSharing"),
+        ({"fairSharing": {"enable": True}}, {"weight": "2"}, ""),
+        ({"fairSharing": {"enable": False}}, None, "has no effect"),
+        ({}, None, "has no effect"),
+    ],
+)
+def test_weights_count_where_the_configuration_shares_fairly(configuration: Any, sharing: Any, told: str) -> None:
+    spec = {"cohort": "c", "fairSharing": {"weight": 2}, "preemption": {"reclaimWithinCohort": "Any"}}
+    obj = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "ClusterQueue", "metadata": {"name": "a"}, "spec": spec}
+    installed = {"apiVersion": "config.kueue.x-k8s.io/v1beta1", "kind": "Configuration", **(configuration or {})}
+
+    converted = kueue.convert([obj, *([installed] if configuration is not None else [])])
+
+    (queue,) = [one for one in converted.objects if one["metadata"]["name"] == "a"]
+    shares = configuration == {"fairSharing": {"enable": True}}
+    assert queue["spec"].get("fairSharing") == sharing
+    assert queue["spec"]["preemption"] == {"reclaim": "Any", **({"byShares": "LessThanInitialShare"} if shares else {})}
+    assert told in str(converted.findings[0].found)
 
 
 @pytest.mark.parametrize("kind", ["Workload", "AdmissionCheck", "MultiKueueConfig", "SomethingNew"])

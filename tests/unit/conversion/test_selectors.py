@@ -16,6 +16,11 @@ CONVERTED = {
     "a look-up without a type": ("device.attributes['n'] != 2", f"{D}.n != 2"),
     "a field of attributes": ("device.attributes.n >= 2 || device.attributes.ok", None),
     "a name with its domain": ("device.attributes['e.io/n'].int >= 2", "device.attributes['e.io'].n >= 2"),
+    "a value's call behind the domain": ("device.attributes['e.io'].n.int() >= 2", "device.attributes['e.io'].n >= 2"),
+    "a size behind the domain": (
+        "device.attributes['e.io']['memory'].quantity().value() >= 24000000000",
+        "device.capacity['e.io'].memory.compareTo(quantity('24G')) >= 0",
+    ),
     "a name that is no identifier": ("device.attributes['a-b'].int == 1", f"{D}['a-b'] == 1"),
     "a size in bytes": (
         "device.attributes['memory'].quantity().value() >= 24000000000",

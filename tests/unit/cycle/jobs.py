@@ -17,11 +17,17 @@ SECOND = timedelta(seconds=1)
 
 
 class Jobs(Cluster):
-    """graceful: whether pods that are deleted stay until `end_grace` is called."""
+    """graceful: whether pods that are deleted stay until `end_grace` is called.
 
-    def __init__(self, builder: ClusterBuilder, *, graceful: bool = False) -> None:
+    late: how many cycles later than it could the Job controller makes the pods of a Job.
+    """
+
+    def __init__(self, builder: ClusterBuilder, *, graceful: bool = False, late: int = 0) -> None:
         super().__init__(builder)
         self.graceful = graceful
+        self.delay = late
+        self._left: dict[str, int] = {}
+        """By Job whose pods are late, in how many cycles they come."""
         self.now = NOON
         self.made: dict[str, dict[str, Any]] = {}
         self.priorities: dict[str, int] = {}
@@ -39,8 +45,17 @@ class Jobs(Cluster):
         owners = {pod.meta.controller.uid for pod in self._pods.values() if pod.meta.controller}
         for name in self.made:
             job = self._jobs.get(Uid(f"job-{name}"))
-            if job is not None and job.meta.uid not in owners and not job.suspended and not job.finished:
+            if job is None or job.meta.uid in owners or job.suspended or job.finished:
+                self._left.pop(name, None)
+            elif self._left.setdefault(name, self.lateness()):
+                self._left[name] -= 1
+            else:
+                del self._left[name]
                 self._make(name, self.now)
+
+    def lateness(self) -> int:
+        """Return by how many cycles the next pods of a Job are late."""
+        return self.delay
 
     def _make(self, name: str, at: datetime) -> None:
         self.lives += 1

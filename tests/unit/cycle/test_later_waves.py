@@ -11,6 +11,7 @@ from admission.api.values import names
 from admission.api.values.names import NodeName
 from admission.workloads.kinds import jobset as jobset_kind
 from tests import standins
+from tests.builders import a_cluster
 from tests.standins import Manifest
 from tests.unit.cycle.fences import report
 from tests.unit.cycle.jobs import Play
@@ -84,6 +85,16 @@ async def test_later_waves_are_decided_about_in_an_empty_cluster_beside_those_th
     assert [text[: len(said)] for text in found.later] == ([said] if said else [])
     apart = "; of these 3 gpus set-driver needs 1, set-workers needs 2"
     assert [text.endswith(apart) for text in found.later] == ["beside driver: Quota" in text for text in found.later]
+
+
+async def test_later_waves_are_not_said_never_to_fit_where_nodes_may_come_for_them() -> None:
+    cluster, play = a_stage(staged(8), 9)
+    cluster._rest = replace(cluster._rest, shapes=a_cluster().shape("x8", gpus=8).snapshot().shapes)
+
+    found = report(await play.forget_changes(2), "set")
+
+    assert found.phase is not Phase.PENDING
+    assert found.later == ()
 
 
 async def test_what_is_said_of_later_waves_follows_the_workload_at_once_and_the_cluster_within_a_minute() -> None:

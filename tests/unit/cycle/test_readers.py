@@ -34,6 +34,7 @@ DECISIONS: dict[str, dict[str, str]] = {
         "BudgetExhausted": OWN,
         "DevicesBusy": "busy",
         "NoFeasiblePlacement": "fenced_in_vain",
+        "NodesNeeded": OWN,
         "WaitingForClaims": "fenced_later",
         "SchedulingGated": OWN,
         "BehindInOrder": "strict",

@@ -78,12 +78,14 @@ CALLS: dict[str, tuple[str, str]] = {
     "a meter is read again": ("GET", f"{OWN}/meters/gpus"),
     "a policy of claims is read again": ("GET", f"{OWN}/claimpolicies/defaults"),
     "a policy of claims has a condition": ("PATCH", f"{OWN}/claimpolicies/defaults/status"),
+    "a node shape is read again": ("GET", f"{OWN}/nodeshapes/gpu-8"),
+    "a node shape has a condition": ("PATCH", f"{OWN}/nodeshapes/gpu-8/status"),
     "an event is published": ("POST", "/api/v1/namespaces/team/events"),
     "an event is counted": ("PATCH", "/api/v1/namespaces/team/events/train-0.1"),
     "the CRDs are made": ("POST", CRD),
     **{
         f"the CRD {name} is {done}": (verb, f"{CRD}/{name}.muster.dev")
-        for name in ("queues", "meters", "claimpolicies", "gangs")
+        for name in ("queues", "meters", "claimpolicies", "nodeshapes", "gangs")
         for done, verb in (("written", "PATCH"), ("looked at", "GET"))
     },
     **{

@@ -141,7 +141,7 @@ def test_muster_objects_are_reviewed_and_stay_writable_while_muster_is_down() ->
     assert own["failurePolicy"] == "Ignore"
     shown = [(rule["scope"], rule["resources"], rule["operations"]) for rule in own["rules"]]
     assert shown == [
-        ("Cluster", ["queues", "meters", "claimpolicies"], ["CREATE", "UPDATE", "DELETE"]),
+        ("Cluster", ["queues", "meters", "claimpolicies", "nodeshapes"], ["CREATE", "UPDATE", "DELETE"]),
         ("Namespaced", ["gangs"], ["CREATE", "UPDATE"]),
     ]
     assert [condition["expression"] for condition in own["matchConditions"]] == [

@@ -526,3 +526,20 @@ def test_a_finding_says_what_to_write_where_that_is_known() -> None:
 
     assert str(found) == "spec.a: is odd"
     assert str(replace(found, instead="b")) == "spec.a: is odd; write: b"
+
+
+# Shapes of nodes.
+
+
+def test_a_shape_is_refused_for_devices_that_no_driver_could_publish() -> None:
+    spec = {"maxCount": 1, "matchLabels": {"type": "a"}, "allocatable": {"cpu": 1}, "pricePerHour": 1}
+
+    def shape(device: str) -> dict[str, Any]:
+        slices = [{"driver": "gpu.example.com", "devices": [{"name": device}]}]
+        kind = {"apiVersion": names.API_VERSION, "kind": "NodeShape"}
+        return kind | an_object("x8", **spec, resourceSlices=slices)
+
+    assert created("nodeshapes", shape("gpu-0")) is ALLOWED
+    assert "spec.resourceSlices[0].devices[0].name: 'gpu_0' is not a DNS label" in denied(
+        created("nodeshapes", shape("gpu_0"))
+    )

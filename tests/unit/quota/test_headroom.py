@@ -168,7 +168,7 @@ WHY = {
         .queue("a", 1, parent="root", reclaim="Any", by_shares="LessThanInitialShare")
         .queue("b", 0, parent="root", used=1),
         (
-            "queue a has 1 gpu left (nominal 1, used 0), the gang needs 2; 1 of the 1 of queue a are lent to b"
+            "queue a has 1 gpu left (nominal 1, used 0), the gang needs 2; up to 1 of the 1 of queue a are lent to b"
             "; gangs of queues with a larger share are evicted for the gang where it could then start, and no"
             " others, as queue a would borrow, too (its preemption.byShares)"
         ),
@@ -177,7 +177,7 @@ WHY = {
     "it would borrow with the gang, so nothing is reclaimed": (
         a_tree().queue("root", 1).queue("a", 1, parent="root", reclaim="Any").queue("b", 0, parent="root", used=1),
         (
-            "queue a has 1 gpu left (nominal 1, used 0), the gang needs 2; 1 of the 1 of queue a are lent to b"
+            "queue a has 1 gpu left (nominal 1, used 0), the gang needs 2; up to 1 of the 1 of queue a are lent to b"
             "; nobody of other queues is evicted for the gang, as queue a would borrow, too, and its preemption has"
             " neither borrowWithinCohort nor byShares"
         ),

@@ -5,6 +5,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
 from admission.kube.cache import watched_resources
 
 ROOT = Path(__file__).parents[3] / "admission"
@@ -26,5 +27,11 @@ def test_reviews_read_only_kinds_that_a_webhook_alone_watches() -> None:
         for name in _READ.findall(path.read_text())
     }
 
-    assert unwatched == {"nodes", "pods", "priorities", "slices", "taint_rules"}
+    assert unwatched == {"nodes", "pods", "priorities", "shapes", "slices", "taint_rules"}
     assert {where for where, name in read if name in unwatched} == CONTROLLERS
+
+
+def test_muster_works_on_where_its_roles_are_older_than_the_shapes_of_nodes() -> None:
+    own = {kind.plural: kind.may_be_forbidden for kind in watched_resources.ALL if kind.group == names.GROUP}
+
+    assert own == {"queues": False, "meters": False, "gangs": False, "claimpolicies": False, "nodeshapes": True}

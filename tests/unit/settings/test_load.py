@@ -134,6 +134,11 @@ WRONG: dict[str, tuple[dict[str, Any] | str, str]] = {
     "an unknown role": ({"roles": ["cook"]}, "muster.toml:1: roles: cook: .*webhook"),
     "an unknown profile": ({"controller": {"profile": "1.33"}}, "controller.profile: 1.33: choose auto, 1.34, 1.35"),
     "a fence around no driver": ({"fence": ["GPUs"]}, "fence: 'GPUs' is no name of a DRA driver"),
+    "an attribute of no driver": ({"metrics": {"uuids": ["uuid"]}}, "metrics.uuids: 'uuid' is not driver=attribute"),
+    "two attributes of a driver": (
+        {"metrics": {"uuids": ["a.example=uuid", "a.example=serial"]}},
+        "metrics.uuids: a.example stands there twice",
+    ),
     "a fence that is named twice": ({"fence": ["a.example", "a.example"]}, "a.example stands there twice"),
     "a collector that is no URL": (
         {"tracing": {"endpoint": "collector:4318"}},

@@ -50,6 +50,16 @@ def own(kind: str, name: str, **spec: Any) -> dict[str, Any]:
     return {"apiVersion": "muster.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
+SHAPE = own(
+    "NodeShape",
+    "x8",
+    maxCount=1,
+    matchLabels={"type": "x8"},
+    allocatable={"cpu": 8},
+    resourceSlices=[{"driver": "gpu.example.com", "devices": [{"name": f"gpu-{number}"} for number in range(8)]}],
+)
+
+
 def policy(*rules: dict[str, Any], **spec: Any) -> dict[str, Any]:
     return own("ClaimPolicy", "house", rules=[{"message": "not so", **rule} for rule in rules], **spec)
 
@@ -251,6 +261,7 @@ FOUND: dict[str, tuple[Sequence[Any], list[tuple[str, str, str]]]] = {
         [],
     ),
     "more than a node has": ([CLASS, hardware(4), template(count=5)], [("error", "NeverFits", AT)]),
+    "no more than a node has that may come": ([CLASS, hardware(4), SHAPE, template(count=5)], []),
     "more than a node has of devices that are shared": (
         [CLASS, hardware(4, allowMultipleAllocations=True), template(count=5)],
         [],
@@ -396,6 +407,35 @@ async def test_an_object_of_another_system_that_has_a_kind_of_the_same_name_is_l
 
     assert linted.remarks == ()
     assert linted.notes == (f"{kind} a (scheduling.run.ai/v2) is left out: it is not simulated",)
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        ("DeviceClass", CLASS["spec"]),
+        ("Queue", {"quotas": [{"meter": "gpus", "nominal": 4}]}),
+        ("Meter", {"sources": [{"deviceClasses": ["gpu.example.com"], "count": {}}]}),
+    ],
+    ids=["DeviceClass", "Queue", "Meter"],
+)
+async def test_a_namespace_of_an_object_of_the_whole_cluster_does_not_matter(kind: str, spec: dict[str, Any]) -> None:
+    """The API server drops it."""
+    version = CLASS["apiVersion"] if kind == "DeviceClass" else "muster.dev/v1alpha1"
+    obj = {"apiVersion": version, "kind": kind, "metadata": {"name": "gpus"}, "spec": spec}
+
+    plain = await lint.lint([obj])
+
+    assert await lint.lint([{**obj, "metadata": {"name": "gpus", "namespace": "vision"}}]) == plain
+
+
+async def test_a_version_that_no_api_server_has_is_an_error_of_what_none_has_stored() -> None:
+    old = {**template(), "apiVersion": "resource.k8s.io/v1alpha3"}
+    stored = {**old, "metadata": {**old["metadata"], "uid": "a"}}
+
+    (remark,) = (await lint.lint([CLASS, old])).remarks
+
+    assert (remark.code, remark.field) == ("Refused", "apiVersion")
+    assert (await lint.lint([CLASS, stored])).remarks == ()
 
 
 async def test_of_nodes_without_any_slice_it_is_noted_that_nothing_is_said_of_what_fits() -> None:

@@ -82,11 +82,9 @@ def test_a_misspelt_queue_of_a_job_is_told_as_its_gangs_denial() -> None:
 
 
 def test_a_workload_whose_pods_are_not_simulated_is_noted_when_it_is_refused() -> None:
-    found = expand(QUEUES, [selecting(webhook.of_case("Deployment", "nope"))])
+    found = expand(QUEUES, [webhook.of_case("CronJob", "nope")])
 
-    assert any(
-        note.startswith("Deployment ml/w is refused: UnknownQueue: there is no queue nope") for note in found.notes
-    )
+    assert any(note.startswith("CronJob ml/w is refused: UnknownQueue: there is no queue nope") for note in found.notes)
 
 
 def test_the_label_of_a_kind_that_nobody_knows_is_not_passed_over_in_silence() -> None:

@@ -68,8 +68,8 @@ def test_a_queue_is_as_healthy_as_what_it_needs_to_admit_gangs() -> None:
     assert queue(generation=1)[0] == "Progressing"
 
 
-@pytest.mark.parametrize("kind", ["Meter", "ClaimPolicy"])
-def test_a_meter_and_a_policy_are_healthy_when_they_are_ready(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["Meter", "ClaimPolicy", "NodeShape"])
+def test_a_meter_a_policy_and_a_shape_are_healthy_when_they_are_ready(kind: str) -> None:
     def judged(generation: int, *, holds: bool) -> tuple[str, str]:
         told = (condition("Ready", "told", holds=holds),)
         report = ConditionReport(plural="", name="x", generation=generation, conditions=told)

@@ -16,6 +16,7 @@ from admission.cycle.state.result import CycleResult
 from admission.dra.compatibility import SchedulerProfile
 from admission.errors import MalformedObjectError
 from admission.scheduling.checks.faults import Defect, During
+from admission.settings import Settings
 from admission.telemetry import metric_catalog
 from admission.telemetry.collectors import Watched
 from admission.telemetry.metrics import Metrics
@@ -361,8 +362,10 @@ def test_the_process_metrics_are_shown() -> None:
 
 def test_no_label_names_a_gang_a_namespace_or_a_person() -> None:
     """Whoever reaches the port reads the page."""
-    labels = {label for one in metric_catalog.ALL for label in one.label_names}
+    asked_for = metric_catalog.ALLOCATIONS
+    labels = {label for one in metric_catalog.ALL if one is not asked_for for label in one.label_names}
 
+    assert Settings().metrics.allocations == 0
     assert {"queue", "meter", "reason"} <= labels
     assert not labels & {"gang", "gang_uid", "namespace", "pod", "claim", "name", "user", "on_behalf_of"}
 

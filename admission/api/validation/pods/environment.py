@@ -5,7 +5,7 @@ ValidateEnvFrom, with the relaxed names that are on by default.
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from fractions import Fraction
 
 from admission.api.validation import fields
@@ -43,6 +43,17 @@ def validate(container: Reader) -> None:
             _reference(source.child(name))
         if len(found) != 1:
             source.problem("", f"Invalid value: {_count(found, ('configMapRef', 'secretRef'))}")
+
+
+def validate_files(container: Reader, volumes: Mapping[str, str], *, all_known: bool) -> None:
+    """Judge from which volumes a container's variables come. volumes: as for mounts, `volumes.validate_mounts`."""
+    for variable in container.children("env"):
+        file = variable.child("valueFrom").child("fileKeyRef")
+        name = file.text("volumeName")
+        if name in volumes and volumes[name] != "emptyDir":
+            fields.invalid(file, "volumeName", "referenced volume must be of type emptyDir")
+        elif name and name not in volumes and all_known:
+            file.problem("volumeName", f"Not found: {name!r}")
 
 
 def pod_field(reference: Reader, known: Collection[str]) -> None:
@@ -91,10 +102,22 @@ def _value_from(variable: Reader) -> None:
     for name in ("configMapKeyRef", "secretKeyRef"):
         if name in source:
             _key(source.child(name))
+    if "fileKeyRef" in source:
+        _file(source.child("fileKeyRef"))
     if found and variable.text("value"):
         variable.problem("valueFrom", "Invalid value: may not be specified when `value` is not empty")
     elif len(found) != 1:
         variable.problem("valueFrom", f"Invalid value: {_count(found, SOURCES)}")
+
+
+def _file(reference: Reader) -> None:
+    """Judge a variable of a file of variables."""
+    _name(reference, "key", fields.needed(reference, "key"))
+    name = fields.needed(reference, "volumeName")
+    if name and (message := formats.label(name)):
+        reference.problem("volumeName", f"Invalid value: {message}")
+    if ".." in fields.needed(reference, "path").split("/"):
+        fields.invalid(reference, "path", "must not contain '..'")
 
 
 def _count(found: list[str], known: tuple[str, ...]) -> str:

@@ -1,7 +1,7 @@
 """Validation of what a pod shares with its node, and of how it finds names.
 
 In the API server's words. Mirrors `pkg/apis/core/validation` of Kubernetes (v1.36.3, v1.37.1), validatePodDNSConfig,
-ValidateHostAliases, validateHostUsers and validateShareProcessNamespace.
+validatePodHostName, ValidateHostAliases, validateHostUsers and validateShareProcessNamespace.
 """
 
 import ipaddress
@@ -14,12 +14,14 @@ from admission.api.values.decoding import Reader
 MOST_NAMESERVERS = 3
 MOST_SEARCHES = 32
 LONGEST_SEARCHES = 2048
+LONGEST_HOSTNAME = 64
 SEARCH = re.compile(r"[a-z0-9_]([-_a-z0-9]*[a-z0-9_])?(\.[a-z0-9_]([-_a-z0-9]*[a-z0-9_])?)*")
 
 
 def validate(spec: Reader, containers: list[Reader]) -> None:
     """Judge a pod's names and what it shares. containers: all that it has."""
     _dns(spec)
+    _hostname(spec)
     for alias in spec.children("hostAliases"):
         _address(alias, "ip", alias.text("ip"))
         for at, name in enumerate(alias.texts("hostnames")):
@@ -34,6 +36,20 @@ def validate(spec: Reader, containers: list[Reader]) -> None:
         for container in containers:
             if any(container.children("volumeDevices")):
                 container.problem("volumeDevices", "Forbidden: when `hostUsers` is false")
+
+
+def _hostname(spec: Reader) -> None:
+    """Judge a name that replaces the one that a pod has by itself."""
+    if "hostnameOverride" not in spec:
+        return
+    for field in ("setHostnameAsFQDN", "hostNetwork"):
+        if spec.flag(field):
+            spec.problem("hostnameOverride", f"Forbidden: may not be specified when {field} is true")
+    name = spec.text("hostnameOverride")
+    if len(name) > LONGEST_HOSTNAME:
+        spec.problem("hostnameOverride", f"Too long: may not be more than {LONGEST_HOSTNAME} bytes")
+    if message := formats.subdomain(name):
+        spec.problem("hostnameOverride", f"Invalid value: {message}")
 
 
 def _dns(spec: Reader) -> None:

@@ -34,9 +34,14 @@ def validate(spec: Reader, labels: Mapping[str, str]) -> None:
         for preference in affinity.child(field).children(PREFERRED):
             _weight(preference)
             _pod_affinity_term(preference.child("podAffinityTerm"), labels)
+    validate_tolerations(spec)
+    _spread(spec, labels)
+
+
+def validate_tolerations(spec: Reader) -> None:
+    """Judge the taints of nodes that a pod tolerates."""
     for toleration in spec.children("tolerations"):
         _toleration(toleration)
-    _spread(spec, labels)
 
 
 def validate_taints(spec: Reader) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 
 from admission.api.validation import fields
 from admission.api.validation.pods import (
+    annotations,
     containers as of_containers,
+    environment,
     network,
     placement,
     resources,
@@ -44,6 +46,7 @@ def problems(pod: Any, path: str = "", *, volumes: Collection[str] | None = ()) 
         of_containers.validate_handlers(container, spec, is_init=at < len(init))
         resources.validate(container, claims)
         pod_volumes.validate_mounts(container, sources, all_known=volumes is not None)
+        environment.validate_files(container, sources, all_known=volumes is not None)
     # Init containers are judged after the others, so that a name that both have is theirs.
     _unique_names((*containers, *init))
     _host_ports(spec, containers, init)
@@ -54,6 +57,7 @@ def problems(pod: Any, path: str = "", *, volumes: Collection[str] | None = ()) 
     _scalars(spec)
     _gates(spec)
     resources.validate_overhead(spec)
+    annotations.validate(reader.child("metadata"), spec, [*init, *containers], is_template=bool(path))
     security.validate_pod(spec)
     security.validate_system(spec, [*init, *containers])
     network.validate(spec, [*init, *containers])

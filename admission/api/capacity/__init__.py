@@ -1,0 +1,3 @@
+"""Decoded objects that say which nodes a cluster may still get."""
+
+__all__ = ["node_shapes"]

@@ -1,0 +1,1 @@
+"""`muster capacity`: how many more gangs would start."""

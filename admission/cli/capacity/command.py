@@ -1,0 +1,160 @@
+"""`muster capacity`: how many more gangs of given shapes would start now, and what stops the next one of each."""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from admission.api.values.decoding import Json
+from admission.cli import apps, completion, config_command, manifest_reader, object_writes, terminal
+from admission.cli.capacity import copies
+from admission.cli.capacity.copies import MOST_PODS, Capacity, Settings, Shape
+from admission.cli.config_command import ConfigOption, SetOption
+from admission.cli.manifest_reader import BadInputError, Manifest
+from admission.cli.submit import objects
+from admission.cli.submit.objects import Submission
+from admission.cli.terminal import Format, Number
+from admission.dra import compatibility
+from admission.dra.compatibility import Release
+from admission.errors import FixError
+from admission.simulation import expand
+
+app = apps.single()
+
+ALL_START, SOME_DO_NOT = 0, 3
+
+EPILOG = apps.epilog(
+    (
+        "muster capacity config/examples --shape 2x2:gpu.example.com --queue research-vision -n vision",
+        "muster capacity now.yaml --shape 8x8:gpu.example.com --shape 1x1:gpu.example.com --queue research",
+        "muster capacity cluster.yaml --gang train.yaml --format json",
+    ),
+    "Exit codes: 0 at least one gang of each shape would start, 3 of some shape none, 2 the input is wrong.",
+)
+
+_SHAPE = re.compile(r"(?P<pods>[0-9]{1,5})x(?P<devices>[0-9]{1,4}):(?P<name>[^:\s]+)")
+_NAME = "muster-capacity"
+"""Of the Jobs that are made for shapes."""
+
+
+@app.command(epilog=EPILOG)
+def capacity(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH", help="Files, folders, or - for standard input.")],
+    *,
+    shapes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--shape",
+            metavar="PODSxDEVICES:CLASS",
+            help="A gang of pods with so many devices each, repeatable: 8x8:gpu.example.com.",
+        ),
+    ] = None,
+    gangs: Annotated[
+        list[str] | None,
+        typer.Option("--gang", metavar="FILE", help="A gang from manifests with one Job, repeatable."),
+    ] = None,
+    queue: Annotated[
+        str, typer.Option("--queue", "-q", help="The queue that shapes enter.", autocompletion=completion.queues)
+    ] = "",
+    requests: Annotated[
+        list[str] | None,
+        typer.Option("--request", metavar="RESOURCE=AMOUNT", help="Of each pod of a shape: cpu=4, memory=16Gi."),
+    ] = None,
+    most: Annotated[
+        int, typer.Option(min=1, max=1_000, help="How many gangs of a shape are tried, of 10,000 pods in all.")
+    ] = copies.MOST,
+    output: Annotated[Format, typer.Option("--format", "-o", help="A table, or one JSON object.")] = Format.TEXT,
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="Of shapes, and of objects that name none.")
+    ] = "default",
+    profile: Annotated[Release, typer.Option(help="The Kubernetes whose kube-scheduler decides.")] = Release.V1_37,
+    steps: Annotated[int, typer.Option(min=1, help="Bound of the search, per gang and question.")] = 50_000,
+    config: ConfigOption = None,
+    changes: SetOption = None,
+) -> None:
+    """Say how many more gangs of given shapes would start now, and what stops the next one. Needs no cluster.
+
+    Reads manifests of a cluster as `muster simulate` does. Each shape is tried alone, beside all that runs and after
+    all that waits in the input.
+    """
+    manifests = manifest_reader.read(paths)
+    amounts = object_writes.amounts("--request", requests or (), "cpu=4")
+    wanted = [*(_shape(text, queue, namespace, amounts) for text in shapes or ()), *map(_gang, gangs or ())]
+    if not wanted:
+        raise FixError("nothing is asked for: name a gang, as --shape 8x8:gpu.example.com or --gang train.yaml")
+    settings = Settings(
+        most=most,
+        namespace=namespace,
+        profile=compatibility.profile(profile),
+        steps=steps,
+        schedulers=frozenset(config_command.chosen(config, {}, changes).settings.controller.schedulers),
+    )
+    _refuse_problems(manifests, settings)
+    found = asyncio.run(_measured([one.body for one in manifests], wanted, settings))
+    if output is Format.JSON:
+        terminal.as_json({"shapes": [_json(one) for one in found]})
+    else:
+        headings = ("shape", Number("starts"), "what stops the next one", "instead of")
+        terminal.table("Capacity", headings, [_row(one) for one in found])
+    raise typer.Exit(ALL_START if all(one.starts for one in found) else SOME_DO_NOT)
+
+
+async def _measured(bodies: Sequence[Json], shapes: Sequence[Shape], settings: Settings) -> list[Capacity]:
+    return [await copies.measure(bodies, shape, settings) for shape in shapes]
+
+
+def _shape(text: str, queue: str, namespace: str, requests: dict[str, str]) -> Shape:
+    """Return the shape of `PODSxDEVICES:CLASS`. Raises FixError."""
+    found = _SHAPE.fullmatch(text)
+    if found is None or not int(found["pods"]) or not int(found["devices"]) or int(found["pods"]) > MOST_PODS:
+        raise FixError(
+            f"--shape: {text!r} is not pods x devices : class; write it as 8x8:gpu.example.com, with at most"
+            f" {MOST_PODS} pods"
+        )
+    submission = Submission(
+        name=_NAME,
+        namespace=namespace,
+        image="none",
+        pods=int(found["pods"]),
+        devices={found["name"]: int(found["devices"])},
+        queue=queue,
+        requests=requests,
+    )
+    template = objects.template(submission)
+    return Shape(title=text, job=objects.job(submission), shared=(template,) if template is not None else ())
+
+
+def _gang(path: str) -> Shape:
+    """Return the shape of the only Job in some manifests, with what stands beside it. Raises FixError."""
+    bodies = [manifest.body for manifest in manifest_reader.read([path])]
+    jobs = [body for body in bodies if body.get("kind") == "Job"]
+    if len(jobs) != 1 or not isinstance(jobs[0].get("metadata"), dict) or not jobs[0]["metadata"].get("name"):
+        raise FixError(f"--gang: {path}: it needs one Job with a name, and has {len(jobs)}; name a file for each gang")
+    return Shape(title=path, job=jobs[0], shared=tuple(body for body in bodies if body is not jobs[0]))
+
+
+def _refuse_problems(manifests: Sequence[Manifest], settings: Settings) -> None:
+    """Raise BadInputError with what is wrong in the manifests of the cluster."""
+    cluster = expand.expand([one.body for one in manifests], namespace=settings.namespace, profile=settings.profile)
+    problems = [manifests[index].problem(problem) for index, error in cluster.problems for problem in error.problems]
+    if problems:
+        raise BadInputError(problems)
+
+
+def _json(one: Capacity) -> dict[str, Any]:
+    return {
+        "shape": one.shape,
+        "starts": one.starts,
+        "atLeast": one.is_bound,
+        "reason": one.reason or None,
+        "message": one.message,
+        "details": dict(one.details),
+        "insteadOf": [*one.instead_of],
+    }
+
+
+def _row(one: Capacity) -> tuple[str, ...]:
+    starts = f"{one.starts} or more" if one.is_bound else f"{one.starts}"
+    return one.shape, starts, f"{one.reason}: {one.message}" if one.reason else "", ", ".join(one.instead_of)

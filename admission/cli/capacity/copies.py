@@ -1,0 +1,122 @@
+"""How many more gangs of one shape would start now, and what stops the next one.
+
+Copies of a Job are added to the manifests of a cluster and simulated by `offline`, so the answer is the controller's.
+The copies are newer than all that is in the input, so what waits there goes first.
+"""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from admission.api.kubernetes.pods import DEFAULT_SCHEDULER
+from admission.api.values.decoding import Json
+from admission.api.values.reasons import Detail
+from admission.cycle import profile as cycle_profile
+from admission.dra.compatibility import SchedulerProfile
+from admission.simulation import expand, offline
+from admission.simulation.offline import STEPS, GangOutcome, Verdict
+
+MOST = 100
+"""Copies of one shape, unless the caller wants others."""
+
+MOST_PODS = 10_000
+"""Pods of all copies of a shape."""
+
+GROWTH = 4
+"""How many times as many copies are tried if all have started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A gang of which copies are tried. job: its batch Job, with a name. shared: what all copies use, as templates."""
+
+    title: str
+    job: Json
+    shared: tuple[Json, ...] = ()
+
+    @property
+    def pods(self) -> int:
+        """Return how many pods the Job makes at a time; 1 where it does not say a number."""
+        found = self.job.get("spec", {}).get("parallelism")
+        return found if isinstance(found, int) and found > 0 else 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How copies are tried. most: copies of a shape. now: as in `expand`. schedulers: of the controller's settings."""
+
+    most: int = MOST
+    now: datetime | None = None
+    namespace: str = "default"
+    profile: SchedulerProfile = cycle_profile.NEWEST
+    steps: int = STEPS
+    schedulers: frozenset[str] = frozenset({DEFAULT_SCHEDULER})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """How many gangs of a shape start. is_bound: all that were tried did, so that more may.
+
+    reason, message, details: of the first copy that does not start. instead_of: gangs, `namespace/name`, that start or
+    run on without the copies, and not beside those that start.
+    """
+
+    shape: str
+    starts: int
+    is_bound: bool = False
+    reason: str = ""
+    message: str = ""
+    details: Mapping[str, Detail] = field(default_factory=dict)
+    instead_of: tuple[str, ...] = ()
+
+
+async def measure(objects: Sequence[Json], shape: Shape, settings: Settings) -> Capacity:
+    """Return how many gangs of a shape would start in the cluster that the objects describe."""
+    before = {_key(gang) for gang in await _simulated(objects, settings) if gang.verdict is Verdict.ADMITTED}
+    most = max(1, min(settings.most, MOST_PODS // shape.pods))
+    tried = min(GROWTH, most)
+    while True:
+        found = await _tried(objects, shape, settings, tried, before)
+        if not found.is_bound or tried == most:
+            return found
+        tried = min(tried * GROWTH, most)
+
+
+async def _tried(objects: Sequence[Json], shape: Shape, settings: Settings, copies: int, before: set[str]) -> Capacity:
+    jobs = [_copy(shape.job, number) for number in range(copies)]
+    names = [f"{one['metadata'].get('namespace') or settings.namespace}/{one['metadata']['name']}" for one in jobs]
+    outcome = await _simulated([*objects, *shape.shared, *jobs], settings)
+    by_key = {_key(gang): gang for gang in outcome}
+    own = [by_key[name] for name in names if name in by_key]
+    admitted = [gang for gang in own if gang.verdict is Verdict.ADMITTED]
+    stopped = next((gang for gang in own if gang.verdict is not Verdict.ADMITTED), None)
+    now = {key for key, gang in by_key.items() if gang.verdict is Verdict.ADMITTED}
+    return Capacity(
+        shape=shape.title,
+        starts=len(admitted),
+        is_bound=len(admitted) == copies,
+        reason=stopped.reason or "" if stopped is not None else "",
+        message=stopped.message if stopped is not None else "",
+        details=stopped.details if stopped is not None else {},
+        instead_of=tuple(sorted(before - now)),
+    )
+
+
+async def _simulated(objects: Sequence[Json], settings: Settings) -> tuple[GangOutcome, ...]:
+    cluster = expand.expand(objects, now=settings.now, namespace=settings.namespace, profile=settings.profile)
+    outcome = await offline.simulate(cluster, steps=settings.steps, schedulers=settings.schedulers)
+    return outcome.gangs
+
+
+def _copy(job: Json, number: int) -> Json:
+    """Return a Job that differs by its name alone, so that the copies are tried in the order of their numbers."""
+    found = copy.deepcopy(dict(job))
+    known = found["metadata"]
+    kept = {name: known[name] for name in ("namespace", "labels", "annotations") if name in known}
+    found["metadata"] = {**kept, "name": f"{known['name']}-{number:04}"}
+    return found
+
+
+def _key(gang: GangOutcome) -> str:
+    return f"{gang.namespace}/{gang.name}"

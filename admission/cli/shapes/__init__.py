@@ -1,0 +1,1 @@
+"""`muster shapes`: the nodes that may still come."""

@@ -1,0 +1,3 @@
+"""Which nodes would have to come so that held gangs start."""
+
+__all__ = ["node_needs"]

@@ -1,0 +1,262 @@
+"""What held gangs would need of nodes that are not there: the fewest or cheapest nodes of NodeShapes, gang by gang.
+
+A gang that no node has room for is decided about once more, in the order of the cycle, as if nodes of the shapes had
+come: by the same chain of checks, so that its queue has quota and its budgets pay for it. What one gang is promised,
+on nodes that are there or are to come, later gangs do without; nodes that one gang needs are no other's. Nothing is
+granted here, and no other decision depends on it.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from fractions import Fraction
+from functools import partial
+
+from admission.api.capacity import node_shapes
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.muster.queues import Queue
+from admission.api.values.names import GangUid, NodeName
+from admission.api.values.reasons import Detail, Hold, HoldReason
+from admission.dra.state import cluster_state
+from admission.dra.state.cluster_state import ClusterState
+from admission.dra.state.nodes_to_come import NodesToCome, NodeToCome
+from admission.quota.headroom import QueueUsage
+from admission.scheduling.cache import equivalence
+from admission.scheduling.cache.equivalence import GangEquivalence
+from admission.scheduling.capacity.node_counts import Counts, CountSearch, Found
+from admission.scheduling.checks import budget, chain, completeness, elastic, faults
+from admission.scheduling.checks.chain import Grant, Inputs, Known, Rules, Workspace
+from admission.scheduling.checks.faults import During
+from admission.scheduling.placement import mode
+from admission.workloads import topology
+from admission.workloads.gangs import Group
+
+HELPED = frozenset({HoldReason.DEVICES_BUSY, HoldReason.NO_FEASIBLE_PLACEMENT})
+"""The reasons of holds that more nodes may end."""
+
+MOST_TO_COME = 256
+"""The most nodes of a shape that a leader plans with at a time."""
+
+GANGS_PER_TRY = 8
+"""How many gangs are looked at for each number that may be tried: equivalent ones need none."""
+
+MOST_TRIES = 64
+"""The most numbers of nodes that are tried for one gang."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How much is asked.
+
+    tries: numbers of nodes, over all gangs. nodes: the most of a shape. share: the divisor of a search's steps. pace:
+    how long until the needs are looked for again; if 0, after every cycle that grants nothing. together: whether gangs
+    may share a node to come, as they would once it is there; otherwise one that a gang needs is no other's.
+    """
+
+    tries: int = 64
+    nodes: int = MOST_TO_COME
+    share: int = 8
+    pace: timedelta = timedelta(seconds=10)
+    together: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesNeeded:
+    """The nodes that a gang needs beside those that are there. price: per hour; None if it is not known of all.
+
+    nodes: empty if the gang has room on nodes that others need.
+    """
+
+    nodes: tuple[NodeToCome, ...] = ()
+    price: Fraction | None = None
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Return how many nodes of each shape there are."""
+        return Counter(one.shape for one in self.nodes)
+
+
+def hold(needed: NodesNeeded, instead: Hold) -> Hold:
+    """Return the hold of a gang that waits for nodes. instead: why it does not start on those that are there."""
+    counts = needed.counts
+    parts = [f"{count} of shape {name}" for name, count in sorted(counts.items())]
+    total = len(needed.nodes)
+    nodes = f"{total} more {'node' if total == 1 else 'nodes'}"
+    what = f"{nodes} of shape {next(iter(counts))}" if len(counts) == 1 else f"{nodes}: {', '.join(parts)}"
+    price = "" if needed.price is None else f" ({node_shapes.render_price(needed.price)} per hour)"
+    details: dict[str, Detail] = {**instead.details, "nodes": total, "shapes": parts, "instead": instead.reason}
+    if needed.price is not None:
+        details["pricePerHour"] = node_shapes.render_price(needed.price)
+    message = f"needs {what}{price}; on the nodes that are there: {instead.message}"
+    return Hold(HoldReason.NODES_NEEDED, message, details, instead.references)
+
+
+def assess(
+    held: Iterable[Group], rules: Rules, cluster: ClusterState, queue_usage: QueueUsage, bounds: Bounds
+) -> Mapping[GangUid, NodesNeeded]:
+    """Return what gangs need, of those that would start with more nodes. held: gangs that are held for want of devices.
+
+    cluster, queue_usage: after the grants of the cycle; the usage is charged with what gangs are promised. The balances
+    in the workspace of the rules are charged, too.
+    """
+    waiting = rules.order.sorted(held)[: bounds.tries * GANGS_PER_TRY]
+    existing = rules.snapshot.nodes.values()
+    pods = sum(len(group.waiting) for group in waiting)
+    left = {
+        name: min(shape.left(existing), pods, bounds.nodes) for name, shape in sorted(rules.snapshot.shapes.items())
+    }
+    if not waiting or not any(left.values()):
+        return {}
+    state = _State(rules, cluster, queue_usage, bounds, NodesToCome.build(cluster, rules.snapshot, left))
+    found: dict[GangUid, NodesNeeded] = {}
+    for group in waiting:
+        if state.is_over:
+            break
+        needed = faults.guard(During.PLANNING, group.key, partial(state.assess, group), rules.workspace.defects)
+        if needed is not None:
+            found[group.uid] = needed
+    return found
+
+
+@dataclass(slots=True)
+class _State:
+    """What is left for the next gang: its base is the cluster without nodes that others need, or with them if shared.
+
+    Rule: only `_take` gives anything away.
+    """
+
+    _given: Rules
+    _base: ClusterState
+    _queue_usage: QueueUsage
+    _bounds: Bounds
+    _come: NodesToCome
+    tries: int = field(init=False)
+    _rules: Rules = field(init=False)
+    _prices: Mapping[str, Fraction | None] = field(init=False)
+    _free: dict[str, list[NodeToCome]] = field(init=False)
+    """The nodes of each shape that nobody needs yet."""
+    _disproved: set[Hashable] = field(default_factory=set)
+    """The questions that all nodes together do not answer; with less left nothing changes."""
+    _known: dict[Hashable, Counts] = field(default_factory=dict)
+    """The numbers of nodes that answered equivalent questions."""
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether nothing more can be found: no node is left, or no number may be tried."""
+        return self.tries <= 0 or not any(self._free.values())
+
+    def __post_init__(self) -> None:
+        snapshot = self._given.snapshot
+        self.tries = self._bounds.tries
+        self._prices = {name: shape.price for name, shape in snapshot.shapes.items()}
+        self._free = {name: [*nodes] for name, nodes in self._come.by_shape.items()}
+        new = {name: one.node for name, one in self._come.nodes.items()}
+        self._rules = replace(
+            self._given,
+            snapshot=replace(snapshot, nodes={**snapshot.nodes, **new}),
+            steps=max(self._given.steps // self._bounds.share, 1),
+            mute=True,
+        )
+
+    def assess(self, group: Group) -> NodesNeeded | None:
+        """Return what a gang needs, and promise it; None if it would not start with all nodes that are left."""
+        queue = completeness.entered(group, self._rules.snapshot)
+        if not isinstance(queue, Queue):
+            return None
+        inputs = chain.with_demand(
+            Inputs(rules=self._rules, group=group, queue=queue, cluster=self._base, queue_usage=self._queue_usage)
+        )
+        equivalent = _equivalent(inputs)
+        question = None
+        if equivalent is not None:
+            question = queue.name, group.identity.elastic, group.still_needed, equivalent.key
+            # It is held for devices, so the checks before the plan have passed.
+            known = Known(group=group, demands=inputs.demands, needed=inputs.needed, equivalent=equivalent)
+            inputs = replace(inputs, known=known if elastic.is_whole(group) else None)
+            if question in self._disproved:
+                return None
+        found = self._cheapest(inputs, question)
+        if found is None or (not found.counts and not self._bounds.together):
+            return None
+        if question is not None:
+            self._known[question] = found.counts
+        return self._take(group, found)
+
+    def _cheapest(self, inputs: Inputs, question: Hashable | None) -> Found[Grant] | None:
+        pods = len(inputs.group.waiting)
+        search = CountSearch[Grant](
+            ask=lambda counts: self._ask(inputs, counts),
+            used=self._used,
+            most={name: min(len(nodes), pods) for name, nodes in self._free.items() if nodes},
+            prices=self._prices,
+            tries=min(self.tries, MOST_TRIES),
+        )
+        before = search.tries
+        found = search.cheapest(self._known.get(question) if question is not None else None)
+        self.tries -= before - search.tries
+        if found is None and search.tries and question is not None:
+            self._disproved.add(question)
+        return found
+
+    def _ask(self, inputs: Inputs, counts: Counts) -> Grant | None:
+        """Return the grant with some new nodes; None if the gang is held."""
+        given = self._given.workspace
+        rules = replace(self._rules, workspace=Workspace(balances=given.balances, defects=given.defects))
+        cluster = self._come.joined(self._base, self._names(counts))
+        outcome = chain.decide(replace(inputs, rules=rules, cluster=cluster)).outcome
+        return outcome if isinstance(outcome, Grant) else None
+
+    def _names(self, counts: Counts) -> Sequence[NodeName]:
+        """Return the first new nodes of each shape that nobody needs yet."""
+        return [one.node.name for name, count in counts.items() for one in self._free[name][:count]]
+
+    def _used(self, grant: Grant) -> Counts:
+        """Return how many nodes of each shape a plan uses that nobody needed before."""
+        return Counter(one.shape for one in self._new(grant))
+
+    def _new(self, grant: Grant) -> list[NodeToCome]:
+        names = dict.fromkeys(place.node for place in grant.plan.pods)
+        return [self._come.nodes[name] for name in names if name in self._come.nodes and name not in self._base.nodes]
+
+    def _take(self, group: Group, found: Found[Grant]) -> NodesNeeded:
+        """Take what a gang is promised from what is left for others."""
+        grant = found.answer
+        new = self._new(grant)
+        charge, pods = grant.plan.charge, {pod.meta.uid: pod for pod in group.waiting}
+        self._queue_usage.charge(group.queue, charge)
+        if self._given.workspace.balances is not None:
+            self._given.workspace.balances.charge(group.queue, charge, budget.runtime_of(group))
+        if self._bounds.together or any(place.node not in self._come.nodes for place in grant.plan.pods):
+            state = self._come.joined(self._base, [one.node.name for one in new])
+            after = cluster_state.granted(state, grant.plan, pods, group.key, grant.claims)
+            self._base = self._come.parted(after, self._full(after) if self._bounds.together else self._come.nodes)
+        for one in new:
+            self._free[one.shape].remove(one)
+        prices = [self._prices[one.shape] for one in new]
+        known = [price for price in prices if price is not None]
+        price = sum(known, Fraction(0)) if len(known) == len(prices) else None
+        return NodesNeeded(nodes=tuple(new), price=price)
+
+    def _full(self, cluster: ClusterState) -> Collection[NodeName]:
+        """Return the new nodes all of whose devices are in use: hardly anybody has room there, and each costs time."""
+        return {
+            name
+            for name, one in self._come.nodes.items()
+            if name in cluster.nodes
+            and one.slices
+            and all(
+                DeviceId(slice_.driver, slice_.pool, device.name) in cluster.taken
+                for slice_ in one.slices
+                for device in slice_.devices
+            )
+        }
+
+
+def _equivalent(inputs: Inputs) -> GangEquivalence | None:
+    """Return the gang's question in numbered names; None if the gang is like no other."""
+    group = inputs.group
+    if group.started or inputs.refusals:
+        return None
+    wanted = mode.requested(group.record, inputs.queue)
+    return equivalence.build(inputs.demands, wanted, inputs.cluster, topology.request(group))
