@@ -1,18 +1,17 @@
 """Pods of Jobs that are complete from their creation, so that the API server shows them to nobody.
 
-A new Job is shown to the webhook anyway, which writes the queue into its pod template, and a mark that its pods lack
-nothing but the gate. A policy adds that to what the Job controller makes of it (`webhook_config.gate_policy`), and
+A new Job is shown to the webhook anyway, which marks its pod template if its pods lack nothing but the gate. A policy
+adds that to what the Job controller makes of it (`webhook_config.gate_policy`), and
 `webhook_config.match_conditions.COMPLETE` leaves it out then: the gate holds it, and the controller looks at all that
 the webhook looks at before it opens the gate. Pods without a gate, others, and those that would be refused are shown as
 before.
 """
 
-from admission.api.muster.queues import Queue
 from admission.api.values import json_patch, names
 from admission.api.values.decoding import Json
 from admission.api.values.json_patch import Patch
 from admission.podpolicy import annotations
-from admission.podpolicy.pod_view import PodView
+from admission.podpolicy.pod_view import JobView, PodView
 from admission.workloads.kinds import foreign_queues
 
 OTHER_KEYS = sorted(
@@ -22,7 +21,7 @@ OTHER_KEYS = sorted(
 )
 """Labels and annotations of other systems by which the webhook decides about a new pod."""
 
-_TEMPLATE = json_patch.pointer("spec", "template")
+_ANNOTATIONS = json_patch.pointer("spec", "template", "metadata", "annotations")
 
 
 def body(job: Json, namespace: str) -> Json:
@@ -40,13 +39,15 @@ def is_complete(new_pod: PodView) -> bool:
     return bool(has_all) and not new_pod.node and not any(map(_is_read, others))
 
 
-def additions(new_pod: PodView, queue: Queue) -> Patch:
-    """Return the patch of a Job that writes the queue and the mark into its template. new_pod: of the template."""
-    path = f"{_TEMPLATE}/metadata"
-    return (
-        *json_patch.set_pairs(f"{path}/labels", new_pod.labels, {names.QUEUE: queue.name}),
-        *json_patch.set_pairs(f"{path}/annotations", new_pod.annotations or None, {names.COMPLETE: "true"}),
-    )
+def mark(job: JobView) -> Patch:
+    """Return the patch that writes the mark into the template of a Job with complete pods."""
+    return tuple(json_patch.set_pairs(_ANNOTATIONS, job.annotations, {names.COMPLETE: "true"}))
+
+
+def unmark(job: JobView) -> Patch:
+    """Return the patch that takes the mark from the template of any other new Job."""
+    is_marked = names.COMPLETE in (job.annotations or {})
+    return (json_patch.remove(_ANNOTATIONS + json_patch.pointer(names.COMPLETE)),) if is_marked else ()
 
 
 def _is_read(key: str) -> bool:

@@ -49,7 +49,7 @@ HELD = "muster.dev/held"
 
 COMPLETE = "muster.dev/complete"
 """Annotation of a Job's pod template whose pods lack nothing but the gate, which a policy in the API server adds. The
-webhook writes it. Whoever else does only gives a gate to his own pods."""
+webhook writes it, and takes out of new Jobs what somebody else wrote."""
 
 GANG_UID = "muster.dev/gang-uid"
 """Annotation of an Event: the UID of its gang, as in logs and in the ledger."""

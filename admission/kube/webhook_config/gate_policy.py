@@ -15,8 +15,9 @@ from admission.kube.webhook_config import match_conditions, registration, webhoo
 NAME = registration.NAME
 """Of the policy and of its binding."""
 
-KINDS = {"MutatingAdmissionPolicy": "mutatingadmissionpolicies"} | {
-    "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings"
+KINDS = {
+    "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
+    "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
 }
 
 _MARKED = f"object.metadata.?annotations[?'{names.COMPLETE}'].orValue('') != ''"

@@ -278,14 +278,17 @@ _LABELLED = " || ".join(f"k in {field}.orValue({{}})" for field in (_OWN_LABELS,
 _NAMES_MORE = f"{_ANNOTATED} || (k != '{names.QUEUE}' && ({_LABELLED}))"
 _OWN_QUEUE, _QUEUE = (f"{field}[?'{names.QUEUE}'].orValue('')" for field in (_OWN_LABELS, _TEMPLATE_LABELS))
 
+_NAMING_MORE = (*foreign_queues.JOB_LABELS, *foreign_queues.PRIORITY_LABELS)
+
 NOT_MARKED = (
     "!(request.operation == 'CREATE' && request.resource.group + '/' + request.resource.resource == 'batch/jobs'"
     f" && {_TEMPLATE}.?annotations[?'{names.COMPLETE}'].orValue('') != '' && {_OWN_QUEUE} in ['', {_QUEUE}]"
-    f" && !{json.dumps(foreign_queues.JOB_LABELS)}.exists(k, k in {_OWN_LABELS}.orValue({{}})))"
+    f" && !{json.dumps(_NAMING_MORE)}.exists(k, k in {_OWN_LABELS}.orValue({{}})))"
 )
-"""CEL: false for new Jobs whose template the webhook has marked in an earlier call, with the queue that they enter. The
-API server gives a Job without labels those of its template, also after a webhook (`pkg/apis/batch/v1/defaults.go`,
-SetDefaults_Job), so each half would be shown it once more. Whoever writes the mark himself makes pods that wait."""
+"""CEL: false for new Jobs whose template the webhook has marked in an earlier call, with the queue that they enter, and
+whose own labels name nothing else that would be written into it, or warned of. The API server gives a Job without
+labels those of its template (`pkg/apis/batch/v1/defaults.go`, SetDefaults_Job), so each half would be shown it once
+more. The webhook has taken out a mark that somebody else wrote."""
 
 NOT_AS_HELD = (
     f"!(request.operation == 'CREATE' && {_IS_NATIVE} && {_suspended('object')}"

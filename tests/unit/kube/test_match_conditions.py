@@ -1,7 +1,6 @@
 """The conditions under which the API server asks Muster about a pod, as CEL that Muster evaluates itself."""
 
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import pytest
@@ -9,22 +8,17 @@ import pytest
 from admission.api.kubernetes.admission_review import ALLOWED
 from admission.api.values import names
 from admission.api.values.names import Held
-from admission.cel import environment, expressions
-from admission.cel.core import types, values
-from admission.cel.expressions import Budget
-from admission.kube.webhook_config import gate_policy, match_conditions
-from admission.podpolicy import job_pods, pod_view, update as pod_update
+from admission.kube.webhook_config import match_conditions
+from admission.podpolicy import update as pod_update
 from admission.review import reviewer
 from admission.review.caches import ReviewCaches
 from admission.workloads.kinds import catalog, foreign_queues, pod_labels
+from tests.unit.kube.conditions import JOB, JOBS, holds, owned
 from tests.unit.scheduling import plan_inputs
 from tests.unit.webhook import patching
-from tests.unit.webhook.cases import GATES, RULES, MemoryView, World, a_job, a_pod, creation, held, update
+from tests.unit.webhook.cases import GATES, RULES, MemoryView, World, a_job, a_pod, creation, held
 
-VARIABLES = ("object", "oldObject", "request")
-ENVIRONMENT = environment.for_variables(dict.fromkeys(VARIABLES, types.DYN), {}, release=37)
 KUEUE, VOLCANO = "kueue.x-k8s.io/pod-group-name", "scheduling.k8s.io/group-name"
-JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "one", "controller": True}
 
 
 def matters(new: dict[str, Any], old: dict[str, Any] | None = None) -> bool:
@@ -32,42 +26,8 @@ def matters(new: dict[str, Any], old: dict[str, Any] | None = None) -> bool:
     return holds(match_conditions.MATTERS, new, old)
 
 
-@cache
-def compiled(text: str) -> expressions.Expression:
-    expression = expressions.compile_text(text, ENVIRONMENT)
-    assert isinstance(expression, expressions.Expression), str(expression)
-    return expression
-
-
-def holds(
-    text: str,
-    new: dict[str, Any],
-    old: dict[str, Any] | None = None,
-    subresource: str = "",
-    resource: tuple[str, str] = ("", "pods"),
-    *,
-    user: str = "alice",
-) -> bool:
-    """Evaluate a condition for an object that is created, or changed from `old`."""
-    request = {
-        "operation": "CREATE" if old is None else "UPDATE",
-        "resource": {"group": resource[0], "resource": resource[1]},
-        "userInfo": {"username": user},
-        **({"subResource": subresource} if subresource else {}),
-    }
-    answer = compiled(text).evaluate([values.from_json(one) for one in (new, old or {}, request)], Budget())
-    assert isinstance(answer, bool)
-    return answer
-
-
 def requesting(*resources: str) -> dict[str, Any]:
     return {"name": "main", "resources": {"requests": dict.fromkeys(resources, "1")}}
-
-
-def owned(*owners: dict[str, Any], **rest: Any) -> dict[str, Any]:
-    pod = held(**rest)
-    pod["metadata"]["ownerReferences"] = list(owners)
-    return pod
 
 
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -189,7 +149,7 @@ def test_a_workload_is_sent_when_it_is_made_or_its_templates_or_queue_change(
     assert holds(match_conditions.RENAMED, new, old) is sent
 
 
-JOBS, DEPLOYMENTS, CRONJOBS = ("batch", "jobs"), ("apps", "deployments"), ("batch", "cronjobs")
+DEPLOYMENTS, CRONJOBS = ("apps", "deployments"), ("batch", "cronjobs")
 READ = {
     "labels": (names.QUEUE, names.PRIORITY_CLASS, KUEUE_QUEUE, "kueue.x-k8s.io/priority-class", "kai.scheduler/queue"),
     "annotations": (names.QUEUE_ALIAS, "scheduling.volcano.sh/queue-name", foreign_queues.YUNIKORN),
@@ -381,83 +341,3 @@ def test_the_user_of_a_condition_is_read_back(user: str) -> None:
 @pytest.mark.parametrize("text", ["", match_conditions.MATTERS, match_conditions.not_by("x") + " || true"])
 def test_other_conditions_name_no_user(text: str) -> None:
     assert match_conditions.user_of(text) == ""
-
-
-CONTROLLER = "system:serviceaccount:kube-system:job-controller"
-
-SHOWN: dict[str, tuple[dict[str, Any], str]] = {
-    "a user": (owned(JOB), "alice"),
-    "another controller": (owned({**JOB, "kind": "ReplicaSet"}), CONTROLLER),
-    "a Job of another group": (owned({**JOB, "apiVersion": "batch.volcano.sh/v1alpha1"}), CONTROLLER),
-    "no gate": (owned(JOB, gates=[]), CONTROLLER),
-    "the gate of another": (owned(JOB, gates=[{"name": "x"}]), CONTROLLER),
-    "no queue": (owned(JOB, labels={names.QUEUE: ""}), CONTROLLER),
-    "no maker": (owned(JOB, annotations={names.USER: ""}), CONTROLLER),
-    "a node": (owned(JOB, nodeName="a"), CONTROLLER),
-    "a gang": (owned(JOB, labels={names.GANG: "g"}), CONTROLLER),
-    "claims of its annotation": (owned(JOB, annotations={names.CLAIMS: "x"}), CONTROLLER),
-    "a priority class of Kueue": (owned(JOB, labels={foreign_queues.KUEUE_PRIORITY_CLASS: "x"}), CONTROLLER),
-    "the queue of another system": (owned(JOB, annotations={"volcano.sh/queue-name": "x"}), CONTROLLER),
-}
-
-
-@pytest.mark.parametrize(("pod", "user"), SHOWN.values(), ids=SHOWN)
-def test_a_pod_of_a_job_is_shown_if_it_has(pod: dict[str, Any], user: str) -> None:
-    assert holds(match_conditions.NOT_COMPLETE["expression"], pod, user=user)
-    if user == CONTROLLER:
-        assert not job_pods.is_complete(pod_view.decode(pod, "ml"))
-
-
-@pytest.mark.parametrize("gates", [GATES, [{"name": "x"}, *GATES]])
-def test_a_complete_pod_of_a_job_is_not_shown_since_the_webhook_would_let_it_in_as_it_is(gates: list[Any]) -> None:
-    pod = owned(JOB, gates=gates, labels={"app": "x"}, annotations={"note": "x"})
-    view = MemoryView(World().queue("team-a").build())
-
-    assert not holds(match_conditions.NOT_COMPLETE["expression"], pod, user=CONTROLLER)
-    assert job_pods.is_complete(pod_view.decode(pod, "ml"))
-    assert reviewer.mutate(creation(pod, username=CONTROLLER), view, caches=ReviewCaches()).patch == ()
-    verdict = reviewer.validate(creation(pod, username=CONTROLLER), view, rules=RULES, caches=ReviewCaches())
-    assert verdict.denial is None
-
-
-def test_a_change_of_a_complete_pod_is_shown() -> None:
-    assert holds(match_conditions.NOT_COMPLETE["expression"], owned(JOB), owned(JOB), user=CONTROLLER)
-
-
-NEW_JOBS: dict[str, tuple[World, dict[str, Any], bool]] = {
-    "names its queue": (World().queue("team-a"), a_job(labels={names.QUEUE: "team-a"}), True),
-    "enters the default queue": (World().queue("team-a", default=True), a_job(metadata=None), True),
-    "enters none": (World().queue("team-a"), a_job(), False),
-    "names a queue that there is not": (World().queue("team-a"), a_job(labels={names.QUEUE: "b"}), False),
-    "names a gang": (World().queue("team-a"), a_job(labels={names.QUEUE: "team-a", names.GANG: "g"}), False),
-}
-
-
-@pytest.mark.parametrize(("world", "job", "complete"), NEW_JOBS.values(), ids=NEW_JOBS)
-def test_the_pods_of_a_job_are_complete_if_it(world: World, job: dict[str, Any], complete: bool) -> None:
-    review = creation(job, group="batch", resource="jobs", kind="Job")
-
-    patched = patching.applied(job, reviewer.mutate(review, MemoryView(world.build()), caches=ReviewCaches()).patch)
-
-    pod = dict(job_pods.body(patched, "ml"))
-    assert pod["metadata"]["annotations"][names.USER] == "alice"
-    marked = all(
-        holds(one["expression"], pod, user=CONTROLLER) for one in gate_policy.policy(namespace="m")["matchConditions"]
-    )
-    assert marked is complete
-    assert holds(match_conditions.NOT_COMPLETE["expression"], pod, user=CONTROLLER)
-    gated = {**pod, "spec": {**pod["spec"], "schedulingGates": GATES}}
-    assert not complete or not holds(match_conditions.NOT_COMPLETE["expression"], gated, user=CONTROLLER)
-    stored = {
-        **patched,
-        "metadata": {**patched["metadata"], "labels": patched["spec"]["template"]["metadata"].get("labels")},
-    }
-    for defaulted in (patched, stored if complete else patched):
-        assert holds(match_conditions.NOT_MARKED, defaulted, resource=JOBS) is not complete
-    assert holds(match_conditions.NOT_MARKED, patched, patched, resource=JOBS), "a change is shown"
-    traced = reviewer.mutate(replace(review, trace="t"), MemoryView(world.build()), caches=ReviewCaches()).patch
-    assert names.COMPLETE not in str(traced), "the trace of a gang begins with the review of a pod"
-    replaced = update(patched, job, group="batch", resource="jobs", kind="Job")
-    assert holds(match_conditions.NAMED, job, patched)
-    restored = reviewer.mutate(replaced, MemoryView(world.build()), caches=ReviewCaches()).patch
-    assert patching.applied(job, restored) == patched
