@@ -34,7 +34,9 @@ def lab(control_plane: ControlPlane, muster: Muster, namespace: Namespace) -> It
         pod["spec"]["schedulingGates"] = [{"name": OTHER_GATE}]
         alice = intruders.seen_by(lab, "alice")
         alice.create(pod)
-        alice.client.create(alice.jobs, teams.job("train", pods=1, template="gpu", annotations={}))
+        job = teams.job("train", pods=1, template="gpu", annotations={})
+        job["metadata"]["labels"] = {names.QUEUE: lab.team.queue}
+        alice.client.create(alice.jobs, job)
         eventually(lambda: all(map(intruders.is_gated, pods(lab))) and len(pods(lab)) == 2, what="both pods are held")
         checked = eventually(
             lambda: (policy(lab) or {}).get("status"), what="the policy is there, and its types checked"

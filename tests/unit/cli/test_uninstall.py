@@ -157,9 +157,10 @@ def test_controllers_end_before_the_configurations_go_and_what_they_would_write_
 ) -> None:
     cluster = FakeCluster(objects)
 
-    code, _, notes = uninstall(muster, monkeypatch, cluster, "--yes")
+    code, said, notes = uninstall(muster, monkeypatch, cluster, "--yes")
 
     assert code == 0, notes
+    assert "removed the policy that adds gates" in said
     assert cluster.done == [
         f"scaled {DEPLOYMENT}",
         f"deleted {CONFIGURATIONS}/mutatingwebhookconfigurations/muster",
