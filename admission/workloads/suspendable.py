@@ -103,8 +103,9 @@ def job_templates(job: Job) -> tuple[PodTemplate, ...]:
             body=job.template,
             pods=job.remaining_pods,
             name=job.meta.name,
+            indexes=job.next_indexes if job.indexed else (),
             labels=jobs.pod_labels(job.meta.name, job.meta.uid),
-            index_labels={jobs.INDEX: job.remaining_pods} if job.indexed else {},
+            index_labels={jobs.INDEX: job.completions or job.remaining_pods} if job.indexed else {},
         ),
     )
 

@@ -37,7 +37,11 @@ def muster(control_plane: ControlPlane, postgres: Server, collector: Collector, 
     """An installation that says all that it can, with a ledger whose URL holds a password."""
     database = postgres.database().replace("@", f":{PASSWORD}@", 1)
     assert PASSWORD in database
-    settings: dict[str, Any] = {"log_format": "json", "log_level": "debug", "metrics": {"port": port}}
+    settings: dict[str, Any] = {
+        "log_format": "json",
+        "log_level": "debug",
+        "metrics": {"port": port, "allocations": 10},
+    }
     tracing = {"endpoint": collector.url}
     with musters.running(control_plane, database=database, tracing=tracing, **settings) as muster:
         yield muster
@@ -143,5 +147,6 @@ def test_the_page_of_metrics_has_what_is_listed_and_nothing_else(team: Team, por
 
     assert {one.series for one in metric_catalog.ALL} == {name for name in families if not name.endswith("_created")}
     assert float(values["muster_leading"]) == 1
+    assert sum(name.startswith("muster_device_allocation_info{") for name in values) == 2
     assert float(values[f'muster_queue_gangs{{phase="Running",queue="{team.queue}"}}']) == 1
     assert float(values['muster_watch_staleness_seconds{kind="pods"}']) < 120

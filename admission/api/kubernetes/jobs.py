@@ -4,9 +4,10 @@ Sizes of gangs come from here and from `owners`, never from a pod's label alone.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from itertools import count, islice
 
 from admission.api.kubernetes import active_deadline, meta
 from admission.api.kubernetes.meta import Meta
@@ -15,6 +16,9 @@ from admission.api.values.decoding import Json, Reader
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 """The label, and annotation, with the number of a pod in its Indexed Job."""
+
+MAX_PARALLELISM = 100_000
+"""Pods of an Indexed Job at a time (`maxParallelismForIndexedJob` of `pkg/apis/batch/validation`)."""
 
 
 def pod_labels(name: str, uid: str) -> dict[str, str]:
@@ -33,7 +37,7 @@ class PodTemplate:
 
     path: of the template in the object. body: the template as JSON. pods: the number of pods that the controller makes
     from it without waiting for others to run. name: of its pods, without their number. start: the number in the name of
-    the first one. labels: added by the controller.
+    the first one. indexes: of the pods in their Job, where these are not 0, 1, 2, ... labels: added by the controller.
     part_labels: labels that number the parts of the template's pods, each with the pods per part. first_parts: the
     number of the first part, where it is not 0. index_labels: labels that number the pods of each part, each with the
     pods per part. exclusive: the label of nodes in whose domains each part is alone, among all parts that are (JobSet's
@@ -46,6 +50,7 @@ class PodTemplate:
     pods: int
     name: str
     start: int = 0
+    indexes: tuple[int, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     part_labels: Mapping[str, int] = field(default_factory=dict)
     first_parts: Mapping[str, int] = field(default_factory=dict)
@@ -60,12 +65,15 @@ class PodTemplate:
 
     def pod_name(self, number: int) -> str:
         """Return the name of a pod, but for a suffix that is drawn by lot."""
-        return f"{self.name}-{number + self.start}"
+        return f"{self.name}-{self._index(number) + self.start}"
 
     def parts_of(self, number: int) -> dict[str, str]:
         """Return the labels that number a pod and its parts, by the pod's number."""
         parts = {key: str(number // pods + self.first_parts.get(key, 0)) for key, pods in self.part_labels.items()}
-        return parts | {key: str(number % pods) for key, pods in self.index_labels.items()}
+        return parts | {key: str(self._index(number) % pods) for key, pods in self.index_labels.items()}
+
+    def _index(self, number: int) -> int:
+        return self.indexes[number] if number < len(self.indexes) else number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +95,7 @@ class Job:
     """A batch/v1 Job.
 
     active: the number of its pods that have not ended. failed: the number of its indexes that have failed for good
-    (`backoffLimitPerIndex`) and get no more pods.
+    (`backoffLimitPerIndex`) and get no more pods. ended: the indexes that have failed or succeeded.
     deadline: the time after its start when Kubernetes ends all of its pods, started or not; None: never.
     template: the pod template as JSON, to derive its pods offline, or while it is held as a whole; else empty.
     """
@@ -101,6 +109,7 @@ class Job:
     active: int = 0
     succeeded: int = 0
     failed: int = 0
+    ended: tuple[range, ...] = ()
     deadline: timedelta | None = None
     template: Json
 
@@ -119,6 +128,16 @@ class Job:
             return min(self.parallelism, self.active) if self.succeeded else self.parallelism
         return min(self.parallelism, self.completions - self.succeeded - self.failed)
 
+    @property
+    def next_indexes(self) -> tuple[int, ...]:
+        """Return the indexes of the pods that it creates next while none is active; empty where that is 0, 1, 2, ...
+
+        The first ones that have not ended (`pkg/controller/job/indexed_job_utils.go`, firstPendingIndexes, v1.37.1).
+        """
+        if not self.ended:
+            return ()
+        return tuple(islice(_outside(self.ended), min(max(self.remaining_pods, 0), MAX_PARALLELISM)))
+
 
 def decode_live(obj: Json) -> Job:
     """Decode a Job of a live cluster, without its template, which is most of the object and not needed there.
@@ -133,7 +152,7 @@ def decode(obj: Json) -> Job:
     """Decode a Job."""
     reader = Reader(obj)
     spec, status = reader.child("spec"), reader.child("status")
-    end_conditions = ("Complete", "Failed")
+    end_conditions, failed = ("Complete", "Failed"), _indexes(status.text("failedIndexes"))
     result = Job(
         meta=meta.decode(reader),
         parallelism=spec.integer("parallelism", 1),
@@ -146,7 +165,8 @@ def decode(obj: Json) -> Job:
         ),
         active=status.integer("active"),
         succeeded=status.integer("succeeded"),
-        failed=_indexes(status.text("failedIndexes")),
+        failed=sum(map(len, failed)),
+        ended=(*failed, *_indexes(status.text("completedIndexes"))),
         deadline=active_deadline.read(spec),
         template=spec.object("template"),
     )
@@ -157,7 +177,16 @@ def decode(obj: Json) -> Job:
 _INTERVAL = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 
 
-def _indexes(text: str) -> int:
-    """Return how many indexes a Job's status lists, such as `1,3-5`; other text counts as none."""
+def _indexes(text: str) -> tuple[range, ...]:
+    """Return the indexes that a Job's status lists, such as `1,3-5`; other text counts as none."""
     intervals = filter(None, map(_INTERVAL.fullmatch, text.split(",")))
-    return sum(max(int(interval[2] or interval[1]) - int(interval[1]) + 1, 0) for interval in intervals)
+    return tuple(range(int(one[1]), max(int(one[2] or one[1]), int(one[1]) - 1) + 1) for one in intervals)
+
+
+def _outside(intervals: Iterable[range]) -> Iterator[int]:
+    """Yield the natural numbers that are in no interval, without end."""
+    at = 0
+    for one in sorted(intervals, key=lambda one: one.start):
+        yield from range(at, one.start)
+        at = max(at, one.stop)
+    yield from count(at)

@@ -319,7 +319,8 @@ class _Planner:
         """Plan `o.hasValue() ? optional.of(cel.bind(x, o.value(), body)) : optional.none()`."""
         operand, slot = self.plan(node.operand, scope), self._new_slot()
         is_tracked, flat = self.tracker.is_on, node.flat
-        value, has_value = _reader(slot), operand
+        # Read by the body alone: a value that cannot be read does no harm to one that does not ask for it.
+        value, has_value = (lambda activation: activation[slot].value), operand
         if is_tracked:
             has_value = _charging_failures(operand)
             # cel-go evaluates the operand again for its value.
@@ -332,7 +333,7 @@ class _Planner:
                 charge(activation, 1 if flat and optional.present else 2)
             if not optional.present:
                 return values.NONE
-            activation[slot] = _UNSET if is_tracked else optional.value
+            activation[slot] = _UNSET if is_tracked else optional
             return _as_optional(body(activation)) if flat else values.some(body(activation))
 
         return evaluate

@@ -100,10 +100,10 @@ def _explained(context: _DeadEndContext) -> Explanation:
     nodes = _open_nodes(context)
     if not nodes:
         return _shared_claims_elsewhere(context)
-    with_resources = [node for node in nodes if _lacking(context, node) is None]
+    state, wants = context.greedy.state, context.kind.wants
+    with_resources = [node for node in nodes if node_filters.lacking(wants, state.left(node)) is None]
     if not with_resources:
         return _insufficient_resources(context, nodes)
-    state = context.greedy.state
     refusals = {at: refusal for at in with_resources if (refusal := state.refuses(context.kind, at)) is not None}
     left = [at for at in with_resources if at not in refusals]
     if refusals and (not left or any(context.greedy.dead_end_at(context.kind, at) is None for at in refusals)):
@@ -124,22 +124,23 @@ def _kept_off_by_rules(
 ) -> Explanation:
     """Explain that a rule between pods keeps the pod off the nodes that would have devices for it."""
     rest = f"; {len(others)} more have too few devices for it" if others else ""
+    subject, elsewhere = _subject(context).removesuffix(","), "" if context.wanted else _with_resources(context)
     return Explanation(
-        f"no node takes pod {context.pod}: {rule_refusals.text(refusals)}{rest}{_after(context)}",
+        f"no node takes {subject}: {rule_refusals.text(refusals)}{rest}{_after(context)}{elsewhere}",
         {"pod": context.pod, "rules": rule_refusals.titles(refusals.values()), "nodes": len(refusals)},
     )
 
 
 def _open_nodes(context: _DeadEndContext) -> list[int]:
     """Return the nodes that the pod's filters and shared claims allow."""
-    allocated = context.greedy.state.allocated
-    usable = [allocated[wanted.shared] for wanted in context.kind.wanted[0] if wanted.shared is not None]
-    names = context.greedy.state.names
-    return [
-        at
-        for at, name in enumerate(names)
-        if name in context.kind.nodes and all(nodes is None or at in nodes for nodes in usable)
-    ]
+    names, usable = enumerate(context.greedy.state.names), _usable(context)
+    return [at for at, name in names if name in context.kind.nodes and all(at in nodes for nodes in usable)]
+
+
+def _usable(context: _DeadEndContext) -> list[frozenset[int]]:
+    """Return the nodes where each of the pod's shared claims can be used that are allocated."""
+    found = (context.greedy.state.allocated[w.shared] for w in context.kind.wanted[0] if w.shared is not None)
+    return [nodes for nodes in found if nodes is not None]
 
 
 def _subject(context: _DeadEndContext) -> str:
@@ -197,28 +198,27 @@ def _no_node_passes(context: _DeadEndContext) -> Explanation:
 def _shared_claims_elsewhere(context: _DeadEndContext) -> Explanation:
     """Explain that shared claims were allocated where the pod may not go."""
     names = [w.claim.meta.name for w in context.kind.wanted[0] if w not in context.wanted]
+    nodes = [context.greedy.state.names[at] for at in sorted(frozenset.intersection(*_usable(context)))]
+    where = f"to {rule_refusals.names_text(nodes)}, where" if nodes else "where"
     return Explanation(
-        f"pod {context.pod} may not go where its shared {_claims(names)} can be used{_after(context)}",
+        f"pod {context.pod} may not go {where} its shared {_claims(names)} can be used{_after(context)}",
         {"pod": context.pod, "claims": sorted(names)},
     )
-
-
-def _lacking(context: _DeadEndContext, node: int) -> str | None:
-    return node_filters.lacking(context.kind.wants, context.greedy.state.left(node))
 
 
 def _insufficient_resources(context: _DeadEndContext, nodes: Sequence[int]) -> Explanation:
     """Explain that the nodes have too little of their resources."""
     state = context.greedy.state
     left = [(state.names[node], state.left(node) or {}) for node in nodes]
-    found, allocatable = node_resources.shortage(context.kind.wants, left, context.cluster), context.cluster.nodes
-    elsewhere = other_nodes.text(
-        context.kind,
-        context.cluster,
-        lambda name: node_filters.lacking(context.kind.wants, allocatable[name].allocatable) is None,
-    )
-    message = f"{_subject(context)} {found.text}{_after(context)}{elsewhere}"
+    found = node_resources.shortage(context.kind.wants, left, context.cluster)
+    message = f"{_subject(context)} {found.text}{_after(context)}{_with_resources(context)}"
     return Explanation(message, {"pod": context.pod, **found.details})
+
+
+def _with_resources(context: _DeadEndContext) -> str:
+    wants, nodes = context.kind.wants, context.cluster.nodes
+    has_enough = lambda name: node_filters.lacking(wants, nodes[name].allocatable) is None  # noqa: E731
+    return other_nodes.text(context.kind, context.cluster, has_enough)
 
 
 def _insufficient_devices(context: _DeadEndContext, nodes: Sequence[int]) -> Explanation:

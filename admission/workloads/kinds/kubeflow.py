@@ -68,11 +68,13 @@ def templates(kind: str, field: str) -> Callable[[Reader, Meta], Iterator[PodTem
 
 def mpi_templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
     """Yield the templates of an MPIJob's first wave."""
-    waits = reader.child("spec").text("launcherCreationPolicy") == "WaitForWorkersReady"
+    spec = reader.child("spec")
+    waits, works = spec.text("launcherCreationPolicy") == "WaitForWorkersReady", spec.flag("runLauncherAsWorker")
     found = list(templates("MPIJob", "mpiReplicaSpecs")(reader, meta))
     for template in found:
         if not (waits and len(found) > 1 and template.labels[REPLICA_TYPE] == LAUNCHER):
-            yield template if reader.text("apiVersion") == "kubeflow.org/v1" else _of_mpi_operator(template, meta)
+            is_training_operators = reader.text("apiVersion") == "kubeflow.org/v1"
+            yield template if is_training_operators else _of_mpi_operator(template, meta, launcher_works=works)
 
 
 def mpi_alone(obj: Json, roles: frozenset[str], running_roles: frozenset[str]) -> Json | None:
@@ -98,14 +100,18 @@ def mpi_running_roles(obj: Json, roles: Sequence[str]) -> tuple[str, ...]:
     return tuple(role for name in obj["spec"]["mpiReplicaSpecs"] if (role := name.lower()) not in roles)
 
 
-def _of_mpi_operator(template: PodTemplate, meta: Meta) -> PodTemplate:
-    """Return a template with the labels that the mpi-operator adds (version v2beta1) in place of the others."""
+def _of_mpi_operator(template: PodTemplate, meta: Meta, *, launcher_works: bool) -> PodTemplate:
+    """Return a template with the labels that the mpi-operator adds (version v2beta1) in place of the others.
+
+    launcher_works: `runLauncherAsWorker`, with which the launcher is the replica 0, and the workers follow.
+    """
     role = template.labels[REPLICA_TYPE]
     labels = {OPERATOR: "mpi-operator", JOB_NAME: meta.name, JOB_ROLE: role}
     if role != LAUNCHER:
-        return replace(template, labels=labels)
-    job = f"{meta.name}-{LAUNCHER}"
-    return replace(template, labels={**labels, **jobs.pod_labels(job, names.unknown_label(job))}, part_labels={})
+        return replace(template, labels=labels, first_parts={REPLICA_INDEX: int(launcher_works)})
+    job, index = f"{meta.name}-{LAUNCHER}", {REPLICA_INDEX: "0"} if launcher_works else {}
+    labels |= index | jobs.pod_labels(job, names.unknown_label(job))
+    return replace(template, labels=labels, part_labels={})
 
 
 def mpi(reader: Reader, _meta: Meta) -> Shape:

@@ -268,7 +268,7 @@ async def test_every_kind_is_asked_for_at_its_place(api: FakeApi, connection: Co
         *(f"/apis/resource.k8s.io/v1/resource{kind}" for kind in ("claims", "claimtemplates", "slices")),
         *("/apis/resource.k8s.io/v1/deviceclasses", "/apis/resource.k8s.io/v1/devicetaintrules"),
         "/apis/scheduling.k8s.io/v1/priorityclasses",
-        *(f"/apis/muster.dev/v1alpha1/{kind}" for kind in ("queues", "meters", "gangs", "claimpolicies")),
+        *(f"/apis/muster.dev/v1alpha1/{kind}" for kind in ("queues", "meters", "gangs", "claimpolicies", "nodeshapes")),
         *(kind.path for kind in (*watched_resources.PARENTS, *watched_resources.STORAGE)),
     }
 

@@ -24,8 +24,8 @@ def template(queue: str, gpus: int = 1, **more: Any) -> dict[str, Any]:
 class HeldJobs(Jobs):
     """writes: what was done to workloads, in order."""
 
-    def __init__(self, builder: ClusterBuilder, *, graceful: bool = False) -> None:
-        super().__init__(builder, graceful=graceful)
+    def __init__(self, builder: ClusterBuilder, *, graceful: bool = False, late: int = 0) -> None:
+        super().__init__(builder, graceful=graceful, late=late)
         self.writes: list[str] = []
         made = {f"{NAMESPACE}/x{gpus}": _claim_template(gpus) for gpus in (1, 2, 4, 8)}
         self._rest = replace(self._rest, templates=made)

@@ -145,6 +145,34 @@ def test_a_shared_claim_is_named_before_what_the_nodes_lack_to_which_it_ties_the
     )
 
 
+ONE_PORT: Any = {"containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}]}
+
+
+def test_a_shared_claim_is_named_before_a_rule_that_bars_the_node_to_which_it_ties_the_gang() -> None:
+    """The port is free on the other nodes, where the claim cannot be used."""
+    channel = a_claim("channel", a_request("channel", 1, IS_A100))
+    cluster = a_cluster().node("a", gpus=[A100]).node("b", gpus=2).node("c", gpus=[A100])
+
+    answer = refused(cluster.plan(*(a_pod(f"p-{number}", channel, **ONE_PORT) for number in range(2))))
+
+    assert answer.message.startswith(
+        "no node takes pod p-1, which its shared claim channel ties to a (1 of the 3 where it might go): hostPort keeps"
+        " it off a"
+    )
+
+
+def test_the_nodes_are_named_that_lack_a_claim_which_was_allocated_before() -> None:
+    """Beside the rule that bars the only node where it can be used."""
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}
+    channel = a_claim("channel", a_request(), allocation={"nodeSelector": {"nodeSelectorTerms": [term]}})
+    cluster = a_cluster().node("a", gpus=1).node("b", gpus=1)
+
+    answer = refused(cluster.plan(*(a_pod(f"p-{number}", channel, **ONE_PORT) for number in range(2))))
+
+    assert answer.message.startswith("no node takes pod p-1: hostPort keeps it off a")
+    assert answer.message.endswith("; b has enough in all, but cannot use claim channel, which is allocated elsewhere")
+
+
 def test_devices_of_several_classes_are_not_added() -> None:
     cluster = a_cluster().device_class("nic", IS_A100)
     cluster.node("a", gpus=[A100, A100, {}])

@@ -58,6 +58,18 @@ def test_an_index_that_has_failed_for_good_is_not_waited_for(indexes: str, neede
     assert max(template.pods, 1) == needed
 
 
+def test_a_job_that_is_done_in_part_makes_pods_of_the_indexes_that_are_left() -> None:
+    """Its anti-affinity may be about one index that is done, as of a leader."""
+    spec = {"parallelism": 3, "completions": 8, "completionMode": "Indexed", "backoffLimitPerIndex": 1}
+    status = {"succeeded": 3, "completedIndexes": "4,0-1", "failedIndexes": "3"}
+    job = jobs.decode({"metadata": {"name": "train", "namespace": "team", "uid": "u"}, "spec": spec, "status": status})
+
+    (template,) = suspendable.job_templates(job)
+
+    assert [template.parts_of(number)[jobs.INDEX] for number in range(template.pods)] == ["2", "5", "6"]
+    assert [template.pod_name(number) for number in range(template.pods)] == ["train-2", "train-5", "train-6"]
+
+
 def test_while_a_job_is_not_seen_its_gang_cannot_be_complete() -> None:
     snapshot = replace(a_cluster().job("train", queue="q", pods=3).snapshot(), jobs={})
 

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from admission.api.kubernetes.meta import Meta
 from admission.api.values import names
 from admission.api.values.decoding import Reader
 from admission.workloads import gangs, suspendable
-from admission.workloads.kinds import catalog
+from admission.workloads.kinds import catalog, kubeflow
 from tests import standins
 from tests.standins import Manifest, an_object
 from tests.unit.workloads.kinds.herds import TEMPLATE, Herd
@@ -66,6 +67,15 @@ def test_an_mpi_job_is_its_workers_and_the_launcher_that_comes_by_way_of_a_job()
     herd.all(standins.job_pods(herd.put(standins.launcher(job))))
 
     assert herd.reported == {("mpi-launcher-0", "mpi-worker-0", "mpi-worker-1"): (3, 3)}
+
+
+@pytest.mark.parametrize(("works", "indexes"), [(False, [None, "0", "1"]), (True, ["0", "1", "2"])])
+def test_a_launcher_that_works_is_the_first_replica_of_its_mpi_job(works: bool, indexes: list[str | None]) -> None:
+    templates = kubeflow.mpi_templates(Reader(mpi(runLauncherAsWorker=works)), Meta(name="mpi"))
+
+    labels = [{**one.labels, **one.parts_of(number)} for one in templates for number in range(one.pods)]
+
+    assert [each.get(kubeflow.REPLICA_INDEX) for each in labels] == indexes
 
 
 def test_pods_of_an_mpi_job_are_known_by_their_role_where_they_have_no_replica_type() -> None:
