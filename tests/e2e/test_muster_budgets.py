@@ -35,7 +35,7 @@ def test_a_gang_that_the_budget_cannot_pay_for_starts_once_it_is_raised(
     hold = team.wait_held("pair", "BudgetExhausted")
     assert (hold["details"]["left"], hold["details"]["needed"]) == ("1", "2")
     holds_for(2, lambda: len(team.gated("pair")) == 2, what="no pod of it starts")
-    assert "the budget of queue" in muster.command("why", f"{namespace.name}/pair")
+    assert "the whole budget of queue" in muster.command("why", f"{namespace.name}/pair")
     control_plane.client().merge_patch(f"{GROUP}/queues/{team.queue}", {"spec": {"budgets": [a_budget("2.5")]}})
 
     team.wait_running("pair", 2)

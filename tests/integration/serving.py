@@ -125,7 +125,7 @@ async def muster(
     """
     api = FakeApi()
     await api.start()
-    for crd in ("claimpolicies", "gangs", "meters", "queues"):
+    for crd in ("claimpolicies", "gangs", "meters", "nodeshapes", "queues"):
         established = {"conditions": [{"type": "Established", "status": "True"}]}
         api.put(CRDS, {"metadata": {"name": f"{crd}.muster.dev"}, "status": established})
     if registered is not None:

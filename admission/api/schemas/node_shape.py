@@ -105,28 +105,16 @@ def _allocatable() -> Schema:
 
 
 def _slice() -> Schema:
-    kept = "Kept as it is written, in the form of resource.k8s.io/v1."
+    name = {"minLength": 1, "maxLength": 63}
     return fields.record(
         "Devices of one driver, or the counters that they share.",
         {
             "driver": fields.object_name("The driver. Example: gpu.example.com."),
-            "devices": fields.sequence(
-                "The devices, in the form of a ResourceSlice's.",
-                fields.open_record(
-                    kept,
-                    {"name": fields.text("The device's name. Example: gpu-0.", minLength=1, maxLength=63)},
-                    required=("name",),
-                ),
-                most=128,
+            "devices": _as_in_a_slice(
+                "The devices", fields.text("The device's name. Example: gpu-0.", **name), most=128
             ),
-            "sharedCounters": fields.sequence(
-                "The counter sets of the pool, in the form of a ResourceSlice's.",
-                fields.open_record(
-                    kept,
-                    {"name": fields.text("The counter set's name.", minLength=1, maxLength=63)},
-                    required=("name",),
-                ),
-                most=8,
+            "sharedCounters": _as_in_a_slice(
+                "The counter sets of the pool", fields.text("The counter set's name.", **name), most=8
             ),
         },
         required=("driver",),
@@ -137,6 +125,13 @@ def _slice() -> Schema:
             ),
         ),
     )
+
+
+def _as_in_a_slice(things: str, name: Schema, *, most: int) -> Schema:
+    """Return a list of things of a ResourceSlice, of which the name alone is described."""
+    kept = "Kept as it is written, in the form of resource.k8s.io/v1."
+    item = fields.open_record(kept, {"name": name}, required=("name",))
+    return fields.sequence(f"{things}, in the form of a ResourceSlice's.", item, most=most)
 
 
 def _status() -> Schema:

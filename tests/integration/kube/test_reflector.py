@@ -84,7 +84,7 @@ async def test_nothing_is_synced_before_every_kind_is_listed(api: FakeApi, conne
 
     async with watched(connection, synced=False) as store:
         with pytest.raises(ClusterUnavailableError, match=r"queues\.muster\.dev \(list queues: 404 page not found"):
-            await store.wait_synced(within=0.3)
+            await store.wait_synced(within=1)
         assert set(store.troubles()) == {"queues.muster.dev"}
 
         api.answers.clear()
