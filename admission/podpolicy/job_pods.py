@@ -3,9 +3,11 @@
 A new Job is shown to the webhook anyway, which marks its pod template if its pods lack nothing but the gate. A policy
 adds that to what the Job controller makes of it (`webhook_config.gate_policy`), and
 `webhook_config.match_conditions.COMPLETE` leaves it out then: the gate holds it, and the controller looks at all that
-the webhook looks at before it opens the gate. Pods without a gate, others, and those that would be refused are shown as
-before.
+the webhook looks at before it opens the gate. Pods without gate or mark, others, and those that would be refused are
+shown as before. Nobody but the webhook can write the mark into a template that names a maker, as that has from it too.
 """
+
+from dataclasses import replace
 
 from admission.api.values import json_patch, names
 from admission.api.values.decoding import Json
@@ -34,9 +36,15 @@ def body(job: Json, namespace: str) -> Json:
 
 def is_complete(new_pod: PodView) -> bool:
     """Return whether a pod that the Job controller makes is left out, as by `match_conditions.COMPLETE`."""
-    has_all = new_pod.gated and new_pod.queue and new_pod.annotations.get(names.USER) and new_pod.is_of_job
+    noted = new_pod.annotations.get(names.USER) and new_pod.annotations.get(names.COMPLETE)
+    has_all = new_pod.gated and new_pod.queue and noted and new_pod.is_of_job
     others = (*({*(new_pod.labels or {})} - {names.QUEUE}), *({*new_pod.annotations} - {names.USER, names.COMPLETE}))
     return bool(has_all) and not new_pod.node and not any(map(_is_read, others))
+
+
+def marked(new_pod: PodView) -> PodView:
+    """Return a pod as of a template with the mark."""
+    return replace(new_pod, annotations={**new_pod.annotations, names.COMPLETE: "true"})
 
 
 def mark(job: JobView) -> Patch:

@@ -55,7 +55,7 @@ def _is_complete(obj: Json, review: Review, view: View, caches: ReviewCaches) ->
     defaults = caches.defaults(snapshot)
     queue = queue_selection.select_queue(new_pod, snapshot, defaults).queue
     additions = admission.additions(new_pod, queue, username=_MAKER)
-    completed = pod_view.decode(json_patch.apply(body, additions), review.namespace)
+    completed = job_pods.marked(pod_view.decode(json_patch.apply(body, additions), review.namespace))
     if not job_pods.is_complete(completed):
         return False
     judged = admission.judge_creation(

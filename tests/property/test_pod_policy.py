@@ -157,7 +157,12 @@ COMPLETE: dict[str, Any] = {
 }
 PARTS: dict[str, st.SearchStrategy[Any]] = {
     "labels": st.builds(lambda queue, other: queue | other, QUEUED, OTHER),
-    "annotations": st.builds(lambda user, other: {names.USER: user} | other, TEXTS, OTHER),
+    "annotations": st.builds(
+        lambda user, mark, other: {names.USER: user} | mark | other,
+        TEXTS,
+        st.sampled_from([{}, {names.COMPLETE: ""}, {names.COMPLETE: "true"}]),
+        OTHER,
+    ),
     "gates": GATE_LISTS,
     "owners": st.lists(OWNERS, max_size=2).filter(
         lambda owners: sum(one.get("controller", False) for one in owners) < 2

@@ -140,12 +140,19 @@ def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _creator(which: str) -> str:
-    return f"{which}.spec.template.?metadata.?annotations[?'{names.USER}'].orValue('')"
+def _in_template(which: str, key: str) -> str:
+    return f"{which}.spec.template.?metadata.?annotations[?'{key}'].orValue('')"
 
 
-NAMED = f"{_creator('object')} != (request.operation == 'UPDATE' ? {_creator('oldObject')} : '')"
-"""CEL: a new Job whose template already names a user as its creator, or a change of that name."""
+_CREATOR, _MARK = (
+    [_in_template(which, key) for which in ("object", "oldObject")] for key in (names.USER, names.COMPLETE)
+)
+
+NAMED = (
+    f"request.operation == 'UPDATE' ? {_CREATOR[0]} != {_CREATOR[1]} || {_MARK[0]} != {_MARK[1]} : {_CREATOR[0]} != ''"
+)
+"""CEL: a new Job whose template already names a user as its creator, or a change of that name or of the mark
+`names.COMPLETE`. So whoever finds both in a template knows that the webhook has judged the mark."""
 
 
 def _suspended(which: str) -> str:
@@ -259,13 +266,15 @@ COMPLETE = " && ".join(
         "object.spec.?nodeName.orValue('') == ''",
         f"object.metadata.?labels[?'{names.QUEUE}'].orValue('') != ''",
         f"object.metadata.?annotations[?'{names.USER}'].orValue('') != ''",
+        f"object.metadata.?annotations[?'{names.COMPLETE}'].orValue('') != ''",
         f"object.metadata.?ownerReferences.orValue([]).exists(o, {_OF_JOB})",
         f"!{_has_other_keys('labels', names.QUEUE)}",
         f"!{_has_other_keys('annotations', names.USER, names.COMPLETE)}",
     )
 )
-"""CEL: a new pod that the Job controller makes of a template which has all that the webhook would add, and nothing else
-that it would read. Its gate holds it until the controller, which judges all that the webhook judges, has let it in."""
+"""CEL: a new pod that the Job controller makes of a template with the mark, which has all that the webhook would add,
+and nothing else that it would read. Its gate holds it until the controller, which judges all that the webhook judges,
+has let it in."""
 
 NOT_COMPLETE = {"name": "not-complete", "expression": f"!({COMPLETE})"}
 

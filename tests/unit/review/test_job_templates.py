@@ -21,19 +21,27 @@ from tests.unit.webhook.cases import GATES, RULES, MemoryView, World, a_job, cre
 
 JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
 
+
+def marked(owner: dict[str, Any], **rest: Any) -> dict[str, Any]:
+    """Return a pod that the Job controller makes of a template with the mark."""
+    return owned(owner, annotations={names.COMPLETE: "true", **rest.pop("annotations", {})}, **rest)
+
+
 SHOWN: dict[str, tuple[dict[str, Any], str]] = {
-    "a user": (owned(JOB), "alice"),
-    "another controller": (owned({**JOB, "kind": "ReplicaSet"}), JOB_CONTROLLER),
-    "a Job of another group": (owned({**JOB, "apiVersion": "batch.volcano.sh/v1alpha1"}), JOB_CONTROLLER),
-    "no gate": (owned(JOB, gates=[]), JOB_CONTROLLER),
-    "the gate of another": (owned(JOB, gates=[{"name": "x"}]), JOB_CONTROLLER),
-    "no queue": (owned(JOB, labels={names.QUEUE: ""}), JOB_CONTROLLER),
-    "no maker": (owned(JOB, annotations={names.USER: ""}), JOB_CONTROLLER),
-    "a node": (owned(JOB, nodeName="a"), JOB_CONTROLLER),
-    "a gang": (owned(JOB, labels={names.GANG: "g"}), JOB_CONTROLLER),
-    "claims of its annotation": (owned(JOB, annotations={names.CLAIMS: "x"}), JOB_CONTROLLER),
-    "a priority class of Kueue": (owned(JOB, labels={foreign_queues.KUEUE_PRIORITY_CLASS: "x"}), JOB_CONTROLLER),
-    "the queue of another system": (owned(JOB, annotations={"volcano.sh/queue-name": "x"}), JOB_CONTROLLER),
+    "a user": (marked(JOB), "alice"),
+    "another controller": (marked({**JOB, "kind": "ReplicaSet"}), JOB_CONTROLLER),
+    "a Job of another group": (marked({**JOB, "apiVersion": "batch.volcano.sh/v1alpha1"}), JOB_CONTROLLER),
+    "no gate": (marked(JOB, gates=[]), JOB_CONTROLLER),
+    "the gate of another": (marked(JOB, gates=[{"name": "x"}]), JOB_CONTROLLER),
+    "no queue": (marked(JOB, labels={names.QUEUE: ""}), JOB_CONTROLLER),
+    "no maker": (marked(JOB, annotations={names.USER: ""}), JOB_CONTROLLER),
+    "no mark": (owned(JOB), JOB_CONTROLLER),
+    "an empty mark": (marked(JOB, annotations={names.COMPLETE: ""}), JOB_CONTROLLER),
+    "a node": (marked(JOB, nodeName="a"), JOB_CONTROLLER),
+    "a gang": (marked(JOB, labels={names.GANG: "g"}), JOB_CONTROLLER),
+    "claims of its annotation": (marked(JOB, annotations={names.CLAIMS: "x"}), JOB_CONTROLLER),
+    "a priority class of Kueue": (marked(JOB, labels={foreign_queues.KUEUE_PRIORITY_CLASS: "x"}), JOB_CONTROLLER),
+    "the queue of another system": (marked(JOB, annotations={"volcano.sh/queue-name": "x"}), JOB_CONTROLLER),
 }
 
 
@@ -46,7 +54,7 @@ def test_a_pod_of_a_job_is_shown_if_it_has(pod: dict[str, Any], user: str) -> No
 
 @pytest.mark.parametrize("gates", [GATES, [{"name": "x"}, *GATES]])
 def test_a_complete_pod_of_a_job_is_not_shown_since_the_webhook_would_let_it_in_as_it_is(gates: list[Any]) -> None:
-    pod = owned(JOB, gates=gates, labels={"app": "x"}, annotations={"note": "x"})
+    pod = marked(JOB, gates=gates, labels={"app": "x"}, annotations={"note": "x"})
     view = MemoryView(World().queue("team-a").build())
 
     assert not holds(match_conditions.NOT_COMPLETE["expression"], pod, user=JOB_CONTROLLER)
@@ -57,7 +65,7 @@ def test_a_complete_pod_of_a_job_is_not_shown_since_the_webhook_would_let_it_in_
 
 
 def test_a_change_of_a_complete_pod_is_shown() -> None:
-    assert holds(match_conditions.NOT_COMPLETE["expression"], owned(JOB), owned(JOB), user=JOB_CONTROLLER)
+    assert holds(match_conditions.NOT_COMPLETE["expression"], marked(JOB), marked(JOB), user=JOB_CONTROLLER)
 
 
 def of_job(job: dict[str, Any]) -> Review:
@@ -151,6 +159,34 @@ def test_a_job_with_the_mark_is_shown_once_and_each_change_of_it(
     replaced = update(patched, job, group="batch", resource="jobs", kind="Job")
     restored = reviewer.mutate(replaced, MemoryView(world.build()), caches=ReviewCaches()).patch
     assert patching.applied(job, restored)["spec"]["template"] == patched["spec"]["template"]
+
+
+GATED = a_job(labels={names.QUEUE: "team-a"}, annotations={"note": "x"})
+MARKED = a_job(labels={names.QUEUE: "team-a"}, annotations={names.USER: "alice", names.COMPLETE: "true"})
+UNMARKED = a_job(labels={names.QUEUE: "team-a"}, annotations={names.USER: "alice"})
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
+    "the mark is added": (UNMARKED, MARKED, False),
+    "the mark and a maker are added": (GATED, MARKED, False),
+    "the mark is taken out": (MARKED, UNMARKED, True),
+    "the mark is changed": (MARKED, a_job(annotations={names.USER: "alice", names.COMPLETE: "yes"}), True),
+    "all is taken out": (MARKED, a_job(metadata=None), True),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "complete"), CHANGES.values(), ids=CHANGES)
+def test_a_change_of_a_suspended_job_leaves_the_mark_as_the_webhook_made_it(
+    old: dict[str, Any], new: dict[str, Any], complete: bool
+) -> None:
+    """Else its author could have pods not shown that the webhook found to be too much work, or would refuse."""
+    assert holds(match_conditions.NAMED, new, old)
+    review = update(old, new, group="batch", resource="jobs", kind="Job")
+    changed = patching.applied(new, reviewer.mutate(review, MemoryView(TEAM_A), caches=ReviewCaches()).patch)
+
+    assert marks(changed) is complete
+    was, now = (job["spec"]["template"]["metadata"].get("annotations", {}) for job in (old, changed))
+    assert [was.get(key) for key in (names.USER, names.COMPLETE)] == [
+        now.get(key) for key in (names.USER, names.COMPLETE)
+    ]
 
 
 @pytest.mark.parametrize("key", [*foreign_queues.PRIORITY_LABELS, *foreign_queues.JOB_LABELS])
