@@ -14,14 +14,15 @@ from admission.api.muster.gangs import GangReport, Phase
 from admission.api.muster.queues import Queue, StopPolicy
 from admission.api.muster.status_reports import QueueReport
 from admission.api.values import quantities
-from admission.cli import apps, cluster_options, list_output, referents, terminal, watch_output
+from admission.cli import apps, cluster_options, referents, terminal
 from admission.cli.cluster_options import Cluster, ContextOption, KubeconfigOption
 from admission.cli.gang import reports as gang_reports
-from admission.cli.list_output import ListFormat, ListFormatOption, Listing, SelectorOption
+from admission.cli.output import list_output, watch_output
+from admission.cli.output.list_output import ListFormat, ListFormatOption, Listing, SelectorOption
+from admission.cli.output.watch_output import FollowOption, WatchOption
 from admission.cli.queue import create as queue_create, edit as queue_edit, stop as queue_stop
 from admission.cli.queue.stop import QueueArgument
 from admission.cli.terminal import Format, Number, Overflow
-from admission.cli.watch_output import FollowOption, WatchOption
 from admission.kube.cache import watched_resources
 
 app = apps.group()
