@@ -172,7 +172,7 @@ GPU = "gpu.example.com"
 
 SEEN: dict[str, tuple[str, Callable[[FakeApi], None], dict[str, Any], Verdict, str]] = {
     "a Kubernetes without claims": ("version", version("33"), {}, Verdict.FAILED, "1.33 .* has no resource.k8s.io/v1"),
-    "the oldest Kubernetes with claims": ("version", version("34"), {}, Verdict.OK, "Kubernetes 1.34"),
+    "the oldest Kubernetes with claims": ("version", version("34"), {}, Verdict.OK, "1.34 .*; off .* device taints,"),
     "a Kubernetes that is newer than all": (
         *("version", version("38"), {}, Verdict.WARNING),
         "Kubernetes 1.38 is newer than 1.37",
