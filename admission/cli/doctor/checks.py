@@ -18,6 +18,7 @@ from admission.cli.cluster_options import Cluster
 from admission.cli.doctor import findings, permissions
 from admission.cli.doctor.findings import Finding
 from admission.dra import compatibility
+from admission.dra.diagnosis import absent_features
 from admission.dra.metering import device_meters
 from admission.errors import ForbiddenError, GoneError
 from admission.heads import head_document, key_history
@@ -50,15 +51,6 @@ MOST_NAMED = 5
 OVERDUE_FRACTION = 6
 """An authority with less than this fraction of its life left is overdue: Muster replaces it at a third."""
 
-FEATURES = {
-    "partitionable": "partitionable devices",
-    "taints": "device taints",
-    "binding_conditions": "binding conditions",
-    "consumable_capacity": "consumable capacity and shared devices",
-    "extended_resources": "extended resources backed by devices",
-}
-"""What is on by default in some releases and off in others, by field of `compatibility.Features` (docs/devices.md)."""
-
 _PREDICTED = " or ".join(compatibility.BY_VERSION)
 
 _GATE = re.compile(rb'^kubernetes_feature_enabled\{name="(?P<name>\w+)",[^}]*\} (?P<value>[01])')
@@ -87,8 +79,8 @@ async def version(inputs: CheckInputs) -> list[Finding]:
     if profile is None:
         return [findings.failed("version", f"{message} has no resource.k8s.io/v1", f"upgrade it to {_PREDICTED}")]
     if inputs.settings.controller.profile != "auto" or not profile.mismatch:
-        off = [words for name, words in FEATURES.items() if not getattr(profile.features, name)]
-        without = f"; off in this release as it comes: {', '.join(off)}" if off else ""
+        off = ", ".join(absent_features.NAMES[name] for name in absent_features.absent(profile))
+        without = f"; off in this release as it comes: {off}" if off else ""
         return [findings.passed("version", message + without)]
     fix = "upgrade Muster; until then gangs are pinned to nodes, and fences and coverage have no effect"
     return [findings.warning("version", f"{message}: {profile.mismatch}", fix)]
