@@ -44,7 +44,7 @@ def convert(objects: Sequence[Mapping[str, Any]]) -> Converted:
     for obj, findings in found:
         kind, limits = str(obj.get("kind")), nominal.get(fields.name(obj, "namespace") or "default", {})
         if kind in _CLAIM_SPECS and any("sources" in counted[meter]["spec"] for meter in limits):
-            _tell_differences(obj, _CLAIM_SPECS[kind], findings)
+            _compare_worst_case(obj, _CLAIM_SPECS[kind], findings)
     queues = [_queue(namespace, limits) for namespace, limits in sorted(nominal.items())]
     return Converted((*counted.values(), *queues), tuple(findings for _, findings in found))
 
@@ -82,7 +82,7 @@ def _read(
         findings.changed(path, f"is the quota of Meter {name}; take it out of the ResourceQuota, which refuses pods")
 
 
-def _tell_differences(obj: Object, spec: str, findings: Findings) -> None:
+def _compare_worst_case(obj: Object, spec: str, findings: Findings) -> None:
     """Tell of a claim's requests that a ResourceQuota counts at the most that they may get, and a Meter otherwise.
 
     `pkg/quota/v1/evaluator/core/resource_claims.go` (v1.34.4 and later): deviceUsage.
