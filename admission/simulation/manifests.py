@@ -32,7 +32,7 @@ from admission.simulation.controllers import replicas, train_jobs
 from admission.simulation.controllers.replicas import Replicated
 from admission.workloads import limit_ranges, runtime_classes, template_labels
 from admission.workloads.gang_key import LARGEST_SIZE
-from admission.workloads.kinds import catalog, jobset, leaderworkerset
+from admission.workloads.kinds import catalog, jobset
 from admission.workloads.kinds.registry import WorkloadKind
 
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
@@ -79,15 +79,6 @@ _KINDS: Mapping[tuple[str, str], _Kind] = {
 }
 
 _JOBSET = catalog.BY_GROUP["jobset.x-k8s.io", "JobSet"].key
-
-_CLAIMS_OF: Mapping[str, tuple[str, Callable[[Reader, Meta], Iterator[tuple[str, Json]]]]] = {
-    _JOBSET: ("spec.volumeClaimPolicies[].templates", jobset.volume_claims),
-    catalog.BY_GROUP["leaderworkerset.x-k8s.io", "LeaderWorkerSet"].key: (
-        "spec.leaderWorkerTemplate.volumeClaimTemplates",
-        leaderworkerset.volume_claims,
-    ),
-}
-"""Where workloads have templates of volume claims, and the name and template of each claim that they make."""
 
 
 @dataclass(slots=True)
@@ -238,20 +229,17 @@ def _make_jobsets(objects: Sequence[Json], store: Store, profile: SchedulerProfi
 
 
 def _make_volume_claims(store: Store) -> None:
-    """Keep the PersistentVolumeClaims of StatefulSets, JobSets and LeaderWorkerSets that the input does not show."""
+    """Keep the PersistentVolumeClaims of StatefulSets and JobSets that the input does not show."""
     for index, workload in store.replicated.values():
         if 0 <= workload.replicas <= LARGEST_SIZE:
             made = replicas.volume_claims(workload)
             _keep_volume_claims(store, index, (workload.kind, workload.meta, "spec.volumeClaimTemplates"), made)
     for (kind, key), body in store.bodies.items():
-        if kind in _CLAIMS_OF:
-            field_path, claims_of = _CLAIMS_OF[kind]
+        if kind == _JOBSET:
             data = store.values[kind, key].meta
-            made = (
-                claim_templates.claim(*one, data.namespace)
-                for one in islice(claims_of(Reader(body), data), LARGEST_SIZE)
-            )
-            maker = kind.partition(".")[0], data, field_path
+            claims_of_set = islice(jobset.volume_claims(Reader(body), data), LARGEST_SIZE)
+            made = (claim_templates.claim(*one, data.namespace) for one in claims_of_set)
+            maker = "JobSet", data, "spec.volumeClaimPolicies[].templates"
             _keep_volume_claims(store, store.places[kind, key], maker, made)
 
 

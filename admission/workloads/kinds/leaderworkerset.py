@@ -19,7 +19,6 @@ from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.owners import Parent
 from admission.api.kubernetes.pods import Pod
 from admission.api.scheduling import exclusive_domains
-from admission.api.storage import claim_templates
 from admission.api.values import names
 from admission.api.values.decoding import Json, Reader
 from admission.workloads.kinds import labels, wave_templates
@@ -105,10 +104,9 @@ def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
     size, subgroup_size = template.integer("size", 1), template.child("subGroupPolicy").integer("subGroupSize")
     excluded = template.child("subGroupPolicy").text("subGroupPolicyType") == "LeaderExcluded"
     worker, role = "workerTemplate", "leaderTemplate" if "leaderTemplate" in template else "workerTemplate"
-    claims = [claim_templates.name(one) for one in claim_templates.listed(template)]
     yield PodTemplate(
         path=(*path, role),
-        body=claim_templates.with_own(template.object(role), {claim: f"{claim}-{name}" for claim in claims}),
+        body=template.object(role),
         pods=1,
         name=meta.name,
         labels=given
@@ -120,7 +118,7 @@ def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
         return
     for first, count, subgroup in _runs(size, subgroup_size):
         parts = {SUBGROUP_INDEX: subgroup_size} if subgroup_size > 0 else {}
-        run = PodTemplate(
+        yield PodTemplate(
             path=(*path, worker),
             body=template.object(worker),
             pods=count,
@@ -130,30 +128,6 @@ def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
             part_labels={WORKER_INDEX: 1, POD_INDEX: 1, **parts},
             first_parts={WORKER_INDEX: first, POD_INDEX: first, SUBGROUP_INDEX: subgroup},
         )
-        yield from _with_own_claims(run, claims) if claims else (run,)
-
-
-def _with_own_claims(run: PodTemplate, claims: Sequence[str]) -> Iterator[PodTemplate]:
-    """Yield a template for each worker of a run, with the volumes of its StatefulSet's claims. claims: their names."""
-    for number in range(run.pods):
-        own = {claim: f"{claim}-{run.name}-{run.start + number}" for claim in claims}
-        first_parts = {
-            label: first + number // run.part_labels.get(label, 1) for label, first in run.first_parts.items()
-        }
-        body = claim_templates.with_own(run.body, own)
-        yield replace(run, body=body, pods=1, start=run.start + number, first_parts=first_parts)
-
-
-def volume_claims(reader: Reader, meta: Meta) -> Iterator[tuple[str, Json]]:
-    """Yield the name and template of each PersistentVolumeClaim of the first group's pods.
-
-    Leaders are of one StatefulSet and the workers of a group of another, which make them (v0.10).
-    """
-    holder = reader.child("spec").child("leaderWorkerTemplate")
-    for template in claim_templates.listed(holder):
-        for number in range(holder.integer("size", 1)):
-            pod = f"{meta.name}-0-{number}" if number else f"{meta.name}-0"
-            yield f"{claim_templates.name(template)}-{pod}", template
 
 
 def _runs(size: int, subgroup_size: int) -> Iterator[tuple[int, int, int]]:
