@@ -153,8 +153,8 @@ class SpecHead(TypedDict, total=False):
 class JobView:
     """A Job at admission: whether its pod template has metadata, and the template's annotations, None if it has none.
 
-    labels: the Job's own, not those of its pods. pod_labels: of the template, None if it has none. has_template: without
-    one the API server refuses the Job.
+    labels: the Job's own, not those of its pods. pod_labels: of the template, None if it has none. has_template:
+    whether there is one, as the API server demands.
     """
 
     has_meta: bool
