@@ -7,8 +7,8 @@ from admission.quota import preemption
 from admission.quota.headroom import QueueUsage
 from admission.quota.preemption import Victims
 from admission.quota.preemption_rules import Incoming
-from tests.unit.quota.test_preemption import BOTH, GPU, NOON, Scene
-from tests.unit.quota.trees import a_tree
+from tests.unit.quota.test_preemption import BOTH, NOON, Scene
+from tests.unit.quota.trees import GPU, a_tree
 
 LOWER, NEWER = "LowerPriority", "LowerOrNewerEqualPriority"
 
