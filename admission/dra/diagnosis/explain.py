@@ -24,7 +24,7 @@ from admission.dra.diagnosis import (
     used_up,
 )
 from admission.dra.diagnosis.node_dead_end import NodeDeadEnd
-from admission.dra.diagnosis.requested import Lack
+from admission.dra.diagnosis.requested import DeviceShortage
 from admission.dra.diagnosis.used_up import Shortage
 from admission.dra.equivalence.device_signature import Answer, DeviceSignatures
 from admission.dra.inventory import pools
@@ -247,9 +247,9 @@ class _Tried(NamedTuple):
     counts: Mapping[int, "_Counts"]
     best: int
 
-    def lack(self, context: _DeadEndContext) -> Lack:
+    def shortage(self, context: _DeadEndContext) -> DeviceShortage:
         best = self.counts[self.best]
-        return Lack(self.option, self.needed, context.greedy.state.names[self.best], best.free, best.matching)
+        return DeviceShortage(self.option, self.needed, context.greedy.state.names[self.best], best.free, best.matching)
 
 
 def _tried(context: _DeadEndContext, nodes: Sequence[int], option: Option, needed: int) -> _Tried | None:
@@ -310,10 +310,10 @@ def _count(context: _DeadEndContext, node: int, parsed: int) -> _Counts:
 def _too_few(context: _DeadEndContext, wanted: ClaimToAllocate, tries: Sequence[_Tried]) -> Explanation:
     """Explain how many devices are needed and how many the best node has."""
     option, needed, counts, best = tries[0]
-    lacks = [one.lack(context) for one in tries]
+    shortages = [one.shortage(context) for one in tries]
     node, parsed = context.greedy.state.names[best], option.parsed
     place = f"request {option.name} of claim {wanted.claim.meta.name}"
-    others = f", none of its {len(tries)} alternatives fits{requested.others(lacks)}" if len(tries) > 1 else ""
+    others = f", none of its {len(tries)} alternatives fits{requested.others(shortages)}" if len(tries) > 1 else ""
     details: dict[str, Detail] = {
         "pod": context.pod,
         "claim": wanted.claim.meta.name,
@@ -324,7 +324,7 @@ def _too_few(context: _DeadEndContext, wanted: ClaimToAllocate, tries: Sequence[
         "node": node,
         **({"alternatives": [one.option.name for one in tries]} if len(tries) > 1 else {}),
     }
-    start = f"{_subject(context)} needs {lacks[0].amount} on one node ({place}{others})"
+    start = f"{_subject(context)} needs {shortages[0].amount} on one node ({place}{others})"
     number = context.device_signatures.parsed_requests[parsed]
     elsewhere = _elsewhere(context, parsed, needed)
     if not any(count.matching for count in counts.values()):

@@ -10,7 +10,7 @@ MOST_NAMED = 4
 """The most alternatives of which is said what they lack."""
 
 
-class Lack(NamedTuple):
+class DeviceShortage(NamedTuple):
     """A request, or an alternative of one, of which no node has enough. free, matching: on the node with most free."""
 
     option: Option
@@ -34,10 +34,10 @@ def counted(devices: int) -> str:
     return f"{devices} {'device' if devices == 1 else 'devices'}"
 
 
-def others(lacks: Sequence[Lack]) -> str:
+def others(shortages: Sequence[DeviceShortage]) -> str:
     """Return what the alternatives after the first one lack, to be added to what that lacks."""
-    texts = [one.text for one in lacks[1:MOST_NAMED]]
-    rest = len(lacks) - MOST_NAMED
+    texts = [one.text for one in shortages[1:MOST_NAMED]]
+    rest = len(shortages) - MOST_NAMED
     texts += [f"{rest} more {'lacks' if rest == 1 else 'lack'} devices as well"] if rest > 0 else []
     return f": {'; '.join(texts)}" if texts else ""
 
