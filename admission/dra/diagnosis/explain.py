@@ -326,7 +326,7 @@ def _too_few(context: _DeadEndContext, wanted: ClaimToAllocate, tries: Sequence[
     }
     start = f"{_subject(context)} needs {shortages[0].amount} on one node ({place}{others})"
     number = context.device_signatures.parsed_requests[parsed]
-    elsewhere = _elsewhere(context, parsed, needed)
+    elsewhere = other_nodes.with_devices(context.kind, context.cluster, context.device_signatures, parsed, needed)
     if not any(count.matching for count in counts.values()):
         contradictory = no_devices.contradictory(context.kind.nodes, context.cluster, context.device_signatures)
         message = f"{start}; {_nothing(context, parsed, counts, elsewhere)}{contradictory}"
@@ -339,16 +339,6 @@ def _too_few(context: _DeadEndContext, wanted: ClaimToAllocate, tries: Sequence[
         {**details, "matching": counts[best].matching},
         number,
     )
-
-
-def _elsewhere(context: _DeadEndContext, parsed: ParsedRequest, needed: int) -> str:
-    """Return which nodes have enough devices and are left out, and why."""
-    inventories, signatures = context.cluster.node_inventories, context.device_signatures
-
-    def has_enough(name: NodeName) -> bool:
-        return name in inventories and len(signatures.selected(parsed.texts, inventories[name])) >= needed
-
-    return other_nodes.text(context.kind, context.cluster, has_enough)
 
 
 def _nothing(context: _DeadEndContext, parsed: ParsedRequest, counts: Mapping[int, _Counts], elsewhere: str) -> str:
