@@ -103,7 +103,7 @@ def _convert_queue(queue: _Queue) -> Object:
     spec: Object = {"parent": queue.parent} if queue.parent else {}
     if not queue.children and queue.name != ROOT:
         # What no queue speaks of is free in Volcano.
-        spec |= {"namespaceSelector": {}, "aliases": [queue.name], "unmeteredClasses": "Allow"}
+        spec.update({"namespaceSelector": {}, "aliases": [queue.name], "unmeteredClasses": "Allow"})
         if queue.name == DEFAULT:
             spec["default"] = True
     if quotas := [_quota(queue, resource) for resource in _resources(queue)]:
