@@ -10,7 +10,7 @@ no device is seen by several nodes, else `freechoice.search`; over all of these 
 and complete within the budget of steps; an answer at its end is STEPS_ENDED and proves nothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from admission.api.kubernetes.devices import RequestDevice
@@ -36,7 +36,7 @@ from admission.dra.planner.first_fit import FirstFitSearch
 from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.planner.node_groups import SearchState
 from admission.dra.planner.pod_groups import ClaimToAllocate, Gang, Outcome
-from admission.dra.requests import requests
+from admission.dra.requests import device_plugins, requests
 from admission.dra.requests.device_use import DeviceUse
 from admission.dra.requests.gang_request import Affordable, Choice, Plan, PodDemand, Shortfall, Topology, anything
 from admission.dra.requests.requests import Fatal, RequestRefusal, Unpriced
@@ -47,6 +47,9 @@ from admission.dra.topology.subgroups import Searches
 from admission.errors import AmountError
 
 NO_PLAN = "there is no plan"
+
+MAY_HAVE_PLANS = (Kind.STEPS_ENDED, Kind.OVER_QUOTA)
+"""The answers that prove nothing against a plan: it was not found in time, or is too dear."""
 
 
 def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
@@ -69,17 +72,8 @@ def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
     exclusive one have a place there as well, and are not in the plan. mute: do not explain what is missing
     if there is no plan; the kind of answer is the same.
     """
-    cluster = nominated_pods.without_reserved(pods, cluster)
-    if not cluster.profile.features.extended_resources:
-        pods = [_served_by_plugins(demand) for demand in pods]
-    pods = exclusive.with_followers(pods, topology, cluster)
-    cluster = exclusive.with_volume_claims(pods, cluster)
     question = _Question(cluster, meters, selectors, steps, affordable, choice, topology, mute)
-    answer = _plan(pods, question)
-    if isinstance(answer, NoPlan) and any(demand.extended for demand in pods):
-        plugged = _plan([_served_by_plugins(demand) for demand in pods], question)
-        return plugged if isinstance(plugged, Plan) else answer
-    return answer
+    return _first_plan(pods, question)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +102,27 @@ class _Question:
         return device_signature.build(need, self.selectors)
 
 
-def _served_by_plugins(demand: PodDemand) -> PodDemand:
-    """Return the pod with its extended resources, if it has any, served by device plugins instead of DRA."""
-    return replace(demand, claims=demand.claims[:-1], plugged=True) if demand.extended else demand
+def _first_plan(pods: Sequence[PodDemand], question: _Question) -> tuple[Plan | NoPlan, Sequence[PodDemand]]:
+    """Return the first plan, and the pods with what device plugins serve in it.
+
+    Without a plan it is the answer that leaves it open whether there is one, or else that with the most pods placed.
+    """
+    cluster = nominated_pods.without_reserved(pods, question.cluster)
+    refused: list[tuple[NoPlan, Sequence[PodDemand]]] = []
+    for way in _ways(pods, cluster):
+        whole = exclusive.with_followers(way, question.topology, cluster)
+        answer = _plan(whole, replace(question, cluster=exclusive.with_volume_claims(whole, cluster)))
+        if isinstance(answer, Plan):
+            return answer, way
+        refused.append((answer, way))
+    return max(refused, key=lambda one: (one[0].kind in MAY_HAVE_PLANS, one[0].placed))
+
+
+def _ways(pods: Sequence[PodDemand], cluster: ClusterState) -> Iterable[Sequence[PodDemand]]:
+    """Return the ways in which device plugins and devices may serve extended resources of the pods; at least one."""
+    if cluster.profile.features.extended_resources:
+        return device_plugins.ways(pods, cluster.nodes.values(), cluster.classes)
+    return ([device_plugins.with_plugins(demand, demand.extended, cluster.classes) for demand in pods],)
 
 
 def _plan(pods: Sequence[PodDemand], question: _Question) -> Plan | NoPlan:
@@ -188,17 +200,17 @@ def diagnose(  # noqa: PLR0913 - the same
     if answer.kind is not Kind.INFEASIBLE:
         return answer
     cluster = nominated_pods.without_reserved(pods, cluster)
+    own = {
+        device.device for pod in pods for claim in pod.claims if claim.allocation for device in claim.allocation.devices
+    }
+    wanted = search.needed(topology, answer)
+    question = _Question(cluster, meters, selectors, steps, anything, choice, wanted)
+    empty, pods = _first_plan(pods, replace(question, cluster=what_if.empty(cluster, keep=own)))
     whole = exclusive.with_followers(pods, topology, cluster)
     cluster = exclusive.with_volume_claims(whole, cluster)
     gang = pod_groups.compile_gang(whole, cluster)
     if not isinstance(gang, Gang):
         return answer
-    own = {
-        device.device for pod in pods for claim in pod.claims if claim.allocation for device in claim.allocation.devices
-    }
-    unused = what_if.empty(cluster, keep=own)
-    wanted = search.needed(topology, answer)
-    empty = plan(pods, unused, meters=meters, selectors=selectors, steps=steps, choice=choice, topology=wanted)
     if isinstance(empty, NoPlan):
         if empty.kind is Kind.STEPS_ENDED:
             return replace(
@@ -207,7 +219,7 @@ def diagnose(  # noqa: PLR0913 - the same
         # Where nothing matches, what is in use has nothing to do with it.
         matters = empty.details.get("matching") != 0
         return replace(empty, message=f"{empty.message}{', even if nothing else were in use' if matters else ''}")
-    question = _Question(cluster, meters, selectors, steps, anything, choice, wanted)
+    question = replace(question, cluster=cluster)
     if wanted is None:
         return _Planning(gang, question, question.device_signatures(gang), steps).busy(answer)
     places, gang = search.where(empty, wanted, gang, cluster)

@@ -314,8 +314,8 @@ def _missing_claims(pod: Pod, observed: ObservedAllocations) -> Iterator[_Missin
 
 
 def _missing_resources(pod: Pod, observed: ObservedAllocations) -> Iterator[_MissingHolding]:
-    has_claim = names.extended_claim(pod.meta.uid) in observed.claims
-    by_devices = extended_resources.resources_of(pod.containers, observed.snapshot.classes) if has_claim else ()
+    claim = observed.claims.get(names.extended_claim(pod.meta.uid))
+    by_devices = () if claim is None else extended_resources.by_resource(claim.spec, pod.containers)
     holding = holdings.of_pod(observed.meters, pod.meta.uid, pod.meta.key, holdings.of_node(pod.taken, by_devices))
     if holding is not None:
         yield _MissingHolding(

@@ -13,7 +13,7 @@ profiles of kube-scheduler are common. Only a scheduler with rules of its own ma
 evicted by the queue's startTimeout, which is what the warning says.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -49,12 +49,11 @@ TRY_AGAIN = "create the pod again; if this persists, another webhook takes away 
 class Requested:
     """What a pod requests of nodes and some meter counts.
 
-    offered: extended resources that devices may serve instead; claim: the claim that these would need.
+    offered: extended resources that devices may serve instead, and what kube-scheduler would claim for each.
     """
 
     resources: Resources = field(default_factory=dict)
-    offered: tuple[str, ...] = ()
-    claim: ClaimSpec | None = None
+    offered: Mapping[str, ClaimSpec] = field(default_factory=dict)
 
 
 NOTHING_REQUESTED = Requested()
@@ -428,12 +427,9 @@ def _fits_queue_limits(inputs: Inputs) -> Denial | None:
     new_pod, classes = inputs.new_pod, inputs.snapshot.classes
     if not new_pod.containers:
         return inputs.limits(inputs.queue, inputs.claims, Requested(resources=inputs.requested))
-    requested = Requested(
-        resources=inputs.requested,
-        offered=extended_resources.resources_of(new_pod.containers, classes),
-        claim=extended_resources.spec_of(new_pod.containers, classes),
-    )
-    return inputs.limits(inputs.queue, inputs.claims, requested)
+    claim = extended_resources.spec_of(new_pod.containers, classes)
+    offered = extended_resources.by_resource(claim, new_pod.containers) if claim is not None else {}
+    return inputs.limits(inputs.queue, inputs.claims, Requested(resources=inputs.requested, offered=offered))
 
 
 def _counted(new_pod: PodView, limits: Limits) -> Resources:

@@ -64,7 +64,7 @@ class Limits:
         if not (claims or requested.resources) or not self.queue_state.tree.active(queue.name):
             return None
         bounds = [self._bound(claim.spec) for claim in claims if not claim.allocated]
-        bounds.append(holdings.least(self.meters, requested.resources, requested.offered, requested.claim))
+        bounds.append(holdings.least(self.meters, requested.resources, requested.offered))
         needed = Counter[MeterName]()
         for bound in bounds:
             needed.update(bound)

@@ -287,7 +287,9 @@ class Cluster:
                 allocation = fake_allocation.allocation(claim, holdings[claim.meta.uid], node, devices)
             consumers = (*claim.reserved_for, pod.meta.uid)
             self._claims[key] = replace(claim, allocation=allocation, reserved_for=consumers)
-        extended_claim = extended_resources.claim_of(pod, self._rest.classes)
+        offered = extended_resources.resources_of(pod.containers, self._rest.classes)
+        plugged = extended_resources.plugged(self._rest.nodes.get(node), offered)
+        extended_claim = extended_resources.claim_of(pod, self._rest.classes, plugged)
         if (
             extended_claim is not None
             and extended_claim.meta.uid in holdings

@@ -44,7 +44,7 @@ def entries(groups: Iterable[Group], snapshot: Snapshot, *, at: datetime, actor:
         }
         charged |= uncharged.keys()
         held = {uid: _holding(claim, devices, meters) for uid, claim in uncharged.items()}
-        held |= {holding.claim_uid: holding for holding in _resources_of_nodes(bound_pods, snapshot, meters)}
+        held |= {holding.claim_uid: holding for holding in _resources_of_nodes(bound_pods, meters)}
         reservation = _reservation(group, bound_pods, held, at=at, actor=actor)
         yield reservation
         yield from _settlement(reservation, held, at=at, actor=actor)
@@ -76,13 +76,11 @@ def _holding(claim: Claim, devices: Mapping[DeviceId, Device], meters: Meters) -
     )
 
 
-def _resources_of_nodes(bound_pods: BoundPods, snapshot: Snapshot, meters: Meters) -> Iterator[Holding]:
+def _resources_of_nodes(bound_pods: BoundPods, meters: Meters) -> Iterator[Holding]:
     """Yield what the pods take of their nodes, without the extended resources that a claim was made for."""
     for pod, claims in bound_pods:
-        specs = [claim.spec for claim in claims if claim.meta.uid == names.extended_claim(pod.meta.uid)]
-        served = {option.device_class for spec in specs for option in device_meters.options_of(spec).values()}
-        offered = extended_resources.resources_of(pod.containers, snapshot.classes)
-        by_devices = [name for name in offered if extended_resources.class_of(name, snapshot.classes) in served]
+        specs = (claim.spec for claim in claims if claim.meta.uid == names.extended_claim(pod.meta.uid))
+        by_devices = [name for spec in specs for name in extended_resources.by_resource(spec, pod.containers)]
         held = holdings.of_pod(meters, pod.meta.uid, pod.meta.key, holdings.of_node(pod.taken, by_devices))
         if held is not None:
             yield held

@@ -84,8 +84,10 @@ def placed(
 
 def _allocated(demand: PodDemand, node: NodeName, cluster: ClusterState, selectors: Selectors) -> Iterator[Claim]:
     wanted = list({claim.meta.key: claim for claim in demand.claims}.values())
-    if demand.extended and any(extended_resources.is_plugged(cluster.nodes[node], demand.extended)):
-        wanted = wanted[:-1]
+    plugged = extended_resources.plugged(cluster.nodes[node], demand.extended)
+    if plugged:
+        left = extended_resources.claim_of(demand.pod, cluster.classes, plugged)
+        wanted = [*wanted[:-1], *filter(None, (left,))]
     open_ = [claim for claim in wanted if claim.allocation is None]
     answer = node_allocator.allocate(open_, node, cluster, selectors=selectors, steps=STEPS)
     given = answer.claims if isinstance(answer, Allocated) else ()

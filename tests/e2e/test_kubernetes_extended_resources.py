@@ -278,6 +278,14 @@ def test_what_a_device_plugin_has_on_a_node_is_not_claimed(cluster: Namespace) -
 
 
 @pytest.mark.usefixtures("plugin")
+def test_a_pod_with_a_claim_of_its_own_is_bound_where_devices_have_a_part_of_all_else(cluster: Namespace) -> None:
+    cluster.create(workloads.claim("own"), pod("worker", [("main", {GPU: "1", NIC: "1"})], claim="own"))
+
+    assert requests_of(claim_made_for(cluster, "worker")) == [("container-0-request-1", NIC_CLASS, 1)]
+    cluster.bound("worker")
+
+
+@pytest.mark.usefixtures("plugin")
 def test_a_device_plugin_and_devices_never_make_up_one_resource_together(cluster: Namespace) -> None:
     cluster.create(pod("one", [("main", {GPU: "1"})]), pod("two", [("main", {GPU: "2"})]))
 

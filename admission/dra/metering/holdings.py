@@ -6,7 +6,9 @@ devices, by a claim that kube-scheduler creates. Devices are charged as all devi
 each meter that lists the resource. One pod may have both, but one resource is served in one way.
 """
 
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from itertools import combinations
 
 from admission.api.kubernetes.claims import ClaimSpec
 from admission.api.kubernetes.devices import RequestDevice
@@ -15,9 +17,12 @@ from admission.api.muster.gangs import Charge
 from admission.api.muster.ledger_entries import Holding
 from admission.api.muster.meters import AdminAccess
 from admission.api.values import names
-from admission.api.values.names import Uid
+from admission.api.values.names import MeterName, Uid
 from admission.dra.metering import device_meters
 from admission.dra.metering.device_meters import Meters
+
+MOST_OFFERED = 4
+"""The most extended resources of a pod of which every way to serve them is priced for a lower bound."""
 
 
 def classes(meters: Meters, spec: ClaimSpec, given: Iterable[tuple[RequestDevice, bool]]) -> dict[str, int]:
@@ -66,18 +71,31 @@ def counted_of(meters: Meters, resources: Resources) -> dict[str, int]:
     return {name: amount for name, amount in sorted(resources.items()) if name in meters.resources}
 
 
-def least(meters: Meters, resources: Resources, offered: Collection[str], claim: ClaimSpec | None) -> Charge:
+def least(meters: Meters, resources: Resources, offered: Mapping[str, ClaimSpec]) -> Charge:
     """Return a lower bound on the charge of a pod's resources, whether its node or DRA devices serve them.
 
-    offered: the resources that classes offer; claim: the one that kube-scheduler would create for them.
+    offered: what kube-scheduler would claim for each of the resources that classes offer. Of each it is open whether a
+    device plugin of the node serves it; of more than `MOST_OFFERED`, only the other resources are counted.
     """
-    by_node = charge(meters, resources)
-    if claim is None:
-        return by_node
-    certain = charge(meters, {name: amount for name, amount in resources.items() if name not in offered})
-    by_devices = device_meters.lower_bound(meters, claim)
-    total = {name: min(amount, certain.get(name, 0) + by_devices.get(name, 0)) for name, amount in by_node.items()}
+    if len(offered) > MOST_OFFERED:
+        return charge(meters, of_node(resources, offered))
+    charges = [
+        _charge_if(meters, resources, offered, claimed)
+        for count in range(len(offered) + 1)
+        for claimed in combinations(offered, count)
+    ]
+    total = {name: min(one.get(name, 0) for one in charges) for name in charges[0]}
     return {name: amount for name, amount in total.items() if amount}
+
+
+def _charge_if(
+    meters: Meters, resources: Resources, offered: Mapping[str, ClaimSpec], claimed: Collection[str]
+) -> Charge:
+    """Return a lower bound on the charge if devices serve the `claimed` resources, and the node all others."""
+    requests = tuple(request for resource in claimed for request in offered[resource].requests)
+    total = Counter[MeterName](charge(meters, of_node(resources, claimed)))
+    total.update(device_meters.lower_bound(meters, ClaimSpec(requests=requests)))
+    return total
 
 
 def _charged_for_admins(meters: Meters) -> frozenset[str]:

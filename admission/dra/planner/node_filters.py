@@ -58,7 +58,7 @@ def passed(demand: PodDemand, cluster: ClusterState) -> frozenset[NodeName]:
     """Return the nodes that pass all filters of a pod, whatever is free there."""
     pod, nodes = demand.pod, cluster.nodes.items()
     bound = any(claim.allocation is not None or key_of(claim) in cluster.pinned for claim in demand.claims)
-    if bound or demand.extended or demand.plugged:
+    if bound or demand.extended:
         return frozenset(name for name, node in nodes if refuses(demand, node, cluster) is None)
     key = (tuple(sorted(pod.node_selector.items())), pod.affinity, pod.tolerations, pod.features)
     if key not in cluster.passing:
@@ -98,20 +98,25 @@ def _refuses_claims(demand: PodDemand, node: Node, cluster: ClusterState) -> Ref
 
 
 def _refuses_extended(demand: PodDemand, node: Node) -> Refused | None:
-    """Refuse a node where device plugins would serve a pod's extended resources and DRA should, or the reverse."""
-    for resource, plugged in zip(demand.extended, extended_resources.is_plugged(node, demand.extended), strict=True):
-        if plugged and not demand.plugged:
+    """Refuse a node where a device plugin would serve an extended resource and DRA should, or the reverse."""
+    plugged = extended_resources.plugged(node, demand.extended)
+    for resource in demand.extended:
+        if resource in plugged and resource not in demand.plugged:
             why = f"has a device plugin for {resource}, which a gang gets from plugins alone or from devices alone"
             return Refused(Filter.PLUGIN, why)
-        if demand.plugged and not plugged:
+        if resource in demand.plugged and resource not in plugged:
             return Refused(Filter.PLUGIN, f"has no device plugin for {resource}")
-    if demand.plugged and any(claim.allocation is None for claim in demand.claims):
+    if _has_plugins_alone(demand) and any(claim.allocation is None for claim in demand.claims):
         return Refused(Filter.PLUGIN, "cannot bind a pod with claims beside resources of a device plugin")
     return None
 
 
+def _has_plugins_alone(demand: PodDemand) -> bool:
+    return bool(demand.plugged) and not demand.by_devices
+
+
 def _refuses_kind(demand: PodDemand, node: Node) -> Refused | None:
-    if demand.kept_to is None or demand.plugged or node.name in demand.kept_to:
+    if demand.kept_to is None or _has_plugins_alone(demand) or node.name in demand.kept_to:
         return None
     return Refused(Filter.KIND, "has devices of another kind as well, which kube-scheduler might give it")
 

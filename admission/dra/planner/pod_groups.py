@@ -249,6 +249,7 @@ def _likeness(demand: PodDemand, wanted: Iterable[ClaimToAllocate], cluster: Clu
         pod.tolerations,
         pod.features,
         demand.extended,
+        demand.plugged,
         demand.kept_to,
         bound,
         by_devices,

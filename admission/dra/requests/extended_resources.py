@@ -7,7 +7,7 @@ pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go of 
 behaviour was also observed on real control planes (tests/e2e/test_kubernetes_extended_resources.py).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -48,18 +48,26 @@ def resources_of(containers: Sequence[Container], classes: Mapping[str, DeviceCl
     return tuple(sorted(name for name in wanted if class_of(name, classes) is not None))
 
 
-def spec_of(containers: Sequence[Container], classes: Mapping[str, DeviceClass]) -> ClaimSpec | None:
-    """Return the spec of the claim that kube-scheduler creates if DRA serves these resources; None if none."""
-    offered = resources_of(containers, classes)
+def spec_of(
+    containers: Sequence[Container], classes: Mapping[str, DeviceClass], plugged: Collection[str] = ()
+) -> ClaimSpec | None:
+    """Return the spec of the claim that kube-scheduler creates if DRA serves these resources; None if none.
+
+    plugged: resources that a device plugin of the node serves, which are not claimed.
+    """
+    offered = [name for name in resources_of(containers, classes) if name not in plugged]
     if not offered:
         return None
     requests = (request for name in offered for request in _requests(name, containers, class_of(name, classes) or ""))
     return ClaimSpec(requests=tuple(sorted(requests, key=lambda request: request.name)))
 
 
-def claim_of(pod: Pod, classes: Mapping[str, DeviceClass]) -> Claim | None:
-    """Return the claim that kube-scheduler creates if DRA serves the pod's resources; None if it creates none."""
-    spec = spec_of(pod.containers, classes)
+def claim_of(pod: Pod, classes: Mapping[str, DeviceClass], plugged: Collection[str] = ()) -> Claim | None:
+    """Return the claim that kube-scheduler creates if DRA serves the pod's resources; None if it creates none.
+
+    plugged: resources that a device plugin of the node serves.
+    """
+    spec = spec_of(pod.containers, classes, plugged)
     if spec is None:
         return None
     return Claim(
@@ -166,9 +174,28 @@ def _is_annotated_for(claim: Claim, uid: Uid) -> bool:
     return claim.meta.annotations.get(ANNOTATION) == "true" and owner is not None and owner.uid == uid
 
 
-def is_plugged(node: Node, resources: Iterable[str]) -> tuple[bool, ...]:
-    """Return for each resource whether a device plugin of the node serves it."""
-    return tuple((node.allocatable or {}).get(name, 0) > 0 for name in resources)
+def plugged(node: Node | None, resources: Iterable[str]) -> frozenset[str]:
+    """Return the resources that a device plugin of the node serves; none of a node that is not there."""
+    allocatable = (node.allocatable if node is not None else None) or {}
+    return frozenset(name for name in resources if allocatable.get(name, 0) > 0)
+
+
+def by_resource(spec: ClaimSpec, containers: Sequence[Container]) -> dict[str, ClaimSpec]:
+    """Return the requests of a claim that was made for extended resources, by the resource that each is for.
+
+    Device plugins serve what is not in the result. Requests of other names, which kube-scheduler makes for no resource
+    of these containers, are left out.
+    """
+    resource_of = {
+        f"container-{at}-request-{place}": resource
+        for at, container in enumerate(containers)
+        for place, (resource, _) in enumerate(container.requests)
+    }
+    found: dict[str, list[Request]] = {}
+    for request in spec.requests:
+        if request.name in resource_of:
+            found.setdefault(resource_of[request.name], []).append(request)
+    return {resource: ClaimSpec(requests=tuple(requests)) for resource, requests in found.items()}
 
 
 def _requests(resource: str, containers: Sequence[Container], device_class: str) -> list[Request]:

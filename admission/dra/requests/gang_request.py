@@ -34,17 +34,17 @@ class PodDemand:
 
     Claims that are allocated already are among them: they bind the pod to the nodes where they may be used. Pods that
     share a claim have the same claim (same UID, or same key if it has no UID). extended: resources of the pod that
-    classes offer; the last claim is the one for them. plugged: whether device plugins serve these instead, so that the
-    claim is left out. subgroup: the part of the gang that the pod is in, if parts have to be together. kept_to: the
-    only nodes for the pod, since kube-scheduler might give it devices of another kind on others; None for all.
-    follows: whether the pod is made once those that do not are bound. It takes part in the search after them, and not
-    in the plan. split: its rules, where the topology stands for some of them.
+    classes offer. plugged: those of them that device plugins serve instead; the last claim is the one for the others,
+    and left out if there are none. subgroup: the part of the gang that the pod is in, if parts have to be together.
+    kept_to: the only nodes for the pod, since kube-scheduler might give it devices of another kind on others; None for
+    all. follows: whether the pod is made once those that do not are bound. It takes part in the search after them, and
+    not in the plan. split: its rules, where the topology stands for some of them.
     """
 
     pod: Pod
     claims: tuple[Claim, ...] = ()
     extended: tuple[str, ...] = ()
-    plugged: bool = False
+    plugged: frozenset[str] = frozenset()
     subgroup: str = ""
     kept_to: frozenset[NodeName] | None = None
     follows: bool = False
@@ -53,7 +53,7 @@ class PodDemand:
     @property
     def by_devices(self) -> tuple[str, ...]:
         """Return the resources of the pod that devices serve."""
-        return () if self.plugged else self.extended
+        return tuple(name for name in self.extended if name not in self.plugged)
 
     def own_names(self, claim: Claim) -> tuple[str, ...]:
         """Return the pod's own names for one of its claims; none for that of its extended resources."""

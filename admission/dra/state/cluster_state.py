@@ -438,7 +438,9 @@ def _absent(snapshot: Snapshot, placements: Iterable[Placement], seen: Collectio
         pod = snapshot.pods.get(seat.pod_uid)
         if pod is None or unmade.isdisjoint(seat.claims):
             continue
-        claim = extended_resources.claim_of(pod, snapshot.classes)
+        offered = extended_resources.resources_of(pod.containers, snapshot.classes)
+        plugged = extended_resources.plugged(snapshot.nodes.get(seat.node), offered)
+        claim = extended_resources.claim_of(pod, snapshot.classes, plugged)
         if claim is not None:
             yield claim
 

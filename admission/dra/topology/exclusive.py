@@ -102,8 +102,8 @@ def _follower(
     own_labels = {**given, labels.index: str(number)} if labels.index in given else given
     name, uid = f"{first.meta.name} (follower {number})", names.expected_pod(first.meta.uid, number)
     pod = replace(first, meta=replace(first.meta, name=name, uid=uid, labels=own_labels), rules=rules)
-    extended = extended_resources.claim_of(pod, cluster.classes) if demand.extended else None
-    given_claims = demand.claims[:-1] if demand.extended else demand.claims
+    extended = extended_resources.claim_of(pod, cluster.classes, demand.plugged) if demand.by_devices else None
+    given_claims = demand.claims[:-1] if demand.by_devices else demand.claims
     claims = (*(_own_claim(claim, demand, number) for claim in given_claims), *filter(None, (extended,)))
     return replace(demand, pod=pod, claims=claims, follows=True)
 

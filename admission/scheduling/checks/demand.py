@@ -84,10 +84,11 @@ def _at_least_of_pods(pods: Sequence[PodDemand], meters: Meters, nodes: Collecti
     for demand in pods:
         offered = demand.extended
         if offered not in plugged:
-            plugged[offered] = any(all(extended_resources.is_plugged(node, offered)) for node in nodes)
+            plugged[offered] = any(extended_resources.plugged(node, offered) for node in nodes)
         claim = demand.claims[-1].spec if offered else None
         if claim is not None and not plugged[offered]:
             yield device_meters.lower_bound(meters, claim)
             yield holdings.charge(meters, holdings.of_node(demand.pod.requests, offered))
         else:
-            yield holdings.least(meters, holdings.of_node(demand.pod.requests), offered, claim)
+            specs = extended_resources.by_resource(claim, demand.pod.containers) if claim is not None else {}
+            yield holdings.least(meters, holdings.of_node(demand.pod.requests), specs)

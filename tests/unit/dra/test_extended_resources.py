@@ -213,6 +213,48 @@ def test_a_gang_that_plugins_and_devices_would_serve_together_is_told_so() -> No
     assert message.endswith(f"; b has enough in all, but {why}")
 
 
+def mixed(*, nics_on: str, slots: int = 2) -> ClusterBuilder:
+    """Node a has a device plugin for GPUs, and one node devices for NICs; no GPU is a device."""
+    builder = a_cluster().device_class("nic", "device.driver == 'nic.example.com'")
+    for one, resource in zip(builder.classes, (G, K), strict=True):
+        one["spec"]["extendedResourceName"] = resource
+    builder.node("a", allocatable={**ALLOCATABLE, G: str(slots)}).node("b", allocatable=ALLOCATABLE)
+    return builder.slice(
+        f"{nics_on}-nics", [{"name": f"nic-{at}"} for at in range(2)], driver="nic.example.com", nodeName=nics_on
+    )
+
+
+def test_one_resource_is_a_device_plugins_and_another_one_devices_on_one_node() -> None:
+    builder = mixed(nics_on="a")
+    answer = builder.plan(*(demand(builder, a_pod(container(g=1, k=1), name=name)) for name in "pq"))
+
+    assert places(answer) == {"p": "a", "q": "a"}
+    assert given(answer) == {"p": ["a-nics/nic-0"], "q": ["a-nics/nic-1"]}
+
+
+def test_one_pod_has_a_plugins_resource_and_another_one_devices() -> None:
+    builder = mixed(nics_on="b")
+    gang = [demand(builder, a_pod(container(g=1), name="p")), demand(builder, a_pod(container(k=1), name="q"))]
+
+    assert places(builder.plan(*gang)) == {"p": "a", "q": "b"}
+
+
+def test_a_claim_of_its_own_goes_beside_a_plugins_resource_and_devices() -> None:
+    builder = mixed(nics_on="a")
+    own = a_claim("own", a_request("nic", deviceClassName="nic"))
+    answer = builder.plan(demand(builder, a_pod(container(g=1, k=1)), own))
+
+    assert given(answer) == {"p": ["a-nics/nic-0", "a-nics/nic-1"]}
+
+
+def test_a_gang_that_waits_for_a_plugins_resource_beside_devices_is_told_of_that() -> None:
+    builder = mixed(nics_on="a", slots=1)
+    gang = [demand(builder, a_pod(container(g=1, k=1), name=name)) for name in "pq"]
+
+    message = f"pod q needs 1 {G}; the most that is left on a node where it may go is 0 (a), after p took 1 on a"
+    assert refused(builder.plan(*gang)).message == message
+
+
 def test_devices_serve_no_such_resource_on_a_1_35() -> None:
     """The gate is off there."""
     builder, profile = clustered(2), compatibility.profile(Release.V1_35)

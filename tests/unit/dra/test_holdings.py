@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.claims import Claim, ClaimSpec
 from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.api.muster.meters import Meter
 from admission.api.values.names import Uid
@@ -94,25 +94,37 @@ def test_a_pod_whose_resources_no_meter_lists_holds_nothing() -> None:
         assert holdings.of_pod(compiled, Uid("pod"), "team/p", holdings.of_node(asked)) is None
 
 
-LEAST: dict[str, tuple[dict[str, int], tuple[str, ...], Mapping[str, int]]] = {
-    "what plugins alone serve is certain": ({GPU: 4, NIC: 1}, (), {"gpus": 4, "parts": 5}),
-    "what devices may serve instead costs what both ways cost": ({GPU: 4}, (GPU,), {"gpus": 4}),
+GPUS_CLAIMED = a_claim("c", a_request("gpu", 4)).spec
+NICS_CLAIMED = a_claim("c", a_request("nic", 1, deviceClassName="nic")).spec
+LEAST: dict[str, tuple[dict[str, int], Mapping[str, ClaimSpec], Mapping[str, int]]] = {
+    "what plugins alone serve is certain": ({GPU: 4, NIC: 1}, {}, {"gpus": 4, "parts": 5}),
+    "what devices may serve instead costs what both ways cost": ({GPU: 4}, {GPU: GPUS_CLAIMED}, {"gpus": 4}),
     "what plugins alone serve is certain beside what devices serve for nothing": (
         {GPU: 4, NIC: 1, HIDDEN: 1},
-        (GPU,),
+        {GPU: GPUS_CLAIMED},
         {"gpus": 4, "parts": 1, "hidden": 1},
     ),
-    "beside what plugins alone serve": ({GPU: 4, NIC: 1}, (GPU,), {"gpus": 4, "parts": 1}),
+    "beside what plugins alone serve": ({GPU: 4, NIC: 1}, {GPU: GPUS_CLAIMED}, {"gpus": 4, "parts": 1}),
+    "of many that devices may serve nothing is certain": (
+        {GPU: 4, NIC: 1},
+        {GPU: GPUS_CLAIMED, **{f"example.com/{at}": NICS_CLAIMED for at in range(4)}},
+        {"parts": 1},
+    ),
 }
 
 
 @pytest.mark.parametrize(("asked", "offered", "least"), LEAST.values(), ids=LEAST)
 def test_the_least_that_extended_resources_cost(
-    asked: dict[str, int], offered: tuple[str, ...], least: Mapping[str, int]
+    asked: dict[str, int], offered: Mapping[str, ClaimSpec], least: Mapping[str, int]
 ) -> None:
-    claim = a_claim("c", a_request("gpu", 4)).spec if offered else None
+    assert holdings.least(device_meters.compile_meters(LISTS), asked, offered) == least
 
-    assert holdings.least(device_meters.compile_meters(LISTS), asked, offered, claim) == least
+
+def test_the_least_of_two_extended_resources_may_be_one_from_a_plugin_and_one_from_devices() -> None:
+    meter = a_meter("m", a_source("count", None, "nic"), extendedResources=[GPU])
+    offered = {GPU: GPUS_CLAIMED, NIC: NICS_CLAIMED}
+
+    assert holdings.least(device_meters.compile_meters([meter]), {GPU: 4, NIC: 1}, offered) == {}
 
 
 PLANS: dict[str, tuple[dict[str, Any], Mapping[str, int], Mapping[str, int]]] = {
