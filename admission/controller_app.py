@@ -159,6 +159,7 @@ def _usage_recorder(parts: Parts, ledger: SqlLedger, writes: OwnWrites, actor: s
         uuids=DeviceUuids(_uuid_attributes(parts.settings.metrics)),
         settings=RecorderSettings(interval=settings.interval, step=settings.step, delay=settings.delay, actor=actor),
         clock=_now,
+        observe=parts.metrics.usage_overdue,
     )
 
 

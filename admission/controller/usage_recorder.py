@@ -47,9 +47,9 @@ class RecorderSettings:
 
 
 class UsageRecorder:
-    """Reads and records what devices did. One per term."""
+    """Reads and records what devices did. One per term. observe: is told for how many seconds that has been due."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its parts
         self,
         *,
         log_: MeasuredLog,
@@ -59,6 +59,7 @@ class UsageRecorder:
         uuids: DeviceUuids,
         settings: RecorderSettings,
         clock: Callable[[], datetime],
+        observe: Callable[[float], None] = lambda _: None,
     ) -> None:
         self._log = log_
         self._writes = writes
@@ -67,7 +68,10 @@ class UsageRecorder:
         self._uuids = uuids
         self._settings = settings
         self._clock = clock
+        self._observe = observe
         self._failure = ""
+        self._due: datetime | None = None
+        """When the time that is to be recorded next was due, or will be."""
 
     async def run(self, epoch: int) -> None:
         """Record what is due, until cancelled. Raises DeposedError."""
@@ -80,6 +84,8 @@ class UsageRecorder:
                 self._tell(str(error))
             else:
                 self._tell("")
+            if self._due is not None:
+                self._observe(max(0.0, (self._clock() - self._due).total_seconds()))
             await asyncio.sleep(LOOK_SECONDS)
 
     async def record(self, epoch: int) -> bool:
@@ -91,7 +97,8 @@ class UsageRecorder:
         latest = await self._log.measured()
         now = self._clock()
         start, end, done = self._next(latest, now)
-        if end + timedelta(seconds=self._settings.delay) > now:
+        self._due = end + timedelta(seconds=self._settings.delay)
+        if self._due > now:
             return False
         allocations = await self._log.allocations(start, end)
         pages = [*_sliced(allocations, PAGE)] or [[]]

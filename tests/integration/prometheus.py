@@ -60,6 +60,7 @@ def write_blocks(folder: Path, samples: Sequence[Sample]) -> None:
     text = "".join(f"# TYPE {name} gauge\n{''.join(found)}" for name, found in sorted(lines.items()))
     file = folder / "samples.txt"
     file.write_text(f"{text}# EOF\n")
-    command = [program("promtool"), "tsdb", "create-blocks-from", "openmetrics", file, folder / "data"]
+    words = ("tsdb", "create-blocks-from", "openmetrics", str(file), str(folder / "data"))
+    command = [str(program("promtool")), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

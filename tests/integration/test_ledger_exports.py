@@ -168,7 +168,10 @@ MANDATORY = {
 }
 """The mandatory columns of FOCUS 1.2."""
 
-NULLABLE = {"ChargeClass", "x_DeviceClasses", "x_Devices", "x_User"}
+NULLABLE = {
+    *("ChargeClass", "x_DeviceClasses", "x_Devices", "x_User"),
+    *("x_MeasuredDeviceSeconds", "x_UsedDeviceMicroseconds", "x_MemoryPeakBytes", "x_EnergyMillijoules"),
+}
 NUMBER = re.compile(r"-?\d+(\.\d+)?")
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 

@@ -4,6 +4,8 @@ Its samples are made beforehand, at half of each minute, so that each minute has
 """
 
 import asyncio
+import csv
+import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -236,6 +238,7 @@ def test_what_devices_did_is_recorded_once_to_the_second_and_when_prometheus_is_
     assert {gang: numbers(row) for gang, row in third.items()} == dict.fromkeys(SECOND_HOUR, (0, None, None, 0, None))
     assert asyncio.run(recorded(url, AT, minutes(60))) == first
     _check_report(muster, url)
+    _check_exports(muster, url)
 
 
 def _check_report(muster: Muster, url: str) -> None:
@@ -258,6 +261,24 @@ def _check_report(muster: Muster, url: str) -> None:
         "poweredSeconds": "1800",
         "energyMillijoules": "540000000",
     }
+
+
+def _check_exports(muster: Muster, url: str) -> None:
+    period = ("--from", "2026-03-01T12:00Z", "--to", "2026-03-01T13:00Z", "--database", url, "--cluster", CLUSTER)
+    done = muster("ledger", "export", "--what", "measured", *period)
+    lines = {line["gang"]: line for line in csv.DictReader(io.StringIO(done.stdout))}
+    assert len(lines) == len(FIRST_HOUR)
+    assert (lines["ml/dark"]["measured_seconds"], lines["ml/dark"]["used_microseconds"]) == ("0", "")
+    assert (lines["ml/busy"]["start"], lines["ml/busy"]["device_count"]) == ("2026-03-01T12:10:00.000000Z", "2")
+
+    done = muster("ledger", "export", "--format", "focus", *period)
+    charged = {line["x_Gang"]: line for line in csv.DictReader(io.StringIO(done.stdout))}
+    of = ("x_MeasuredDeviceSeconds", "x_UsedDeviceMicroseconds", "x_MemoryPeakBytes", "x_EnergyMillijoules")
+    assert [charged["ml/busy"][name] for name in of] == ["3060", "2250000000", str(4096 * MIB), "540000000"]
+    assert [charged["ml/dark"][name] for name in of] == ["0", "", "", ""]
+
+    *_, last = filter(str.strip, muster("ledger", "statement", QUEUE, *period).stdout.splitlines())
+    assert " ".join(last.split()[2:]) == "measured team-a - - 0.95 h used, 2.15 h idle, of 3.1 h measured"
 
 
 class Known:
@@ -341,8 +362,3 @@ async def test_what_was_recorded_is_proved_by_the_chain(url: str, statement: str
         finding = (await ledger.verify()).finding
     assert finding is not None
     assert finding.what is What.MEASURED
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield

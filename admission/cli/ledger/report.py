@@ -140,15 +140,19 @@ def _as_text(found: Report, measured: Measured | None, meters: Sequence[MeterNam
         *used_columns.HEADINGS[: None if measured else 0],
         *(Number(f"{meter}-hours") for meter in meters_shown),
     )
-    rows = [
-        (*group, *_amounts(use, measured and measured.rows.get(group, Utilization()), meters_shown))
-        for group, use in found.rows.items()
-    ]
+    rows = [(*group, *_amounts(use, _did(measured, group), meters_shown)) for group, use in found.rows.items()]
     if rows:
-        total = _amounts(found.total, measured and measured.total, meters_shown)
+        total = _amounts(found.total, _did(measured), meters_shown)
         rows.append(("total", *[""] * (len(found.keys) - 1), *total))
     times = (f"{at.astimezone(zone):%Y-%m-%d %H:%M:%S}" for at in found.window)
     terminal.table(f"Use from {' to '.join(times)} {zone}", headings, rows, empty="nothing was used in this time")
+
+
+def _did(measured: Measured | None, group: tuple[str, ...] | None = None) -> Utilization | None:
+    """Return what the devices of a group did, or all of them; None if that is not asked for."""
+    if measured is None:
+        return None
+    return measured.total if group is None else measured.of(group)
 
 
 def _amounts(use: Use, did: Utilization | None, meters: Sequence[MeterName]) -> list[str]:
@@ -178,13 +182,13 @@ def _as_json(
                     **dict(zip(found.keys, group, strict=True)),
                     **_use(
                         use,
-                        measured and measured.rows.get(group, Utilization()),
+                        _did(measured, group),
                         [] if Key.CLASS in found.keys else meters,
                     ),
                 }
                 for group, use in found.rows.items()
             ],
-            "total": _use(found.total, measured and measured.total, meters),
+            "total": _use(found.total, _did(measured), meters),
         }
     )
 
@@ -214,7 +218,7 @@ def _as_csv(
     for group, use in found.rows.items():
         amounts = [use.devices, *(use.meters.get(meter, 0) for meter in meters_shown)]
         texts = (text for amount in amounts for text in (str(amount), time_series.decimal(amount)))
-        did = used_columns.amounts(measured.rows.get(group, Utilization())) if measured else ()
+        did = used_columns.amounts(measured.of(group)) if measured else ()
         writer.writerow([*group, *texts, *did])
 
 

@@ -36,6 +36,12 @@ def cells(did: Utilization) -> list[str]:
     ]
 
 
+def sentence(did: Utilization) -> str:
+    """Return the hours in one cell: `0.625 h used, 0.225 h idle, of 0.85 h measured`."""
+    measured = f"{time_series.decimal(did.measured)} h measured"
+    return measured if did.used is None else f"{_hours(did.used)} h used, {_hours(did.idle)} h idle, of {measured}"
+
+
 def amounts(did: Utilization) -> list[str]:
     """Return the exact amounts, in the order of CSV; nothing where there is none."""
     return ["" if amount is None else str(amount) for amount in _amounts(did)]

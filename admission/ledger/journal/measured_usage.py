@@ -7,7 +7,7 @@ there or neither. They move no balance.
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from sqlalchemy import Row, func, select
+from sqlalchemy import Row, Select, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.accounting import measurements
@@ -30,13 +30,13 @@ async def latest(connection: AsyncConnection, cluster: str) -> MeasuredPage | No
 
     Raises ValueError if it cannot be read.
     """
-    query = (
+    keys = (
         select(transactions.c.key)
         .where(transactions.c.cluster == cluster, transactions.c.kind == Kind.MEASURE.value)
         .order_by(transactions.c.sequence.desc())
         .limit(1)
     )
-    key = (await connection.execute(query)).scalar_one_or_none()
+    key = (await connection.execute(keys)).scalar_one_or_none()
     if key is not None:
         found = measurements.page_of(key)
         if found is None:
@@ -49,21 +49,25 @@ async def latest(connection: AsyncConnection, cluster: str) -> MeasuredPage | No
 
 async def within(connection: AsyncConnection, cluster: str, window: Window) -> AsyncIterator[MeasuredUsage]:
     """Yield what was measured in times that lie wholly within a time, oldest first."""
+    async for row in read.streamed(connection, query(cluster, window)):
+        yield _usage(row)
+
+
+def query(cluster: str, window: Window) -> Select[Any]:
+    """Return the query for these rows, with all columns."""
     columns = measured_usage.c
-    query = (
+    return (
         select(measured_usage)
         .where(columns.cluster == cluster, columns.start >= window.start, columns.start < window.end)
         .where(columns.until <= window.end)
         .order_by(columns.start, columns.sequence, columns.line)
     )
-    async for row in read.streamed(connection, query):
-        yield _usage(row)
 
 
 async def of_transaction(connection: AsyncConnection, cluster: str, sequence: int) -> list[MeasuredUsage]:
     """Return the rows for which a transaction vouches, in their order."""
-    query = select(measured_usage).where(measured_usage.c.cluster == cluster, measured_usage.c.sequence == sequence)
-    return [_usage(row) async for row in read.streamed(connection, query.order_by(measured_usage.c.line))]
+    rows = select(measured_usage).where(measured_usage.c.cluster == cluster, measured_usage.c.sequence == sequence)
+    return [_usage(row) async for row in read.streamed(connection, rows.order_by(measured_usage.c.line))]
 
 
 def _columns(row: MeasuredUsage) -> tuple[Any, ...]:

@@ -55,6 +55,10 @@ class Measured:
     rows: Mapping[tuple[str, ...], Utilization] = field(default_factory=dict)
     total: Utilization = field(default_factory=Utilization)
 
+    def of(self, group: tuple[str, ...]) -> Utilization:
+        """Return what the devices of a group did; nothing is measured of one without a row."""
+        return self.rows.get(group) or Utilization()
+
 
 async def measured(
     connection: AsyncConnection, clusters: Sequence[str], keys: Sequence[Key], window: Window
