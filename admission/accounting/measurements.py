@@ -50,8 +50,13 @@ def reason(rows: Sequence[MeasuredUsage]) -> str:
     The digest is the SHA-256 of the JSON array of the rows (RFC 8785), each an array of the columns of `measured_usage`
     from `queue` on, with moments and amounts as text.
     """
-    document = _encode([texts(row) for row in rows])
-    return f"what the devices of {len(rows)} allocations did (SHA-256 {hashlib.sha256(document).hexdigest()})"
+    return reason_of([texts(row) for row in rows])
+
+
+def reason_of(rows: Sequence[Sequence[str | None]]) -> str:
+    """Return the reason for rows as they are hashed."""
+    digest = hashlib.sha256(_encode(rows)).hexdigest()
+    return f"what the devices of {len(rows)} allocations did (SHA-256 {digest})"
 
 
 def texts(row: MeasuredUsage) -> list[str | None]:

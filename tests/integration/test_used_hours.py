@@ -5,6 +5,7 @@ Its samples are made beforehand, at half of each minute, so that each minute has
 
 import asyncio
 import csv
+import gzip
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +16,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from admission.accounting import books
+from admission.accounting import books, measurements
 from admission.accounting.books import Allocated, Book
 from admission.accounting.device_samples import Quantity, Samples
 from admission.api.kubernetes import devices
@@ -26,7 +27,8 @@ from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.controller import usage_recorder
 from admission.controller.own_writes import OwnWrites
 from admission.controller.usage_recorder import RecorderSettings, UsageRecorder
-from admission.errors import RetryError
+from admission.errors import LedgerCorruptError, RetryError
+from admission.ledger.audit.close_period import Order
 from admission.ledger.audit.verify import What
 from admission.ledger.journal import measured_usage
 from admission.ledger.journal.base import Window
@@ -362,3 +364,38 @@ async def test_what_was_recorded_is_proved_by_the_chain(url: str, statement: str
         finding = (await ledger.verify()).finding
     assert finding is not None
     assert finding.what is What.MEASURED
+
+
+async def test_a_closing_takes_what_was_recorded_into_its_archive(url: str, tmp_path: Path) -> None:
+    await filled(url)
+    await record(url, Known(), now=minutes(65))
+    order = Order(before=minutes(75), folder=tmp_path / "archive", actor="root", reason="done", at=minutes(90))
+    async with SqlLedger.open(url, CLUSTER) as ledger:
+        mark = books.usage(await ledger.load(), at=minutes(70), actor="muster")
+        assert mark is not None
+        await ledger.post(mark, epoch=1)
+        closing = await ledger.close_period(order)
+        assert closing is not None
+        assert (await ledger.verify(archive=order.folder)).ok
+    assert rows(url, "SELECT count(*) FROM measured_usage") == [(0,)]
+    with gzip.open(order.folder / closing.archive, "rt") as lines:
+        (measured,) = [entry for line in lines if (entry := json.loads(line)).get("kind") == Kind.MEASURE]
+    assert measured["reason"] == measurements.reason_of(measured["measured"])
+    assert len(measured["measured"]) == len(FIRST_HOUR)
+
+    # What is behind it is recorded as before; nothing is asked for again of what is closed.
+    assert await record(url, Known(), now=minutes(125), times=2) == [True, False]
+    assert sorted(await recorded(url, minutes(60), minutes(120))) == ["dark", "idle", "next", "slice"]
+
+
+async def test_rows_that_were_changed_are_not_closed(url: str, tmp_path: Path) -> None:
+    await filled(url)
+    await record(url, Known(), now=minutes(65))
+    ledgers.forge(url, TAMPERED["a changed amount"])
+    order = Order(before=minutes(75), folder=tmp_path / "archive", actor="root", reason="done", at=minutes(90))
+    async with SqlLedger.open(url, CLUSTER) as ledger:
+        mark = books.usage(await ledger.load(), at=minutes(70), actor="muster")
+        assert mark is not None
+        await ledger.post(mark, epoch=1)
+        with pytest.raises(LedgerCorruptError, match="rows of measured use"):
+            await ledger.close_period(order)

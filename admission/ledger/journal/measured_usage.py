@@ -7,7 +7,7 @@ there or neither. They move no balance.
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from sqlalchemy import Row, Select, func, select
+from sqlalchemy import Row, Select, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.accounting import measurements
@@ -16,7 +16,7 @@ from admission.api.values.names import GangUid, QueueName, Uid
 from admission.ledger.db import bulk_insert
 from admission.ledger.db.tables import measured_usage, transactions
 from admission.ledger.journal import hash_chain, read
-from admission.ledger.journal.base import Window
+from admission.ledger.journal.base import Span, Window
 
 
 async def write(connection: AsyncConnection, cluster: str, sequence: int, rows: Sequence[MeasuredUsage]) -> None:
@@ -68,6 +68,24 @@ async def of_transaction(connection: AsyncConnection, cluster: str, sequence: in
     """Return the rows for which a transaction vouches, in their order."""
     rows = select(measured_usage).where(measured_usage.c.cluster == cluster, measured_usage.c.sequence == sequence)
     return [_usage(row) async for row in read.streamed(connection, rows.order_by(measured_usage.c.line))]
+
+
+async def entries(connection: AsyncConnection, cluster: str, span: Span, *, most: int) -> list[int]:
+    """Return the sequences of the first few measure entries in a part of the chain."""
+    sequences = (
+        select(transactions.c.sequence)
+        .where(transactions.c.cluster == cluster, transactions.c.kind == Kind.MEASURE.value)
+        .where(transactions.c.sequence > span.first, transactions.c.sequence <= span.last)
+        .order_by(transactions.c.sequence)
+        .limit(most)
+    )
+    return list((await connection.execute(sequences)).scalars())
+
+
+async def remove(connection: AsyncConnection, cluster: str, through: int) -> None:
+    """Remove the rows of transactions up to one that a closing has archived."""
+    archived = measured_usage.c.cluster == cluster, measured_usage.c.sequence <= through
+    await connection.execute(delete(measured_usage).where(*archived))
 
 
 def _columns(row: MeasuredUsage) -> tuple[Any, ...]:
