@@ -18,7 +18,7 @@ from admission.accounting import measurements
 from admission.accounting.device_samples import Quantity, UsageTally
 from admission.api.muster.ledger_entries import Allocation, MeasuredPage, MeasuredUsage
 from admission.controller.own_writes import OwnWrites
-from admission.errors import FixError, RetryError
+from admission.errors import DeposedError, MusterError
 from admission.ports import DeviceMeter, MeasuredLog, View
 from admission.status.device_uuids import DeviceUuids
 
@@ -80,7 +80,9 @@ class UsageRecorder:
             try:
                 while await self.record(epoch):
                     pass
-            except (FixError, RetryError) as error:
+            except DeposedError:
+                raise
+            except MusterError as error:  # the leader decides without it
                 self._tell(str(error))
             else:
                 self._tell("")

@@ -77,7 +77,7 @@ class ApiClient:
             "start": f"{start.timestamp():.0f}",
             "end": f"{end.timestamp():.0f}",
             "step": f"{step}",
-            "timeout": f"{self._server.timeout:g}s",
+            "timeout": f"{self._server.timeout:g}",
             # Thanos answers with what it has, unless it is told not to; others do not know the parameter.
             "partial_response": "false",
         }
@@ -104,9 +104,12 @@ class ApiClient:
         server = self._server
         if server.token_file is not None:
             try:
-                headers["Authorization"] = f"Bearer {Path(server.token_file).read_text().strip()}"
+                token = Path(server.token_file).read_text().strip()
             except (OSError, UnicodeDecodeError) as error:
                 raise FixError(f"usage.prometheus.token_file: {server.token_file} cannot be read: {error}") from error
+            if not token.isascii() or not token.isprintable() or not token:
+                raise FixError(f"usage.prometheus.token_file: {server.token_file} has no line of ASCII that is a token")
+            headers["Authorization"] = f"Bearer {token}"
         if server.authority is not None:
             try:
                 context = ssl.create_default_context(cafile=server.authority)
@@ -131,7 +134,7 @@ async def _read(answer: aiohttp.ClientResponse) -> bytes:
 def _series(status: int, body: bytes) -> Sequence[Series]:
     try:
         answer = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _failure(status, f"the answer is not that of Prometheus' API: {_cut(body)}") from error
     if status != 200 or answer.status != "success" or answer.data is None:
         raise _failure(status, answer.error or _cut(body))

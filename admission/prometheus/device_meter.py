@@ -80,7 +80,10 @@ def _samples(series: Series, driver: str, quantity: Quantity) -> Samples:
     largest, scale = _LARGEST[quantity], _SCALE[quantity]
     found, wrong = [], 0
     for at, text in series.values:
-        value = float(text)
+        try:
+            value = float(text)
+        except ValueError as error:
+            raise FixError(f"{_place(driver, quantity)} returns {text[:60]!r}, which is no number") from error
         if 0 <= value <= largest * _TOLERANCE:
             found.append((round(at), round(min(value, largest) * scale)))
         elif not math.isnan(value):  # NaN is how Prometheus writes what is unknown

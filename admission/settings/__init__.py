@@ -390,8 +390,10 @@ def _uuid_problems(uuids: Sequence[str]) -> Iterator[str]:
 
 def _usage_problems(usage: Usage) -> Iterator[str]:
     url = usage.prometheus.url
-    if url is not None and not url.startswith(("http://", "https://")):
+    if url is not None and (not url.startswith(("http://", "https://")) or "?" in url or "#" in url):
         yield "usage.prometheus.url: it is no URL; write that of a server, as http://prometheus.monitoring:9090"
+    if url is not None and "@" in url and usage.prometheus.token_file is not None:
+        yield "usage.prometheus.token_file: the URL has a user and a password already; leave one out"
     if usage.interval % usage.step or usage.interval // usage.step > MOST_STEPS:
         yield (
             f"usage.interval: {usage.interval} seconds are not 1 to {MOST_STEPS} times usage.step of {usage.step}"

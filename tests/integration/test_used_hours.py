@@ -121,6 +121,38 @@ def samples() -> Iterator[Sample]:
         memory = {30: 4096, 42: 9999}.get(minute, 1000)
         yield a_metric("DEV_FB_USED", "GPU-0"), at, memory
         yield a_metric("DEV_POWER_USAGE", "GPU-0"), at, 300
+        for metrics in OTHERS.values():
+            for series, value, _, _ in metrics:
+                yield series, at, value
+
+
+OTHERS: dict[str, list[tuple[str, float, Quantity, int]]] = {
+    NVIDIA: [('DCGM_FI_DEV_GPU_UTIL{UUID="GPU-X",pod="a"}', 50, Quantity.UTILIZATION, 500_000)],
+    "gpu.amd.com": [
+        ('gpu_gfx_activity{gpu_uuid="GPU-X",gpu_id="0"}', 50, Quantity.UTILIZATION, 500_000),
+        ('gpu_used_vram{gpu_uuid="GPU-X",gpu_id="0"}', 3, Quantity.MEMORY, 3 * MIB),
+        ('gpu_package_power{gpu_uuid="GPU-X",gpu_id="0"}', 300.25, Quantity.POWER, 300_250),
+    ],
+    "gpu.intel.com": [
+        ('xpum_engine_ratio{uuid="GPU-X",sub_dev="0"}', 0.5, Quantity.UTILIZATION, 500_000),
+        ('xpum_memory_used_bytes{uuid="GPU-X",sub_dev="0"}', 1000, Quantity.MEMORY, 3000),
+        ('xpum_memory_used_bytes{uuid="GPU-X",sub_dev="1"}', 2000, Quantity.MEMORY, 3000),
+        ('xpum_power_watts{uuid="GPU-X"}', 300, Quantity.POWER, 300_000),
+    ],
+    "tpu.google.com": [
+        ('tensorcore_utilization{make="cloud-tpu",accelerator_id="GPU-X"}', 50, Quantity.UTILIZATION, 500_000),
+        ('memory_used{make="cloud-tpu",accelerator_id="GPU-X"}', 3000, Quantity.MEMORY, 3000),
+    ],
+}
+"""What exporters of each driver show, with the quantity and the amount that it is."""
+
+
+async def _check_others(meter: PrometheusMeter) -> None:
+    for driver, metrics in OTHERS.items():
+        for _, _, quantity, amount in metrics:
+            found = await meter.samples(quantity, {driver: ["GPU-X", "GPU-Y"]}, AT, minutes(2))
+            ends = [int(minutes(minute).timestamp()) for minute in (1, 2)]
+            assert found == {(driver, "GPU-X"): [(end, amount) for end in ends]}, (driver, quantity)
 
 
 @pytest.fixture
@@ -225,6 +257,7 @@ def test_what_devices_did_is_recorded_once_to_the_second_and_when_prometheus_is_
     with answering(data, port):
         assert asyncio.run(record(url, a_meter(port), now=later - timedelta(seconds=1))) == [True]  # the hour before
         assert asyncio.run(record(url, a_meter(port), now=later, times=2)) == [True, False]
+        asyncio.run(_check_others(a_meter(port)))
     first = asyncio.run(recorded(url, AT, minutes(60)))
     assert {gang: numbers(row) for gang, row in first.items()} == FIRST_HOUR
     assert (first["busy"].start, first["busy"].end, first["busy"].devices) == (minutes(10), minutes(40), 2)
