@@ -141,11 +141,13 @@ def _term_parts(parts: Parts, ledger: SqlLedger, process: ProcessState) -> _Term
     )
     heads = _head_publisher(parts, ledger, writes, status_writer) if parts.settings.heads.enabled else None
     waiting = WaitingRecorder(ledger, _now)
-    usage = _usage_recorder(parts, ledger, writes, actor)
+    usage = _usage_recorder(parts, ledger, writes, leader, actor)
     return _TermParts(leader, status_writer, fence_controller, templates, heads, waiting, usage)
 
 
-def _usage_recorder(parts: Parts, ledger: SqlLedger, writes: OwnWrites, actor: str) -> UsageRecorder | None:
+def _usage_recorder(
+    parts: Parts, ledger: SqlLedger, writes: OwnWrites, leader: Leader, actor: str
+) -> UsageRecorder | None:
     settings = parts.settings.usage
     if settings.prometheus.url is None:
         return None
@@ -159,6 +161,7 @@ def _usage_recorder(parts: Parts, ledger: SqlLedger, writes: OwnWrites, actor: s
         uuids=DeviceUuids(_uuid_attributes(parts.settings.metrics)),
         settings=RecorderSettings(interval=settings.interval, step=settings.step, delay=settings.delay, actor=actor),
         clock=_now,
+        is_current=lambda: leader.mirror.is_current,
         observe=parts.metrics.usage_overdue,
     )
 

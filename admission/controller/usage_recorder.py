@@ -29,6 +29,9 @@ log = structlog.get_logger()
 LOOK_SECONDS = 60.0
 """How often the slices are looked at, and whether a time is due."""
 
+NEXT_SECONDS = 1.0
+"""The pause before the next time where several are due, and while the books of the leader are not current."""
+
 PAGE = 5000
 """The most allocations in one entry."""
 
@@ -47,7 +50,10 @@ class RecorderSettings:
 
 
 class UsageRecorder:
-    """Reads and records what devices did. One per term. observe: is told for how many seconds that has been due."""
+    """Reads and records what devices did. One per term.
+
+    is_current: whether the ledger has all that the leader knows. observe: is told for how long recording has been due.
+    """
 
     def __init__(  # noqa: PLR0913 - its parts
         self,
@@ -59,7 +65,8 @@ class UsageRecorder:
         uuids: DeviceUuids,
         settings: RecorderSettings,
         clock: Callable[[], datetime],
-        observe: Callable[[float], None] = lambda _: None,
+        is_current: Callable[[], bool],
+        observe: Callable[[float], None],
     ) -> None:
         self._log = log_
         self._writes = writes
@@ -68,6 +75,7 @@ class UsageRecorder:
         self._uuids = uuids
         self._settings = settings
         self._clock = clock
+        self._is_current = is_current
         self._observe = observe
         self._failure = ""
         self._due: datetime | None = None
@@ -77,9 +85,10 @@ class UsageRecorder:
         """Record what is due, until cancelled. Raises DeposedError."""
         while True:
             self._uuids.update(self._view.snapshot())
+            pause = LOOK_SECONDS
             try:
-                while await self.record(epoch):
-                    pass
+                if await self.record(epoch) or not self._is_current():
+                    pause = NEXT_SECONDS
             except DeposedError:
                 raise
             except MusterError as error:  # the leader decides without it
@@ -88,26 +97,31 @@ class UsageRecorder:
                 self._tell("")
             if self._due is not None:
                 self._observe(max(0.0, (self._clock() - self._due).total_seconds()))
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(pause)
 
     async def record(self, epoch: int) -> bool:
         """Record the next time, as far as it is not recorded; return whether one was due.
 
+        Nothing is recorded while entries wait for the database: they may be of that time, and the ledger would refuse
+        them as older than the entry of what was measured.
+
         Raises DeposedError, LedgerUnavailableError, RetryError if the server does not answer, FixError if it refuses,
         and AmountError for an amount that is too large for the ledger.
         """
-        latest = await self._log.measured()
         now = self._clock()
+        if not self._is_current():
+            return False
+        latest = await self._log.measured()
         start, end, done = self._next(latest, now)
         self._due = end + timedelta(seconds=self._settings.delay)
         if self._due > now:
             return False
         allocations = await self._log.allocations(start, end)
-        pages = [*_sliced(allocations, PAGE)] or [[]]
-        for number, some in enumerate(pages, 1):
-            if number > done:
-                rows = await self._measured(some, start, end)
-                await self._write(MeasuredPage(start, end, number, max(len(pages), number)), rows, epoch)
+        # One more than there are, if the books were closed meanwhile: the last page says that all are recorded.
+        pages = max(-(-len(allocations) // PAGE), done + 1)
+        for page in range(done, pages):
+            rows = await self._measured(allocations[page * PAGE : (page + 1) * PAGE], start, end)
+            await self._write(MeasuredPage(start, end, page + 1, pages), rows, epoch)
         self._uuids.forget_gone()
         log.info("recorded what devices did", start=start, end=end, allocations=len(allocations))
         return True

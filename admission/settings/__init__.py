@@ -221,7 +221,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Seconds of each time that is recorded; times end at multiples of it, in UTC. A multiple of `step`."""
     step: Annotated[int, msgspec.Meta(ge=1, le=3600)] = 60
     """Seconds of each sample, at least those between two scrapes of the exporter."""
-    delay: Annotated[int, msgspec.Meta(ge=0, le=86400)] = 300
+    delay: Annotated[int, msgspec.Meta(ge=1, le=86400)] = 300
     """Seconds after the end of a time before it is read, in which late samples come."""
     prometheus: Prometheus = Prometheus()
 

@@ -1,4 +1,4 @@
-"""What the reader of Prometheus' API makes of answers: samples, errors that say what to mend, and nothing without bound."""
+"""What the reader of Prometheus' API makes of answers: samples, or errors that say what to mend; all within bounds."""
 
 import asyncio
 import json

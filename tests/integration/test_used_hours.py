@@ -181,7 +181,7 @@ async def _ready(url: str) -> None:
             await asyncio.sleep(0.1)
 
 
-def a_recorder(ledger: SqlLedger, meter: DeviceMeter, *, now: datetime) -> UsageRecorder:
+def a_recorder(ledger: SqlLedger, meter: DeviceMeter, *, now: datetime, is_current: bool = True) -> UsageRecorder:
     uuids = DeviceUuids()
     snapshot = Snapshot(slices={"node-a": a_slice()})
     uuids.update(snapshot)
@@ -193,6 +193,8 @@ def a_recorder(ledger: SqlLedger, meter: DeviceMeter, *, now: datetime) -> Usage
         uuids=uuids,
         settings=RecorderSettings(interval=3600, step=60, delay=300, actor="muster"),
         clock=lambda: now,
+        is_current=lambda: is_current,
+        observe=lambda _: None,
     )
 
 
@@ -286,6 +288,9 @@ def _check_report(muster: Muster, url: str) -> None:
     assert lines["ml/dark"][:7] == ["1", "0", "-", "-", "-", "-", "-"]
     assert lines["total"][:3] == ["4.25", "3.1", "0.95"]
 
+    done = muster("ledger", "report", "--most-idle", "2", "--by", "gang", *period)
+    assert [line.split()[0] for line in done.stdout.splitlines()[2:] if line] == ["ml/idle", "ml/slice", "total"]
+
     told = json.loads(muster("ledger", "report", "--used", "--by", "gang", "--format", "json", *period).stdout)
     busy = next(row for row in told["rows"] if row["gang"] == "ml/busy")
     assert busy["measured"] == {
@@ -370,6 +375,14 @@ async def test_entries_of_the_present_may_follow_what_is_recorded_of_the_past(ur
         await record(url, Known(), now=minutes(65))
         await ledger.post(a_grant(1, queue=QueueName("third"), at=minutes(64)), epoch=1)
         assert (await ledger.load()).at == minutes(64)
+
+
+async def test_nothing_is_recorded_while_entries_of_that_time_may_wait_for_the_database(url: str) -> None:
+    await filled(url)
+    async with SqlLedger.open(url, CLUSTER) as ledger:
+        assert await a_recorder(ledger, Known(), now=minutes(65), is_current=False).record(1) is False
+        await ledger.post(a_grant(1, queue=QueueName("late"), at=minutes(50)), epoch=1)
+        assert await a_recorder(ledger, Known(), now=minutes(65)).record(1) is True
 
 
 TAMPERED = {

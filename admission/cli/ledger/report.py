@@ -2,7 +2,8 @@
 
 import csv
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import tzinfo
 from enum import StrEnum
 from typing import Annotated, Any
@@ -38,6 +39,7 @@ EPILOG = apps.epilog(
         "muster ledger report --by class --all-clusters --format csv > classes.csv",
         "muster ledger report --by gang --format json | jq -r '.rows[] | [.gang, .deviceHours] | @tsv'",
         "muster ledger report --by gang --used --from 2026-09-01",
+        "muster ledger report --by gang --most-idle 10",
     ),
     "A claim counts from the entry that settled it to the one that closed it, in whole seconds; one that is still "
     "allocated counts up to --to, or now. Hours have four decimals, which tell every second from the next; JSON and "
@@ -77,6 +79,10 @@ def report(
         bool,
         typer.Option("--used", help="Show what the devices did, as far as it was recorded, beside what was allocated."),
     ] = False,
+    most_idle: Annotated[
+        int | None,
+        typer.Option("--most-idle", min=1, help="Only so many groups, those with the most idle hours; implies --used."),
+    ] = None,
     output: Annotated[
         Format, typer.Option("--format", "-o", help="A table, one JSON object, or CSV with a heading.")
     ] = Format.TEXT,
@@ -87,6 +93,7 @@ def report(
 ) -> None:
     """Show device-hours and meter-hours between two times, from settled allocations."""
     keys = _keys(by)
+    used = used or most_idle is not None
     if used and Key.CLASS in keys:
         raise FixError(
             "--used: what devices did is recorded of claims, which may have several classes; leave class out"
@@ -107,6 +114,8 @@ def report(
             return found, measured
 
     found, measured = options.query(chosen, fetch)
+    if measured is not None and most_idle is not None:
+        found = replace(found, rows=_most_idle(found.rows, measured, most_idle))
     _WRITERS[output](found, measured, _meters(found, meter or []), zone)
 
 
@@ -130,6 +139,13 @@ async def _check_meters(connection: AsyncConnection, clusters: Sequence[str], na
 
 def _meters(found: Report, names: Sequence[str]) -> list[MeterName]:
     return [MeterName(name) for name in dict.fromkeys(names)] or sorted(found.total.meters)
+
+
+def _most_idle(rows: Mapping[tuple[str, ...], Use], measured: Measured, most: int) -> dict[tuple[str, ...], Use]:
+    """Return the groups with the most idle hours, the most first; of groups without measured use nothing is known."""
+    idle = {group: hours for group in rows if (hours := measured.of(group).idle) is not None}
+    chosen = sorted(idle, key=lambda group: (-idle[group], group))[:most]
+    return {group: rows[group] for group in chosen}
 
 
 def _as_text(found: Report, measured: Measured | None, meters: Sequence[MeterName], zone: tzinfo) -> None:
