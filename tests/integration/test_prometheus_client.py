@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -59,7 +59,7 @@ async def serving(site: Site, shown: certificate.Certificate | None = None) -> A
         await runner.cleanup()
 
 
-def matrix(*series: tuple[dict[str, str], list[tuple[float, str]]]) -> bytes:
+def matrix(*series: tuple[dict[str, str], Sequence[tuple[float, str]]]) -> bytes:
     result = [{"metric": labels, "values": values} for labels, values in series]
     return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}}).encode()
 
