@@ -318,7 +318,7 @@ def _check_exports(muster: Muster, url: str) -> None:
     assert [charged["ml/dark"][name] for name in of] == ["0", "", "", ""]
 
     *_, last = filter(str.strip, muster("ledger", "statement", QUEUE, *period).stdout.splitlines())
-    assert " ".join(last.split()[2:]) == "measured team-a - - 0.95 h used, 2.15 h idle, of 3.1 h measured"
+    assert " ".join(last.split()[2:]) == "- measured team-a - - - 0.95 h used, 2.15 h idle, of 3.1 h measured"
 
 
 class Known:
