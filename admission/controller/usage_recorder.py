@@ -52,7 +52,7 @@ class RecorderSettings:
 class UsageRecorder:
     """Reads and records what devices did. One per term.
 
-    is_current: whether the ledger has all that the leader knows. observe: is told for how long recording has been due.
+    is_current: whether the ledger has all that the leader knows. observe: takes for how many seconds recording has been due.
     """
 
     def __init__(  # noqa: PLR0913 - its parts
@@ -92,9 +92,9 @@ class UsageRecorder:
             except DeposedError:
                 raise
             except MusterError as error:  # the leader decides without it
-                self._tell(str(error))
+                self._log_change(str(error))
             else:
-                self._tell("")
+                self._log_change("")
             if self._due is not None:
                 self._observe(max(0.0, (self._clock() - self._due).total_seconds()))
             await asyncio.sleep(pause)
@@ -157,7 +157,7 @@ class UsageRecorder:
         entry = measurements.entry(page, rows, actor=self._settings.actor)
         await self._writes.recorded([entry], lambda: self._log.write_measured(entry, rows, epoch=epoch))
 
-    def _tell(self, failure: str) -> None:
+    def _log_change(self, failure: str) -> None:
         """Log why nothing can be recorded, and that it can again, once each."""
         if failure and failure != self._failure:
             log.warning("what devices did is recorded later", error=failure)

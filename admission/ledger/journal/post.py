@@ -132,7 +132,7 @@ def _new(entries: Sequence[Entry], known: Mapping[str, Record]) -> list[Entry]:
 def _dated(entries: Sequence[Entry], latest: datetime | None) -> list[Entry]:
     """Give measure entries the time of the entry before them, if that is later than their own.
 
-    They tell of a time that has passed, while entries of the present are written; and time in the books does not go
+    They record a time that has passed, while entries of the present are written; and time in the books does not go
     back. They must not be dated later than necessary either: entries that others have made already would be too old.
     """
     dated = []
