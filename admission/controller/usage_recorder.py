@@ -52,7 +52,7 @@ class RecorderSettings:
 class UsageRecorder:
     """Reads and records what devices did. One per term.
 
-    is_current: whether the ledger has all that the leader knows. observe: takes for how many seconds recording has been due.
+    is_current: whether the ledger has all that the leader knows. observe: takes the seconds for which it has been due.
     """
 
     def __init__(  # noqa: PLR0913 - its parts
