@@ -14,6 +14,7 @@ from typing import NamedTuple
 import structlog
 
 from admission import ports
+from admission.accounting.device_samples import Quantity
 from admission.api.muster.status_reports import EventType
 from admission.api.values.reasons import EventReason
 from admission.controller import admission_loop, head_publisher, leadership
@@ -22,6 +23,7 @@ from admission.controller.head_signer import HeadSigner, SigningSettings
 from admission.controller.own_writes import OwnWrites
 from admission.controller.standby import Standby
 from admission.controller.status_writer import StatusWriter
+from admission.controller.usage_recorder import RecorderSettings, UsageRecorder
 from admission.controller.waiting_recorder import WaitingRecorder
 from admission.cycle import cycle
 from admission.cycle.state.leader import Leader, Ports, ProcessState
@@ -45,8 +47,12 @@ from admission.ledger.db import migrations
 from admission.ledger.head_sinks import FileSink, HttpSink
 from admission.ledger.sql_ledger import SqlLedger
 from admission.process_parts import Parts
-from admission.settings import Metrics as MetricsSettings
+from admission.prometheus import device_queries
+from admission.prometheus.api_client import ApiClient, Server
+from admission.prometheus.device_meter import PrometheusMeter
+from admission.settings import Metrics as MetricsSettings, Prometheus as PrometheusSettings
 from admission.status.device_allocations import DeviceAllocations
+from admission.status.device_uuids import DeviceUuids
 
 log = structlog.get_logger()
 
@@ -99,6 +105,7 @@ class _TermParts(NamedTuple):
     templates: TemplateReconciler
     heads: HeadPublisher | None
     waiting: WaitingRecorder
+    usage: UsageRecorder | None
 
 
 def _term_parts(parts: Parts, ledger: SqlLedger, process: ProcessState) -> _TermParts:
@@ -134,13 +141,56 @@ def _term_parts(parts: Parts, ledger: SqlLedger, process: ProcessState) -> _Term
     )
     heads = _head_publisher(parts, ledger, writes, status_writer) if parts.settings.heads.enabled else None
     waiting = WaitingRecorder(ledger, _now)
-    return _TermParts(leader, status_writer, fence_controller, templates, heads, waiting)
+    usage = _usage_recorder(parts, ledger, writes, leader, actor)
+    return _TermParts(leader, status_writer, fence_controller, templates, heads, waiting, usage)
+
+
+def _usage_recorder(
+    parts: Parts, ledger: SqlLedger, writes: OwnWrites, leader: Leader, actor: str
+) -> UsageRecorder | None:
+    settings = parts.settings.usage
+    if settings.prometheus.url is None:
+        return None
+    return UsageRecorder(
+        log_=ledger,
+        writes=writes,
+        meter=PrometheusMeter(
+            _api_client(settings.prometheus, settings.prometheus.url), _queries(settings.prometheus), step=settings.step
+        ),
+        view=parts.store,
+        uuids=DeviceUuids(_uuid_attributes(parts.settings.metrics)),
+        settings=RecorderSettings(interval=settings.interval, step=settings.step, delay=settings.delay, actor=actor),
+        clock=_now,
+        is_current=lambda: leader.mirror.is_current,
+        observe=parts.metrics.usage_overdue,
+    )
+
+
+def _api_client(settings: PrometheusSettings, url: str) -> ApiClient:
+    return ApiClient(
+        Server(url=url, token_file=settings.token_file, authority=settings.authority, timeout=settings.timeout)
+    )
+
+
+def _queries(settings: PrometheusSettings) -> device_queries.Queries:
+    return device_queries.chosen(
+        {
+            Quantity.UTILIZATION: settings.utilization,
+            Quantity.MEMORY: settings.memory,
+            Quantity.POWER: settings.power,
+        }
+    )
 
 
 def _device_allocations(settings: MetricsSettings) -> DeviceAllocations | None:
     if not settings.allocations:
         return None
-    return DeviceAllocations(dict(one.split("=", 1) for one in settings.uuids))
+    return DeviceAllocations(_uuid_attributes(settings))
+
+
+def _uuid_attributes(settings: MetricsSettings) -> dict[str, str]:
+    """Return the attribute that identifies a driver's devices, by driver."""
+    return dict(one.split("=", 1) for one in settings.uuids)
 
 
 def _head_publisher(parts: Parts, ledger: SqlLedger, writes: OwnWrites, status_writer: StatusWriter) -> HeadPublisher:
@@ -193,7 +243,7 @@ async def _report_raised_epoch(parts: Parts, ledger: SqlLedger) -> None:
 
 async def _admit(parts: Parts, term: _TermParts, epoch: int) -> None:
     """Run admission cycles, and beside them the loops that write."""
-    leader, status_writer, fence_controller, templates, heads, waiting = term
+    leader, status_writer, fence_controller, templates, heads, waiting, usage = term
 
     def observe(result: CycleResult, seconds: float) -> None:
         parts.metrics.record_cycle(result, seconds)
@@ -205,6 +255,8 @@ async def _admit(parts: Parts, term: _TermParts, epoch: int) -> None:
         tasks.create_task(waiting.run(epoch), name="write how long gangs wait")
         if heads is not None:
             tasks.create_task(heads.run(epoch), name="sign and publish heads")
+        if usage is not None:
+            tasks.create_task(usage.run(epoch), name="record what devices did")
         with parts.store.subscribe() as subscription:
             tasks.create_task(_wake_on_fence_changes(fence_controller.store, subscription), name="watch the fences")
             tasks.create_task(templates.run(wake=subscription.wake), name="keep claim templates")

@@ -12,15 +12,19 @@ from typing import Protocol
 
 from admission.accounting.accruals import QueueMeter
 from admission.accounting.books import Book
+from admission.accounting.device_samples import Quantity, Samples
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.jobs import Job, Suspendable
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import GangReport
 from admission.api.muster.ledger_entries import (
+    Allocation,
     BudgetShare,
     ChainEnd,
     Entry,
+    MeasuredPage,
+    MeasuredUsage,
     MemberUsageInterval,
     Posted,
     UsageInterval,
@@ -276,6 +280,41 @@ class WaitingLog(Protocol):
         """Replace all that is known of these hours, and remove those before `keep_from`.
 
         Raises DeposedError and LedgerUnavailableError.
+        """
+        ...
+
+
+class MeasuredLog(Protocol):
+    """What allocated devices did, kept beside the books."""
+
+    async def measured(self) -> MeasuredPage | None:
+        """Return the page of allocations that was measured last; None if none was. Raises LedgerUnavailableError."""
+        ...
+
+    async def allocations(self, start: datetime, end: datetime) -> Sequence[Allocation]:
+        """Return the allocations of devices in a time of whole seconds, always in one order.
+
+        Raises LedgerUnavailableError.
+        """
+        ...
+
+    async def write_measured(self, entry: Entry, rows: Sequence[MeasuredUsage], *, epoch: int) -> Sequence[Posted]:
+        """Record a measure entry with its rows, together or not at all; if its key is stored, nothing changes.
+
+        Raises DeposedError and LedgerUnavailableError.
+        """
+        ...
+
+
+class DeviceMeter(Protocol):
+    """Measures what devices did."""
+
+    async def samples(
+        self, quantity: Quantity, devices: Mapping[str, Collection[str]], start: datetime, end: datetime
+    ) -> Mapping[tuple[str, str], Samples]:
+        """Return the samples of a time, by driver and UUID. devices: the UUIDs to ask for, by driver.
+
+        A device of which nothing is known is left out. Raises RetryError, and FixError for what somebody has to mend.
         """
         ...
 

@@ -8,5 +8,6 @@ __all__ = [
     "own_writes",
     "standby",
     "status_writer",
+    "usage_recorder",
     "waiting_recorder",
 ]

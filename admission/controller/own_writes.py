@@ -5,7 +5,8 @@ It wraps the real ledger and needs no further requests, since the answer to each
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from admission.accounting.accruals import QueueMeter
@@ -61,7 +62,10 @@ class OwnWrites:
 
     def recognize(self, sequence: int, entry: Entry) -> bool:
         """If an entry found at a place is one with an unanswered write, record it as own; return whether it is."""
-        if self._uncertain.get(entry.key) != entry:
+        known = self._uncertain.get(entry.key)
+        if known is not None and known.kind is Kind.MEASURE:
+            known = replace(known, at=entry.at)  # the ledger may have dated it later
+        if known != entry:
             return False
         del self._uncertain[entry.key]
         self._add(sequence)
@@ -102,9 +106,15 @@ class OwnWrites:
     async def post_all(
         self, entries: Sequence[Entry], *, epoch: int, shares: Sequence[BudgetShare] = ()
     ) -> Sequence[Posted]:
+        return await self.recorded(entries, lambda: self._ledger.post_all(entries, epoch=epoch, shares=shares))
+
+    async def recorded(
+        self, entries: Sequence[Entry], write: Callable[[], Awaitable[Sequence[Posted]]]
+    ) -> Sequence[Posted]:
+        """Write these entries by a call of the ledger, and record them as own. Raises what the call does."""
         self._in_flight += 1
         try:
-            posted = await self._ledger.post_all(entries, epoch=epoch, shares=shares)
+            posted = await write()
         except (LedgerUnavailableError, asyncio.CancelledError):
             self._uncertain |= {entry.key: entry for entry in entries}
             while len(self._uncertain) > MOST_UNCERTAIN:

@@ -15,9 +15,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from admission.accounting.accruals import QueueMeter
 from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import (
+    Allocation,
     BudgetShare,
     ChainEnd,
     Entry,
+    MeasuredPage,
+    MeasuredUsage,
     MemberUsageInterval,
     Posted,
     UsageInterval,
@@ -32,10 +35,19 @@ from admission.ledger.audit.verify import Verification
 from admission.ledger.db import database_url, engines, migrations
 from admission.ledger.db.errors import translated
 from admission.ledger.db.tables import GENESIS, REVISION
-from admission.ledger.journal import amend, base, positions, post, read, shared_budgets, waiting_hours
+from admission.ledger.journal import (
+    amend,
+    base,
+    measured_usage,
+    positions,
+    post,
+    read,
+    shared_budgets,
+    waiting_hours,
+)
 from admission.ledger.journal.base import Window
 from admission.ledger.journal.carry_forward import Carried
-from admission.ledger.reports import member_usage, statement, usage
+from admission.ledger.reports import allocation_intervals, member_usage, statement, usage
 from admission.ledger.reports.statement import Statement
 
 T = TypeVar("T")
@@ -220,6 +232,41 @@ class SqlLedger:
                 return await waiting_hours.between(connection, self._cluster, Window(start, end))
 
         return await self._persist(once)
+
+    async def measured(self) -> MeasuredPage | None:
+        """Return the page of allocations that was measured last; None if none was. Raises LedgerUnavailableError."""
+
+        async def once() -> MeasuredPage | None:
+            async with engines.reading(self._engine) as connection:
+                try:
+                    return await measured_usage.latest(connection, self._cluster)
+                except ValueError as error:
+                    raise LedgerCorruptError(f"{error}: run `muster ledger verify`") from error
+
+        return await self._persist(once)
+
+    async def allocations(self, start: datetime, end: datetime) -> list[Allocation]:
+        """Return the allocations of devices in a time of whole seconds, as far as it is not closed, in a fixed order.
+
+        Raises LedgerUnavailableError.
+        """
+        async with self.snapshot() as connection:
+            return await allocation_intervals.allocations(connection, self._cluster, Window(start, end))
+
+    async def write_measured(self, entry: Entry, rows: Sequence[MeasuredUsage], *, epoch: int) -> list[Posted]:
+        """Record a measure entry with its rows, together or not at all; if its key is stored, nothing changes.
+
+        Raises as `post_all`.
+        """
+
+        async def once() -> list[Posted]:
+            async with engines.writing(self._engine) as connection:
+                (posted,) = await post.post_all(connection, self._cluster, (entry,), epoch=epoch)
+                if not posted.repeated:
+                    await measured_usage.write(connection, self._cluster, posted.sequence, rows)
+                return [posted]
+
+        return await self._exclusively(once)
 
     async def spent(self, since: datetime) -> dict[QueueMeter, int]:
         """Return the meter-seconds used from `since` (cut to the second) up to the latest mark; no zeros."""

@@ -27,7 +27,19 @@ LIVE: Final = Mark()
 SECRET: Final = Mark()
 """The value may contain a password, which is masked wherever it is shown."""
 
-__all__ = ["Dashboard", "Heads", "Ledger", "Metrics", "Settings", "live", "load", "redaction", "schema"]
+__all__ = [
+    "Dashboard",
+    "Heads",
+    "Ledger",
+    "Metrics",
+    "Prometheus",
+    "Settings",
+    "Usage",
+    "live",
+    "load",
+    "redaction",
+    "schema",
+]
 
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -177,6 +189,42 @@ class Controller(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     `schedulerName` get a warning, and their gangs `notSimulated`; `muster doctor --scheduler-config` compares them."""
 
 
+class Prometheus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The server that is asked what devices did: Prometheus, or another one with its HTTP API.
+
+    A query is PromQL: one series for each of `$uuids`, a regular expression, with the label `uuid` alone, and the value
+    of the `$step` before.
+    """
+
+    url: Annotated[str | None, SECRET] = None
+    """Its URL, without `/api/v1`, as `http://prometheus.monitoring:9090`; without one, nothing is recorded."""
+    token_file: str | None = None
+    """File with a bearer token that it is shown."""
+    authority: str | None = None
+    """File of the authorities that vouch for its certificate; without one, those of the system."""
+    timeout: Annotated[float, msgspec.Meta(gt=0, le=600)] = 30.0
+    """Seconds that an answer may take."""
+    utilization: tuple[str, ...] = ()
+    """Queries for the share of the time in which devices were in use, 0 to 1, each `driver=query`; an empty one asks
+    nothing. Without one, a driver has that of docs/tasks/used.md."""
+    memory: tuple[str, ...] = ()
+    """The same for the memory in use, in bytes."""
+    power: tuple[str, ...] = ()
+    """The same for power, in watts."""
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What allocated devices did, which the leader reads and records beside the books (docs/tasks/used.md)."""
+
+    interval: Annotated[int, msgspec.Meta(ge=1, le=86400)] = 3600
+    """Seconds of each time that is recorded; times end at multiples of it, in UTC. A multiple of `step`."""
+    step: Annotated[int, msgspec.Meta(ge=1, le=3600)] = 60
+    """Seconds of each sample, at least those between two scrapes of the exporter."""
+    delay: Annotated[int, msgspec.Meta(ge=1, le=86400)] = 300
+    """Seconds after the end of a time before it is read, in which late samples come."""
+    prometheus: Prometheus = Prometheus()
+
+
 class Tracing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Traces of what becomes of pods (docs/metrics.md). Needs the extra `otel` (docs/install.md)."""
 
@@ -245,6 +293,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     heads: Heads = Heads()
     lease: Lease = Lease()
     controller: Controller = Controller()
+    usage: Usage = Usage()
     tracing: Tracing = Tracing()
     dashboard: Dashboard = Dashboard()
 
@@ -254,6 +303,9 @@ PROFILES = ("auto", "1.34", "1.35", "1.36", "1.37")
 
 _DRIVER = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LONGEST_DRIVER = 63
+
+MOST_STEPS = 10_000
+"""Prometheus refuses a query of more than 11,000 points."""
 
 
 def problems(settings: Settings) -> Iterator[str]:
@@ -265,6 +317,7 @@ def problems(settings: Settings) -> Iterator[str]:
         yield f"controller.profile: {settings.controller.profile}: choose {', '.join(PROFILES)}"
     yield from _fence_problems(settings.fence)
     yield from _uuid_problems(settings.metrics.uuids)
+    yield from _usage_problems(settings.usage)
     yield from _certificate_problems(settings.webhook)
     yield from _dashboard_problems(settings.dashboard)
     if settings.webhook.workers > 1 and "webhook" not in settings.roles:
@@ -332,6 +385,27 @@ def _uuid_problems(uuids: Sequence[str]) -> Iterator[str]:
             yield f"metrics.uuids: {one!r} is not driver=attribute; write it as gpu.example.com=uuid"
     for driver in sorted({driver for driver in drivers if drivers.count(driver) > 1}):
         yield f"metrics.uuids: {driver} stands there twice; leave one out"
+
+
+def _usage_problems(usage: Usage) -> Iterator[str]:
+    url = usage.prometheus.url
+    if url is not None and (not url.startswith(("http://", "https://")) or "?" in url or "#" in url):
+        yield "usage.prometheus.url: it is no URL; write that of a server, as http://prometheus.monitoring:9090"
+    if url is not None and "@" in url and usage.prometheus.token_file is not None:
+        yield "usage.prometheus.token_file: the URL has a user and a password already; leave one out"
+    if usage.interval % usage.step or usage.interval // usage.step > MOST_STEPS:
+        yield (
+            f"usage.interval: {usage.interval} seconds are not 1 to {MOST_STEPS} times usage.step of {usage.step}"
+            " seconds; change one of them"
+        )
+    for name in ("utilization", "memory", "power"):
+        for one in getattr(usage.prometheus, name):
+            driver, equals, _ = one.partition("=")
+            if not equals or len(driver) > _LONGEST_DRIVER or not _DRIVER.fullmatch(driver):
+                yield (
+                    f"usage.prometheus.{name}: {one[:60]!r} is not driver=query; write it as"
+                    " gpu.example.com=max by (uuid) (…)"
+                )
 
 
 def _fence_problems(fence: Sequence[str]) -> Iterator[str]:

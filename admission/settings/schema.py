@@ -4,6 +4,7 @@ The meaning of a setting is the docstring below its field, which exists only in 
 """
 
 import ast
+import functools
 import inspect
 import types
 import typing
@@ -59,11 +60,7 @@ def fields() -> Mapping[str, Field]:
 @cache
 def sections() -> Mapping[str, str]:
     """Return the meaning of every section by its name, first that of the top level, whose name is empty."""
-    found = {"": _summary(Settings)}
-    for name, kind in typing.get_type_hints(Settings).items():
-        if _is_section(kind):
-            found[name] = _summary(kind)
-    return found
+    return dict(_sections(Settings, ""))
 
 
 def values(settings: Settings) -> Mapping[str, Any]:
@@ -73,20 +70,19 @@ def values(settings: Settings) -> Mapping[str, Any]:
 
 def value(settings: Settings, path: str) -> Any:
     """Return the value at a path of settings."""
-    section, _, name = path.rpartition(".")
-    return getattr(getattr(settings, section) if section else settings, name)
+    return functools.reduce(getattr, path.split("."), settings)
 
 
 def replaced(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     """Return settings with other values at some paths."""
     for path, new in changes.items():
-        section, _, name = path.rpartition(".")
-        if section:
-            inner = msgspec.structs.replace(getattr(settings, section), **{name: new})
-            settings = msgspec.structs.replace(settings, **{section: inner})
-        else:
-            settings = msgspec.structs.replace(settings, **{name: new})
+        settings = _replaced(settings, path, new)
     return settings
+
+
+def _replaced(struct: Any, path: str, new: Any) -> Any:
+    name, _, rest = path.partition(".")
+    return msgspec.structs.replace(struct, **{name: _replaced(getattr(struct, name), rest, new) if rest else new})
 
 
 def words(kind: Any) -> str:
@@ -131,6 +127,13 @@ def _fields(struct: Any, section: str) -> Iterator[Field]:
             live=LIVE in marks,
             secret=SECRET in marks,
         )
+
+
+def _sections(struct: Any, name: str) -> Iterator[tuple[str, str]]:
+    yield name, _summary(struct)
+    for field, kind in typing.get_type_hints(struct).items():
+        if _is_section(kind):
+            yield from _sections(kind, f"{name}.{field}" if name else field)
 
 
 def _is_section(kind: Any) -> bool:

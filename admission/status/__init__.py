@@ -3,6 +3,7 @@
 __all__ = [
     "advice",
     "device_allocations",
+    "device_uuids",
     "gang",
     "gang_cache",
     "later_waves",

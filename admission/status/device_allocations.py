@@ -12,9 +12,7 @@ from admission.api.values.names import GangUid, QueueName, Uid
 from admission.dra.metering import device_meters
 from admission.incremental import Inverted
 from admission.quota.tree import Tree
-
-UUID = "uuid"
-"""The attribute that identifies a device to exporters, for drivers of which the settings name no other."""
+from admission.status import device_uuids
 
 _PoolId = tuple[str, str]
 
@@ -193,10 +191,8 @@ class DeviceAllocations:
         if found is None:
             return "", ""
         described, slice_ = found
-        name = self._attributes.get(device.driver, UUID)
-        value = described.attributes.get(name, described.attributes.get(f"{device.driver}/{name}"))
-        is_plain = isinstance(value, str | int) and not isinstance(value, bool)
-        return slice_.node_name or described.node_name, str(value) if is_plain else ""
+        uuid = device_uuids.uuid_of(device.driver, described, self._attributes)
+        return slice_.node_name or described.node_name, uuid
 
 
 def _users(claim: Claim) -> Iterator[tuple[Uid, str]]:

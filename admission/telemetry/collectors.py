@@ -134,6 +134,8 @@ class Leader(Collector):
         """None before the first cycle of a term."""
         self.heads: dict[str, float] = {}
         """By place, when the latest head published there was signed."""
+        self.usage_overdue: float | None = None
+        """Seconds; None before the first look of a term."""
         self.is_chain_broken: bool | None = None
         """None before the first check of a term."""
 
@@ -150,6 +152,8 @@ class Leader(Collector):
         yield _gauge(metric_catalog.BEHIND, [((), last.behind)] if last else ())
         yield _gauge(metric_catalog.UNPOSTED, [((), last.unposted)] if last else ())
         yield _gauge(metric_catalog.LAG, [((), last.lag)] if last else ())
+        overdue = self.usage_overdue
+        yield _gauge(metric_catalog.USAGE_OVERDUE, [] if overdue is None else [((), overdue)])
         yield _gauge(metric_catalog.HEAD_TIME, [((place,), at) for place, at in sorted(self.heads.items())])
         broken = self.is_chain_broken
         yield _gauge(metric_catalog.HEAD_NOT_PASSED, [] if broken is None else [((), broken)])

@@ -237,6 +237,12 @@ LAG = Metric(
     exported_by=ExportedBy.LEADER,
     help="Age, after the last cycle, of the oldest entry that waits for the ledger's database; 0 while none does.",
 )
+USAGE_OVERDUE = Metric(
+    name="muster_usage_overdue_seconds",
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.LEADER,
+    help="For how long it has been due to record what devices did, and was not possible; 0 while all is recorded.",
+)
 HEAD_TIME = Metric(
     name="muster_ledger_head_timestamp_seconds",
     type=MetricType.GAUGE,
@@ -371,7 +377,7 @@ ALL = (
     *(READY, LEADING, EPOCH, CYCLES, ADMITTED, WAITS, DECISIONS, HELD, DEFECTS),
     *(GANGS, WAITING_SINCE, STARVED, AMOUNT, BUDGET, BUDGET_END),
     *(BEHIND, UNPOSTED, LAG, PROTECTED, KUBERNETES_KNOWN, OUTSIDE, ALLOCATIONS, OMITTED, POLICIES),
-    *(HEAD_TIME, HEAD_FAILURES, HEAD_NOT_PASSED, FOREIGN),
+    *(USAGE_OVERDUE, HEAD_TIME, HEAD_FAILURES, HEAD_NOT_PASSED, FOREIGN),
     *(STALENESS, OBJECTS, EVENTS, LISTS),
     *(BUILD, PROCESSOR, RESIDENT),
 )

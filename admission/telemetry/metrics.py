@@ -86,6 +86,7 @@ class Metrics:
         self._leader.epoch = epoch or 0
         self._leader.last_cycle = None
         self._leader.heads.clear()
+        self._leader.usage_overdue = None
         self._leader.is_chain_broken = None
         self._allocations.allocations = None
 
@@ -115,6 +116,11 @@ class Metrics:
                 outside=result.outside,
                 policies=_ready_policies(result.conditions),
             )
+
+    def usage_overdue(self, seconds: float) -> None:
+        """Set for how long it has been due to record what devices did."""
+        if self._leader.epoch:
+            self._leader.usage_overdue = seconds
 
     def head_published(self, place: str, at: datetime) -> None:
         """Set when the latest published head was signed."""

@@ -102,6 +102,7 @@ def full() -> Metrics:
     )
     metrics.head_published("configmap", datetime(2026, 8, 1, tzinfo=UTC))
     metrics.head_failed("http")
+    metrics.usage_overdue(0.0)
     metrics.chain_checked(broken=False, foreign=1)
     return metrics
 

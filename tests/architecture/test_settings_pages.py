@@ -2,7 +2,9 @@
 
 import os
 import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,13 +27,18 @@ def test_the_written_settings_pages_equal_those_from_the_schema(name: str) -> No
 
 
 def test_the_shipped_file_holds_every_setting_with_its_default() -> None:
-    written = tomllib.loads(SHIPPED.read_text())
-    given = {f"{section}.{name}" for section, table in written.items() if isinstance(table, dict) for name in table} | {
-        name for name, value in written.items() if not isinstance(value, dict)
-    }
+    given = set(leaves(tomllib.loads(SHIPPED.read_text())))
 
     assert load.read(SHIPPED).settings == Settings()
     assert given == {path for path, field in fields().items() if field.default is not None}
+
+
+def leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
 
 
 def test_every_setting_and_every_section_says_what_it_means() -> None:

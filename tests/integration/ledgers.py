@@ -158,7 +158,7 @@ def tamper(url: str, *statements: str) -> None:
 
 def forge(url: str, *statements: str) -> None:
     """Change what triggers keep, closings too, as somebody would who owns the database."""
-    tables = ("transactions", "postings", "closings", "carried_usage")
+    tables = ("transactions", "postings", "closings", "carried_usage", "measured_usage")
     if database_of(url) == "postgresql":
         run(url, *(f"ALTER TABLE {table} DISABLE TRIGGER USER" for table in tables), *statements)
     else:

@@ -306,6 +306,15 @@ CASES = {
     "every device has a series": Case(
         alert="MusterAllocationsOmitted", series={'muster_device_allocations_omitted{pod="a"}': "0x30"}, at=20
     ),
+    "what devices did cannot be read": Case(
+        alert="MusterUsageNotRecorded",
+        series={"muster_usage_overdue_seconds": "0+60x90"},
+        at=75,
+        says="It has been due for 1h 15m 0s, and is lost once the monitoring has forgotten it.",
+    ),
+    "what devices did is recorded soon": Case(
+        alert="MusterUsageNotRecorded", series={"muster_usage_overdue_seconds": "0+60x30 0x60"}, at=75
+    ),
     # Queues. Two days of 2 GPUs are 345600 GPU-seconds.
     "a budget is spent two days early": Case(
         alert="MusterBudgetRunsOut",

@@ -51,7 +51,7 @@ def test_a_statement_begins_with_the_opening_and_ends_with_the_closing_balance(
 def test_the_json_of_a_statement_has_the_documented_fields(muster: Muster, database: tuple[str, ...]) -> None:
     answer = json.loads(muster("ledger", "statement", "team-a", *DAY, "--format", "json", *database).stdout)
 
-    assert list(answer) == ["cluster", "queue", "start", "end", "opening", "lines", "closing"]
+    assert list(answer) == ["cluster", "queue", "start", "end", "opening", "lines", "closing", "measured"]
     assert list(answer["lines"][0]) == [
         *(
             "at",

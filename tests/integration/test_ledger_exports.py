@@ -15,10 +15,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from pyarrow import parquet
 
+from admission.accounting import measurements
 from admission.accounting.books import Book
-from admission.api.muster.ledger_entries import Entry
+from admission.api.muster.ledger_entries import Entry, MeasuredPage, MeasuredUsage
 from admission.api.values import time_zones
-from admission.api.values.names import MeterName
+from admission.api.values.names import GangUid, MeterName, Uid
 from admission.cli.ledger import export_sinks
 from admission.ledger.journal.base import Window
 from admission.ledger.reports import export, focus, usage_report
@@ -64,6 +65,9 @@ def written(
 async def test_every_format_says_the_same(ledger: SqlLedger, what: What) -> None:
     huge = [*a_long_life(), a_gang("huge", gpu=10**30, at=minutes(51))]
     await ledger.post_all([*huge, settled("huge", huge, minutes(52))], epoch=1)
+    measured = [did("huge", energy=10**30), did("dark", energy=None)]
+    entry = measurements.entry(MeasuredPage(*HOUR, 1, 1), measured, actor="muster")
+    await ledger.write_measured(entry, measured, epoch=1)
     found = await rows(ledger, what, HOUR)
     names = [name for name, _ in COLUMNS[what]]
 
@@ -75,6 +79,22 @@ async def test_every_format_says_the_same(ledger: SqlLedger, what: What) -> None
     assert [tuple(line) for line in comma[1:]] == [_texts(line) for line in lines]
     assert [_texts(line) for line in table.to_pylist()] == [tuple(line) for line in comma[1:]]
     assert any(str(10**30) in value for line in comma for value in line)
+
+
+def did(gang: str, *, energy: int | None) -> MeasuredUsage:
+    """Return what the device of a gang did in the hour."""
+    return MeasuredUsage(
+        queue=QUEUE,
+        gang_uid=GangUid(gang),
+        gang=f"ns/{gang}",
+        user="",
+        claim_uid=Uid(gang),
+        claim=f"ns/{gang}",
+        start=HOUR.start,
+        end=HOUR.end,
+        devices=1,
+        energy=energy,
+    )
 
 
 def _texts(line: dict[str, Any]) -> tuple[str, ...]:
@@ -168,7 +188,10 @@ MANDATORY = {
 }
 """The mandatory columns of FOCUS 1.2."""
 
-NULLABLE = {"ChargeClass", "x_DeviceClasses", "x_Devices", "x_User"}
+NULLABLE = {
+    *("ChargeClass", "x_DeviceClasses", "x_Devices", "x_User"),
+    *("x_MeasuredDeviceSeconds", "x_UsedDeviceMicroseconds", "x_MemoryPeakBytes", "x_EnergyMillijoules"),
+}
 NUMBER = re.compile(r"-?\d+(\.\d+)?")
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
@@ -194,7 +217,9 @@ def test_focus_has_all_mandatory_columns_and_then_custom_ones() -> None:
     own = [name for name in names if not name.startswith("x_")]
 
     assert set(own) >= MANDATORY
-    assert names == (*sorted(own), *sorted(set(names) - set(own)))
+    assert names[: len(own)] == tuple(sorted(own))
+    # Further columns are added at the end.
+    assert names[len(own) : -4] == tuple(sorted(names[len(own) : -4]))
     assert set(own) - set(focus.columns(Terms())) == {
         *("ContractedUnitPrice", "ListUnitPrice", "PricingCategory", "SkuPriceId")
     }

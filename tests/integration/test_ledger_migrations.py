@@ -119,7 +119,7 @@ async def test_a_filled_ledger_goes_down_to_nothing_and_up_again(url: str) -> No
     assert {name for kind, name in found[0] if kind == "trigger"} >= set(TRIGGERS[database_of(url)])
 
 
-@pytest.mark.parametrize("revision", ["0001", "0002"])
+@pytest.mark.parametrize("revision", ["0001", "0002", "0003"])
 async def test_every_revision_goes_down_to_what_it_was_before(url: str, revision: str) -> None:
     await migrations.migrate(url, revision=revision)
     before = objects(url)

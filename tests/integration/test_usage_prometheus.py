@@ -16,14 +16,12 @@ from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import pytest
-import yaml
 
 from admission.cycle.state.result import CycleResult
 from admission.status.device_allocations import DeviceAllocation
 from admission.telemetry import metric_catalog
 from admission.telemetry.metrics import Metrics
-from tests.controlplane.processes import Family, FreePorts
-from tests.promtool import programs
+from tests.integration.prometheus import free_port, running
 
 RULES = Path(__file__).parents[2] / "deploy" / "chart" / "files" / "usage-rules.yaml"
 SECONDS = 60.0
@@ -131,31 +129,14 @@ def scraped(pages: Pages) -> Iterator[str]:
 @pytest.fixture
 def prometheus(scraped: str, tmp_path: Path) -> Iterator[Answers]:
     """A Prometheus that scrapes and evaluates every second. Without the program the test is skipped."""
-    try:
-        program = programs.path("prometheus")
-    except programs.ProgramMissing as missing:
-        pytest.skip(str(missing))
     jobs = [
         {"job_name": name, "metrics_path": f"/{name}", "honor_labels": True, "static_configs": [{"targets": [scraped]}]}
         for name in ("muster", "dcgm")
     ]
     every = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-    config = tmp_path / "prometheus.yaml"
-    config.write_text(yaml.safe_dump({"global": every, "rule_files": [str(RULES)], "scrape_configs": jobs}))
-    with FreePorts() as ports:
-        port = ports.pick()
-    family = Family(tmp_path)
-    try:
-        options = {
-            "config.file": config,
-            "storage.tsdb.path": tmp_path / "data",
-            "web.listen-address": f"127.0.0.1:{port}",
-        }
-        started = family.start("prometheus", [str(program), *(f"--{name}={value}" for name, value in options.items())])
-        yield Answers(f"http://127.0.0.1:{port}")
-        started.end()
-    finally:
-        family.end()
+    config = {"global": every, "rule_files": [str(RULES)], "scrape_configs": jobs}
+    with running(tmp_path, config, port=free_port()) as url:
+        yield Answers(url)
 
 
 def field_of(name: str, uuid: str, **labels: str) -> str:

@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from admission.api.kubernetes.devices import RequestDevice
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 
@@ -35,6 +35,8 @@ class Kind(StrEnum):
     """Meter-seconds used since the previous mark, for budgets and fair shares; itself a mark."""
     CLOSE = "close"
     """A period was closed: rows up to its end were archived, and the state at its end is carried forward."""
+    MEASURE = "measure"
+    """What devices did in a time was written beside the books (`MeasuredUsage`); it moves nothing."""
 
 
 class Bucket(StrEnum):
@@ -182,6 +184,57 @@ class WaitingHour(NamedTuple):
     queue: QueueName
     hour: datetime
     seconds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """The devices of a settled claim, for the part of a time in which it held them. start, end: whole seconds."""
+
+    queue: QueueName
+    gang_uid: GangUid
+    gang: str
+    user: str
+    claim_uid: Uid
+    claim: str
+    """`namespace/name`."""
+    devices: tuple[DeviceId, ...]
+    start: datetime
+    end: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredUsage:
+    """What the devices of an allocation did from `start` to `end`, as far as it was measured; None is not measured.
+
+    devices: how many the claim held. measured_seconds: device-seconds of which the utilization is known.
+    used_microseconds: device-seconds in use in them, times a million: the utilization times the seconds.
+    memory_peak: the most memory in use on one of the devices, in bytes. powered_seconds: device-seconds of which the
+    power is known. energy: what was consumed in them, in millijoules. All are exact whole numbers.
+    """
+
+    queue: QueueName
+    gang_uid: GangUid
+    gang: str
+    user: str
+    claim_uid: Uid
+    claim: str
+    start: datetime
+    end: datetime
+    devices: int
+    measured_seconds: int = 0
+    used_microseconds: int | None = None
+    memory_peak: int | None = None
+    powered_seconds: int = 0
+    energy: int | None = None
+
+
+class MeasuredPage(NamedTuple):
+    """The place of a measure entry: page `page` of `pages` of the allocations from `start` to `end`."""
+
+    start: datetime
+    end: datetime
+    page: int
+    pages: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 import csv
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import tzinfo
 from enum import StrEnum
 from typing import Annotated, Any
@@ -14,7 +15,7 @@ from admission.api.values import quantities
 from admission.api.values.names import MeterName
 from admission.cli import apps, terminal
 from admission.cli.config_command import ConfigOption
-from admission.cli.ledger import options
+from admission.cli.ledger import options, used_columns
 from admission.cli.ledger.options import (
     AllClustersOption,
     ClustersOption,
@@ -26,8 +27,9 @@ from admission.cli.ledger.options import (
 from admission.cli.terminal import Number
 from admission.errors import FixError
 from admission.ledger.journal import base
-from admission.ledger.reports import time_series, usage_report
+from admission.ledger.reports import time_series, usage_report, utilization
 from admission.ledger.reports.usage_report import Key, Report, Use
+from admission.ledger.reports.utilization import Measured, Utilization
 from admission.ledger.sql_ledger import SqlLedger
 
 EPILOG = apps.epilog(
@@ -36,11 +38,16 @@ EPILOG = apps.epilog(
         "muster ledger report --by queue,user --from 2026-09-01 --to 2026-10-01 --time-zone Europe/Berlin",
         "muster ledger report --by class --all-clusters --format csv > classes.csv",
         "muster ledger report --by gang --format json | jq -r '.rows[] | [.gang, .deviceHours] | @tsv'",
+        "muster ledger report --by gang --used --from 2026-09-01",
+        "muster ledger report --by gang --most-idle 10",
     ),
     "A claim counts from the entry that settled it to the one that closed it, in whole seconds; one that is still "
     "allocated counts up to --to, or now. Hours have four decimals, which tell every second from the next; JSON and "
     "CSV have the exact seconds too. A charge is one for the whole claim, so by class there are device-hours and no "
     "meter-hours. 'unknown' is the user or class of entries that do not say it.",
+    "--used adds what was recorded from Prometheus (docs/tasks/used.md): the device-hours of which the use is known, "
+    "those in use and idle among them, the share in use, the most memory on one device, and the energy. What was not "
+    "measured is '-', and never 0. A recorded time counts if it lies within --from and --to as a whole.",
     "Exit codes: 0 done, 1 the database does not answer or its books are damaged, 2 the ledger, a time or another "
     "option is wrong.",
 )
@@ -68,6 +75,14 @@ def report(
         list[str] | None,
         typer.Option("--meter", metavar="METER", help="Show the hours of this meter, repeatable; by default of all."),
     ] = None,
+    used: Annotated[
+        bool,
+        typer.Option("--used", help="Show what the devices did, as far as it was recorded, beside what was allocated."),
+    ] = False,
+    most_idle: Annotated[
+        int | None,
+        typer.Option("--most-idle", min=1, help="Only so many groups, those with the most idle hours; implies --used."),
+    ] = None,
     output: Annotated[
         Format, typer.Option("--format", "-o", help="A table, one JSON object, or CSV with a heading.")
     ] = Format.TEXT,
@@ -78,21 +93,30 @@ def report(
 ) -> None:
     """Show device-hours and meter-hours between two times, from settled allocations."""
     keys = _keys(by)
+    used = used or most_idle is not None
+    if used and Key.CLASS in keys:
+        raise FixError(
+            "--used: what devices did is recorded of claims, which may have several classes; leave class out"
+        )
     zone = options.zone(time_zone)
     period = options.past_part(options.window(start, end, zone))
     chosen = options.settings(config, database)
 
-    async def fetch(ledger: SqlLedger) -> Report:
+    async def fetch(ledger: SqlLedger) -> tuple[Report, Measured | None]:
         async with ledger.snapshot() as connection:
             names = await options.clusters(connection, cluster or [chosen.cluster], all_of_them=all_clusters)
             await _check_meters(connection, names, meter or [])
             window = await options.clip_to_ledger(connection, names, period, start=start)
             grouped = (Key.CLUSTER, *keys) if all_clusters or len(names) > 1 else keys
             with terminal.progress("reading the books") as watch:
-                return await usage_report.report(connection, names, grouped, window, watch)
+                found = await usage_report.report(connection, names, grouped, window, watch)
+            measured = await utilization.measured(connection, names, grouped, found.window) if used else None
+            return found, measured
 
-    found = options.query(chosen, fetch)
-    _WRITERS[output](found, _meters(found, meter or []), zone)
+    found, measured = options.query(chosen, fetch)
+    if measured is not None and most_idle is not None:
+        found = replace(found, rows=_most_idle(found.rows, measured, most_idle))
+    _WRITERS[output](found, measured, _meters(found, meter or []), zone)
 
 
 def _keys(by: str) -> tuple[Key, ...]:
@@ -117,18 +141,39 @@ def _meters(found: Report, names: Sequence[str]) -> list[MeterName]:
     return [MeterName(name) for name in dict.fromkeys(names)] or sorted(found.total.meters)
 
 
-def _as_text(found: Report, meters: Sequence[MeterName], zone: tzinfo) -> None:
+def _most_idle(rows: Mapping[tuple[str, ...], Use], measured: Measured, most: int) -> dict[tuple[str, ...], Use]:
+    """Return the groups with the most idle hours, the most first; of groups without measured use nothing is known."""
+    idle = {group: hours for group in rows if (hours := measured.of(group).idle) is not None}
+    chosen = sorted(idle, key=lambda group: (-idle[group], group))[:most]
+    return {group: rows[group] for group in chosen}
+
+
+def _as_text(found: Report, measured: Measured | None, meters: Sequence[MeterName], zone: tzinfo) -> None:
     meters_shown = [] if Key.CLASS in found.keys else list(meters)
-    headings = (*found.keys, Number("device-hours"), *(Number(f"{meter}-hours") for meter in meters_shown))
-    rows = [(*group, *_hours(use, meters_shown)) for group, use in found.rows.items()]
+    headings = (
+        *found.keys,
+        Number("device-hours"),
+        *used_columns.HEADINGS[: None if measured else 0],
+        *(Number(f"{meter}-hours") for meter in meters_shown),
+    )
+    rows = [(*group, *_amounts(use, _did(measured, group), meters_shown)) for group, use in found.rows.items()]
     if rows:
-        rows.append(("total", *[""] * (len(found.keys) - 1), *_hours(found.total, meters_shown)))
+        total = _amounts(found.total, _did(measured), meters_shown)
+        rows.append(("total", *[""] * (len(found.keys) - 1), *total))
     times = (f"{at.astimezone(zone):%Y-%m-%d %H:%M:%S}" for at in found.window)
     terminal.table(f"Use from {' to '.join(times)} {zone}", headings, rows, empty="nothing was used in this time")
 
 
-def _hours(use: Use, meters: Sequence[MeterName]) -> list[str]:
-    return [_hour(use.devices), *(_hour(use.meters.get(meter, 0)) for meter in meters)]
+def _did(measured: Measured | None, group: tuple[str, ...] | None = None) -> Utilization | None:
+    """Return what the devices of a group did, or all of them; None if that is not asked for."""
+    if measured is None:
+        return None
+    return measured.total if group is None else measured.of(group)
+
+
+def _amounts(use: Use, did: Utilization | None, meters: Sequence[MeterName]) -> list[str]:
+    hours = [_hour(use.meters.get(meter, 0)) for meter in meters]
+    return [_hour(use.devices), *(used_columns.cells(did) if did else []), *hours]
 
 
 def _hour(seconds: int) -> str:
@@ -136,7 +181,12 @@ def _hour(seconds: int) -> str:
     return time_series.decimal(seconds) if seconds % 3600 else quantities.render(seconds // 3600)
 
 
-def _as_json(found: Report, meters: Sequence[MeterName], zone: tzinfo) -> None:  # noqa: ARG001 - times are in UTC
+def _as_json(
+    found: Report,
+    measured: Measured | None,
+    meters: Sequence[MeterName],
+    zone: tzinfo,  # noqa: ARG001 - times are in UTC
+) -> None:
     start, end = map(options.instant, found.window)
     terminal.as_json(
         {
@@ -144,33 +194,48 @@ def _as_json(found: Report, meters: Sequence[MeterName], zone: tzinfo) -> None: 
             "end": end,
             "by": list(found.keys),
             "rows": [
-                {**dict(zip(found.keys, group, strict=True)), **_use(use, [] if Key.CLASS in found.keys else meters)}
+                {
+                    **dict(zip(found.keys, group, strict=True)),
+                    **_use(
+                        use,
+                        _did(measured, group),
+                        [] if Key.CLASS in found.keys else meters,
+                    ),
+                }
                 for group, use in found.rows.items()
             ],
-            "total": _use(found.total, meters),
+            "total": _use(found.total, _did(measured), meters),
         }
     )
 
 
-def _use(use: Use, meters: Sequence[MeterName]) -> dict[str, Any]:
+def _use(use: Use, did: Utilization | None, meters: Sequence[MeterName]) -> dict[str, Any]:
     seconds = {meter: use.meters.get(meter, 0) for meter in meters}
     return {
         "deviceSeconds": str(use.devices),
         "deviceHours": time_series.decimal(use.devices),
+        **({"measured": used_columns.as_json(did)} if did else {}),
         "meters": {
             meter: {"seconds": str(amount), "hours": time_series.decimal(amount)} for meter, amount in seconds.items()
         },
     }
 
 
-def _as_csv(found: Report, meters: Sequence[MeterName], zone: tzinfo) -> None:  # noqa: ARG001 - it has no times
+def _as_csv(
+    found: Report,
+    measured: Measured | None,
+    meters: Sequence[MeterName],
+    zone: tzinfo,  # noqa: ARG001 - it has no times
+) -> None:
     meters_shown = [] if Key.CLASS in found.keys else list(meters)
     writer = csv.writer(sys.stdout, lineterminator="\n")
     columns = [f"{meter}_{unit}" for meter in ("device", *meters_shown) for unit in ("seconds", "hours")]
-    writer.writerow([*found.keys, *columns])
+    writer.writerow([*found.keys, *columns, *(used_columns.CSV if measured else ())])
     for group, use in found.rows.items():
         amounts = [use.devices, *(use.meters.get(meter, 0) for meter in meters_shown)]
-        writer.writerow([*group, *(text for amount in amounts for text in (str(amount), time_series.decimal(amount)))])
+        texts = (text for amount in amounts for text in (str(amount), time_series.decimal(amount)))
+        did = used_columns.amounts(measured.of(group)) if measured else ()
+        writer.writerow([*group, *texts, *did])
 
 
 _WRITERS = {Format.TEXT: _as_text, Format.JSON: _as_json, Format.CSV: _as_csv}

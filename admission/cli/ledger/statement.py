@@ -11,14 +11,19 @@ from admission.api.values import quantities
 from admission.api.values.names import QueueName
 from admission.cli import apps, terminal
 from admission.cli.config_command import ConfigOption
-from admission.cli.ledger import options
+from admission.cli.ledger import options, used_columns
 from admission.cli.ledger.options import ClusterOption, DatabaseOption, FromOption, ToOption, ZoneOption
 from admission.cli.terminal import Format, Number
 from admission.errors import FixError
 from admission.ledger.journal import base
-from admission.ledger.reports import statement as reports_statement, time_series
+from admission.ledger.reports import statement as reports_statement, time_series, utilization
 from admission.ledger.reports.statement import Amounts, Statement, StatementLine
+from admission.ledger.reports.usage_report import Key
+from admission.ledger.reports.utilization import Utilization
 from admission.ledger.sql_ledger import SqlLedger
+
+Did = Mapping[str, Utilization]
+"""What the devices of each queue did, as far as it was recorded."""
 
 EPILOG = apps.epilog(
     (
@@ -48,21 +53,23 @@ def statement(
     chosen = options.settings(config, database, cluster)
     name = QueueName(queue) if queue else None
 
-    async def fetch(ledger: SqlLedger) -> Statement:
+    async def fetch(ledger: SqlLedger) -> tuple[Statement, Did]:
         async with ledger.snapshot() as connection:
             await options.clusters(connection, [chosen.cluster])
             known = {account_queue for account_queue, _ in await base.accounts(connection, [chosen.cluster])}
             if name is not None and name not in known:
                 raise FixError(_unknown(name, chosen.cluster, known))
             window = await options.clip_to_ledger(connection, [chosen.cluster], period, start=start)
-            return await reports_statement.statement(connection, chosen.cluster, name, *window)
+            found = await reports_statement.statement(connection, chosen.cluster, name, *window)
+            measured = await utilization.measured(connection, [chosen.cluster], [Key.QUEUE], window)
+            return found, {of: did for (of,), did in sorted(measured.rows.items()) if name in {None, of}}
 
-    found = options.query(chosen, fetch)
+    found, did = options.query(chosen, fetch)
     if output is Format.JSON:
-        terminal.as_json(_json(found, chosen.cluster, name))
+        terminal.as_json(_json(found, did, chosen.cluster, name))
     else:
         headings = ("time", Number("no"), "entry", "queue", "gang", "meter", "change", "balance")
-        terminal.table("Statement", headings, _rows(found, zone), empty="nothing moved in this time")
+        terminal.table("Statement", headings, _rows(found, did, zone), empty="nothing moved in this time")
 
 
 def _unknown(queue: str, cluster: str, known: Iterable[str]) -> str:
@@ -70,11 +77,13 @@ def _unknown(queue: str, cluster: str, known: Iterable[str]) -> str:
     return f"QUEUE: {queue!r} has no account in the books of cluster {cluster}; {accounts}"
 
 
-def _rows(found: Statement, zone: tzinfo) -> list[tuple[object, ...]]:
+def _rows(found: Statement, did: Did, zone: tzinfo) -> list[tuple[object, ...]]:
+    end = found.end.astimezone(zone).strftime(_TIME)
     return [
         *_balance_rows(found.opening, "opening", found.start.astimezone(zone).strftime(_TIME)),
         *(_row(line, zone) for line in found.lines),
-        *_balance_rows(found.closing, "closing", found.end.astimezone(zone).strftime(_TIME)),
+        *_balance_rows(found.closing, "closing", end),
+        *((end, "", "measured", queue, "-", "-", "", used_columns.sentence(one)) for queue, one in did.items()),
     ]
 
 
@@ -111,7 +120,7 @@ def _balance(balance: Amounts) -> str:
     return f"{in_use} of {quantities.render(balance.nominal)} taken{spent}"
 
 
-def _json(found: Statement, cluster: str, queue: str | None) -> dict[str, Any]:
+def _json(found: Statement, did: Did, cluster: str, queue: str | None) -> dict[str, Any]:
     return {
         "cluster": cluster,
         "queue": queue,
@@ -120,6 +129,7 @@ def _json(found: Statement, cluster: str, queue: str | None) -> dict[str, Any]:
         "opening": _balances(found.opening),
         "lines": [_line(line) for line in found.lines],
         "closing": _balances(found.closing),
+        "measured": [{"queue": of, **used_columns.as_json(one)} for of, one in did.items()],
     }
 
 

@@ -1,6 +1,7 @@
 """Archives: the rows of a closed period, in one file of gzipped JSON lines.
 
-The first line is the header, and each of the others is one transaction with its postings, in the order of the chain.
+The first line is the header, and each of the others is one transaction with its postings, in the order of the chain; a
+measure entry has its rows of measured use, too.
 Values are those of the columns, with times and amounts as text, so that a reader in any language can recompute the
 digests (see `hash_chain`). A file with its final name is complete: it is written under another name, synchronised, and
 renamed. The closing's carried state, which the chain proves, contains its SHA-256.
@@ -12,7 +13,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -79,9 +80,12 @@ class Writer:
         """Write the first line."""
         self._line({"form": FORM, **{name: getattr(header, name) for name in _HEADER}})
 
-    def add(self, form: int, digest: str, document: Document) -> None:
-        """Write a transaction."""
-        self._line(_encode(form, digest, document))
+    def add(
+        self, form: int, digest: str, document: Document, measured: Sequence[Sequence[str | None]] | None = None
+    ) -> None:
+        """Write a transaction. measured: the rows for which a measure entry vouches, as they are hashed."""
+        fields = _encode(form, digest, document)
+        self._line(fields if measured is None else {**fields, "measured": measured})
 
     def finish(self, header: Header) -> str:
         """Complete the file under its name; return its SHA-256."""

@@ -7,7 +7,7 @@ an archive without a closing, since the same rows make the same file under the s
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy import delete, insert, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from admission.accounting import measurements
 from admission.accounting.accruals import QueueMeter
 from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Bucket, Entry, Kind, UsageInterval
@@ -25,11 +26,15 @@ from admission.ledger.audit.archive import Header, Writer
 from admission.ledger.audit.fast_replay import FallBackToExactError, FastReplay
 from admission.ledger.audit.period_usage import Tally
 from admission.ledger.db.tables import GENESIS, carried_usage, closings, postings, transactions
-from admission.ledger.journal import amend, carry_forward, documents, hash_chain, read
+from admission.ledger.journal import amend, carry_forward, documents, hash_chain, measured_usage, read
+from admission.ledger.journal.base import Span
 from admission.ledger.journal.carry_forward import Carried
 from admission.ledger.journal.documents import Document
 
 BATCH = 500
+
+MEASURED_BATCH = 8
+"""Measure entries in a batch, each with up to 5,000 rows."""
 
 _ROWS = 500
 """Rows in one statement."""
@@ -149,9 +154,11 @@ async def _archive(connection: AsyncConnection, period: _Period, archive: Writer
     tally = Tally(book)
     await asyncio.to_thread(archive.begin, header)
     while fast.sequence < header.last:
-        limit = min(BATCH, header.last - fast.sequence)
+        span = Span(fast.sequence, min(fast.sequence + BATCH, header.last))
+        measured = await _measured(connection, fast.cluster, span)
+        limit = (max(measured) if len(measured) == MEASURED_BATCH else span.last) - span.first
         written = await documents.batch(connection, fast.cluster, after=fast.sequence, limit=limit)
-        await asyncio.to_thread(_replay_batch, fast, tally, archive, written)
+        await asyncio.to_thread(_replay_batch, fast, tally, archive, written, measured)
     closed = fast.book()
     if fast.digest != header.digest or closed.marked is None:
         raise _corrupt(period.cluster, header.last, "it is not the mark that it was")
@@ -173,9 +180,30 @@ async def _archive(connection: AsyncConnection, period: _Period, archive: Writer
     return Prepared(carried=carried, usage=usage)
 
 
-def _replay_batch(fast: FastReplay, tally: Tally, archive: Writer, written: Sequence[bytes]) -> None:
+MeasuredRows = Mapping[int, Sequence[Sequence[str | None]]]
+"""The rows of measure entries, by sequence, as they are hashed."""
+
+
+async def _measured(connection: AsyncConnection, cluster: str, span: Span) -> MeasuredRows:
+    """Return the rows of the first measure entries of a part of the chain, as many as may be in memory."""
+    return {
+        sequence: [
+            measurements.texts(row) for row in await measured_usage.of_transaction(connection, cluster, sequence)
+        ]
+        for sequence in await measured_usage.entries(connection, cluster, span, most=MEASURED_BATCH)
+    }
+
+
+def _replay_batch(
+    fast: FastReplay, tally: Tally, archive: Writer, written: Sequence[bytes], measured: MeasuredRows
+) -> None:
     def on_transaction(form: int, digest: str, document: Document) -> None:
-        archive.add(form, digest, document)
+        rows = measured.get(document.sequence)
+        if rows is not None and measurements.reason_of(rows) != document.reason:
+            raise _corrupt(
+                fast.cluster, document.sequence, "its rows of measured use are not those that it vouches for"
+            )
+        archive.add(form, digest, document, rows)
         marks = document.kind == Kind.USAGE
         used = [
             ((QueueName(queue), MeterName(meter)), int(amount))
@@ -235,6 +263,7 @@ async def _remove(connection: AsyncConnection, carried: Carried) -> None:
     """Remove the archived rows. The tables are append-only, so these are the rows that were verified."""
     in_period = postings.c.cluster == carried.cluster, postings.c.sequence <= carried.sequence
     await connection.execute(delete(postings).where(*in_period))
+    await measured_usage.remove(connection, carried.cluster, carried.sequence)
     closed = transactions.c.cluster == carried.cluster, transactions.c.sequence <= carried.sequence
     removed = (await connection.execute(delete(transactions).where(*closed))).rowcount
     if removed != carried.transactions:

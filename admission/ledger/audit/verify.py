@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from admission.accounting.books import Book, EntryDraft
 from admission.api.values.names import GangUid
 from admission.errors import AmountError, ConflictError, LedgerCorruptError, PageError
-from admission.ledger.audit import archive
+from admission.ledger.audit import archive, measured_rows
 from admission.ledger.audit.fast_replay import FallBackToExactError, FastReplay
 from admission.ledger.db import errors
 from admission.ledger.db.prefetch import meanwhile
@@ -40,6 +40,7 @@ class What(StrEnum):
     REORDERED = "reordered"
     BALANCE = "balance differs"
     PROJECTION = "projection differs"
+    MEASURED = "measured use differs"
     CARRIED = "closing differs"
     ARCHIVE = "archive differs"
     SIGNATURE = "signature differs"
@@ -265,6 +266,7 @@ async def _compare_stored(connection: AsyncConnection, replay: Replay, carried: 
         return (
             _compare_head(await read.head(connection, replay.cluster), replay)
             or await _lines_without_transaction(connection, replay, carried)
+            or await _compare_measured(connection, replay, carried)
             or await _compare_projections(connection, replay)
             or await _compare_shared_budgets(connection, replay)
         )
@@ -300,6 +302,12 @@ async def _lines_without_transaction(
     if sequence is None:
         return None
     return Finding(sequence=sequence, what=What.INSERTED, detail="lines without a transaction")
+
+
+async def _compare_measured(connection: AsyncConnection, replay: Replay, carried: Carried | None) -> Finding | None:
+    closed = carried.sequence if carried else 0
+    problem = await measured_rows.problem(connection, replay.cluster, after=closed)
+    return problem and Finding(sequence=problem.sequence, what=What.MEASURED, detail=problem.detail)
 
 
 async def _compare_projections(connection: AsyncConnection, replay: Replay) -> Finding | None:

@@ -76,12 +76,21 @@ def whole(column: str, *, name: str | None = None) -> CheckConstraint:
 
     name: the column's, where `column` quotes it.
     """
+    return CheckConstraint(_canonical(column), name=f"{name or column}_is_whole").ddl_if(dialect="sqlite")
+
+
+def whole_or_missing(column: str) -> CheckConstraint:
+    """Do the same for a column that may be NULL."""
+    check = f"{column} IS NULL OR ({_canonical(column)})"
+    return CheckConstraint(check, name=f"{column}_is_whole").ddl_if(dialect="sqlite")
+
+
+def _canonical(column: str) -> str:
     digits = f"ltrim({column}, '-')"
-    return CheckConstraint(
+    return (
         f"typeof({column}) = 'text' AND length({digits}) BETWEEN 1 AND 38 AND {digits} NOT GLOB '*[^0-9]*'"
-        f" AND ({column} = '0' OR {column} GLOB '[1-9]*' OR {column} GLOB '-[1-9]*')",
-        name=f"{name or column}_is_whole",
-    ).ddl_if(dialect="sqlite")
+        f" AND ({column} = '0' OR {column} GLOB '[1-9]*' OR {column} GLOB '-[1-9]*')"
+    )
 
 
 def natural(column: str) -> tuple[CheckConstraint, CheckConstraint]:

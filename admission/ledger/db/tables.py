@@ -4,10 +4,12 @@
 `open_gangs`, `open_seats` and `open_holdings` are projections: the content of `accounting.books.Book` after all
 transactions. `closings` and `carried_usage` remain of periods whose rows were archived. `shared_budgets` and
 `budget_shares` hold what clusters have taken of budgets that they share, `waiting_hours` how long gangs have waited in
-each queue, for charts; only these three are not part of any chain.
+each queue, for charts; only these three are not part of any chain. `measured_usage` holds what devices did;
+transactions vouch for it.
 
-Triggers in the migrations keep `transactions`, `postings`, `closings` and `carried_usage` append-only, except that
-transactions and their postings may be removed up to the sequence through which `closings` records them as archived.
+Triggers in the migrations keep `transactions`, `postings`, `closings`, `carried_usage` and `measured_usage`
+append-only, except that transactions, their postings and their measured use may be removed up to the sequence through
+which `closings` records them as archived.
 """
 
 from collections.abc import Mapping
@@ -31,9 +33,18 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeEngine
 
 from admission.api.muster.ledger_entries import Bucket, Kind
-from admission.ledger.db.column_types import ExactInteger, Instant, counted, known, natural, nonzero, whole
+from admission.ledger.db.column_types import (
+    ExactInteger,
+    Instant,
+    counted,
+    known,
+    natural,
+    nonzero,
+    whole,
+    whole_or_missing,
+)
 
-REVISION = "0003"
+REVISION = "0004"
 """The newest migration, whose schema this program reads and writes."""
 
 FORMATS = (1, 2)
@@ -217,6 +228,41 @@ waiting_hours = Table(
     Column("seconds", BigInteger, nullable=False),  # gang-seconds
     PrimaryKeyConstraint("cluster", "hour", "queue"),
     ForeignKeyConstraint(["cluster"], ["clusters.cluster"]),
+)
+
+measured_usage = Table(
+    "measured_usage",
+    metadata,
+    Column("cluster", String(253), nullable=False),
+    Column("sequence", BigInteger, nullable=False),  # of the transaction that vouches for it
+    Column("line", Integer, nullable=False),
+    Column("queue", String(253), nullable=False),
+    Column("gang_uid", String(253), nullable=False),
+    Column("gang", Text, nullable=False),
+    Column("user", Text, nullable=False),
+    Column("claim_uid", String(253), nullable=False),
+    Column("claim", Text, nullable=False),
+    Column("start", Instant, nullable=False),
+    Column("until", Instant, nullable=False),
+    Column("devices", Integer, nullable=False),
+    Column("measured_seconds", ExactInteger, nullable=False),
+    Column("used_microseconds", ExactInteger),
+    Column("memory_peak", ExactInteger),  # bytes
+    Column("powered_seconds", ExactInteger, nullable=False),
+    Column("energy", ExactInteger),  # millijoules
+    PrimaryKeyConstraint("cluster", "sequence", "line"),
+    UniqueConstraint("cluster", "claim_uid", "start"),
+    ForeignKeyConstraint(["cluster"], ["clusters.cluster"]),
+    Index(None, "cluster", "start"),
+    counted("sequence"),
+    counted("line"),
+    *(whole(name) for name in ("measured_seconds", "powered_seconds")),
+    *(whole_or_missing(name) for name in ("used_microseconds", "memory_peak", "energy")),
+    *(
+        check
+        for name in ("measured_seconds", "used_microseconds", "memory_peak", "powered_seconds", "energy")
+        for check in natural(name)
+    ),
 )
 
 BUDGET_KEY: Mapping[str, TypeEngine[Any]] = {

@@ -7,6 +7,7 @@ __all__ = [
     "documents",
     "encoding",
     "hash_chain",
+    "measured_usage",
     "positions",
     "post",
     "read",

@@ -56,7 +56,7 @@ async def post_all(connection: AsyncConnection, cluster: str, entries: Sequence[
     head, latest = await _check_epoch(connection, cluster, epoch)
     known = await journal_read.by_keys(connection, cluster, {entry.key for entry in entries})
 
-    new = _new(entries, known)
+    new = _dated(_new(entries, known), latest)
     if not new:
         return _posted(entries, known, ())
     try:
@@ -127,6 +127,20 @@ def _new(entries: Sequence[Entry], known: Mapping[str, Record]) -> list[Entry]:
             position = f"at {known[entry.key].sequence}" if entry.key in known else "as of now"
             raise PageError(f"entry {entry.key} stands in the ledger {position} and says something else there")
     return new
+
+
+def _dated(entries: Sequence[Entry], latest: datetime | None) -> list[Entry]:
+    """Give measure entries the time of the entry before them, if that is later than their own.
+
+    They record a time that has passed, while entries of the present are written; and time in the books does not go
+    back. They must not be dated later than necessary either: entries that others have made already would be too old.
+    """
+    dated = []
+    for entry in entries:
+        is_late = entry.kind is Kind.MEASURE and latest is not None and entry.at < latest
+        dated.append(replace(entry, at=latest) if is_late and latest is not None else entry)
+        latest = dated[-1].at if latest is None else max(latest, dated[-1].at)
+    return dated
 
 
 def _movement(entry: Entry) -> tuple[object, ...]:

@@ -117,7 +117,7 @@ def _is_complete(entry: Entry) -> bool:
 
     Entries that close a period, or note a rebuild of the projections, have no gang and no lines, so they do not.
     """
-    return bool(entry.gang_uid or entry.postings) or entry.kind is Kind.USAGE
+    return bool(entry.gang_uid or entry.postings) or entry.kind in {Kind.USAGE, Kind.MEASURE}
 
 
 def record(row: Mapping[Any, Any], lines: Iterable[Mapping[Any, Any]]) -> Record:

@@ -10,5 +10,6 @@ __all__ = [
     "transaction_search",
     "usage",
     "usage_report",
+    "utilization",
     "waiting_series",
 ]

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Row, select, union
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.accounting import accruals
-from admission.api.muster.ledger_entries import Holding, Kind, Placement
+from admission.api.muster.ledger_entries import Allocation, Holding, Kind, Placement
 from admission.api.values.names import GangUid, QueueName, Uid
 from admission.errors import LedgerCorruptError
 from admission.ledger.db.tables import open_gangs, transactions
@@ -137,6 +137,41 @@ async def moves(connection: AsyncConnection, cluster: str, window: Window, progr
         ended = list(scan.follow(row))
         yield Move(accruals.floor_to_second(row.at), ended, scan.started)
         progress(row.sequence - span.first, span.size)
+
+
+async def allocations(connection: AsyncConnection, cluster: str, window: Window) -> list[Allocation]:
+    """Return the parts of intervals with devices within a time, as far as it is not closed, by their start and claim.
+
+    A time that has passed has the same allocations whenever it is asked for.
+    """
+    base = await journal_base.base(connection, cluster)
+    start = window.start if base.at is None else max(window.start, base.at)
+    found = []
+    if start < window.end:
+        async for interval in between(connection, cluster, Window(start, window.end), _no_progress):
+            part = interval.within(Window(start, window.end))
+            if interval.holding.devices and part.start < part.end:
+                found.append(_allocation(interval, part))
+    return sorted(found, key=lambda one: (one.start, one.claim_uid))
+
+
+def _allocation(interval: AllocationInterval, part: Window) -> Allocation:
+    holding = interval.holding
+    return Allocation(
+        queue=interval.queue,
+        gang_uid=interval.gang_uid,
+        gang=interval.gang,
+        user=interval.user,
+        claim_uid=holding.claim_uid,
+        claim=holding.claim,
+        devices=tuple(dict.fromkeys(given.device for given in holding.devices)),  # it may have shares of one
+        start=part.start,
+        end=part.end,
+    )
+
+
+def _no_progress(_done: int, _of: int) -> None:
+    """Ignore the progress: the caller shows none."""
 
 
 class IntervalScan:

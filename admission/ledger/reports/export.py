@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.api.values import quantities
 from admission.ledger.db.tables import postings, transactions
-from admission.ledger.journal import base, encoding, read
+from admission.ledger.journal import base, encoding, measured_usage, read
 from admission.ledger.journal.base import Span, Window
 from admission.ledger.reports import allocation_intervals
 from admission.ledger.reports.allocation_intervals import AllocationInterval, Progress
@@ -27,6 +27,8 @@ class What(StrEnum):
     """The lines of transactions."""
     USAGE = "usage"
     """The charge of each claim by meter, for the part of each allocation interval that lies within the time."""
+    MEASURED = "measured"
+    """What the devices of each claim did, in each recorded time that lies within the time."""
 
 
 class Type(StrEnum):
@@ -105,6 +107,25 @@ COLUMNS: Mapping[What, tuple[Column, ...]] = {
         Column("amount", Type.AMOUNT),
         Column("meter_seconds", Type.AMOUNT),
     ),
+    What.MEASURED: (
+        Column("cluster"),
+        Column("sequence", Type.INTEGER),
+        Column("line", Type.INTEGER),
+        Column("queue"),
+        Column("gang_uid"),
+        Column("gang"),
+        Column("user"),
+        Column("claim_uid"),
+        Column("claim"),
+        Column("start", Type.MOMENT),
+        Column("end", Type.MOMENT),
+        Column("device_count", Type.INTEGER),
+        Column("measured_seconds", Type.AMOUNT),
+        Column("used_microseconds", Type.AMOUNT),
+        Column("memory_peak_bytes", Type.AMOUNT),
+        Column("powered_seconds", Type.AMOUNT),
+        Column("energy_millijoules", Type.AMOUNT),
+    ),
 }
 """The columns of each export. New ones are only added at the end, so that readers by position keep working."""
 
@@ -120,6 +141,10 @@ async def rows(
         async for interval in allocation_intervals.between(connection, cluster, window, progress):
             for row in _usage(interval, window):
                 yield row
+        return
+    if what is What.MEASURED:
+        async for line in read.streamed(connection, measured_usage.query(cluster, window)):
+            yield tuple(line)
         return
     span = await base.span(connection, cluster, window)
     wanted = _entries(cluster, span) if what is What.ENTRIES else _postings(cluster, span)

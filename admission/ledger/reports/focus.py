@@ -20,8 +20,9 @@ from admission.api.values.names import MeterName
 from admission.errors import AmountError
 from admission.ledger.journal import encoding
 from admission.ledger.journal.base import Window
-from admission.ledger.reports import allocation_intervals, time_series
+from admission.ledger.reports import allocation_intervals, time_series, utilization
 from admission.ledger.reports.allocation_intervals import AllocationInterval, Progress
+from admission.ledger.reports.utilization import Utilization
 
 VERSION = "1.2"
 
@@ -88,12 +89,14 @@ async def rows(
         connection, cluster, window, lambda moment: after(moment, terms.zone), progress
     )
     async for period, intervals in periods:
+        did = await utilization.by_claim(connection, cluster, period)
         for interval in sorted(
             intervals, key=lambda interval_: (interval_.queue, interval_.holding.claim, interval_.sequence)
         ):
             for meter, amount in sorted(interval.holding.charge.items()):
                 if amount:
                     values = _row(interval, period, meter, amount * interval.seconds(period), terms)
+                    values |= _measured(did.get(interval.holding.claim_uid))
                     yield tuple(values[name] for name in names)
 
 
@@ -146,6 +149,10 @@ _CUSTOM = (
     "x_Gang",
     "x_Namespace",
     "x_User",
+    "x_MeasuredDeviceSeconds",
+    "x_UsedDeviceMicroseconds",
+    "x_MemoryPeakBytes",
+    "x_EnergyMillijoules",
 )
 
 
@@ -184,6 +191,12 @@ def _row(interval: AllocationInterval, period: Window, meter: MeterName, seconds
         "x_Namespace": interval.namespace,
         "x_User": interval.user or None,
     }
+
+
+def _measured(did: Utilization | None) -> Values:
+    """Return what the claim's devices did, as far as it was recorded; the same in the row of each of its meters."""
+    amounts = (did.measured, did.used, did.memory_peak, did.energy) if did is not None else (None,) * 4
+    return {name: None if amount is None else str(amount) for name, amount in zip(_CUSTOM[-4:], amounts, strict=True)}
 
 
 def _costs(meter: MeterName, quantity: int, terms: Terms) -> Values:

@@ -380,6 +380,15 @@ tolerations: {{- toYaml . | nindent 0 }}
   - {protocol: TCP, port: {{ (urlParse .).host | regexFind ":[0-9]+$" | trimPrefix ":" | default (ternary "443" "80" (hasPrefix "https" .)) }}}
 {{- end }}
 {{- end }}
+{{- if eq $role "controller" }}
+{{- with ($root.Values.settings.usage | default dict).prometheus }}
+{{- with .url }}
+# The server that is asked what devices did.
+- ports:
+  - {protocol: TCP, port: {{ (urlParse .).host | regexFind ":[0-9]+$" | trimPrefix ":" | default (ternary "443" "80" (hasPrefix "https" .)) }}}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- if and (ne $role "webhook") (not (include "muster.ledgerFile" $root)) }}
 # The ledger.
 - ports:

@@ -27,6 +27,14 @@ def test_the_network_lets_out_to_the_collector_of_traces(helm: Helm, endpoint: s
     assert [rule for rule in after if rule not in before] == [{"ports": [{"protocol": "TCP", "port": port}]}]
 
 
+def test_the_network_lets_the_controller_out_to_prometheus(helm: Helm) -> None:
+    usual, asked = rendered(helm), rendered(helm, 'settings.usage.prometheus.url="http://prometheus.monitoring:9090"')
+
+    for role, added in (("controller", [{"ports": [{"protocol": "TCP", "port": 9090}]}]), ("webhook", [])):
+        before, after = (objects["NetworkPolicy", f"muster-{role}"]["spec"]["egress"] for objects in (usual, asked))
+        assert [rule for rule in after if rule not in before] == added
+
+
 def test_the_network_is_closed_but_for_what_is_named(helm: Helm) -> None:
     api_server = '[{"ipBlock": {"cidr": "10.0.0.0/28"}}]'
 

@@ -1,5 +1,6 @@
 """Settings come from file, environment and options, in that order, and mistakes are named with their places."""
 
+import operator
 import re
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,7 @@ TEXTS: dict[str, tuple[str, str, Any]] = {
     "a fraction": ("controller.debounce", "0.5", 0.5),
     "yes or no": ("install_crds", "false", False),
     "a list": ("roles", "webhook, controller", ("webhook", "controller")),
+    "a section in a section": ("usage.prometheus.url", "http://a.example", "http://a.example"),
     "an empty list": ("fence", "", ()),
     "nothing, where that is allowed": ("metrics.port", "", None),
     "a release, which looks like a number": ("controller.profile", "1.37", "1.37"),
@@ -70,9 +72,8 @@ TEXTS: dict[str, tuple[str, str, Any]] = {
 @pytest.mark.parametrize(("path", "text", "value"), TEXTS.values(), ids=TEXTS)
 def test_options_are_read_from_text(path: str, text: str, value: Any) -> None:
     found = load.read(flags=[Flag("--set", path, text)]).settings
-    section, _, name = path.rpartition(".")
 
-    assert getattr(getattr(found, section) if section else found, name) == value
+    assert operator.attrgetter(path)(found) == value
 
 
 def test_an_empty_variable_says_nothing() -> None:
@@ -145,6 +146,22 @@ WRONG: dict[str, tuple[dict[str, Any] | str, str]] = {
         "tracing.endpoint: 'collector:4318' is",
     ),
     "an endpoint of heads that is no URL": ({"heads": {"url": "audit:443"}}, "heads.url: it is no URL; write that"),
+    "a Prometheus that is no URL": (
+        {"usage": {"prometheus": {"url": "prometheus:9090"}}},
+        r"muster.toml:\d+: usage.prometheus.url: it is no URL",
+    ),
+    "a query of no driver": (
+        {"usage": {"prometheus": {"power": ["watts"]}}},
+        "usage.prometheus.power: 'watts' is not driver=query",
+    ),
+    "a time that is no number of steps": (
+        {"usage": {"interval": 100}},
+        "usage.interval: 100 seconds are not 1 to 10000 times usage.step of 60 seconds",
+    ),
+    "a token beside a password": (
+        {"usage": {"prometheus": {"url": "https://u:p@a.example", "token_file": "/token"}}},
+        "usage.prometheus.token_file: the URL has a user",
+    ),
     "more than all traces": ({"tracing": {"sampled": 1.5}}, "tracing.sampled: 1.5 is not"),
     "no worker": ({"webhook": {"workers": 0}}, "webhook.workers: 0 is not a whole number at least 1 and at most 64"),
     "more workers than anybody has cores": ({"webhook": {"workers": 1000}}, "webhook.workers: 1000 is not"),
