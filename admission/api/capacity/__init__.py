@@ -1,3 +1,3 @@
-"""Decoded objects that say which nodes a cluster may still get."""
+"""Which nodes a cluster may still get, and how they are asked for."""
 
-__all__ = ["node_shapes"]
+__all__ = ["node_provision", "node_shapes"]

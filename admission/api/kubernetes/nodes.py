@@ -24,13 +24,17 @@ Not `DeletionCandidateOfClusterAutoscaler`: such a node is idle, and stays where
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node. allocatable: None when the node does not report it, which means no limit. features: those it declares."""
+    """A node. allocatable: None when the node does not report it, which means no limit. features: those it declares.
+
+    awaited: whether it came for a gang that it was asked for, whose pods are not all bound yet.
+    """
 
     meta: Meta
     allocatable: Resources | None = None
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     features: frozenset[str] = frozenset()
+    awaited: bool = False
 
     @property
     def name(self) -> NodeName:

@@ -31,6 +31,7 @@ from admission.ports import Claims, Fences, Ledger, Pods, Queues, Reports, Sched
 from admission.review.caches import ReviewCaches
 from admission.scheduling.backfill.expected_end import ExpectedEnds
 from admission.scheduling.backfill.policy import Backfill
+from admission.scheduling.capacity.awaited_nodes import AwaitedNodes
 from admission.scheduling.backfill.running_gangs import RunningGangs
 from admission.scheduling.preemption.nominations import Nominations
 from admission.scheduling.preemption.victim_searches import VictimSearches
@@ -122,6 +123,8 @@ class Leader:
     """Why pods that workloads make later never fit."""
     node_needs: NodesNeededState = field(default_factory=NodesNeededState)
     """What held gangs need of nodes that are not there."""
+    awaited: AwaitedNodes = field(default_factory=AwaitedNodes)
+    """Which nodes came for gangs that they were asked for."""
 
     @classmethod
     def build(

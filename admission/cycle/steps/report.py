@@ -24,7 +24,7 @@ from admission.cycle.state.scheduling_cache import SchedulingCache
 from admission.cycle.state.status import OutcomeLog, StatusState
 from admission.cycle.state.term import CycleSettings, Term
 from admission.errors import FixError, GoneError, RetryError
-from admission.lifecycle import ledger_clock, limits, requeue_backoff
+from admission.lifecycle import ledger_clock, limits, requeue_backoff, start_timeout
 from admission.ports import Reports, Templates
 from admission.review.caches import ReviewCaches
 from admission.scheduling.backfill.policy import Backfill
@@ -199,7 +199,9 @@ class CycleReport:
         for placement in (group.placement for group in inputs.granted):
             queue = inputs.snapshot.queues.get(QueueName(placement.queue)) if placement is not None else None
             if placement is not None and queue is not None and _is_starting(placement, inputs.snapshot):
-                ends.append(placement.reserved_at + min(queue.start_timeout, requeue_backoff.MAX_WAIT))
+                ends.append(
+                    placement.reserved_at + min(start_timeout.allowed(queue, placement), requeue_backoff.MAX_WAIT)
+                )
         ends += [one.until for one in self.evictions.returning.usage(inputs.snapshot.queues)]
         ends += limits.runtime_deadlines(self.mirror.book.placements.values(), inputs.tree)
         return min((*soon, *(end for end in ends if end > inputs.now)), default=None)

@@ -3,7 +3,7 @@
 Simulated: NodeUnschedulable, TaintToleration, NodeAffinity (node selector and required affinity), NodeDeclaredFeatures,
 NodeResourcesFit, and the node selectors of claims that are allocated already. What looks at other pods, and at volumes,
 is in `admission.filters`. Beyond kube-scheduler, a node that is being taken away is refused to all pods, whatever they
-tolerate.
+tolerate, and one that came for a gang to those of others.
 """
 
 from collections.abc import Mapping
@@ -29,6 +29,7 @@ class Filter(StrEnum):
     """What keeps a pod off a node, in the order in which it is checked."""
 
     LEAVING = "leaving"
+    AWAITED = "awaited"
     UNSCHEDULABLE = "unschedulable"
     TAINT = "taint"
     NODE_SELECTOR = "node selector"
@@ -77,6 +78,8 @@ def _refuses_pod(pod: Pod, node: Node) -> Refused | None:
 def _is_closed(pod: Pod, node: Node) -> Refused | None:
     if node.leaving:
         return Refused(Filter.LEAVING, node.leaving)
+    if node.awaited:
+        return Refused(Filter.AWAITED, "came for a gang whose pods are not all bound yet")
     if node.unschedulable and first_untolerated((UNSCHEDULABLE,), pod.tolerations) is not None:
         return Refused(Filter.UNSCHEDULABLE, "is unschedulable")
     if node.taints and (taint := first_untolerated(node.taints, pod.tolerations)) is not None:

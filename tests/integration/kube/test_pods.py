@@ -48,7 +48,7 @@ def test_a_pin_demands_the_node_besides_what_the_author_demands(
 ) -> None:
     pod = read(a_pod(affinity=affinity) if affinity else a_pod())
 
-    patch = pod_patch.opened(pod, NODE)
+    patch = pod_patch.opened(pod, (pod_patch.on_node(NODE),))
 
     assert patch["spec"]["affinity"] == required(*terms)
 
