@@ -456,9 +456,9 @@ def _provisioning() -> Schema:
         {
             "mode": fields.choice(
                 """Who is asked for the nodes that a gang needs, once the queue has quota and budget for it. None:
-                nobody, what is needed is said. Pods: autoscalers that start nodes for pending pods, as Karpenter and Cluster
-                Autoscaler do. Quota is reserved, and the gates of all pods of the gang are opened towards the shapes.
-                Default: None.""",
+                nobody, what is needed is said. Pods: autoscalers that start nodes for pending pods, as Karpenter and
+                Cluster Autoscaler do. Quota is reserved, and the gates of all pods of the gang are opened towards the
+                shapes. Default: None.""",
                 *ProvisioningMode,
                 default=ProvisioningMode.NONE,
             ),

@@ -31,8 +31,8 @@ from admission.ports import Claims, Fences, Ledger, Pods, Queues, Reports, Sched
 from admission.review.caches import ReviewCaches
 from admission.scheduling.backfill.expected_end import ExpectedEnds
 from admission.scheduling.backfill.policy import Backfill
-from admission.scheduling.capacity.awaited_nodes import AwaitedNodes
 from admission.scheduling.backfill.running_gangs import RunningGangs
+from admission.scheduling.capacity.awaited_nodes import AwaitedNodes
 from admission.scheduling.preemption.nominations import Nominations
 from admission.scheduling.preemption.victim_searches import VictimSearches
 from admission.status.device_allocations import DeviceAllocations

@@ -9,9 +9,9 @@ from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.ledger_entries import Holding
 from admission.api.values.names import NodeName, Uid
+from admission.lifecycle import transitions
 from admission.ports import NoFences
 from admission.scheduling.capacity.node_needs import Bounds
-from admission.simulation import in_memory
 from tests.builders import ClusterBuilder, a_cluster
 from tests.unit.cycle.jobs import Jobs, Play
 
@@ -20,7 +20,7 @@ WITHOUT_PAUSE = Bounds(pace=Bounds().pace * 0)
 
 
 class Autoscaled(Jobs):
-    """Nodes come when `start` is called; pods that are let in towards a shape are bound to nodes with its labels."""
+    """Nodes come when `add` is called; pods that are let in towards a shape are bound to nodes with its labels."""
 
     def pending(self) -> list[Pod]:
         """Return the pods for which an autoscaler would start nodes."""
@@ -30,7 +30,7 @@ class Autoscaled(Jobs):
         """Return where such pods may go, by name."""
         return {pod.meta.name: dict(pod.node_selector) for pod in self.pending()}
 
-    def start(self, *nodes: str, shape: str = "x8", gpus: int = 8) -> None:
+    def add(self, *nodes: str, shape: str = "x8", gpus: int = 8) -> None:
         """Have nodes of a shape come, with the devices that they publish."""
         for name in nodes:
             made = a_cluster().node(name, gpus=gpus, labels={"type": shape}).snapshot()
@@ -80,7 +80,7 @@ class Autoscaled(Jobs):
             given, free = free[:count], free[count:]
             devices = tuple(RequestDevice(request=claim.spec.requests[0].name, device=device) for device in given)
             holdings[claim.meta.uid] = replace(placement.holdings[claim.meta.uid], devices=devices)
-        known = in_memory.transitions.index_devices(self._rest)
+        known = transitions.index_devices(self._rest)
         self._allocate(pod, node, holdings, known)
         self._pods[pod.meta.uid] = replace(pod, node=node, phase="Running", ready=True)
 

@@ -44,7 +44,7 @@ async def test_a_gang_on_an_empty_cluster_is_charged_let_in_towards_the_shape_an
     assert {pod.node for pod in found.plan} == {"nodeshape/x8/1", "nodeshape/x8/2"}
     assert "nodes were asked for (2 of shape x8)" in found.placement_reason
 
-    play.world.start("n1", "n2")
+    play.world.add("n1", "n2")
     await play.forget_changes(2)
 
     assert sorted(play.world.bound().values()) == ["n1", "n1", "n2", "n2"]
@@ -59,7 +59,7 @@ async def test_pods_with_room_on_nodes_that_are_there_are_let_in_there_beside_th
 
     assert play.world.bound() == {"a-0": "n"}
     assert play.world.towards() == {"a-1": {"type": "x8"}, "a-2": {"type": "x8"}}
-    play.world.start("m")
+    play.world.add("m")
     await play.forget_changes(2)
     assert sorted(play.world.bound().values()) == ["m", "m", "n"]
 
@@ -132,8 +132,8 @@ async def test_nodes_that_come_with_fewer_devices_than_the_shape_says_give_every
     play = Asking(asks().shape("x8", gpus=8), a=JOB)
     await play.forget_changes()
 
-    play.world.start("n1", gpus=8)
-    play.world.start("n2", gpus=7)
+    play.world.add("n1", gpus=8)
+    play.world.add("n2", gpus=7)
     await play.forget_changes(2)
     assert len(play.world.bound()) == 1
     play.world.now += 16 * MINUTE
@@ -150,10 +150,10 @@ async def test_no_two_gangs_count_on_the_same_nodes_nor_on_more_than_may_come() 
 
     assert play.world.towards().keys() == {"a-0", "a-1", "b-0"}
     assert reason(result, "c") == "NoFeasiblePlacement"
-    play.world.start("n1")
+    play.world.add("n1")
     await play.forget_changes(2)
     assert len(play.world.bound()) == 1
-    play.world.start("n2", "n3")
+    play.world.add("n2", "n3")
     await play.forget_changes(3)
     assert play.world.bound().keys() == {"a-0", "a-1", "b-0"}
 
@@ -161,10 +161,10 @@ async def test_no_two_gangs_count_on_the_same_nodes_nor_on_more_than_may_come() 
 async def test_a_node_that_came_for_a_gang_is_no_other_gangs_until_all_of_its_pods_are_bound() -> None:
     play = Asking(asks().shape("x8", gpus=8, most=2), a={"pods": 3})
     await play.forget_changes()
-    play.world.start("n1")
+    play.world.add("n1")
     await play.forget_changes()
     play.world.submit("small", queue="q", pods=1, gpus=1)
-    play.world.start("n2", gpus=3)
+    play.world.add("n2", gpus=3)
 
     result = await play.forget_changes(2)
 
@@ -181,8 +181,8 @@ async def test_nodes_beyond_those_that_were_asked_for_are_anybodys() -> None:
     play = Asking(asks().shape("x8", gpus=8), a={"pods": 1, "gpus": 8})
     await play.forget_changes()
     play.world.submit("small", queue="q", pods=1, gpus=1)
-    play.world.start("n1", gpus=7)
-    play.world.start("n2", gpus=7)
+    play.world.add("n1", gpus=7)
+    play.world.add("n2", gpus=7)
 
     await play.forget_changes(2)
 
@@ -255,7 +255,7 @@ async def test_killed_at_any_write_the_next_leader_asks_on_and_nothing_stays_cha
     assert len(play.world.towards()) == 4
     assert kinds(play.ledger) == [Kind.RESERVE]
     if comes:
-        play.world.start("n1", "n2")
+        play.world.add("n1", "n2")
         await play.forget_changes(2)
         assert len(play.world.bound()) == 4
         play.world.delete_job("a")
