@@ -59,7 +59,8 @@ class NodeNeedsCheck:
         """Return decisions with a grant for the gangs of which it was just found out what they need."""
         known = {**self.statuses.decisions, **{one.group.uid: one for one in decided}}
         found: dict[GangUid, Decision] = {}
-        for uid, needed in [*self.state.take_fresh().items()]:
+        fresh = self.state.take_fresh()
+        for uid, needed in fresh.items() if self.settings.node_needs.asks else ():
             group = inputs.by_uid[uid]
             if not node_needs.is_asking(inputs.snapshot.queues.get(group.queue)):
                 continue

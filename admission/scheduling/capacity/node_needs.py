@@ -53,7 +53,8 @@ class Bounds:
 
     tries: numbers of nodes, over all gangs. nodes: the most of a shape. share: the divisor of a search's steps. pace:
     how long until the needs are looked for again; if 0, after every cycle that grants nothing. together: whether gangs
-    may share a node to come, as they would once it is there; otherwise one that a gang needs is no other's.
+    may share a node to come, as they would once it is there; otherwise one that a gang needs is no other's. asks:
+    whether nodes are asked for where queues say so; a simulation only says what is needed.
     """
 
     tries: int = 64
@@ -61,6 +62,7 @@ class Bounds:
     share: int = 8
     pace: timedelta = timedelta(seconds=10)
     together: bool = False
+    asks: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
