@@ -19,10 +19,12 @@ from admission.cycle.state.term import CycleSettings
 from admission.cycle.steps.commit import GrantCommit
 from admission.cycle.steps.schedule import Scheduling
 from admission.quota.headroom import QueueUsage
+from admission.scheduling import cycle
 from admission.scheduling.capacity import awaited_nodes, node_needs, node_requests
 from admission.scheduling.checks import budget, faults
 from admission.scheduling.checks.chain import Decision, Grant
 from admission.scheduling.checks.faults import During
+from admission.scheduling.preemption import nominations
 from admission.scheduling.preemption.nominations import Nominations
 from admission.status.nodes_needed import NodesNeededState
 from admission.workloads.gangs import Group
@@ -86,10 +88,15 @@ class NodeNeedsCheck:
         basis = (*of_cluster, inputs.tree, inputs.meters, *held.values())
         if not self.state.begin(held.keys(), basis, inputs.clock, bounds):
             return
-        cluster = self.cache.predict_cluster(inputs, book, self.settings.steps)
         rules = self.scheduling.rules(inputs, self.mirror.balances(inputs))
-        usage = QueueUsage(inputs.tree, scheduling_cache.usage(book))
-        find = partial(node_needs.assess, held.values(), rules, cluster, usage, bounds, awaited)
+        usage, nominated = scheduling_cache.usage(book), self.nominations.by_gang.values()
+        promised = [(one.group.queue, one.grant.plan.charge) for one in nominated]
+        queue_usage = QueueUsage(inputs.tree, nominations.charged(usage, promised))
+        for name, kept in self.cache.verdicts.kept_quota.items():
+            queue_usage.keep(name, kept.charge)
+        cluster = self.nominations.over(self.cache.predict_cluster(inputs, book, self.settings.steps), nominated)
+        waiting = cycle.turns([*held.values()], partial(cycle.needed, rules=rules), rules, usage, queue_usage)
+        find = partial(node_needs.assess, [*waiting], rules, cluster, queue_usage, bounds, awaited)
         self.state.keep(faults.guard(During.PLANNING, "", find, rules.workspace.defects) or {})
 
     def _held(self, inputs: CycleInputs, decided: Iterable[Decision]) -> dict[GangUid, Group]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from fractions import Fraction
 from functools import partial
-from types import MappingProxyType
 
 from admission.api.capacity import node_shapes
 from admission.api.capacity.node_provision import ProvisioningMode
@@ -111,16 +110,16 @@ def assess(  # noqa: PLR0917 - all that it depends on
     cluster: ClusterState,
     queue_usage: QueueUsage,
     bounds: Bounds,
-    awaited: Mapping[str, int] = MappingProxyType({}),
+    awaited: Mapping[str, int],
 ) -> Mapping[GangUid, NodesNeeded]:
-    """Return what gangs need, of those that would start with more nodes. held: gangs that are held for want of devices.
+    """Return what gangs need, of those that would start with more nodes.
 
-    cluster, queue_usage: after the grants of the cycle; the usage is charged with what gangs are promised. The balances
+    held: gangs that are held for want of devices, in the order in which they have their turn. cluster, queue_usage: after the grants of the cycle; the usage is charged with what gangs are promised. The balances
     in the workspace of the rules are charged, too. awaited: how many nodes of each shape were asked for and count as
     there. Gangs whose queues ask for nodes come first: the others keep none from them.
     """
     queues = rules.snapshot.queues
-    waiting = sorted(rules.order.sorted(held), key=lambda group: not is_asking(queues.get(group.queue)))
+    waiting = sorted(held, key=lambda group: not is_asking(queues.get(group.queue)))
     waiting = waiting[: bounds.tries * GANGS_PER_TRY]
     existing = rules.snapshot.nodes.values()
     pods = sum(len(group.waiting) for group in waiting)
