@@ -114,9 +114,10 @@ def assess(  # noqa: PLR0917 - all that it depends on
 ) -> Mapping[GangUid, NodesNeeded]:
     """Return what gangs need, of those that would start with more nodes.
 
-    held: gangs that are held for want of devices, in the order in which they have their turn. cluster, queue_usage: after the grants of the cycle; the usage is charged with what gangs are promised. The balances
-    in the workspace of the rules are charged, too. awaited: how many nodes of each shape were asked for and count as
-    there. Gangs whose queues ask for nodes come first: the others keep none from them.
+    held: gangs that are held for want of devices, in the order in which they have their turn. cluster, queue_usage:
+    after the grants of the cycle; the usage is charged with what gangs are promised. The balances in the workspace of
+    the rules are charged, too. awaited: how many nodes of each shape were asked for and count as there. Gangs whose
+    queues ask for nodes come first: the others keep none from them.
     """
     queues = rules.snapshot.queues
     waiting = sorted(held, key=lambda group: not is_asking(queues.get(group.queue)))

@@ -12,6 +12,7 @@ from admission.api.values.names import NodeName, Uid
 from admission.lifecycle import transitions
 from admission.ports import NoFences
 from admission.scheduling.capacity.node_needs import Bounds
+from admission.simulation import in_memory
 from tests.builders import ClusterBuilder, a_cluster
 from tests.unit.cycle.jobs import Jobs, Play
 
@@ -88,9 +89,9 @@ class Autoscaled(Jobs):
 class Asking(Play):
     """A leader without a fence, whose queue asks for nodes, and who looks in every cycle."""
 
-    def __init__(self, builder: ClusterBuilder, **jobs: dict[str, Any]) -> None:
+    def __init__(self, builder: ClusterBuilder, ledger: in_memory.Ledger | None = None, **jobs: dict[str, Any]) -> None:
         self.world = Autoscaled(builder)
-        super().__init__(self.world)
+        super().__init__(self.world, ledger)
         self._prepare()
         for name, job in jobs.items():
             self.world.submit(name, **{"queue": "q", "pods": 4, "gpus": 4, **job})

@@ -1,16 +1,19 @@
 """A queue that asks for nodes: the gang is charged and let in towards a shape, and nodes that come are its own."""
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from admission.api.kubernetes.pods import Pod
-from admission.api.muster.ledger_entries import Kind
+from admission.api.muster.ledger_entries import BudgetShare, Entry, Kind, Posted
 from admission.api.values import names
 from admission.api.values.reasons import Hold
 from admission.cycle.state.result import CycleResult
+from admission.errors import LedgerUnavailableError
+from admission.simulation import in_memory
 from tests.builders import CLASS, ClusterBuilder, a_cluster
 from tests.unit.cycle.autoscaled import PODS, Asking
 from tests.unit.cycle.fences import GPUS, MINUTE, KilledError, Q, a_leader, kinds, report
@@ -219,11 +222,40 @@ async def test_a_gang_that_is_deleted_while_its_nodes_come_leaves_nothing() -> N
     assert charged(play) == 0
 
 
+class Away(in_memory.Ledger):
+    """Its database does not answer when a gang is to be charged."""
+
+    is_away = True
+
+    async def post_all(
+        self, entries: Sequence[Entry], *, epoch: int, shares: Sequence[BudgetShare] = ()
+    ) -> list[Posted]:
+        if self.is_away and any(entry.kind is Kind.RESERVE for entry in entries):
+            raise LedgerUnavailableError("away")
+        return await super().post_all(entries, epoch=epoch, shares=shares)
+
+
+async def test_while_the_ledger_is_away_nobody_is_asked_and_afterwards_it_is_asked_though_nothing_else_changed() -> (
+    None
+):
+    ledger = Away()
+    play = Asking(asks().shape("x8", gpus=8), ledger, a={})
+
+    result = await play.forget_changes()
+
+    assert reason(result, "a") == "LedgerUnavailable"
+    assert play.world.towards() == {}
+    ledger.is_away = False
+    play.world.now += MINUTE
+    await play.forget_changes(2)
+    assert len(play.world.towards()) == 4
+
+
 class Deadly(Asking):
     """Its leader dies at the n-th write; the next one lives."""
 
     def __init__(self, builder: ClusterBuilder, lives: int, **jobs: dict[str, Any]) -> None:
-        super().__init__(builder, **jobs)
+        super().__init__(builder, None, **jobs)
         self.lives = lives
         self.open, self.world.open_gate_towards = self.world.open_gate_towards, self._dies  # type: ignore[method-assign]
         self.leader.settings.update(steps=self.leader.settings.steps, writes=1)
