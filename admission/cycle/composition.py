@@ -244,5 +244,6 @@ def _report(leader: Leader, log: CycleLog) -> CycleReport:
         allocations=leader.allocations,
         later_waves=leader.later_waves,
         node_needs=leader.node_needs,
+        shapes=leader.shapes,
         log=log,
     )

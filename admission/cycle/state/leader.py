@@ -37,6 +37,7 @@ from admission.scheduling.preemption.nominations import Nominations
 from admission.scheduling.preemption.victim_searches import VictimSearches
 from admission.status.device_allocations import DeviceAllocations
 from admission.status.later_waves import LaterWaves
+from admission.status.node_shapes import ShapeStatus
 from admission.status.nodes_needed import NodesNeededState
 from admission.status.outside_queues import OutsideQueues
 from admission.workloads.gang_cache import GangCache
@@ -125,6 +126,8 @@ class Leader:
     """What held gangs need of nodes that are not there."""
     awaited: AwaitedNodes = field(default_factory=AwaitedNodes)
     """Which nodes came for gangs that they were asked for."""
+    shapes: ShapeStatus = field(default_factory=ShapeStatus)
+    """What is said of NodeShapes."""
 
     @classmethod
     def build(

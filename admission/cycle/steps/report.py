@@ -36,6 +36,7 @@ from admission.scheduling.preemption.victim_searches import VictimSearches
 from admission.status import gang, later_waves, outside_queues
 from admission.status.device_allocations import AllocationsByClaim, DeviceAllocations
 from admission.status.later_waves import LaterWaves
+from admission.status.node_shapes import ShapeStatus
 from admission.status.nodes_needed import NodesNeededState
 from admission.status.outside_queues import OutsideQueues
 
@@ -74,6 +75,7 @@ class CycleReport:
     allocations: DeviceAllocations | None
     later_waves: LaterWaves
     node_needs: NodesNeededState
+    shapes: ShapeStatus
     log: CycleLog
 
     async def report(self, inputs: CycleInputs, decided: CycleDecisions) -> CycleResult:
@@ -139,6 +141,7 @@ class CycleReport:
             templates=self.templates.troubles(),
             schedulers=self.settings.schedulers,
             later=self.later_waves.answers,
+            shapes=self.shapes.conditions(inputs.snapshot),
             needed=self.node_needs.needed,
             scheduler=inputs.profile,
             now=inputs.clock,
