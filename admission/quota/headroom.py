@@ -4,11 +4,15 @@
 those of `borrowing`. A meter for which no queue around has quota is 0. An inactive queue may take nothing; its usage
 counts against the queues of `Tree.bearing`.
 
+With gangs that are being evicted for others, there are two usages: what is used now, with the victims that are still
+there, and what is used in the end, with those for which they go. A charge fits if it fits beside both, and borrows what
+it borrows beside either. Their sum would count the quota of victims twice, as theirs and as that of their successors.
+
 Building it costs a step per quota and usage; the first query about a meter a step per queue; each further one a step
 per level of the tree.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Self
 
 from admission.api.muster.gangs import Charge
@@ -23,6 +27,17 @@ Usage = Mapping[QueueName, Mapping[MeterName, int]]
 """Queue → meter → the amount reserved or used."""
 
 
+def larger(usage: Usage, other: Usage | None) -> Usage:
+    """Return by queue and meter the larger of two usages, by which the shares of queues are compared."""
+    if other is None:
+        return usage
+    found = {queue: dict(amounts) for queue, amounts in usage.items()}
+    for queue, amounts in other.items():
+        known = found.setdefault(queue, {})
+        known.update({meter: max(amount, known.get(meter, 0)) for meter, amount in amounts.items()})
+    return found
+
+
 class _Kept(NamedTuple):
     """What a queue keeps of its own quota. needed: by its gang that waits. amounts: of that what it has left."""
 
@@ -33,8 +48,11 @@ class _Kept(NamedTuple):
 class QueueUsage:
     """The quota, usage and headroom of every queue of a tree. Not thread-safe."""
 
-    def __init__(self, tree: Tree, usage: Usage) -> None:
+    def __init__(self, tree: Tree, usage: Usage, in_the_end: Usage | None = None) -> None:
+        """in_the_end: the usage once gangs that are being evicted are gone and others have their quota, if any are."""
         self.tree = tree
+        self._end = QueueUsage(tree, in_the_end) if in_the_end is not None else None
+        """What is used in the end; None if that is what is used now."""
         self._numbers = {name: number for number, name in enumerate(tree.order)}
         self._parents = [self._numbers[tree.parents[name]] if name in tree.parents else ROOT for name in tree.order]
         self._quotas: dict[MeterName, dict[int, Quota]] = {}
@@ -58,6 +76,7 @@ class QueueUsage:
         copied = object.__new__(type(self))
         copied.tree, copied._numbers, copied._parents = self.tree, self._numbers, self._parents
         copied._quotas, copied._usage = self._quotas, self._usage
+        copied._end = self._end.copy() if self._end is not None else None
         copied._kept = dict(self._kept)
         copied._plain = {meter: column.copy() for meter, column in self._plain.items()}
         copied._columns = {meter: column.copy() for meter, column in self._columns.items()}
@@ -69,7 +88,8 @@ class QueueUsage:
 
     def margin(self, queue: QueueName, meter: MeterName) -> int:
         """Return what is available; if negative, at least that much must be given back before anything is."""
-        return self._available(self._numbers[queue], meter) if self.tree.active(queue) else 0
+        found = self._available(self._numbers[queue], meter) if self.tree.active(queue) else 0
+        return found if self._end is None else min(found, self._end.margin(queue, meter))
 
     def potential(self, queue: QueueName, meter: MeterName) -> int:
         """Return what the queue could take if nothing were used; 0 if it is inactive."""
@@ -83,17 +103,20 @@ class QueueUsage:
         for meter, needed in sorted(charge.items()):
             if needed > max(0, self._available(number, meter)):
                 return self._shortage(queue, meter, charge)
-        return None
+        return None if self._end is None else self._end.charge_fits(queue, charge)
 
     def fits(self, queue: QueueName, charge: Charge) -> bool:
         """Return whether the queue may take the whole charge; cheaper than `charge_fits`."""
         if not self.tree.active(queue):
             return False
         number = self._numbers[queue]
-        return all(needed <= max(0, self._available(number, meter)) for meter, needed in charge.items())
+        is_left = all(needed <= max(0, self._available(number, meter)) for meter, needed in charge.items())
+        return is_left and (self._end is None or self._end.fits(queue, charge))
 
     def charge(self, queue: QueueName, charge: Charge) -> None:
         """Count a charge as used by the queue, whether it fits or not. Does nothing for a queue without a place."""
+        if self._end is not None:
+            self._end.charge(queue, charge)
         number = self._numbers.get(queue)
         if number is not None:
             self._move(number, charge, 1)
@@ -105,6 +128,8 @@ class QueueUsage:
 
         It replaces what the queue has kept before, and follows what is charged to the queue.
         """
+        if self._end is not None:
+            self._end.keep(queue, needed)
         number = self._numbers.get(queue)
         if number is None:
             return
@@ -119,6 +144,8 @@ class QueueUsage:
 
     def release_all(self) -> None:
         """Let every queue lend again what it has kept."""
+        if self._end is not None:
+            self._end.release_all()
         self._columns |= self._plain
         self._kept, self._plain = {}, {}
 
@@ -131,7 +158,18 @@ class QueueUsage:
             used = self._column(meter).own[number]
             if amount > used:
                 raise ValueError(f"queue {queue} uses {used} {meter}, it cannot give back {amount}")
+        if self._end is not None:
+            self._end.give_back(queue, charge)
         self._move(number, charge, -1)
+
+    def give_back_at_most(self, charges: Usage, in_the_end: Usage) -> None:
+        """Undo charges of queues, as far as these use so much. charges: of what is used now."""
+        if self._end is not None:
+            self._end.give_back_at_most(in_the_end, in_the_end)
+        for queue, charge in charges.items():
+            number = self._numbers.get(queue)
+            if number is not None:
+                self._move(number, {meter: min(amount, self.own(queue, meter)) for meter, amount in charge.items()}, -1)
 
     def own(self, queue: QueueName, meter: MeterName) -> int:
         """Return what the queue itself uses, without those under it."""
@@ -172,7 +210,18 @@ class QueueUsage:
                 column.move(other, -amount)
             if needed > max(0, available):
                 return False
-        return True
+        return self._end is None or self._end.fits_beside(queue, charge, others)
+
+    def borrows_early(self, queue: QueueName, charge: Charge) -> QueueName | None:
+        """Return the first queue, of a queue and those above it, that borrows more for a charge now than in the end."""
+        if self._end is None:
+            return None
+        for name in self.tree.path(queue):
+            then = self._end.borrowed_with(name, charge, queue, charge)
+            now = self._borrowed_with(name, charge, queue, charge)
+            if any(amount > then.get(meter, 0) for meter, amount in now.items()):
+                return name
+        return None
 
     def borrowed(self, queue: QueueName, meter: MeterName) -> int:
         """Return how much usage under the queue is beyond its subtree's quota."""
@@ -180,9 +229,16 @@ class QueueUsage:
         return 0 if number is None else self._column(meter).borrowed(number)
 
     def borrowed_with(
-        self, queue: QueueName, meters: Iterable[MeterName], user: QueueName, charge: Charge
+        self, queue: QueueName, meters: Collection[MeterName], user: QueueName, charge: Charge
     ) -> dict[MeterName, int]:
         """Return, by meter, what `borrowed` would be if `user`, the queue or one under it, took a charge; without 0."""
+        found = self._borrowed_with(queue, meters, user, charge)
+        then = self._end.borrowed_with(queue, meters, user, charge) if self._end is not None else {}
+        return {meter: max(found.get(meter, 0), then.get(meter, 0)) for meter in {**found, **then}}
+
+    def _borrowed_with(
+        self, queue: QueueName, meters: Iterable[MeterName], user: QueueName, charge: Charge
+    ) -> dict[MeterName, int]:
         number, below = self._numbers.get(queue), self._numbers.get(user)
         if number is None or below is None:
             return {}
@@ -195,7 +251,8 @@ class QueueUsage:
         if number is None or below is None:
             return False
         columns = ((self._plain_column(meter), amount) for meter, amount in charge.items() if amount)
-        return any(column.borrowed_with(number, below, amount) for column, amount in columns)
+        found = any(column.borrowed_with(number, below, amount) for column, amount in columns)
+        return found or (self._end is not None and self._end.borrows(queue, user, charge))
 
     def loan_level(self, queue: QueueName, charge: Charge) -> int:
         """Return how far up the queue would borrow for a charge: 0 if not at all, 1 from the queues beside it, ….
@@ -205,7 +262,7 @@ class QueueUsage:
         """
         path = [self._numbers[name] for name in self.tree.path(queue)] if queue in self._numbers else []
         columns = [(self._plain_column(meter), amount) for meter, amount in charge.items() if amount]
-        return next(
+        found = next(
             (
                 level
                 for level, number in enumerate(path)
@@ -213,6 +270,7 @@ class QueueUsage:
             ),
             len(path),
         )
+        return found if self._end is None else max(found, self._end.loan_level(queue, charge))
 
     def lent(self, queue: QueueName, meter: MeterName) -> int:
         """Return how much of the queue's quota other queues under the same parent use.

@@ -18,7 +18,7 @@ from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
 from admission.quota import evicted_usage
 from admission.quota.fair_share import Shares
-from admission.quota.headroom import QueueUsage, Usage
+from admission.quota.headroom import QueueUsage, Usage, larger
 from admission.quota.queue_order import Tournament
 from admission.scheduling import postponed_grants
 from admission.scheduling.backfill import reservation_refresh
@@ -97,12 +97,17 @@ class _State:
 
 
 def decide_all(
-    groups: tuple[Group, ...], rules: Rules, cluster: ClusterState, usage: Usage, backfill: Backfill | None = None
+    groups: tuple[Group, ...],
+    rules: Rules,
+    cluster: ClusterState,
+    usage: Usage,
+    backfill: Backfill | None = None,
+    *,
+    in_the_end: Usage | None = None,
 ) -> CycleDecisions:
     """Decide about the pending gangs in order; each sees what was granted to those before it.
 
-    backfill: the reservations of heads; None without backfill.
-
+    backfill: the reservations of heads, if any. usage: now. in_the_end: once evicted gangs are gone, if others wait.
     Queues that stay within their quota are next, then those that borrow, with fair sharing those with the smallest
     share, grants of this cycle included (`quota.queue_order`, `postponed_grants`). After `most_grants` grants the rest
     is left to the next cycle, so that granted gangs start without waiting for it; also after a gang that is planned
@@ -111,6 +116,7 @@ def decide_all(
     basis = Basis(
         cluster=cluster,
         usage=usage,
+        in_the_end=in_the_end,
         queues=rules.snapshot.queues,
         meters=rules.meters,
         steps=rules.steps,
@@ -122,13 +128,13 @@ def decide_all(
     verdicts.begin(rules.snapshot, rules.tree.queues, rules.meters, rules.profile, rules.protection, rules.steps)
     if backfill is not None:
         backfill.begin(rules, verdicts.waiting_uids(groups), cluster)
-    state = _State(rules, cluster, QueueUsage(rules.tree, usage), backfill)
+    state = _State(rules, cluster, QueueUsage(rules.tree, usage, in_the_end), backfill)
     _keep_again(groups, state, verdicts.kept_quota)
     held = _all_held(groups, state) if rules.hold_beyond_limit is None else None
     if held is not None and state.kept_before.keys() - state.kept_quota.keys():
         # Others are held for what is kept no more.
         lenders, before = state.kept_quota, verdicts.kept_quota
-        state = _State(rules, cluster, QueueUsage(rules.tree, usage), backfill)
+        state = _State(rules, cluster, QueueUsage(rules.tree, usage, in_the_end), backfill)
         _keep_again(groups, state, {queue: before[queue] for queue in lenders if queue in before})
         new = {queue: one for queue, one in lenders.items() if queue not in before}
         held = _all_held(groups, state, held, new)
@@ -137,7 +143,11 @@ def decide_all(
         verdicts.forget_queues()
         _note_first(groups, state)
         state = replace(state, blocked={}, kept_quota={}, postponed=PostponedGrants(), by_plan=Counter())
-    found = _grant_in_order(groups, usage, state) if held is None else CycleDecisions(updated=tuple(held))
+    found = (
+        _grant_in_order(groups, larger(usage, in_the_end), state)
+        if held is None
+        else CycleDecisions(updated=tuple(held))
+    )
     if backfill is not None:
         known = {group.uid: group for group in groups} if state.kept_quota else {}
         keepers = {name: (known[one.uid], one.charge) for name, one in state.kept_quota.items() if one.uid in known}

@@ -68,7 +68,10 @@ class Preemption:
             self._nominate_restored(inputs, rules, cluster, usage)
             self.nominations.mark_restored()
         self.nominations.keep_waiting(inputs.groups)
-        decided = nominations.decide_all(inputs.groups, rules, cluster, usage, self.nominations, backfill=backfill)
+        leaving = self.nominations.leaving(self.mirror.book.placements, cluster.users)
+        decided = nominations.decide_all(
+            inputs.groups, rules, cluster, usage, self.nominations, backfill=backfill, leaving=leaving
+        )
         found = {decision.group.uid: decision for decision in decided.updated}
         dropped = self._drop_unreachable(inputs, found)
         chosen: tuple[PreemptionTargets, ...] = ()
@@ -290,7 +293,7 @@ class Preemption:
         return evicted is not None and gang_references.is_made_for(evicted, group.key, group.record)
 
     def _nominate_restored(self, inputs: CycleInputs, rules: Rules, cluster: ClusterState, usage: Usage) -> None:
-        """Nominate the gangs for which an earlier leader evicted others, if these suffice."""
+        """Nominate the gangs for which an earlier leader evicted others, if these suffice, as they have their turn."""
         _, going = self._candidates(inputs)
         waiting = {group.key: group for group in inputs.groups if group.waiting} if going else {}
         scope = PreemptionScope(
@@ -301,17 +304,21 @@ class Preemption:
             going=going,
         )
         state = _PlannedState(scope, [])
-        for group in rules.order.sorted(waiting.values()):
-            victims = [one for one in going if self._goes_for(inputs, one, group)]
+        victims = {key: [one for one in going if self._goes_for(inputs, one, group)] for key, group in waiting.items()}
+        gangs = [group for key, group in waiting.items() if victims[key]]
+        _, in_the_end = scope.without(())
+        turns = cycle.turns(gangs, partial(cycle.needed, rules=rules), rules, usage, in_the_end)
+        for group in turns:
             queue = inputs.snapshot.queues.get(group.queue)
-            if not victims or queue is None:
+            if queue is None:
                 continue
             was_reclaimed = equivalence.was_reclaimed(group)
-            grant = targets.plan_again(group, queue, victims, state.scope, was_reclaimed=was_reclaimed)
+            grant = targets.plan_again(group, queue, victims[group.key], state.scope, was_reclaimed=was_reclaimed)
             if grant is not None:
                 answer = PreemptionTargets(group=group, grant=grant, victims=())
                 state.apply(answer)
                 self._nominate(inputs, answer, going)
+                turns.grant(group, grant.plan.charge)
 
 
 def _in_turn(rules: Rules, usage: Usage, held: Iterable[Decision], state: "_PlannedState") -> Tournament[Group]:

@@ -63,7 +63,9 @@ class Scheduling:
         if not any(group.waiting for group in inputs.groups):
             return CycleDecisions(), ()
         cluster = cache.predict_cluster(inputs, book, self.settings.steps)
-        expected = self.nominations.with_nominated(self._find_ends(inputs, cluster), inputs.snapshot.queues)
+        leaving = self.nominations.leaving(book.placements, cluster.users)
+        ends, queues = self._find_ends(inputs, cluster), inputs.snapshot.queues
+        expected = self.nominations.with_nominated(ends, queues, leaving.values())
         self.backfill.expect(expected, inputs.now)
         rules = self.rules(inputs, balances)
         return self.preemption.decide(inputs, rules, cluster, scheduling_cache.usage(book))

@@ -33,12 +33,18 @@ Requests = Iterable[tuple[NodeName, Resources]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ExpectedEnd:
-    """A running gang. end: when it is expected to have given everything back; None if unknown."""
+    """A running gang. end: when it is expected to have given everything back; None if unknown.
+
+    is_used: whether what it is charged is used now; not so if it is only nominated. is_used_in_the_end: whether it is
+    used when all who are evicted for others are gone.
+    """
 
     interval: Interval
     queue: QueueName
     charge: Charge
     end: datetime | None
+    is_used: bool = True
+    is_used_in_the_end: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,18 +220,21 @@ def moment(cluster: ClusterState, queue_usage: QueueUsage, at: datetime, removed
 
 def usage_without(queue_usage: QueueUsage, removed: Iterable[ExpectedEnd]) -> QueueUsage:
     """Return a copy of the usage, without these gangs."""
-    queue_usage = queue_usage.copy()
-    charges: dict[QueueName, dict[MeterName, int]] = {}
-    for expected_end in removed:
-        sums = charges.setdefault(expected_end.queue, {})
-        for meter, amount in expected_end.charge.items():
-            sums[meter] = sums.get(meter, 0) + amount
-    for queue, charge in charges.items():
-        # The usage may lag behind the ends, so no more is given back than the queue uses.
-        queue_usage.give_back(
-            queue, {meter: min(amount, queue_usage.own(queue, meter)) for meter, amount in charge.items()}
-        )
+    queue_usage, removed = queue_usage.copy(), [*removed]
+    # The usage may lag behind the ends, so no more is given back than the queue uses.
+    queue_usage.give_back_at_most(
+        _charges(one for one in removed if one.is_used), _charges(one for one in removed if one.is_used_in_the_end)
+    )
     return queue_usage
+
+
+def _charges(gangs: Iterable[ExpectedEnd]) -> dict[QueueName, dict[MeterName, int]]:
+    found: dict[QueueName, dict[MeterName, int]] = {}
+    for one in gangs:
+        sums = found.setdefault(one.queue, {})
+        for meter, amount in one.charge.items():
+            sums[meter] = sums.get(meter, 0) + amount
+    return found
 
 
 def made(

@@ -190,13 +190,13 @@ class RunningGangs:
         known = self._expected_ends.get(gang)
         if known is expected_end:
             return expected_end
-        if known is None or (known.queue, known.end, known.charge) != (
-            expected_end.queue,
-            expected_end.end,
-            expected_end.charge,
-        ):
+        if known is None or _what_counts(known) != _what_counts(expected_end):
             return expected_end
         return known if known.interval.requests == expected_end.interval.requests else expected_end
+
+
+def _what_counts(one: ExpectedEnd) -> tuple[object, ...]:
+    return one.queue, one.end, one.charge, one.is_used, one.is_used_in_the_end
 
 
 def _end(expected_end: ExpectedEnd) -> _End:

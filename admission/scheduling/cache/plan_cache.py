@@ -45,10 +45,11 @@ MOST_PROOFS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Basis:
-    """The inputs that the answers for all gangs depend on."""
+    """The inputs that the answers for all gangs depend on. in_the_end: see `cycle.decide_all`."""
 
     cluster: ClusterState
     usage: Usage
+    in_the_end: Usage | None
     queues: Mapping[QueueName, Queue]
     meters: Meters
     steps: int
@@ -59,6 +60,7 @@ class Basis:
         return (
             self.same_rules(other)
             and self.usage == other.usage
+            and self.in_the_end == other.in_the_end
             and self.queues == other.queues
             and cluster_state.same(self.cluster, other.cluster)
         )

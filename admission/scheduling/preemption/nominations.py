@@ -1,12 +1,14 @@
 """Nominations: the grants that preempting gangs get once their victims are gone.
 
-For all other gangs a nomination's devices and quota count as taken, in addition to what the victims still have. The
-nominated gang is decided first in every cycle, and may start with any devices that it then gets. A nomination ends when
-its gang starts, when the victims are gone and it cannot start, or when another gang takes it over that could preempt
-the nominated gang if that ran already.
+For all other gangs a nomination's devices count as taken, in addition to what the victims still have. Quota is asked
+twice: beside what is used now, with the victims that are still there, and beside what is used in the end, with the
+nominations in their stead; what starts has to fit both times. The nominated gang is decided first in every cycle, and
+may start with any devices that it then gets, but borrows nothing in the stead of its victims while they are there.
+A nomination ends when its gang starts, when the victims are gone and it cannot start, or when another gang takes it
+over that could preempt the nominated gang if that ran already.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import chain
@@ -20,6 +22,7 @@ from admission.api.values import references
 from admission.api.values.names import GangUid, QueueName, Uid
 from admission.api.values.reasons import Hold
 from admission.api.values.references import Referent
+from admission.dra.metering import device_meters
 from admission.dra.requests.device_use import Holder
 from admission.dra.requests.gang_request import Shortfall, anything
 from admission.dra.state import cluster_state, what_if
@@ -30,6 +33,7 @@ from admission.quota.headroom import QueueUsage, Usage
 from admission.quota.preemption_rules import Candidate
 from admission.scheduling import cycle
 from admission.scheduling.backfill import reservations, single_gang
+from admission.scheduling.backfill.expected_end import Users
 from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.backfill.reservations import ExpectedEnd
 from admission.scheduling.cache.plan_cache import PlanCache
@@ -110,6 +114,7 @@ class Nomination:
             queue=self.group.queue,
             charge=plan.charge,
             end=runtime.end(self.since, runtime.declared_runtime(self.group, queue)),
+            is_used=False,
         )
 
     def explained(self, hold: Hold) -> Hold:
@@ -122,6 +127,13 @@ class Nomination:
             details={**hold.details, "evicted": references.listed(victims, references.NOWHERE)},
             references=(*hold.references, victims),
         )
+
+
+class Leaving(NamedTuple):
+    """A victim that is still charged. charge: what is free when it is gone."""
+
+    placement: Placement
+    charge: Charge
 
 
 class _Explained(NamedTuple):
@@ -173,6 +185,23 @@ class Nominations:
             waiting = {one.uid for one, group in known if one is not None and one.is_for(group)}
             self._by_gang = {uid: one for uid, one in self._by_gang.items() if uid in waiting}
 
+    def leaving(self, placements: Mapping[GangUid, Placement], users: Users) -> Mapping[GangUid, Leaving]:
+        """Return the victims of all nominations that are still charged. users: of each claim.
+
+        A claim that pods of others use as well is not free when the victim is gone.
+        """
+        found = dict[GangUid, Leaving]()
+        for uid, at in chain.from_iterable(one.victims.items() for one in self._by_gang.values()):
+            placement = placements.get(uid)
+            if placement is not None and placement.reserved_at == at:
+                charges = (
+                    holding.charge
+                    for key, holding in placement.holdings.items()
+                    if users.get(key, frozenset()) <= placement.seats.keys()
+                )
+                found[uid] = Leaving(placement, device_meters.added(charges))
+        return found
+
     def explain(
         self, found: dict[GangUid, Decision], dropped: Iterable[GangUid], before: Mapping[GangUid, Decision]
     ) -> tuple[Decision, ...]:
@@ -207,17 +236,26 @@ class Nominations:
         return states[key]
 
     def with_nominated(
-        self, expected_ends: Mapping[str, ExpectedEnd], queues: Mapping[QueueName, Queue]
+        self,
+        expected_ends: Mapping[str, ExpectedEnd],
+        queues: Mapping[QueueName, Queue],
+        leaving: Collection[Leaving],
     ) -> Mapping[str, ExpectedEnd]:
-        """Return the expected ends of running gangs, by name, and of nominated ones as if they ran."""
+        """Return the expected ends of running gangs, by name, and of nominated ones as if they ran.
+
+        leaving: the victims that are still charged.
+        """
         if not self._by_gang:
             return expected_ends
         pairs = [(one, queues.get(one.group.queue)) for one in self._by_gang.values()]
 
         def merged() -> Mapping[str, ExpectedEnd]:
-            return {**{one.group.key: one.expected_end(queue) for one, queue in pairs}, **expected_ends}
+            found = {**{one.group.key: one.expected_end(queue) for one, queue in pairs}, **expected_ends}
+            gone = [one.gang for one in placements if one.gang in found]
+            return found | {gang: replace(found[gang], is_used_in_the_end=False) for gang in gone}
 
-        return self._expected_ends.get(None, (expected_ends, *chain.from_iterable(pairs)), merged)
+        placements = [one.placement for one in leaving]
+        return self._expected_ends.get(None, (expected_ends, *chain.from_iterable(pairs), *placements), merged)
 
 
 def _with_all(cluster: ClusterState, nominations: Iterable[Nomination]) -> ClusterState:
@@ -242,13 +280,13 @@ def granted(cluster: ClusterState, group: Group, grant: Grant) -> ClusterState:
     return cluster_state.granted(cluster, grant.plan, pods, group.key, grant.claims)
 
 
-def charged(usage: Usage, charges: Iterable[tuple[QueueName, Charge]]) -> Usage:
-    """Return the usage with these charges added."""
+def charged(usage: Usage, charges: Iterable[tuple[QueueName, Charge]], sign: int = 1) -> Usage:
+    """Return the usage with these charges added; with the sign -1, without them."""
     found = {queue: dict(amounts) for queue, amounts in usage.items()}
     for queue, charge in charges:
         amounts = found.setdefault(queue, {})
         for meter, amount in charge.items():
-            amounts[meter] = amounts.get(meter, 0) + amount
+            amounts[meter] = amounts.get(meter, 0) + sign * amount
     return found
 
 
@@ -260,12 +298,14 @@ def decide_all(
     nominated: Nominations,
     *,
     backfill: Backfill | None,
+    leaving: Mapping[GangUid, Leaving],
 ) -> CycleDecisions:
-    """Decide about the pending gangs as `cycle` does, nominated gangs first."""
+    """Decide about the pending gangs as `cycle` does, nominated gangs first. leaving: the victims still charged."""
     nominations = [*nominated.by_gang.values()]
     if not nominations or rules.hold_beyond_limit is not None:
+        in_the_end = _in_the_end(usage, nominations, leaving) if nominations else None
         return cycle.decide_all(
-            groups, rules, nominated.over(cluster, nominations), _with(usage, nominations), backfill
+            groups, rules, nominated.over(cluster, nominations), usage, backfill, in_the_end=in_the_end
         )
     known = {group.uid: group for group in groups}
     left = [*nominations]
@@ -274,7 +314,13 @@ def decide_all(
         others = [one for one in left if one is not nomination]
         group = known[nomination.uid]
         decision = _redeemed(
-            nomination, group, rules, nominated.over(cluster, others), _with(usage, others), backfill=backfill
+            nomination,
+            group,
+            rules,
+            nominated.over(cluster, others),
+            QueueUsage(rules.tree, usage, _in_the_end(usage, others, leaving)),
+            backfill=backfill,
+            is_early=not leaving.keys().isdisjoint(nomination.victims),
         )
         if decision is None or not isinstance(decision.outcome, Grant):
             continue
@@ -285,12 +331,15 @@ def decide_all(
             rules.workspace.balances.charge(group.queue, decision.outcome.plan.charge, budget.runtime_of(group))
     started = {decision.group.uid for decision in redeemed}
     rest = tuple(group for group in groups if group.uid not in started) if started else groups
-    round_ = cycle.decide_all(rest, rules, nominated.over(cluster, left), _with(usage, left), backfill)
+    in_the_end = _in_the_end(usage, left, leaving)
+    round_ = cycle.decide_all(rest, rules, nominated.over(cluster, left), usage, backfill, in_the_end=in_the_end)
     return replace(round_, updated=(*redeemed, *round_.updated))
 
 
-def _with(usage: Usage, nominations: Sequence[Nomination]) -> Usage:
-    return charged(usage, [(one.group.queue, one.grant.plan.charge) for one in nominations]) if nominations else usage
+def _in_the_end(usage: Usage, nominations: Iterable[Nomination], leaving: Mapping[GangUid, Leaving]) -> Usage:
+    """Return what is used once nominated gangs have started and victims are gone."""
+    after = charged(usage, [(one.group.queue, one.grant.plan.charge) for one in nominations])
+    return charged(after, [(one.placement.queue, one.charge) for one in leaving.values()], -1)
 
 
 def _redeemed(
@@ -298,26 +347,31 @@ def _redeemed(
     group: Group,
     rules: Rules,
     cluster: ClusterState,
-    usage: Usage,
+    queue_usage: QueueUsage,
     *,
     backfill: Backfill | None,
+    is_early: bool,
 ) -> Decision | None:
     """Return the grant of a nominated gang, with its own nomination left out.
 
     Its queue borrows no more for it than for the plan for which others were evicted: else these might take that back,
-    and both would evict each other in turn. It starts late, by the grace period of its victims. So it must spare the
-    reservations that bound it when it was nominated, except those that have fallen anyway: they are made again later in
-    this cycle.
+    and both would evict each other in turn. is_early: whether victims of it are still charged. Then no queue on its
+    path borrows in their stead, or it would get before its turn what an owner may start with. It starts late, by the
+    grace period of its victims. So it must spare the reservations that bound it when it was nominated, except those
+    that have fallen anyway: they are made again later in this cycle.
     """
     queue = completeness.entered(group, rules.snapshot)
     if not isinstance(queue, Queue):
         return None
     fresh = replace(rules, workspace=replace(rules.workspace, plans=PlanCache(), verdicts=VerdictCache()), mute=True)
-    queue_usage, promised = QueueUsage(rules.tree, usage), nomination.grant.plan.charge
+    promised = nomination.grant.plan.charge
 
     def allows(charge: Charge) -> Shortfall | None:
         more = {meter: amount for meter, amount in charge.items() if amount > promised.get(meter, 0)}
-        return preference.WouldBorrow(queue.name) if queue_usage.borrows(queue.name, queue.name, more) else None
+        if queue_usage.borrows(queue.name, queue.name, more):
+            return preference.WouldBorrow(queue.name)
+        early = queue_usage.borrows_early(queue.name, charge) if is_early else None
+        return None if early is None else preference.WouldBorrow(early)
 
     inputs = Inputs(
         rules=fresh,

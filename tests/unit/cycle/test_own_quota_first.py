@@ -103,3 +103,48 @@ async def test_an_owner_starts_with_what_is_its_own_beside_a_start_that_is_reser
 
     assert [gang for gang, _, _ in play.evicted] == evicted
     assert "w" in play.cluster.running()
+
+
+async def test_a_gang_for_which_others_go_borrows_nothing_in_their_stead_while_an_owner_waits() -> None:
+    queues = a_cluster().node("n", gpus=40).queue("top", gpus=0)
+    for name in ("own", "other"):
+        queues.queue(name, gpus=2, parent="top", preemption={"withinQueue": "LowerPriority"})
+    play = Play(Jobs(queues, graceful=True))
+    play.cluster.submit("low", queue="other", **TWO)
+    play.cluster.submit("first", queue="own", **TWO)
+    await play.forget_changes(3)
+    play.cluster.submit("next", queue="own", **TWO)
+    play.cluster.submit("high", queue="other", priority=1, **TWO)
+    await play.forget_changes(2)
+    assert play.evicted == [("low", "Preempted", "high")]
+
+    play.cluster.finish_job("first")
+    await play.forget_changes(2)
+
+    assert play.cluster.running() == {"next"}
+
+    play.cluster.end_grace()
+    await play.forget_changes(2)
+
+    assert play.cluster.running() == {"next", "high"}
+
+
+async def test_a_new_leader_keeps_for_an_owner_first_what_others_are_evicted_for() -> None:
+    queues = a_cluster().node("n", gpus=2).node("m", gpus=3, cpu="4").queue("top", gpus=0)
+    for name, gpus in (("own", 2), ("other", 0), ("lender", 2)):
+        queues.queue(name, gpus=gpus, parent="top", preemption={"withinQueue": "LowerPriority"})
+    play = Play(Jobs(queues, graceful=True))
+    for name, queue, cpu in (("old", "own", "10"), ("older", "other", "1")):
+        play.cluster.submit(name, queue=queue, cpu=cpu, **TWO)
+        await play.forget_changes(2)
+    play.cluster.submit("borrower", queue="other", priority=1, **TWO)
+    play.cluster.submit("owner", queue="own", priority=1, cpu="10", at=play.cluster.now.replace(second=50), **TWO)
+    await play.forget_changes()
+    assert play.evicted == [("older", "Preempted", "borrower"), ("old", "Preempted", "owner")]
+
+    play.succeed()
+    await play.forget_changes()
+    play.cluster.end_grace()
+    await play.forget_changes(2)
+
+    assert play.cluster.running() == {"owner", "borrower"}

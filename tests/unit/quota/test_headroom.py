@@ -1,7 +1,7 @@
 import pytest
 
 from admission.api.values.names import QueueName
-from admission.quota.headroom import QueueUsage
+from admission.quota.headroom import QueueUsage, Usage
 from tests.unit.quota.trees import GPU, MEMORY, TreeBuilder, a_pair, a_tree
 
 A, B, ROOT = QueueName("a"), QueueName("b"), QueueName("root")
@@ -51,6 +51,37 @@ def test_a_copy_goes_its_own_way() -> None:
 
     assert (copied.available(A, GPU), queue_usage.available(A, GPU)) == (0, 8)
     assert (copied.lent(A, GPU), queue_usage.lent(A, GPU)) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("now", "in_the_end", "available", "loan", "early"),
+    [
+        ({A: {GPU: 2}}, {A: {GPU: 2}}, 6, 2, None),
+        ({A: {GPU: 2}}, {B: {GPU: 2}}, 6, 2, A),
+        ({B: {GPU: 2}}, {A: {GPU: 2}}, 6, 2, None),
+        ({A: {GPU: 5}}, {B: {GPU: 8}}, 0, 5, A),
+    ],
+    ids=["in the same queue", "of the queue that asks", "of another queue", "more in the end"],
+)
+def test_a_charge_has_to_fit_beside_those_that_go_and_beside_those_that_come(
+    now: Usage, in_the_end: Usage, available: int, loan: int, early: QueueName | None
+) -> None:
+    tree = a_pair().queue("b", 6, parent="root").tree
+    queue_usage = QueueUsage(tree, now, in_the_end)
+
+    assert queue_usage.available(A, GPU) == available
+    for amount in (available, available + 1):
+        assert queue_usage.fits(A, {GPU: amount}) == (queue_usage.charge_fits(A, {GPU: amount}) is None)
+        assert queue_usage.fits(A, {GPU: amount}) == (amount <= available)
+    assert queue_usage.borrowed_with(A, [GPU], A, {GPU: 2}) == {GPU: loan}
+    assert queue_usage.borrows_early(A, {GPU: 2}) == early
+    charged = queue_usage.copy()
+    charged.charge(A, {GPU: 1})
+    assert charged.available(A, GPU) == max(0, available - 1)
+    charged.give_back(A, {GPU: 1})
+    charged.give_back_at_most(now, {})
+    assert charged.available(A, GPU) == QueueUsage(tree, in_the_end).available(A, GPU)
+    assert queue_usage.available(A, GPU) == available
 
 
 def test_quota_that_a_queue_does_not_lend_is_not_available_above() -> None:

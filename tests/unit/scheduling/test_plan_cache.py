@@ -10,7 +10,9 @@ from admission.scheduling.placement.protection import NOTHING
 
 BUSY = Proved(HoldReason.DEVICES_BUSY, "the most that any node has free is 1")
 QUESTION: Question = ((), PlacementMode.PIN, None)
-BASIS = Basis(cluster=ClusterState(), usage={}, queues={}, meters=device_meters.NONE, steps=1, protection=NOTHING)
+BASIS = Basis(
+    cluster=ClusterState(), usage={}, in_the_end=None, queues={}, meters=device_meters.NONE, steps=1, protection=NOTHING
+)
 
 
 def an_old_proof() -> tuple[PlanCache, InfeasibilityProof]:
