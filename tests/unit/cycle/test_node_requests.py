@@ -46,6 +46,9 @@ async def test_a_gang_on_an_empty_cluster_is_charged_let_in_towards_the_shape_an
     assert (found.phase, found.hold) == ("Reserved", None)
     assert {pod.node for pod in found.plan} == {"nodeshape/x8/1", "nodeshape/x8/2"}
     assert "nodes were asked for (2 of shape x8)" in found.placement_reason
+    assert "nodes are asked for (2 of shape x8)" in next(
+        notice.message for notice in play.world.notices if notice.reason == "Admitted"
+    )
 
     play.world.add("n1", "n2")
     await play.forget_changes(2)
