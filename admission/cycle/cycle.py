@@ -106,4 +106,4 @@ async def _gather(leader: Leader, steps: Steps, snapshot: Snapshot, clock: datet
     # A new leader counts all gangs here, which may take seconds.
     inputs = await executor.run(steps.inputs.regroup, inputs)
     leader.evictions.restore_backoffs(inputs, leader.mirror.book.placements)
-    return replace(inputs, snapshot=leader.awaited.mark(inputs.snapshot, inputs.granted))
+    return replace(inputs, snapshot=leader.expected_nodes.mark(inputs.snapshot, inputs.granted))

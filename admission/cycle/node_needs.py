@@ -1,6 +1,6 @@
 """The look at nodes that are not there: what held gangs need of them, and the grants with which queues ask for them.
 
-A queue that asks for no nodes is told what is needed, and nothing else depends on it.
+Of gangs whose queues ask for no nodes it is only reported.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -20,7 +20,7 @@ from admission.cycle.steps.commit import GrantCommit
 from admission.cycle.steps.schedule import Scheduling
 from admission.quota.headroom import QueueUsage
 from admission.scheduling import cycle
-from admission.scheduling.capacity import awaited_nodes, node_needs, node_requests
+from admission.scheduling.capacity import expected_nodes, node_needs, node_requests
 from admission.scheduling.checks import budget, faults
 from admission.scheduling.checks.chain import Decision, Grant
 from admission.scheduling.checks.faults import During
@@ -64,7 +64,7 @@ class NodeNeedsCheck:
         fresh = self.state.take_fresh()
         for uid, needed in fresh.items() if self.settings.node_needs.asks else ():
             group = inputs.by_uid[uid]
-            if not node_needs.is_asking(inputs.snapshot.queues.get(group.queue)):
+            if not node_needs.asks_for_nodes(inputs.snapshot.queues.get(group.queue)):
                 continue
             why_not = node_requests.refusal(group, needed, self.fences.protections)
             if why_not or needed.grant is None:
@@ -81,7 +81,7 @@ class NodeNeedsCheck:
             return
         if not bounds.pace and any(isinstance(one.outcome, Grant) for one in decided):
             return
-        awaited = {name: one.count for name, one in awaited_nodes.by_shape(inputs.granted).items()}
+        expected = {name: one.count for name, one in expected_nodes.by_shape(inputs.granted).items()}
         held = self._held(inputs, {**self.statuses.decisions, **{one.group.uid: one for one in decided}}.values())
         book = self.mirror.book
         of_cluster = (snapshot.shapes, self.cache.cluster, book.placements, inputs.profile)
@@ -96,7 +96,7 @@ class NodeNeedsCheck:
             queue_usage.keep(name, kept.charge)
         cluster = self.nominations.over(self.cache.predict_cluster(inputs, book, self.settings.steps), nominated)
         waiting = cycle.turns([*held.values()], partial(cycle.needed, rules=rules), rules, usage, queue_usage)
-        find = partial(node_needs.assess, [*waiting], rules, cluster, queue_usage, bounds, awaited)
+        find = partial(node_needs.assess, [*waiting], rules, cluster, queue_usage, bounds, expected)
         self.state.keep(faults.guard(During.PLANNING, "", find, rules.workspace.defects) or {})
 
     def _held(self, inputs: CycleInputs, decided: Iterable[Decision]) -> dict[GangUid, Group]:

@@ -55,7 +55,7 @@ def _reports(snapshot: Snapshot) -> Iterable[ConditionReport]:
         shape = snapshot.shapes[name]
         conditions = [_condition("Ready", "Usable", PLANNED_WITH), _up(shape, len(found))]
         if found:
-            conditions.append(_alike(shape, found, slices, of_node))
+            conditions.append(_matching(shape, found, slices, of_node))
         yield ConditionReport(
             plural="nodeshapes", name=name, generation=shape.meta.generation, conditions=tuple(conditions)
         )
@@ -68,7 +68,7 @@ def _up(shape: NodeShape, count: int) -> Condition:
     return _condition(UP, "NodesUp", f"{count} {most} {'is' if count == 1 else 'are'} up")
 
 
-def _alike(
+def _matching(
     shape: NodeShape,
     up: Iterable[Node],
     slices: Mapping[NodeName, list[Slice]],
@@ -80,17 +80,17 @@ def _alike(
     if others:
         named = _named(sorted(name for name, found in shared.items() if found))
         message = f"{named}: of shape {', '.join(others)} as well, so that both count it; make matchLabels differ"
-        return _condition("Alike", "Overlaps", message, holds=False)
+        return _condition("Matches", "Overlaps", message, holds=False)
     by_text: defaultdict[str, list[str]] = defaultdict(list)
     for node in up:
         text = difference(shape, node, slices.get(node.name, ()))
         if text:
             by_text[text].append(node.name)
     if not by_text:
-        return _condition("Alike", "Alike", "every node that is up has at least what the shape says")
+        return _condition("Matches", "NodesMatch", "every node that is up has at least what the shape says")
     texts = [f"{_named(sorted(found))}: {text}" for text, found in sorted(by_text.items())]
     more = f"; and {len(texts) - MOST_NAMED} more differences" if len(texts) > MOST_NAMED else ""
-    return _condition("Alike", "Differs", f"{'; '.join(texts[:MOST_NAMED])}{more}", holds=False)
+    return _condition("Matches", "Differs", f"{'; '.join(texts[:MOST_NAMED])}{more}", holds=False)
 
 
 def difference(shape: NodeShape, node: Node, slices: Iterable[Slice]) -> str:

@@ -1,3 +1,3 @@
-"""Which nodes a cluster may still get, and how they are asked for."""
+"""What is said of nodes that a cluster may still get."""
 
 __all__ = ["node_provision", "node_shapes"]

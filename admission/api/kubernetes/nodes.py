@@ -26,7 +26,7 @@ Not `DeletionCandidateOfClusterAutoscaler`: such a node is idle, and stays where
 class Node:
     """A node. allocatable: None when the node does not report it, which means no limit. features: those it declares.
 
-    awaited: whether it came for a gang that it was asked for, whose pods are not all bound yet.
+    reserved: whether it came for a gang that it was asked for, whose pods are not all bound yet.
     """
 
     meta: Meta
@@ -34,7 +34,7 @@ class Node:
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     features: frozenset[str] = frozenset()
-    awaited: bool = False
+    reserved: bool = False
 
     @property
     def name(self) -> NodeName:

@@ -32,7 +32,7 @@ from admission.review.caches import ReviewCaches
 from admission.scheduling.backfill.expected_end import ExpectedEnds
 from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.backfill.running_gangs import RunningGangs
-from admission.scheduling.capacity.awaited_nodes import AwaitedNodes
+from admission.scheduling.capacity.expected_nodes import ExpectedNodes
 from admission.scheduling.preemption.nominations import Nominations
 from admission.scheduling.preemption.victim_searches import VictimSearches
 from admission.status.device_allocations import DeviceAllocations
@@ -124,7 +124,7 @@ class Leader:
     """Why pods that workloads make later never fit."""
     node_needs: NodesNeededState = field(default_factory=NodesNeededState)
     """What held gangs need of nodes that are not there."""
-    awaited: AwaitedNodes = field(default_factory=AwaitedNodes)
+    expected_nodes: ExpectedNodes = field(default_factory=ExpectedNodes)
     """Which nodes came for gangs that they were asked for."""
     shapes: ShapeStatus = field(default_factory=ShapeStatus)
     """What is said of NodeShapes."""

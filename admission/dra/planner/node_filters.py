@@ -29,7 +29,7 @@ class Filter(StrEnum):
     """What keeps a pod off a node, in the order in which it is checked."""
 
     LEAVING = "leaving"
-    AWAITED = "awaited"
+    RESERVED = "reserved"
     UNSCHEDULABLE = "unschedulable"
     TAINT = "taint"
     NODE_SELECTOR = "node selector"
@@ -78,8 +78,8 @@ def _refuses_pod(pod: Pod, node: Node) -> Refused | None:
 def _is_closed(pod: Pod, node: Node) -> Refused | None:
     if node.leaving:
         return Refused(Filter.LEAVING, node.leaving)
-    if node.awaited:
-        return Refused(Filter.AWAITED, "came for a gang whose pods are not all bound yet")
+    if node.reserved:
+        return Refused(Filter.RESERVED, "came for a gang whose pods are not all bound yet")
     if node.unschedulable and first_untolerated((UNSCHEDULABLE,), pod.tolerations) is not None:
         return Refused(Filter.UNSCHEDULABLE, "is unschedulable")
     if node.taints and (taint := first_untolerated(node.taints, pod.tolerations)) is not None:

@@ -83,7 +83,7 @@ class NodesNeeded:
         return Counter(one.shape for one in self.nodes)
 
 
-def is_asking(queue: Queue | None) -> bool:
+def asks_for_nodes(queue: Queue | None) -> bool:
     """Return whether a queue asks for nodes."""
     return queue is not None and queue.provisioning.mode is not ProvisioningMode.NONE
 
@@ -110,22 +110,22 @@ def assess(  # noqa: PLR0917 - all that it depends on
     cluster: ClusterState,
     queue_usage: QueueUsage,
     bounds: Bounds,
-    awaited: Mapping[str, int],
+    expected: Mapping[str, int],
 ) -> Mapping[GangUid, NodesNeeded]:
     """Return what gangs need, of those that would start with more nodes.
 
     held: gangs that are held for want of devices, in the order in which they have their turn. cluster, queue_usage:
     after the grants of the cycle; the usage is charged with what gangs are promised. The balances in the workspace of
-    the rules are charged, too. awaited: how many nodes of each shape were asked for and count as there. Gangs whose
+    the rules are charged, too. expected: how many nodes of each shape were asked for and count as there. Gangs whose
     queues ask for nodes come first: the others keep none from them.
     """
     queues = rules.snapshot.queues
-    waiting = sorted(held, key=lambda group: not is_asking(queues.get(group.queue)))
+    waiting = sorted(held, key=lambda group: not asks_for_nodes(queues.get(group.queue)))
     waiting = waiting[: bounds.tries * GANGS_PER_TRY]
     existing = rules.snapshot.nodes.values()
     pods = sum(len(group.waiting) for group in waiting)
     left = {
-        name: min(max(shape.left(existing) - awaited.get(name, 0), 0), pods, bounds.nodes)
+        name: min(max(shape.left(existing) - expected.get(name, 0), 0), pods, bounds.nodes)
         for name, shape in sorted(rules.snapshot.shapes.items())
     }
     if not waiting or not any(left.values()):

@@ -29,7 +29,7 @@ UP = {
 
 
 @pytest.mark.parametrize(("builder", "status", "message"), UP.values(), ids=UP)
-def test_it_says_how_many_nodes_are_up(builder: ClusterBuilder, status: str, message: str) -> None:
+def test_a_shape_says_how_many_nodes_are_up(builder: ClusterBuilder, status: str, message: str) -> None:
     up = found(builder)["Up"]
 
     assert (up.status, up.message) == (status, message)
@@ -46,7 +46,7 @@ def test_a_node_that_is_being_taken_away_is_not_up() -> None:
     assert [(one.type, str(one.status)) for one in report.conditions] == [("Ready", "True"), ("Up", "False")]
 
 
-ALIKE = {
+MATCHING = {
     "as it says": (a_shape().node("n", gpus=8, labels=X8), "True", "every node that is up has at least"),
     "more than it says": (a_shape().node("n", gpus=9, cpu="99", labels=X8), "True", "every node"),
     "fewer devices": (
@@ -67,15 +67,15 @@ ALIKE = {
 }
 
 
-@pytest.mark.parametrize(("builder", "status", "message"), ALIKE.values(), ids=ALIKE)
-def test_it_says_where_nodes_fall_short_of_it(builder: ClusterBuilder, status: str, message: str) -> None:
-    alike = found(builder)["Alike"]
+@pytest.mark.parametrize(("builder", "status", "message"), MATCHING.values(), ids=MATCHING)
+def test_a_shape_says_where_nodes_fall_short_of_it(builder: ClusterBuilder, status: str, message: str) -> None:
+    matches = found(builder)["Matches"]
 
-    assert alike.status == status
-    assert message in alike.message
+    assert matches.status == status
+    assert message in matches.message
 
 
-def test_it_is_made_again_only_when_nodes_shapes_or_slices_change() -> None:
+def test_the_conditions_of_shapes_are_made_again_only_when_nodes_shapes_or_slices_change() -> None:
     state, snapshot = ShapeStatus(), a_shape().node("n", gpus=8, labels=X8).snapshot()
 
     assert state.conditions(snapshot) is state.conditions(replace(snapshot, pods={}))

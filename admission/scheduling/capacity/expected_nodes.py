@@ -17,17 +17,17 @@ from admission.workloads.gangs import Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Awaited:
-    """The nodes of one shape that are awaited. since: when the first of their gangs asked. used: by pods of these."""
+class Expected:
+    """The nodes of one shape that are expected. since: when the first of their gangs asked. used: by pods of these."""
 
     count: int
     since: datetime
     used: frozenset[NodeName]
 
 
-def by_shape(granted: Iterable[Group]) -> dict[str, Awaited]:
-    """Return the nodes that are awaited. granted: the gangs with a place that do not run in full."""
-    found: dict[str, Awaited] = {}
+def by_shape(granted: Iterable[Group]) -> dict[str, Expected]:
+    """Return the nodes that are expected. granted: the gangs with a place that do not run in full."""
+    found: dict[str, Expected] = {}
     for group in granted:
         placement = group.placement
         seats = placement.seats if placement is not None else {}
@@ -38,21 +38,21 @@ def by_shape(granted: Iterable[Group]) -> dict[str, Awaited]:
         used = frozenset(bound.values())
         for name in set(come.values()):
             shape = names.shape_of(name) or ""
-            known = found.get(shape, Awaited(count=0, since=placement.reserved_at, used=used))
-            found[shape] = Awaited(
+            known = found.get(shape, Expected(count=0, since=placement.reserved_at, used=used))
+            found[shape] = Expected(
                 count=known.count + 1, since=min(known.since, placement.reserved_at), used=known.used | used
             )
     return found
 
 
-def arrived(awaited: Mapping[str, Awaited], snapshot: Snapshot) -> frozenset[NodeName]:
+def arrived(expected: Mapping[str, Expected], snapshot: Snapshot) -> frozenset[NodeName]:
     """Return the nodes that came for those who asked, as many as were asked for.
 
     A node counts that was made since then, by the API server's clock and in whole seconds; those first on which pods of
     these gangs are.
     """
     found: set[NodeName] = set()
-    for name, one in awaited.items():
+    for name, one in expected.items():
         shape = snapshot.shapes.get(name)
         since = one.since.replace(microsecond=0)
         new = [
@@ -66,7 +66,7 @@ def arrived(awaited: Mapping[str, Awaited], snapshot: Snapshot) -> frozenset[Nod
 
 
 @dataclass(slots=True)
-class AwaitedNodes:
+class ExpectedNodes:
     """The snapshot's nodes, those marked that came for gangs. One per leader.
 
     Rule: while neither the nodes nor which of them are marked change, the result is the same object, so that what
@@ -93,5 +93,5 @@ class AwaitedNodes:
 
 
 def _marked(node: Node, before: Node | None) -> Node:
-    marked = replace(node, awaited=True)
+    marked = replace(node, reserved=True)
     return before if before == marked else marked
