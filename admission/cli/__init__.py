@@ -5,93 +5,53 @@ other code is in its command's help. Errors are sentences on the standard error,
 traceback.
 """
 
-import importlib
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
 import admission
-from admission.cli import apps
+from admission.cli import apps, outline
 from admission.errors import FixError, MusterError
 
 FAILED, NEEDS_FIX, INTERRUPTED = 1, 2, 130
 
 
-class _Command(NamedTuple):
-    """A command: the module with its `app`, and the first paragraph of its help, which is told without an import."""
-
-    module: str
-    summary: str
-
-
 COMMANDS = {
-    "serve": _Command(
-        "serve.command",
-        "Run Muster: the webhook that holds pods, the controller that admits gangs, the dashboard that shows them.",
-    ),
-    "config": _Command("config_command", "Settings."),
-    "simulate": _Command(
-        "simulate.command",
-        "Show which gangs would start, where and on which devices, and why the others wait. Needs no cluster.",
-    ),
-    "capacity": _Command(
-        "capacity.command",
-        "Say how many more gangs of given shapes would start now, and what stops the next one. Needs no cluster.",
-    ),
-    "lint": _Command(
-        "lint",
-        "Find what is wrong with manifests: CEL traps, what would be refused, what never fits. Needs no cluster.",
-    ),
-    "convert": _Command(
-        "convert.command",
-        "Write manifests of earlier DRA APIs (v1alpha2 to v1beta2) for resource.k8s.io/v1. Needs no cluster.",
-    ),
-    "why": _Command("why.command", "Say why a pod or gang waits, in words and numbers, and what would have to change."),
-    "gang": _Command("gang.command", "Gangs: who waits, who runs, and where."),
-    "queue": _Command("queue.list_command", "Queues: use against quota, and whether they let gangs in."),
-    "shapes": _Command("shapes.command", "NodeShapes: what nodes would be like that may still come."),
-    "submit": _Command(
-        "submit.command", "Create a Job in a queue from an image, a command and the devices that it needs."
-    ),
-    "fence": _Command("fence", "Fences: devices that kube-scheduler leaves to Muster."),
-    "install": _Command("install", "Print the manifests that install Muster, as the Helm chart renders them."),
-    "init": _Command(
-        "init.command", "Print a Meter, Queues and a sample Job for this very cluster, of devices that it has."
-    ),
-    "uninstall": _Command(
-        "uninstall.command",
-        "Take Muster out of a cluster, in an order in which it closes nothing that it no longer opens.",
-    ),
-    "doctor": _Command(
-        "doctor.command",
-        "Check the installation: Kubernetes, rights, webhook, certificates, leader, clocks, devices, queues, ledger.",
-    ),
-    "smoke-test": _Command(
-        "smoke_test.command", "Have Muster admit a gang of two pods without devices, and delete it again."
-    ),
-    "ledger": _Command("ledger.command", "The ledger: schema, statements, reports, exports, and proof."),
+    "serve": "serve.command",
+    "config": "config_command",
+    "simulate": "simulate.command",
+    "capacity": "capacity.command",
+    "lint": "lint",
+    "convert": "convert.command",
+    "why": "why.command",
+    "gang": "gang.command",
+    "queue": "queue.list_command",
+    "shapes": "shapes.command",
+    "submit": "submit.command",
+    "fence": "fence",
+    "install": "install",
+    "init": "init.command",
+    "uninstall": "uninstall.command",
+    "doctor": "doctor.command",
+    "smoke-test": "smoke_test.command",
+    "ledger": "ledger.command",
 }
+"""The module of each command or group; it has its `app`."""
 
 _debugging: ContextVar[bool] = ContextVar("debugging", default=False)
 
 
-class _OnDemand(TyperGroup):
-    """A group that imports a command to run it, since a database's or cluster's client takes a while to import.
-
-    Until then a command is its name and its summary, which is what help, completion and suggestions need.
-    """
+class _Root(outline.Group):
+    """The group of all commands, each of which is imported when it is run."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands.update(
-            {name: TyperCommand(name=name, help=command.summary) for name, command in COMMANDS.items()}
-        )
+        self.commands.update(outline.commands(COMMANDS))
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -99,13 +59,6 @@ class _OnDemand(TyperGroup):
         except typer.BadParameter as error:
             error.message = _plain(error.message)
             raise
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        name, found, rest = super().resolve_command(ctx, args)
-        if name is not None and found is not None:
-            module = importlib.import_module(f"{__name__}.{COMMANDS[name].module}")
-            found = typer.main.get_command(module.app)
-        return name, found, rest
 
 
 def _plain(message: str) -> str:
@@ -119,7 +72,7 @@ def _plain(message: str) -> str:
 
 
 app = typer.Typer(
-    cls=_OnDemand,
+    cls=_Root,
     name="muster",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

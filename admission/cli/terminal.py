@@ -21,6 +21,7 @@ from rich.text import Text
 from admission.api.muster.gangs import Charge, DomainReport, DomainRequest, Evicted, PlannedPod, TopologyReport
 from admission.api.muster.status_reports import BudgetUse, MeterUse, QueueReport
 from admission.api.values import quantities
+from admission.api.values.names import MeterName
 from admission.quota import budgets
 
 MORE = " …"
@@ -283,16 +284,16 @@ def _folded(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [text]
 
 
-def use_rows(queue: QueueReport) -> list[tuple[str, ...]]:
+def use_rows(queue: str, uses: Mapping[MeterName, MeterUse]) -> list[tuple[str, ...]]:
     """Return a queue's use, a row for each meter: queue, meter, nominal, used, borrowed, lent, pending."""
     return [
         (
-            queue.name,
+            queue,
             meter,
             quantities.render(use.nominal),
             *map(amount, (use.reserved + use.used, use.borrowed, use.lent, use.pending)),
         )
-        for meter, use in sorted(queue.meters.items())
+        for meter, use in sorted(uses.items())
     ]
 
 

@@ -21,8 +21,9 @@ from admission.dashboard.devices import capacity, inventory
 from admission.dashboard.devices.capacity import ClassCapacity, ClassMembers
 from admission.dashboard.devices.inventory import DeviceHolders, Holders, Inventory
 from admission.dashboard.ports import View
-from admission.dashboard.queue_tree import STARTED, QueueTree
+from admission.dashboard.queue_tree import QueueTree
 from admission.dra.metering import device_meters
+from admission.status.queue_sums import STARTED
 
 REFRESH_SECONDS = 1.0
 """Seconds for which a view is shown even if something has changed."""

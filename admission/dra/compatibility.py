@@ -113,8 +113,8 @@ _FEATURES_OF_1_35 = Features(
 )
 
 
-BY_VERSION = (Release.V1_35, Release.V1_36, Release.V1_37)
-"""The releases that a cluster's version chooses, oldest first. 1.34 is for whoever names it."""
+BY_VERSION = tuple(Release)
+"""The releases that a cluster's version chooses, oldest first; the first has the first `resource.k8s.io/v1`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

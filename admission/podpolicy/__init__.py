@@ -3,6 +3,7 @@
 __all__ = [
     "admission",
     "annotations",
+    "job_pods",
     "known_claims",
     "outside_queues",
     "pod_view",

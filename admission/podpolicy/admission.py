@@ -13,7 +13,7 @@ profiles of kube-scheduler are common. Only a scheduler with rules of its own ma
 evicted by the queue's startTimeout, which is what the warning says.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -39,6 +39,8 @@ from admission.workloads.kinds import foreign_queues
 
 JOB_CONTROLLERS = frozenset({"system:serviceaccount:kube-system:job-controller", "system:kube-controller-manager"})
 """The user names that make the pods of Jobs: the Job controller's own account, or that of kube-controller-manager."""
+
+_ANNOTATIONS = json_patch.pointer("spec", "template", "metadata", "annotations")
 
 TRY_AGAIN = "create the pod again; if this persists, another webhook takes away what Muster's mutating webhook adds"
 
@@ -179,19 +181,28 @@ def maker_additions(job: JobView, username: str) -> Patch:
 
 
 def _annotate_template(job: JobView, values: dict[str, str]) -> Patch:
+    if not values:
+        return ()
     if not job.has_meta:
         return (json_patch.add("/spec/template/metadata", {"annotations": values}),)
-    return tuple(json_patch.set_pairs("/spec/template/metadata/annotations", job.annotations, values))
+    return tuple(json_patch.set_pairs(_ANNOTATIONS, job.annotations, values))
 
 
 def job_restorations(old: JobView, new: JobView) -> Patch:
-    """Return the patch that restores the maker in the template of a changed Job."""
-    before, after = ((job.annotations or {}).get(names.USER) for job in (old, new))
-    if before == after:
+    """Return the patch that restores the maker, and the mark of complete pods, in the template of a changed Job."""
+    before, after = (job.annotations or {} for job in (old, new))
+    changed = [key for key in (names.USER, names.COMPLETE) if before.get(key) != after.get(key)]
+    values = {key: before[key] for key in changed if key in before}
+    added = [json_patch.remove(_ANNOTATIONS + json_patch.pointer(key)) for key in changed if key not in before]
+    return (*added, *_annotate_template(new, values), *_queue_again(old, new)) if changed else ()
+
+
+def _queue_again(old: JobView, new: JobView) -> Iterable[json_patch.Operation]:
+    """Return the steps that restore the queue of a marked template, which cannot change once its Job has started."""
+    queue, pod_labels = (old.pod_labels or {}).get(names.QUEUE, ""), new.pod_labels if new.has_meta else None
+    if not (old.annotations or {}).get(names.COMPLETE) or not queue or (pod_labels or {}).get(names.QUEUE):
         return ()
-    if before is None:
-        return (json_patch.remove(json_patch.pointer("spec", "template", "metadata", "annotations", names.USER)),)
-    return _annotate_template(new, {names.USER: before})
+    return json_patch.set_pairs("/spec/template/metadata/labels", pod_labels, {names.QUEUE: queue})
 
 
 def judge_creation(

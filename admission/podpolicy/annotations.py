@@ -19,7 +19,7 @@ LONGEST_GANG = 63
 
 def judge(new_pod: PodView) -> Denial | None:
     """Return the first error in the pod's labels and annotations. Only checks of keys that it has are run."""
-    keys = _KEYS.intersection(new_pod.annotations).union(_KEYS.intersection(new_pod.labels or ()))
+    keys = KEYS.intersection(new_pod.annotations).union(KEYS.intersection(new_pod.labels or ()))
     if not keys:
         return None
     for check, read in _CHECKS.items():
@@ -131,4 +131,5 @@ _CHECKS: Mapping[Callable[[PodView], Denial | None], Collection[str]] = {
 }
 """The checks in order, with the keys that each reads."""
 
-_KEYS = frozenset().union(*_CHECKS.values())
+KEYS = frozenset().union(*_CHECKS.values())
+"""All labels and annotations that any check reads."""

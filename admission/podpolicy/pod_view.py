@@ -153,12 +153,13 @@ class SpecHead(TypedDict, total=False):
 class JobView:
     """A Job at admission: whether its pod template has metadata, and the template's annotations, None if it has none.
 
-    labels: the Job's own, not those of its pods.
+    labels: the Job's own, not those of its pods. pod_labels: of the template, None if it has none.
     """
 
     has_meta: bool
     annotations: Mapping[str, str] | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    pod_labels: Mapping[str, str] | None = None
 
 
 class TemplateHead(TypedDict, total=False):
@@ -207,12 +208,11 @@ def read(head: PodHead, namespace: str, work: WorkBudget | None = None) -> PodVi
         _charge(work, head)
         if amounts > FEW:
             work.charge(Work.AMOUNT, amounts)
-    gates = spec.get("schedulingGates")
     return PodView(
         namespace=namespace,
         labels=labels,
         annotations=head["metadata"].get("annotations") or {},
-        gates=None if gates is None else tuple([gate.get("name") or "" for gate in gates]),
+        gates=_gates(spec.get("schedulingGates")),
         node=spec.get("nodeName") or "",
         scheduler=spec.get("schedulerName") or "",
         claims=tuple([_claim(claim) for claim in spec.get("resourceClaims") or ()]),
@@ -266,7 +266,12 @@ def decode_job(obj: Json | None) -> JobView:
         has_meta=template_meta is not None,
         annotations=template_meta.get("annotations") if template_meta else None,
         labels=job["metadata"].get("labels") or {},
+        pod_labels=template_meta.get("labels") if template_meta else None,
     )
+
+
+def _gates(heads: list[GateHead] | None) -> tuple[str, ...] | None:
+    return None if heads is None else tuple([gate.get("name") or "" for gate in heads])
 
 
 def _controller(owners: Iterable[OwnerHead]) -> Owner | None:

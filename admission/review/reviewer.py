@@ -43,6 +43,7 @@ from admission.podpolicy.pod_view import PodHead, PodView
 from admission.podpolicy.workload_admission import WorkloadView
 from admission.podpolicy.workload_queue import QueuedWorkload
 from admission.ports import View
+from admission.review import job_templates
 from admission.review.caches import ReviewCaches
 from admission.workloads import suspendable, template_labels
 from admission.workloads.suspendable import Holdable
@@ -82,10 +83,10 @@ def mutate(review: Review, view: View, *, caches: ReviewCaches) -> Verdict:
 
     Mistakes in Muster's own annotation of claims are refused here, since no patch can follow them.
 
-    The answer for a Job does not depend on the cluster's objects.
+    Who made a Job is written while not synced, too; what its pods lack is left to the pods then.
     """
     if _is_job(review):
-        return _set_maker(review)
+        return job_templates.complete(_set_maker(review), review, view, caches)
     _ensure_synced(view)
     if _is_subresource_of_pod(review):
         return ALLOWED
@@ -172,6 +173,8 @@ def hold(review: Review, view: View, *, caches: ReviewCaches) -> Verdict:
             patch = (*patch, *_maker_of_job(review, patch))
     except MalformedObjectError as error:
         return admission_review.refuse_malformed(error)
+    if _is_job(review):
+        return job_templates.complete(Verdict(patch=patch), review, view, caches)
     return Verdict(patch=patch) if patch else ALLOWED
 
 

@@ -171,8 +171,7 @@ class Controller(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Pods that are changed at the same time."""
     profile: str | float = "auto"
     """Which Kubernetes' kube-scheduler to predict: `1.34` to `1.37`, or `auto`: that of the API server's version, which
-    is looked at every half minute. Before 1.35 `auto` predicts nothing, and gangs that need devices wait; after 1.37
-    this one stands in, and gangs are pinned (docs/concepts.md)."""
+    is looked at every half minute. After 1.37 this one stands in, and gangs are pinned (docs/concepts.md)."""
     schedulers: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] = ("default-scheduler",)
     """Names of the profiles of kube-scheduler that filter as its defaults do. Pods that name another one in
     `schedulerName` get a warning, and their gangs `notSimulated`; `muster doctor --scheduler-config` compares them."""

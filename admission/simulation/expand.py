@@ -21,6 +21,7 @@ from admission.api.values.names import GangUid, QueueName, Uid
 from admission.api.values.reasons import Denial
 from admission.cycle import profile as cycle_profile
 from admission.dra.compatibility import SchedulerProfile
+from admission.dra.diagnosis import absent_features
 from admission.errors import MalformedObjectError
 from admission.podpolicy import outside_queues
 from admission.podpolicy.admission import Rules
@@ -119,6 +120,7 @@ def expand(
             *claim_defaults.template_differences(with_pods),
             *pod_claims.notes(with_pods, complete),
             *simulation_pods.runtime_class_notes(with_pods.pods.values(), store),
+            *absent_features.notes(without_pods, profile),
         ),
         problems=tuple(store.problems),
         effects=(*effects, *dict.fromkeys(webhook.effects)),

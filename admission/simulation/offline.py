@@ -33,7 +33,8 @@ from admission.scheduling.placement.protection import Barriers
 from admission.simulation import in_memory, opening_balance
 from admission.simulation.expand import Expanded, RefusedGang
 from admission.simulation.pods import LaterWave
-from admission.status import later_waves
+from admission.status import later_waves, queue_sums
+from admission.status.queue_sums import SubtreeSums
 from admission.workloads import gangs
 
 ACTOR = "muster simulate"
@@ -92,11 +93,12 @@ class NewNodes:
 class Outcome:
     """The result of a simulation: every gang, admitted ones first and in order, and the queues at the end.
 
-    new_nodes: the nodes that had to come, by shape.
+    sums: of each queue with those below it. new_nodes: the nodes that had to come, by shape.
     """
 
     gangs: tuple[GangOutcome, ...]
     queues: tuple[QueueReport, ...]
+    sums: Mapping[QueueName, SubtreeSums]
     conditions: tuple[ConditionReport, ...]
     new_nodes: tuple[NewNodes, ...] = ()
 
@@ -271,9 +273,11 @@ class _Run:
         reported.sort(
             key=lambda gang: (gang.verdict is not Verdict.ADMITTED, gang.order or 0, gang.namespace, gang.name)
         )
+        reports = {report.name: queue_references.for_reader(report, EVERYWHERE) for report in result.queues}
         return Outcome(
             gangs=tuple(reported),
-            queues=tuple(queue_references.for_reader(report, EVERYWHERE) for report in result.queues),
+            queues=tuple(reports.values()),
+            sums=queue_sums.sums(reports, self._cluster_state.snapshot.queues),
             conditions=result.conditions,
             new_nodes=self._new_by_shape(reported),
         )

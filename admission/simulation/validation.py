@@ -66,7 +66,7 @@ def wrong_types(obj: Json, profile: SchedulerProfile) -> tuple[Problem, ...]:
     """
     if "uid" in Reader(obj).child("metadata"):
         return ()
-    found = [*field_types.of_object(obj, release=profile.release)]
+    found = [*field_types.of_object(obj, release=profile.release), *field_types.of_workload(obj)]
     if not unknown_fields.is_judged(obj):
         for place in template_labels.pod_templates(obj):
             path = template_labels.field_of(place.base)

@@ -10,4 +10,5 @@ __all__ = [
     "nodes_needed",
     "outside_queues",
     "queue",
+    "queue_sums",
 ]

@@ -7,7 +7,7 @@ with quotas or budgets `QuotaWithin`, `MetersKnown` and `BudgetLeft`; `DevicesPr
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from admission.accounting.books import Use
@@ -25,11 +25,12 @@ from admission.dra.compatibility import SchedulerProfile
 from admission.lifecycle import deleted_queues
 from admission.quota import budgets as budgets_
 from admission.quota.headroom import QueueUsage
-from admission.quota.tree import Inactive, Tree
+from admission.quota.tree import Inactive
 from admission.scheduling.checks import queue_rules
 from admission.scheduling.placement import protection_conditions
-from admission.status import gang
+from admission.status import gang, queue_sums
 from admission.status.gang import StatusInputs
+from admission.status.queue_sums import SubtreeSums
 
 K = TypeVar("K")
 
@@ -40,9 +41,6 @@ STOPPED = "Stopped"
 
 _CONTENDED = (HoldReason.QUOTA_EXCEEDED, HoldReason.DEVICES_BUSY)
 """The reasons of gangs that wait for what others have."""
-
-PARTS = 10**9
-"""Uses of meters are compared in parts of their quotas; what has no quota is busier than all else."""
 
 
 @dataclass(slots=True)
@@ -83,8 +81,6 @@ class _SharedInputs:
     queue_usage: QueueUsage
     meters: Sequence[MeterName]
     """Those that any queue has a quota or use of, sorted."""
-    gangs: Mapping[QueueName, Counter[Phase]]
-    """Gangs by queue, with those of the queues below it."""
     open_gangs: Mapping[QueueName, Sequence[Placement]]
     """By queue, the gangs that delay its deletion."""
 
@@ -103,11 +99,10 @@ def queues(tally: Tally, inputs: StatusInputs) -> list[QueueReport]:
             {quota.meter for queue in inputs.snapshot.queues.values() for quota in queue.quotas}
             | {meter for use in uses.values() for meter in use}
         ),
-        gangs=_subtree_phases(tally, inputs.tree),
         open_gangs=deleted_queues.users(inputs.tree.queues, inputs.book.placements.values()) if deleted else {},
     )
-    return [
-        QueueReport(
+    reports = {
+        name: QueueReport(
             name=name,
             generation=queue.meta.generation,
             conditions=tuple(_conditions(queue, shared)),
@@ -119,10 +114,11 @@ def queues(tally: Tally, inputs: StatusInputs) -> list[QueueReport]:
             budgets=inputs.budgets.get(name, ()),
             gangs=dict(tally.phases.get(name, {})),
             starved=_starved(queue, shared),
-            summary=_summary(queue, shared),
         )
         for name, queue in sorted(inputs.snapshot.queues.items())
-    ]
+    }
+    found = queue_sums.sums(reports, inputs.snapshot.queues)
+    return [replace(report, summary=_summary(found[name])) for name, report in reports.items()]
 
 
 def malformed(name: str, message: str) -> QueueReport:
@@ -131,34 +127,17 @@ def malformed(name: str, message: str) -> QueueReport:
     return QueueReport(name=QueueName(name), conditions=(active,))
 
 
-STARTED = (Phase.RESERVED, Phase.ADMITTED, Phase.RUNNING)
-
-
-def _subtree_phases(tally: Tally, tree: Tree) -> dict[QueueName, Counter[Phase]]:
-    found: dict[QueueName, Counter[Phase]] = {}
-    for name, phases in tally.phases.items():
-        for above in tree.path(name):
-            _count(found.setdefault(above, Counter()), phases, 1)
-    return found
-
-
-def _summary(queue: Queue, shared: _SharedInputs) -> QueueSummary:
-    """Return what lists show of a queue. Of meters that are equally busy, the first of its spec, then of the names."""
-    gangs, usage = shared.gangs.get(queue.name, Counter[Phase]()), shared.queue_usage
-    own = [quota.meter for quota in queue.quotas]
-    busiest, share, used, quota = "", -1, 0, 0
-    for meter in (*own, *(meter for meter in shared.meters if meter not in own)):
-        use, most = usage.usage(queue.name, meter), usage.quota(queue.name, meter)
-        parts = use * PARTS // most if most else use * PARTS * PARTS
-        if parts > share and (use or most or meter in own):
-            busiest, share, used, quota = meter, parts, use, most
+def _summary(sums: SubtreeSums) -> QueueSummary:
+    """Return what `kubectl get` shows of a queue and those below it."""
+    busiest = MeterName(sums.busiest)
+    use = sums.uses.get(busiest, MeterUse())
     return QueueSummary(
         meter=busiest,
-        used=used,
-        quota=quota,
-        borrowed=usage.borrowed(queue.name, MeterName(busiest)) if busiest else 0,
-        waiting=gangs[Phase.PENDING],
-        started=sum(gangs[phase] for phase in STARTED),
+        used=use.reserved + use.used,
+        quota=use.nominal,
+        borrowed=use.borrowed,
+        waiting=sums.waiting,
+        started=sums.started,
     )
 
 
@@ -166,15 +145,23 @@ def _uses(queue: Queue, shared: _SharedInputs) -> dict[MeterName, MeterUse]:
     quotas = {quota.meter: quota.nominal for quota in queue.quotas}
     usage: Mapping[MeterName, Use] = shared.uses.get(queue.name, {})
     pending: Mapping[MeterName, int] = shared.tally.pending.get(queue.name, {})
+    counted = shared.queue_usage
+    own = {*quotas, *usage, *pending}
+    # Of a queue without a quota of its own, what those below it borrow through it, or lend.
+    passed = (
+        meter
+        for meter in shared.meters
+        if meter not in own and (counted.borrowed(queue.name, meter) or counted.lent(queue.name, meter))
+    )
     found: dict[MeterName, MeterUse] = {}
-    for meter in sorted({*quotas, *usage, *pending}):
+    for meter in sorted({*own, *passed}):
         reserved, used = usage.get(meter, (0, 0))
         found[meter] = MeterUse(
             nominal=quotas.get(meter, 0),
             reserved=reserved,
             used=used,
-            borrowed=shared.queue_usage.borrowed(queue.name, meter),
-            lent=shared.queue_usage.lent(queue.name, meter),
+            borrowed=counted.borrowed(queue.name, meter),
+            lent=counted.lent(queue.name, meter),
             pending=pending.get(meter, 0),
         )
     return found

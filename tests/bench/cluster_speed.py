@@ -1,7 +1,8 @@
 """Muster on a real control plane beside the same Jobs without any queue: time, processor seconds, API requests.
 
-One control plane, whose clients may all ask as often as they like. In turn: without Muster, with Muster by `Pin`, with
-Jobs held as a whole, and by `Allocate` behind a fence. Of each way a small round goes first and does not count. Four
+One control plane, whose clients may all ask as often as they like. In turn: without Muster, with Muster by `Pin` where
+Jobs enter the default queue, with Jobs that name it, with Jobs held as a whole, and by `Allocate` behind a fence. Of
+each way a small round goes first and does not count. Four
 rows:
 
 - fit: Jobs that fit at once, from the first one's creation until the last pod runs.
@@ -16,12 +17,13 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from admission.api.values import names
 from tests.bench.cluster_accounts import Account
 from tests.bench.cluster_sights import ObservedObjects
 from tests.controlplane import ControlPlane, fleet, workloads
@@ -33,7 +35,13 @@ from tests.e2e.teams import GROUP, found_team, job
 GANG = 4
 GPUS = 8
 TEMPLATE = "one-gpu"
-WAYS = ("plain", "Pin", "Workload", "Allocate")
+WAYS = ("plain", "Pin", "Named", "Workload", "Allocate")
+_SPECS: Mapping[str, Mapping[str, str]] = {
+    "Pin": {"placement": "Pin"},
+    "Named": {"placement": "Pin"},
+    "Workload": {"holdAt": "Workload"},
+    "Allocate": {"placement": "Allocate"},
+}
 ROWS = ("fit", "queue", "paced", "burst")
 PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kwok")
 RUNTIME = {workloads.RUNTIME: "1s"}
@@ -63,11 +71,12 @@ class Size:
 
 @dataclass(kw_only=True)
 class Bench:
-    """One way on one control plane: where its Jobs go, and whose costs count."""
+    """One way on one control plane: where its Jobs go, and whose costs count. labels: of each Job."""
 
     control_plane: ControlPlane
     namespace: Namespace
     muster: Muster | None
+    labels: Mapping[str, str] = field(default_factory=dict)
     serial: int = 0
 
     def account(self) -> Account:
@@ -91,6 +100,8 @@ class Bench:
             job(f"r{self.serial}-{n}", pods=pods, template=TEMPLATE, annotations=annotations or {})
             for n in range(gangs)
         ]
+        for manifest in manifests if self.labels else ():
+            manifest["metadata"]["labels"] = dict(self.labels)
         began = time.monotonic()
         with ThreadPoolExecutor(8) as pool:
             for number, manifest in enumerate(manifests):
@@ -146,10 +157,10 @@ def bench_of(control_plane: ControlPlane, way: str, *, quota: int) -> Iterator[B
     muster = Muster(control_plane, roles=[*ROLES], fence=fence, controller={}, lease={})
     try:
         muster.start()
-        spec = {"holdAt": "Workload"} if way == "Workload" else {"placement": way}
-        found_team(control_plane, namespace, gpus=quota, claims=quota, **spec)
+        team = found_team(control_plane, namespace, gpus=quota, claims=quota, **_SPECS[way])
         time.sleep(STARTING)
-        yield Bench(control_plane=control_plane, namespace=namespace, muster=muster)
+        labels = {names.QUEUE: team.queue} if way == "Named" else {}
+        yield Bench(control_plane=control_plane, namespace=namespace, muster=muster, labels=labels)
     finally:
         muster.clean()
 

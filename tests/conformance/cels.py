@@ -73,12 +73,12 @@ def answer(record: Record, release: str) -> dict[str, Any]:
 
 
 def profile_of(record: Record, release: str) -> environment.Profile:
-    """Return the profile of the compiler that made the record."""
-    gates = record["features"]
+    """Return the profile of the compiler that made the record. The gate of lists came with 1.36."""
+    gates, minor = record["features"], int(release.removeprefix("1."))
     return environment.Profile(
-        release=int(release.removeprefix("1.")),
+        release=minor,
         stored=record["mode"] == "stored",
-        lists=gates["listTypeAttributes"],
+        lists=gates["listTypeAttributes"] and minor >= 36,
         consumable=gates["consumableCapacity"],
     )
 

@@ -6,8 +6,8 @@ file has a line for each type, as kubernetes_fields.json:
 
     kinds     `group/version/Kind` -> type
     releases  `group/version/Kind` -> the release whose CRD was read
-    types     type -> field -> the type of its value; "" for a value whose fields nobody lists, for a status, and for
-              pod templates, which are of one type in all kinds
+    types     type -> field -> the type of its value; Kubernetes' own for a pod template, "{}" for an object whose
+              fields nobody lists, "" where anything goes, and for a status
 """
 
 import argparse
@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+
+from admission.api.schemas import known_fields
 
 FILE = Path(__file__).parents[2] / "admission" / "api" / "schemas" / "workload_fields.json"
 
@@ -155,11 +157,14 @@ class _Reader:
         """Return the type of a value."""
         for key, mark in (("items", "[]"), ("additionalProperties", "{}")):
             if isinstance(schema.get(key), dict):
-                inner = self.read(schema[key], path)
-                return f"{mark}{inner}" if inner else ""
+                return mark + self.read(schema[key], path)
+        if schema.get("type") != "object":
+            return _scalar(schema)
         properties = schema.get("properties")
-        if not properties or schema.get("x-kubernetes-preserve-unknown-fields") or _is_pod_template(properties):
-            return ""
+        if properties and _is_pod_template(properties):
+            return known_fields.POD_TEMPLATE
+        if not properties or schema.get("x-kubernetes-preserve-unknown-fields"):
+            return known_fields.MAPPING
         fields = {
             name: "meta.v1.ObjectMeta"
             if (path, name) == (self._kind, "metadata")
@@ -171,6 +176,16 @@ class _Reader:
         found = self._known.setdefault(_compact(fields), path)
         self._types[found] = fields
         return found
+
+
+def _scalar(schema: Any) -> str:
+    """Return the type of a value that is no object; "" if any is allowed."""
+    if schema.get("x-kubernetes-int-or-string"):
+        return "Quantity" if "pattern" in schema else "IntOrString"
+    kind = schema.get("type", "")
+    if kind == "integer":
+        return "int32" if schema.get("format") == "int32" else "int64"
+    return "bool" if kind == "boolean" else str(kind)
 
 
 def _is_pod_template(properties: Any) -> bool:

@@ -15,7 +15,7 @@ from admission import resources, settings
 from admission.errors import ConflictError, GoneError, MusterError
 from admission.kube.client.connection import Connection, PatchKind
 from admission.kube.client.credentials import ClusterSelection
-from admission.kube.webhook_config import pod_policy, registration
+from admission.kube.webhook_config import gate_policy, pod_policy, registration
 from tests.controlplane import ControlPlane, fleet
 from tests.demo import kubelets
 from tests.demo.stage import COLLECTIONS, NAMESPACES, Json, Stage, documents, until
@@ -24,7 +24,7 @@ from tests.demo.story import GPUS
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WEBHOOKS = tuple(
     f"/apis/admissionregistration.k8s.io/v1/{plural}/muster"
-    for plural in (*registration.KINDS.values(), *pod_policy.KINDS.values())
+    for plural in (*registration.KINDS.values(), *pod_policy.KINDS.values(), *gate_policy.KINDS.values())
 )
 TAINT = {"key": "demo.muster.dev/fake", "value": "true", "effect": "NoSchedule"}
 OWN_DRIVER = "gpu.demo.muster.dev"

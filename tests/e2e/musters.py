@@ -66,7 +66,10 @@ UNDECIDED = "a gang could not be dealt with"
 PROTECTION = ("devicetaintrules", "validatingadmissionpolicies", "validatingadmissionpolicybindings")
 """Of which kinds the objects are that keep others off devices: a fence's and coverage's."""
 
-CONFIGURED = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations", *PROTECTION[1:])
+CONFIGURED = (
+    *("mutatingwebhookconfigurations", "validatingwebhookconfigurations", *PROTECTION[1:]),
+    *("mutatingadmissionpolicies", "mutatingadmissionpolicybindings"),
+)
 """Of which kinds the objects named `muster` are."""
 
 LONGEST_DEFECT = 4_000

@@ -34,7 +34,9 @@ def lab(control_plane: ControlPlane, muster: Muster, namespace: Namespace) -> It
         pod["spec"]["schedulingGates"] = [{"name": OTHER_GATE}]
         alice = intruders.seen_by(lab, "alice")
         alice.create(pod)
-        alice.client.create(alice.jobs, teams.job("train", pods=1, template="gpu", annotations={}))
+        job = teams.job("train", pods=1, template="gpu", annotations={})
+        job["metadata"]["labels"] = {names.QUEUE: lab.team.queue}
+        alice.client.create(alice.jobs, job)
         eventually(lambda: all(map(intruders.is_gated, pods(lab))) and len(pods(lab)) == 2, what="both pods are held")
         checked = eventually(
             lambda: (policy(lab) or {}).get("status"), what="the policy is there, and its types checked"
@@ -126,6 +128,28 @@ def test_while_muster_is_away_the_api_server_itself_guards_pods_in_queues(lab: L
     muster.start()
     lab.stop_queue("None")
     lab.namespace.bound("held")
+
+
+@pytest.mark.timeout(300, func_only=True)
+def test_while_muster_is_away_pods_of_its_jobs_come_with_the_gate_and_wait(lab: Lab, muster: Muster) -> None:
+    """The API server adds it, and shows such pods to nobody; without it they are not created while Muster is away."""
+    first = of_job(lab)["metadata"]
+    assert eventually(
+        lambda: lab.client.find(f"{REGISTRATION}/mutatingadmissionpolicybindings/muster"), what="a policy"
+    )
+    muster.end(hard=True)
+
+    lab.client.delete(f"{lab.namespace.pods}/{first['name']}?gracePeriodSeconds=0")
+    made = eventually(
+        lambda: [pod for pod in pods(lab) if pod["metadata"]["name"] not in ("held", first["name"])],
+        what="the pod is made again",
+    )
+
+    assert all(map(intruders.is_gated, made))
+    assert made[0]["metadata"]["annotations"][names.COMPLETE] == "true"
+    muster.start()
+    lab.stop_queue("None")
+    lab.namespace.bound(made[0]["metadata"]["name"])
 
 
 def test_whoever_deletes_the_webhooks_opens_no_gate_before_the_policy_is_gone_as_well(lab: Lab, muster: Muster) -> None:

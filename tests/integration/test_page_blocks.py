@@ -35,7 +35,7 @@ SKIPPED: Counter[str] = Counter(
         "shows an estimate; tests/e2e asks for one": 1,
         "shows the demonstration; tests/e2e/test_story.py and test_month.py tell it": 6,
         "tests/e2e/test_dashboard.py serves it so": 1,
-        "tests/e2e/test_muster_pod_policy.py does it by their paths": 1,
+        "tests/e2e/test_muster_pod_policy.py does it by their paths": 2,
         "the books are wrong then; tests/e2e/test_muster_heads.py runs it": 1,
         "takes the heads away, on which other pages go on": 1,
         "the same as in docs/install.md, where it is run": 4,

@@ -1,4 +1,7 @@
-"""Laws of the policy on changes of pods: the API server says what the webhook would, word by word, without it."""
+"""Laws of what the API server decides about pods by itself: of a change it says what the webhook would, word by word.
+
+And the pods of Jobs that it shows to nobody are those that Muster counts on not to see.
+"""
 
 from functools import cache
 from typing import Any
@@ -11,7 +14,9 @@ from admission.cel import environment, expressions
 from admission.cel.core import types, values
 from admission.cel.expressions import Budget
 from admission.kube.webhook_config import match_conditions, pod_policy
-from admission.podpolicy import pod_view, update
+from admission.podpolicy import annotations, job_pods, pod_view, update
+from admission.podpolicy.admission import JOB_CONTROLLERS
+from admission.workloads.kinds import foreign_queues
 from tests.unit.webhook.cases import CONTROLLER, GATES, RULES, a_pod
 
 VARIABLES = ("object", "oldObject", "request", "variables")
@@ -132,3 +137,58 @@ def test_the_api_server_refuses_of_a_change_what_the_webhook_refuses_and_says_th
     assert said == (None if denial is None else f"muster: {denial.reason}: {denial.message}")
     assert said is None or evaluation.of(match_conditions.MATTERS), "the webhook is asked about it as well"
     assert evaluation.budget.cost > Budget().cost * 0.99, "a hundredth of what the API server spends on an expression"
+
+
+READ = tuple(
+    sorted(
+        {*annotations.KEYS, *CHECKED, *foreign_queues.PRIORITY_LABELS, *(one.key for one in foreign_queues.QUEUE_KEYS)}
+    )
+)
+OTHER = st.dictionaries(
+    st.sampled_from([*READ, names.COMPLETE, names.HELD, "muster.dev", "muster.dev/x", "a/b"]), TEXTS
+)
+OF_A_JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "1", "controller": True}
+COMPLETE: dict[str, Any] = {
+    "labels": {names.QUEUE: "a"},
+    "annotations": {names.USER: "alice", names.COMPLETE: "true"},
+    "gates": GATES,
+    "owners": [OF_A_JOB],
+    "nodeName": "",
+}
+PARTS: dict[str, st.SearchStrategy[Any]] = {
+    "labels": st.builds(lambda queue, other: queue | other, QUEUED, OTHER),
+    "annotations": st.builds(
+        lambda user, mark, other: {names.USER: user} | mark | other,
+        TEXTS,
+        st.sampled_from([{}, {names.COMPLETE: ""}, {names.COMPLETE: "true"}]),
+        OTHER,
+    ),
+    "gates": GATE_LISTS,
+    "owners": st.lists(OWNERS, max_size=2).filter(
+        lambda owners: sum(one.get("controller", False) for one in owners) < 2
+    ),
+    "nodeName": st.sampled_from(["", "n"]),
+}
+
+
+@st.composite
+def nearly_complete(draw: st.DrawFn) -> dict[str, Any]:
+    """Return a new pod that differs from a complete one in a few parts, in each by anything."""
+    changed = draw(st.lists(st.sampled_from(sorted(PARTS)), max_size=2, unique=True))
+    return pod(**COMPLETE | {part: draw(PARTS[part]) for part in changed})
+
+
+@pytest.mark.usefixtures("cel_grammars")
+@settings(deadline=None)
+@example(made=pod(**COMPLETE), user=min(JOB_CONTROLLERS))
+@example(made=pod(**COMPLETE | {"labels": {names.QUEUE: "a", "muster.dev/x": ""}}), user=min(JOB_CONTROLLERS))
+@given(made=nearly_complete(), user=st.sampled_from(sorted(JOB_CONTROLLERS)) | st.sampled_from(USERS))
+def test_the_pods_that_are_shown_to_nobody_are_the_complete_ones_of_the_job_controller(
+    made: dict[str, Any], user: str
+) -> None:
+    request = {"operation": "CREATE", "resource": {"group": "", "resource": "pods"}, "userInfo": {"username": user}}
+    seen = [values.from_json(one) for one in (made, {}, request, {})]
+
+    unshown = compiled(match_conditions.COMPLETE, min(RELEASES)).evaluate(seen, Budget())
+
+    assert unshown == (user in JOB_CONTROLLERS and job_pods.is_complete(pod_view.decode(made, "ml")))

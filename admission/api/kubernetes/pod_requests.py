@@ -109,7 +109,7 @@ def _counted_by_1_36(spec: Reader, status: Reader, given: "_Given") -> dict[str,
             return own
         return _maximum(*parts) if given.is_infeasible else _maximum(own, *parts)
 
-    level = _of_level(spec, _aggregate(spec, of_container))
+    level = _stored_by_1_36(spec, _aggregate(spec, of_container))
     if "resources" in status:
         parts = (given.actuated_of_pod, given.allocated_of_pod)
         most = _maximum(*parts) if given.is_infeasible else _maximum(level, *parts)
@@ -145,8 +145,8 @@ def decode_claimed(spec: Reader, status: Reader) -> ClaimedResources:
         return NOTHING
     containers = _aggregate(spec, of_container) if "resources" in spec else {}
     level = _of_level(spec, containers)
-    limits, written = (nodes.decode_resources(spec.child("resources"), name) for name in ("limits", "requests"))
-    older = level if limits or any(map(_is_huge, containers)) else written
+    limits = nodes.decode_resources(spec.child("resources"), "limits")
+    older = _stored_by_1_36(spec, containers)
     # Within the pod-level request of a resource, devices add nothing to it.
     covered = older if any("resources" in one for one in status.children(_STATUSES)) else level
     return ClaimedResources(
@@ -255,6 +255,14 @@ def _of_level(spec: Reader, containers: Resources) -> Resources:
         **{name: amount for name, amount in containers.items() if name in RESIZABLE or _is_huge(name)},
         **requests,
     }
+
+
+def _stored_by_1_36(spec: Reader, containers: Resources) -> Resources:
+    """Return the pod-level requests as 1.36 stores them, which completes them only where there are limits."""
+    resources = spec.child("resources")
+    if nodes.decode_resources(resources, "limits") or any(map(_is_huge, containers)):
+        return _of_level(spec, containers)
+    return nodes.decode_resources(resources, "requests")
 
 
 def _is_huge(name: str) -> bool:

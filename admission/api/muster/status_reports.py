@@ -53,8 +53,7 @@ class BudgetUse:
 class QueueSummary:
     """What lists show of a queue and those below it. meter: the busiest, by its use per quota; empty if there is none.
 
-    used: what counts against the queue's quota, reserved or in use. quota: without what queues below keep for
-    themselves. waiting, started: gangs.
+    used: reserved or in use. quota: the nominal ones. borrowed: by the queue of this meter. waiting, started: gangs.
     """
 
     meter: str = ""

@@ -2,12 +2,12 @@
 
 Kubernetes' names come from its OpenAPI (`kubernetes_fields.json`, written by tests/conformance/kubernetes_fields.py for
 1.36 and 1.37), those of Muster's kinds from their schemas, those of workloads from the CRDs of their projects
-(`workload_fields.json`, written by tests/conformance/workload_fields.py, without pod templates and status). Where a
+(`workload_fields.json`, written by tests/conformance/workload_fields.py, without status). Where a
 schema of Muster's keeps what it does not describe, the part is one of Kubernetes' types (`KEPT`).
 
 A type is a name in `fields_of`. The type of a field's value is written as in the file: `core.v1.PodSpec`, or one of
 SCALARS, with `[]` in front for a list of them, `{}` for a mapping of keys that an author chooses, and "" where any
-value is allowed, or none is judged here.
+value is allowed, or none is judged here. `{}` alone is an object of any fields.
 """
 
 import json
@@ -21,13 +21,14 @@ from admission.api.schemas.fields import Schema
 from admission.api.values import names
 
 POD_TEMPLATE = "core.v1.PodTemplateSpec"
+POD_SPEC = "core.v1.PodSpec"
 META = "meta.v1.ObjectMeta"
 ANY = ""
 
 LIST, MAPPING = "[]", "{}"
 
-SCALARS = frozenset({"string", "bool", "int32", "int64", "Quantity", "IntOrString", "Time"})
-"""Types of values that are no objects, named as in Go."""
+SCALARS = frozenset({"string", "bool", "int32", "int64", "number", "Quantity", "IntOrString", "Time"})
+"""Types of values that are no objects, named as in Go, but for `number`, which may be a fraction."""
 
 KEPT: Mapping[str, str] = {
     "ClaimPolicy.spec.templates.spec": "resource.v1.ResourceClaimSpec",

@@ -26,7 +26,7 @@ COLUMNS = (
     fields.column(
         "Use", "string", ".status.summary.use", "Use and quota of the busiest meter, with the queues below it."
     ),
-    fields.column("Borrowed", "string", ".status.summary.borrowed", "What of this use is beyond the quota."),
+    fields.column("Borrowed", "string", ".status.summary.borrowed", "What the queue borrows of this meter."),
     fields.column("Waiting", "integer", ".status.summary.waiting", "Gangs that wait, with those of queues below it."),
     fields.column("Started", "integer", ".status.summary.started", "Gangs that were let in, with those below."),
     fields.column("Active", "string", ".status.conditions[?(@.type=='Active')].status", "Whether it can admit gangs."),

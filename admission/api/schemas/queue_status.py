@@ -25,11 +25,11 @@ def status() -> Schema:
                 "The queue with those below it, in short, for `kubectl get`.",
                 {
                     "use": fields.text(
-                        """What is used, of the quota, of the meter of which the most is used of its quota. What queues
-                        below it keep for themselves is in neither. Example: 6/8 gpus.""",
+                        """What is used, of the nominal quota, of the meter of which the most is used of its quota:
+                        the sums of the queue and all below it. Example: 6/8 gpus.""",
                         maxLength=256,
                     ),
-                    "borrowed": fields.amount_seen("What the use of this meter exceeds the quota by."),
+                    "borrowed": fields.amount_seen("What the queue borrows of this meter."),
                     "waiting": _gang_count("that wait"),
                     "started": _gang_count("that were let in and hold something"),
                 },
@@ -50,14 +50,14 @@ def status() -> Schema:
 
 def _meter_use() -> Schema:
     return fields.record(
-        "Use of one meter by this queue and those below it, as quantities in the meter's base unit.",
+        "Use of one meter by this queue itself, as quantities in the meter's base unit.",
         {
             "meter": fields.name("The Meter."),
             "nominal": fields.amount_seen("The entitlement, as the quota says."),
             "reserved": fields.amount_seen("Granted to gangs whose claims are not allocated yet."),
             "used": fields.amount_seen("Allocated to gangs."),
-            "borrowed": fields.amount_seen("What reserved and used exceed nominal by."),
-            "lent": fields.amount_seen("The part of nominal that other queues use."),
+            "borrowed": fields.amount_seen("What the queue and those below it use beyond their quotas."),
+            "lent": fields.amount_seen("The part of the quotas of the queue and those below it that other queues use."),
             "pending": fields.amount_seen("What the waiting gangs ask for, as far as it is known before planning."),
         },
         required=("meter",),

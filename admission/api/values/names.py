@@ -47,6 +47,10 @@ REQUEUED = "muster.dev/requeued"
 HELD = "muster.dev/held"
 """Annotation of a workload that is held as a whole: a `Held`. Only the webhook and the controller write it."""
 
+COMPLETE = "muster.dev/complete"
+"""Annotation of a Job's pod template whose pods lack nothing but the gate, which a policy in the API server adds. The
+webhook writes it, and takes out of new Jobs what somebody else wrote."""
+
 GANG_UID = "muster.dev/gang-uid"
 """Annotation of an Event: the UID of its gang, as in logs and in the ledger."""
 

@@ -18,6 +18,7 @@ from admission.cli.cluster_options import Cluster
 from admission.cli.doctor import findings, permissions
 from admission.cli.doctor.findings import Finding
 from admission.dra import compatibility
+from admission.dra.diagnosis import absent_features
 from admission.dra.metering import device_meters
 from admission.errors import ForbiddenError, GoneError
 from admission.heads import head_document, key_history
@@ -31,9 +32,6 @@ from admission.kube.webhook_config import dry_run_probe
 from admission.settings import Settings
 from admission.status import outside_queues
 from admission.status.outside_queues import HeldOutside
-
-OLDEST = (1, 34)
-"""The first Kubernetes with resource.k8s.io/v1."""
 
 GATES = ("DynamicResourceAllocation",)
 """Without these the API server does not serve claims."""
@@ -77,16 +75,13 @@ async def version(inputs: CheckInputs) -> list[Finding]:
     """Check the version of Kubernetes."""
     seen = await inputs.connection.versions()
     message = f"Kubernetes {seen} at {inputs.connection.server}"
-    if seen.own < OLDEST:
-        return [findings.failed("version", f"{message} has no resource.k8s.io/v1", f"upgrade it to {_PREDICTED}")]
     profile = compatibility.of_version(str(seen))
-    if inputs.settings.controller.profile != "auto" or (profile is not None and not profile.mismatch):
-        return [findings.passed("version", message)]
     if profile is None:
-        fix = f"upgrade it to {_PREDICTED}; until then gangs that need devices wait"
-        return [
-            findings.warning("version", f"{message}: what its kube-scheduler does with devices is not predicted", fix)
-        ]
+        return [findings.failed("version", f"{message} has no resource.k8s.io/v1", f"upgrade it to {_PREDICTED}")]
+    if inputs.settings.controller.profile != "auto" or not profile.mismatch:
+        off = ", ".join(absent_features.NAMES[name] for name in absent_features.absent(profile))
+        without = f"; off in this release as it comes: {off}" if off else ""
+        return [findings.passed("version", message + without)]
     fix = "upgrade Muster; until then gangs are pinned to nodes, and fences and coverage have no effect"
     return [findings.warning("version", f"{message}: {profile.mismatch}", fix)]
 

@@ -152,7 +152,7 @@ def _is_needed(right: Right, settings: Settings) -> bool:
         return settings.install_crds
     if right.resource == "secrets":
         return settings.webhook.certificate is None
-    if right.resource.endswith("webhookconfigurations"):
+    if right.resource.endswith("webhookconfigurations") or right.resource.startswith("mutatingadmissionpolic"):
         return settings.coverage if right.verb in ("list", "watch") else settings.webhook.register
     if right.resource == "configmaps" or right.name == settings.heads.secret:
         return settings.heads.enabled

@@ -11,13 +11,14 @@ import typer
 
 from admission.api.muster.gang_requests import Action
 from admission.api.muster.gangs import GangReport
-from admission.cli import apps, cluster_options, completion, list_output, referents, terminal, watch_output
+from admission.cli import apps, cluster_options, completion, referents, terminal
 from admission.cli.cluster_options import Cluster, ContextOption, KubeconfigOption
 from admission.cli.gang import reports, requests
 from admission.cli.gang.requests import Asked
-from admission.cli.list_output import ListFormat, ListFormatOption, Listing, SelectorOption
+from admission.cli.output import list_output, watch_output
+from admission.cli.output.list_output import ListFormat, ListFormatOption, Listing, SelectorOption
+from admission.cli.output.watch_output import WatchOption
 from admission.cli.terminal import Format
-from admission.cli.watch_output import WatchOption
 
 app = apps.group()
 

@@ -1,8 +1,8 @@
 """`muster queue`: the use of queues, from the status that the controller writes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from enum import StrEnum
-from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -14,15 +14,21 @@ from admission.api.muster.gangs import GangReport, Phase
 from admission.api.muster.queues import Queue, StopPolicy
 from admission.api.muster.status_reports import QueueReport
 from admission.api.values import quantities
-from admission.cli import apps, cluster_options, list_output, referents, terminal, watch_output
+from admission.api.values.decoding import Json
+from admission.api.values.names import QueueName
+from admission.cli import apps, cluster_options, referents, terminal
 from admission.cli.cluster_options import Cluster, ContextOption, KubeconfigOption
 from admission.cli.gang import reports as gang_reports
-from admission.cli.list_output import ListFormat, ListFormatOption, Listing, SelectorOption
+from admission.cli.output import list_output, watch_output
+from admission.cli.output.list_output import ListFormat, ListFormatOption, Listing, SelectorOption
+from admission.cli.output.watch_output import FollowOption, WatchOption
 from admission.cli.queue import create as queue_create, edit as queue_edit, stop as queue_stop
 from admission.cli.queue.stop import QueueArgument
 from admission.cli.terminal import Format, Number, Overflow
-from admission.cli.watch_output import FollowOption, WatchOption
+from admission.errors import MalformedObjectError
 from admission.kube.cache import watched_resources
+from admission.status import queue_sums
+from admission.status.queue_sums import SubtreeSums
 
 app = apps.group()
 
@@ -42,7 +48,7 @@ SHOWING = apps.epilog(
 
 _COUNTED = (Phase.PENDING, Phase.RESERVED, Phase.ADMITTED, Phase.RUNNING)
 
-_AMOUNTS = ("nominal", "used", "borrowed", "lent", "pending", "waiting", "running")
+_AMOUNTS = ("nominal", "used", "borrowed", "lent", "pending", "waiting", "started")
 _HEADINGS = ("queue", "meter", *map(Number, _AMOUNTS))
 _SPARE = ("lent", "pending", "borrowed")
 """The columns that a narrow terminal does without."""
@@ -54,7 +60,7 @@ class SortQueues(StrEnum):
     NAME = "name"
     USE = "use"
     WAITING = "waiting"
-    RUNNING = "running"
+    STARTED = "started"
 
 
 @app.callback()
@@ -70,19 +76,21 @@ def listed(
     labels: SelectorOption = "",
     sort: Annotated[
         SortQueues,
-        typer.Option("--sort-by", help="The queue with the fullest meter, or the most gangs that wait or run, first."),
+        typer.Option(
+            "--sort-by", help="The queue with the fullest meter, or the most gangs that wait or were let in, first."
+        ),
     ] = SortQueues.NAME,
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = None,
 ) -> None:
-    """Show what every queue is entitled to, uses, borrows and lends, and what waits in it."""
+    """Show what every queue is entitled to, uses, borrows and lends, and what waits in it and the queues below it."""
 
-    async def fetch(cluster: Cluster) -> list[QueueReport]:
-        return sorted(await _reports(cluster, labels), key=_SORT_KEYS[sort])
+    async def fetch(cluster: Cluster) -> list[ListedQueue]:
+        return sorted(await _queues(cluster, labels), key=_SORT_KEYS[sort])
 
     watch_output.poll_and_print(
         lambda: cluster_options.query(fetch, kubeconfig=kubeconfig, context=context),
-        lambda reports: list_output.write(_listing(reports), output),
+        lambda listed: list_output.write(_listing(listed), output),
         again=again,
     )
 
@@ -138,11 +146,18 @@ app.command("create", epilog=queue_create.EPILOG)(queue_create.create)
 app.command("edit", epilog=queue_edit.EPILOG)(queue_edit.edit)
 
 
+class ListedQueue(NamedTuple):
+    """The status of a queue, and the sums of it and the queues below it."""
+
+    report: QueueReport
+    sums: SubtreeSums
+
+
 class ObservedQueue(NamedTuple):
-    """One queue: its spec, its status, its gangs, and the names of the queues below it."""
+    """One queue: its spec, its status with its sums, its gangs, and the names of the queues below it."""
 
     queue: Queue
-    report: QueueReport
+    listed: ListedQueue
     gangs: list[GangReport]
     children: list[str]
 
@@ -171,9 +186,10 @@ async def _observe(cluster: Cluster, name: str) -> ObservedQueue:
     members = [
         gang for gang in await gang_reports.reports(cluster) if gang.queue == name and gang.phase is not Phase.FINISHED
     ]
-    [report] = await referents.in_queues([status_views.queue(found[name])], cluster)
+    [listed] = [queue for queue in with_sums(found.values()) if queue.report.name == name]
+    [report] = await referents.in_queues([listed.report], cluster)
     children = sorted(queue.name for queue in queues_by_name.values() if queue.parent == name)
-    return ObservedQueue(queues_by_name[name], report, members, list(children))
+    return ObservedQueue(queues_by_name[name], ListedQueue(report, listed.sums), members, list(children))
 
 
 def _show_observed(observed: ObservedQueue) -> None:
@@ -185,14 +201,14 @@ def _show_observed(observed: ObservedQueue) -> None:
     if queue.preferences is not None:
         kinds = ", ".join(kind.name for kind in queue.preferences.kinds)
         terminal.say(f"Kinds of devices, as preferred: {kinds} (whenCanBorrow: {queue.preferences.when_can_borrow})")
-    show([observed.report])
+    show([observed.listed])
     gang_reports.show(observed.gangs)
 
 
 def _observed_json(observed: ObservedQueue) -> dict[str, Any]:
     preferences = observed.queue.preferences
     return {
-        **_json(observed.report),
+        **_json(observed.listed),
         "parent": observed.queue.parent,
         "children": observed.children,
         "stopPolicy": str(observed.queue.stop_policy),
@@ -201,71 +217,88 @@ def _observed_json(observed: ObservedQueue) -> dict[str, Any]:
     }
 
 
-def show(reports: list[QueueReport], overflow: Overflow = Overflow.CUT) -> None:
+def show(listed: list[ListedQueue], overflow: Overflow = Overflow.CUT) -> None:
     """Print the tables, and a note for each false condition of a queue."""
-    rows = [row for report in reports for row in _rows(report)]
+    rows = [row for queue in listed for row in _rows(queue)]
     terminal.table("Queues", _HEADINGS, rows, spare=_SPARE, overflow=overflow)
-    budget_rows = [row for report in reports for row in terminal.budget_rows(report)]
+    budget_rows = [row for queue in listed for row in terminal.budget_rows(queue.report)]
     if budget_rows:
         terminal.table("Budgets", terminal.BUDGET_HEADINGS, budget_rows, spare=terminal.BUDGET_SPARE, overflow=overflow)
-    for report in reports:
+    for report, _ in listed:
         for condition in report.conditions:
             if condition.status is not ConditionStatus.TRUE:
                 active = " is not active" if condition.type == "Active" else ""
                 terminal.note(f"queue {report.name}{active}: {condition.message}")
 
 
-def _listing(reports: list[QueueReport]) -> Listing:
+def _listing(listed: list[ListedQueue]) -> Listing:
     return Listing(
-        show=lambda overflow: show(reports, overflow),
-        document=lambda: {"queues": [_json(report) for report in reports]},
-        names=(f"queue.muster.dev/{report.name}" for report in reports),
+        show=lambda overflow: show(listed, overflow),
+        document=lambda: {"queues": [_json(queue) for queue in listed]},
+        names=(f"queue.muster.dev/{queue.report.name}" for queue in listed),
         headings=_HEADINGS,
-        rows=(row for report in reports for row in _csv_rows(report)),
+        rows=(row for queue in listed for row in _csv_rows(queue)),
     )
 
 
-def _fullest(report: QueueReport) -> Fraction:
-    """Return the greatest share of its nominal quota that a queue uses; of a meter without one, each unit counts."""
-    return max(
-        (Fraction(use.reserved + use.used, max(use.nominal, 1)) for use in report.meters.values()), default=Fraction()
-    )
+def _fullest(queue: ListedQueue) -> int:
+    return max(map(queue_sums.taken_parts, queue.sums.uses.values()), default=0)
 
 
-_SORT_KEYS: dict[SortQueues, Callable[[QueueReport], Any]] = {
-    SortQueues.NAME: lambda report: report.name,
-    SortQueues.USE: lambda report: -_fullest(report),
-    SortQueues.WAITING: lambda report: -report.gangs.get(Phase.PENDING, 0),
-    SortQueues.RUNNING: lambda report: -report.gangs.get(Phase.RUNNING, 0),
+_SORT_KEYS: dict[SortQueues, Callable[[ListedQueue], Any]] = {
+    SortQueues.NAME: lambda queue: queue.report.name,
+    SortQueues.USE: lambda queue: -_fullest(queue),
+    SortQueues.WAITING: lambda queue: -queue.sums.waiting,
+    SortQueues.STARTED: lambda queue: -queue.sums.started,
 }
 """Sorting is stable: among equals the order of names stays."""
 
 
-async def _reports(cluster: Cluster, labels: str) -> list[QueueReport]:
-    found = await cluster.list_objects(watched_resources.QUEUES, labels=labels)
-    reports = await referents.in_queues(map(status_views.queue, found), cluster)
-    return sorted(reports, key=lambda report: report.name)
+async def _queues(cluster: Cluster, labels: str) -> list[ListedQueue]:
+    """Return the queues with some labels by name. All are read, since the sums have those below them."""
+    found = with_sums(await cluster.list_objects(watched_resources.QUEUES))
+    if labels:
+        selected = await cluster.list_objects(watched_resources.QUEUES, labels=labels)
+        names = {obj["metadata"]["name"] for obj in selected}
+        found = [queue for queue in found if queue.report.name in names]
+    reports = await referents.in_queues([queue.report for queue in found], cluster)
+    listed = (ListedQueue(report, queue.sums) for report, queue in zip(reports, found, strict=True))
+    return sorted(listed, key=lambda queue: queue.report.name)
 
 
-def _rows(report: QueueReport) -> list[tuple[str, ...]]:
+def with_sums(found: Iterable[Json]) -> list[ListedQueue]:
+    """Return the queues of some objects, with the sums of those that are below each."""
+    reports, specs = dict[QueueName, QueueReport](), dict[QueueName, Queue]()
+    for obj in found:
+        report = status_views.queue(obj)
+        reports[report.name] = report
+        # The status of a malformed queue says what is wrong with it.
+        with suppress(MalformedObjectError):
+            specs[report.name] = queues.decode(obj)
+    sums = queue_sums.sums(reports, specs)
+    return [ListedQueue(report, sums[name]) for name, report in reports.items()]
+
+
+def _rows(queue: ListedQueue) -> list[tuple[str, ...]]:
     """Return a row for each meter; the first row has the numbers of gangs."""
-    waiting, running = report.gangs.get(Phase.PENDING, 0), report.gangs.get(Phase.RUNNING, 0)
-    counts = (str(waiting or "-"), str(running or "-"))
-    rows = terminal.use_rows(report) or [(report.name, *("-" for _ in range(6)))]
+    name, sums = queue.report.name, queue.sums
+    counts = (str(sums.waiting or "-"), str(sums.started or "-"))
+    rows = terminal.use_rows(name, sums.uses) or [(name, *("-" for _ in range(6)))]
     return [(*row, *(counts if at == 0 else ("", ""))) for at, row in enumerate(rows)]
 
 
-def _csv_rows(report: QueueReport) -> Iterator[tuple[object, ...]]:
+def _csv_rows(queue: ListedQueue) -> Iterator[tuple[object, ...]]:
     """Yield a row for each meter; all have the queue's numbers of gangs."""
-    gangs = (report.gangs.get(Phase.PENDING, 0), report.gangs.get(Phase.RUNNING, 0))
-    for meter, use in sorted(report.meters.items()):
+    name, sums = queue.report.name, queue.sums
+    for meter, use in sorted(sums.uses.items()):
         amounts = (use.nominal, use.reserved + use.used, use.borrowed, use.lent, use.pending)
-        yield (report.name, meter, *map(quantities.render, amounts), *gangs)
-    if not report.meters:
-        yield (report.name, "", *("" for _ in range(5)), *gangs)
+        yield (name, meter, *map(quantities.render, amounts), sums.waiting, sums.started)
+    if not sums.uses:
+        yield (name, "", *("" for _ in range(5)), sums.waiting, sums.started)
 
 
-def _json(report: QueueReport) -> dict[str, Any]:
+def _json(queue: ListedQueue) -> dict[str, Any]:
+    report, sums = queue
     active = next((condition for condition in report.conditions if condition.type == "Active"), None)
     return {
         "name": report.name,
@@ -276,6 +309,9 @@ def _json(report: QueueReport) -> dict[str, Any]:
             for condition in report.conditions
         },
         "meters": {meter: terminal.use(use) for meter, use in sorted(report.meters.items())},
+        "subtree": {meter: terminal.use(use) for meter, use in sorted(sums.uses.items())},
+        "waiting": sums.waiting,
+        "started": sums.started,
         "budgets": [terminal.budget(budget) for budget in report.budgets],
         "gangs": {phase: report.gangs.get(phase, 0) for phase in _COUNTED},
     }

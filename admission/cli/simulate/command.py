@@ -218,10 +218,11 @@ def show(outcome: Outcome, effects: Sequence[Effect] = ()) -> None:
     if outcome.new_nodes:
         _show_new_nodes(outcome.new_nodes)
     headings = ("queue", "meter", *map(Number, ("nominal", "used", "borrowed", "lent", "pending")))
-    terminal.table("Queues", headings, [row for queue in outcome.queues for row in terminal.use_rows(queue)])
+    rows = [row for queue in outcome.queues for row in terminal.use_rows(queue.name, outcome.sums[queue.name].uses)]
+    terminal.table("Queues", headings, rows)
     if any(queue.budgets for queue in outcome.queues):
-        rows = [row for queue in outcome.queues for row in terminal.budget_rows(queue)]
-        terminal.table("Budgets", terminal.BUDGET_HEADINGS, rows)
+        budget_rows = [row for queue in outcome.queues for row in terminal.budget_rows(queue)]
+        terminal.table("Budgets", terminal.BUDGET_HEADINGS, budget_rows)
 
 
 def _show_new_nodes(new_nodes: Sequence[NewNodes]) -> None:

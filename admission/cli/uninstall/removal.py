@@ -49,6 +49,7 @@ class Removal:
         self.say("removed the webhook configurations: no namespace is closed any more")
         await pod_policy.remove(self.connection)
         self.say("removed the policy on changes of pods: who may change pods may open gates")
+        self.say("removed the policy that adds gates: pods of Jobs that are marked as complete come without one")
         for name in await fence_controller.lift(self.connection):
             self.say(f"removed {name}")
         await self._release(found.kept_queues)

@@ -11,11 +11,12 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import DomainReport, GangReport, Phase, TopologyReport
 from admission.api.values import durations
 from admission.api.values.reasons import Detail
-from admission.cli import apps, cluster_options, completion, referents, terminal, watch_output
+from admission.cli import apps, cluster_options, completion, referents, terminal
 from admission.cli.cluster_options import Cluster, ContextOption, KubeconfigOption
 from admission.cli.gang import reports as gang_reports
+from admission.cli.output import watch_output
+from admission.cli.output.watch_output import WatchOption
 from admission.cli.terminal import Format
-from admission.cli.watch_output import WatchOption
 from admission.cli.why import device_use, gang_lookup
 from admission.cli.why.gang_lookup import PodGang
 from admission.errors import FixError

@@ -10,6 +10,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
 from admission.api.values import quantities
+from admission.conversion import equivalents
 from admission.conversion.equivalents import Object
 from admission.conversion.findings import Findings
 from admission.conversion.queues import fields, meters
@@ -25,6 +26,8 @@ _OF_NODES = re.compile(
 )
 _CLAIMS = "count/resourceclaims.resource.k8s.io"
 
+_CLAIM_SPECS = {"ResourceClaim": "spec", "ResourceClaimTemplate": "spec.spec"}
+
 
 def convert(objects: Sequence[Mapping[str, Any]]) -> Converted:
     """Return the Meters and Queues that ResourceQuotas describe. Objects of other kinds are left out.
@@ -38,6 +41,10 @@ def convert(objects: Sequence[Mapping[str, Any]]) -> Converted:
     for obj, findings in found:
         if obj.get("kind") == "ResourceQuota" and obj.get("apiVersion") == "v1":
             _read(obj, findings, device_classes, counted, nominal)
+    for obj, findings in found:
+        kind, limits = str(obj.get("kind")), nominal.get(fields.name(obj, "namespace") or "default", {})
+        if kind in _CLAIM_SPECS and any("sources" in counted[meter]["spec"] for meter in limits):
+            _compare_worst_case(obj, _CLAIM_SPECS[kind], findings)
     queues = [_queue(namespace, limits) for namespace, limits in sorted(nominal.items())]
     return Converted((*counted.values(), *queues), tuple(findings for _, findings in found))
 
@@ -73,6 +80,26 @@ def _read(
         counted.setdefault(name, meter)
         limits[name] = min(amount, limits.get(name, amount))
         findings.changed(path, f"is the quota of Meter {name}; take it out of the ResourceQuota, which refuses pods")
+
+
+def _compare_worst_case(obj: Object, spec: str, findings: Findings) -> None:
+    """Tell of a claim's requests that a ResourceQuota counts at the most that they may get, and a Meter otherwise.
+
+    `pkg/quota/v1/evaluator/core/resource_claims.go` (v1.34.4 and later): deviceUsage.
+    """
+    devices: Any = equivalents.read(obj)[0]
+    for part in (*spec.split("."), "devices"):
+        devices = devices.get(part) if isinstance(devices, Mapping) else None
+    for path, request in equivalents.items(devices, "requests", f"{spec}.devices"):
+        alternatives = [one for _, one in equivalents.items(request, "firstAvailable", path)]
+        exactly = request.get("exactly")
+        options: list[Mapping[str, Any]] = [*alternatives, *([exactly] if isinstance(exactly, Mapping) else [])]
+        if alternatives:
+            findings.check(path, "a ResourceQuota counts every alternative, a Meter the devices that are given")
+        if any(one.get("allocationMode") == "All" for one in options):
+            findings.check(path, "a ResourceQuota counts All as 32 devices, a Meter those that are given")
+        if any(one.get("adminAccess") is True for one in options):
+            findings.check(path, "a ResourceQuota counts admin access, a Meter only where it says adminAccess: Charge")
 
 
 def _meter(key: str, device_classes: Sequence[str], findings: Findings, path: str) -> Object | None:

@@ -11,8 +11,8 @@ from admission.dashboard import view_model
 from admission.dashboard.devices.capacity import ClassCapacity
 from admission.dashboard.documents.books import Use
 from admission.dashboard.documents.encoding import Document, Listing, Record, Time, amounts
-from admission.dashboard.queue_tree import SubtreeSums
 from admission.quota import budgets
+from admission.status.queue_sums import SubtreeSums
 
 
 class Gang(Record, frozen=True, kw_only=True):

@@ -15,10 +15,10 @@ from admission.dashboard import pagination, queue_tree, request_context, view_mo
 from admission.dashboard.auth.rbac import QUEUES
 from admission.dashboard.devices import inventory
 from admission.dashboard.documents import cluster as documents
-from admission.dashboard.queue_tree import SubtreeSums
 from admission.dashboard.request_context import RIGHTS, Media
 from admission.dashboard.view_model import ClusterView
-from admission.status import queue as queue_status
+from admission.status import queue as queue_status, queue_sums
+from admission.status.queue_sums import SubtreeSums
 
 NO_USE = MeterUse()
 PAGE_SIZE = queue_tree.MOST_CHILDREN
@@ -132,7 +132,7 @@ def _order(
         "state": lambda name: state(cluster_view.queues[name]),
         "waiting": lambda name: cluster_view.tree.sums[name].waiting,
         "started": lambda name: cluster_view.tree.sums[name].started,
-        "use": lambda name: queue_tree.taken_parts(use(name)),
+        "use": lambda name: queue_sums.taken_parts(use(name)),
         "taken": lambda name: use(name).used + use(name).reserved,
         "nominal": lambda name: use(name).nominal,
         "borrowed": lambda name: use(name).borrowed,
@@ -183,7 +183,7 @@ async def queue(request: web.Request) -> web.StreamResponse:
     visible = await rights.visible_namespaces_or_none({gang.report.namespace for gang in gangs_of_queue})
     gangs = [gang for gang in gangs_of_queue if gang.report.namespace in visible]
     waiting = view_model.waiting(gangs)
-    started = [gang for gang in gangs if gang.report.phase in queue_tree.STARTED]
+    started = [gang for gang in gangs if gang.report.phase in queue_sums.STARTED]
     observed_queue = view_model.queue_for_reader(observed_queue, cluster_view, visible)
     first = view_model.all_for_reader(waiting[:MOST_SHOWN], cluster_view, visible)
     first_started = view_model.all_for_reader(started[:MOST_SHOWN], cluster_view, visible)

@@ -34,7 +34,7 @@ class Failure(Enum):
     LIMIT = "the claim can hold no more devices"
     DISPUTED = "releases of kube-scheduler disagree about it"
     UNORDERED = "kube-scheduler of this release takes their slices in random order, on which no promise may rest"
-    EVICTED = "a taint of theirs has the pod deleted, since no toleration names the effect NoExecute"
+    EVICTED = "a taint of theirs has the pod deleted unless a toleration names the effect NoExecute, without an end"
 
 
 @dataclass(frozen=True, slots=True)

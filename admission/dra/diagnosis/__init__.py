@@ -1,3 +1,3 @@
 """The explanation, with numbers, of why a gang has no plan."""
 
-__all__ = ["busy", "explain", "supply"]
+__all__ = ["absent_features", "busy", "explain", "supply"]

@@ -319,7 +319,7 @@ def _too_few(  # noqa: PLR0917 - what the sentence says
     }
     start = f"{_subject(context)} needs {devices} on one node ({place}{others})"
     number = context.device_signatures.parsed_requests[parsed]
-    elsewhere = _elsewhere(context, parsed, needed)
+    elsewhere = other_nodes.with_devices(context.kind, context.cluster, context.device_signatures, parsed, needed)
     if not any(count.matching for count in counts.values()):
         message = f"{start}; {_nothing(context, parsed, counts, elsewhere)}{_contradictory(context)}"
         return Explanation(message, {**details, "matching": 0}, number)
@@ -331,16 +331,6 @@ def _too_few(  # noqa: PLR0917 - what the sentence says
         {**details, "matching": counts[best].matching},
         number,
     )
-
-
-def _elsewhere(context: _DeadEndContext, parsed: ParsedRequest, needed: int) -> str:
-    """Return which nodes have enough devices and are left out, and why."""
-    inventories, signatures = context.cluster.node_inventories, context.device_signatures
-
-    def has_enough(name: NodeName) -> bool:
-        return name in inventories and len(signatures.selected(parsed.texts, inventories[name])) >= needed
-
-    return other_nodes.text(context.kind, context.cluster, has_enough)
 
 
 def _nothing(context: _DeadEndContext, parsed: ParsedRequest, counts: Mapping[int, _Counts], elsewhere: str) -> str:

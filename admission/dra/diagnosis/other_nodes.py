@@ -5,8 +5,10 @@ from itertools import islice
 
 from admission.api.values.names import NodeName
 from admission.dra.diagnosis import rule_refusals
+from admission.dra.equivalence.device_signature import DeviceSignatures
 from admission.dra.planner import node_filters
 from admission.dra.planner.pod_groups import PodKind
+from admission.dra.requests.requests import ParsedRequest
 from admission.dra.state.cluster_state import ClusterState
 
 MOST_LOOKED_AT = 64
@@ -32,3 +34,18 @@ def text(kind: PodKind, cluster: ClusterState, has_enough: Callable[[NodeName], 
     return (
         f"; {named} {'has' if len(names) == 1 else 'have'} enough in all, but {'' if len(names) == 1 else 'each '}{why}"
     )
+
+
+def with_devices(
+    kind: PodKind, cluster: ClusterState, signatures: DeviceSignatures, parsed: ParsedRequest, needed: int
+) -> str:
+    """Return which nodes have enough devices, or of an extended resource by a plugin, and are left out, and why."""
+    demand, inventories = kind.members[0], cluster.node_inventories
+    extended = {resource: demand.pod.requests.get(resource, 0) for resource in demand.extended}
+
+    def has_enough(name: NodeName) -> bool:
+        if extended and node_filters.lacking(extended, cluster.nodes[name].allocatable or {}) is None:
+            return True
+        return name in inventories and len(signatures.selected(parsed.texts, inventories[name])) >= needed
+
+    return text(kind, cluster, has_enough)

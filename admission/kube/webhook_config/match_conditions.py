@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from admission.api.values import names
 from admission.api.values.selectors import LabelSelector, Requirement
 from admission.claimpolicy.admission import CLAIM_CONTROLLERS, POD_CLAIM, SCHEDULER
-from admission.podpolicy import update
+from admission.podpolicy import job_pods, update
+from admission.podpolicy.admission import JOB_CONTROLLERS
 from admission.podpolicy.pod_view import MIRROR
 from admission.workloads import suspendable, template_labels
 from admission.workloads.kinds import foreign_queues
@@ -139,12 +140,19 @@ def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _creator(which: str) -> str:
-    return f"{which}.spec.template.?metadata.?annotations[?'{names.USER}'].orValue('')"
+def _in_template(which: str, key: str) -> str:
+    return f"{which}.spec.template.?metadata.?annotations[?'{key}'].orValue('')"
 
 
-NAMED = f"{_creator('object')} != (request.operation == 'UPDATE' ? {_creator('oldObject')} : '')"
-"""CEL: a new Job whose template already names a user as its creator, or a change of that name."""
+_CREATOR, _MARK = (
+    [_in_template(which, key) for which in ("object", "oldObject")] for key in (names.USER, names.COMPLETE)
+)
+
+NAMED = (
+    f"request.operation == 'UPDATE' ? {_CREATOR[0]} != {_CREATOR[1]} || {_MARK[0]} != {_MARK[1]} : {_CREATOR[0]} != ''"
+)
+"""CEL: a new Job whose template already names a user as its creator, or a change of that name or of the mark
+`names.COMPLETE`. So whoever finds both in a template knows that the webhook has judged the mark."""
 
 
 def _suspended(which: str) -> str:
@@ -239,6 +247,37 @@ MAY_BE_REFUSED = (
 """CEL: false for workloads of Kubernetes' own kinds that set no key of a queue or a priority class, on themselves or on
 their template; those are always allowed."""
 
+
+def _has_other_keys(field: str, *own: str) -> str:
+    """Return CEL that is true when a pod has a key by which the webhook decides, beside those of its own."""
+    reads = f"k.startsWith('{names.GROUP}/') || k in {json.dumps(job_pods.OTHER_KEYS)}"
+    return f"object.metadata.?{field}.orValue({{}}).exists(k, !(k in {json.dumps(own)}) && ({reads}))"
+
+
+_OF_JOB = "o.?controller.orValue(false) && o.kind == 'Job' && o.apiVersion == 'batch/v1'"
+
+OF_JOB_CONTROLLER = f"request.userInfo.username in {json.dumps(sorted(JOB_CONTROLLERS))}"
+
+COMPLETE = " && ".join(
+    (
+        "request.operation == 'CREATE'",
+        OF_JOB_CONTROLLER,
+        f"{_gates('object')}.exists(g, g == '{names.GATE}')",
+        "object.spec.?nodeName.orValue('') == ''",
+        f"object.metadata.?labels[?'{names.QUEUE}'].orValue('') != ''",
+        f"object.metadata.?annotations[?'{names.USER}'].orValue('') != ''",
+        f"object.metadata.?annotations[?'{names.COMPLETE}'].orValue('') != ''",
+        f"object.metadata.?ownerReferences.orValue([]).exists(o, {_OF_JOB})",
+        f"!{_has_other_keys('labels', names.QUEUE)}",
+        f"!{_has_other_keys('annotations', names.USER, names.COMPLETE)}",
+    )
+)
+"""CEL: a new pod that the Job controller makes of a template with the mark, which has all that the webhook would add,
+and nothing else that it would read. Its gate holds it until the controller, which judges all that the webhook judges,
+has let it in."""
+
+NOT_COMPLETE = {"name": "not-complete", "expression": f"!({COMPLETE})"}
+
 _TEMPLATE = "object.?spec.?template.?metadata"
 _OWN_LABELS, _TEMPLATE_LABELS = "object.metadata.?labels", f"{_TEMPLATE}.?labels"
 _ANNOTATED = " || ".join(
@@ -247,6 +286,18 @@ _ANNOTATED = " || ".join(
 _LABELLED = " || ".join(f"k in {field}.orValue({{}})" for field in (_OWN_LABELS, _TEMPLATE_LABELS))
 _NAMES_MORE = f"{_ANNOTATED} || (k != '{names.QUEUE}' && ({_LABELLED}))"
 _OWN_QUEUE, _QUEUE = (f"{field}[?'{names.QUEUE}'].orValue('')" for field in (_OWN_LABELS, _TEMPLATE_LABELS))
+
+_NAMING_MORE = (*foreign_queues.JOB_LABELS, *foreign_queues.PRIORITY_LABELS)
+
+NOT_MARKED = (
+    "!(request.operation == 'CREATE' && request.resource.group + '/' + request.resource.resource == 'batch/jobs'"
+    f" && {_TEMPLATE}.?annotations[?'{names.COMPLETE}'].orValue('') != '' && {_OWN_QUEUE} in ['', {_QUEUE}]"
+    f" && !{json.dumps(_NAMING_MORE)}.exists(k, k in {_OWN_LABELS}.orValue({{}})))"
+)
+"""CEL: false for new Jobs whose template the webhook has marked in an earlier call, with the queue that they enter, and
+whose own labels name nothing else that would be written into it, or warned of. The API server gives a Job without
+labels those of its template (`pkg/apis/batch/v1/defaults.go`, SetDefaults_Job), so each half would be shown it once
+more. The webhook has taken out a mark that somebody else wrote."""
 
 NOT_AS_HELD = (
     f"!(request.operation == 'CREATE' && {_IS_NATIVE} && {_suspended('object')}"

@@ -4,8 +4,8 @@ The API server evaluates it for every user, also while no webhook answers, in na
 where somebody has deleted or changed the webhook configurations. The webhook refuses the same, in the same words: a
 policy that is deleted, or an API server without the plugin, opens no gate.
 
-The policy does not depend on queues, so it is written beside the configurations, once for each start and again every
-ten minutes.
+It does not depend on queues, nor does the one of `gate_policy`, so both are written beside the configurations, once for
+each start and again every ten minutes.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from admission.api.values.reasons import DenyReason
 from admission.errors import GoneError, MusterError
 from admission.kube.client import backoff
 from admission.kube.client.connection import Connection
-from admission.kube.webhook_config import match_conditions, registration, webhook_rules
+from admission.kube.webhook_config import gate_policy, match_conditions, registration, webhook_rules
 from admission.podpolicy import update
 
 log = structlog.get_logger(__name__)
@@ -67,15 +67,18 @@ def binding() -> Json:
 
 
 async def keep(connection: Connection, *, namespace: str, controller: str) -> None:
-    """Write the policy and its binding again and again until cancelled."""
+    """Write the policies and their bindings again and again until cancelled."""
     failed, last_error = 0, ""
     while True:
+        unwritten = "the policy on changes of pods is not written"
         try:
-            await write(connection, namespace=namespace, controller=controller)
+            await _write_changes(connection, namespace=namespace, controller=controller)
+            unwritten = "the policy that adds gates to pods of Jobs is not written, so the webhook adds them"
+            await _write_gates(connection, namespace=namespace)
         except MusterError as error:
             failed += 1
             if str(error) != last_error:
-                log.warning("the policy on changes of pods is not written", error=str(error))
+                log.warning(unwritten, error=str(error))
             last_error = str(error)
             await asyncio.sleep(backoff.backoff(failed, base=0.5, longest=registration.AGAIN_SECONDS))
         else:
@@ -83,10 +86,21 @@ async def keep(connection: Connection, *, namespace: str, controller: str) -> No
             await asyncio.sleep(registration.AGAIN_SECONDS)
 
 
-async def write(connection: Connection, *, namespace: str, controller: str) -> None:
+async def _write_changes(connection: Connection, *, namespace: str, controller: str) -> None:
     """Create or update the policy, then its binding."""
-    specs = (policy(namespace=namespace, controller=controller), binding())
-    for (kind, plural), spec in zip(KINDS.items(), specs, strict=True):
+    await _apply(connection, KINDS, policy(namespace=namespace, controller=controller), binding())
+
+
+async def _write_gates(connection: Connection, *, namespace: str) -> None:
+    """Create or update the policy that adds gates and its binding, where the API server serves such."""
+    try:
+        await _apply(connection, gate_policy.KINDS, gate_policy.policy(namespace=namespace), gate_policy.binding())
+    except GoneError:
+        log.debug("no MutatingAdmissionPolicy is served; the webhook adds all gates")
+
+
+async def _apply(connection: Connection, kinds: Mapping[str, str], *specs: Json) -> None:
+    for (kind, plural), spec in zip(kinds.items(), specs, strict=True):
         labels = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "webhook"}
         metadata = {"name": NAME, "labels": labels}
         body = {"apiVersion": registration.API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
@@ -94,8 +108,8 @@ async def write(connection: Connection, *, namespace: str, controller: str) -> N
 
 
 async def remove(connection: Connection) -> None:
-    """Remove the binding and the policy. A no-op when they are gone."""
-    for kind, plural in reversed(KINDS.items()):
+    """Remove the bindings and the policies. A no-op when they are gone."""
+    for kind, plural in reversed((KINDS | gate_policy.KINDS).items()):
         try:
             await connection.delete(_path(plural))
         except GoneError:

@@ -13,7 +13,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -215,7 +215,7 @@ def mutating(registration: Registration) -> dict[str, Any]:
     Jobs come first and are never blocked, except those that already name a creator: while Muster is down that name
     could not be corrected, and would be trusted for their pods. Of Jobs that are held as a whole, `/hold` records it.
     """
-    conditions = [match_conditions.NO_MIRROR_CONDITION]
+    conditions = [match_conditions.NO_MIRROR_CONDITION, *_not_complete(registration)]
     entry = {"rules": [webhook_rules.pod("CREATE")], "reinvocationPolicy": "IfNeeded", "matchConditions": conditions}
     configuration = _configuration("MutatingWebhookConfiguration", registration, "/mutate", entry)
     claims = {
@@ -240,6 +240,12 @@ def mutating(registration: Registration) -> dict[str, Any]:
     return configuration
 
 
+def _not_complete(registration: Registration) -> tuple[dict[str, str], ...]:
+    """Return the condition that leaves out complete pods of Jobs; none where policies may read or change pods."""
+    are_read = registration.policies or registration.reading_pods or registration.rewriting
+    return () if are_read else (match_conditions.NOT_COMPLETE,)
+
+
 def _workload_webhooks(registration: Registration, path: str) -> Iterator[dict[str, Any]]:
     """Yield the webhooks for workloads that are created, suspended or resumed where they are held as a whole.
 
@@ -259,7 +265,7 @@ def _queue_webhooks(registration: Registration, path: str) -> Iterator[dict[str,
     are shown once.
     """
     for selector in _distinct(registration.selectors):
-        conditions = (webhook_rules.NAMED, *_not_held(registration, selector))
+        conditions = (webhook_rules.NAMED, webhook_rules.NOT_MARKED, *_not_held(registration, selector))
         entry = webhook_rules.workloads(registration.controller, *conditions)
         identity = _scope(f"named-{digest(selector)}", selector, registration.namespace, "podtemplates")
         yield {**_common(registration, path), **identity, **entry, "failurePolicy": "Fail"}
@@ -271,7 +277,7 @@ def _template_webhooks(registration: Registration) -> Iterator[dict[str, Any]]:
     They are open: their pods are judged as well. Elsewhere, no queue can be entered.
     """
     common, queued = _common(registration, "/validate"), _distinct(registration.selectors)
-    unnamed = (webhook_rules.UNNAMED, webhook_rules.UNOWNED, webhook_rules.MAY_BE_REFUSED)
+    unnamed = (webhook_rules.UNNAMED, webhook_rules.UNOWNED, webhook_rules.MAY_BE_REFUSED, webhook_rules.NOT_MARKED)
     for selector in queued:
         entry = webhook_rules.workloads(registration.controller, *unnamed, *_not_held(registration, selector))
         identity = _scope(f"open-{digest(selector)}", selector, registration.namespace, "podtemplates")
@@ -339,6 +345,7 @@ def validating(registration: Registration) -> dict[str, Any]:
     conditions = [
         {"name": "not-by-muster", "expression": match_conditions.not_by(registration.controller)},
         {"name": "what-matters", "expression": match_conditions.MATTERS},
+        *_not_complete(registration),
     ]
     entry = {"rules": rules, "matchConditions": conditions}
     configuration = _configuration("ValidatingWebhookConfiguration", registration, "/validate", entry)
@@ -460,12 +467,15 @@ def covers_all_pods(kind: str, configuration: Json, *, namespace: str, controlle
     )
     name = f"queued-{digest(everywhere)}.pods.{names.GROUP}"
     encode = mutating if kind == "MutatingWebhookConfiguration" else validating
-    wanted = next(webhook for webhook in encode(registration)["webhooks"] if webhook["name"] == name)
     found = next((webhook for webhook in configuration.get("webhooks") or () if webhook.get("name") == name), None)
     if found is None or found.get("objectSelector"):
         return False
     compared = ("rules", "matchConditions", "matchPolicy", "namespaceSelector", "failurePolicy")
-    return all(found.get(field) == wanted[field] for field in compared)
+    for known in (registration, replace(registration, policies=(everywhere,))):
+        wanted = next(webhook for webhook in encode(known)["webhooks"] if webhook["name"] == name)
+        if all(found.get(field) == wanted[field] for field in compared):
+            return True
+    return False
 
 
 def _scope(name: str, selector: LabelSelector, namespace: str, plural: str = "pods") -> dict[str, Any]:

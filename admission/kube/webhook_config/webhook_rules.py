@@ -12,6 +12,7 @@ UNNAMED = ("names-none", match_conditions.NAMES_NONE)
 UNOWNED = ("unowned", match_conditions.UNOWNED)
 MAY_BE_REFUSED = ("not-plain", match_conditions.MAY_BE_REFUSED)
 NOT_HELD = ("not-held", match_conditions.NOT_HELD)
+NOT_MARKED = ("not-marked", match_conditions.NOT_MARKED)
 NOT_AS_HELD = ("not-as-held", match_conditions.NOT_AS_HELD)
 
 

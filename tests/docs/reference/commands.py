@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 from admission import cli
+from admission.cli import outline
 from tests.docs.reference.tables import code, plain, table
 
 HEADER = "<!-- Written from admission/cli; change it there and run `make reference`. -->"
@@ -47,9 +48,10 @@ def _below(name: str, command: Any, parent: Any) -> Iterator[Command]:
     yield Command(name, command, context)
     if hasattr(command, "list_commands"):
         for word in command.list_commands(context):
-            _, below, _ = command.resolve_command(context, [word])
-            if not below.hidden:
-                yield from _below(f"{name} {word}", below, context)
+            below = command.commands[word]
+            if parent is None:
+                below = outline.load(cli.COMMANDS[word])
+            yield from _below(f"{name} {word}", below, context)
 
 
 def _section(one: Command) -> list[str]:

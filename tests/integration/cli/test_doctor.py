@@ -172,14 +172,14 @@ GPU = "gpu.example.com"
 
 SEEN: dict[str, tuple[str, Callable[[FakeApi], None], dict[str, Any], Verdict, str]] = {
     "a Kubernetes without claims": ("version", version("33"), {}, Verdict.FAILED, "1.33 .* has no resource.k8s.io/v1"),
-    "a Kubernetes that is not predicted": ("version", version("34"), {}, Verdict.WARNING, "is not predicted"),
+    "the oldest Kubernetes with claims": ("version", version("34"), {}, Verdict.OK, "1.34 .*; off .* device taints,"),
     "a Kubernetes that is newer than all": (
         *("version", version("38"), {}, Verdict.WARNING),
         "Kubernetes 1.38 is newer than 1.37",
     ),
     "one of which the operator knows what it does": (
-        *("version", version("34"), {"controller__profile": "1.35"}, Verdict.OK),
-        "Kubernetes 1.34",
+        *("version", version("38"), {"controller__profile": "1.37"}, Verdict.OK),
+        "Kubernetes 1.38",
     ),
     "CRDs that are missing": ("apis", without(QUEUES, METERS), {}, Verdict.FAILED, "queues.muster.dev, meters.muster"),
     "claims that are not served": ("apis", without(SLICES), {}, Verdict.FAILED, "does not serve resourceslices"),

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from admission.cli import completion, watch_output
+from admission.cli import completion
+from admission.cli.output import watch_output
 from admission.errors import ClusterUnavailableError
 from tests.integration.kube.fake_api import FakeApi
 from tests.unit.cli.conftest import Muster

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog.testing
 
 from admission.errors import ClusterUnavailableError, FixError
 from admission.kube import crd_installer
@@ -95,6 +96,25 @@ async def test_the_policy_on_changes_of_pods_is_written_again_after_a_failure_an
     assert api.last("PATCH", binding).body["spec"] == {"policyName": "muster", "validationActions": ["Deny"]}
     await pod_policy.remove(connection)
     assert api.count("DELETE", policy) == 1
+
+
+async def test_where_only_the_policy_that_adds_gates_may_not_be_written_that_is_what_the_log_says(
+    api: FakeApi, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with roles of an earlier release."""
+    monkeypatch.setattr(webhook_config_registration, "AGAIN_SECONDS", 0.01)
+    gates = f"{ROOT}/mutatingadmissionpolicies/muster"
+    api.answer("PATCH", gates, 403)
+    with structlog.testing.capture_logs() as logged:
+        keeping = asyncio.create_task(pod_policy.keep(connection, namespace="muster-system", controller=MUSTER))
+        async with asyncio.timeout(5):
+            while api.count("PATCH", gates) < 2:
+                await api.next_request()
+        keeping.cancel()
+
+    assert [line["event"] for line in logged if line["log_level"] == "warning"] == [
+        "the policy that adds gates to pods of Jobs is not written, so the webhook adds them"
+    ]
 
 
 def a_queue(name: str, version: str, **spec: Any) -> dict[str, Any]:

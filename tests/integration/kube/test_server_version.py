@@ -16,7 +16,7 @@ from admission.kube.server_version import Versions
 from tests.integration.kube.conftest import QUICK
 from tests.integration.kube.fake_api import FakeApi, status
 
-OLDEST, OLD, NEW = map(compatibility.profile, (Release.V1_35, Release.V1_36, Release.V1_37))
+OLD, NEW = map(compatibility.profile, (Release.V1_36, Release.V1_37))
 
 
 def says(api: FakeApi, minor: str, **more: str) -> None:
@@ -34,7 +34,8 @@ async def test_the_profile_is_that_of_the_api_server(api: FakeApi, connection: C
     assert versions.profile is None, "nothing is predicted before the version is known"
 
     newer = replace(NEW, stands_in_for="1.38")
-    for minor, profile in {"35": OLDEST, "36": OLD, "37+": NEW, "38": newer, "34": None}.items():
+    known = {str(release.minor): compatibility.profile(release) for release in Release}
+    for minor, profile in {**known, "37+": NEW, "38": newer, "33": None}.items():
         says(api, minor)
         await versions.probe(connection)
         assert versions.profile == profile
@@ -91,14 +92,14 @@ async def test_an_upgrade_is_noticed_and_an_api_server_that_is_away_changes_noth
 async def test_of_a_kubernetes_older_than_all_the_log_says_that_nothing_is_predicted(
     api: FakeApi, connection: Connection
 ) -> None:
-    says(api, "34")
-    says(api, "34")
+    says(api, "33")
+    says(api, "33")
     versions = Versions()
     with structlog.testing.capture_logs() as logs:
         await versions.probe(connection)
         await versions.probe(connection)
 
-    assert [(log["log_level"], log["version"]) for log in logs] == [("warning", "1.34")]
+    assert [(log["log_level"], log["version"]) for log in logs] == [("warning", "1.33")]
     assert "nothing is predicted" in logs[0]["event"]
 
 

@@ -68,6 +68,83 @@ def test_of_a_custom_resource_the_words_are_those_of_its_schema(obj: Json, path:
     assert told.message.startswith(f'Invalid value: "{given}": {path} in body must be of type {wanted}: "{given}"; ')
 
 
+def workload(api_version: str, kind: str, **spec: Any) -> Json:
+    return natives.made(api_version, kind, spec=spec)
+
+
+WORKLOADS = {
+    "a flag of a JobSet": (
+        workload("jobset.x-k8s.io/v1alpha2", "JobSet", suspend="true"),
+        "spec.suspend",
+        'boolean: "string"; true or false is expected, without quotes (as of jobset v',
+    ),
+    "the pod template of a JobSet": (
+        workload(
+            "jobset.x-k8s.io/v1alpha2",
+            "JobSet",
+            replicatedJobs=[{"name": "a", "template": {"spec": {"template": []}}}],
+        ),
+        "spec.replicatedJobs[0].template.spec.template",
+        'object: "array"; an object is expected (as of jobset v',
+    ),
+    "the groups of a LeaderWorkerSet": (
+        workload("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", leaderWorkerTemplate={"size": 2.5}),
+        "spec.leaderWorkerTemplate.size",
+        'integer: "number"; an integer is expected (as of lws v',
+    ),
+    "the processors of a RayJob's entrypoint": (
+        workload("ray.io/v1", "RayJob", entrypointNumGpus="1", entrypointNumCpus=0.5),
+        "spec.entrypointNumGpus",
+        'number: "string"; write it without quotes (as of kuberay v',
+    ),
+    "the parameters of a RayCluster": (
+        workload("ray.io/v1", "RayCluster", headGroupSpec={"rayStartParams": {"num-gpus": 1}}),
+        "spec.headGroupSpec.rayStartParams[num-gpus]",
+        'string: "integer"; write it in quotes (as of kuberay v',
+    ),
+    "the replicas of an MPIJob": (
+        workload("kubeflow.org/v2beta1", "MPIJob", mpiReplicaSpecs={"Worker": {"replicas": "four"}}),
+        "spec.mpiReplicaSpecs[Worker].replicas",
+        'integer: "string"; an integer is expected (as of mpi-operator v',
+    ),
+    "the replicas of a PyTorchJob as a list": (
+        workload("kubeflow.org/v1", "PyTorchJob", pytorchReplicaSpecs=[{"replicas": 2}]),
+        "spec.pytorchReplicaSpecs",
+        'object: "array"; an object is expected (as of trainer v',
+    ),
+    "the runtime of a TrainJob by its name alone": (
+        workload("trainer.kubeflow.org/v1alpha1", "TrainJob", runtimeRef="torch"),
+        "spec.runtimeRef",
+        'object: "string"; an object is expected (as of trainer v',
+    ),
+    "the size of a gang of Volcano's": (
+        workload("batch.volcano.sh/v1alpha1", "Job", minAvailable=2**31),
+        "spec.minAvailable",
+        "int32; an integer from -2147483648 to 2147483647 is expected (as of volcano v",
+    ),
+    "the memory of a SparkApplication": (
+        workload("sparkoperator.k8s.io/v1beta2", "SparkApplication", executor={"memory": 512}),
+        "spec.executor.memory",
+        'string: "integer"; write it in quotes (as of spark-operator v',
+    ),
+    "the members of a PodGroup": (
+        workload("scheduling.x-k8s.io/v1alpha1", "PodGroup", minMember="3"),
+        "spec.minMember",
+        'integer: "string"; write it without quotes (as of scheduler-plugins v',
+    ),
+}
+
+
+@pytest.mark.parametrize(("obj", "path", "said"), WORKLOADS.values(), ids=WORKLOADS)
+def test_a_value_of_another_type_in_a_workload_of_another_project_is_told_once(obj: Json, path: str, said: str) -> None:
+    """By the schema of the release that is named; nothing is added where a decoder of Muster reads the field, too."""
+    store = manifests.read([obj], now=None, namespace="default", profile=NOW)
+
+    (told,) = (one for _, error in store.problems for one in error.problems if one.field == path)
+    assert told.message.startswith("Invalid value: ")
+    assert f"{path} in body must be of type {said}" in told.message
+
+
 @pytest.mark.parametrize("value", [{1, 2}, b"text"], ids=["a set", "bytes"])
 def test_what_comes_from_no_json_is_not_judged(value: Any) -> None:
     assert validation.wrong_types(natives.job(parallelism=value), NOW) == ()

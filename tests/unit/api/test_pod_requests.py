@@ -112,6 +112,21 @@ def test_1_36_adds_up_the_most_of_each_container() -> None:
     assert (pod.counted["cpu"], pod.counted_by_1_36["cpu"]) == (5000, 8000)
 
 
+def test_1_36_counts_what_is_given_beside_a_pod_level_request_of_something_else() -> None:
+    """It stores such requests as they are written; 1.37 completes them, and they then replace what containers have."""
+    main = {"name": "main", "resources": {"requests": {"memory": "128Mi"}}}
+    status = {
+        "name": "main",
+        "allocatedResources": {"memory": "128Mi"},
+        "resources": {"requests": {"memory": "1Gi"}},
+    }
+    spec = {"containers": [main], "resources": {"requests": {"cpu": "1"}}}
+
+    pod = pods.decode({"metadata": {"name": "p"}, "spec": spec, "status": {"containerStatuses": [status]}})
+
+    assert (pod.counted["memory"] >> 20, pod.counted_by_1_36["memory"] >> 20) == (128, 1024)
+
+
 def test_a_name_that_is_no_text_is_no_name() -> None:
     spec = {"containers": [container("one", "4") | {"name": {}}]}
 

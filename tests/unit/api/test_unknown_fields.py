@@ -124,6 +124,21 @@ WORKLOADS = {
         "spec.size",
         "spec.leaderWorkerTemplate.size",
     ),
+    "a field of pods in the spec of a JobSet": (
+        of("jobset.x-k8s.io/v1alpha2", "JobSet", nodeSelector={}),
+        "spec.nodeSelector",
+        "spec.replicatedJobs[].template.spec.template.spec.nodeSelector",
+    ),
+    "a field of pods beside a template of Volcano's": (
+        of("batch.volcano.sh/v1alpha1", "Job", tasks=[{"containers": []}]),
+        "spec.tasks[0].containers",
+        "spec.tasks[0].template.spec.containers",
+    ),
+    "a field of pods in the spec of a RayCluster": (
+        of("ray.io/v1", "RayCluster", tolerations=[]),
+        "spec.tolerations",
+        "spec.headGroupSpec.template.spec.tolerations or spec.workerGroupSpecs[].template.spec.tolerations",
+    ),
 }
 
 

@@ -68,6 +68,11 @@ KUBERNETES: dict[str, tuple[Json, str, str]] = {
         "spec.accessMode",
         "accessModes",
     ),
+    "a field of pods in the spec of a Job": (
+        job(nodeSelector={"gpu": "yes"}),
+        "spec.nodeSelector",
+        "spec.template.spec.nodeSelector",
+    ),
     "a misspelt count": (claim({"exactly": {**GPU, "counts": 2}}), f"{REQUEST}.exactly.counts", "count"),
     "a selector in the singular": (
         claim({"exactly": {**GPU, "selector": []}}),

@@ -9,7 +9,6 @@ import yaml
 from typer.testing import CliRunner
 
 from admission import cli
-from admission.api.muster import status_views
 from admission.cli import cluster_options
 from admission.cli.gang import reports as gang_reports
 from admission.cli.queue import list_command
@@ -107,12 +106,12 @@ def test_reserved_amounts_count_as_used_in_queue_list() -> None:
 
 
 def test_a_queue_that_admits_nothing_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
-    list_command.show([status_views.queue(QUEUE)])
+    list_command.show(list_command.with_sums([QUEUE]))
     written = capsys.readouterr()
 
     assert written.out.splitlines()[1].split() == [
         *("QUEUE", "METER", "NOMINAL", "USED", "BORROWED"),
-        *("LENT", "PENDING", "WAITING", "RUNNING"),
+        *("LENT", "PENDING", "WAITING", "STARTED"),
     ]
     assert written.err == "note: queue team is not active: its parents go in a circle\n"
 
@@ -124,7 +123,7 @@ def test_budgets_stand_in_a_table_of_their_own_and_what_is_exhausted_is_noted(
     condition = {"type": "BudgetLeft", "status": "False", "reason": "BudgetExhausted", "message": "nothing is left"}
     obj = {"metadata": {"name": "team"}, "status": {"conditions": [condition], "budgets": [budget]}}
 
-    list_command.show([status_views.queue(obj)])
+    list_command.show(list_command.with_sums([obj]))
 
     written = capsys.readouterr()
     assert ["team", "gpus", "Day", "10", "9.5", "1", "0", "-0.5", "-", "-"] in map(str.split, written.out.splitlines())
@@ -161,7 +160,7 @@ def test_csv_has_a_row_for_each_meter_and_for_each_gang() -> None:
     by_meter = {row["meter"]: row for row in csv.DictReader(run("queue", "list", "-o", "csv").splitlines())}
     gangs = {row["name"]: row for row in csv.DictReader(run("gang", "list", "-o", "csv").splitlines())}
 
-    assert by_meter[""] == dict.fromkeys(by_meter[""], "") | {"queue": "idle", "waiting": "0", "running": "0"}
+    assert by_meter[""] == dict.fromkeys(by_meter[""], "") | {"queue": "idle", "waiting": "0", "started": "0"}
     assert (by_meter["memory"]["used"], by_meter["memory"]["lent"], by_meter["memory"]["waiting"]) == ("40Gi", "0", "2")
     assert gangs["first"] == {
         "namespace": "a",

@@ -19,11 +19,12 @@ STYLE = re.compile(r"\x1b\[[0-9;]*m")
 LONG = "QuotaExceeded: queue speech-recognition has 2 gpus left (nominal 16, used 14), the gang needs 8; 6 have to end"
 
 
-def queue(name: str, *, budget: bool = False, waiting: int = 0, **used: str) -> dict[str, Any]:
+def queue(name: str, parent: str = "", *, budget: bool = False, waiting: int = 0, **used: str) -> dict[str, Any]:
     meters = [{"meter": meter, "nominal": "16", "used": amount, "borrowed": "2"} for meter, amount in used.items()]
     budgets = [{"meter": "gpus", "hours": "1000", "spent": "12.5", "period": "Month", "onExhausted": "Hold"}]
     status = {"meters": meters, "gangs": {"pending": waiting, "running": 2}}
-    return {"metadata": {"name": name}, "status": {**status, "budgets": budgets if budget else []}}
+    spec = {"parent": parent} if parent else {}
+    return {"metadata": {"name": name}, "spec": spec, "status": {**status, "budgets": budgets if budget else []}}
 
 
 def gang(name: str, phase: str, *, hold: str = "", nodes: int = 0) -> dict[str, Any]:
@@ -37,9 +38,9 @@ def gang(name: str, phase: str, *, hold: str = "", nodes: int = 0) -> dict[str, 
 
 
 QUEUES = [
-    queue("cluster", gpus="14", memory="40Gi"),
-    queue("speech-recognition", budget=True, waiting=3, gpus="14", memory="40Gi"),
-    *(queue(f"team-{letter}", gpus="1") for letter in "abcd"),
+    queue("cluster", gpus="0"),
+    queue("speech-recognition", "cluster", budget=True, waiting=3, gpus="14", memory="40Gi"),
+    *(queue(f"team-{letter}", "cluster", gpus="1") for letter in "abcd"),
 ]
 GANGS = [
     gang("pretrain-20f7d", "Running", nodes=2),
@@ -50,7 +51,7 @@ GANGS = [
 
 
 def queues(overflow: Overflow) -> None:
-    list_command.show([status_views.queue(obj) for obj in QUEUES], overflow)
+    list_command.show(list_command.with_sums(QUEUES), overflow)
 
 
 def gangs(overflow: Overflow) -> None:

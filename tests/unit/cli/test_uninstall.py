@@ -110,6 +110,8 @@ def objects() -> dict[str, Json]:
         f"{CONFIGURATIONS}/validatingwebhookconfigurations/muster": {},
         f"{CONFIGURATIONS}/validatingadmissionpolicies/muster": {"metadata": {"name": "muster"}},
         f"{CONFIGURATIONS}/validatingadmissionpolicybindings/muster": {"metadata": {"name": "muster"}},
+        f"{CONFIGURATIONS}/mutatingadmissionpolicies/muster": {"metadata": {"name": "muster"}},
+        f"{CONFIGURATIONS}/mutatingadmissionpolicybindings/muster": {"metadata": {"name": "muster"}},
         f"{CONFIGURATIONS}/validatingadmissionpolicies/muster-fence": POLICY,
         f"{CONFIGURATIONS}/validatingadmissionpolicybindings/muster-fence": POLICY,
         f"{RULES}/muster-fence-gpu.example.com": FENCE,
@@ -155,13 +157,16 @@ def test_controllers_end_before_the_configurations_go_and_what_they_would_write_
 ) -> None:
     cluster = FakeCluster(objects)
 
-    code, _, notes = uninstall(muster, monkeypatch, cluster, "--yes")
+    code, said, notes = uninstall(muster, monkeypatch, cluster, "--yes")
 
     assert code == 0, notes
+    assert "removed the policy that adds gates" in said
     assert cluster.done == [
         f"scaled {DEPLOYMENT}",
         f"deleted {CONFIGURATIONS}/mutatingwebhookconfigurations/muster",
         f"deleted {CONFIGURATIONS}/validatingwebhookconfigurations/muster",
+        f"deleted {CONFIGURATIONS}/mutatingadmissionpolicybindings/muster",
+        f"deleted {CONFIGURATIONS}/mutatingadmissionpolicies/muster",
         f"deleted {CONFIGURATIONS}/validatingadmissionpolicybindings/muster",
         f"deleted {CONFIGURATIONS}/validatingadmissionpolicies/muster",
         f"deleted {RULES}/muster-fence-gpu.example.com",

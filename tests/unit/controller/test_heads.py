@@ -512,7 +512,7 @@ class Running:
     async def until(self, condition: object) -> None:
         """Run until a condition holds."""
         running = asyncio.create_task(self.publisher.run(self.term.epoch))
-        async with asyncio.timeout(1.5):
+        async with asyncio.timeout(30):
             while not condition():  # type: ignore[operator]
                 await asyncio.sleep(0)
                 if running.done():

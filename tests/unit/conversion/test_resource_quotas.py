@@ -83,6 +83,42 @@ def test_of_several_quotas_of_a_namespace_the_smallest_counts() -> None:
     ]
 
 
+GPU: dict[str, Any] = {"deviceClassName": "gpu.example.com"}
+WORST_CASES = {
+    "a count": ({"exactly": {**GPU, "count": 2}}, []),
+    "alternatives": ({"firstAvailable": [{"name": "two", **GPU, "count": 2}, {"name": "one", **GPU}]}, ["every alt"]),
+    "all": ({"exactly": {**GPU, "allocationMode": "All"}}, ["All as 32 devices"]),
+    "all, in the form of v1beta1": ({**GPU, "allocationMode": "All"}, ["All as 32 devices"]),
+    "admin access to all": (
+        {"exactly": {**GPU, "allocationMode": "All", "adminAccess": True}},
+        ["All as 32 devices", "counts admin access"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("request_", "told"), WORST_CASES.values(), ids=WORST_CASES)
+@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
+def test_of_claims_that_a_quota_counts_at_their_worst_case_that_is_told(
+    kind: str, request_: dict[str, Any], told: list[str]
+) -> None:
+    spec: dict[str, Any] = {"devices": {"requests": [{"name": "gpu", **request_}]}}
+    version = "v1beta1" if "deviceClassName" in request_ else "v1"
+    claim = {
+        "apiVersion": f"resource.k8s.io/{version}",
+        "kind": kind,
+        "metadata": {"name": "c", "namespace": "team"},
+        "spec": spec if kind == "ResourceClaim" else {"spec": spec},
+    }
+    of_devices = a_quota({"gpu.example.com.deviceclass.resource.k8s.io/devices": 2})
+
+    found, _ = resource_quotas.convert([claim, of_devices]).findings
+    (nothing, _) = resource_quotas.convert([claim, a_quota({"pods": 2})]).findings
+
+    assert [text in one.message for text, one in zip(told, found.found, strict=True)] == [True] * len(told)
+    assert {one.level for one in found.found} <= {Level.CHECK}
+    assert nothing.found == [], "where no devices are limited nothing differs"
+
+
 async def test_what_is_converted_lets_in_what_the_quota_would_and_holds_the_rest() -> None:
     quota = a_quota({"gpu.example.com.deviceclass.resource.k8s.io/devices": 2, "requests.cpu": 4})
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}

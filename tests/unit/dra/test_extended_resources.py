@@ -203,6 +203,16 @@ def test_a_device_plugin_serves_the_resource_where_devices_cannot() -> None:
     assert given(answer) == {"p": []}
 
 
+def test_a_gang_that_plugins_and_devices_would_serve_together_is_told_so() -> None:
+    builder = clustered(2)
+    gang = [demand(builder, a_pod(container(g=2), name=name)) for name in "pq"]
+
+    message = refused(builder.plan(*gang)).message
+
+    why = f"has a device plugin for {G}, which a gang gets from plugins alone or from devices alone"
+    assert message.endswith(f"; b has enough in all, but {why}")
+
+
 def test_devices_serve_no_such_resource_on_a_1_35() -> None:
     """The gate is off there."""
     builder, profile = clustered(2), compatibility.profile(Release.V1_35)

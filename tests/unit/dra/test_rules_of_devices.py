@@ -222,8 +222,8 @@ def test_a_rule_without_a_selector_picks_all_in_1_36_and_nothing_in_1_37() -> No
 @pytest.mark.parametrize(
     ("version", "release"),
     [
-        *(("v1.35.9", "1.35"), ("v1.36.3", "1.36"), ("v1.37.1", "1.37"), ("v1.40.0-rc.1+x", "1.37")),
-        *(("v1.34.9", None), ("none", None)),
+        *(("v1.34.9", "1.34"), ("v1.35.9", "1.35"), ("v1.36.3", "1.36"), ("v1.37.1", "1.37")),
+        *(("v1.40.0-rc.1+x", "1.37"), ("v1.33.9", None), ("none", None)),
     ],
 )
 def test_a_version_has_the_profile_of_its_release_or_of_the_newest(version: str, release: str | None) -> None:

@@ -1,7 +1,6 @@
 """The conditions under which the API server asks Muster about a pod, as CEL that Muster evaluates itself."""
 
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import pytest
@@ -9,22 +8,17 @@ import pytest
 from admission.api.kubernetes.admission_review import ALLOWED
 from admission.api.values import names
 from admission.api.values.names import Held
-from admission.cel import environment, expressions
-from admission.cel.core import types, values
-from admission.cel.expressions import Budget
 from admission.kube.webhook_config import match_conditions
-from admission.podpolicy import update
+from admission.podpolicy import update as pod_update
 from admission.review import reviewer
 from admission.review.caches import ReviewCaches
 from admission.workloads.kinds import catalog, foreign_queues, pod_labels
+from tests.unit.kube.conditions import JOB, JOBS, holds, owned
 from tests.unit.scheduling import plan_inputs
 from tests.unit.webhook import patching
 from tests.unit.webhook.cases import GATES, RULES, MemoryView, World, a_job, a_pod, creation, held
 
-VARIABLES = ("object", "oldObject", "request")
-ENVIRONMENT = environment.for_variables(dict.fromkeys(VARIABLES, types.DYN), {}, release=37)
 KUEUE, VOLCANO = "kueue.x-k8s.io/pod-group-name", "scheduling.k8s.io/group-name"
-JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "one", "controller": True}
 
 
 def matters(new: dict[str, Any], old: dict[str, Any] | None = None) -> bool:
@@ -32,39 +26,8 @@ def matters(new: dict[str, Any], old: dict[str, Any] | None = None) -> bool:
     return holds(match_conditions.MATTERS, new, old)
 
 
-@cache
-def compiled(text: str) -> expressions.Expression:
-    expression = expressions.compile_text(text, ENVIRONMENT)
-    assert isinstance(expression, expressions.Expression), str(expression)
-    return expression
-
-
-def holds(
-    text: str,
-    new: dict[str, Any],
-    old: dict[str, Any] | None = None,
-    subresource: str = "",
-    resource: tuple[str, str] = ("", "pods"),
-) -> bool:
-    """Evaluate a condition for an object that is created, or changed from `old`."""
-    request = {
-        "operation": "CREATE" if old is None else "UPDATE",
-        "resource": {"group": resource[0], "resource": resource[1]},
-        **({"subResource": subresource} if subresource else {}),
-    }
-    answer = compiled(text).evaluate([values.from_json(one) for one in (new, old or {}, request)], Budget())
-    assert isinstance(answer, bool)
-    return answer
-
-
 def requesting(*resources: str) -> dict[str, Any]:
     return {"name": "main", "resources": {"requests": dict.fromkeys(resources, "1")}}
-
-
-def owned(*owners: dict[str, Any], **rest: Any) -> dict[str, Any]:
-    pod = held(**rest)
-    pod["metadata"]["ownerReferences"] = list(owners)
-    return pod
 
 
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -108,7 +71,7 @@ def test_a_pod_change_that_does_not_matter_to_muster_is_not_sent_to_the_webhook(
 
 
 GANG_KEYS = sorted(
-    {*update.FIXED_KEYS, *catalog.IMMUTABLE_KEYS, *catalog.SUBGROUP_KEYS, *catalog.TEMPLATES, *catalog.LEADERS}
+    {*pod_update.FIXED_KEYS, *catalog.IMMUTABLE_KEYS, *catalog.SUBGROUP_KEYS, *catalog.TEMPLATES, *catalog.LEADERS}
 )
 OTHER_KEYS = sorted({*pod_labels.NUMBERS, *(one.key for one in foreign_queues.QUEUE_KEYS), "app"} - {names.QUEUE_ALIAS})
 
@@ -186,7 +149,7 @@ def test_a_workload_is_sent_when_it_is_made_or_its_templates_or_queue_change(
     assert holds(match_conditions.RENAMED, new, old) is sent
 
 
-JOBS, DEPLOYMENTS, CRONJOBS = ("batch", "jobs"), ("apps", "deployments"), ("batch", "cronjobs")
+DEPLOYMENTS, CRONJOBS = ("apps", "deployments"), ("batch", "cronjobs")
 READ = {
     "labels": (names.QUEUE, names.PRIORITY_CLASS, KUEUE_QUEUE, "kueue.x-k8s.io/priority-class", "kai.scheduler/queue"),
     "annotations": (names.QUEUE_ALIAS, "scheduling.volcano.sh/queue-name", foreign_queues.YUNIKORN),

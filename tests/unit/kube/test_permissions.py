@@ -14,6 +14,7 @@ from admission.kube import fence_controller
 from admission.kube.cache import watched_resources
 from admission.kube.cache.watched_resources import Kind
 from admission.kube.client import errors
+from admission.kube.webhook_config import gate_policy, pod_policy
 
 MANIFEST = Path(__file__).parents[3] / "deploy" / "manifests" / "rbac.yaml"
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
@@ -98,11 +99,11 @@ CALLS: dict[str, tuple[str, str]] = {
         )
     },
     **{
-        f"the policy on changes of pods is {done}: {plural}": (
+        f"the policy on changes of pods, and that for their gates, is {done}: {plural}": (
             verb,
-            f"{REGISTRATION}/validatingadmission{plural}{name}",
+            f"{REGISTRATION}/{plural}{name}",
         )
-        for plural in ("policies", "policybindings")
+        for plural in (*pod_policy.KINDS.values(), *gate_policy.KINDS.values())
         for done, verb, name in (("made", "POST", ""), ("written", "PATCH", "/muster"))
     },
     "the webhook is proved": ("POST", LEASES),

@@ -130,8 +130,9 @@ def test_both_webhook_configurations_have_the_expected_settings() -> None:
     ]
     assert mutating["clientConfig"] == {"url": "https://muster:8443/mutate", "caBundle": "UEVN"}
     assert validating["clientConfig"]["url"] == "https://muster:8443/validate"
-    assert [condition["name"] for condition in mutating["matchConditions"]] == ["no-mirror"]
-    assert [condition["name"] for condition in validating["matchConditions"]] == ["not-by-muster", "what-matters"]
+    assert [condition["name"] for condition in mutating["matchConditions"]] == ["no-mirror", "not-complete"]
+    names = [condition["name"] for condition in validating["matchConditions"]]
+    assert names == ["not-by-muster", "what-matters", "not-complete"]
 
 
 def test_muster_objects_are_reviewed_and_stay_writable_while_muster_is_down() -> None:
@@ -266,6 +267,7 @@ def test_workloads_that_name_a_queue_are_closed_like_pods_and_others_stay_open()
     assert [said["name"] for said in validating[named]["matchConditions"]] == [
         "not-by-muster",
         "names-queue",
+        "not-marked",
         "new-template",
     ]
     assert [said["name"] for said in validating[queued]["matchConditions"]] == [
@@ -273,6 +275,7 @@ def test_workloads_that_name_a_queue_are_closed_like_pods_and_others_stay_open()
         "names-none",
         "unowned",
         "not-plain",
+        "not-marked",
         "new-template",
     ]
     assert validating[elsewhere]["objectSelector"] == {

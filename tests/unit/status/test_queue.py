@@ -1,12 +1,16 @@
 """What the conditions of a queue say of its quotas, meters and budgets."""
 
 from dataclasses import replace
+from typing import Any
 
 from admission.api.kubernetes.meta import Condition
+from admission.api.muster import observed
 from admission.api.muster.gangs import GangReport, Phase
 from admission.api.muster.status_reports import BudgetUse
 from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.api.values.reasons import Hold, HoldReason
+from admission.cli.queue import list_command
+from admission.dashboard.queue_tree import QueueTree
 from admission.kube.writers import status_encoding
 from admission.status import queue as status_queue
 from admission.status.gang import StatusInputs
@@ -84,6 +88,39 @@ def test_a_queue_shows_its_busiest_meter_and_the_gangs_below_it() -> None:
     assert shown["idle"] == shown["lone"] | {"started": 1} == {"waiting": 0, "started": 1}
     (idle,) = status_queue.queues(Tally(), facts_of(a_cluster().queue("q", gpus=0), q=1))
     assert (idle.summary.meter, idle.summary.used, idle.summary.quota) == (GPUS, 1, 0)
+
+
+def test_kubectl_lists_and_the_dashboard_have_the_same_sums_of_a_tree() -> None:
+    """What a queue keeps for itself counts too, and a queue without a quota says what is borrowed through it."""
+    builder = a_cluster().queue("top", gpus=8).queue("middle", quotas=[], parent="top")
+    quota = {"meter": "gpus", "nominal": 4, "lendingLimit": 0}
+    builder.queue("keeps", quotas=[quota], parent="middle").queue("q", gpus=1, parent="middle")
+    facts = facts_of(builder, q=3, keeps=2)
+
+    reports = {report.name: report for report in status_queue.queues(Tally(), facts)}
+    queues = facts.snapshot.queues
+    objects: list[dict[str, Any]] = [
+        {
+            "metadata": {"name": name},
+            "spec": {
+                "parent": queues[name].parent,
+                "quotas": [{"meter": one.meter, "nominal": one.nominal} for one in queues[name].quotas],
+            },
+            "status": status_encoding.queue_status(report, {}, now=NOON),
+        }
+        for name, report in reports.items()
+    ]
+    listed = {queue.report.name: queue.sums for queue in list_command.with_sums(objects)}
+    shown = QueueTree({QueueName(obj["metadata"]["name"]): observed.decode_queue(obj) for obj in objects}).sums
+
+    assert listed == shown
+    summaries = {name: (report.summary.used, report.summary.quota) for name, report in reports.items()}
+    assert summaries == {"top": (5, 13), "middle": (5, 5), "keeps": (2, 4), "q": (3, 1)}
+    for name, sums in listed.items():
+        use = sums.uses[GPUS]
+        assert (sums.busiest, use.used, use.nominal) == (GPUS, *summaries[name])
+        assert use.borrowed == reports[name].summary.borrowed
+    assert listed[QueueName("middle")].uses[GPUS].borrowed == 2
 
 
 def test_a_queue_without_quotas_and_budgets_has_nothing_more_to_say() -> None:

@@ -42,6 +42,7 @@ _IN_SCHEMAS: Mapping[str, str] = {
     "bool": "boolean",
     "int32": "integer",
     "int64": "integer",
+    "number": "number",
     "IntOrString": "integer,string",
     "Quantity": "integer,string",
     "string": "string",
@@ -75,10 +76,14 @@ class _Fault(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """Who has to read an object. words: what is said of a field and its value that have a fault."""
+    """Who has to read an object. words: what is said of a field and its value that have a fault.
+
+    elsewhere: a type within it whose fields are judged elsewhere.
+    """
 
     words: Callable[[_Field, Any, _Fault], str]
     release: str
+    elsewhere: str = ""
 
 
 def of_object(obj: Json, *, release: str = "") -> tuple[Problem, ...]:
@@ -93,22 +98,37 @@ def of_object(obj: Json, *, release: str = "") -> tuple[Problem, ...]:
     return problems(obj, type_name, is_native=api_version != names.API_VERSION, release=release)
 
 
+def of_workload(obj: Json) -> tuple[Problem, ...]:
+    """Return the wrong values of a workload of another project outside its metadata and pod templates.
+
+    None of other kinds. The release whose types are known is named, since another one may have others.
+    """
+    kind = str(obj.get("apiVersion")), str(obj.get("kind"))
+    type_name = known_fields.type_of_workload(*kind)
+    if not type_name:
+        return ()
+    release = known_fields.release_of_workload(*kind)
+    others = {name: value for name, value in obj.items() if name != "metadata"}
+    found = problems(others, type_name, elsewhere=known_fields.POD_TEMPLATE)
+    return tuple(replace(one, message=f"{one.message} (as of {release})") for one in found)
+
+
 def of_pod_template(template: Any, path: str, *, release: str = "") -> tuple[Problem, ...]:
     """Return the wrong values of a pod template in an object of another system. path: of the template."""
     return problems(template, known_fields.POD_TEMPLATE, path, release=release)
 
 
 def problems(
-    obj: Any, type_name: str, path: str = "", *, is_native: bool = False, release: str = ""
+    obj: Any, type_name: str, path: str = "", *, is_native: bool = False, release: str = "", elsewhere: str = ""
 ) -> tuple[Problem, ...]:
     """Return the wrong values of an object, none if it is none.
 
     type_name: one of `known_fields`. path: of the object in the whole one. is_native: whether it is of a kind that the
-    API server has itself.
+    API server has itself. elsewhere: a type within it whose fields are judged elsewhere.
     """
     if not isinstance(obj, Mapping) or _fits(obj, type_name):
         return ()
-    asked = _Asked(_of_decoder if is_native else _of_schema, release)
+    asked = _Asked(_of_decoder if is_native else _of_schema, release, elsewhere)
     return tuple(islice(_within(obj, type_name, path, asked), MAX_PROBLEMS))
 
 
@@ -167,7 +187,7 @@ def _judge(value: Any, field: _Field, asked: _Asked) -> Iterator[Problem]:
     elif field.type.startswith(known_fields.MAPPING):
         for key, one in value.items():
             yield from _judge(one, field.element(key), asked)
-    elif field.type not in known_fields.SCALARS:
+    elif field.type not in known_fields.SCALARS and field.type != asked.elsewhere:
         yield from _within(value, field.type, field.path, asked)
 
 
@@ -218,6 +238,13 @@ def _fault_of_integer(value: Any, bits: int = 32) -> _Fault | None:
     return None
 
 
+def _fault_of_number(value: Any) -> _Fault | None:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return None
+    is_number = isinstance(value, str) and re.fullmatch(r"\s*[-+]?\d+(\.\d+)?\s*", value) is not None
+    return _Fault("number", "write it without quotes" if is_number else "a number is expected")
+
+
 _SCALARS: Mapping[str, Callable[[Any], _Fault | None]] = {
     "bool": _fault_of_flag,
     "string": _fault_of_text,
@@ -225,6 +252,7 @@ _SCALARS: Mapping[str, Callable[[Any], _Fault | None]] = {
     "Quantity": _fault_of_quantity,
     "int32": _fault_of_integer,
     "int64": partial(_fault_of_integer, bits=64),
+    "number": _fault_of_number,
     "IntOrString": lambda value: None if isinstance(value, str) else _fault_of_integer(value),
 }
 

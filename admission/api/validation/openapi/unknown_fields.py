@@ -7,6 +7,7 @@ so that a claim asks for less than its author wrote. Only what is kept as writte
 import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -20,6 +21,8 @@ LONGEST_NAME = 100
 MOST_PLACES = 2
 """A name that stands in more places below is no hint, such as `name`."""
 
+DEEPEST_TEMPLATE = 5
+"""Levels from an object to the pod templates that are looked for: `spec.replicatedJobs[].template.spec.template`."""
 
 QUEUE = "Queue"
 
@@ -59,23 +62,26 @@ REQUEST, EXACT_REQUEST = "resource.v1.DeviceRequest", "resource.v1.ExactDeviceRe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """An object on the way to a field: its type, its path, and its path as a hint would name it."""
+    """An object on the way to a field. type: its own; path: of it. elsewhere: a type that others judge."""
 
     type: str
     path: str
     above: "_Place | None" = None
+    elsewhere: str = ""
 
     def at(self, name: str) -> str:
         return f"{self.path}.{name[:LONGEST_NAME]}".removeprefix(".")
 
 
-def problems(obj: Any, type_name: str, path: str = "", *, release: str = "") -> tuple[Problem, ...]:
+def problems(
+    obj: Any, type_name: str, path: str = "", *, release: str = "", elsewhere: str = ""
+) -> tuple[Problem, ...]:
     """Return the fields of a value that its type does not have.
 
     type_name: one of `known_fields`. path: of the value in its object. release: the release that must know the field;
-    empty: any.
+    empty: any. elsewhere: a type within it that is judged elsewhere.
     """
-    found = _unknown(obj, _Place(type=type_name, path=path), release)
+    found = _unknown(obj, _Place(type=type_name, path=path, elsewhere=elsewhere), release)
     return tuple(islice(found, MAX_PROBLEMS))
 
 
@@ -95,9 +101,8 @@ def of_workload(obj: Json) -> tuple[Problem, ...]:
     if not type_name:
         return ()
     release = known_fields.release_of_workload(*kind)
-    return tuple(
-        Problem(one.field, f"{one.message} (fields are known as of {release})") for one in problems(obj, type_name)
-    )
+    found = problems(obj, type_name, elsewhere=known_fields.POD_TEMPLATE)
+    return tuple(Problem(one.field, f"{one.message} (fields are known as of {release})") for one in found)
 
 
 def of_pod_template(template: Any, path: str, *, release: str = "") -> tuple[Problem, ...]:
@@ -122,7 +127,7 @@ def _unknown(value: Any, place: _Place, release: str) -> Iterator[Problem]:
             yield Problem(place.at(str(name)), said)
         elif kind is None or name in absent:
             yield Problem(place.at(str(name)), _message(str(name), place, release, is_absent=kind is not None))
-        elif known_fields.object_type(kind):
+        elif known_fields.object_type(kind) not in (known_fields.ANY, place.elsewhere):
             yield from _inner(inner, kind, place, str(name), release)
 
 
@@ -139,10 +144,10 @@ def _inner(value: Any, kind: str, place: _Place, name: str, release: str) -> Ite
         elements = ((f"[{at}]", one) for at, one in enumerate(value if isinstance(value, list) else ()))
     elif kind.startswith(known_fields.MAPPING):
         elements = ((f"[{key}]", one) for key, one in (value if isinstance(value, Mapping) else {}).items())
+    type_name = known_fields.object_type(kind)
     for at, one in elements:
-        yield from _unknown(
-            one, _Place(type=known_fields.object_type(kind), path=f"{place.at(name)}{at}", above=place), release
-        )
+        inner = _Place(type=type_name, path=f"{place.at(name)}{at}", above=place, elsewhere=place.elsewhere)
+        yield from _unknown(one, inner, release)
 
 
 def _message(name: str, place: _Place, release: str, *, is_absent: bool) -> str:
@@ -155,7 +160,10 @@ def _message(name: str, place: _Place, release: str, *, is_absent: bool) -> str:
 
 
 def _meant(name: str, place: _Place) -> list[str]:
-    """Return where a name belongs: what Kueue's is called here; one level below, above, or the most similar name."""
+    """Return where a name belongs.
+
+    What Kueue's is called here, one level below, above, in the pods that are made below, or the most similar name.
+    """
     if len(name) > LONGEST_NAME:
         return []
     if name in OF_KUEUE and place.type.partition(".")[0] == QUEUE:
@@ -164,16 +172,48 @@ def _meant(name: str, place: _Place) -> list[str]:
     exact = [path for path, field in below.items() if field == name]
     if 0 < len(exact) <= MOST_PLACES:
         return exact
-    above = place.above
-    while above is not None:
-        if name in known_fields.fields_of(above.type):
-            return [above.at(name)]
-        above = above.above
+    elsewhere = _above(name, place) or _in_pods(name, place)
+    if elsewhere:
+        return elsewhere
     similar = difflib.get_close_matches(name, known_fields.fields_of(place.type), n=1)
     if similar:
         return similar
     closest = difflib.get_close_matches(name, set(below.values()), n=1, cutoff=0.75)
     return [path for path, field in below.items() if field in closest][:MOST_PLACES]
+
+
+def _above(name: str, place: _Place) -> list[str]:
+    above = place.above
+    while above is not None:
+        if name in known_fields.fields_of(above.type):
+            return [above.at(name)]
+        above = above.above
+    return []
+
+
+def _in_pods(name: str, place: _Place) -> list[str]:
+    """Return where a field of pods belongs that stands somewhere above the template that makes them."""
+    templates = _pod_templates(place.type) if name in known_fields.fields_of(known_fields.POD_SPEC) else ()
+    return [f"{place.at(template)}.spec.{name}" for template in templates] if len(templates) <= MOST_PLACES else []
+
+
+@cache
+def _pod_templates(type_name: str) -> tuple[str, ...]:
+    """Return the paths from objects of a type to the pod templates below that are nearest; none if they are too far."""
+    seen, level = {type_name}, [("", type_name)]
+    for _ in range(DEEPEST_TEMPLATE):
+        below = [
+            (f"{path}.{name}{'[]' if kind != inner else ''}".removeprefix("."), inner)
+            for path, within in level
+            for name, kind in known_fields.fields_of(within).items()
+            if (inner := known_fields.object_type(kind)) and inner not in seen
+        ]
+        found = tuple(path for path, inner in below if inner == known_fields.POD_TEMPLATE)
+        if found:
+            return found
+        seen |= {inner for _, inner in below}
+        level = below
+    return ()
 
 
 def _below(place: _Place) -> Iterator[tuple[str, str]]:

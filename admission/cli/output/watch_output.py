@@ -1,5 +1,6 @@
 """`--watch`: prints the output again whenever it has changed, until interrupted."""
 
+import sys
 import time
 from collections.abc import Callable
 from typing import Annotated, TypeVar
@@ -26,9 +27,15 @@ FollowOption = Annotated[
 
 def poll_and_print(poll: Callable[[], T], show: Callable[[T], None], *, again: bool) -> T:
     """Print the result of a poll and return it; if `again`, poll until interrupted, on a cleared terminal."""
-    previous = poll()
-    show(previous)
     console = Console()
+
+    def print_now(found: T) -> None:
+        show(found)
+        # In a pipe the output would wait until it fills a block, which a list that seldom changes never does.
+        sys.stdout.flush()
+
+    previous = poll()
+    print_now(previous)
     while again:
         time.sleep(POLL_SECONDS)
         try:
@@ -38,6 +45,6 @@ def poll_and_print(poll: Callable[[], T], show: Callable[[T], None], *, again: b
             continue
         if current != previous:
             console.clear()
-            show(current)
+            print_now(current)
             previous = current
     return previous
