@@ -90,7 +90,7 @@ def test_a_gang_on_an_empty_cluster_starts_whole_and_one_over_quota_causes_no_no
         eventually(lambda: team.used("gpus") == (0, 0), what="the gang is gone")
 
 
-def test_a_launch_that_never_comes_gives_everything_back_and_the_gang_waits_with_the_reason(
+def test_a_gang_whose_nodes_never_come_is_taken_back_in_time_with_what_it_is_charged(
     control_plane: ControlPlane, muster: Muster, team: Team
 ) -> None:
     changes = {"spec": {"provisioning": {"timeout": "5s"}, "requeue": {"base": "1h"}}}
