@@ -106,6 +106,10 @@ class Pods(Protocol):
         """
         ...
 
+    async def open_gate_towards(self, pod: Pod, labels: Mapping[str, str]) -> None:
+        """Remove Muster's gate and keep the pod to nodes with these labels, in one write; as `open_gate` otherwise."""
+        ...
+
     async def close_gate(self, pod: Pod) -> bool:
         """Make sure that the gate stays closed: no `open_gate` of this version of the pod can take effect later.
 

@@ -59,12 +59,21 @@ class ClusterBuilder:
             self._slices.append(devices.decode_slice(_slice(name, gpus, model)))
         return self
 
-    def shape(self, name: str, *, gpus: int = 0, cpu: str = "64", most: int = 4, price: str | None = None) -> Self:
-        """Add a NodeShape, whose nodes have its name as their type."""
+    def shape(
+        self,
+        name: str,
+        *,
+        gpus: int = 0,
+        cpu: str = "64",
+        most: int = 4,
+        price: str | None = None,
+        matches: dict[str, str] | None = None,
+    ) -> Self:
+        """Add a NodeShape, whose nodes have its name as their type, if nothing else is said."""
         devices = [{"name": f"gpu-{index}", "attributes": {"model": {"string": "a100"}}} for index in range(gpus)]
         spec: dict[str, Any] = {
             "maxCount": most,
-            "matchLabels": {"type": name},
+            "matchLabels": matches or {"type": name},
             "allocatable": {"cpu": cpu, "memory": "256Gi", "pods": "110"},
             "resourceSlices": [{"driver": CLASS, "devices": devices}] if gpus else [],
             **({"pricePerHour": price} if price is not None else {}),

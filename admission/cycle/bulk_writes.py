@@ -1,12 +1,15 @@
 """Concurrent writes to many objects, each of which may fail alone."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeVar
 
+from admission.api.capacity.node_shapes import NodeShape
 from admission.api.kubernetes.pods import Pod
 from admission.api.storage.storage import Storage
+from admission.api.values import names
 from admission.api.values.names import NodeName
 from admission.cycle import events
 from admission.cycle.state.in_flight import InFlight
@@ -49,19 +52,28 @@ class BulkWriter:
         """Write every pod; return those to be tried again."""
         return await self._lanes([[(pod, write)] for pod in pods])
 
-    async def open_gates(self, gangs: Iterable[Sequence[tuple[Pod, NodeName]]], storage: Storage | None = None) -> None:
+    async def open_gates(
+        self,
+        gangs: Iterable[Sequence[tuple[Pod, NodeName]]],
+        storage: Storage | None = None,
+        shapes: Mapping[str, NodeShape] = MappingProxyType({}),
+    ) -> None:
         """Open gates of gangs, in order on each node and several nodes at a time. The next cycle retries failed ones.
 
         On one node the order matters: kube-scheduler allocates to the pod that it sees first. Where a pod of a gang has
         to be with another one, or is counted with others, all gates of the gang are opened in order; and those of all
         gangs that wait for volumes which are there, one gang after the other. For a pod without a node kube-scheduler
-        chooses the node.
+        chooses the node; for one whose node is to come, among those with the labels of its shape.
         """
 
         def opener(node: NodeName) -> Write:
             async def open_gate(pod: Pod) -> None:
                 with self.traces.write("open gate", pod.meta.uid, pod.meta.key):
-                    await self.pods.open_gate(pod, node or None)
+                    shape = names.shape_of(node)
+                    if shape is None:
+                        await self.pods.open_gate(pod, node or None)
+                    else:
+                        await self.pods.open_gate_towards(pod, shapes[shape].matches)
                 self.in_flight.assume_opened(pod)
 
             return open_gate

@@ -76,7 +76,7 @@ def compose(leader: Leader, log: CycleLog) -> Steps:
     )
     protection, suspend_resume = _protection(leader), _suspend_resume(leader, writer, log)
     placement = _placement(leader, eviction, log, protection=protection, suspend_resume=suspend_resume)
-    scheduling = _scheduling(leader, preemption, log)
+    scheduling, commit = _scheduling(leader, preemption, log), _commit(leader, placement, log)
     return Steps(
         inputs=_inputs(leader),
         protection=protection,
@@ -95,10 +95,10 @@ def compose(leader: Leader, log: CycleLog) -> Steps:
         finalizers=_finalizers(leader, writer),
         placement=placement,
         scheduling=scheduling,
-        commit=_commit(leader, placement, log),
+        commit=commit,
         preemption=preemption,
         look_ahead=_look_ahead(leader, log),
-        node_needs=_node_needs(leader, scheduling),
+        node_needs=_node_needs(leader, scheduling, commit),
         report=_report(leader, log),
     )
 
@@ -208,14 +208,16 @@ def _look_ahead(leader: Leader, log: CycleLog) -> LookAhead:
     )
 
 
-def _node_needs(leader: Leader, scheduling: Scheduling) -> NodeNeedsCheck:
+def _node_needs(leader: Leader, scheduling: Scheduling, commit: GrantCommit) -> NodeNeedsCheck:
     return NodeNeedsCheck(
         settings=leader.settings,
         mirror=leader.mirror,
+        fences=leader.fences,
         nominations=leader.nominations,
         cache=leader.scheduling,
         scheduling=scheduling,
         statuses=leader.statuses,
+        commit=commit,
         state=leader.node_needs,
     )
 
@@ -242,5 +244,6 @@ def _report(leader: Leader, log: CycleLog) -> CycleReport:
         allocations=leader.allocations,
         later_waves=leader.later_waves,
         node_needs=leader.node_needs,
+        shapes=leader.shapes,
         log=log,
     )

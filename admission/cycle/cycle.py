@@ -67,10 +67,11 @@ async def run(leader: Leader, now: datetime) -> CycleResult:
     await steps.preemption.evict(inputs, victims)
 
     # 8. Report, also of pods that workloads make later, some of which are looked at in each cycle, and of nodes that
-    # held gangs would need.
+    # held gangs would need. Where their queues ask for nodes, these gangs are committed and let in, as in 5 and 6.
     if mirror.is_complete and term.is_confirmed:
         await executor.run(steps.look_ahead.examine, inputs)
         await executor.run(steps.node_needs.examine, inputs, decisions)
+        decisions = [*await steps.node_needs.ask(inputs, decisions)]
     with traces.step("report"):
         return await steps.report.report(steps.inputs.regroup(inputs), replace(decided, updated=tuple(decisions)))
 
@@ -105,4 +106,4 @@ async def _gather(leader: Leader, steps: Steps, snapshot: Snapshot, clock: datet
     # A new leader counts all gangs here, which may take seconds.
     inputs = await executor.run(steps.inputs.regroup, inputs)
     leader.evictions.restore_backoffs(inputs, leader.mirror.book.placements)
-    return inputs
+    return replace(inputs, snapshot=leader.expected_nodes.mark(inputs.snapshot, inputs.granted))

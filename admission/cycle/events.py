@@ -15,6 +15,7 @@ from admission.api.values.names import GangUid, Uid
 from admission.api.values.reasons import EventReason, HoldReason
 from admission.cycle.hold_log import DueHold
 from admission.errors import MusterError
+from admission.lifecycle import placement_progress
 from admission.lifecycle.eviction import Eviction
 from admission.lifecycle.gang_requests import Answer
 from admission.ports import Reports
@@ -54,6 +55,10 @@ def _where(grant: Grant) -> str:
         return "its workload is resumed"
     nodes = sorted({planned.node for planned in grant.plan.pods if planned.node})
     pods = f"{len(grant.plan.pods)} pods" if len(grant.plan.pods) > 1 else "its pod"
+    asked = placement_progress.asked_for(nodes)
+    if asked:
+        listed = ", ".join(f"{count} of shape {name}" for name, count in sorted(asked.items()))
+        return f"nodes are asked for ({listed}), and kube-scheduler binds {pods} when they come"
     if not nodes:
         return f"kube-scheduler chooses the nodes of {pods}"
     more = f" and {len(nodes) - MOST_NODES} more" if len(nodes) > MOST_NODES else ""

@@ -1,23 +1,30 @@
-"""The look at nodes that are not there: what held gangs would need of them. It changes no decision."""
+"""The look at nodes that are not there: what held gangs need of them, and the grants with which queues ask for them.
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+Of gangs whose queues ask for no nodes it is only reported.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from admission.api.values.names import GangUid
 from admission.api.values.reasons import Hold
 from admission.cycle.state import scheduling_cache
+from admission.cycle.state.fences import FenceState
 from admission.cycle.state.inputs import CycleInputs
 from admission.cycle.state.ledger_mirror import LedgerMirror
 from admission.cycle.state.scheduling_cache import SchedulingCache
 from admission.cycle.state.status import StatusState
 from admission.cycle.state.term import CycleSettings
+from admission.cycle.steps.commit import GrantCommit
 from admission.cycle.steps.schedule import Scheduling
 from admission.quota.headroom import QueueUsage
-from admission.scheduling.capacity import node_needs
-from admission.scheduling.checks import faults
+from admission.scheduling import cycle
+from admission.scheduling.capacity import expected_nodes, node_needs, node_requests
+from admission.scheduling.checks import budget, faults
 from admission.scheduling.checks.chain import Decision, Grant
 from admission.scheduling.checks.faults import During
+from admission.scheduling.preemption import nominations
 from admission.scheduling.preemption.nominations import Nominations
 from admission.status.nodes_needed import NodesNeededState
 from admission.workloads.gangs import Group
@@ -29,11 +36,42 @@ class NodeNeedsCheck:
 
     settings: CycleSettings
     mirror: LedgerMirror
+    fences: FenceState
     nominations: Nominations
     cache: SchedulingCache
     scheduling: Scheduling
     statuses: StatusState
+    commit: GrantCommit
     state: NodesNeededState
+
+    async def ask(self, inputs: CycleInputs, decided: Sequence[Decision]) -> Sequence[Decision]:
+        """Commit the gangs that nodes are to be asked for, and let them in; return the decisions with theirs."""
+        asked = self._askable(inputs, decided)
+        balances = self.mirror.balances(inputs) if asked else None
+        for one in asked.values():
+            if balances is not None and isinstance(one.outcome, Grant):
+                balances.charge(one.group.queue, one.outcome.plan.charge, budget.runtime_of(one.group))
+        made = await self.commit.commit(inputs, [*asked.values()], balances) if asked else ()
+        if any(not isinstance(one.outcome, Grant) for one in made):
+            self.state.look_again()
+        self.state.drop(one.group.uid for one in made)
+        return [*(one for one in decided if one.group.uid not in asked), *made]
+
+    def _askable(self, inputs: CycleInputs, decided: Sequence[Decision]) -> dict[GangUid, Decision]:
+        """Return decisions with a grant for the gangs of which it was just found out what they need."""
+        known = {**self.statuses.decisions, **{one.group.uid: one for one in decided}}
+        found: dict[GangUid, Decision] = {}
+        fresh = self.state.take_fresh()
+        for uid, needed in fresh.items() if self.settings.node_needs.asks else ():
+            group = inputs.by_uid[uid]
+            if not node_needs.asks_for_nodes(inputs.snapshot.queues.get(group.queue)):
+                continue
+            why_not = node_requests.refusal(group, needed, self.fences.protections)
+            if why_not or needed.grant is None:
+                self.state.note_not_asked(uid, why_not)
+                continue
+            found[uid] = replace(known[uid], outcome=node_requests.grant(needed, needed.grant))
+        return found
 
     def examine(self, inputs: CycleInputs, decided: Collection[Decision]) -> None:
         """Find out what gangs need that are held for want of devices. decided: the decisions of this cycle."""
@@ -43,16 +81,22 @@ class NodeNeedsCheck:
             return
         if not bounds.pace and any(isinstance(one.outcome, Grant) for one in decided):
             return
+        expected = {name: one.count for name, one in expected_nodes.by_shape(inputs.granted).items()}
         held = self._held(inputs, {**self.statuses.decisions, **{one.group.uid: one for one in decided}}.values())
         book = self.mirror.book
         of_cluster = (snapshot.shapes, self.cache.cluster, book.placements, inputs.profile)
         basis = (*of_cluster, inputs.tree, inputs.meters, *held.values())
         if not self.state.begin(held.keys(), basis, inputs.clock, bounds):
             return
-        cluster = self.cache.predict_cluster(inputs, book, self.settings.steps)
         rules = self.scheduling.rules(inputs, self.mirror.balances(inputs))
-        usage = QueueUsage(inputs.tree, scheduling_cache.usage(book))
-        find = partial(node_needs.assess, held.values(), rules, cluster, usage, bounds)
+        usage, nominated = scheduling_cache.usage(book), self.nominations.by_gang.values()
+        promised = [(one.group.queue, one.grant.plan.charge) for one in nominated]
+        queue_usage = QueueUsage(inputs.tree, nominations.charged(usage, promised))
+        for name, kept in self.cache.verdicts.kept_quota.items():
+            queue_usage.keep(name, kept.charge)
+        cluster = self.nominations.over(self.cache.predict_cluster(inputs, book, self.settings.steps), nominated)
+        waiting = cycle.turns([*held.values()], partial(cycle.needed, rules=rules), rules, usage, queue_usage)
+        find = partial(node_needs.assess, [*waiting], rules, cluster, queue_usage, bounds, expected)
         self.state.keep(faults.guard(During.PLANNING, "", find, rules.workspace.defects) or {})
 
     def _held(self, inputs: CycleInputs, decided: Iterable[Decision]) -> dict[GangUid, Group]:

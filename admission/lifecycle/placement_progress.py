@@ -4,7 +4,8 @@ The ledger has the devices of every claim before the cluster does, so this tells
 it has just granted the gang or an earlier leader failed before the gang was placed.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from admission.accounting.books import Book
@@ -39,15 +40,32 @@ def holdings(group: Group, book: Book) -> list[Holding]:
 def missing(group: Group, book: Book, observed: ObservedAllocations) -> list[Missing]:
     """Return the claims without devices of pods that are not bound yet, each once.
 
-    Claims that kube-scheduler makes itself, and what pods take of nodes without a claim, are not included.
+    Claims that kube-scheduler makes itself, what pods take of nodes without a claim, and claims of pods whose nodes are
+    to come, are not included.
     """
     found: dict[Uid, Missing] = {}
     for _, seat in _unbound(group):
-        for uid in _named_claims(seat):
+        for uid in _named_claims(seat) if names.shape_of(seat.node) is None else ():
             claim, holding = observed.claims.get(uid), _holding(uid, book)
             if claim is not None and claim.allocation is None and holding is not None and uid not in found:
                 found[uid] = Missing(claim=claim, devices=holding.devices, node=seat.node, charge=holding.charge)
     return list(found.values())
+
+
+def nodes_to_come(group: Group) -> Mapping[str, int]:
+    """Return how many nodes of each NodeShape were asked for a gang, whether they have come or not."""
+    seats = group.placement.seats.values() if group.placement is not None else ()
+    return asked_for(seat.node for seat in seats)
+
+
+def asked_for(nodes: Iterable[NodeName]) -> Mapping[str, int]:
+    """Return how many nodes of each shape are to come, of the nodes of seats."""
+    return Counter(shape for node in set(nodes) if (shape := names.shape_of(node)) is not None)
+
+
+def lost_shape(gates: Iterable[tuple[Pod, NodeName]], shapes: Collection[str]) -> str | None:
+    """Return a shape that is gone, of those whose nodes pods are let in to. shapes: those that exist."""
+    return next((name for name in asked_for(node for _, node in gates) if name not in shapes), None)
 
 
 def malformed_claim(group: Group, book: Book, observed: ObservedAllocations) -> str | None:
@@ -61,6 +79,8 @@ def malformed_claim(group: Group, book: Book, observed: ObservedAllocations) -> 
 def start_problem(group: Group, book: Book, observed: ObservedAllocations) -> str | None:
     """Return why a gang cannot start as planned: its nodes, claims or devices have changed."""
     for pod, seat in _unbound(group):
+        if names.shape_of(seat.node) is not None:
+            continue
         if seat.node and seat.node not in observed.snapshot.nodes:
             return f"node {seat.node}, where pod {pod.meta.key} was to go, is gone"
         recreated = _recreated(pod, seat, observed)

@@ -4,12 +4,19 @@ import sys
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from admission.api.muster.ledger_entries import Seat
+from admission.api.muster.ledger_entries import Placement, Seat
+from admission.api.muster.queues import Queue
 from admission.api.values import durations
-from admission.lifecycle import refusals
+from admission.lifecycle import placement_progress, refusals
 from admission.lifecycle.eviction import Eviction
 from admission.lifecycle.transitions import ObservedAllocations, is_lost
 from admission.workloads.gangs import Group
+
+
+def allowed(queue: Queue, placement: Placement) -> timedelta:
+    """Return how long a gang may take to run from its grant: longer if nodes were asked for it."""
+    asked = placement_progress.asked_for(seat.node for seat in placement.seats.values())
+    return queue.provisioning.timeout if asked else queue.start_timeout
 
 
 def eviction(
@@ -45,14 +52,27 @@ def eviction(
     if pending and not runs and now - placement.reserved_at >= start_timeout:
         timeout = durations.render(start_timeout)
         reason = f"{len(pending)} of {len(seated)} pods did not run within {timeout}: {_first_names(pending)}"
+        failure = _missing_nodes(group, timeout)
+        reason = f"{reason}; {failure}" if failure else reason
         refused = refusals.found(group, observed.snapshot, now)
         if refused:
             reason = f"{reason}; {refusals.text(refused)}"
         gated = next((pod for pod in seated if pod.phase == "Pending" and pod.other_gates), None)
         if gated is not None:
             reason = f"{reason}; pod {gated.meta.name} has the scheduling gate {gated.other_gates[0]} of others"
-        return Eviction(group=group, pods=admitted, reason=reason, timed_out=True, refusals=refused)
+        return Eviction(group=group, pods=admitted, reason=reason, timed_out=True, failure=failure, refusals=refused)
     return Eviction(group=group, pods=admitted, reason=begun, timed_out=False) if begun and seated else None
+
+
+def _missing_nodes(group: Group, timeout: str) -> str:
+    """Return that nodes did not come which were asked for; empty if all pods are bound that wait for some."""
+    seats = group.placement.seats if group.placement is not None else {}
+    unbound = [seats[pod.meta.uid].node for pod in group.pods if not pod.node and pod.meta.uid in seats]
+    missing = placement_progress.asked_for(unbound)
+    if not missing:
+        return ""
+    listed = ", ".join(f"{count} of shape {name}" for name, count in sorted(missing.items()))
+    return f"nodes that were asked for ({listed}) did not come within {timeout}, or have no room for its pods"
 
 
 def _is_being_deleted(seat: Seat, observed: ObservedAllocations) -> bool:

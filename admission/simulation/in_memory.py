@@ -112,14 +112,16 @@ class Cluster:
     # Pods
 
     async def open_gate(self, pod: Pod, node: NodeName | None) -> None:
+        await self.open_gate_towards(pod, {} if node is None else {names.HOSTNAME: node})
+
+    async def open_gate_towards(self, pod: Pod, labels: Mapping[str, str]) -> None:
         stored = self._pods.get(pod.meta.uid)
         if stored is None:
             raise GoneError(f"pod {pod.meta.key} is gone")
         if stored.meta.annotations.get(names.PLACEMENT) != pod.meta.annotations.get(names.PLACEMENT):
             raise ConflictError(f"pod {pod.meta.key} was taken back since it was seen")
-        pinned = stored.node_selector if node is None else {**stored.node_selector, names.HOSTNAME: node}
         gates = tuple(gate for gate in stored.gates if gate != names.GATE)
-        self._pods[pod.meta.uid] = replace(stored, gates=gates, node_selector=pinned)
+        self._pods[pod.meta.uid] = replace(stored, gates=gates, node_selector={**stored.node_selector, **labels})
 
     async def close_gate(self, pod: Pod) -> bool:
         stored = self._pods.get(pod.meta.uid)
@@ -263,10 +265,14 @@ class Cluster:
     # Other controllers.
 
     def schedule(self, book: Book) -> tuple[Pod, ...]:
-        """Bind and start every ungated pod, on the node and with the devices of the ledger."""
+        """Bind and start every ungated pod, on the node and with the devices of the ledger.
+
+        Pods whose nodes are to come wait.
+        """
         ready = [(pod, book.placements[book.owners[uid]]) for uid, pod in self._pods.items() if uid in book.owners]
         ready = [(pod, placement) for pod, placement in ready if not (pod.gates or pod.node or pod.finished)]
         devices = transitions.index_devices(self._rest) if ready else {}
+        ready = [one for one in ready if names.shape_of(one[1].seats[one[0].meta.uid].node) is None]
         for pod, placement in ready:
             node = placement.seats[pod.meta.uid].node or UNKNOWN_NODE
             self._allocate(pod, node, placement.holdings, devices)

@@ -123,7 +123,7 @@ async def simulate(
     later: dict[str, tuple[str, ...]] = {}
     for wave, why in await never_fitting(cluster_state, steps):
         later[wave.uid] = (*later.get(wave.uid, ()), why)
-    bounds = Bounds(tries=TRIES, nodes=MOST_NODES, share=1, pace=timedelta(0), together=with_shapes)
+    bounds = Bounds(tries=TRIES, nodes=MOST_NODES, share=1, pace=timedelta(0), together=with_shapes, asks=False)
     run = _Run(cluster_state, CycleSettings(steps=steps, schedulers=schedulers, node_needs=bounds), later)
     await run.begin()
     while True:

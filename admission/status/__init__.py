@@ -7,6 +7,7 @@ __all__ = [
     "gang",
     "gang_cache",
     "later_waves",
+    "node_shapes",
     "nodes_needed",
     "outside_queues",
     "queue",

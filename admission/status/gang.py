@@ -86,6 +86,8 @@ class StatusInputs:
     """By policy, which of its templates differ from what it wants."""
     later: Mapping[GangUid, tuple[str, ...]] = field(default_factory=dict)
     """Why pods that a workload makes later never fit, by the UID of the workload."""
+    shapes: tuple[ConditionReport, ...] = ()
+    """The conditions of NodeShapes."""
     needed: Mapping[GangUid, NodesNeeded] = field(default_factory=dict)
     """What held gangs need of nodes that are not there."""
     schedulers: frozenset[str] = frozenset({DEFAULT_SCHEDULER})
@@ -227,20 +229,13 @@ def conditions(inputs: StatusInputs) -> list[ConditionReport]:
         _conditions("meters", name, meter.meta.generation, _ready(name, meter.classes, inputs))
         for name, meter in sorted(inputs.snapshot.meters.items())
     ]
-    shapes = [
-        _conditions("nodeshapes", name, shape.meta.generation, condition("Ready", "Usable", PLANNED_WITH, holds=True))
-        for name, shape in sorted(inputs.snapshot.shapes.items())
-    ]
     malformed = [
         _conditions(plural, name, 0, condition("Ready", "Malformed", str(error), holds=False))
         for plural, kind in (("meters", "Meter"), ("nodeshapes", "NodeShape"))
         for (of, name), error in sorted(inputs.snapshot.malformed.items())
         if of == kind
     ]
-    return [*meters, *malformed, *shapes, *status.conditions(inputs.policies, inputs.snapshot, inputs.templates)]
-
-
-PLANNED_WITH = "gangs that no node has room for are planned over nodes of this shape, too"
+    return [*meters, *malformed, *inputs.shapes, *status.conditions(inputs.policies, inputs.snapshot, inputs.templates)]
 
 
 def _conditions(plural: str, name: str, generation: int, ready: Condition) -> ConditionReport:

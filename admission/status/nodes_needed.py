@@ -4,8 +4,8 @@ It is looked for at most once in a while, since it may take many plans (`Bounds.
 until then, while the gang is held for want of devices.
 """
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from admission.api.values.names import GangUid
@@ -18,8 +18,8 @@ class NodesNeededState:
     """The needs of this leader's held gangs. One per leader.
 
     Rule: `begin` drops the needs of gangs that are not held any more, and says whether to look again; `keep` replaces
-    all of them. What they depend on is compared by identity, but not in every cycle, so this is no value over
-    `admission.incremental`.
+    all of them; `drop` forgets those of gangs for which nodes were asked. What they depend on is compared by identity,
+    but not in every cycle, so this is no value over `admission.incremental`.
     """
 
     _needed: dict[GangUid, NodesNeeded] = field(default_factory=dict)
@@ -27,6 +27,8 @@ class NodesNeededState:
     _due_at: datetime | None = None
     """When the needs may be looked for again."""
     _is_due: bool = False
+    _fresh: dict[GangUid, NodesNeeded] = field(default_factory=dict)
+    """What was found since `take_fresh` was called."""
 
     @property
     def needed(self) -> Mapping[GangUid, NodesNeeded]:
@@ -50,4 +52,23 @@ class NodesNeededState:
 
     def keep(self, needed: Mapping[GangUid, NodesNeeded]) -> None:
         """Keep what was found."""
-        self._needed = dict(needed)
+        self._needed, self._fresh = dict(needed), dict(needed)
+
+    def take_fresh(self) -> Mapping[GangUid, NodesNeeded]:
+        """Return what was found since the last call, in the order in which gangs come."""
+        fresh, self._fresh = self._fresh, {}
+        return fresh
+
+    def note_not_asked(self, gang: GangUid, why: str) -> None:
+        """Note why nobody is asked for what a gang needs."""
+        self._needed[gang] = replace(self._needed[gang], not_asked=why)
+
+    def drop(self, gangs: Iterable[GangUid]) -> None:
+        """Forget what gangs need that it was asked for."""
+        for gang in gangs:
+            self._needed.pop(gang, None)
+
+    def look_again(self) -> None:
+        """Have the needs looked for again as soon as they may, though nothing changes."""
+        self._basis = ()
+        self._is_due = True

@@ -174,6 +174,7 @@ def test_defaults_are_filled_in(cluster: ControlPlane, namespace: Namespace) -> 
         "preemption": {"byShares": "Never", "reclaim": "Never", "withinQueue": "Never"},
         "queueingStrategy": "BestEffortFIFO",
         "requeue": {"base": "5m", "max": "1h"},
+        "provisioning": {"mode": "None", "timeout": "30m"},
         "startTimeout": "5m",
         "stopPolicy": "None",
         "unmeteredClasses": "Refuse",

@@ -1,3 +1,3 @@
-"""Decoded objects that say which nodes a cluster may still get."""
+"""What is said of nodes that a cluster may still get."""
 
-__all__ = ["node_shapes"]
+__all__ = ["node_provision", "node_shapes"]

@@ -15,20 +15,38 @@ from admission.api.values.selectors import Taint
 Resources = Mapping[str, int]
 """Amounts by resource name: `cpu` in thousandths, everything else in whole units (memory in bytes)."""
 
+LEAVING_TAINTS = frozenset({"ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "karpenter.sh/disruption"})
+"""The taints of nodes that autoscalers are taking away: Cluster Autoscaler, Karpenter from 1.0 on and before.
+
+Not `DeletionCandidateOfClusterAutoscaler`: such a node is idle, and stays where a pod comes to it.
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node. allocatable: None when the node does not report it, which means no limit. features: those it declares."""
+    """A node. allocatable: None when the node does not report it, which means no limit. features: those it declares.
+
+    reserved: whether it came for a gang that it was asked for, whose pods are not all bound yet.
+    """
 
     meta: Meta
     allocatable: Resources | None = None
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     features: frozenset[str] = frozenset()
+    reserved: bool = False
 
     @property
     def name(self) -> NodeName:
         return NodeName(self.meta.name)
+
+    @property
+    def leaving(self) -> str:
+        """Return how it is known that the node is being taken away; empty if it stays."""
+        if self.meta.deleted is not None:
+            return "is being deleted"
+        taint = next((one for one in self.taints if one.key in LEAVING_TAINTS and one.blocks), None)
+        return "" if taint is None else f"is being taken away (taint {taint.text})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

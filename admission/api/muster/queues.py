@@ -1,11 +1,13 @@
 """Queues: quotas, budgets, the namespaces that may enter, and the order in which gangs start."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from fractions import Fraction
 from typing import TypeVar
 
+from admission.api.capacity import node_provision
+from admission.api.capacity.node_provision import Provisioning
 from admission.api.kubernetes import meta
 from admission.api.kubernetes.meta import Meta
 from admission.api.muster import preferences
@@ -251,6 +253,7 @@ class Queue:
     priority_classes: tuple[PriorityClass, ...] = ()
     start_timeout: timedelta = timedelta(minutes=5)
     requeue: Requeue = Requeue()
+    provisioning: Provisioning = field(default_factory=Provisioning)
     max_runtime: timedelta | None = None
     default_runtime: timedelta | None = None
     placement: PlacementMode = PlacementMode.AUTO
@@ -292,6 +295,7 @@ def decode(obj: Json) -> Queue:
         priority_classes=_priority_classes(spec),
         start_timeout=spec.parsed("startTimeout", durations.parse, timedelta(minutes=5)),
         requeue=_requeue(spec.child("requeue")),
+        provisioning=node_provision.decode(spec.child("provisioning")),
         max_runtime=longest,
         default_runtime=default,
         placement=_choice(spec, "placement", PlacementMode.AUTO),

@@ -136,11 +136,13 @@ def _as_in_a_slice(things: str, name: Schema, *, most: int) -> Schema:
 
 def _status() -> Schema:
     return fields.record(
-        "Whether Muster plans with the shape. Written by Muster only.",
+        "Whether Muster plans with the shape, and what is seen of its nodes. Written by Muster only.",
         {
             "observedGeneration": kubernetes.generation(),
             "conditions": kubernetes.conditions(
-                "Ready: Muster plans with the shape; when False, the message names the field and what is wrong."
+                """Ready: Muster plans with the shape; when False, the message names the field and what is wrong. Up:
+                nodes of the shape are up; the message says how many. Matches: these have at least what the shape says,
+                and are of no other one; when False, the message names nodes and what they lack."""
             ),
         },
     )

@@ -1,5 +1,6 @@
 """The schema of Queue: quotas, budgets, order and limits."""
 
+from admission.api.capacity.node_provision import ProvisioningMode
 from admission.api.muster.queues import (
     BorrowPolicy,
     ByShares,
@@ -185,6 +186,7 @@ def _start_fields() -> dict[str, Schema]:
             default="5m",
         ),
         "requeue": _requeue(),
+        "provisioning": _provisioning(),
         "placement": fields.choice(
             """Who picks the devices. Auto: Allocate where kube-scheduler is kept off the devices, else Pin. Allocate:
             Muster, for the whole gang at once. Pin: Muster picks the nodes, kube-scheduler the devices there. Count:
@@ -445,6 +447,28 @@ def _preemption() -> Schema:
                 fieldPath=".byShares",
             ),
         ),
+    )
+
+
+def _provisioning() -> Schema:
+    return fields.record(
+        "How the queue comes to nodes that are not there yet and that a NodeShape describes.",
+        {
+            "mode": fields.choice(
+                """Who is asked for the nodes that a gang needs, once the queue has quota and budget for it. None:
+                nobody, what is needed is said. Pods: autoscalers that start nodes for pending pods, as Karpenter and
+                Cluster Autoscaler do. Quota is reserved, and the gates of all pods of the gang are opened towards the
+                shapes. Default: None.""",
+                *ProvisioningMode,
+                default=ProvisioningMode.NONE,
+            ),
+            "timeout": fields.duration(
+                """How long a gang for which nodes were asked may take until all its pods run, in place of startTimeout.
+                After that it is evicted as a whole, its quota is returned, and it waits again. Default: 30m.""",
+                default="30m",
+            ),
+        },
+        default={},
     )
 
 

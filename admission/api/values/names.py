@@ -157,9 +157,23 @@ def pod_of_resources_claim(claim: Uid) -> Uid | None:
     return Uid(claim.removesuffix(_RESOURCES)) if claim.endswith(_RESOURCES) else None
 
 
+def node_to_come(shape: str, number: int) -> NodeName:
+    """Return what stands for a node that was asked for, until it comes and after: its NodeShape, and its number there.
+
+    It has slashes, so it differs from the name of any node.
+    """
+    return NodeName(f"{_TO_COME}{shape}/{number}")
+
+
+def shape_of(node: NodeName) -> str | None:
+    """Return the NodeShape of a name from `node_to_come`; None for other names."""
+    return node.removeprefix(_TO_COME).rpartition("/")[0] if node.startswith(_TO_COME) else None
+
+
 UNKNOWN_LABEL = "not-known-yet."
 """What values of labels begin with that `unknown_label` returns."""
 
+_TO_COME = "nodeshape/"
 _EXPECTED = "/expected/"
 _EXTENDED = "/extended-resources"
 _RESOURCES = "/device-plugin"

@@ -23,6 +23,7 @@ from admission.simulation.claim_defaults import Act, Effect
 from admission.simulation.expand import Expanded
 from admission.simulation.offline import GangOutcome, NewNodes, Outcome, Verdict
 from admission.simulation.replay.player import Policy
+from admission.status.node_shapes import UP
 
 app = apps.single()
 
@@ -287,7 +288,7 @@ def _warnings(outcome: Outcome) -> list[str]:
         (name, condition)
         for name, conditions in reports
         for condition in conditions
-        if condition.status != "True" or condition.reason in REPORTED_REASONS
+        if (condition.status != "True" and condition.type != UP) or condition.reason in REPORTED_REASONS
     ]
     notes = [f"{name}: {condition.message}" for name, condition in notable]
     notes += [

@@ -32,10 +32,12 @@ from admission.review.caches import ReviewCaches
 from admission.scheduling.backfill.expected_end import ExpectedEnds
 from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.backfill.running_gangs import RunningGangs
+from admission.scheduling.capacity.expected_nodes import ExpectedNodes
 from admission.scheduling.preemption.nominations import Nominations
 from admission.scheduling.preemption.victim_searches import VictimSearches
 from admission.status.device_allocations import DeviceAllocations
 from admission.status.later_waves import LaterWaves
+from admission.status.node_shapes import ShapeStatus
 from admission.status.nodes_needed import NodesNeededState
 from admission.status.outside_queues import OutsideQueues
 from admission.workloads.gang_cache import GangCache
@@ -122,6 +124,10 @@ class Leader:
     """Why pods that workloads make later never fit."""
     node_needs: NodesNeededState = field(default_factory=NodesNeededState)
     """What held gangs need of nodes that are not there."""
+    expected_nodes: ExpectedNodes = field(default_factory=ExpectedNodes)
+    """Which nodes came for gangs that they were asked for."""
+    shapes: ShapeStatus = field(default_factory=ShapeStatus)
+    """What is said of NodeShapes."""
 
     @classmethod
     def build(

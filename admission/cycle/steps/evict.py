@@ -173,16 +173,16 @@ class GangEviction:
             return limits.resumed_eviction(group, self.evictions.evicted[group.uid])
         if request is not None:
             return limits.requested_eviction(group, request)
-        queue = inputs.snapshot.queues.get(group.queue)
+        queue, placement = inputs.snapshot.queues.get(group.queue), group.placement
         found = start_timeout.eviction(
             group,
             inputs.observed,
-            start_timeout=queue.start_timeout if queue is not None else START_TIMEOUT,
+            start_timeout=start_timeout.allowed(queue, placement) if queue and placement else START_TIMEOUT,
             now=inputs.now,
             begun=self.evictions.partial_reason(group.uid),
             previous_size=self.evictions.size(group.uid),
         )
-        if found is None and group.placement is not None and group.placement.queue in limiting:
+        if found is None and placement is not None and placement.queue in limiting:
             return limits.due_eviction(group, inputs.tree, inputs.now)
         return found
 

@@ -14,6 +14,7 @@ from functools import partial
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.queues import PlacementMode
+from admission.api.values import names
 from admission.api.values.decoding import Json
 from admission.api.values.names import GangUid, NodeName, Uid
 from admission.api.values.reasons import Hold, HoldReason
@@ -39,6 +40,7 @@ from admission.errors import ConflictError, FixError, GoneError, RetryError
 from admission.lifecycle import placement_check, placement_progress, transitions
 from admission.lifecycle.placement_progress import Missing
 from admission.ports import Claims, Traces
+from admission.scheduling.capacity import node_requests
 from admission.scheduling.checks import faults
 from admission.scheduling.checks.faults import During
 from admission.scheduling.placement import mode
@@ -139,7 +141,7 @@ class GangPlacement:
         for work in works:
             await self._resolve(inputs, work)
         gates = [work.start.gates for work in works if work.hold is None]
-        await self.writer.open_gates(gates, inputs.snapshot.storage)
+        await self.writer.open_gates(gates, inputs.snapshot.storage, inputs.snapshot.shapes)
         holds |= {work.group.uid: work.hold for work in works if work.hold is not None}
         self.log.placement_holds.update(holds)
         return holds
@@ -161,6 +163,9 @@ class GangPlacement:
         if unread is not None:
             work.hold = _waits(f"claim {unread} cannot be read", unread)
             return work
+        lost = placement_progress.lost_shape(start.gates, inputs.snapshot.shapes)
+        if lost is not None:
+            work.errors.append(ConflictError(f"NodeShape {lost}, of which nodes were asked for, is gone"))
         chosen = self._chosen(inputs, group)
         if isinstance(chosen, Hold):
             work.hold = chosen if missing else None
@@ -173,7 +178,9 @@ class GangPlacement:
         """Return the mode in which a gang's claims are allocated, by the current protection of its devices."""
         queue = inputs.snapshot.queues.get(group.queue)
         requested = mode.requested(group.record, queue) if queue is not None else PlacementMode.AUTO
-        return mode.mode(requested, placement_progress.holdings(group, self.mirror.book), self.fences.protections)
+        found = mode.mode(requested, placement_progress.holdings(group, self.mirror.book), self.fences.protections)
+        asked = placement_progress.nodes_to_come(group)
+        return replace(found, reason=node_requests.reason(asked)) if asked and isinstance(found, Chosen) else found
 
     def _apply_mode(
         self, inputs: CycleInputs, work: _Work, missing: Sequence[Missing], placement_mode: PlacementMode
@@ -216,7 +223,8 @@ class GangPlacement:
         for work, missing in pinned:
             queue = inputs.snapshot.queues.get(work.group.queue)
             check = partial(placement_check.matches_ledger, exact=queue is not None and queue.preferences is not None)
-            if not await self.executor.run(check, work.group, work.start.gates, missing, asked):
+            gates = [gate for gate in work.start.gates if names.shape_of(gate[1]) is None]
+            if not await self.executor.run(check, work.group, gates, missing, asked):
                 work.errors.append(
                     ConflictError("kube-scheduler would not take the devices that it was planned on, nor equal ones")
                 )

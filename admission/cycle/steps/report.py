@@ -24,7 +24,7 @@ from admission.cycle.state.scheduling_cache import SchedulingCache
 from admission.cycle.state.status import OutcomeLog, StatusState
 from admission.cycle.state.term import CycleSettings, Term
 from admission.errors import FixError, GoneError, RetryError
-from admission.lifecycle import ledger_clock, limits, requeue_backoff
+from admission.lifecycle import ledger_clock, limits, requeue_backoff, start_timeout
 from admission.ports import Reports, Templates
 from admission.review.caches import ReviewCaches
 from admission.scheduling.backfill.policy import Backfill
@@ -36,6 +36,7 @@ from admission.scheduling.preemption.victim_searches import VictimSearches
 from admission.status import gang, later_waves, outside_queues
 from admission.status.device_allocations import AllocationsByClaim, DeviceAllocations
 from admission.status.later_waves import LaterWaves
+from admission.status.node_shapes import ShapeStatus
 from admission.status.nodes_needed import NodesNeededState
 from admission.status.outside_queues import OutsideQueues
 
@@ -74,6 +75,7 @@ class CycleReport:
     allocations: DeviceAllocations | None
     later_waves: LaterWaves
     node_needs: NodesNeededState
+    shapes: ShapeStatus
     log: CycleLog
 
     async def report(self, inputs: CycleInputs, decided: CycleDecisions) -> CycleResult:
@@ -139,6 +141,7 @@ class CycleReport:
             templates=self.templates.troubles(),
             schedulers=self.settings.schedulers,
             later=self.later_waves.answers,
+            shapes=self.shapes.conditions(inputs.snapshot),
             needed=self.node_needs.needed,
             scheduler=inputs.profile,
             now=inputs.clock,
@@ -199,7 +202,9 @@ class CycleReport:
         for placement in (group.placement for group in inputs.granted):
             queue = inputs.snapshot.queues.get(QueueName(placement.queue)) if placement is not None else None
             if placement is not None and queue is not None and _is_starting(placement, inputs.snapshot):
-                ends.append(placement.reserved_at + min(queue.start_timeout, requeue_backoff.MAX_WAIT))
+                ends.append(
+                    placement.reserved_at + min(start_timeout.allowed(queue, placement), requeue_backoff.MAX_WAIT)
+                )
         ends += [one.until for one in self.evictions.returning.usage(inputs.snapshot.queues)]
         ends += limits.runtime_deadlines(self.mirror.book.placements.values(), inputs.tree)
         return min((*soon, *(end for end in ends if end > inputs.now)), default=None)

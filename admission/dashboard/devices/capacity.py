@@ -142,7 +142,7 @@ def closed_devices(inventory: Inventory, nodes: Mapping[NodeName, Node]) -> set[
 
 def node_is_closed(node: Node | None) -> bool:
     """Return whether no pod can start on a node, as far as Kubernetes itself says so."""
-    if node is None or node.unschedulable:
+    if node is None or node.unschedulable or node.leaving:
         return True
     return any(taint.blocks and taint.key.startswith(UNUSABLE) for taint in node.taints)
 

@@ -2,7 +2,8 @@
 
 Simulated: NodeUnschedulable, TaintToleration, NodeAffinity (node selector and required affinity), NodeDeclaredFeatures,
 NodeResourcesFit, and the node selectors of claims that are allocated already. What looks at other pods, and at volumes,
-is in `admission.filters`.
+is in `admission.filters`. Beyond kube-scheduler, a node that is being taken away is refused to all pods, whatever they
+tolerate, and one that came for a gang to those of others.
 """
 
 from collections.abc import Mapping
@@ -27,6 +28,8 @@ MOST_PASSING = 64
 class Filter(StrEnum):
     """What keeps a pod off a node, in the order in which it is checked."""
 
+    LEAVING = "leaving"
+    RESERVED = "reserved"
     UNSCHEDULABLE = "unschedulable"
     TAINT = "taint"
     NODE_SELECTOR = "node selector"
@@ -69,10 +72,22 @@ def passed(demand: PodDemand, cluster: ClusterState) -> frozenset[NodeName]:
 
 
 def _refuses_pod(pod: Pod, node: Node) -> Refused | None:
+    return _is_closed(pod, node) or _does_not_match(pod, node)
+
+
+def _is_closed(pod: Pod, node: Node) -> Refused | None:
+    if node.leaving:
+        return Refused(Filter.LEAVING, node.leaving)
+    if node.reserved:
+        return Refused(Filter.RESERVED, "came for a gang whose pods are not all bound yet")
     if node.unschedulable and first_untolerated((UNSCHEDULABLE,), pod.tolerations) is not None:
         return Refused(Filter.UNSCHEDULABLE, "is unschedulable")
     if node.taints and (taint := first_untolerated(node.taints, pod.tolerations)) is not None:
         return Refused(Filter.TAINT, f"has taint {taint.text}")
+    return None
+
+
+def _does_not_match(pod: Pod, node: Node) -> Refused | None:
     labels = node.meta.labels
     for key, value in pod.node_selector.items():
         if labels.get(key) != value:

@@ -5,6 +5,7 @@ not know of its successor fails, since withdrawing a pod's placement marks the p
 """
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +19,7 @@ from admission.errors import ConflictError, FixError, ForbiddenError, GoneError
 from admission.kube.client import backoff, errors, paths
 from admission.kube.client.connection import Connection, PatchKind, RetryPolicy
 from admission.kube.writers import pod_patch
+from admission.kube.writers.pod_patch import Where
 
 log = structlog.get_logger(__name__)
 
@@ -36,11 +38,18 @@ class PodWriter:
 
     async def open_gate(self, pod: Pod, node: NodeName | None) -> None:
         """Remove Muster's gate and pin the pod to a node (None: leave it free), in one write."""
+        await self._open(pod, () if node is None else (pod_patch.on_node(node),))
+
+    async def open_gate_towards(self, pod: Pod, labels: Mapping[str, str]) -> None:
+        """Remove Muster's gate and keep the pod to nodes with these labels, in one write."""
+        await self._open(pod, pod_patch.with_labels(labels))
+
+    async def _open(self, pod: Pod, where: Sequence[Where]) -> None:
         for attempt in range(1, TRIES + 1):
             if not pod.gated:
                 return
             try:
-                await self._connection.set(_path(pod), pod_patch.opened(pod, node), PatchKind.STRATEGIC)
+                await self._connection.set(_path(pod), pod_patch.opened(pod, where), PatchKind.STRATEGIC)
             except ForbiddenError:
                 raise
             except (ConflictError, FixError) as error:

@@ -1,3 +1,3 @@
 """Which nodes would have to come so that held gangs start."""
 
-__all__ = ["node_needs"]
+__all__ = ["expected_nodes", "node_needs", "node_requests"]

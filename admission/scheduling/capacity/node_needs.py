@@ -14,6 +14,7 @@ from fractions import Fraction
 from functools import partial
 
 from admission.api.capacity import node_shapes
+from admission.api.capacity.node_provision import ProvisioningMode
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.muster.queues import Queue
 from admission.api.values.names import GangUid, NodeName
@@ -51,7 +52,8 @@ class Bounds:
 
     tries: numbers of nodes, over all gangs. nodes: the most of a shape. share: the divisor of a search's steps. pace:
     how long until the needs are looked for again; if 0, after every cycle that grants nothing. together: whether gangs
-    may share a node to come, as they would once it is there; otherwise one that a gang needs is no other's.
+    may share a node to come, as they would once it is there; otherwise one that a gang needs is no other's. asks:
+    whether nodes are asked for where queues say so; a simulation only says what is needed.
     """
 
     tries: int = 64
@@ -59,22 +61,31 @@ class Bounds:
     share: int = 8
     pace: timedelta = timedelta(seconds=10)
     together: bool = False
+    asks: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodesNeeded:
     """The nodes that a gang needs beside those that are there. price: per hour; None if it is not known of all.
 
-    nodes: empty if the gang has room on nodes that others need.
+    nodes: empty if the gang has room on nodes that others need. grant: with which it would start if they were there.
+    not_asked: why nobody is asked for them, where the queue asks; empty if it does not.
     """
 
     nodes: tuple[NodeToCome, ...] = ()
     price: Fraction | None = None
+    grant: Grant | None = field(default=None, compare=False, repr=False)
+    not_asked: str = ""
 
     @property
     def counts(self) -> Mapping[str, int]:
         """Return how many nodes of each shape there are."""
         return Counter(one.shape for one in self.nodes)
+
+
+def asks_for_nodes(queue: Queue | None) -> bool:
+    """Return whether a queue asks for nodes."""
+    return queue is not None and queue.provisioning.mode is not ProvisioningMode.NONE
 
 
 def hold(needed: NodesNeeded, instead: Hold) -> Hold:
@@ -88,23 +99,34 @@ def hold(needed: NodesNeeded, instead: Hold) -> Hold:
     details: dict[str, Detail] = {**instead.details, "nodes": total, "shapes": parts, "instead": instead.reason}
     if needed.price is not None:
         details["pricePerHour"] = node_shapes.render_price(needed.price)
-    message = f"needs {what}{price}; on the nodes that are there: {instead.message}"
+    not_asked = f"; {needed.not_asked}" if needed.not_asked else ""
+    message = f"needs {what}{price}{not_asked}; on the nodes that are there: {instead.message}"
     return Hold(HoldReason.NODES_NEEDED, message, details, instead.references)
 
 
-def assess(
-    held: Iterable[Group], rules: Rules, cluster: ClusterState, queue_usage: QueueUsage, bounds: Bounds
+def assess(  # noqa: PLR0917 - all that it depends on
+    held: Iterable[Group],
+    rules: Rules,
+    cluster: ClusterState,
+    queue_usage: QueueUsage,
+    bounds: Bounds,
+    expected: Mapping[str, int],
 ) -> Mapping[GangUid, NodesNeeded]:
-    """Return what gangs need, of those that would start with more nodes. held: gangs that are held for want of devices.
+    """Return what gangs need, of those that would start with more nodes.
 
-    cluster, queue_usage: after the grants of the cycle; the usage is charged with what gangs are promised. The balances
-    in the workspace of the rules are charged, too.
+    held: gangs that are held for want of devices, in the order in which they have their turn. cluster, queue_usage:
+    after the grants of the cycle; the usage is charged with what gangs are promised. The balances in the workspace of
+    the rules are charged, too. expected: how many nodes of each shape were asked for and count as there. Gangs whose
+    queues ask for nodes come first: the others keep none from them.
     """
-    waiting = rules.order.sorted(held)[: bounds.tries * GANGS_PER_TRY]
+    queues = rules.snapshot.queues
+    waiting = sorted(held, key=lambda group: not asks_for_nodes(queues.get(group.queue)))
+    waiting = waiting[: bounds.tries * GANGS_PER_TRY]
     existing = rules.snapshot.nodes.values()
     pods = sum(len(group.waiting) for group in waiting)
     left = {
-        name: min(shape.left(existing), pods, bounds.nodes) for name, shape in sorted(rules.snapshot.shapes.items())
+        name: min(max(shape.left(existing) - expected.get(name, 0), 0), pods, bounds.nodes)
+        for name, shape in sorted(rules.snapshot.shapes.items())
     }
     if not waiting or not any(left.values()):
         return {}
@@ -236,7 +258,7 @@ class _State:
         prices = [self._prices[one.shape] for one in new]
         known = [price for price in prices if price is not None]
         price = sum(known, Fraction(0)) if len(known) == len(prices) else None
-        return NodesNeeded(nodes=tuple(new), price=price)
+        return NodesNeeded(nodes=tuple(new), price=price, grant=grant)
 
     def _full(self, cluster: ClusterState) -> Collection[NodeName]:
         """Return the new nodes all of whose devices are in use: hardly anybody has room there, and each costs time."""

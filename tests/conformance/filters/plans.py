@@ -163,7 +163,7 @@ def _refused(world: Json, placement: list[Place], oracle: Oracle) -> str | None:
 def bound(manifest: Json, node: str) -> Json:
     """Return a pod as it is when Muster has opened its gate."""
     pod = deepcopy(manifest)
-    patch = pod_patch.opened(filter_judge.pod_of(manifest), NodeName(node))
+    patch = pod_patch.opened(filter_judge.pod_of(manifest), (pod_patch.on_node(NodeName(node)),))
     affinity = pod["spec"].setdefault("affinity", {}).setdefault("nodeAffinity", {})
     affinity |= patch["spec"]["affinity"]["nodeAffinity"]
     return pod

@@ -19,6 +19,8 @@ NODE = NodeName("n1")
 HERE = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
 ZONE = {"key": "zone", "operator": "In", "values": ["x", "y"]}
 GPU = {"key": "gpu", "operator": "Exists"}
+POOL = {"key": "pool", "operator": "In", "values": ["a"]}
+TYPE = {"key": "type", "operator": "In", "values": ["x8"]}
 THERE = {"key": "metadata.name", "operator": "NotIn", "values": ["n9"]}
 
 PINS: dict[str, tuple[dict[str, Any] | None, list[dict[str, Any]]]] = {
@@ -48,9 +50,33 @@ def test_a_pin_demands_the_node_besides_what_the_author_demands(
 ) -> None:
     pod = read(a_pod(affinity=affinity) if affinity else a_pod())
 
-    patch = pod_patch.opened(pod, NODE)
+    patch = pod_patch.opened(pod, (pod_patch.on_node(NODE),))
 
     assert patch["spec"]["affinity"] == required(*terms)
+
+
+TOWARDS: dict[str, tuple[dict[str, Any] | None, list[dict[str, Any]]]] = {
+    "a pod without affinity gets a term": (None, [{"matchExpressions": [POOL, TYPE]}]),
+    "every term gains the labels that it lacks": (
+        required({"matchExpressions": [ZONE]}, {"matchExpressions": [TYPE], "matchFields": [THERE]}),
+        [{"matchExpressions": [ZONE, POOL, TYPE]}, {"matchExpressions": [TYPE, POOL], "matchFields": [THERE]}],
+    ),
+    "a term that matches nothing goes on matching nothing": (required({}), [{}]),
+}
+
+
+@pytest.mark.parametrize(("affinity", "terms"), TOWARDS.values(), ids=TOWARDS)
+async def test_a_pod_that_is_let_in_towards_nodes_is_kept_to_their_labels_and_to_no_name(
+    api: FakeApi, connection: Connection, affinity: dict[str, Any] | None, terms: list[dict[str, Any]]
+) -> None:
+    pod = read(api.put(PODS, a_pod(affinity=affinity) if affinity else a_pod()))
+
+    await PodWriter(connection).open_gate_towards(pod, {"type": "x8", "pool": "a"})
+
+    assert api.last("PATCH", PATH).body["spec"] == {
+        "schedulingGates": [{"$patch": "delete", "name": names.GATE}],
+        "affinity": required(*terms),
+    }
 
 
 async def test_one_write_opens_the_gate_and_pins_the_pod(api: FakeApi, connection: Connection) -> None:

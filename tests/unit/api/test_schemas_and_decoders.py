@@ -115,6 +115,7 @@ REFUSED: Mapping[str, tuple[str, Any, str]] = {
         "preemption.borrowWithinCohort.maxPriorityThreshold",
     ),
     "more attempts than 32 bits": ("Queue", {"requeue": {"limit": 2**31}}, "requeue.limit"),
+    "nodes that nobody can be asked for": ("Queue", {"provisioning": {"mode": "Buy"}}, "provisioning.mode"),
     "a price below 0": ("NodeShape", {**NODE_SHAPE, "pricePerHour": -1}, "pricePerHour"),
     "a price as a floating-point number": ("NodeShape", {**NODE_SHAPE, "pricePerHour": 98.32}, "pricePerHour"),
     "a price that is no number": ("NodeShape", {**NODE_SHAPE, "pricePerHour": "98 EUR"}, "pricePerHour"),

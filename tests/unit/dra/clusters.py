@@ -52,10 +52,12 @@ class ClusterBuilder:
         gpus: int | Sequence[Json] = 0,
         allocatable: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
+        deleted: str | None = None,
         **spec: Any,
     ) -> Self:
         status = {"allocatable": allocatable} if allocatable is not None else {}
-        self.nodes.append({"metadata": {"name": name, "labels": labels or {}}, "spec": spec, "status": status})
+        meta = {"name": name, "labels": labels or {}, "deletionTimestamp": deleted}
+        self.nodes.append({"metadata": meta, "spec": spec, "status": status})
         if gpus:
             self.slice(name, gpus, nodeName=name)
         return self

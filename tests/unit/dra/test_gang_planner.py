@@ -154,6 +154,13 @@ class Place:
 
 
 TAINT = [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]
+
+
+def leaving(key: str, effect: str = "NoSchedule") -> dict[str, str]:
+    return {"key": key, "value": "1763726400", "effect": effect}
+
+
+KARPENTER = "karpenter.sh/disrupted=1763726400:NoSchedule"
 ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
 AFFINITY = {
     "nodeAffinity": {
@@ -170,6 +177,16 @@ PLACES = {
     "an unschedulable node takes nothing": Place({"unschedulable": True}, fits=False),
     "a taint keeps pods away": Place({"taints": TAINT}, fits=False),
     "a toleration lets them in": Place({"taints": TAINT}, {"tolerations": [{"operator": "Exists"}]}),
+    "a node that Cluster Autoscaler takes away has room for nobody": Place(
+        {"taints": [leaving("ToBeDeletedByClusterAutoscaler")]}, {"tolerations": [{"operator": "Exists"}]}, fits=False
+    ),
+    "nor one that Karpenter takes away": Place(
+        {"taints": [leaving("karpenter.sh/disrupted")]}, {"tolerations": [{"operator": "Exists"}]}, fits=False
+    ),
+    "nor one that is being deleted": Place({"deleted": "2026-11-21T12:00:00Z"}, fits=False),
+    "one that may be taken away since it is idle has": Place(
+        {"taints": [leaving("DeletionCandidateOfClusterAutoscaler", "PreferNoSchedule")]}
+    ),
     "a node selector must match": Place({"labels": {"zone": "b"}}, {"nodeSelector": {"zone": "a"}}, fits=False),
     "a matching node selector does": Place({"labels": {"zone": "a"}}, {"nodeSelector": {"zone": "a"}}),
     "required affinity must match": Place({"labels": {"zone": "b"}}, {"affinity": AFFINITY}, fits=False),
@@ -225,6 +242,13 @@ SENTENCES = {
     "no node takes the pod": (
         a_cluster().node("a", gpus=1, unschedulable=True).node("b", gpus=1, taints=TAINT).plan(a_pod("p", 1)),
         "no node takes pod p: a is unschedulable; b has taint gpu=yes:NoSchedule",
+    ),
+    "no node takes the pod, since all are being taken away": (
+        a_cluster()
+        .node("a", gpus=1, taints=[leaving("karpenter.sh/disrupted")])
+        .node("b", gpus=1, deleted="2026-11-21T12:00:00Z")
+        .plan(a_pod("p", 1)),
+        f"no node takes pod p: a is being taken away (taint {KARPENTER}); b is being deleted",
     ),
     "no node takes the pod, several for one reason": (
         a_cluster().node("a", unschedulable=True).node("b", unschedulable=True).plan(a_pod("p", 1)),

@@ -140,7 +140,7 @@ def test_a_pod_that_muster_has_pinned_has_the_shape_of_the_one_made_in_its_place
     terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}] if zone else []
     required = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
     pod = a_pod(affinity=required) if zone else a_pod()
-    pinned = replace(pod, affinity=pod_patch.pinned(pod.affinity, NodeName("a")))
+    pinned = replace(pod, affinity=pod_patch.kept_to(pod.affinity, (pod_patch.on_node(NodeName("a")),)))
 
     assert refusals.shape(replace(pinned, meta=replace(pod.meta, name="other"))) == refusals.shape(pod)
     assert refusals.shape(replace(pod, node_selector={names.HOSTNAME: "a"})) == refusals.shape(pod)

@@ -1,0 +1,71 @@
+"""Grants on nodes that are asked for: a gang that needs nodes gets its quota, and its pods are let in towards them.
+
+The books have what stands for each such node in place of a name (`names.node_to_come`), no devices, and the charge of
+the plan. kube-scheduler binds the pods when nodes have come, and the charge is settled by what they get.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from admission.api.muster.ledger_entries import Holding
+from admission.api.muster.queues import PlacementMode
+from admission.api.values import names
+from admission.api.values.names import NodeName
+from admission.dra.requests.gang_request import Plan
+from admission.scheduling.capacity.node_needs import NodesNeeded
+from admission.scheduling.checks.chain import Grant
+from admission.scheduling.placement.mode import Chosen
+from admission.scheduling.placement.protection import Protections
+from admission.workloads import topology
+from admission.workloads.gangs import Group
+
+LONGEST_NAME = 200
+"""The longest name of a shape of which nodes are asked for: the books have it with a number."""
+
+
+def refusal(group: Group, needed: NodesNeeded, protections: Protections) -> str:
+    """Return why no nodes are asked for, though the queue asks; empty if they are."""
+    if needed.grant is None or group.started:
+        return "pods of it have started: no nodes are asked for pods that come later"
+    wanted = topology.request(group)
+    if wanted is not None and wanted.is_required:
+        return "no nodes are asked for a gang that has to be in one domain: which one they come to is not known"
+    drivers = {one.device.driver for holding in needed.grant.plan.holdings for one in holding.devices}
+    closed = sorted(driver for driver in drivers if protections.of_driver(driver).closed)
+    if closed:
+        return f"no nodes are asked for devices behind a fence (driver {closed[0]}), which kube-scheduler cannot give"
+    long = next((name for name in needed.counts if len(name) > LONGEST_NAME), None)
+    return f"NodeShape {long} has a name of more than {LONGEST_NAME} characters" if long is not None else ""
+
+
+def grant(needed: NodesNeeded, planned: Grant) -> Grant:
+    """Return the grant with which nodes are asked for. planned: as if they were there."""
+    numbers, come = Counter[str](), dict[str, NodeName]()
+    for one in needed.nodes:
+        numbers[one.shape] += 1
+        come[one.node.name] = names.node_to_come(one.shape, numbers[one.shape])
+    plan = planned.plan
+    pods = tuple(
+        replace(pod, node=come[pod.node], claims=tuple(replace(claim, devices=()) for claim in pod.claims))
+        if pod.node in come
+        else pod
+        for pod in plan.pods
+    )
+    holdings = tuple(_without_devices(holding, come.keys()) for holding in plan.holdings)
+    return replace(
+        planned,
+        plan=Plan(pods=pods, charge=plan.charge, holdings=holdings, apart=plan.apart),
+        chosen=Chosen(mode=PlacementMode.PIN, reason=reason(numbers)),
+    )
+
+
+def reason(counts: Mapping[str, int]) -> str:
+    """Return why kube-scheduler gives the devices of a gang for which nodes were asked."""
+    listed = ", ".join(f"{count} of shape {name}" for name, count in sorted(counts.items()))
+    return f"nodes were asked for ({listed}); kube-scheduler gives it the devices of those that come"
+
+
+def _without_devices(holding: Holding, come: Collection[str]) -> Holding:
+    """Return a holding; without its devices if they are of nodes to come, whose pools have the nodes' names."""
+    return replace(holding, devices=()) if any(one.device.pool in come for one in holding.devices) else holding

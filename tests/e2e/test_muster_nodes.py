@@ -1,0 +1,106 @@
+"""Gangs on a cluster without nodes: their pods are let in towards a shape, and a stand-in autoscaler starts nodes.
+
+The stand-in does what Karpenter and Cluster Autoscaler do: it makes nodes with the labels that pending pods ask for. A
+stand-in for the driver publishes their devices a moment later. KWOK plays the nodes; kube-scheduler gives the devices.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.controlplane import ControlPlane, fleet
+from tests.controlplane.namespaces import Namespace
+from tests.controlplane.observing import eventually
+from tests.e2e import fixtures
+from tests.e2e.musters import Muster
+from tests.e2e.teams import GROUP, Team, found_team
+
+POOL = {"example.com/pool": "a100x8"}
+SHAPE = f"{GROUP}/nodeshapes/a100x8"
+GPUS = 8
+
+hardware = fixtures.hardware([fleet.device_class()])
+muster = fixtures.muster(scope="module")
+
+
+@pytest.fixture
+def team(control_plane: ControlPlane, muster: Muster, namespace: Namespace) -> Iterator[Team]:
+    """A team with a quota of 16 GPUs that asks for nodes, of a shape of which three may come."""
+    client = control_plane.client()
+    devices = fleet.resource_slice("node", [fleet.gpu("node", at) for at in range(GPUS)])["spec"]["devices"]
+    spec = {
+        "maxCount": 3,
+        "matchLabels": POOL,
+        "allocatable": {"cpu": "32", "memory": "256Gi", "pods": "110"},
+        "resourceSlices": [{"driver": fleet.DRIVER, "devices": devices}],
+    }
+    meta = {"name": "a100x8"}
+    client.apply(SHAPE, {"apiVersion": "muster.dev/v1alpha1", "kind": "NodeShape", "metadata": meta, "spec": spec})
+    team = found_team(control_plane, namespace, gpus=16, provisioning={"mode": "Pods"})
+    yield team
+    team.disband()
+    client.delete(SHAPE)
+
+
+def pending(team: Team, name: str) -> list[Any]:
+    """Return the pods of a Job that an autoscaler would start nodes for."""
+    pods = [pod for pod in team.pods(name) if not pod["spec"].get("schedulingGates") and "nodeName" not in pod["spec"]]
+    unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    return [
+        pod for pod in pods if any(unschedulable.items() <= one.items() for one in pod["status"].get("conditions", []))
+    ]
+
+
+def asked(pod: Any) -> dict[str, str]:
+    """Return the labels of the nodes to which a pod is kept."""
+    required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (term,) = required["nodeSelectorTerms"]
+    assert "matchFields" not in term, "no node's name: Karpenter would refuse the pod"
+    return {one["key"]: one["values"][0] for one in term["matchExpressions"]}
+
+
+def test_a_gang_on_an_empty_cluster_starts_whole_and_one_over_quota_causes_no_node(
+    control_plane: ControlPlane, muster: Muster, team: Team
+) -> None:
+    client = control_plane.client()
+    team.submit("train", pods=4, gpus=4)
+    team.submit("large", pods=5, gpus=4)
+
+    pods = eventually(lambda: found if len(found := pending(team, "train")) == 4 else None, what="all pods are pending")
+    assert [asked(pod) for pod in pods] == [POOL] * 4
+    assert team.used("gpus") == (16, 0)
+    assert "nodes were asked for (2 of shape a100x8)" in team.placed("train")[1]
+    assert team.wait_held("large", "QuotaExceeded")
+    assert pending(team, "large") == []
+
+    nodes = [fleet.node(f"{team.namespace.name}-{at}", labels=POOL) for at in range(2)]
+    slices = [
+        fleet.resource_slice(node["metadata"]["name"], [fleet.gpu(node["metadata"]["name"], at) for at in range(GPUS)])
+        for node in nodes
+    ]
+    with fleet.installed(client, nodes), fleet.installed(client, slices):
+        team.wait_running("train", 4, within=120)
+        assert sorted(pod["spec"]["nodeName"] for pod in team.pods("train")) == sorted(
+            node["metadata"]["name"] for node in nodes * 2
+        )
+        eventually(lambda: team.used("gpus") == (0, 16), what="what kube-scheduler gave is settled")
+        assert muster.wrong_books() is None
+        client.delete(f"{team.jobs}/train?propagationPolicy=Background")
+        eventually(lambda: team.used("gpus") == (0, 0), what="the gang is gone")
+
+
+def test_a_gang_whose_nodes_never_come_is_taken_back_in_time_with_what_it_is_charged(
+    control_plane: ControlPlane, muster: Muster, team: Team
+) -> None:
+    changes = {"spec": {"provisioning": {"timeout": "5s"}, "requeue": {"base": "1h"}}}
+    control_plane.client().merge_patch(f"{GROUP}/queues/{team.queue}", changes)
+    team.submit("train", pods=4, gpus=4)
+    eventually(lambda: team.used("gpus") == (16, 0), what="the gang is charged")
+
+    eventually(lambda: team.hold("train").get("reason") == "PlacementFailed", what="it is taken back")
+    assert "nodes that were asked for (2 of shape a100x8) did not come within 5s" in team.hold("train")["message"]
+    eventually(lambda: len(team.gated("train")) == 4, what="its pods wait again")
+    eventually(lambda: team.used("gpus") == (0, 0), what="nothing is charged")
+    assert "did not come within 5s" in muster.command("why", f"{team.namespace.name}/train")
+    assert muster.wrong_books() is None

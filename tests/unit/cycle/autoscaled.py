@@ -1,0 +1,105 @@
+"""A cluster whose autoscaler starts nodes for pending pods, and whose kube-scheduler gives them the devices there."""
+
+from dataclasses import replace
+from typing import Any
+
+from admission.accounting.books import Book
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
+from admission.api.kubernetes.nodes import Node
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.ledger_entries import Holding
+from admission.api.values.names import NodeName, Uid
+from admission.lifecycle import transitions
+from admission.ports import NoFences
+from admission.scheduling.capacity.node_needs import Bounds
+from admission.simulation import in_memory
+from tests.builders import ClusterBuilder, a_cluster
+from tests.unit.cycle.jobs import Jobs, Play
+
+PODS = {"mode": "Pods", "timeout": "15m"}
+WITHOUT_PAUSE = Bounds(pace=Bounds().pace * 0)
+
+
+class Autoscaled(Jobs):
+    """Nodes come when `add` is called; pods that are let in towards a shape are bound to nodes with its labels."""
+
+    def pending(self) -> list[Pod]:
+        """Return the pods for which an autoscaler would start nodes."""
+        return [pod for pod in self._pods.values() if not (pod.gates or pod.node or pod.finished)]
+
+    def towards(self) -> dict[str, dict[str, str]]:
+        """Return where such pods may go, by name."""
+        return {pod.meta.name: dict(pod.node_selector) for pod in self.pending()}
+
+    def add(self, *nodes: str, shape: str = "x8", gpus: int = 8) -> None:
+        """Have nodes of a shape come, with the devices that they publish."""
+        for name in nodes:
+            made = a_cluster().node(name, gpus=gpus, labels={"type": shape}).snapshot()
+            come = [replace(node, meta=replace(node.meta, created=self.now)) for node in made.nodes.values()]
+            self.add_nodes(come, made.slices.values())
+
+    def bound(self) -> dict[str, str]:
+        """Return the node of each pod that has one, by name."""
+        return {pod.meta.name: str(pod.node) for pod in self._pods.values() if pod.node and not pod.finished}
+
+    def schedule(self, book: Book) -> tuple[Pod, ...]:
+        """Bind what is let in, on nodes that the books have and on those that have come."""
+        done = super().schedule(book)
+        for pod in self.pending():
+            node = next((one for one in self._rest.nodes.values() if self._takes(one, pod)), None)
+            if node is not None:
+                self._bind(pod, node.name, book)
+        return done
+
+    def _takes(self, node: Node, pod: Pod) -> bool:
+        labels = node.meta.labels
+        return all(labels.get(key) == value for key, value in pod.node_selector.items()) and len(
+            self._free(node.name)
+        ) >= self._wanted(pod)
+
+    def _wanted(self, pod: Pod) -> int:
+        claims = [self._claims[f"{pod.meta.namespace}/{pod.claim_name(one)}"] for one in pod.claims]
+        return sum(request.alternatives[0].count for claim in claims for request in claim.spec.requests)
+
+    def _free(self, node: NodeName) -> list[DeviceId]:
+        used = {one.device for claim in self._claims.values() if claim.allocation for one in claim.allocation.devices}
+        devices = [
+            DeviceId(one.driver, one.pool, device.name)
+            for one in self._rest.slices.values()
+            if one.node_name == node
+            for device in one.devices
+        ]
+        return [device for device in devices if device not in used]
+
+    def _bind(self, pod: Pod, node: NodeName, book: Book) -> None:
+        free = self._free(node)
+        placement = book.placements[book.owners[pod.meta.uid]]
+        holdings: dict[Uid, Holding] = {}
+        for one in pod.claims:
+            claim = self._claims[f"{pod.meta.namespace}/{pod.claim_name(one)}"]
+            count = claim.spec.requests[0].alternatives[0].count
+            given, free = free[:count], free[count:]
+            devices = tuple(RequestDevice(request=claim.spec.requests[0].name, device=device) for device in given)
+            holdings[claim.meta.uid] = replace(placement.holdings[claim.meta.uid], devices=devices)
+        known = transitions.index_devices(self._rest)
+        self._allocate(pod, node, holdings, known)
+        self._pods[pod.meta.uid] = replace(pod, node=node, phase="Running", ready=True)
+
+
+class Asking(Play):
+    """A leader without a fence, whose queue asks for nodes, and who looks in every cycle."""
+
+    def __init__(self, builder: ClusterBuilder, ledger: in_memory.Ledger | None = None, **jobs: dict[str, Any]) -> None:
+        self.world = Autoscaled(builder)
+        super().__init__(self.world, ledger)
+        self._prepare()
+        for name, job in jobs.items():
+            self.world.submit(name, **{"queue": "q", "pods": 4, "gpus": 4, **job})
+
+    def succeed(self) -> None:
+        super().succeed()
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self.leader = replace(self.leader, ports=replace(self.leader.ports, fences=NoFences()))
+        self.leader.settings.node_needs = WITHOUT_PAUSE
