@@ -101,8 +101,8 @@ def _refuses_extended(demand: PodDemand, node: Node) -> Refused | None:
     """Refuse a node where device plugins would serve a pod's extended resources and DRA should, or the reverse."""
     for resource, plugged in zip(demand.extended, extended_resources.is_plugged(node, demand.extended), strict=True):
         if plugged and not demand.plugged:
-            why = f"has a device plugin for {resource}, which a gang gets from plugins alone or from devices alone"
-            return Refused(Filter.PLUGIN, why)
+            alone = "while a gang gets all of its extended resources from plugins or all from devices"
+            return Refused(Filter.PLUGIN, f"has a device plugin for {resource}, {alone}")
         if demand.plugged and not plugged:
             return Refused(Filter.PLUGIN, f"has no device plugin for {resource}")
     if demand.plugged and any(claim.allocation is None for claim in demand.claims):
