@@ -6,7 +6,7 @@ count (objects, limits, storage) stays in the ResourceQuota, and is reported.
 
 import copy
 import re
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from admission.api.values import quantities
@@ -25,6 +25,12 @@ _OF_NODES = re.compile(
     r"(requests\.)?(?P<name>cpu|memory|ephemeral-storage|hugepages-.+)|(?P<pods>pods)|requests\.(?P<extended>[^/]+/.+)"
 )
 _CLAIMS = "count/resourceclaims.resource.k8s.io"
+
+_REQUIRED = ("cpu", "requests.cpu", "memory", "requests.memory")
+"""Where a ResourceQuota limits these, it refuses pods that request none (`pkg/quota/v1/evaluator/core/pods.go`)."""
+
+_UNLIMITED = 10**18
+"""The quota of what the ResourceQuotas of a namespace do not limit: more than any cluster has. Without one it is 0."""
 
 _CLAIM_SPECS = {"ResourceClaim": "spec", "ResourceClaimTemplate": "spec.spec"}
 
@@ -45,7 +51,7 @@ def convert(objects: Sequence[Mapping[str, Any]]) -> Converted:
         kind, limits = str(obj.get("kind")), nominal.get(fields.name(obj, "namespace") or "default", {})
         if kind in _CLAIM_SPECS and any("sources" in counted[meter]["spec"] for meter in limits):
             _compare_worst_case(obj, _CLAIM_SPECS[kind], findings)
-    queues = [_queue(namespace, limits) for namespace, limits in sorted(nominal.items())]
+    queues = [_queue(namespace, limits, counted) for namespace, limits in sorted(nominal.items())]
     return Converted((*counted.values(), *queues), tuple(findings for _, findings in found))
 
 
@@ -80,6 +86,8 @@ def _read(
         counted.setdefault(name, meter)
         limits[name] = min(amount, limits.get(name, amount))
         findings.changed(path, f"is the quota of Meter {name}; take it out of the ResourceQuota, which refuses pods")
+        if key in _REQUIRED:
+            findings.check(path, f"a ResourceQuota refuses pods that request no {resource}; here they are free of it")
 
 
 def _compare_worst_case(obj: Object, spec: str, findings: Findings) -> None:
@@ -121,7 +129,10 @@ def _meter(key: str, device_classes: Sequence[str], findings: Findings, path: st
     return None
 
 
-def _queue(namespace: str, limits: Mapping[str, int]) -> Object:
-    quotas = [{"meter": meter, "nominal": quantities.render(amount)} for meter, amount in limits.items()]
-    spec: Object = {"namespaceSelector": {"matchLabels": {fields.NAMESPACE: namespace}}, "default": True}
+def _queue(namespace: str, limits: Mapping[str, int], counted: Iterable[str]) -> Object:
+    """Return a Queue that limits what `limits` says, by meter, and nothing else of what the Meters count."""
+    amounts = {**limits, **{meter: _UNLIMITED for meter in counted if meter not in limits}}
+    quotas = [{"meter": meter, "nominal": quantities.render(amount)} for meter, amount in amounts.items()]
+    selector = {"matchLabels": {fields.NAMESPACE: namespace}}
+    spec: Object = {"namespaceSelector": selector, "default": True, "unmeteredClasses": "Allow"}
     return fields.new_object("Queue", namespace, {**spec, **({"quotas": quotas} if quotas else {})})

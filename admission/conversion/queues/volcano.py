@@ -102,7 +102,8 @@ def _amounts(given: Any, path: str, findings: Findings) -> dict[str, int]:
 def _convert_queue(queue: _Queue) -> Object:
     spec: Object = {"parent": queue.parent} if queue.parent else {}
     if not queue.children and queue.name != ROOT:
-        spec["namespaceSelector"], spec["aliases"] = {}, [queue.name]
+        # What no queue speaks of is free in Volcano.
+        spec.update({"namespaceSelector": {}, "aliases": [queue.name], "unmeteredClasses": "Allow"})
         if queue.name == DEFAULT:
             spec["default"] = True
     if quotas := [_quota(queue, resource) for resource in _resources(queue)]:

@@ -47,9 +47,13 @@ async def test_a_key_that_muster_counts_is_a_meter_and_a_quota_of_the_namespaces
     assert queue["spec"] == {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "team"}},
         "default": True,
+        "unmeteredClasses": "Allow",
         "quotas": [{"meter": meter, "nominal": nominal}],
     }
-    assert {one.level for found in made.findings for one in found.found} == {Level.CHANGED}
+    told = [one.message for found in made.findings for one in found.found if one.level is not Level.CHANGED]
+    assert told == [f"a ResourceQuota refuses pods that request no {meter}; here they are free of it"] * (
+        meter in {"cpu", "memory"}
+    )
     assert (await lint.lint([*objects(JOBS), *made.objects])).remarks == ()
 
 
@@ -119,16 +123,35 @@ def test_of_claims_that_a_quota_counts_at_their_worst_case_that_is_told(
     assert nothing.found == [], "where no devices are limited nothing differs"
 
 
-async def test_what_is_converted_lets_in_what_the_quota_would_and_holds_the_rest() -> None:
-    quota = a_quota({"gpu.example.com.deviceclass.resource.k8s.io/devices": 2, "requests.cpu": 4})
+@pytest.mark.parametrize(
+    ("hard", "elsewhere", "second"),
+    [
+        ({"gpu.example.com.deviceclass.resource.k8s.io/devices": 2, "requests.cpu": 4}, {}, "Held"),
+        ({"gpu.example.com.deviceclass.resource.k8s.io/devices": 3, "requests.cpu": 1, "pods": 2}, {}, "Admitted"),
+        ({"gpu.example.com.deviceclass.resource.k8s.io/devices": 3, "requests.cpu": "900m"}, {}, "Held"),
+        ({"pods": 1}, {}, "Held"),
+        ({"pods": 2}, {}, "Admitted"),
+        ({"pods": 2}, {"gpu.example.com.deviceclass.resource.k8s.io/devices": 1, "requests.cpu": 1}, "Admitted"),
+        ({"count/resourceclaims.resource.k8s.io": 1}, {}, "Held"),
+        ({"count/resourceclaims.resource.k8s.io": 2}, {}, "Admitted"),
+    ],
+)
+async def test_what_is_converted_lets_in_what_the_quota_would_and_holds_the_rest(
+    hard: dict[str, Any], elsewhere: dict[str, Any], second: str
+) -> None:
+    """Of two Jobs of one pod with half a core and a claim, the first for two devices and the second for one.
+
+    elsewhere: what the quota of another namespace limits.
+    """
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
     jobs = [*a_job("a", "team", 2), *a_job("b", "team", 1)]
     for job in (jobs[1], jobs[3]):
         job["metadata"].pop("labels", None)
         job["spec"]["template"].get("metadata", {}).pop("labels", None)
 
-    made = resource_quotas.convert([quota]).objects
+    other = a_quota(elsewhere) | {"metadata": {"name": "quota", "namespace": "other"}}
+    made = resource_quotas.convert([a_quota(hard), *([other] if elsewhere else []), DEVICE_CLASS]).objects
     outcome = await offline.simulate(expand.expand([*objects(JOBS), namespace, *made, *jobs]))
 
     found = {gang.name.split("/")[-1]: (gang.queue, str(gang.verdict)) for gang in outcome.gangs}
-    assert found == {"a": ("team", "Admitted"), "b": ("team", "Held")}
+    assert found == {"a": ("team", "Admitted"), "b": ("team", second)}

@@ -56,6 +56,7 @@ metadata: {name: default}
 spec:
   parent: research
   namespaceSelector: {}
+  unmeteredClasses: Allow
   aliases: [default]
   default: true
   quotas: [{meter: gpu.example.com, nominal: '1'}, {meter: gpu.example.com-memory, nominal: 16Gi}]
@@ -67,6 +68,7 @@ metadata: {name: vision}
 spec:
   parent: research
   namespaceSelector: {}
+  unmeteredClasses: Allow
   aliases: [vision]
   quotas:
   - {meter: gpu.example.com, nominal: '2', borrowingLimit: '1', lendingLimit: '1'}
@@ -122,6 +124,16 @@ async def test_what_is_converted_passes_lint_and_lets_in_what_volcano_would(aske
     assert linted.remarks == ()
     verdicts = {gang.name.split("/")[-1]: str(gang.verdict) for gang in outcome.gangs}
     assert [verdicts[f"job-{at}"] for at in range(len(asked))] == decided
+
+
+async def test_devices_that_no_queue_speaks_of_are_free() -> None:
+    made = volcano.convert([a_queue("vision", deserved={"cpu": 2})]).objects
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
+    job = a_job_of_volcano("train", "vision", 3)
+
+    outcome = await offline.simulate(expand.expand([*objects(JOBS), namespace, *made, *job]))
+
+    assert [str(gang.verdict) for gang in outcome.gangs] == ["Admitted"]
 
 
 FIELDS: dict[str, tuple[Any, str]] = {
