@@ -55,7 +55,7 @@ def _done_of_job(job: Job, seen: int, part: Part | None) -> int:
         return part.pods if job.finished else min(seen, part.pods)
     if job.completions is None:
         return min(max(job.initial_pods - job.remaining_pods, seen), job.initial_pods)
-    return job.initial_pods - max(replace(job, succeeded=max(job.succeeded, seen)).remaining_pods, 0)
+    return job.initial_pods - replace(job, succeeded=max(job.succeeded, seen)).remaining_pods
 
 
 def _done_without_pods(identity: Identity, seen_jobs: Iterable[Job]) -> int:

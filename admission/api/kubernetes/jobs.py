@@ -122,11 +122,12 @@ class Job:
     def remaining_pods(self) -> int:
         """Return how many pods it still runs at a time: fewer than its parallelism towards its end.
 
-        Without `completions`, no pod is created after the first success (`pkg/controller/job`, v1.37.1).
+        Without `completions`, no pod is created after the first success (`pkg/controller/job`, v1.37.1). None either
+        where more have ended than are wanted, as in an elastic Job that was scaled down.
         """
         if self.completions is None:
             return min(self.parallelism, self.active) if self.succeeded else self.parallelism
-        return min(self.parallelism, self.completions - self.succeeded - self.failed)
+        return max(min(self.parallelism, self.completions - self.succeeded - self.failed), 0)
 
     @property
     def next_indexes(self) -> tuple[int, ...]:
@@ -136,7 +137,7 @@ class Job:
         """
         if not self.ended:
             return ()
-        return tuple(islice(_outside(self.ended), min(max(self.remaining_pods, 0), MAX_PARALLELISM)))
+        return tuple(islice(_outside(self.ended), min(self.remaining_pods, MAX_PARALLELISM)))
 
 
 def decode_live(obj: Json) -> Job:

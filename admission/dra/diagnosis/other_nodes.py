@@ -41,10 +41,10 @@ def with_devices(
 ) -> str:
     """Return which nodes have enough devices, or of an extended resource by a plugin, and are left out, and why."""
     demand, inventories = kind.members[0], cluster.node_inventories
-    extended = {resource: demand.pod.requests.get(resource, 0) for resource in demand.extended}
 
     def has_enough(name: NodeName) -> bool:
-        if extended and node_filters.lacking(extended, cluster.nodes[name].allocatable or {}) is None:
+        allocatable = cluster.nodes[name].allocatable or {}
+        if any(allocatable.get(one, 0) >= demand.pod.requests.get(one, 0) > 0 for one in demand.extended):
             return True
         return name in inventories and len(signatures.selected(parsed.texts, inventories[name])) >= needed
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from admission.api.kubernetes import jobs
 from admission.api.values import names
 from tests import standins
 from tests.standins import Manifest, an_object
@@ -147,3 +148,16 @@ def test_succeeded_pods_are_not_waited_for(put: Callable[[Herd], None], needed: 
     put(herd)
 
     assert herd.gang.still_needed == needed
+
+
+def test_a_job_of_which_more_have_succeeded_than_are_wanted_makes_no_more_pods() -> None:
+    """An elastic one that was scaled down, before its controller has written the end."""
+    job = jobs.decode(
+        {
+            "metadata": {"name": "train"},
+            "spec": {"completions": 5, "parallelism": 3, "template": {"spec": {"containers": []}}},
+            "status": {"succeeded": 10},
+        }
+    )
+
+    assert job.remaining_pods == 0
