@@ -47,6 +47,11 @@ class Draft:
         """Return the value at a path; None if there is none. A later change may change it."""
         return value_at(self.obj, *path)
 
+    def objects(self, *path: str | int) -> list[dict[str, Any]]:
+        """Return those elements of the list at a path that are objects; none if there is no list."""
+        found = self.get(*path)
+        return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
     def put(self, path: JsonPath, value: Any) -> None:
         """Put a value at a path, creating the missing objects and lists on it."""
         self.work.charge(Work.CHANGE)

@@ -5,6 +5,8 @@ other code is in its command's help. Errors are sentences on the standard error,
 traceback.
 """
 
+import os
+import shlex
 import sys
 import traceback
 from collections.abc import Iterator
@@ -108,12 +110,24 @@ def main() -> None:
 def kubectl_plugin() -> None:
     """Run the command line as `kubectl muster`; kubectl finds the program `kubectl-muster` by its name.
 
-    It has no completion to install, since the shell asks kubectl.
+    It has no completion to install, since the shell asks kubectl, which runs `kubectl_complete-muster`.
     """
     command = typer.main.get_command(app)
     command.params = [param for param in command.params if param.name not in {"install_completion", "show_completion"}]
     with errors_as_messages():
         command(prog_name="kubectl muster")
+
+
+def kubectl_completion() -> None:
+    """Print what may end a line of `kubectl muster`, one a line, as kubectl asks `kubectl_complete-muster`."""
+    words = sys.argv[1:] or [""]
+    line = {
+        "_MUSTER_COMPLETE": "complete_bash",
+        "COMP_WORDS": shlex.join(["muster", *words]),
+        "COMP_CWORD": str(len(words)),
+    }
+    os.environ.update(line)
+    app(prog_name="muster")
 
 
 @contextmanager

@@ -181,7 +181,7 @@ def maker_additions(job: JobView, username: str) -> Patch:
 
 
 def _annotate_template(job: JobView, values: dict[str, str]) -> Patch:
-    if not values:
+    if not values or not job.has_template:
         return ()
     if not job.has_meta:
         return (json_patch.add("/spec/template/metadata", {"annotations": values}),)

@@ -153,10 +153,12 @@ class SpecHead(TypedDict, total=False):
 class JobView:
     """A Job at admission: whether its pod template has metadata, and the template's annotations, None if it has none.
 
-    labels: the Job's own, not those of its pods. pod_labels: of the template, None if it has none.
+    labels: the Job's own, not those of its pods. pod_labels: of the template, None if it has none. has_template:
+    whether there is one, as the API server demands.
     """
 
     has_meta: bool
+    has_template: bool = True
     annotations: Mapping[str, str] | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     pod_labels: Mapping[str, str] | None = None
@@ -261,8 +263,10 @@ def decode_job(obj: Json | None) -> JobView:
         job = msgspec.convert(obj, JobHead)
     except msgspec.ValidationError as error:
         raise MalformedObjectError("Job", meta.name_in(obj), (_problem(error),)) from error
-    template_meta = (job["spec"].get("template") or {}).get("metadata")
+    template = job["spec"].get("template")
+    template_meta = (template or {}).get("metadata")
     return JobView(
+        has_template=template is not None,
         has_meta=template_meta is not None,
         annotations=template_meta.get("annotations") if template_meta else None,
         labels=job["metadata"].get("labels") or {},

@@ -56,6 +56,8 @@ class WorkloadView:
 def decode(kind: Holdable, obj: Json | None, namespace: str, work: WorkBudget | None = None) -> WorkloadView:
     """Read a workload. work: is charged; None offline. Raises MalformedObjectError or TooMuchWorkError."""
     reader = Reader(obj)
+    if "metadata" not in reader:
+        reader.problem("metadata", "is required")
     queued = workload_queue.decode(template_labels.BY_RESOURCE[kind.group, kind.plural], obj, namespace, work)
     workload_meta = meta.decode(reader)
     suspended, may_suspend = registry.is_suspended(reader, kind.suspend), kind.may_suspend(reader)

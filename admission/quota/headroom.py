@@ -233,7 +233,9 @@ class QueueUsage:
     ) -> dict[MeterName, int]:
         """Return, by meter, what `borrowed` would be if `user`, the queue or one under it, took a charge; without 0."""
         found = self._borrowed_with(queue, meters, user, charge)
-        then = self._end.borrowed_with(queue, meters, user, charge) if self._end is not None else {}
+        then = self._end.borrowed_with(queue, meters, user, charge) if self._end is not None else found
+        if found == then:
+            return found
         return {meter: max(found.get(meter, 0), then.get(meter, 0)) for meter in {**found, **then}}
 
     def _borrowed_with(

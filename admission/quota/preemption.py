@@ -25,18 +25,24 @@ Bounded by `Bounds`: at the end the best set so far is returned with `fewest=Fal
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, product
 from typing import NamedTuple
 
+from admission.api.muster.queues import WithinQueue
 from admission.api.values.names import GangUid, MeterName
 from admission.quota import victim_order
 from admission.quota.headroom import QueueUsage
 from admission.quota.preemption_rules import BY_SHARES, Candidate, Incoming, Rules
+from admission.quota.tree import Tree
 
 Fits = Callable[[frozenset[GangUid]], bool]
+
+
+MOST_CHOICES = 4
+"""How often victims are chosen for one gang: each time without those that would be replaced by others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,59 @@ def choose(
     except _BoundEndedError:
         return NoVictims(proved=False) if best is None else Victims(search.gangs(best.victims), fewest=False)
     return NoVictims(proved=True) if best is None else Victims(search.gangs(best.victims), fewest=True)
+
+
+def choose_fewest(
+    queue_usage: QueueUsage,
+    incoming: Incoming,
+    candidates: Sequence[Candidate],
+    fits: Fits,
+    bounds: Bounds = Bounds(),
+    *,
+    permits: Fits = lambda _: True,
+) -> Victims | NoVictims:
+    """Return whom to evict as `choose` does, or others where fewer gangs go in all.
+
+    A victim may have a gang of its own queue evicted in turn, by what that queue says (`_is_replaced`). Then both go,
+    where that one alone may be enough, though it is more than a loan. Kueue evicts lower priority first, so it is not
+    asked there.
+    """
+    known = {one.uid: one for one in candidates}
+    best = found = choose(queue_usage, incoming, candidates, fits, bounds, permits=permits)
+    least, left = None, candidates
+    for _ in range(MOST_CHOICES):
+        if not isinstance(found, Victims):
+            break
+        again = {uid for uid in found.gangs if _is_replaced(known[uid], found.gangs, candidates, queue_usage.tree)}
+        own = sum(known[uid].queue == incoming.queue for uid in found.gangs)
+        if least is None or (own, len(found.gangs) + len(again)) < least:
+            best, least = found, (own, len(found.gangs) + len(again))
+        if not again:
+            break
+        left = [one for one in left if one.uid not in again]
+        found = choose(queue_usage, incoming, left, fits, bounds, permits=permits)
+    return best
+
+
+def _is_replaced(victim: Candidate, victims: Collection[GangUid], candidates: Iterable[Candidate], tree: Tree) -> bool:
+    """Return whether a gang of the victim's queue that stays may be evicted for it, and gives back as much."""
+    queue = tree.queues.get(victim.queue)
+    within = queue.preemption.within_queue if queue is not None else WithinQueue.NEVER
+    if within is WithinQueue.NEVER:
+        return False
+    is_newer_enough = within is WithinQueue.LOWER_OR_NEWER_EQUAL_PRIORITY
+
+    def may_go(one: Candidate) -> bool:
+        is_newer = one.priority == victim.priority and one.queued_since > victim.queued_since
+        return one.priority < victim.priority or (is_newer and is_newer_enough)
+
+    return any(
+        one.queue == victim.queue
+        and one.uid not in victims
+        and may_go(one)
+        and all(one.charge.get(meter, 0) >= amount for meter, amount in victim.charge.items())
+        for one in candidates
+    )
 
 
 class _Found(NamedTuple):

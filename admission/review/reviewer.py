@@ -182,10 +182,8 @@ def _maker_of_job(review: Review, patch: Patch) -> Patch:
     """Return the patch that writes its maker into a new Job, beside another patch; empty for anything else."""
     if not _is_job(review) or review.operation != "CREATE":
         return ()
-    obj = json_patch.apply(review.obj, patch)
-    job = pod_view.decode_job(obj)
-    is_complete = obj["spec"].get("template") is not None  # else the API server refuses the Job
-    return podpolicy_admission.maker_additions(job, review.username) if is_complete else ()
+    job = pod_view.decode_job(json_patch.apply(review.obj, patch))
+    return podpolicy_admission.maker_additions(job, review.username)
 
 
 def _judge_workload(

@@ -7,6 +7,7 @@ are left out, with a note; an unknown version of a kind is a problem, since leav
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from admission.api.kubernetes.nodes import Namespace
 from admission.api.kubernetes.owners import Parent
 from admission.api.muster import claim_policies, gangs, meters, queues
 from admission.api.snapshot import Snapshot
-from admission.api.storage import csi, persistent_volumes
+from admission.api.storage import claim_templates, csi, persistent_volumes
 from admission.api.storage.persistent_volumes import StorageClass, VolumeClaim
 from admission.api.storage.storage import Storage
 from admission.api.validation.openapi import field_types
@@ -31,7 +32,7 @@ from admission.simulation.controllers import replicas, train_jobs
 from admission.simulation.controllers.replicas import Replicated
 from admission.workloads import limit_ranges, runtime_classes, template_labels
 from admission.workloads.gang_key import LARGEST_SIZE
-from admission.workloads.kinds import catalog
+from admission.workloads.kinds import catalog, jobset
 from admission.workloads.kinds.registry import WorkloadKind
 
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
@@ -228,23 +229,34 @@ def _make_jobsets(objects: Sequence[Json], store: Store, profile: SchedulerProfi
 
 
 def _make_volume_claims(store: Store) -> None:
-    """Keep the PersistentVolumeClaims of StatefulSets that the input does not show."""
-    kind = "PersistentVolumeClaim"
+    """Keep the PersistentVolumeClaims of StatefulSets and JobSets that the input does not show."""
     for index, workload in store.replicated.values():
-        if not 0 <= workload.replicas <= LARGEST_SIZE:
-            continue
-        for body in replicas.volume_claims(workload):
-            data = body["metadata"]
-            if (kind, f"{data['namespace']}/{data['name']}") not in store.values:
-                try:
-                    value = persistent_volumes.decode_claim(_completed(body, index, _KINDS["", kind], store))
-                except MalformedObjectError as error:
-                    named = tuple(
-                        Problem(f"spec.volumeClaimTemplates.{one.field}", one.message) for one in error.problems
-                    )
-                    store.problems.append((index, MalformedObjectError(workload.kind, workload.meta.key, named)))
-                    break
-                store.keep(kind, value, index)
+        if 0 <= workload.replicas <= LARGEST_SIZE:
+            made = replicas.volume_claims(workload)
+            _keep_volume_claims(store, index, (workload.kind, workload.meta, "spec.volumeClaimTemplates"), made)
+    for (kind, key), body in store.bodies.items():
+        if kind == _JOBSET:
+            data = store.values[kind, key].meta
+            claims_of_set = islice(jobset.volume_claims(Reader(body), data), LARGEST_SIZE)
+            made = (claim_templates.claim(*one, data.namespace) for one in claims_of_set)
+            maker = "JobSet", data, "spec.volumeClaimPolicies[].templates"
+            _keep_volume_claims(store, store.places[kind, key], maker, made)
+
+
+def _keep_volume_claims(store: Store, index: int, maker: tuple[str, Meta, str], made: Iterable[Json]) -> None:
+    """Keep those claims that the input does not show. maker: its kind, metadata, and the field with the templates."""
+    kind = "PersistentVolumeClaim"
+    for body in made:
+        data = body["metadata"]
+        if (kind, f"{data['namespace']}/{data['name']}") not in store.values:
+            try:
+                value = persistent_volumes.decode_claim(_completed(body, index, _KINDS["", kind], store))
+            except MalformedObjectError as error:
+                maker_kind, maker_meta, path = maker
+                problems = tuple(Problem(f"{path}.{one.field}", one.message) for one in error.problems)
+                store.problems.append((index, MalformedObjectError(maker_kind, maker_meta.key, problems)))
+                break
+            store.keep(kind, value, index)
 
 
 def _judge_admin_access(store: Store) -> None:

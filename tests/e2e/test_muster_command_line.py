@@ -1,6 +1,9 @@
 """What the command line changes in a cluster, on a real control plane: requests about gangs, queues, and Jobs."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +24,24 @@ def muster(control_plane: ControlPlane) -> Iterator[Muster]:
     yield muster
     muster.clean()
     fleet.remove(client, manifests)
+
+
+def test_kubectl_runs_and_completes_muster_as_its_plugin(
+    control_plane: ControlPlane, muster: Muster, namespace: Namespace
+) -> None:
+    queue = found_team(control_plane, namespace, gpus=4).queue
+    eventually(lambda: queue in muster.command("queue", "list", "-o", "name"), what="the queue is there")
+    programs = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    environment = {**control_plane.kubectl_environment(control_plane.kubeconfig), "PATH": programs}
+
+    def kubectl(*words: str) -> list[str]:
+        command = [*control_plane.kubectl_command, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.splitlines()
+
+    assert f"queue.muster.dev/{queue}" in kubectl("muster", "queue", "list", "-o", "name")
+    assert "Usage: kubectl muster gang [OPTIONS] COMMAND [ARGS]..." in kubectl("muster", "gang", "--help")
+    assert kubectl("__complete", "muster", "queue", "st")[0] == "stop"
+    control_plane.client().delete(f"{GROUP}/queues/{queue}")
 
 
 def test_what_users_ask_of_gangs_is_done_and_told_with_their_name(

@@ -1,8 +1,9 @@
 """The law that no borrower takes in a cycle what an owner within its quota could have started with in the same one.
 
 Two queues are compared where their paths meet, as their order is, and of each queue the first gang counts, by which it
-has its turn. The law is asked of jobs of which is known what they need at most to start with the fewest pods, in worlds
-whose quotas count no kinds of devices.
+has its turn. A branch may have its turn by any of these, so where it would borrow for another one the owner may come
+after a borrower of another branch, as in Kueue. The law is asked of jobs of which is known what they need at most to
+start with the fewest pods, in worlds whose quotas count no kinds of devices.
 """
 
 from collections import Counter
@@ -32,7 +33,8 @@ def passed(play: Play, queues: dict[str, str], before: Usage, running: set[str],
     cluster, after, found = play.cluster, used(play), list[str]()
     tree = Tree.build(cluster._rest.queues.values())
     started = [name for name in cluster.running() - running if name in queues and name in cluster.made]
-    held = [name for name in _short_of_quota(play) if name in queues and name in cluster.made]
+    first = {queue: (name, hold) for queue, (name, hold) in _first(play).items() if name in cluster.made}
+    held = [name for name, hold in first.values() if name in queues and _is_short_of_quota(hold)]
     for name, owner in ((name, owner) for name in started for owner in held):
         branches = tree.branches(QueueName(queues[owner]), QueueName(queues[name]))
         need = _most(cluster.made[owner], dearest)
@@ -43,24 +45,33 @@ def passed(play: Play, queues: dict[str, str], before: Usage, running: set[str],
         now, without = QueueUsage(tree, after), _without(tree, after, other, loan)
         is_lent = any(now.borrowed(branches[1], meter) for meter, amount in loan.items() if amount > 0)
         is_robbed = without.fits(own, need) and not now.fits(own, need)
-        if is_lent and is_robbed and not without.borrows(branches[0], own, need) and _has_room(play, owner, name):
+        turns = [(queue, _most(cluster.made[one], dearest)) for queue, (one, _) in first.items()]
+        may_borrow = any(
+            most is None or without.borrows(branches[0], queue, most)
+            for queue, most in turns
+            if branches[0] in tree.path(queue)
+        )
+        if is_lent and is_robbed and not may_borrow and _has_room(play, owner, name):
             found.append(f"{owner} of {own}, which needs {need}, has been passed by {name} of {other}")
     return found
 
 
-def _short_of_quota(play: Play) -> list[str]:
-    """Return the jobs that are held for quota as the first of their queues, by which these have their turn."""
+def _first(play: Play) -> dict[QueueName, tuple[str, Hold]]:
+    """Return the job and hold of the first gang that waits of each queue, by which this has its turn."""
     first: dict[QueueName, tuple[int, GangUid, Hold]] = {}
     for one in play.leader.statuses.decisions.values():
         if isinstance(one.outcome, Hold) and one.group.waiting and not one.group.started:
             known, found = first.get(one.group.queue), (one.position, one.group.uid, one.outcome)
             first[one.group.queue] = found if known is None else min(known, found, key=lambda two: two[:2])
-    # What a queue keeps for a gang of its own is nobody's to take, whatever is borrowed beside it.
-    return [
-        play.name(uid)
-        for _, uid, hold in first.values()
-        if hold.reason is HoldReason.QUOTA_EXCEEDED and "keptBy" not in hold.details
-    ]
+    return {queue: (play.name(uid), hold) for queue, (_, uid, hold) in first.items()}
+
+
+def _is_short_of_quota(hold: Hold) -> bool:
+    """Return whether quota is what a gang waits for, that no queue keeps for a gang of its own.
+
+    That is nobody's to take, whatever is borrowed beside it.
+    """
+    return hold.reason is HoldReason.QUOTA_EXCEEDED and "keptBy" not in hold.details
 
 
 def _most(job: dict[str, Any], dearest: int) -> dict[MeterName, int] | None:

@@ -7,6 +7,7 @@ import json
 import re
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -28,7 +29,7 @@ from admission.webhook import handler
 from admission.webhook.handler import Judge, Outcome
 from tests import soaking
 from tests.integration.webhook import test_server
-from tests.property import reviews
+from tests.property import hostile_reviews, mutated_reviews, reviews
 from tests.unit.webhook import cases
 from tests.unit.webhook.cases import RULES, MemoryView, World, exactly
 
@@ -129,6 +130,29 @@ def test_any_review_gets_a_well_formed_answer(door: str, body: bytes) -> None:
         answer = handler.answer(body, DOORS[door])
 
     ensure_well_formed(answer)
+
+
+MUTATED_REVIEWS = 100_000 if MANY == SOAKED else 500
+"""Changed reviews of all kinds: in `make soak`, and else."""
+
+
+def test_a_changed_review_of_any_kind_is_allowed_or_refused_and_its_patch_fits() -> None:
+    """Of every kind that the webhook is registered for, at each of its doors."""
+    doors = hostile_reviews.doors(MemoryView(hostile_reviews.a_snapshot()), ReviewCaches())
+    outcomes = Counter[tuple[str, Outcome]]()
+    for seed in range(MUTATED_REVIEWS):
+        door, review = mutated_reviews.review(seed)
+        body = json.dumps(review).encode()
+        answer = handler.answer(body, doors[door])
+        ensure_well_formed(answer)
+        outcomes[door, answer.outcome] += 1
+        if answer.outcome is Outcome.PATCHED:
+            patch = json.loads(base64.b64decode(json.loads(answer.body)["response"]["patch"]))
+            assert jsonpatch.apply_patch(json.loads(body)["request"]["object"], patch)
+
+    judged = {(door, outcome) for (door, outcome), times in outcomes.items() if times > MUTATED_REVIEWS // 100}
+    assert {("mutate", Outcome.PATCHED), ("hold", Outcome.PATCHED), ("validate", Outcome.ALLOWED)} <= judged
+    assert {(door, Outcome.DENIED) for door in doors} <= judged
 
 
 @settings(max_examples=3)

@@ -13,7 +13,7 @@ from admission.cel.check import type_checker
 from admission.cel.core import ast, errors, types
 from admission.cel.core.declarations import Overload
 from admission.cel.core.types import Type
-from admission.cel.library import string_format
+from admission.cel.library import regex, string_format
 
 _FORMATTABLE = {
     "s": {"list", "map", "int", "uint", "double", "bool", "string", "timestamp", "bytes", "duration", "type", "null"},
@@ -35,6 +35,8 @@ def validate(root: ast.Node, checked: type_checker.CheckedAst) -> None:
                 _check_aggregate(node, checked)
             case ast.Call(function="duration" | "timestamp", receiver=None):
                 _check_conversion(node, checked)
+            case ast.Call(function="matches", receiver=None):
+                _check_first_argument(node)
             case ast.Call(function="format", receiver=ast.Literal(value=str() as pattern)):
                 _check_format(node, pattern, checked)
             case _:
@@ -78,6 +80,19 @@ def _check_conversion(node: ast.Call, checked: type_checker.CheckedAst) -> None:
         convert(checked.overloads[id(node)], argument.value)
     except errors.EvaluationError:
         raise errors.RefusalError(argument.at, f"invalid {node.function} argument") from None
+
+
+def _check_first_argument(node: ast.Call) -> None:
+    """Refuse a literal that is no pattern as the first argument, which cel-go takes for the pattern in either form.
+
+    `validateCalls` looks at it, though in `matches(text, pattern)` it is the text.
+    """
+    argument = node.arguments[0]
+    if isinstance(argument, ast.Literal) and isinstance(argument.value, str):
+        try:
+            regex.compile_pattern(argument.value)
+        except errors.EvaluationError:
+            raise errors.RefusalError(argument.at, "invalid matches argument") from None
 
 
 def _check_format(node: ast.Call, pattern: str, checked: type_checker.CheckedAst) -> None:

@@ -174,6 +174,8 @@ class Builder(lark.Transformer[Any, ast.Node]):
         sign, operand = children
         if not isinstance(operand, Prefix):
             return Prefix(sign, operand)
+        if sign == "!" and operand.sign == "-" and operand.count == 1 and _negate(operand.operand):
+            return Prefix(sign, operand.operand)  # a number has its sign: `!-7`
         if operand.sign != sign:
             raise errors.RefusalError(_at(operand.sign), f"Syntax error: unexpected {operand.sign!s} after {sign!s}")
         operand.count += 1

@@ -115,17 +115,10 @@ def _check(claim_entries: list[ClaimEntry], draft: Draft) -> None:
 
 def _pod_claims(draft: Draft) -> dict[str, str | None]:
     """Return the pod's claims: the pod's own name → the template, None for a claim without one."""
-    entries = draft.get("spec", "resourceClaims")
-    return {
-        str(entry.get("name", "")): entry.get("resourceClaimTemplateName")
-        for entry in (entries if isinstance(entries, list) else ())
-        if isinstance(entry, dict)
-    }
+    claims = draft.objects("spec", "resourceClaims")
+    return {str(claim.get("name", "")): claim.get("resourceClaimTemplateName") for claim in claims}
 
 
 def _used(draft: Draft, container_path: ContainerPath) -> set[str]:
     """Return the names of the claims that a container has."""
-    entries = draft.get(*container_path.path, "resources", "claims")
-    return (
-        {str(one.get("name", "")) for one in entries if isinstance(one, dict)} if isinstance(entries, list) else set()
-    )
+    return {str(one.get("name", "")) for one in draft.objects(*container_path.path, "resources", "claims")}

@@ -61,17 +61,16 @@ def is_kept(draft: Draft, recipe: Recipe) -> bool:
     """Return whether a pod still has a claim from the recipe's template, each request of which some container uses."""
     paths = container_paths.container_paths(draft)
     draft.work.charge(Work.CONTAINER_RESOURCE, len(paths))
-    entries = draft.get("spec", "resourceClaims")
-    pod_claims = [one for one in entries if isinstance(one, dict)] if isinstance(entries, list) else []
+    pod_claims = draft.objects("spec", "resourceClaims")
     made = [one.get("name") for one in pod_claims if one.get("resourceClaimTemplateName") == recipe.template]
+    # As text, since what an author writes there may be anything, which the API server refuses.
     used = {
-        (one.get("name"), one.get("request"))
+        (str(one.get("name")), str(one.get("request")))
         for container_path in paths
-        for one in draft.get(*container_path.path, "resources", "claims") or ()
-        if isinstance(one, dict)
+        for one in draft.objects(*container_path.path, "resources", "claims")
     }
     requests = [conversion_recipe.request_name(index) for index in range(len(recipe.counts))]
-    return any(all((name, request) in used for request in requests) for name in made)
+    return any(all((str(name), request) in used for request in requests) for name in made)
 
 
 def total_devices(needs: Sequence[tuple[Stage, int]]) -> int:
@@ -157,8 +156,7 @@ def _add_claim(draft: Draft, recipe: Recipe, device_split: DeviceSplit) -> None:
 
 def _free_name(draft: Draft, preferred: str) -> str:
     """Return a name that no claim of the pod has yet."""
-    entries = draft.get("spec", "resourceClaims")
-    used = {entry.get("name") for entry in entries if isinstance(entry, dict)} if isinstance(entries, list) else set()
+    used = {str(entry.get("name")) for entry in draft.objects("spec", "resourceClaims")}
     options = (preferred, *(f"{preferred}-{number}" for number in range(2, len(used) + 3)))
     return next(option for option in options if option not in used)
 

@@ -67,7 +67,6 @@ class Preemption:
         if not self.nominations.has_restored:
             self._nominate_restored(inputs, rules, cluster, usage)
             self.nominations.mark_restored()
-        self.nominations.keep_waiting(inputs.groups)
         leaving = self.nominations.leaving(self.mirror.book.placements, cluster.users)
         decided = nominations.decide_all(
             inputs.groups, rules, cluster, usage, self.nominations, backfill=backfill, leaving=leaving

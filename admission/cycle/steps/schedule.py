@@ -60,6 +60,7 @@ class Scheduling:
         cache.check_meters(inputs)
         if not self.statuses.begin_decisions():
             cache.verdicts.forget_queues()
+        self.nominations.keep_waiting(inputs.groups)
         if not any(group.waiting for group in inputs.groups):
             return CycleDecisions(), ()
         cluster = cache.predict_cluster(inputs, book, self.settings.steps)

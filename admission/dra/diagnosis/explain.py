@@ -6,6 +6,7 @@ derived from the state of a greedy search where it got stuck.
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.values import selectors
@@ -23,13 +24,14 @@ from admission.dra.diagnosis import (
     used_up,
 )
 from admission.dra.diagnosis.node_dead_end import NodeDeadEnd
+from admission.dra.diagnosis.requested import DeviceShortage
 from admission.dra.diagnosis.used_up import Shortage
 from admission.dra.equivalence.device_signature import Answer, DeviceSignatures
 from admission.dra.inventory import pools
 from admission.dra.planner import node_filters
 from admission.dra.planner.first_fit import FirstFitSearch
 from admission.dra.planner.pod_groups import ClaimToAllocate, Gang, PodKind
-from admission.dra.requests.requests import Mode, Option, ParsedRequest, RequestAlternatives
+from admission.dra.requests.requests import Option, ParsedRequest
 from admission.dra.state.cluster_state import ClusterState
 from admission.filters.refusal import Refusal
 
@@ -223,27 +225,39 @@ def _with_resources(context: _DeadEndContext) -> str:
 
 def _insufficient_devices(context: _DeadEndContext, nodes: Sequence[int]) -> Explanation:
     """Explain that devices are too few: find the first request of which no node has enough."""
-    parsed_requests = context.device_signatures.parsed_requests
     needs = requested.needs(wanted.parsed for wanted in context.wanted)
     for wanted in context.wanted:
         for request in wanted.parsed.requests:
+            # Of alternatives one is taken, so each counts by itself.
+            least = {option: option.count if option.plain else 1 for option in request.options if request.listed}
             tries = [
-                _tried(context, nodes, option, parsed_requests[option.parsed], needs) for option in request.options
+                _tried(context, nodes, option, least.get(option) or needs.get(option.parsed, 1))
+                for option in request.options
             ]
             if tries and all(found is not None for found in tries):
-                option, counts, best = next(found for found in tries if found is not None)
-                return _too_few(context, wanted, request, option, needs.get(option.parsed, 1), counts, best)
+                return _too_few(context, wanted, [found for found in tries if found is not None])
     return _conflicting_requests(context, nodes)
 
 
-def _tried(
-    context: _DeadEndContext, nodes: Sequence[int], option: Option, parsed: int, needs: Mapping[ParsedRequest, int]
-) -> tuple[Option, dict[int, "_Counts"], int] | None:
+class _Tried(NamedTuple):
+    """A request, or one of its alternatives, of which no node has enough. best: the node that has most."""
+
+    option: Option
+    needed: int
+    counts: Mapping[int, "_Counts"]
+    best: int
+
+    def shortage(self, context: _DeadEndContext) -> DeviceShortage:
+        best = self.counts[self.best]
+        return DeviceShortage(self.option, self.needed, context.greedy.state.names[self.best], best.free, best.matching)
+
+
+def _tried(context: _DeadEndContext, nodes: Sequence[int], option: Option, needed: int) -> _Tried | None:
     """Return the nodes' counts for an option of a request, and the best node; None if by count it has enough."""
-    counts = _counted(context, nodes, parsed)
-    best = max(nodes, key=lambda node: (counts[node].free, -node))
+    counts = _counted(context, nodes, context.device_signatures.parsed_requests[option.parsed])
+    best = max(nodes, key=lambda node: (counts[node].free, counts[node].matching, -node))
     enough = counts[best].matching if option.admin else counts[best].free
-    return None if counts[best].many or enough >= needs.get(option.parsed, 1) else (option, counts, best)
+    return None if counts[best].many or enough >= needed else _Tried(option, needed, counts, best)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,21 +307,13 @@ def _count(context: _DeadEndContext, node: int, parsed: int) -> _Counts:
     )
 
 
-def _too_few(  # noqa: PLR0917 - what the sentence says
-    context: _DeadEndContext,
-    wanted: ClaimToAllocate,
-    request: RequestAlternatives,
-    option: Option,
-    needed: int,
-    counts: Mapping[int, _Counts],
-    best: int,
-) -> Explanation:
+def _too_few(context: _DeadEndContext, wanted: ClaimToAllocate, tries: Sequence[_Tried]) -> Explanation:
     """Explain how many devices are needed and how many the best node has."""
+    option, needed, counts, best = tries[0]
+    shortages = [one.shortage(context) for one in tries]
     node, parsed = context.greedy.state.names[best], option.parsed
     place = f"request {option.name} of claim {wanted.claim.meta.name}"
-    others = f", none of its {len(request.options)} alternatives fits" if request.listed else ""
-    count = "all devices" if option.mode is Mode.ALL else f"{needed} {'device' if needed == 1 else 'devices'}"
-    devices = f"{count} of class {parsed.device_class}"
+    others = f", none of its {len(tries)} alternatives fits{requested.others(shortages)}" if len(tries) > 1 else ""
     details: dict[str, Detail] = {
         "pod": context.pod,
         "claim": wanted.claim.meta.name,
@@ -316,12 +322,14 @@ def _too_few(  # noqa: PLR0917 - what the sentence says
         "needed": needed,
         "mostFree": counts[best].free,
         "node": node,
+        **({"alternatives": [one.option.name for one in tries]} if len(tries) > 1 else {}),
     }
-    start = f"{_subject(context)} needs {devices} on one node ({place}{others})"
+    start = f"{_subject(context)} needs {shortages[0].amount} on one node ({place}{others})"
     number = context.device_signatures.parsed_requests[parsed]
     elsewhere = other_nodes.with_devices(context.kind, context.cluster, context.device_signatures, parsed, needed)
     if not any(count.matching for count in counts.values()):
-        message = f"{start}; {_nothing(context, parsed, counts, elsewhere)}{_contradictory(context)}"
+        contradictory = no_devices.contradictory(context.kind.nodes, context.cluster, context.device_signatures)
+        message = f"{start}; {_nothing(context, parsed, counts, elsewhere)}{contradictory}"
         return Explanation(message, {**details, "matching": 0}, number)
     tainted = f" and {counts[best].tainted} more tainted" if counts[best].tainted else ""
     any_node = "any of these" if _tied(context) else "any node"
@@ -355,15 +363,6 @@ def _a_taint(context: _DeadEndContext, parsed: ParsedRequest, nodes: Iterable[in
             if context.device_signatures.known[at].answers[number] is Answer.TAINTED:
                 taint = selectors.first_untolerated(listed.device.taints, parsed.tolerations)
                 return f": {listed.id} has {taint.text} for one" if taint is not None else ""
-    return ""
-
-
-def _contradictory(context: _DeadEndContext) -> str:
-    """Name an invalid pool whose devices might match, if there is one."""
-    for node in sorted(context.kind.nodes):
-        for pool in context.cluster.node_inventories[node].pools if node in context.cluster.node_inventories else ():
-            if pool.soundness is pools.PoolHealth.INVALID and context.device_signatures.may_serve(pool):
-                return f"; {pool.title} on node {node} is not used ({pool.why}): its driver has to mend its slices"
     return ""
 
 

@@ -7,7 +7,7 @@ from admission.api.values import quantities
 from admission.api.values.names import NodeName
 from admission.dra.compatibility import Features
 from admission.dra.equivalence.device_signature import DeviceSignatures
-from admission.dra.inventory.pools import InventoryDevice
+from admission.dra.inventory.pools import InventoryDevice, PoolHealth
 from admission.dra.inventory.selectors import Texts
 from admission.dra.requests import capacity
 from admission.dra.requests.capacity import Unfit
@@ -51,6 +51,15 @@ def reason(
     devices = "the only device" if of_class == 1 else f"none of the {of_class} devices"
     verb = "does not satisfy" if of_class == 1 else "satisfies"
     return f"{devices} of the class on {where} {verb} the selectors of the request"
+
+
+def contradictory(nodes: Iterable[NodeName], cluster: ClusterState, device_signatures: DeviceSignatures) -> str:
+    """Name an invalid pool of these nodes whose devices might match, if there is one, to be added to the reason."""
+    for node in sorted(nodes):
+        for pool in cluster.node_inventories[node].pools if node in cluster.node_inventories else ():
+            if pool.soundness is PoolHealth.INVALID and device_signatures.may_serve(pool):
+                return f"; {pool.title} on node {node} is not used ({pool.why}): its driver has to mend its slices"
+    return ""
 
 
 def _none_of_class(where: str, devices: Collection[InventoryDevice], others: Collection[NodeName]) -> str:

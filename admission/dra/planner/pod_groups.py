@@ -178,6 +178,11 @@ def _refusal(demand: PodDemand, users: Mapping[Uid, int], cluster: ClusterState)
                 f"claim {claim.meta.name} would have {users[key_of(claim)]} consumers, and status.reservedFor holds"
                 f" {MAX_CONSUMERS} at most; let the pods share several claims"
             )
+        if claim.allocation is None and sum(key_of(other) == key_of(claim) for other in demand.claims) > 1:
+            return Fatal(
+                f"claim {claim.meta.name} is named more than once in the pod's resourceClaims, and kube-scheduler looks"
+                " for its devices once for each name; name it once, and use that name in every container"
+            )
         if _takes(cluster) and _is_anothers(claim, demand.pod, cluster):
             return Fatal(node_resources.exclusive(claim.meta.name))
     for resource in demand.extended:

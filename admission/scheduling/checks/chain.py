@@ -47,7 +47,7 @@ from admission.scheduling.checks import (
 )
 from admission.scheduling.checks.faults import Defect, During
 from admission.scheduling.checks.replacement_slots import Vacancies
-from admission.scheduling.placement import mode
+from admission.scheduling.placement import alternatives, mode
 from admission.scheduling.placement.mode import Chosen
 from admission.scheduling.placement.proposal import Planner, Proved
 from admission.scheduling.placement.protection import NOTHING, Protections
@@ -461,11 +461,15 @@ def _propose(
             unpaid[found.message] = found
         return found
 
+    propose = partial(
+        planner(rules).propose, cluster=inputs.cluster, wanted=wanted, affordable=shortage, topology=topology
+    )
     question = equivalent.question if equivalent is not None else inputs.demands
-    answer = planner(rules).propose(question, inputs.cluster, wanted, shortage, topology)
+    answer = propose(question)
     if isinstance(answer, Hold):
         over_budget = unpaid.get(answer.message) if answer.reason is HoldReason.QUOTA_EXCEEDED else None
-        return answer if over_budget is None else budget.hold(over_budget)
+        hold = answer if over_budget is None else budget.hold(over_budget)
+        return hold if rules.mute else alternatives.explained(hold, question, propose)
     claims = {one.pod.meta.uid: tuple(claim.meta.uid for claim in one.claims) for one in inputs.demands}
     plan = equivalent.plan(answer.plan) if equivalent is not None else answer.plan
     return Grant(

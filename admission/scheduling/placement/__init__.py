@@ -1,3 +1,3 @@
 """Decides whether Muster or kube-scheduler picks the devices of a gang."""
 
-__all__ = ["mode", "proposal", "protection", "protection_conditions"]
+__all__ = ["alternatives", "mode", "proposal", "protection", "protection_conditions"]

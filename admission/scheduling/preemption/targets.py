@@ -329,7 +329,7 @@ class _Search:
             return None
         self._charge = charge
         incoming = replace(self.incoming, charge=charge)
-        found = preemption.choose(
+        found = preemption.choose_fewest(
             self.queue_usage, incoming, known, self._fits, self.scope.bounds, permits=self._permits
         )
         if not isinstance(found, Victims):

@@ -7,7 +7,6 @@ may go to (`pkg/controller/daemon/daemon_controller.go`, NodeShouldRunDaemonPod,
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any
 
 from admission.api.kubernetes import meta
@@ -15,6 +14,7 @@ from admission.api.kubernetes.jobs import PodTemplate
 from admission.api.kubernetes.meta import Meta, Owner
 from admission.api.kubernetes.nodes import Node
 from admission.api.scheduling import scheduling_rules
+from admission.api.storage import claim_templates
 from admission.api.values import selectors
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.selectors import Toleration
@@ -27,9 +27,6 @@ GROUPS = {
     "ReplicationController": "",
 }
 """The API group of each kind; all in `v1`."""
-
-MOST_TEMPLATES = 100
-"""The most claim templates of a StatefulSet that are read. The largest real ones have some."""
 
 _HASH_LENGTH = 10
 _NODE_PROBLEMS = {
@@ -74,7 +71,7 @@ def decode(obj: Json) -> Replicated:
         replicas=0 if kind == DAEMON_SET else spec.integer("replicas", 1),
         template=spec.object("template"),
         start=spec.child("ordinals").integer("start"),
-        claim_templates=tuple(islice(spec.objects("volumeClaimTemplates"), MOST_TEMPLATES)),
+        claim_templates=claim_templates.listed(spec),
     )
     reader.finish(kind, found.meta.key)
     return found
@@ -110,26 +107,18 @@ def volume_claims(workload: Replicated) -> Iterator[Json]:
     """Yield the PersistentVolumeClaims that a StatefulSet makes."""
     for number in range(workload.start, workload.start + workload.replicas):
         for template in workload.claim_templates:
-            name = f"{_name(template)}-{workload.meta.name}-{number}"
-            data = {"name": name, "namespace": workload.meta.namespace}
-            yield {**template, "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": data}
-
-
-def _name(claim_template: Json) -> str:
-    return Reader(claim_template).child("metadata").text("name")
+            name = f"{claim_templates.name(template)}-{workload.meta.name}-{number}"
+            yield claim_templates.claim(name, template, workload.meta.namespace)
 
 
 def _numbered(whole: PodTemplate, workload: Replicated, number: int) -> PodTemplate:
     """Return the template of one pod of a StatefulSet, with its volumes, which replace those of the same names."""
-    own = {_name(template): f"{_name(template)}-{whole.name}-{number}" for template in workload.claim_templates}
-    spec = Reader(whole.body).object("spec")
-    given = [volume for volume in Reader(spec).objects("volumes") if volume.get("name") not in own]
-    added = [{"name": name, "persistentVolumeClaim": {"claimName": claim}} for name, claim in own.items()]
+    names = map(claim_templates.name, workload.claim_templates)
+    body = claim_templates.with_own(whole.body, {name: f"{name}-{whole.name}-{number}" for name in names})
     labels = {
         "apps.kubernetes.io/pod-index": str(number),
         "statefulset.kubernetes.io/pod-name": f"{whole.name}-{number}",
     }
-    body = {**whole.body, "spec": {**spec, "volumes": [*given, *added]}} if own else whole.body
     return replace(whole, body=body, pods=1, start=number, labels=labels)
 
 

@@ -12,7 +12,7 @@ A restart of the whole JobSet creates all Jobs again, under the next `restart-at
 import hashlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Any
 
 from admission.api.kubernetes import active_deadline, jobs
@@ -21,6 +21,7 @@ from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.owners import Parent, Part
 from admission.api.kubernetes.pods import Pod
 from admission.api.scheduling import exclusive_domains, scheduling_rules
+from admission.api.storage import claim_templates
 from admission.api.values import names
 from admission.api.values.decoding import Json, Reader
 from admission.workloads.kinds import wave_templates
@@ -172,6 +173,7 @@ def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
     spec, succeeded = reader.child("spec"), _succeeded_jobs(reader)
     restarts = reader.child("status").integer("restarts")
     _, roles = read(reader, meta)
+    claims = {claim_templates.name(one): name for name, one in volume_claims(reader, meta)}
     replicas = [job.integer("replicas", 1) for job in spec.children("replicatedJobs")]
     unfinished = [
         (number, job, left)
@@ -185,7 +187,7 @@ def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
             per_job = max(first_pods, 1)
             yield PodTemplate(
                 path=("spec", "replicatedJobs", number, "template", "spec", "template"),
-                body=_spec(job).object("template"),
+                body=claim_templates.with_mounted(_spec(job).object("template"), claims),
                 pods=left * first_pods,
                 name=f"{meta.name}-{name}",
                 labels={
@@ -202,6 +204,16 @@ def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
                 exclusive=topology,
                 has_own_nodes=_has_own_nodes(job, meta.annotations),
             )
+
+
+def volume_claims(reader: Reader, meta: Meta) -> Iterator[tuple[str, Json]]:
+    """Yield the name and template of each PersistentVolumeClaim that a JobSet makes, suspended or not.
+
+    All pods share it that mount it (`pkg/controllers/volume_claim_policy.go`, v0.12; since v0.11).
+    """
+    for policy in islice(reader.child("spec").children("volumeClaimPolicies"), claim_templates.MOST):
+        for template in claim_templates.listed(policy, "templates"):
+            yield f"{claim_templates.name(template)}-{meta.name}", template
 
 
 def alone(obj: Json, roles: frozenset[str], running_roles: frozenset[str]) -> Json | None:

@@ -12,7 +12,7 @@ build Kubernetes.
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -119,10 +119,14 @@ def flaw(
     return None
 
 
-def _share_beside_volumes(pods: Iterable[Pod]) -> bool:
-    """Return whether pods with volumes share a claim, of which the program leaves the allocation pending."""
-    named = [claim.claim for pod in pods if pod.rules.volumes for claim in pod.claims]
-    return len(named) > len(set(named))
+def _share_beside_volumes(pods: Sequence[Pod]) -> bool:
+    """Return whether a pod with volumes, in-line disks among them, shares a claim with any other pod.
+
+    The program carries out no PreBind of a pod with volumes, so that the allocation of its claims stays pending, and
+    whoever shares one of them is refused whatever the plan.
+    """
+    users = Counter(claim.claim for pod in pods for claim in pod.claims)
+    return any(users[claim.claim] > 1 for pod in pods if pod.rules.volumes for claim in pod.claims)
 
 
 def _way(world: Json, pods: Sequence[Json], before: Sequence[Place], oracle: Oracle, draw: Draw) -> list[Place] | None:

@@ -148,6 +148,20 @@ REFUSED = {
         pod(container(limits={"memory": "2Gi"}, requests={"memory": "1Mi"}), resources={"limits": {"memory": "1Gi"}}),
         f"{MAIN}.resources.limits.memory",
     ),
+    "containers that request more than the limit of their pod": Case(
+        pod(container(requests={"cpu": "2"}), resources={"limits": {"cpu": "1"}}), "spec.resources.requests"
+    ),
+    "a sidecar whose limit is more than that of its pod": Case(
+        pod(
+            container(requests={"cpu": "1"}),
+            resources={"limits": {"cpu": "2"}},
+            initContainers=[{**container("side", limits={"cpu": "3"}), "restartPolicy": "Always"}],
+        ),
+        "spec.resources.requests",
+    ),
+    "resources of a pod as a whole on Windows": Case(
+        pod(resources={"limits": {"cpu": "1"}}, os={"name": "windows"}), "spec.resources"
+    ),
     "no container": Case({**pod(), "spec": {"containers": []}}, "spec.containers"),
     "a container without an image": Case(pod({"name": "main"}), f"{MAIN}.image"),
     "a port of the node twice": Case(

@@ -18,6 +18,7 @@ TRUE = {
     "a sign belongs to the number": "-5 % 3 == -2",
     "the smallest int is a literal": "-9223372036854775808 < 0",
     "even runs of signs are nothing": "--5 == 5 && !!true",
+    "a number may have its sign behind exclamation marks": "!!-5 == -5",
     "keywords are fields": 'has({"package": 1}.package)',
     "numbers may start with a point": ".5 + 1e3 == 1000.5",
     "hexadecimal is lower-case only": "0x1F == 31",

@@ -217,6 +217,20 @@ def test_kubectl_has_the_same_commands_by_its_own_name(
     assert missing.startswith("Usage: kubectl muster queue stop [OPTIONS] {QUEUE}")
 
 
+def test_kubectl_completes_the_same_commands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scripts = tomllib.loads((EXAMPLES.parents[1] / "pyproject.toml").read_text())["project"]["scripts"]
+    for name in ("_MUSTER_COMPLETE", "COMP_WORDS", "COMP_CWORD"):
+        monkeypatch.setenv(name, "")
+    for words, offered in ((["queue", "st"], "stop\n"), (["gang", "list", "-o", ""], "text\ntable\n"), ([], "serve\n")):
+        monkeypatch.setattr(sys, "argv", ["/usr/bin/kubectl_complete-muster", *words])
+        with pytest.raises(SystemExit):
+            pkgutil.resolve_name(scripts["kubectl_complete-muster"])()
+
+        assert capsys.readouterr().out.startswith(offered), words
+
+
 BAD_OPTIONS = {
     "no whole number": ("simulate --steps 1.5 x", "'--steps': the value has to be a whole number"),
     "no number": ("smoke-test --timeout soon", "'--timeout': the value has to be a number"),

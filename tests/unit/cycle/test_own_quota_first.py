@@ -148,3 +148,20 @@ async def test_a_new_leader_keeps_for_an_owner_first_what_others_are_evicted_for
     await play.forget_changes(2)
 
     assert play.cluster.running() == {"owner", "borrower"}
+
+
+async def test_a_loan_is_taken_back_from_the_gang_that_would_go_in_the_end_for_the_one_that_has_it() -> None:
+    queues = a_cluster().node("n", gpus=40).queue("top", gpus=0)
+    queues.queue("own", gpus=2, parent="top", preemption={"reclaim": "Any"})
+    queues.queue("other", gpus=3, parent="top", preemption={"withinQueue": "LowerPriority"})
+    play = Play(Jobs(queues))
+    play.cluster.submit("low", queue="other", gpus=3)
+    play.cluster.submit("high", queue="other", priority=1, **TWO)
+    await play.forget_changes(3)
+    assert play.cluster.running() == {"low", "high"}
+
+    play.cluster.submit("owner", queue="own", **TWO)
+    await play.forget_changes(8)
+
+    assert play.evicted == [("low", "Reclaimed", "owner")]
+    assert play.cluster.running() == {"high", "owner"}

@@ -475,19 +475,20 @@ async def test_an_eviction_that_the_api_server_refuses_is_waited_for_only_so_lon
     assert len(refused) == evicted
 
 
-async def test_the_nomination_of_a_deleted_gang_ends() -> None:
+@pytest.mark.parametrize(("deleted", "left"), [("high", "low"), ("low", "high")], ids=["its gang", "its victim"])
+async def test_a_nomination_ends_where_a_gang_is_deleted(deleted: str, left: str) -> None:
     cluster = Jobs(a_queue(gpus=4), graceful=True)
     play = Play(cluster)
     cluster.submit("low", queue="q", pods=4)
     await play.forget_changes(2)
     cluster.submit("high", queue="q", pods=4, priority=10)
     await play.forget_changes(2)
-    cluster.delete_job("high")
+    cluster.delete_job(deleted)
     cluster.end_grace()
 
     await play.forget_changes(4)
 
-    assert cluster.running() == {"low"}
+    assert cluster.running() == {left}
     assert not play.leader.nominations.by_gang
 
 

@@ -114,6 +114,7 @@ REFUSALS = {
     "a number as a domain": ("1 in device.attributes", "no matching overload for '@in'"),
     "mixed list": ('[1, "a"].size() == 2', "expected type 'int' but found 'string'"),
     "mixed map": ('{"a": 1, "b": "c"}.size() == 2', "expected type 'int' but found 'string'"),
+    "a text that is no pattern, where cel-go looks for one": (r"""matches("\\", "a")""", "invalid matches argument"),
     "bad pattern": ('"a".matches("[")', "error parsing regexp"),
     "a pattern with single bytes": ('"a".matches("\\\\C")', "error parsing regexp"),
     "bad conversion of a literal": ('true || int("x") == 1', "program instantiation failed"),

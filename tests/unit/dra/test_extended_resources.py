@@ -241,6 +241,16 @@ def test_a_resource_that_two_classes_offer_is_not_predicted() -> None:
     )
 
 
+def test_a_claim_that_a_pod_names_twice_is_refused_until_it_is_allocated() -> None:
+    """kube-scheduler gives its allocator the claim once for each name, so that it never has devices enough."""
+    builder = a_cluster().node("a", gpus=2)
+    pod, claim = a_pod(container(cpu=1)), a_claim("shared", a_request())
+
+    message = refused(builder.plan(PodDemand(pod=pod, claims=(claim, claim)))).message
+
+    assert "claim shared is named more than once in the pod's resourceClaims" in message
+
+
 def test_a_claim_is_shared_by_256_consumers_at_most() -> None:
     builder = a_cluster().node("a", gpus=1)
     claim = a_claim("shared", a_request())

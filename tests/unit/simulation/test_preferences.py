@@ -258,3 +258,70 @@ def test_what_pods_request_of_nodes_is_no_loan_of_a_kind() -> None:
 
     assert of(outcome, "train").charges == {"cpu": 1, "h100": 2}
     assert use_of(outcome, meter="h100") == 2
+
+
+def either(*wanted: tuple[str, int]) -> list[dict[str, Any]]:
+    """Return a request of which devices of one model, so many, are enough."""
+    options = [exactly(model, count=count)["exactly"] | {"name": model} for model, count in wanted]
+    return [{"name": "gpu", "firstAvailable": options}]
+
+
+LACKS = {
+    "devices of each": (
+        FOUR,
+        [exactly("a100", count=3)],
+        (
+            "pod x-0 needs 2 devices of class gpu on one node (request gpu/a100 of claim x-0-gpu, none of its 2"
+            " alternatives fits: gpu/h100 needs 5 devices of class gpu, of which h has most free, 4 of 4); the most"
+            " that any node has free is 1 (a, of 4 that match)"
+        ),
+        [("a100", 2), ("h100", 5)],
+    ),
+    "quota of each": (
+        {"a100": 1, "h100": 3},
+        [],
+        (
+            "with gpu/a100: queue team has 1 a100 left (nominal 1, used 0), the gang needs 2; the queue can never have"
+            " more than 1; with gpu/h100: queue team has 3 h100 left (nominal 3, used 0), the gang needs 4; the queue"
+            " can never have more than 3"
+        ),
+        [("a100", 2), ("h100", 4)],
+    ),
+    "devices of one, quota of the other": (
+        {"a100": 4, "h100": 3},
+        [exactly("a100", count=3)],
+        (
+            "with gpu/a100: pod x-0 needs 2 devices of class gpu on one node (request gpu/a100 of claim x-0-gpu); the"
+            " most that any node has free is 1 (a, of 4 that match); 3 devices that would do are in use by claim"
+            " default/first-0-gpu of gang default/first; with gpu/h100: queue team has 3 h100 left (nominal 3, used"
+            " 0), the gang needs 4; the queue can never have more than 3"
+        ),
+        [("a100", 2), ("h100", 4)],
+    ),
+    "quota of many": (
+        {"a100": 1, "h100": 1},
+        [],
+        "3 more alternatives fit neither",
+        [("a100", 2), ("h100", 2), ("a100", 3), ("h100", 3), ("a100", 4), ("h100", 4), ("h100", 5)],
+    ),
+    "devices of many": (
+        FOUR,
+        [],
+        "; 1 more lacks devices as well); the most",
+        [(model, count) for count in (5, 6, 7) for model in FOUR][:5],
+    ),
+}
+
+
+@pytest.mark.parametrize(("nominal", "first", "message", "wanted"), LACKS.values(), ids=LACKS)
+def test_a_hold_says_what_each_alternative_lacks(
+    nominal: dict[str, int], first: list[dict[str, Any]], message: str, wanted: list[tuple[str, int]]
+) -> None:
+    alternatives = either(*wanted)
+    for at, one in enumerate(alternatives[0]["firstAvailable"]):
+        one["name"] = one["name"] if len(wanted) == 2 else f"{one['name']}-{at}"
+    jobs = [*(asking("first", first) if first else []), *asking("x", alternatives)]
+
+    outcome = of(simulate(meters("a100", "h100"), a_queue(nominal=nominal), APART, jobs), "x")
+
+    assert message in outcome.message

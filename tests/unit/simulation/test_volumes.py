@@ -317,3 +317,40 @@ def test_a_pod_of_an_elastic_gang_whose_volume_is_out_of_reach_gives_way_to_anot
     gang = of(simulate(teams(), HARDWARE, pods[0], [pod for _, pod in pods[1:]], *claims), "train")
 
     assert {pod.pod for pod in gang.plan} == {f"default/{name}" for name in PODS} - {f"default/{unplaced}"}
+
+
+def pods_with(*mounted: str) -> dict[str, Any]:
+    """Return the template of pods with a GPU that mount volumes."""
+    mounts = [{"name": one, "mountPath": f"/{one}"} for one in mounted]
+    container = {"name": "main", "image": "train", "volumeMounts": mounts}
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "train"}]
+    return {"spec": {"restartPolicy": "Never", "containers": [container], "resourceClaims": claims}}
+
+
+def claim_template(name: str) -> dict[str, Any]:
+    (made,) = claim(name, mode="ReadWriteMany")
+    return {"metadata": made["metadata"], "spec": made["spec"]}
+
+
+def a_jobset(*mounted: str) -> Objects:
+    jobs = {"parallelism": 2, "completions": 2, "template": pods_with(*mounted)}
+    policies = [{"templates": [claim_template("data"), claim_template("other")]}]
+    spec = {"replicatedJobs": [{"name": "a", "template": {"spec": jobs}}], "volumeClaimPolicies": policies}
+    return [{"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "set"}, "spec": spec}]
+
+
+ONLY_C = [{"matchLabelExpressions": [{"key": ZONE, "values": ["z2"]}]}]
+
+
+def test_the_claims_that_a_jobset_makes_are_planned_for_the_pods_that_mount_them() -> None:
+    made = (teams(), HARDWARE, job("train")[:1], storage_class("fast", allowedTopologies=ONLY_C))
+
+    assert nodes_of(of(simulate(*made, a_jobset("data")), "set")) == ["c", "c"]
+    assert nodes_of(of(simulate(*made, a_jobset()), "set")) == ["a", "a"]
+
+
+def test_claims_that_a_jobset_has_made_are_used() -> None:
+    there = bound("data-set", **only_on(ZONE, "z2"))
+    gang = of(simulate(teams(), HARDWARE, job("train")[:1], a_jobset("data"), there), "set")
+
+    assert (nodes_of(gang), gang.not_simulated) == (["c", "c"], ())

@@ -60,6 +60,7 @@ def validate_pod(spec: Reader) -> None:
     alone = Reader({name: value for name, value in spec.value.items() if name not in ("resources", "overhead")})
     needed = pod_requests.decode_spec(alone)
     whole = nodes.decode_resources(Reader(resources.value), "requests")
+    _defaulted_requests(resources, needed, whole)
     for name in sorted(whole.keys() & needed.keys()):
         if needed[name] > whole[name]:
             resources.child("requests").problem(
@@ -74,6 +75,21 @@ def validate_pod(spec: Reader) -> None:
             if limit is not None and of_pod is not None and limit > of_pod:
                 message = f"Invalid value: {limits.raw(name)}: must be less than or equal to pod limits of"
                 spec.problem(f"containers[{index}].resources.limits.{name}", f"{message} {most.raw(name)}")
+
+
+def _defaulted_requests(resources: Reader, needed: nodes.Resources, whole: nodes.Resources) -> None:
+    """Judge the limits of a pod as a whole by the requests of its containers, which become those that it lacks.
+
+    needed: what the containers request together. whole: what the pod requests as a whole.
+    """
+    limits = nodes.decode_resources(Reader(resources.value), "limits")
+    for name in COMPUTE:
+        if name in limits and name not in whole and needed.get(name, 0) > limits[name]:
+            asked = quantities.write(Fraction(needed[name], 1000 if name == "cpu" else 1))
+            message = f"must be less than or equal to {name} limit of {_raw(resources, name)}"
+            resources.problem(
+                "requests", f"Invalid value: {asked!r}: {message}; its containers request so much together"
+            )
 
 
 def _used_claims(resources: Reader, names: tuple[str, ...]) -> None:

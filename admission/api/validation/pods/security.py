@@ -74,6 +74,7 @@ def validate_system(spec: Reader, containers: list[Reader]) -> None:
                 _forbidden(one, ("windowsOptions",), "windows options cannot be set for a linux pod")
         case "windows":
             why = "cannot be set for a windows pod"
+            _forbidden(spec, ("resources",), "may not be set for a windows pod")
             _forbidden(context, POD_NOT_ON_WINDOWS, why)
             _forbidden(spec, ("hostUsers", "shareProcessNamespace"), why)
             _forbidden(spec, tuple(field for field in ("hostPID", "hostIPC") if spec.flag(field)), why)
