@@ -209,9 +209,7 @@ def test_a_gang_that_plugins_and_devices_would_serve_together_is_told_so() -> No
 
     message = refused(builder.plan(*gang)).message
 
-    why = (
-        f"has a device plugin for {G}, while a gang gets all of its extended resources from plugins or all from devices"
-    )
+    why = f"has a device plugin for {G}, which a gang gets from plugins alone or from devices alone"
     assert message.endswith(f"; b has enough in all, but {why}")
 
 
