@@ -182,7 +182,7 @@ def _no_node_passes(context: _DeadEndContext) -> Explanation:
     refusals = rule_refusals.left_out(context.gang, context.kind, context.member, context.cluster)
     each = {reason: "each " if len(nodes) > 1 else "" for reason, nodes in reasons.items()}
     for title, names in rule_refusals.by_rule(refusals).items():
-        since = f", since {refusals[names[0]].why}" if len(names) == 1 else ""
+        since = rule_refusals.since([refusals[name] for name in names])
         reasons[f"may not take it by {title}{since}"] = [*names]
     why = "; ".join(
         f"{rule_refusals.names_text(nodes)} {each.get(reason, '')}{reason}" for reason, nodes in reasons.items()

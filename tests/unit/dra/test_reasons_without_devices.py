@@ -382,3 +382,12 @@ def test_of_the_only_node_that_a_rule_leaves_out_it_is_said_why() -> None:
     answer = cluster.diagnose(a_pod("p", 1, **port))
 
     assert "a may not take it by hostPort, since a host port that it needs is taken there (TCP 80)" in answer.message
+
+
+def test_of_nodes_that_all_lack_the_label_of_a_rule_it_is_said_so() -> None:
+    term = {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "rakc"}
+    affinity: Any = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+    answer = a_cluster().node("a", gpus=1).node("b", gpus=1).diagnose(a_pod("p", 1, affinity=affinity))
+
+    assert "a and b may not take it by podAffinity on rakc, since none of them has the label rakc" in answer.message
