@@ -24,7 +24,7 @@ from admission.dra.diagnosis import (
     used_up,
 )
 from admission.dra.diagnosis.node_dead_end import NodeDeadEnd
-from admission.dra.diagnosis.requested import DeviceShortage
+from admission.dra.diagnosis.requested import DeviceShortage, Need
 from admission.dra.diagnosis.used_up import Shortage
 from admission.dra.equivalence.device_signature import Answer, DeviceSignatures
 from admission.dra.inventory import pools
@@ -182,7 +182,7 @@ def _no_node_passes(context: _DeadEndContext) -> Explanation:
     refusals = rule_refusals.left_out(context.gang, context.kind, context.member, context.cluster)
     each = {reason: "each " if len(nodes) > 1 else "" for reason, nodes in reasons.items()}
     for title, names in rule_refusals.by_rule(refusals).items():
-        since = f", since {refusals[names[0]].why}" if len(names) == 1 else ""
+        since = rule_refusals.since([refusals[name] for name in names])
         reasons[f"may not take it by {title}{since}"] = [*names]
     why = "; ".join(
         f"{rule_refusals.names_text(nodes)} {each.get(reason, '')}{reason}" for reason, nodes in reasons.items()
@@ -225,39 +225,44 @@ def _with_resources(context: _DeadEndContext) -> str:
 
 def _insufficient_devices(context: _DeadEndContext, nodes: Sequence[int]) -> Explanation:
     """Explain that devices are too few: find the first request of which no node has enough."""
-    needs = requested.needs(wanted.parsed for wanted in context.wanted)
-    for wanted in context.wanted:
+    for claim, wanted in enumerate(context.wanted):
         for request in wanted.parsed.requests:
-            # Of alternatives one is taken, so each counts by itself.
-            least = {option: option.count if option.plain else 1 for option in request.options if request.listed}
-            tries = [
-                _tried(context, nodes, option, least.get(option) or needs.get(option.parsed, 1))
-                for option in request.options
-            ]
+            tries = [_tried(context, nodes, claim, option, listed=request.listed) for option in request.options]
             if tries and all(found is not None for found in tries):
                 return _too_few(context, wanted, [found for found in tries if found is not None])
     return _conflicting_requests(context, nodes)
 
 
 class _Tried(NamedTuple):
-    """A request, or one of its alternatives, of which no node has enough. best: the node that has most."""
+    """A request, or one of its alternatives, of which no node has enough. best: the node that has most.
+
+    once: who gets no device twice, where devices in use count as well; else empty.
+    """
 
     option: Option
-    needed: int
+    need: Need
     counts: Mapping[int, "_Counts"]
     best: int
+    once: str
 
     def shortage(self, context: _DeadEndContext) -> DeviceShortage:
-        best = self.counts[self.best]
-        return DeviceShortage(self.option, self.needed, context.greedy.state.names[self.best], best.free, best.matching)
+        name, best = context.greedy.state.names[self.best], self.counts[self.best]
+        return DeviceShortage(self.option, self.need.devices, name, best.free, best.matching)
 
 
-def _tried(context: _DeadEndContext, nodes: Sequence[int], option: Option, needed: int) -> _Tried | None:
+def _tried(
+    context: _DeadEndContext, nodes: Sequence[int], claim: int, option: Option, *, listed: bool
+) -> _Tried | None:
     """Return the nodes' counts for an option of a request, and the best node; None if by count it has enough."""
     counts = _counted(context, nodes, context.device_signatures.parsed_requests[option.parsed])
-    best = max(nodes, key=lambda node: (counts[node].free, counts[node].matching, -node))
-    enough = counts[best].matching if option.admin else counts[best].free
-    return None if counts[best].many or enough >= needed else _Tried(option, needed, counts, best)
+    many = any(count.many for count in counts.values())
+    # Of alternatives one is taken, so each counts by itself.
+    needed = requested.need(option, claim, [one.parsed for one in context.wanted], alone=listed or many)
+    once = "request gets a device once, also where it is shared" if many else ""
+    once = once or ("claim gets a device once, also with admin access" if option.admin else "")
+    enough = {node: count.matching if once else count.free for node, count in counts.items()}
+    best = max(nodes, key=lambda node: (enough[node], counts[node].matching, -node))
+    return None if enough[best] >= needed.devices else _Tried(option, needed, counts, best, once)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,10 +314,10 @@ def _count(context: _DeadEndContext, node: int, parsed: int) -> _Counts:
 
 def _too_few(context: _DeadEndContext, wanted: ClaimToAllocate, tries: Sequence[_Tried]) -> Explanation:
     """Explain how many devices are needed and how many the best node has."""
-    option, needed, counts, best = tries[0]
+    option, (needed, _), counts, best, once = tries[0]
     shortages = [one.shortage(context) for one in tries]
     node, parsed = context.greedy.state.names[best], option.parsed
-    place = f"request {option.name} of claim {wanted.claim.meta.name}"
+    claims = [f"{'' if one.shared is None else 'shared '}claim {one.claim.meta.name}" for one in context.wanted]
     others = f", none of its {len(tries)} alternatives fits{requested.others(shortages)}" if len(tries) > 1 else ""
     details: dict[str, Detail] = {
         "pod": context.pod,
@@ -324,7 +329,7 @@ def _too_few(context: _DeadEndContext, wanted: ClaimToAllocate, tries: Sequence[
         "node": node,
         **({"alternatives": [one.option.name for one in tries]} if len(tries) > 1 else {}),
     }
-    start = f"{_subject(context)} needs {shortages[0].amount} on one node ({place}{others})"
+    start = f"{_subject(context)} needs {shortages[0].amount} on one node ({tries[0].need.place(claims)}{others})"
     number = context.device_signatures.parsed_requests[parsed]
     elsewhere = other_nodes.with_devices(context.kind, context.cluster, context.device_signatures, parsed, needed)
     if not any(count.matching for count in counts.values()):
@@ -332,13 +337,12 @@ def _too_few(context: _DeadEndContext, wanted: ClaimToAllocate, tries: Sequence[
         message = f"{start}; {_nothing(context, parsed, counts, elsewhere)}{contradictory}"
         return Explanation(message, {**details, "matching": 0}, number)
     tainted = f" and {counts[best].tainted} more tainted" if counts[best].tainted else ""
-    any_node = "any of these" if _tied(context) else "any node"
-    return Explanation(
-        f"{start}; the most that {any_node} has free is {counts[best].free} ({node}, of {counts[best].matching} that"
-        f" match{tainted}){_after(context)}{elsewhere}",
-        {**details, "matching": counts[best].matching},
-        number,
-    )
+    any_node, matching = "any of these" if _tied(context) else "any node", counts[best].matching
+    most = f"has free is {counts[best].free} ({node}, of {matching} that match{tainted})"
+    if once:
+        most = f"has is {matching} ({node}{tainted}), and a {once}"
+    message = f"{start}; the most that {any_node} {most}{_after(context)}{elsewhere}"
+    return Explanation(message, {**details, "matching": matching}, number)
 
 
 def _nothing(context: _DeadEndContext, parsed: ParsedRequest, counts: Mapping[int, _Counts], elsewhere: str) -> str:

@@ -1,19 +1,16 @@
 """Why no device that a pod's nodes see matches a request: driver, class, selectors or capacity."""
 
 from collections.abc import Collection, Iterable, Sequence
-from fractions import Fraction
 
-from admission.api.values import quantities
 from admission.api.values.names import NodeName
 from admission.dra.compatibility import Features
 from admission.dra.equivalence.device_signature import DeviceSignatures
 from admission.dra.inventory.pools import InventoryDevice, PoolHealth
 from admission.dra.inventory.selectors import Texts
 from admission.dra.requests import capacity
-from admission.dra.requests.capacity import Unfit
+from admission.dra.requests.capacity import Unfit, written
 from admission.dra.requests.requests import ParsedRequest
 from admission.dra.state.cluster_state import ClusterState
-from admission.errors import AmountError
 
 MOST_NAMED = 3
 
@@ -109,11 +106,3 @@ def _too_small(parsed: ParsedRequest, listed: Sequence[InventoryDevice], feature
         (f": {one.why}, {listed[at].id} for one" for at, one in enumerate(refusals) if isinstance(one, Unfit)), ""
     )
     return f"{start} {has} the capacity{why}"
-
-
-def written(amount: Fraction) -> str:
-    """Return an amount for messages, exact or as a fraction."""
-    try:
-        return quantities.write(amount)
-    except AmountError:
-        return str(amount)

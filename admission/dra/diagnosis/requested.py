@@ -1,10 +1,11 @@
 """What claims request, in words and numbers."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from admission.api.values.names import NodeName
-from admission.dra.requests.requests import Mode, Option, ParsedClaim, ParsedRequest, RequestAlternatives
+from admission.dra.diagnosis import rule_refusals
+from admission.dra.requests.requests import Mode, Option, ParsedClaim, RequestAlternatives
 
 MOST_NAMED = 4
 """The most alternatives of which is said what they lack."""
@@ -50,16 +51,35 @@ def text(request: RequestAlternatives) -> str:
     )
 
 
-def needs(claims: Iterable[ParsedClaim]) -> dict[ParsedRequest, int]:
-    """Return the least devices needed per parsed request: summed over requests without alternatives, else one's own."""
-    needs: dict[ParsedRequest, int] = {}
-    for claim in claims:
-        for request in claim.requests:
-            if len(request.options) == 1 and request.options[0].plain:
-                parsed = request.options[0].parsed
-                needs[parsed] = needs.get(parsed, 0) + request.options[0].count
-            else:
-                for option in request.options:
-                    least = option.count if option.plain else 1
-                    needs[option.parsed] = max(needs.get(option.parsed, 0), least)
-    return needs
+class Need(NamedTuple):
+    """The devices that a pod needs at least of those that match. parts: a claim's number, its option and how many."""
+
+    devices: int
+    parts: tuple[tuple[int, Option, int], ...]
+
+    def place(self, claims: Sequence[str]) -> str:
+        """Return the requests that need the devices, of several with how many. claims: the names of the pod's."""
+        if len(self.parts) == 1:
+            return f"request {self.parts[0][1].name} of {claims[self.parts[0][0]]}"
+        places = [f"{devices} for request {option.name} of {claims[claim]}" for claim, option, devices in self.parts]
+        return rule_refusals.names_text(places)
+
+
+def need(option: Option, claim: int, claims: Sequence[ParsedClaim], *, alone: bool) -> Need:
+    """Return what an option needs, with the requests that need equal devices beside it.
+
+    claim: the number of its claim. alone: whether the others are left out: it is one of alternatives, or devices can be
+    shared. A request with admin access takes devices in use as well, but none that its claim has.
+    """
+    if alone or option.mode is Mode.ALL:
+        least = option.count if option.mode is Mode.EXACT else 1
+        return Need(least, ((claim, option, least),))
+    parts = tuple(
+        (number, other, other.count)
+        for number, one in enumerate(claims)
+        for request in one.requests
+        for other in request.options
+        if len(request.options) == 1 and other.parsed == option.parsed and other.mode is Mode.EXACT
+        if (number == claim if option.admin else not other.admin)
+    )
+    return Need(sum(devices for _, _, devices in parts), parts)

@@ -49,19 +49,29 @@ def by_rule(refusals: Mapping[NodeName, Refusal]) -> dict[str, list[NodeName]]:
 
 
 def text(refusals: Mapping[NodeName, Refusal], said: Collection[str] = ()) -> str:
-    """Return the rules with the nodes that they keep a pod off; of a single node with the reason.
+    """Return the rules with the nodes that they keep a pod off, and with the reason as `since` says it.
 
     said: rules of which it was said that they keep it off other nodes beside pods of its gang.
     """
     parts: list[str] = []
     for title, nodes in by_rule(refusals).items():
-        why = f", since {refusals[nodes[0]].why}" if len(nodes) == 1 else ""
+        why = since([refusals[name] for name in nodes])
         parts.append(
             f"the same keeps it off {names_text(nodes)} without them{why}"
             if title in said
             else f"{title} keeps it off {names_text(nodes)}{why}"
         )
     return "; ".join(parts)
+
+
+def since(refusals: Sequence[Refusal]) -> str:
+    """Return why one rule keeps a pod off nodes: of a single node, or where all of them lack the label; else empty."""
+    first = refusals[0]
+    if len(refusals) == 1:
+        return f", since {first.why}"
+    # A label that is misspelt keeps all nodes off alike, and is mended in the rule or at the nodes, not at other pods.
+    lack_label = all(one.rule in ABOUT_LABELS and one.value is None and not one.text for one in refusals)
+    return f", since none of them has the label {first.key}" if lack_label else ""
 
 
 def titles(refusals: Iterable[Refusal]) -> list[str]:

@@ -6,12 +6,12 @@ from fractions import Fraction
 
 from admission.api.kubernetes.devices import DeviceId
 from admission.dra.allocator.results import Failure
-from admission.dra.diagnosis.no_devices import written
 from admission.dra.diagnosis.node_dead_end import NodeDeadEnd
 from admission.dra.diagnosis.rule_refusals import names_text
 from admission.dra.equivalence.device_signature import DeviceSignature
 from admission.dra.inventory.counters import Amount, SharedCounters
 from admission.dra.inventory.pools import InventoryDevice
+from admission.dra.requests.capacity import written
 from admission.dra.requests.device_use import DeviceUse, Share
 from admission.dra.requests.requests import Option
 from admission.dra.state.cluster_state import ClusterState

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from admission.api.kubernetes.devices import Capacity, RequestPolicy, ValidRange
+from admission.api.values import quantities
 from admission.api.values.quantities import INT64
 from admission.dra.inventory.counters import Amount, exact
+from admission.errors import AmountError
 
 MILLI = 1000
 
@@ -49,11 +51,30 @@ def consumed(
             return Unrepresentable(f"capacity {name}: {amount} is negative")
         amounts[name] = exact(amount)
     for name, capacity in capacities.items():
-        if _violates(Fraction(amounts[name]), capacity.policy, fractional=fractional):
-            return Unfit(f"{amounts[name]} of capacity {name} is not what its request policy allows")
-        if amounts[name] > capacity.value:
-            return Unfit(f"capacity {name} is {capacity.text}, less than asked for")
+        amount, asked = Fraction(amounts[name]), requested.get(name)
+        if _violates(amount, capacity.policy, fractional=fractional):
+            return Unfit(_violation(name, amount, asked, capacity.policy))
+        if amount > capacity.value:
+            rounded = _rounding(amount, asked)
+            why = f": {written(asked)}, {rounded}" if asked is not None and rounded else ""
+            return Unfit(f"capacity {name} is {capacity.text}, less than asked for{why}")
     return amounts
+
+
+def _violation(name: str, amount: Fraction, asked: Fraction | None, policy: RequestPolicy | None) -> str:
+    """Return how an amount violates the policy. asked: what the request says, before it was rounded up."""
+    rounded = _rounding(amount, asked)
+    start = f"{written(amount if asked is None else asked)} of capacity {name}{f', {rounded},' if rounded else ''}"
+    allowed = [*policy.values, *([policy.range.most] if policy.range is not None else [])] if policy is not None else []
+    most = max((one for one in allowed if one is not None), default=None)
+    if most is None or amount <= most:
+        return f"{start} is not what its request policy allows"
+    return f"{start} is more than the {written(most)} that its request policy allows"
+
+
+def _rounding(amount: Fraction, asked: Fraction | None) -> str:
+    """Return to what a policy rounds what is asked for; empty if it does not."""
+    return "" if asked in {None, amount} else f"rounded up to {written(amount)} by the steps of its request policy"
 
 
 def _resolved(requested: Fraction | None, capacity: Capacity, *, fractional: bool) -> Fraction | Unrepresentable:
@@ -125,3 +146,11 @@ def _ceiling(amount: Fraction) -> int:
 
 def _short(amount: Fraction) -> str:
     return str(exact(amount))
+
+
+def written(amount: Fraction) -> str:
+    """Return an amount for messages, as a quantity or, finer than that, as a fraction."""
+    try:
+        return quantities.write(amount)
+    except AmountError:
+        return str(amount)

@@ -16,6 +16,7 @@ from admission.api.kubernetes.nodes import Node
 from admission.api.values.names import NodeName
 from admission.api.values.reasons import Detail
 from admission.dra.equivalence.device_signature import DeviceSignatures
+from admission.dra.planner import node_filters
 from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.planner.node_groups import NodeState, SearchState
 from admission.dra.planner.pod_groups import Gang
@@ -160,7 +161,7 @@ def search_in_one(
     """
     found = build(scope, candidate_nodes(gang, cluster, known), cluster)
     colocation = _colocation(scope, cluster)
-    return no_domain(scope, gang.size, found, cluster) or _search_each(scope, gang, found, colocation, steps, search)
+    return no_domain(scope, gang, found, cluster) or _search_each(scope, gang, found, colocation, steps, search)
 
 
 def colocated(scope: Scope, found: Sequence[Domain], cluster: ClusterState) -> list[Domain]:
@@ -182,8 +183,8 @@ def _colocation(scope: Scope, cluster: ClusterState) -> Colocation:
     return colocation
 
 
-def no_domain(scope: Scope, pods: int, found: Sequence[Domain], cluster: ClusterState) -> NoPlan | None:
-    """Return why there is no domain to search; None if there is one."""
+def no_domain(scope: Scope, gang: Gang, found: Sequence[Domain], cluster: ClusterState) -> NoPlan | None:
+    """Return why there is no domain to search; None if there is one. gang: the pods of the scope."""
     label, pods_text, colocation = scope.label, scope.pods_text, _colocation(scope, cluster)
     missing = next((name for name in scope.labels if not _is_known(name, cluster)), None)
     if len(colocation) > 1 or None in colocation:
@@ -195,15 +196,31 @@ def no_domain(scope: Scope, pods: int, found: Sequence[Domain], cluster: Cluster
     elif missing is not None:
         message = f"no node has the label {missing}; label the nodes, or name a label that they have"
     elif not found:
-        message = f"no node where a pod of {pods_text} may go has the label {label}"
+        message = f"no node where a pod of {pods_text} may go has the label {label}{_kept_off(scope, gang, cluster)}"
     elif colocation and not any(domain.value in colocation for domain in found):
         (value,) = colocation
-        message = (
-            f"other pods of {pods_text} are already in {label} {value}, and no pod that waits may go to a node there"
-        )
+        place = _named(scope, value)
+        message = f"other pods of {pods_text} are already in {place}, and no pod that waits may go to a node there"
     else:
         return None
-    return NoPlan(kind=Kind.NO_DOMAIN, message=message, details=_details(scope, len(found), pods))
+    return NoPlan(kind=Kind.NO_DOMAIN, message=message, details=_details(scope, len(found), gang.size))
+
+
+def _kept_off(scope: Scope, gang: Gang, cluster: ClusterState) -> str:
+    """Return what keeps a pod off the first node by name that has the labels, to be added; empty if none has all."""
+    demand = gang.kinds[0].members[0]
+    for name, node in sorted(cluster.nodes.items()):
+        refused = node_filters.refuses(demand, node, cluster) if value_of(node, scope.labels) is not None else None
+        if refused is not None:
+            return f"; {name} has it, but pod {demand.pod.meta.name} may not go there: {name} {refused.why}"
+    return ""
+
+
+def _named(scope: Scope, value: str | None, *, alone: bool = False) -> str:
+    """Return a domain for people. alone: without the label, unless its value is the empty text."""
+    if value == "":
+        return f'{scope.label}=""'
+    return f"{value}" if alone else f"{scope.label} {value}"
 
 
 def _is_known(label: str, cluster: ClusterState) -> bool:
@@ -281,11 +298,14 @@ class _Explanation:
             return replace(reported, details=details)
         if self.is_colocated:
             more = "one more pod" if self.pods == 1 else f"{self.pods} more pods"
-            message = f"{label} {value}, where other pods of {self.scope.pods_text} are already, does not take {more}"
+            place = _named(self.scope, value)
+            message = f"{place}, where other pods of {self.scope.pods_text} are already, does not take {more}"
         elif self.domains == 1:
-            message = f"the only domain of {label}, {value}, does not take {self.pods_text}"
+            message = (
+                f"the only domain of {label}, {_named(self.scope, value, alone=True)}, does not take {self.pods_text}"
+            )
         else:
-            near = f"{value} comes nearest, with places for {reported.placed}"
+            near = f"{_named(self.scope, value, alone=True)} comes nearest, with places for {reported.placed}"
             message = f"none of {self.domains} domains of {label} takes {self.pods_text}; {near}"
         return replace(
             reported, message=f"{message}: {reported.message}", details={**details, "placed": reported.placed}

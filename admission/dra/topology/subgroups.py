@@ -175,7 +175,7 @@ class _Arrangement:
                 scope, (node for node in self._nodes if node.signature.kinds & numbers), self._cluster
             )
             self._domains[equal, scope.labels] = found
-        answer = domains.no_domain(scope, part_gang.size, found, self._cluster)
+        answer = domains.no_domain(scope, part_gang, found, self._cluster)
         if answer is not None:
             return answer
         open_ = tuple(domains.colocated(scope, found, self._cluster))

@@ -11,7 +11,7 @@ from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.requests.gang_request import Choice, Colocation, Plan, PodDemand, Topology
 from tests import readers
-from tests.unit.dra.clusters import STEPS, ClusterBuilder, a_cluster, a_pod, places, refused
+from tests.unit.dra.clusters import STEPS, ClusterBuilder, a_claim, a_cluster, a_pod, a_request, places, refused
 
 RACK = "example.com/rack"
 PREFERRED: dict[str, Any] = {"required": "", "preferred": RACK}
@@ -138,6 +138,24 @@ def test_a_gang_is_refused_where_no_domain_can_be_searched(
     assert (answer.kind, answer.message) == (Kind.NO_DOMAIN, message)
     assert isinstance(preferred, Plan)
     assert preferred.apart == message
+
+
+def test_a_claim_that_ties_a_gang_to_nodes_without_the_label_is_named() -> None:
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}
+    claim = a_claim("c", a_request(), allocation={"nodeSelector": {"nodeSelectorTerms": [term]}})
+
+    answer = refused(plan(racks(r1=[4]).node("a", gpus=1), a_pod("p", claim)))
+
+    assert answer.message == (
+        f"no node where a pod of the gang may go has the label {RACK}; r1-0 has it, but pod p may not go there: r1-0"
+        " cannot use claim c, which is allocated elsewhere"
+    )
+
+
+def test_a_domain_whose_label_is_empty_has_a_name() -> None:
+    answer = refused(plan(a_cluster().node("a", gpus=1, labels={RACK: ""}), *gang(2)))
+
+    assert answer.message.startswith(f'the only domain of {RACK}, {RACK}="", does not take all 2 pods together')
 
 
 def test_a_deleted_node_of_a_gang_binds_no_late_pod() -> None:

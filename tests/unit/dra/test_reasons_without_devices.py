@@ -14,6 +14,7 @@ IS_A100 = "device.attributes['gpu.example.com'].?model.orValue('') == 'a100'"
 A100 = {"attributes": {"model": {"string": "a100"}}}
 SHARABLE = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "80Gi"}}}
 POLICY = {"requestPolicy": {"default": "10Gi", "validValues": ["10Gi", "20Gi"]}}
+STEPS_TO_8GI = {"requestPolicy": {"default": "2Gi", "validRange": {"min": "2Gi", "step": "3Gi", "max": "8Gi"}}}
 ASKED = [
     f"pod p needs {devices} of class gpu on one node (request gpu of claim p-0)"
     for devices in ("1 device", "2 devices")
@@ -81,9 +82,36 @@ NAMED: dict[str, tuple[ClusterBuilder, PodDemand, str]] = {
         a_cluster().node("a", gpus=[{**SHARABLE, "capacity": {"memory": {"value": "80Gi", **POLICY}}}]),
         asking(memory="30Gi"),
         (
-            "the only device that the selectors choose has not the capacity: 32212254720 of capacity memory is not what"
-            " its request policy allows, gpu.example.com/a/gpu-0 for one"
+            "the only device that the selectors choose has not the capacity: 30Gi of capacity memory is more than the"
+            " 20Gi that its request policy allows, gpu.example.com/a/gpu-0 for one"
         ),
+    ),
+    "the capacity whose policy rounds the amount up to one that it refuses": (
+        a_cluster().node("a", gpus=[{**SHARABLE, "capacity": {"memory": {"value": "80Gi", **STEPS_TO_8GI}}}]),
+        asking(memory="9Gi"),
+        (
+            "the only device that the selectors choose has not the capacity: 9Gi of capacity memory, rounded up to 11Gi"
+            " by the steps of its request policy, is more than the 8Gi that its request policy allows,"
+            " gpu.example.com/a/gpu-0 for one"
+        ),
+    ),
+    "the capacity whose policy rounds the amount up to more than there is": (
+        a_cluster().node("a", gpus=[{**SHARABLE, "capacity": {"memory": {"value": "7Gi", **STEPS_TO_8GI}}}]),
+        asking(memory="6Gi"),
+        (
+            "the only device that the selectors choose has not the capacity: capacity memory is 7Gi, less than asked"
+            " for: 6Gi, rounded up to 8Gi by the steps of its request policy, gpu.example.com/a/gpu-0 for one"
+        ),
+    ),
+    "a request that wants devices as admin, of which its claim has each once": (
+        a_cluster().node("a", gpus=1),
+        a_pod("p", a_request(count=2, adminAccess=True)),
+        "the most that any node has is 1 (a), and a claim gets a device once, also with admin access",
+    ),
+    "a request that wants shares of several devices, each once": (
+        a_cluster().node("a", gpus=[SHARABLE]),
+        a_pod("p", a_request(count=2, capacity={"requests": {"memory": "1Gi"}})),
+        "the most that any node has is 1 (a), and a request gets a device once, also where it is shared",
     ),
 }
 
@@ -171,6 +199,24 @@ def test_the_nodes_are_named_that_lack_a_claim_which_was_allocated_before() -> N
 
     assert answer.message.startswith("no node takes pod p-1: hostPort keeps it off a")
     assert answer.message.endswith("; b has enough in all, but cannot use claim channel, which is allocated elsewhere")
+
+
+def test_of_a_sum_every_request_is_named_with_its_share_and_its_claim() -> None:
+    """Also of one shared claim, which nobody has yet, and of requests that take a device with admin access."""
+    cluster, shared = a_cluster().node("a", gpus=1), a_claim("shared", a_request("one"))
+    both = a_claim("both", a_request("any", adminAccess=True), a_request("own"))
+
+    answer = refused(cluster.plan(*(a_pod(f"p-{number}", 1, shared) for number in range(2))))
+    of_one = refused(cluster.plan(a_pod("p", both)))
+
+    assert answer.message == (
+        "pod p-0 needs 2 devices of class gpu on one node (1 for request gpu of claim p-0-0 and 1 for request one of"
+        " shared claim shared); the most that any node has free is 1 (a, of 1 that match)"
+    )
+    assert (
+        " (1 for request any of claim both and 1 for request own of claim both); the most that any node has is 1 "
+        in (of_one.message)
+    )
 
 
 def test_devices_of_several_classes_are_not_added() -> None:
@@ -336,3 +382,12 @@ def test_of_the_only_node_that_a_rule_leaves_out_it_is_said_why() -> None:
     answer = cluster.diagnose(a_pod("p", 1, **port))
 
     assert "a may not take it by hostPort, since a host port that it needs is taken there (TCP 80)" in answer.message
+
+
+def test_of_nodes_that_all_lack_the_label_of_a_rule_it_is_said_so() -> None:
+    term = {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "rakc"}
+    affinity: Any = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+    answer = a_cluster().node("a", gpus=1).node("b", gpus=1).diagnose(a_pod("p", 1, affinity=affinity))
+
+    assert "a and b may not take it by podAffinity on rakc, since none of them has the label rakc" in answer.message
