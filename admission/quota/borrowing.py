@@ -39,6 +39,15 @@ def available(*, above: int, guaranteed: int, usage: int) -> int:
     return max(0, guaranteed - usage) + above
 
 
+def beside_kept(*, available: int, offered: int, kept: int) -> int:
+    """Return what is available where queues beside keep quota for gangs of theirs; Kueue's reservation has no such rule.
+
+    offered: what the taker has to offer of its own and has not passed up yet. So much it may take in any case; if it
+    takes more, it borrows, and has to leave what is kept: min(available, max(offered, available - kept)).
+    """
+    return min(available, max(offered, available - kept))
+
+
 def potential(*, above: int, subtree: int, guaranteed: int, borrowing_limit: int | None) -> int:
     """Return what a queue could take if nothing were used and its parent could take `above`.
 

@@ -55,6 +55,36 @@ class Column:
             usage=self.usage[number],
         )
 
+    def available_beside(self, held: "Column", number: int, own: int) -> int:
+        """Return what the queue may still take where queues keep quota for gangs of theirs, negative as `available`.
+
+        held: the same with what queues keep counted as used. own: what this queue itself keeps.
+        """
+        quota = self.quotas.get(number)
+        return borrowing.beside_kept(
+            available=self._beside_those_above(held, number),
+            offered=(quota.nominal if quota else 0) - self.own[number],
+            kept=held.usage[number] - self.usage[number] - own,
+        )
+
+    def _beside_those_above(self, held: "Column", number: int) -> int:
+        """Return what the queue could take beside what queues keep that are neither it nor under it."""
+        parent, guaranteed, usage = self.parents[number], self.guaranteed[number], self.usage[number]
+        if parent == ROOT:
+            return self.subtree[number] - usage
+        kept = held.usage[parent] - self.usage[parent]
+        above = borrowing.beside_kept(
+            available=self._beside_those_above(held, parent),
+            offered=borrowing.allowance(
+                subtree=self.subtree[number], guaranteed=guaranteed, usage=usage, borrowing_limit=0
+            ),
+            kept=kept - _passed_up(guaranteed, usage, held.usage[number] - usage),
+        )
+        allowance = self.allowance(number)
+        return borrowing.available(
+            above=above if allowance is None else min(above, allowance), guaranteed=guaranteed, usage=usage
+        )
+
     def allowance(self, number: int) -> int | None:
         """Return the most that the queue may take from its parent; None if it has no borrowing limit."""
         quota = self.quotas.get(number)
