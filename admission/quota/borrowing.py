@@ -39,13 +39,13 @@ def available(*, above: int, guaranteed: int, usage: int) -> int:
     return max(0, guaranteed - usage) + above
 
 
-def beside_kept(*, available: int, offered: int, kept: int) -> int:
-    """Return what is available where queues beside keep quota for gangs of theirs; Kueue's reservation has no such rule.
+def beside_kept(*, available: int, offered: int, left: int) -> int:
+    """Return what is available where queues beside keep quota for gangs of theirs.
 
-    offered: what the taker has to offer of its own and has not passed up yet. So much it may take in any case; if it
-    takes more, it borrows, and has to leave what is kept: min(available, max(offered, available - kept)).
+    offered: what the taker offers its parent of its own and has not passed up yet. So much it may take in any case.
+    left: what is available if what is kept is counted as used; who takes more than its own may take no more than that.
     """
-    return min(available, max(offered, available - kept))
+    return max(min(available, offered), left)
 
 
 def potential(*, above: int, subtree: int, guaranteed: int, borrowing_limit: int | None) -> int:

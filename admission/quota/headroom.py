@@ -4,8 +4,9 @@
 those of `borrowing`. A meter for which no queue around has quota is 0. An inactive queue may take nothing; its usage
 counts against the queues of `Tree.bearing`.
 
-What a queue keeps of its own quota for a gang that waits binds only who would borrow, at each level where both meet:
-beside it a queue may take what the branches on its path offer of their own, or what is left if that is counted as used.
+What a queue keeps of its own quota for a gang that waits binds only who would borrow where both meet. Who stays within
+its own quota, of the queue itself or of the lowest one above that would not borrow, is bound by nothing that is kept
+beyond that; others have to leave what is kept.
 
 With gangs that are being evicted for others, there are two usages: what is used now, with the victims that are still
 there, and what is used in the end, with those for which they go. A charge fits if it fits beside both, and borrows what
@@ -306,17 +307,17 @@ class QueueUsage:
         return tuple(sorted(self.tree.order[other] for other in keepers if self._binds(other, number, meter, needed)))
 
     def _binds(self, keeper: int, number: int, meter: MeterName, needed: int) -> bool:
-        """Return whether a queue would borrow, where its path meets that of one that keeps quota."""
+        """Return whether a queue, and all above it, would borrow below where its path meets that of a keeper."""
         column = self._column(meter)
         above = {self._numbers[name] for name in self.tree.path(self.tree.order[keeper])}
-        if number in above:
-            return column.own[number] + needed > self._nominal(number, meter)
+        if column.own[number] + needed <= self._nominal(number, meter):
+            return False
         branch = number
-        while (parent := self._parents[branch]) not in above:
-            if parent == ROOT:
+        while branch not in above:
+            if branch == ROOT or not column.borrowed_with(branch, number, needed):
                 return False
-            branch = parent
-        return column.borrowed_with(branch, number, needed) > 0
+            branch = self._parents[branch]
+        return True
 
     def _move(self, number: int, charge: Charge, sign: int) -> None:
         for meter, amount in charge.items():

@@ -60,29 +60,31 @@ class Column:
 
         held: the same with what queues keep counted as used. own: what this queue itself keeps.
         """
+        plain, beside = self._beside_those_above(held, number)
         quota = self.quotas.get(number)
         return borrowing.beside_kept(
-            available=self._beside_those_above(held, number),
+            available=plain,
             offered=(quota.nominal if quota else 0) - self.own[number],
-            kept=held.usage[number] - self.usage[number] - own,
+            left=beside - (held.usage[number] - self.usage[number] - own),
         )
 
-    def _beside_those_above(self, held: "Column", number: int) -> int:
-        """Return what the queue could take beside what queues keep that are neither it nor under it."""
+    def _beside_those_above(self, held: "Column", number: int) -> tuple[int, int]:
+        """Return what is available, and what is beside what queues keep that are neither the queue nor under it."""
         parent, guaranteed, usage = self.parents[number], self.guaranteed[number], self.usage[number]
         if parent == ROOT:
-            return self.subtree[number] - usage
-        kept = held.usage[parent] - self.usage[parent]
-        above = borrowing.beside_kept(
-            available=self._beside_those_above(held, parent),
-            offered=borrowing.allowance(
-                subtree=self.subtree[number], guaranteed=guaranteed, usage=usage, borrowing_limit=0
-            ),
-            kept=kept - _passed_up(guaranteed, usage, held.usage[number] - usage),
+            return (self.subtree[number] - usage,) * 2
+        plain, beside = self._beside_those_above(held, parent)
+        kept = held.usage[parent] - self.usage[parent] - _passed_up(guaranteed, usage, held.usage[number] - usage)
+        offered = borrowing.allowance(
+            subtree=self.subtree[number], guaranteed=guaranteed, usage=usage, borrowing_limit=0
         )
+        beside = borrowing.beside_kept(available=plain, offered=offered, left=beside - kept)
         allowance = self.allowance(number)
-        return borrowing.available(
-            above=above if allowance is None else min(above, allowance), guaranteed=guaranteed, usage=usage
+        if allowance is not None:
+            plain, beside = min(plain, allowance), min(beside, allowance)
+        return (
+            borrowing.available(above=plain, guaranteed=guaranteed, usage=usage),
+            borrowing.available(above=beside, guaranteed=guaranteed, usage=usage),
         )
 
     def allowance(self, number: int) -> int | None:
