@@ -256,7 +256,9 @@ def test_what_is_kept_binds_those_alone_that_would_borrow_where_they_meet_the_qu
 
     for queue in tree.order:
         for amount in range(1, 9):
-            binding = [(one, {meter: kept[one]}) for one in kept if one != queue and binds(plain, one, queue, amount)]
+            binding = [
+                (one, {meter: kept[one]}) for one in kept if one != queue and binds(plain, usage, one, queue, amount)
+            ]
             beside = Model(tree, added(usage, binding), meter)
             assert queue_usage.fits(queue, {meter: amount}) == (amount <= beside.available(queue))
             short = queue_usage.charge_fits(queue, {meter: amount})
@@ -264,10 +266,10 @@ def test_what_is_kept_binds_those_alone_that_would_borrow_where_they_meet_the_qu
                 assert {*short.keepers} == {one for one, one_kept in binding if one_kept[meter]}
 
 
-def binds(model: Model, keeper: QueueName, queue: QueueName, amount: int) -> bool:
+def binds(model: Model, usage: Usage, keeper: QueueName, queue: QueueName, amount: int) -> bool:
     """Return whether the queue and all above it, below where both meet, use more than their quota with an amount."""
     tree, meter = model.tree, model.meter
-    with_it = Model(tree, added(model.used, [(queue, {meter: amount})]), meter)
+    with_it = Model(tree, added(usage, [(queue, {meter: amount})]), meter)
     path, above = tree.path(queue), tree.path(keeper)
     below = [one for one in path if one not in above]
     return (

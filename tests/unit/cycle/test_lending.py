@@ -164,7 +164,7 @@ async def test_the_lenders_own_gangs_may_use_what_it_keeps() -> None:
 
 @pytest.mark.parametrize("reclaim", ["Never", "Any"])
 async def test_an_owner_starts_within_its_own_quota_whatever_another_one_keeps(reclaim: str) -> None:
-    """Three of the five devices are lent, so that less is left than one owner keeps: the other one takes none of that."""
+    """Three of the five devices are lent, so that less is left than one owner keeps; the other one takes none of it."""
     builder = a_cluster().node("n", gpus=8).queue("top", gpus=0).queue("lender", gpus=4, parent="top")
     builder.queue("borrower", gpus=0, parent="top").queue(
         "owner", gpus=1, parent="top", preemption={"reclaim": reclaim}
