@@ -105,7 +105,7 @@ class QueueUsage:
             return Shortage(queue=queue, meter=None)
         number = self._numbers[queue]
         for meter, needed in sorted(charge.items()):
-            if needed > max(0, self._available(number, meter)):
+            if not self._is_left(number, meter, needed):
                 return self._shortage(queue, meter, charge)
         return None if self._end is None else self._end.charge_fits(queue, charge)
 
@@ -114,7 +114,7 @@ class QueueUsage:
         if not self.tree.active(queue):
             return False
         number = self._numbers[queue]
-        is_left = all(needed <= max(0, self._available(number, meter)) for meter, needed in charge.items())
+        is_left = all(self._is_left(number, meter, needed) for meter, needed in charge.items())
         return is_left and (self._end is None or self._end.fits(queue, charge))
 
     def charge(self, queue: QueueName, charge: Charge) -> None:
@@ -298,6 +298,12 @@ class QueueUsage:
             return column.available(number)
         kept = self._kept.get(number)
         return column.available_beside(held, number, kept.amounts.get(meter, 0) if kept is not None else 0)
+
+    def _is_left(self, number: int, meter: MeterName, needed: int) -> bool:
+        held = self._held.get(meter)
+        if held is not None and needed <= held.available(number):  # cheaper, and mostly so: no more than is available
+            return True
+        return needed <= max(0, self._available(number, meter))
 
     def _keepers(self, number: int, meter: MeterName, needed: int) -> tuple[QueueName, ...]:
         """Return the queues without whose kept quota the queue could take as much; none if that is not enough."""
