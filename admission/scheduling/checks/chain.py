@@ -496,6 +496,5 @@ def _shortage(inputs: Inputs, charge: Charge) -> Shortfall | None:
     usage, queue = inputs.queue_usage, inputs.queue
     if (found := usage.charge_fits(queue.name, charge)) is not None:
         return replace(found, has_started=inputs.group.started)
-    if not inputs.terms.may_borrow and preference.loan_level(queue, charge, inputs.rules.meters, usage):
-        return preference.WouldBorrow(queue.name)
-    return inputs.allows(charge)
+    borrows = not inputs.terms.may_borrow and preference.loan_level(queue, charge, inputs.rules.meters, usage)
+    return preference.WouldBorrow(queue.name) if borrows else inputs.allows(charge)

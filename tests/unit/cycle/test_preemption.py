@@ -713,13 +713,13 @@ async def test_the_hold_of_further_pods_says_that_nobody_is_evicted_for_them() -
     before = report(await play.forget_changes(1), "mine").hold
     result = await play.forget_changes(4)
 
-    assert [victim for victim, _, _ in play.evicted] == ["loan-3"]
+    assert [victim for victim, _, _ in play.evicted] == ["loan-0"]
     hold = report(result, "mine").hold
     assert before is not None
     assert hold is not None
     assert "gangs that borrow are evicted for the gang" in before.message
     assert hold.message == (
-        "queue right has 0 gpus left (nominal 2, used 1), the gang needs at least 1; 1 of the 2 of queue right are lent to"
-        " left; nobody is evicted for further pods of a gang that has started"
+        "queue right has 0 gpus left (nominal 2, used 1), the gang needs at least 1; 1 of the 2 of queue right are lent"
+        " to left; nobody is evicted for further pods of a gang that has started"
     )
     assert "reclaim" not in hold.details
