@@ -39,6 +39,15 @@ def available(*, above: int, guaranteed: int, usage: int) -> int:
     return max(0, guaranteed - usage) + above
 
 
+def beside_kept(*, available: int, offered: int, left: int) -> int:
+    """Return what is available where queues beside keep quota for gangs of theirs.
+
+    offered: what the taker offers its parent of its own and has not passed up yet. So much it may take in any case.
+    left: what is available if what is kept is counted as used; who takes more than its own may take no more than that.
+    """
+    return max(min(available, offered), left)
+
+
 def potential(*, above: int, subtree: int, guaranteed: int, borrowing_limit: int | None) -> int:
     """Return what a queue could take if nothing were used and its parent could take `above`.
 

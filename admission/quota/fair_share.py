@@ -173,7 +173,7 @@ class Shares:
         """usage: the one from which the queue usage was built. The queue usage is copied, without what queues keep."""
         self.tree = queue_usage.tree
         self._queue_usage = queue_usage.copy()
-        # Else the gang for which a queue keeps its own quota would borrow as much again.
+        # Shares are of what is used alone.
         self._queue_usage.release_all()
         self._rules = rules
         self._meters = {meter for amounts in (*self.tree.quotas.values(), *usage.values()) for meter in amounts}

@@ -4,6 +4,10 @@
 those of `borrowing`. A meter for which no queue around has quota is 0. An inactive queue may take nothing; its usage
 counts against the queues of `Tree.bearing`.
 
+What a queue keeps of its own quota for a gang that waits binds only who would borrow where both meet. Who stays within
+its own quota, of the queue itself or of the lowest one above that would not borrow, is bound by nothing that is kept
+beyond that; others have to leave what is kept.
+
 With gangs that are being evicted for others, there are two usages: what is used now, with the victims that are still
 there, and what is used in the end, with those for which they go. A charge fits if it fits beside both, and borrows what
 it borrows beside either. Their sum would count the quota of victims twice, as theirs and as that of their successors.
@@ -59,9 +63,9 @@ class QueueUsage:
         self._usage: dict[MeterName, dict[int, int]] = {}
         self._columns: dict[MeterName, Column] = {}
         self._kept: dict[int, _Kept] = {}
-        """By queue, what it keeps of its own quota; it counts as used to all other queues."""
-        self._plain: dict[MeterName, Column] = {}
-        """By meter of which anything is kept, the column as if nothing were."""
+        """By queue, what it keeps of its own quota; it counts as used to all other queues that would borrow."""
+        self._held: dict[MeterName, Column] = {}
+        """By meter of which anything is kept, the column as if that were used."""
         for name, number in self._numbers.items():
             for meter, quota in tree.quotas[name].items():
                 self._quotas.setdefault(meter, {})[number] = quota
@@ -78,7 +82,7 @@ class QueueUsage:
         copied._quotas, copied._usage = self._quotas, self._usage
         copied._end = self._end.copy() if self._end is not None else None
         copied._kept = dict(self._kept)
-        copied._plain = {meter: column.copy() for meter, column in self._plain.items()}
+        copied._held = {meter: column.copy() for meter, column in self._held.items()}
         copied._columns = {meter: column.copy() for meter, column in self._columns.items()}
         return copied
 
@@ -101,7 +105,7 @@ class QueueUsage:
             return Shortage(queue=queue, meter=None)
         number = self._numbers[queue]
         for meter, needed in sorted(charge.items()):
-            if needed > max(0, self._available(number, meter)):
+            if not self._is_left(number, meter, needed):
                 return self._shortage(queue, meter, charge)
         return None if self._end is None else self._end.charge_fits(queue, charge)
 
@@ -110,7 +114,7 @@ class QueueUsage:
         if not self.tree.active(queue):
             return False
         number = self._numbers[queue]
-        is_left = all(needed <= max(0, self._available(number, meter)) for meter, needed in charge.items())
+        is_left = all(self._is_left(number, meter, needed) for meter, needed in charge.items())
         return is_left and (self._end is None or self._end.fits(queue, charge))
 
     def charge(self, queue: QueueName, charge: Charge) -> None:
@@ -126,6 +130,7 @@ class QueueUsage:
     def keep(self, queue: QueueName, needed: Charge) -> None:
         """Let no other queue borrow what the queue has left of its own quota, as far as a gang of it needs that.
 
+        Who stays within its own quota may take that, also where so much is lent already that the gang has to wait.
         It replaces what the queue has kept before, and follows what is charged to the queue.
         """
         if self._end is not None:
@@ -137,17 +142,16 @@ class QueueUsage:
         left = {meter: self._nominal(number, meter) - self._column(meter).own[number] for meter in needed}
         amounts = {meter: min(amount, left[meter]) for meter, amount in needed.items() if min(amount, left[meter]) > 0}
         for meter, amount in amounts.items():
-            column = self._column(meter)
-            self._plain.setdefault(meter, column.copy())
-            column.move(number, amount)
+            if meter not in self._held:
+                self._held[meter] = self._column(meter).copy()
+            self._held[meter].move(number, amount)
         self._kept[number] = _Kept(needed, amounts)
 
     def release_all(self) -> None:
         """Let every queue lend again what it has kept."""
         if self._end is not None:
             self._end.release_all()
-        self._columns |= self._plain
-        self._kept, self._plain = {}, {}
+        self._kept, self._held = {}, {}
 
     def give_back(self, queue: QueueName, charge: Charge) -> None:
         """Undo `charge`. Raises ValueError, with nothing changed, if the queue does not use as much."""
@@ -197,7 +201,7 @@ class QueueUsage:
         number = self._numbers[queue]
         above = {self._numbers[name] for name in self.tree.path(queue)}
         for meter, needed in charge.items():
-            column, moved = self._plain_column(meter), list[tuple[int, int]]()
+            column, moved = self._column(meter), list[tuple[int, int]]()
             for name, more in others:
                 other = self._numbers[name]
                 left = column.subtree[other] - column.usage[other]
@@ -252,7 +256,7 @@ class QueueUsage:
         number, below = self._numbers.get(queue), self._numbers.get(user)
         if number is None or below is None:
             return False
-        columns = ((self._plain_column(meter), amount) for meter, amount in charge.items() if amount)
+        columns = ((self._column(meter), amount) for meter, amount in charge.items() if amount)
         found = any(column.borrowed_with(number, below, amount) for column, amount in columns)
         return found or (self._end is not None and self._end.borrows(queue, user, charge))
 
@@ -263,7 +267,7 @@ class QueueUsage:
         (Kueue's `FindHeightOfLowestSubtreeThatFits`). 0 for a queue without a place.
         """
         path = [self._numbers[name] for name in self.tree.path(queue)] if queue in self._numbers else []
-        columns = [(self._plain_column(meter), amount) for meter, amount in charge.items() if amount]
+        columns = [(self._column(meter), amount) for meter, amount in charge.items() if amount]
         found = next(
             (
                 level
@@ -285,37 +289,47 @@ class QueueUsage:
     def _release(self, number: int) -> None:
         kept = self._kept.pop(number, None)
         for meter, amount in kept.amounts.items() if kept is not None else ():
-            self._column(meter).move(number, -amount)
+            self._held[meter].move(number, -amount)
 
     def _available(self, number: int, meter: MeterName) -> int:
         """Return what the queue may still take, what it keeps itself included."""
-        column, kept = self._column(meter), self._kept.get(number)
-        own = kept.amounts.get(meter, 0) if kept is not None else 0
-        if not own:
+        column, held = self._column(meter), self._held.get(meter)
+        if held is None:
             return column.available(number)
-        column.move(number, -own)
-        try:
-            return column.available(number)
-        finally:
-            column.move(number, own)
+        kept = self._kept.get(number)
+        return column.available_beside(held, number, kept.amounts.get(meter, 0) if kept is not None else 0)
+
+    def _is_left(self, number: int, meter: MeterName, needed: int) -> bool:
+        held = self._held.get(meter)
+        if held is not None and needed <= held.available(number):  # cheaper, and mostly so: no more than is available
+            return True
+        return needed <= max(0, self._available(number, meter))
 
     def _keepers(self, number: int, meter: MeterName, needed: int) -> tuple[QueueName, ...]:
         """Return the queues without whose kept quota the queue could take as much; none if that is not enough."""
-        plain = self._plain.get(meter)
-        if plain is None or needed > plain.available(number):
+        if meter not in self._held or needed > self._column(meter).available(number):
             return ()
-        tree, root = self.tree, self.tree.path(self.tree.order[number])[-1]
-        keepers = (tree.order[other] for other, kept in self._kept.items() if other != number and meter in kept.amounts)
-        return tuple(sorted(name for name in keepers if tree.path(name)[-1] == root))
+        keepers = [other for other, kept in self._kept.items() if other != number and meter in kept.amounts]
+        return tuple(sorted(self.tree.order[other] for other in keepers if self._binds(other, number, meter, needed)))
 
-    def _plain_column(self, meter: MeterName) -> Column:
-        return self._plain.get(meter) or self._column(meter)
+    def _binds(self, keeper: int, number: int, meter: MeterName, needed: int) -> bool:
+        """Return whether a queue, and all above it, would borrow below where its path meets that of a keeper."""
+        column = self._column(meter)
+        above = {self._numbers[name] for name in self.tree.path(self.tree.order[keeper])}
+        if column.own[number] + needed <= self._nominal(number, meter):
+            return False
+        branch = number
+        while branch not in above:
+            if branch == ROOT or not column.borrowed_with(branch, number, needed):
+                return False
+            branch = self._parents[branch]
+        return True
 
     def _move(self, number: int, charge: Charge, sign: int) -> None:
         for meter, amount in charge.items():
             self._column(meter).move(number, sign * amount)
-            if meter in self._plain:
-                self._plain[meter].move(number, sign * amount)
+            if meter in self._held:
+                self._held[meter].move(number, sign * amount)
 
     def _column(self, meter: MeterName) -> Column:
         column = self._columns.get(meter)
@@ -325,7 +339,7 @@ class QueueUsage:
         return column
 
     def _shortage(self, queue: QueueName, meter: MeterName, charge: Charge) -> Shortage:
-        number, column, needed = self._numbers[queue], self._plain_column(meter), charge[meter]
+        number, column, needed = self._numbers[queue], self._column(meter), charge[meter]
         potential = column.potential(number)
         keepers = self._keepers(number, meter, needed)
         may_evict = needed <= potential and not keepers
@@ -348,7 +362,7 @@ class QueueUsage:
 
     def _lender(self, number: int, meter: MeterName) -> int | None:
         """Return the nearest that lends, of the queue and those above; None if a borrowing limit is what stops it."""
-        column = self._plain_column(meter)
+        column = self._column(meter)
         while (parent := self._parents[number]) != ROOT and not column.is_limited(number):
             if self._lent(number, meter):
                 return number
@@ -375,7 +389,7 @@ class QueueUsage:
 
     def _is_own(self, number: int, top: int, charge: Charge) -> bool:
         """Return whether a queue, or one above it up to the top, uses no more than its own quota with a charge."""
-        columns = [(self._plain_column(meter), meter, needed) for meter, needed in charge.items()]
+        columns = [(self._column(meter), meter, needed) for meter, needed in charge.items()]
         if all(column.own[number] + needed <= self._nominal(number, meter) for column, meter, needed in columns):
             return True
         while not all(column.usage[number] + needed <= column.subtree[number] for column, _, needed in columns):
@@ -408,12 +422,12 @@ class QueueUsage:
         names = self.tree.order
         pool = self._pool(self._parents[number], meter)
         others = [borrower for borrower in pool.borrowers if borrower != number]
-        idle = self._plain_column(meter).idle(number)
+        idle = self._column(meter).idle(number)
         return Loan(
             lender=names[number],
             amount=self._lent(number, meter),
             is_rounded=borrowing.is_lent_in_part(idle=idle, loans=pool.loans, pool=pool.amount),
-            quota=self._plain_column(meter).subtree[number],
+            quota=self._column(meter).subtree[number],
             borrowers=tuple(names[borrower] for borrower in others[:MOST_NAMED]),
             others=max(0, len(others) - MOST_NAMED),
         )
@@ -423,11 +437,11 @@ class QueueUsage:
         if parent == ROOT:
             return 0
         pool = self._pool(parent, meter)
-        return borrowing.lent(idle=self._plain_column(meter).idle(number), loans=pool.loans, pool=pool.amount)
+        return borrowing.lent(idle=self._column(meter).idle(number), loans=pool.loans, pool=pool.amount)
 
     def _pool(self, parent: int, meter: MeterName) -> Pool:
         """Return what the children of a parent may borrow and have borrowed; computed once per change."""
-        column = self._plain_column(meter)
+        column = self._column(meter)
         pool = column.pools.get(parent)
         if pool is None:
             names = self.tree.order

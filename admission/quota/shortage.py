@@ -118,7 +118,8 @@ class Shortage:
     quota. potential: what it could take if nothing were used. loan: the nearest loan that makes it short, if any.
     eviction: None if the queue could never take it, or if queues keep it. within_queue: which of its own gangs the
     queue evicts. meter: None if the queue is inactive or unknown, so that it may take nothing. is_named: whether its
-    quotas name it. is_least: whether a plan may be charged more of the meter than is needed.
+    quotas name it. is_least: whether a plan may be charged more of the meter than is needed. has_started: whether the
+    gang has, so that nobody is evicted for further pods of it.
     """
 
     queue: QueueName
@@ -135,6 +136,7 @@ class Shortage:
     keepers: tuple[QueueName, ...] = ()
     is_named: bool = True
     is_least: bool = False
+    has_started: bool = False
 
     @property
     def ever(self) -> bool:
@@ -153,11 +155,15 @@ class Shortage:
             )
         use = f"used {self.used}" + (f", borrowed {self.borrowed}" if self.borrowed else "")
         others = f"; {self.loan.message}" if self.loan else self._kept or self._taken
-        others += f"; {self.eviction.message}" if self.eviction and others else ""
+        others += f"; {self.eviction.message}" if self.eviction and others and not self.has_started else ""
         return (
             f"queue {self.queue} has {self.left} {self.meter} left (nominal {self.nominal}, {use}),"
             f" {self._needs}"
-            + (f"{others}{self._own}" if self.ever else f"; the queue can never have more than {self.potential}")
+            + (
+                f"{others}{self._nobody if self.has_started else self._own}"
+                if self.ever
+                else f"; the queue can never have more than {self.potential}"
+            )
         )
 
     @property
@@ -171,6 +177,12 @@ class Shortage:
         if taken <= 0 or self.used + self.left < self.nominal:
             return ""
         return f"; {taken} more that it may borrow {'is' if taken == 1 else 'are'} taken by other queues"
+
+    @property
+    def _nobody(self) -> str:
+        """Return that nobody is evicted, if others are for a gang that has not started."""
+        is_said = (self.eviction and (self.loan or self._taken)) or self._own
+        return "; nobody is evicted for further pods of a gang that has started" if is_said else ""
 
     @property
     def _own(self) -> str:
@@ -214,6 +226,6 @@ class Shortage:
                 "lent": str(self.loan.amount),
                 "borrowers": list[str](self.loan.borrowers),
             }
-        if self.eviction and (self.loan or self._taken):
+        if self.eviction and (self.loan or self._taken) and not self.has_started:
             found["reclaim"] = self.eviction.reclaim
         return found

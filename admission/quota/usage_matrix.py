@@ -55,6 +55,38 @@ class Column:
             usage=self.usage[number],
         )
 
+    def available_beside(self, held: "Column", number: int, own: int) -> int:
+        """Return what the queue may still take where queues keep quota for gangs of theirs, negative as `available`.
+
+        held: the same with what queues keep counted as used. own: what this queue itself keeps.
+        """
+        plain, beside = self._beside_those_above(held, number)
+        quota = self.quotas.get(number)
+        return borrowing.beside_kept(
+            available=plain,
+            offered=(quota.nominal if quota else 0) - self.own[number],
+            left=beside - (held.usage[number] - self.usage[number] - own),
+        )
+
+    def _beside_those_above(self, held: "Column", number: int) -> tuple[int, int]:
+        """Return what is available, and what is beside what queues keep that are neither the queue nor under it."""
+        parent, guaranteed, usage = self.parents[number], self.guaranteed[number], self.usage[number]
+        if parent == ROOT:
+            return (self.subtree[number] - usage,) * 2
+        plain, beside = self._beside_those_above(held, parent)
+        kept = held.usage[parent] - self.usage[parent] - _passed_up(guaranteed, usage, held.usage[number] - usage)
+        offered = borrowing.allowance(
+            subtree=self.subtree[number], guaranteed=guaranteed, usage=usage, borrowing_limit=0
+        )
+        beside = borrowing.beside_kept(available=plain, offered=offered, left=beside - kept)
+        allowance = self.allowance(number)
+        if allowance is not None:
+            plain, beside = min(plain, allowance), min(beside, allowance)
+        return (
+            borrowing.available(above=plain, guaranteed=guaranteed, usage=usage),
+            borrowing.available(above=beside, guaranteed=guaranteed, usage=usage),
+        )
+
     def allowance(self, number: int) -> int | None:
         """Return the most that the queue may take from its parent; None if it has no borrowing limit."""
         quota = self.quotas.get(number)

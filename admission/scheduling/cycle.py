@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from admission.api.muster.gangs import Charge
 from admission.api.muster.queues import Queue
-from admission.api.values.names import GangUid, MeterName, QueueName
+from admission.api.values.names import GangUid, QueueName
 from admission.api.values.reasons import Hold
 from admission.dra.requests.gang_request import Shortfall, anything
 from admission.dra.state import cluster_state
@@ -25,7 +25,7 @@ from admission.scheduling.backfill import reservation_refresh
 from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.cache import equivalence
 from admission.scheduling.cache.plan_cache import Basis, PlanCache
-from admission.scheduling.cache.queue_cache import Premise
+from admission.scheduling.cache.queue_cache import Premise, ShortOf
 from admission.scheduling.cache.verdict_cache import KINDS, PROOF, QUOTA, RESERVED, KeptFor, Verdict, VerdictCache
 from admission.scheduling.checks import budget, chain, completeness, demand, elastic, faults, lender_quota, queue_rules
 from admission.scheduling.checks.chain import Decision, Grant, Inputs, Rules
@@ -493,8 +493,8 @@ def _still_reserved(held: Verdict | Premise, queue: QueueName, state: _State) ->
     return backfill is not None and backfill.stands(held, queue, state.cluster, state.queue_usage, selectors)
 
 
-def _shortage(
-    queue_usage: QueueUsage, queue: QueueName, charge: Charge, open_meters: frozenset[MeterName]
-) -> Hold | None:
+def _shortage(queue_usage: QueueUsage, queue: QueueName, charge: Charge, of: ShortOf) -> Hold | None:
     shortage = queue_usage.charge_fits(queue, charge)
-    return None if shortage is None else queue_rules.over_quota(shortage, open_meters)
+    if shortage is None:
+        return None
+    return queue_rules.over_quota(replace(shortage, has_started=of.has_started), of.open_meters)

@@ -213,6 +213,7 @@ async def walk(cluster: Mortal, steps: int) -> int:
             dearest = max(PRICES.values()) if "credits" in cluster.nominal else 0
             running |= {play.name(uid) for uid in promised}
             assert owner_turns.passed(play, cluster.submitted, before, running, dearest) == []
+        assert promised or owner_turns.kept_out(play, before) == []
         check_evictions(play, known)
         for key, report in cluster.gangs.items():
             name = key.partition("/")[2].rpartition("-")[0]

@@ -4,6 +4,8 @@ Two queues are compared where their paths meet, as their order is, and of each q
 has its turn. A branch may have its turn by any of these, so where it would borrow for another one the owner may come
 after a borrower of another branch, as in Kueue. The law is asked of jobs of which is known what they need at most to
 start with the fewest pods, in worlds whose quotas count no kinds of devices.
+
+Besides, an owner within its quota is never held for what another queue keeps for a gang of its own (`kept_out`).
 """
 
 from collections import Counter
@@ -34,7 +36,7 @@ def passed(play: Play, queues: dict[str, str], before: Usage, running: set[str],
     tree = Tree.build(cluster._rest.queues.values())
     started = [name for name in cluster.running() - running if name in queues and name in cluster.made]
     first = {queue: (name, hold) for queue, (name, hold) in _first(play).items() if name in cluster.made}
-    held = [name for name, hold in first.values() if name in queues and _is_short_of_quota(hold)]
+    held = [name for name, hold in first.values() if name in queues and hold.reason is HoldReason.QUOTA_EXCEEDED]
     for name, owner in ((name, owner) for name in started for owner in held):
         branches = tree.branches(QueueName(queues[owner]), QueueName(queues[name]))
         need = _most(cluster.made[owner], dearest)
@@ -66,12 +68,41 @@ def _first(play: Play) -> dict[QueueName, tuple[str, Hold]]:
     return {queue: (play.name(uid), hold) for queue, (_, uid, hold) in first.items()}
 
 
-def _is_short_of_quota(hold: Hold) -> bool:
-    """Return whether quota is what a gang waits for, that no queue keeps for a gang of its own.
+def kept_out(play: Play, before: Usage) -> list[str]:
+    """Return who is held for what queues keep for gangs of theirs, though it would not borrow where it meets them.
 
-    That is nobody's to take, whatever is borrowed beside it.
+    It would borrow if its queue and all queues above it, up to where the paths meet, do so in the usage before the
+    cycle or after it. Not to be asked while gangs have others evicted for them: they count, too, in the end.
     """
-    return hold.reason is HoldReason.QUOTA_EXCEEDED and "keptBy" not in hold.details
+    after, tree = used(play), Tree.build(play.cluster._rest.queues.values())
+    states = [QueueUsage(tree, before), QueueUsage(tree, after)]
+    found = list[str]()
+    for one in play.leader.statuses.decisions.values():
+        hold = one.outcome
+        if not isinstance(hold, Hold) or not {"keptBy", "meter"} <= hold.details.keys():
+            continue
+        own, meter = one.group.queue, MeterName(str(hold.details["meter"]))
+        charge = {meter: int(str(hold.details["needed"]))}
+        found += [
+            f"{play.name(one.group.uid)} of {own}, which needs {charge}, is kept out by {keeper}"
+            for keeper in _names(hold.details["keptBy"])
+            if not any(_borrows_beside(state, own, QueueName(keeper), charge) for state in states)
+        ]
+    return found
+
+
+def _names(value: object) -> list[str]:
+    assert isinstance(value, list)
+    return [*map(str, value)]
+
+
+def _borrows_beside(state: QueueUsage, own: QueueName, keeper: QueueName, charge: dict[MeterName, int]) -> bool:
+    """Return whether all queues on a path borrow for a charge, up to where it meets that of a keeper."""
+    above = {*state.tree.path(keeper)}
+    below = [queue for queue in state.tree.path(own) if queue not in above]
+    nominal = {meter: quota.nominal for meter, quota in state.tree.quotas[own].items()}
+    is_own = all(state.own(own, meter) + needed <= nominal.get(meter, 0) for meter, needed in charge.items())
+    return not is_own and all(state.borrows(queue, own, charge) for queue in below)
 
 
 def _most(job: dict[str, Any], dearest: int) -> dict[MeterName, int] | None:

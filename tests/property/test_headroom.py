@@ -240,3 +240,40 @@ def test_a_single_question_is_answered_as_by_a_standing(stand: tuple[Tree, Usage
             for amount in (0, 1, 5):
                 charge = {meter: amount}
                 assert available.charge_fits(tree, usage, queue, charge) == queue_usage.charge_fits(queue, charge)
+
+
+@given(stands(), st.data())
+@settings(max_examples=100, deadline=None)
+def test_what_is_kept_binds_those_alone_that_would_borrow_where_they_meet_the_queue_that_keeps(
+    stand: tuple[Tree, Usage], data: st.DataObject
+) -> None:
+    tree, usage = stand
+    queue_usage, meter = QueueUsage(tree, usage), METERS[0]
+    plain, kept = Model(tree, usage, meter), dict[QueueName, int]()
+    for keeper, needed in data.draw(st.lists(st.tuples(st.sampled_from(tree.order), st.integers(0, 8)), max_size=3)):
+        queue_usage.keep(keeper, {meter: needed})
+        kept[keeper] = max(0, min(needed, plain.quota(keeper).nominal - plain.own(keeper)))
+
+    for queue in tree.order:
+        for amount in range(1, 9):
+            binding = [
+                (one, {meter: kept[one]}) for one in kept if one != queue and binds(plain, usage, one, queue, amount)
+            ]
+            beside = Model(tree, added(usage, binding), meter)
+            assert queue_usage.fits(queue, {meter: amount}) == (amount <= beside.available(queue))
+            short = queue_usage.charge_fits(queue, {meter: amount})
+            if short is not None and amount <= plain.available(queue):
+                assert {*short.keepers} == {one for one, one_kept in binding if one_kept[meter]}
+
+
+def binds(model: Model, usage: Usage, keeper: QueueName, queue: QueueName, amount: int) -> bool:
+    """Return whether the queue and all above it, below where both meet, use more than their quota with an amount."""
+    tree, meter = model.tree, model.meter
+    with_it = Model(tree, added(usage, [(queue, {meter: amount})]), meter)
+    path, above = tree.path(queue), tree.path(keeper)
+    below = [one for one in path if one not in above]
+    return (
+        len(below) < len(path)
+        and with_it.own(queue) > model.quota(queue).nominal
+        and all(with_it.usage(one) > model.subtree(one) for one in below)
+    )

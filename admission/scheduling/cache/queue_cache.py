@@ -19,12 +19,19 @@ from admission.scheduling.cache.plan_cache import InfeasibilityProof
 from admission.workloads.gangs import Group
 
 
+class ShortOf(NamedTuple):
+    """What a shortage says of a gang. open_meters: those of which a plan may be charged more. has_started: it has."""
+
+    open_meters: frozenset[MeterName] = frozenset()
+    has_started: bool = False
+
+
 class Premise(NamedTuple):
     """An input of verdicts of one queue: what it lacks for a charge (None: nothing), and the proof, if any.
 
     bound: the reservations that the gang would delay. bound_by_loan: those that bind it only since it borrows.
-    inventories: the devices of nodes, if a gang's kinds were read from them; None if it has none. open_meters: those of
-    which a plan may be charged more than is needed.
+    inventories: the devices of nodes, if a gang's kinds were read from them; None if it has none. of: beside
+    the charge, what the words of what it lacks depend on.
     """
 
     needed: Charge
@@ -34,7 +41,7 @@ class Premise(NamedTuple):
     bound: tuple[Any, ...] = ()
     bound_by_loan: tuple[Any, ...] = ()
     inventories: object = None
-    open_meters: frozenset[MeterName] = frozenset()
+    of: ShortOf = ShortOf()
 
 
 Holds = Callable[[QueueName, Premise], bool]

@@ -23,7 +23,7 @@ from admission.dra.requests.gang_request import PodDemand
 from admission.quota.queue_order import Order
 from admission.scheduling.cache.equivalence import GangEquivalence
 from admission.scheduling.cache.plan_cache import InfeasibilityProof
-from admission.scheduling.cache.queue_cache import Holds, Premise, QueueCache
+from admission.scheduling.cache.queue_cache import Holds, Premise, QueueCache, ShortOf
 from admission.workloads.gangs import Group
 
 PROOF, ORDER, QUOTA, RESERVED = "proof", "order_is_kept", "quota_may_suffice", "reserved"
@@ -49,7 +49,7 @@ STEADY = frozenset(
 MOST_OWN_CHARGES = 1_000
 """The most charges of plans within the own quota that are remembered; if there are more, all are dropped."""
 
-ShortageOf = Callable[[QueueName, Charge, frozenset[MeterName]], Hold | None]
+ShortageOf = Callable[[QueueName, Charge, ShortOf], Hold | None]
 """Returns why a queue may not take a charge now, of which that of some meters may be more."""
 
 
@@ -98,7 +98,7 @@ class Verdict:
                 part.bound,
                 part.bound_by_loan,
                 self.inventories,
-                part.open_meters,
+                ShortOf(part.open_meters, self.group.started),
             )
 
 
@@ -196,7 +196,7 @@ class VerdictCache:
             return found
         if ahead or found.ahead:
             return found if ahead == found.ahead else None
-        shortage = self._shortage(group.queue, found.needed, found.open_meters, shortage_of)
+        shortage = self._shortage(group.queue, found.needed, ShortOf(found.open_meters, group.started), shortage_of)
         if found.by != QUOTA:
             return found if shortage is None else None
         if shortage is None:
@@ -267,22 +267,20 @@ class VerdictCache:
         for one in verdicts:
             for premise in one.premises if one.by in {PROOF, QUOTA, RESERVED, KINDS} else ():
                 bound = premise.bound, premise.bound_by_loan
-                needed = tuple(sorted(premise.needed.items())), premise.open_meters
+                needed = tuple(sorted(premise.needed.items())), premise.of
                 key = one.by, *needed, id(premise.proof), *bound
                 found.setdefault(key, premise)
         return list(found.values())
 
     def stands(self, queue: QueueName, basis: Premise, shortage_of: ShortageOf) -> bool:
         """Return whether a queue's shortage for the charge is unchanged."""
-        return self._shortage(queue, basis.needed, basis.open_meters, shortage_of) == basis.shortage
+        return self._shortage(queue, basis.needed, basis.of, shortage_of) == basis.shortage
 
-    def _shortage(
-        self, queue: QueueName, needed: Charge, open_meters: frozenset[MeterName], shortage_of: ShortageOf
-    ) -> Hold | None:
+    def _shortage(self, queue: QueueName, needed: Charge, of: ShortOf, shortage_of: ShortageOf) -> Hold | None:
         """Return why a queue may not take a charge; the same object as before if it is equal."""
-        key = queue, tuple(sorted(needed.items())), open_meters
+        key = queue, tuple(sorted(needed.items())), of
         if key not in self._shortages:
-            found, before = shortage_of(queue, needed, open_meters), self._last_shortages.get(key)
+            found, before = shortage_of(queue, needed, of), self._last_shortages.get(key)
             self._shortages[key] = before if before == found else found
         return self._shortages[key]
 

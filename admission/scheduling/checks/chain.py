@@ -493,8 +493,8 @@ def _open_meters(inputs: Inputs) -> frozenset[MeterName]:
 
 
 def _shortage(inputs: Inputs, charge: Charge) -> Shortfall | None:
-    found: Shortfall | None = inputs.queue_usage.charge_fits(inputs.queue.name, charge)
-    if found is None and not inputs.terms.may_borrow:
-        level = preference.loan_level(inputs.queue, charge, inputs.rules.meters, inputs.queue_usage)
-        found = preference.WouldBorrow(inputs.queue.name) if level else None
-    return found or inputs.allows(charge)
+    usage, queue = inputs.queue_usage, inputs.queue
+    if (found := usage.charge_fits(queue.name, charge)) is not None:
+        return replace(found, has_started=inputs.group.started)
+    borrows = not inputs.terms.may_borrow and preference.loan_level(queue, charge, inputs.rules.meters, usage)
+    return preference.WouldBorrow(queue.name) if borrows else inputs.allows(charge)

@@ -160,3 +160,31 @@ async def test_the_lenders_own_gangs_may_use_what_it_keeps() -> None:
     await play.forget_changes(3)
 
     assert cluster.running() == {"b1", "b2", "b3", "small"}
+
+
+@pytest.mark.parametrize("reclaim", ["Never", "Any"])
+async def test_an_owner_starts_within_its_own_quota_whatever_another_one_keeps(reclaim: str) -> None:
+    """Three of the five devices are lent, so that less is left than one owner keeps; the other one takes none of it."""
+    builder = a_cluster().node("n", gpus=8).queue("top", gpus=0).queue("lender", gpus=4, parent="top")
+    builder.queue("borrower", gpus=0, parent="top").queue(
+        "owner", gpus=1, parent="top", preemption={"reclaim": reclaim}
+    )
+    cluster = Jobs(builder)
+    play = Play(cluster)
+    cluster.submit("loan", queue="borrower", gpus=3)
+    await play.forget_changes(2)
+    cluster.submit("mine", queue="lender", gpus=3)
+    await play.forget_changes(3)
+    cluster.submit("more", queue="borrower", priority=9)
+    cluster.submit("own", queue="owner")
+
+    result = await play.forget_changes(3)
+    assert cluster.running() == {"loan", "own"}
+    assert play.evicted == []
+    hold = report(result, "more").hold
+    assert hold is not None
+    assert hold.details["keptBy"] == ["lender"]
+
+    cluster.finish_job("loan")
+    await play.forget_changes(3)
+    assert cluster.running() == {"mine", "own", "more"}

@@ -701,3 +701,25 @@ async def test_no_gang_is_evicted_while_the_database_is_down_and_each_is_once_it
     await play.forget_changes(5)
     assert sorted(gang for gang, _, _ in play.evicted) == ["low-left", "low-right"]
     assert cluster.running() == {"high-left", "high-right", "starts"}
+
+
+async def test_the_hold_of_further_pods_says_that_nobody_is_evicted_for_them() -> None:
+    cluster = Jobs(two_queues(ANY))
+    play = Play(cluster)
+    for number in range(4):
+        cluster.submit(f"loan-{number}", queue="left", priority=9)
+    await play.forget_changes(2)
+    cluster.submit("mine", queue="right", pods=3, annotations={names.GANG_MIN: "1"})
+    before = report(await play.forget_changes(1), "mine").hold
+    result = await play.forget_changes(4)
+
+    assert [victim for victim, _, _ in play.evicted] == ["loan-0"]
+    hold = report(result, "mine").hold
+    assert before is not None
+    assert hold is not None
+    assert "gangs that borrow are evicted for the gang" in before.message
+    assert hold.message == (
+        "queue right has 0 gpus left (nominal 2, used 1), the gang needs at least 1; 1 of the 2 of queue right are lent"
+        " to left; nobody is evicted for further pods of a gang that has started"
+    )
+    assert "reclaim" not in hold.details

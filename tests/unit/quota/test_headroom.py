@@ -379,3 +379,122 @@ def test_a_shortage_names_the_queues_that_keep_what_would_be_enough() -> None:
     )
     assert short.details["keptBy"] == ["a", "c", "d"]
     assert queue_usage.charge_fits(A, {GPU: 2}) is None, "what f does not use, beside its own"
+
+
+def lent_in_part() -> TreeBuilder:
+    """a has 4, of which z has borrowed 3; b has 1, and uses nothing."""
+    builder = a_tree().queue("root").queue("a", 4, parent="root").queue("z", 0, parent="root", used=3)
+    return builder.queue("b", 1, parent="root")
+
+
+BESIDE_KEPT = {
+    "its own": (lent_in_part(), 1),
+    "its own, of which it lends nothing": (
+        a_tree()
+        .queue("root")
+        .queue("a", 4, parent="root")
+        .queue("z", 0, parent="root", used=3)
+        .queue("b", 1, parent="root", lends=0),
+        1,
+    ),
+    "its own, and nothing that is lent": (
+        a_tree()
+        .queue("root")
+        .queue("a", 4, parent="root")
+        .queue("z", 0, parent="root", used=3)
+        .queue("b", 3, parent="root", used=1),
+        2,
+    ),
+    "what its branch has": (
+        a_tree()
+        .queue("root")
+        .queue("a", 4, parent="root")
+        .queue("z", 0, parent="root", used=3)
+        .queue("x", 1, parent="root")
+        .queue("b", parent="x"),
+        1,
+    ),
+    "its own, though another one of its branch has borrowed that": (
+        a_tree()
+        .queue("root")
+        .queue("a", 4, parent="root")
+        .queue("x", parent="root")
+        .queue("z", 0, parent="x", used=3)
+        .queue("b", 1, parent="x"),
+        1,
+    ),
+    "its own, beside one of its branch": (
+        a_tree()
+        .queue("root")
+        .queue("x", parent="root")
+        .queue("a", 4, parent="x")
+        .queue("z", 0, parent="root", used=3)
+        .queue("b", 1, parent="x"),
+        1,
+    ),
+    "its own, above the queue that keeps": (
+        a_tree()
+        .queue("root")
+        .queue("z", 0, parent="root", used=3)
+        .queue("b", 1, parent="root")
+        .queue("a", 4, parent="b"),
+        1,
+    ),
+    "nothing, as a loan": (
+        a_tree()
+        .queue("root")
+        .queue("a", 4, parent="root")
+        .queue("z", 0, parent="root", used=3)
+        .queue("b", 0, parent="root")
+        .queue("c", 1, parent="root"),
+        0,
+    ),
+    "nothing, with a branch that would borrow": (
+        a_tree()
+        .queue("root")
+        .queue("a", 4, parent="root")
+        .queue("z", 0, parent="root", used=3)
+        .queue("c", 1, parent="root")
+        .queue("x", 0, parent="root")
+        .queue("b", parent="x"),
+        0,
+    ),
+    "nothing, having borrowed already": (
+        a_tree().queue("root").queue("a", 4, parent="root").queue("b", 1, parent="root", used=4),
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize(("builder", "available"), BESIDE_KEPT.values(), ids=BESIDE_KEPT)
+def test_beside_what_a_queue_keeps_another_one_has(builder: TreeBuilder, available: int) -> None:
+    """Less is left than the queue keeps, since so much of it is lent."""
+    queue_usage = standing_of(builder)
+    left = queue_usage.available(B, GPU)
+
+    queue_usage.keep(A, {GPU: 4})
+
+    assert queue_usage.available(B, GPU) == available
+    assert queue_usage.fits(B, {GPU: available})
+    assert left >= available
+    short = queue_usage.charge_fits(B, {GPU: available + 1})
+    assert short is not None
+    assert short.keepers == ((A,) if left > available else ())
+    assert queue_usage.own(A, GPU) == queue_usage.borrowed(A, GPU) == 0, "what is kept is not used"
+    queue_usage.charge(B, {GPU: available})
+    assert queue_usage.available(B, GPU) == 0
+
+
+def test_an_owner_whose_own_is_lent_reclaims_it_whatever_others_keep() -> None:
+    builder = a_tree().queue("root").queue("a", 4, parent="root").queue("z", 0, parent="root", used=5)
+    queue_usage = standing_of(builder.queue("b", 3, parent="root", reclaim="Any"))
+    queue_usage.keep(A, {GPU: 4})
+
+    short = queue_usage.charge_fits(B, {GPU: 3})
+
+    assert short is not None
+    assert short.keepers == ()
+    assert short.message == (
+        "queue b has 2 gpu left (nominal 3, used 0), the gang needs 3; up to 3 of the 3 of queue b are lent to z; gangs"
+        " that borrow are evicted for the gang where it could then start (preemption.reclaim of queue b is Any)"
+    )
