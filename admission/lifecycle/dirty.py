@@ -8,12 +8,13 @@ derived from its inputs alone; so it is no declaration over `admission.increment
 dirty gangs lead to is what an examination of all gangs leads to (`tests/property/test_cycles.py`).
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Placement
 from admission.api.snapshot import Snapshot, changed
+from admission.api.values import names
 from admission.api.values.names import GangUid, Uid
 from admission.dra.metering.device_meters import Meters
 from admission.lifecycle.transitions import ObservedAllocations
@@ -62,10 +63,14 @@ class DirtyGangs:
 
 
 def _by_pods(previous: Snapshot, snapshot: Snapshot, book: Book) -> Iterator[GangUid]:
+    """Yield the gangs with a seat of a changed pod, and those charged for what it has of its node."""
     for uid in changed(previous.pods, snapshot.pods):
-        gang = book.owners.get(uid)
-        if gang is not None:
-            yield gang
+        # A gang that was evicted has no seats any more, and is charged until its pods are gone.
+        yield from _owners((uid, names.resources_claim(uid)), book)
+
+
+def _owners(uids: Iterable[Uid], book: Book) -> Iterator[GangUid]:
+    return (book.owners[uid] for uid in uids if uid in book.owners)
 
 
 def _by_claims(
@@ -81,10 +86,10 @@ def _by_claims(
     pods = {
         Uid(uid) for claim in found_claims for uid in (*claim.reserved_for, *(owner.uid for owner in claim.meta.owners))
     }
-    yield from (book.owners[uid] for uid in pods if uid in book.owners)
+    yield from _owners(pods | {names.extended_claim(pod) for pod in pods}, book)
     uids = {claim.meta.uid for claim in found_claims}
     using = {pod for uid in uids for pod in users.get(uid, ())}
-    yield from (book.owners[uid] for uid in uids | using if uid in book.owners)
+    yield from _owners(uids | using, book)
 
 
 def _by_slices(previous: Snapshot, snapshot: Snapshot, book: Book) -> Iterator[GangUid]:

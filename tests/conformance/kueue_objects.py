@@ -20,6 +20,8 @@ def of(record: Record) -> list[Object] | None:
     users = {gang["queue"] for gang in (*record["running"], *record["waiting"])}
     if parents & users or any(UNSAID.keys() & queue.keys() for queue in record["queues"]):
         return None
+    if any(queue["name"] in parents and "stopPolicy" in queue for queue in record["queues"]):
+        return None  # No Cohort is stopped.
     strategies = {queue.get("preemption", {}).get("byShares") for queue in record["queues"]}
     reclaiming = [queue for queue in record["queues"] if queue.get("preemption", {}).get("reclaim", "Never") != "Never"]
     shares = {queue["preemption"].get("byShares") for queue in reclaiming} if strategies - {None} else set()

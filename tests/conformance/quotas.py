@@ -51,7 +51,7 @@ VALUES = {
 NODE = "one"
 ANY = "any"
 START = datetime(2026, 1, 1, tzinfo=UTC)
-EVICTED = {"Preempted", "Reclaimed"}
+EVICTED = {"Preempted", "Reclaimed", "QueueDrained"}
 
 Record = Mapping[str, Any]
 Object = dict[str, Any]

@@ -12,8 +12,11 @@ from admission.api.muster.ledger_entries import Entry
 from admission.api.values.names import GangUid
 from admission.ledger.sql_ledger import SqlLedger
 from tests import soaking
+from tests.builders import NOON
 from tests.integration.ledgers import a_gang, a_grant, minutes
 from tests.property.histories import START
+from tests.unit.cycle.test_cycle import Cluster, Ledger, a_leader, run
+from tests.unit.cycle.test_node_resources import Team
 
 HISTORIES = settings(
     max_examples=soaking.examples(25),
@@ -63,3 +66,20 @@ def a_long_life() -> list[Entry]:
     entries.append(a_gang("late", at=minutes(30)))
     entries.append(settled("late", entries, minutes(31)))
     return [*entries, released("long", entries, minutes(50))]
+
+
+async def without_claims() -> list[Entry]:
+    """Return what whole cycles write of pods of a core and a half and 4Gi each, without claims, in queue `q` of 40.
+
+    On its meter `credits` a core costs 2 and 8Gi cost 1, so a pod is charged 3.5, which is 4 in whole units. The two
+    pods of `train` run from the 10th minute after noon, one of them for an hour.
+    """
+    builder = Team(40, {"name": "cpu", "factor": 2}, {"name": "memory", "per": "8Gi"}).node("a")
+    cluster, ledger = Cluster(builder.asking("train", pods=2, cpu="1500m", memory="4Gi")), Ledger()
+    leader = a_leader(cluster, ledger)
+    await run(leader, NOON)
+    started = cluster.schedule(ledger.book)
+    await run(leader, NOON + timedelta(minutes=10))
+    cluster.finish(started[:1])
+    await run(leader, NOON + timedelta(minutes=70))
+    return ledger.entries

@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from datetime import datetime
@@ -16,7 +17,7 @@ from pyarrow import parquet
 from admission.cli.ledger import options
 from admission.ledger.sql_ledger import SqlLedger
 from tests.integration import ledgers
-from tests.integration.lives import a_long_life
+from tests.integration.lives import a_long_life, without_claims
 from tests.unit.cli.conftest import Ended, Muster
 
 DAY = ("--from", "2026-03-01", "--to", "2026-03-02")
@@ -92,6 +93,34 @@ def test_a_report_is_a_table_with_a_total(muster: Muster, database: tuple[str, .
         ["team-a", "ns/late", "0.9667", "0.4833"],
         ["team-a", "ns/long", "1.3333", "0.6667"],
         ["total", "-", "2.3333", "1.1667"],
+    ]
+
+
+def test_pods_without_claims_are_in_reports_and_statements_as_their_meter_counts_them(
+    muster: Muster, tmp_path: Path
+) -> None:
+    url = ledgers.a_sqlite_ledger(tmp_path)
+
+    async def fill() -> None:
+        async with SqlLedger.open(url, "east") as ledger:
+            await ledger.post_all(await without_claims(), epoch=1)
+
+    asyncio.run(fill())
+    words = ("--from", "2026-11-21T12:01", "--to", "2026-11-21T13:40", "--database", url, "--cluster", "east")
+    reported, stated = muster("ledger", "report", *words), muster("ledger", "statement", "q", *words)
+
+    assert [line.split() for line in reported.stdout.splitlines()[1:] if line] == [
+        ["QUEUE", "DEVICE-HOURS", "CREDITS-HOURS"],
+        ["q", "0", "10"],
+        ["total", "0", "10"],
+    ]
+    moved = [line for line in stated.stdout.splitlines() if " credits " in line]
+    assert [re.split(r" {2,}", line)[-1].strip() for line in moved] == [
+        "8 of 40 taken",
+        "8 of 40 taken",
+        "8 of 40 taken, 6.6667 h spent",
+        "4 of 40 taken, 6.6667 h spent",
+        "4 of 40 taken, 6.6667 h spent",
     ]
 
 

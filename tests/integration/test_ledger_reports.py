@@ -19,8 +19,9 @@ from admission.ledger.journal.base import Window
 from admission.ledger.reports import allocation_intervals, usage_report
 from admission.ledger.reports.usage_report import UNKNOWN, Key, Report, Use
 from admission.ledger.sql_ledger import SqlLedger
+from tests.builders import NOON
 from tests.integration.ledgers import AT, CLUSTER, GPU, ON_SQLITE, QUEUE, a_sqlite_ledger, minutes, tamper
-from tests.integration.lives import HISTORIES, a_long_life, moments, posted
+from tests.integration.lives import HISTORIES, a_long_life, moments, posted, without_claims
 from tests.property.histories import START, histories
 
 KEYS = (Key.QUEUE, Key.NAMESPACE, Key.USER, Key.GANG)
@@ -189,6 +190,22 @@ async def test_a_report_distinguishes_clusters(url: str) -> None:
 
     assert {group: use.devices for group, use in found.rows.items()} == {("east", QUEUE): 1200, ("west", QUEUE): 1200}
     assert (found.total.devices, found.total.meters) == (2400, {GPU: 1200})
+
+
+@ON_SQLITE
+async def test_pods_without_claims_have_meter_hours_and_no_device_hours(ledger: SqlLedger) -> None:
+    await ledger.post_all(await without_claims(), epoch=1)
+    window = Window(NOON, NOON + timedelta(minutes=100))
+
+    by_queue, by_gang, by_class = [
+        await report(ledger, keys, window) for keys in ((Key.QUEUE,), (Key.NAMESPACE, Key.GANG), (Key.CLASS,))
+    ]
+
+    # 4 credits for an hour, and 4 for an hour and a half.
+    use = Use(devices=0, meters={MeterName("credits"): 10 * 3600})
+    assert by_queue.rows == {("q",): use}
+    assert [(group[0], found) for group, found in by_gang.rows.items()] == [("team", use)]
+    assert (by_class.rows, by_class.total) == ({}, use)
 
 
 @ON_SQLITE

@@ -1,7 +1,7 @@
 """Statements of account."""
 
 from collections.abc import AsyncIterator, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given, strategies as st
@@ -9,11 +9,12 @@ from hypothesis import given, strategies as st
 from admission.accounting.accruals import QueueMeter
 from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Bucket, Entry, Kind
-from admission.api.values.names import QueueName
+from admission.api.values.names import MeterName, QueueName
 from admission.ledger.reports.statement import Amounts
 from admission.ledger.sql_ledger import SqlLedger
-from tests.integration.ledgers import AT, CLUSTER, GPU, QUEUE, a_gang, a_grant, a_history, minutes
-from tests.integration.lives import HISTORIES, moments, posted
+from tests.builders import NOON
+from tests.integration.ledgers import AT, CLUSTER, GPU, ON_SQLITE, QUEUE, a_gang, a_grant, a_history, minutes
+from tests.integration.lives import HISTORIES, moments, posted, without_claims
 from tests.property.histories import histories
 
 EVER = (datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
@@ -115,3 +116,18 @@ async def test_queues_have_statements_of_their_own(ledger: SqlLedger) -> None:
 
 async def test_an_empty_period_has_no_lines(ledger: SqlLedger) -> None:
     assert (await ledger.statement(None, AT, AT)).lines == []
+
+
+@ON_SQLITE
+async def test_pods_without_claims_are_in_a_statement_in_whole_units_of_their_meter(url: str) -> None:
+    cluster, account = await posted(url, await without_claims()), (QueueName("q"), MeterName("credits"))
+    async with SqlLedger.open(url, cluster) as ledger:
+        found = await ledger.statement(QueueName("q"), NOON + timedelta(minutes=1), NOON + timedelta(minutes=100))
+
+    assert found.opening[account] == Amounts(40, 8, 0)
+    assert [(line.kind, line.meter, line.change, line.balance) for line in found.lines] == [
+        (Kind.SETTLE, "credits", Amounts(0, -8, 8), Amounts(40, 0, 8)),
+        (Kind.USAGE, "credits", Amounts(0, 0, 0, 8 * 50 * 60), Amounts(40, 0, 8, 24_000)),
+        (Kind.RELEASE, "credits", Amounts(0, 0, -4), Amounts(40, 0, 4, 24_000)),
+    ]
+    assert found.closing[account] == Amounts(40, 0, 4, 24_000)

@@ -1,7 +1,9 @@
 """What each page shows, and to whom."""
 
+import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -10,7 +12,8 @@ from admission.dashboard.auth.rbac import LEDGERS
 from admission.errors import LedgerUnavailableError
 from tests import dashboards
 from tests.dashboards import ADMIN, MEMBER, NOBODY, Books, Site
-from tests.integration import ledgers
+from tests.integration import ledgers, lives
+from tests.integration.test_dashboard_books import opened
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,37 @@ async def test_the_entries_of_a_gang_that_its_pods_name_are_shown() -> None:
         answer = await Reader(site, session).get("/gangs/ns/train")
 
     assert answer.text.count("kind-reserve") == 1
+
+
+WITHOUT_CLAIMS = {
+    "/queues": ["4 of 40 taken"],
+    "/queues/q": ["4 of 40 taken", "nominal 40"],
+    "/gangs": ["8 credits"],
+    "/gangs/team/train": ["credits 8", ">train-0<"],
+    "/ledger/statements/q?from=2026-11-21&to=2026-11-22": ["used +8", "8 of 40", "4 of 40", "spent +6.7 h"],
+    "/ledger/use?queue=q&from=2026-11-21&to=2026-11-22": ["No device was used in this time."],
+    "/past?at=2026-11-21T12:30": ["credits 8", ">40<"],
+    "/past?at=2026-11-21T13:30": ["credits 4"],
+}
+
+
+async def test_pods_without_claims_are_shown_by_what_their_meter_counts(tmp_path: Path) -> None:
+    url = await ledgers.a_ledger(tmp_path)
+    cluster_in_books = await lives.posted(url, await lives.without_claims())
+    quota, plan = {"meter": "credits", "nominal": "40"}, [{"pod": "train-0", "node": "a", "claims": []}]
+    cluster = dashboards.Cluster().queue("q", spec={"quotas": [quota]}, use={**quota, "used": "4"})
+    cluster.gang("team/train", "q", "Running", plan=plan, charges={"credits": "8"})
+    async with (
+        opened(url, cluster_in_books) as books,
+        dashboards.a_site(books=books, cluster=cluster) as site,
+        aiohttp.ClientSession() as session,
+    ):
+        pages = {path: (await Reader(site, session).get(path)).text for path in WITHOUT_CLAIMS}
+
+    texts = {path: re.sub(r"</?(span|b)\b[^>]*>", "", text) for path, text in pages.items()}
+    assert {path: [one for one in shown if one not in texts[path]] for path, shown in WITHOUT_CLAIMS.items()} == {
+        path: [] for path in WITHOUT_CLAIMS
+    }
 
 
 async def test_a_gang_search_shows_matching_gangs_only(reader: Reader) -> None:

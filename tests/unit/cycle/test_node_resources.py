@@ -281,6 +281,22 @@ async def test_a_gang_without_claims_of_higher_priority_evicts_one_of_lower(quot
     assert made.ledger.book.usage()[Q][CREDITS] == (0, 3)
 
 
+async def test_an_evicted_gang_without_claims_is_charged_until_its_pods_are_gone_after_their_grace() -> None:
+    cluster = Jobs(Team(4, preemption={"withinQueue": "LowerPriority"}).node("a", cpu="8"), graceful=True)
+    made = Play(cluster)
+    cluster.submit("low", queue="q", pods=2, gpus=0, cpu="2")
+    await made.forget_changes(2)
+    cluster.submit("high", queue="q", gpus=0, cpu="3", priority=10)
+    await made.forget_changes(4)
+    assert made.evicted == [("low", "Preempted", "high")]
+    assert made.ledger.book.usage()[Q][CREDITS] == (0, 4)
+
+    cluster.end_grace()
+    await made.forget_changes(3)
+
+    assert made.ledger.book.usage()[Q][CREDITS] == (0, 3)
+
+
 async def test_gangs_without_claims_borrow_of_what_others_leave_idle() -> None:
     builder = Team(1, parent="top").queue("top", quotas=[]).node("a")
     builder.queue("other", parent="top", quotas=[{"meter": "credits", "nominal": "4", "lendingLimit": "2"}])

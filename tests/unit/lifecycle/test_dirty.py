@@ -8,6 +8,7 @@ import pytest
 from admission.api.kubernetes.devices import Slice
 from admission.api.kubernetes.meta import Meta
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
 from admission.api.values.names import GangUid, Uid
 from admission.dra.metering import device_meters
 from admission.lifecycle.dirty import DirtyGangs
@@ -84,6 +85,27 @@ def test_a_gang_is_examined_again_after_a_change_of_its_inputs(
     found = refreshed(a_clean_state(), WORLD._replace(snapshot=change(WORLD.snapshot)))
 
     assert found == ({GANG} if is_dirty else set())
+
+
+@pytest.mark.parametrize(
+    ("charged_as", "change"),
+    [(names.resources_claim, pod_changed), (names.extended_claim, claim_gone)],
+    ids=["what it requests of its node", "the claim for its extended resources"],
+)
+def test_an_evicted_gang_is_examined_when_what_its_pod_has_changes(
+    charged_as: Callable[[Uid], Uid], change: Callable[[Snapshot], Snapshot]
+) -> None:
+    """Its seats are closed, and it is charged until that is gone."""
+    placement, pod = WORLD.book.placements[GANG], pod_of(WORLD.snapshot, "train-1").meta.uid
+    held = {charged_as(pod): replace(next(iter(placement.holdings.values())), claim_uid=charged_as(pod))}
+    evicted = replace(placement, seats={}, holdings=held)
+    claim = replace(WORLD.snapshot.claims[CLAIM], reserved_for=(pod,))
+    world = World(
+        book=replace(WORLD.book, placements={GANG: evicted}, owners=dict.fromkeys(held, GANG)),
+        snapshot=replace(WORLD.snapshot, claims={**WORLD.snapshot.claims, CLAIM: claim}),
+    )
+
+    assert refreshed(a_clean_state(world), world._replace(snapshot=change(world.snapshot))) == {GANG}
 
 
 def test_a_gang_that_is_new_is_looked_at_once_and_again_only_where_something_followed() -> None:
