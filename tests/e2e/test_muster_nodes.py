@@ -69,7 +69,7 @@ def test_a_gang_on_an_empty_cluster_starts_whole_and_one_over_quota_causes_no_no
 
     pods = eventually(lambda: found if len(found := pending(team, "train")) == 4 else None, what="all pods are pending")
     assert [asked(pod) for pod in pods] == [POOL] * 4
-    assert team.used("gpus") == (16, 0)
+    eventually(lambda: team.used("gpus") == (16, 0), what="the gang is charged")
     assert "nodes were asked for (2 of shape a100x8)" in team.placed("train")[1]
     assert team.wait_held("large", "QuotaExceeded")
     assert pending(team, "large") == []

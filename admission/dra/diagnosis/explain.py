@@ -336,11 +336,14 @@ def _too_few(context: _DeadEndContext, wanted: ClaimToAllocate, tries: Sequence[
         contradictory = no_devices.contradictory(context.kind.nodes, context.cluster, context.device_signatures)
         message = f"{start}; {_nothing(context, parsed, counts, elsewhere)}{contradictory}"
         return Explanation(message, {**details, "matching": 0}, number)
-    tainted = f" and {counts[best].tainted} more tainted" if counts[best].tainted else ""
+    tainted, others_tainted = counts[best].tainted, sum(count.tainted for count in counts.values())
+    barred = (
+        f" and {tainted} more tainted" if tainted else f"; {others_tainted} elsewhere tainted" * (others_tainted > 0)
+    )
     any_node, matching = "any of these" if _tied(context) else "any node", counts[best].matching
-    most = f"has free is {counts[best].free} ({node}, of {matching} that match{tainted})"
+    most = f"has free is {counts[best].free} ({node}, of {matching} that match{barred})"
     if once:
-        most = f"has is {matching} ({node}{tainted}), and a {once}"
+        most = f"has is {matching} ({node}{barred}), and a {once}"
     message = f"{start}; the most that {any_node} {most}{_after(context)}{elsewhere}"
     return Explanation(message, {**details, "matching": matching}, number)
 

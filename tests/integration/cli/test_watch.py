@@ -16,9 +16,11 @@ from tests.integration.cli.test_stop import GROUP, queue, served
 from tests.integration.kube.fake_api import FakeApi
 
 CODE = """
+import signal
 from admission import cli
 from admission.cli.output import watch_output
 watch_output.POLL_SECONDS = 0.05
+signal.signal(signal.SIGINT, signal.default_int_handler)
 cli.main()
 """
 
@@ -48,7 +50,10 @@ def put(fake: FakeApi, obj: dict[str, Any]) -> None:
 
 @contextmanager
 def watched(words: str, *, terminal: bool) -> Iterator[Callable[[str], str]]:
-    """Run a command and yield what reads its output up to some text; interrupted at the end, it ends as promised."""
+    """Run a command and yield what reads its output up to some text; interrupted at the end, it ends as promised.
+
+    It takes an interrupt also where the tests were started in the background, and their shell has it ignored.
+    """
     ours, theirs = pty.openpty() if terminal else os.pipe()
     command = [sys.executable, "-c", CODE, *words.split(), "--watch"]
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}

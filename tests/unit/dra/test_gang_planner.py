@@ -566,3 +566,12 @@ def test_no_pod_is_planned_on_a_device_whose_taint_would_evict_the_pod(
     assert isinstance(answer, Plan) is promised
     if isinstance(answer, NoPlan):
         assert "a taint of theirs has the pod deleted" in answer.message
+
+
+def test_a_hold_names_tainted_devices_of_other_nodes_than_the_best() -> None:
+    builder = a_cluster().node("a", gpus=[{"taints": [{"key": "example.com/broken", "effect": "NoSchedule"}]}])
+    builder.node("b", gpus=1).taken("b", 0)
+
+    message = refused(builder.plan(a_pod("p", 1))).message
+
+    assert "the most that any node has free is 0 (b, of 1 that match; 1 elsewhere tainted)" in message
