@@ -336,10 +336,9 @@ def _too_few(context: _DeadEndContext, wanted: ClaimToAllocate, tries: Sequence[
         contradictory = no_devices.contradictory(context.kind.nodes, context.cluster, context.device_signatures)
         message = f"{start}; {_nothing(context, parsed, counts, elsewhere)}{contradictory}"
         return Explanation(message, {**details, "matching": 0}, number)
-    tainted, others_tainted = counts[best].tainted, sum(count.tainted for count in counts.values())
-    barred = (
-        f" and {tainted} more tainted" if tainted else f"; {others_tainted} elsewhere tainted" * (others_tainted > 0)
-    )
+    tainted, elsewhere_tainted = counts[best].tainted, sum(count.tainted for count in counts.values())
+    barred = f"; {elsewhere_tainted} elsewhere tainted" if elsewhere_tainted else ""
+    barred = f" and {tainted} more tainted" if tainted else barred
     any_node, matching = "any of these" if _tied(context) else "any node", counts[best].matching
     most = f"has free is {counts[best].free} ({node}, of {matching} that match{barred})"
     if once:

@@ -70,8 +70,8 @@ def since(refusals: Sequence[Refusal]) -> str:
     if len(refusals) == 1:
         return f", since {first.why}"
     # A label that is misspelt keeps all nodes off alike, and is mended in the rule or at the nodes, not at other pods.
-    lack_label = all(one.rule in ABOUT_LABELS and one.value is None and not one.text for one in refusals)
-    return f", since none of them has the label {first.key}" if lack_label else ""
+    without_label = all(one.rule in ABOUT_LABELS and one.value is None and not one.text for one in refusals)
+    return f", since none of them has the label {first.key}" if without_label else ""
 
 
 def titles(refusals: Iterable[Refusal]) -> list[str]:
