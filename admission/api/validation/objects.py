@@ -2,7 +2,18 @@
 
 from collections.abc import Callable, Mapping
 
-from admission.api.validation import apps, claims, fields, job_policies, jobs, node_shapes, selectors, slices, storage
+from admission.api.validation import (
+    apps,
+    claims,
+    fields,
+    job_policies,
+    jobs,
+    node_shapes,
+    pod_groups,
+    selectors,
+    slices,
+    storage,
+)
 from admission.api.validation.pods import placement, resources, templates
 from admission.api.values import formats, names
 from admission.api.values.decoding import Json, Reader
@@ -105,7 +116,13 @@ def _cron_job(reader: Reader) -> None:
 
 def _job_set(reader: Reader) -> None:
     """Judge the Jobs that a JobSet makes, after the defaults of its webhook (jobset_webhook.go, `Default`)."""
-    for replicated in reader.child("spec").children("replicatedJobs"):
+    all_jobs = [*reader.child("spec").children("replicatedJobs")]
+    named = [one.text("name") for one in all_jobs]
+    for at, name in enumerate(named):
+        if name and name in named[:at]:
+            # The CRD's list is a map by name.
+            reader.child("spec").problem(f"replicatedJobs[{at}]", f'Duplicate value: {{"name":"{name}"}}')
+    for replicated in all_jobs:
         spec = replicated.child("template").child("spec")
         jobs.validate(spec, mode="Indexed")
         jobs.validate_restarts(spec, default="OnFailure")
@@ -144,6 +161,8 @@ _OTHER_KINDS: Mapping[tuple[str, str], Callable[[Reader], None]] = {
     ("v1", "Node"): _node,
     ("scheduling.k8s.io/v1", "PriorityClass"): _priority_class,
     ("node.k8s.io/v1", "RuntimeClass"): _runtime_class,
+    ("scheduling.k8s.io/v1alpha2", "PodGroup"): pod_groups.validate,
+    ("scheduling.k8s.io/v1beta1", "PodGroup"): pod_groups.validate,
     ("v1", "PersistentVolumeClaim"): lambda reader: storage.validate_claim_spec(reader.child("spec")),
     ("v1", "PersistentVolume"): storage.validate_volume,
     ("storage.k8s.io/v1", "StorageClass"): storage.validate_class,

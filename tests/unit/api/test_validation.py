@@ -201,3 +201,54 @@ def test_a_valid_status_has_no_problems() -> None:
     status = {"allocation": {"devices": {"results": [{**RESULT, "shareID": UID}]}}, "reservedFor": [CONSUMER]}
 
     assert objects.problems("ResourceClaim", {**claims.claim(), "status": status}) == ()
+
+
+POD_GROUPS: dict[str, tuple[Json, list[str]]] = {
+    "a gang": ({"schedulingPolicy": {"gang": {"minCount": 2}}}, []),
+    "pods that start one by one": ({"schedulingPolicy": {"basic": {}}}, []),
+    "no policy": (
+        {"schedulingPolicy": {}},
+        ["spec.schedulingPolicy: Invalid value: must specify one of: `basic`, `gang`"],
+    ),
+    "two policies": (
+        {"schedulingPolicy": {"basic": {}, "gang": {"minCount": 2}}},
+        ['spec.schedulingPolicy: Invalid value: "{basic, gang}": must specify exactly one of: `basic`, `gang`'],
+    ),
+    "a gang of none": (
+        {"schedulingPolicy": {"gang": {"minCount": 0}}},
+        ["spec.schedulingPolicy.gang.minCount: Required value"],
+    ),
+    "a gang of fewer than none": (
+        {"schedulingPolicy": {"gang": {"minCount": -1}}},
+        ["spec.schedulingPolicy.gang.minCount: Invalid value: -1: must be greater than or equal to 1"],
+    ),
+    "a claim of its own": (
+        {"schedulingPolicy": {"basic": {}}, "resourceClaims": [{"name": "a", "resourceClaimName": "a"}]},
+        [],
+    ),
+    "a claim of no name": (
+        {"schedulingPolicy": {"basic": {}}, "resourceClaims": [{"name": "a"}]},
+        [
+            (
+                "spec.resourceClaims[0]: Invalid value: must specify one of: `resourceClaimName`, "
+                "`resourceClaimTemplateName`"
+            )
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "told"), POD_GROUPS.values(), ids=POD_GROUPS)
+def test_a_pod_group_is_judged_in_the_words_of_the_api_server(spec: Json, told: list[str]) -> None:
+    found = objects.other_problems(natives.made("scheduling.k8s.io/v1beta1", "PodGroup", spec=spec))
+
+    assert [f"{problem.field}: {problem.message}" for problem in found] == told
+
+
+def test_two_jobs_of_a_jobset_have_two_names() -> None:
+    jobs = [{"name": "a", "template": {"spec": {"template": {"spec": {}}}}} for _ in range(2)]
+    found = objects.other_problems(natives.made("jobset.x-k8s.io/v1alpha2", "JobSet", spec={"replicatedJobs": jobs}))
+
+    assert [(problem.field, problem.message) for problem in found][:1] == [
+        ("spec.replicatedJobs[1]", 'Duplicate value: {"name":"a"}')
+    ]
