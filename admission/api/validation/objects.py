@@ -116,12 +116,12 @@ def _cron_job(reader: Reader) -> None:
 
 def _job_set(reader: Reader) -> None:
     """Judge the Jobs that a JobSet makes, after the defaults of its webhook (jobset_webhook.go, `Default`)."""
-    all_jobs = [*reader.child("spec").children("replicatedJobs")]
-    named = [one.text("name") for one in all_jobs]
-    for at, name in enumerate(named):
-        if name and name in named[:at]:
+    all_jobs, seen = [*reader.child("spec").children("replicatedJobs")], set[str]()
+    for at, name in enumerate(one.text("name") for one in all_jobs):
+        if name and name in seen:
             # The CRD's list is a map by name.
             reader.child("spec").problem(f"replicatedJobs[{at}]", f'Duplicate value: {{"name":"{name}"}}')
+        seen.add(name)
     for replicated in all_jobs:
         spec = replicated.child("template").child("spec")
         jobs.validate(spec, mode="Indexed")

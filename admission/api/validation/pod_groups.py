@@ -20,8 +20,7 @@ def validate(reader: Reader) -> None:
             gang.problem("minCount", "Required value")
         elif gang.integer("minCount") < 1:
             fields.invalid(gang, "minCount", "must be greater than or equal to 1")
-    claims = spec.children("resourceClaims")
-    for at, claim in enumerate(claims):
+    for at, claim in enumerate(spec.children("resourceClaims")):
         _one_of(spec, f"resourceClaims[{at}]", claim, ("resourceClaimName", "resourceClaimTemplateName"))
 
 
