@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from tests.docs import pages
-from tests.promtool import programs
+from tests.integration import prometheus
 
 RULES = Path(__file__).parents[2] / "deploy" / "chart" / "files" / "alerts.yaml"
 ALERTS = {rule["alert"]: rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]}
@@ -416,20 +416,13 @@ RECEIVERS = {
 @pytest.fixture(scope="session")
 def promtool() -> Path:
     """The program; without it the test is skipped."""
-    return _program("promtool")
+    return prometheus.program("promtool")
 
 
 @pytest.fixture(scope="session")
 def amtool() -> Path:
     """The program; without it the test is skipped."""
-    return _program("amtool")
-
-
-def _program(name: str) -> Path:
-    try:
-        return programs.path(name)
-    except programs.ProgramMissing as missing:
-        pytest.skip(str(missing))
+    return prometheus.program("amtool")
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
