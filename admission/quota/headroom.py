@@ -313,14 +313,18 @@ class QueueUsage:
         return tuple(sorted(self.tree.order[other] for other in keepers if self._binds(other, number, meter, needed)))
 
     def _binds(self, keeper: int, number: int, meter: MeterName, needed: int) -> bool:
-        """Return whether a queue, and all above it, would borrow below where its path meets that of a keeper."""
-        column = self._column(meter)
+        """Return whether a queue, and all above it, would borrow below where its path meets that of a keeper.
+
+        What is kept below that counts as used: who takes it makes the queues above borrow for those that keep it.
+        """
+        column, held, kept = self._column(meter), self._held[meter], self._kept.get(number)
         above = {self._numbers[name] for name in self.tree.path(self.tree.order[keeper])}
         if column.own[number] + needed <= self._nominal(number, meter):
             return False
+        beyond_kept = needed - (kept.amounts.get(meter, 0) if kept is not None else 0)
         branch = number
         while branch not in above:
-            if branch == ROOT or not column.borrowed_with(branch, number, needed):
+            if branch == ROOT or not held.borrowed_with(branch, number, beyond_kept):
                 return False
             branch = self._parents[branch]
         return True

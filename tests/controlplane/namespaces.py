@@ -69,10 +69,14 @@ class Namespace:
         return self.pod(pod)["spec"].get("nodeName") or None
 
     def refusal(self, pod: str) -> str:
-        """Return why kube-scheduler could not bind the pod when it last tried, or nothing; a gated pod is not tried."""
+        """Return why kube-scheduler could not bind the pod when it last tried, or nothing; a gated pod is not tried.
+
+        A try before its watch has brought any node says nothing of the pod; it tries again when nodes come.
+        """
         conditions = self.pod(pod).get("status", {}).get("conditions", [])
         refused = [one for one in conditions if one["type"] == "PodScheduled" and one["status"] != "True"]
-        return next((one.get("message", "") for one in refused if one.get("reason") != "SchedulingGated"), "")
+        said = next((one.get("message", "") for one in refused if one.get("reason") != "SchedulingGated"), "")
+        return "" if said.startswith("no nodes available") else said
 
     def empty(self) -> None:
         """Delete all Jobs, pods and claims until none is left, so that nothing holds a device any more.

@@ -256,24 +256,23 @@ def test_what_is_kept_binds_those_alone_that_would_borrow_where_they_meet_the_qu
 
     for queue in tree.order:
         for amount in range(1, 9):
-            binding = [
-                (one, {meter: kept[one]}) for one in kept if one != queue and binds(plain, usage, one, queue, amount)
-            ]
+            binding = binding_keeps(plain, kept, queue, amount)
             beside = Model(tree, added(usage, binding), meter)
             assert queue_usage.fits(queue, {meter: amount}) == (amount <= beside.available(queue))
             short = queue_usage.charge_fits(queue, {meter: amount})
             if short is not None and amount <= plain.available(queue):
-                assert {*short.keepers} == {one for one, one_kept in binding if one_kept[meter]}
+                assert {*short.keepers} == {one for one, charge in binding if charge[meter]}
 
 
-def binds(model: Model, usage: Usage, keeper: QueueName, queue: QueueName, amount: int) -> bool:
-    """Return whether the queue and all above it, below where both meet, use more than their quota with an amount."""
-    tree, meter = model.tree, model.meter
-    with_it = Model(tree, added(usage, [(queue, {meter: amount})]), meter)
-    path, above = tree.path(queue), tree.path(keeper)
-    below = [one for one in path if one not in above]
-    return (
-        len(below) < len(path)
-        and with_it.own(queue) > model.quota(queue).nominal
-        and all(with_it.usage(one) > model.subtree(one) for one in below)
-    )
+def binding_keeps(plain: Model, kept: Mapping[QueueName, int], queue: QueueName, amount: int) -> list[Move]:
+    """Return what queues keep from a queue that would take an amount, those that its path meets first first.
+
+    What is kept below counts as used: who takes it makes the queues above borrow for those that keep it.
+    """
+    path, binding = plain.tree.path(queue), list[Move]()
+    meeting = {one: next((at for at in path if at in plain.tree.path(one)), None) for one in kept if one != queue}
+    for at, below in ((at, path[:number]) for number, at in enumerate(path)):
+        with_it = Model(plain.tree, added(plain.used, [*binding, (queue, {plain.meter: amount})]), plain.meter)
+        if plain.own(queue) + amount > plain.quota(queue).nominal and all(map(with_it.borrowed, below)):
+            binding += [(one, {plain.meter: kept[one]}) for one in meeting if meeting[one] == at]
+    return binding

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.api.muster.ledger_entries import Entry, Posted
-from admission.errors import ConflictError
+from admission.errors import ConflictError, DeposedError
 from admission.ledger.db.tables import clusters
 from admission.ledger.journal import post, read
 
@@ -25,7 +25,10 @@ async def amend(connection: AsyncConnection, cluster: str, entries: Sequence[Ent
     epoch, sequence = (0, 0) if head is None else (head.epoch, head.sequence)
     if sequence != known:
         raise ConflictError(f"the books of cluster {cluster} have gone on from transaction {known} to {sequence}")
-    return list(await post.post_all(connection, cluster, entries, epoch=epoch))
+    try:
+        return list(await post.post_all(connection, cluster, entries, epoch=epoch))
+    except DeposedError as error:  # a leader has written since the head was read; the author has no epoch to lose
+        raise post.OvertakenError from error
 
 
 async def hold(connection: AsyncConnection, cluster: str) -> int:
