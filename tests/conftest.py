@@ -45,9 +45,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> lanes.L
 
 
 def pytest_collection_finish() -> None:
-    """Keep what the collection made, which is there until the end, out of each garbage collection that follows."""
+    """Keep what the collection made, which is there until the end, out of each garbage collection that follows.
+
+    These come more seldom than Python's own, which take some 6 % of the processor time of the unit tests.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Collect the garbage of a file at its end, so that what it left open is told of it and not of another."""
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect(1)
 
 
 @pytest.fixture(scope="session")
