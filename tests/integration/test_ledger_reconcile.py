@@ -10,7 +10,7 @@ from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Entry, Kind
 from admission.api.values.names import QueueName
 from admission.errors import ConflictError, LedgerCorruptError
-from admission.ledger.journal import amend
+from admission.ledger.journal import read
 from admission.ledger.journal.read import Head
 from admission.ledger.sql_ledger import SqlLedger
 from tests.integration.ledgers import CLUSTER, a_gang, a_grant, a_history, minutes, run, tamper
@@ -99,12 +99,12 @@ async def test_an_amendment_that_a_first_leader_overtakes_is_refused_as_any_othe
     """The leader's epoch begins between two reads of the head; the author of an amendment has none to lose."""
     known, reads = await ledger.load(), itertools.count()
     await ledger.post_all([a_grant()], epoch=1)
-    read = amend.read.head
+    read_head = read.head
 
     async def read_before(connection: AsyncConnection, cluster: str) -> Head | None:
-        return await read(connection, cluster) if next(reads) else None
+        return await read_head(connection, cluster) if next(reads) else None
 
-    monkeypatch.setattr(amend.read, "head", read_before)
+    monkeypatch.setattr(read, "head", read_before)
     with pytest.raises(ConflictError, match="gone on from transaction 0 to 1"):
         await ledger.amend([a_grant(1, at=minutes(1))], known=known)
 

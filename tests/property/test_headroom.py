@@ -256,7 +256,7 @@ def test_what_is_kept_binds_those_alone_that_would_borrow_where_they_meet_the_qu
 
     for queue in tree.order:
         for amount in range(1, 9):
-            binding = binding_keeps(plain, kept, queue, amount)
+            binding = binding_keeps(plain, usage, kept, queue, amount)
             beside = Model(tree, added(usage, binding), meter)
             assert queue_usage.fits(queue, {meter: amount}) == (amount <= beside.available(queue))
             short = queue_usage.charge_fits(queue, {meter: amount})
@@ -264,7 +264,9 @@ def test_what_is_kept_binds_those_alone_that_would_borrow_where_they_meet_the_qu
                 assert {*short.keepers} == {one for one, charge in binding if charge[meter]}
 
 
-def binding_keeps(plain: Model, kept: Mapping[QueueName, int], queue: QueueName, amount: int) -> list[Move]:
+def binding_keeps(
+    plain: Model, usage: Usage, kept: Mapping[QueueName, int], queue: QueueName, amount: int
+) -> list[Move]:
     """Return what queues keep from a queue that would take an amount, those that its path meets first first.
 
     What is kept below counts as used: who takes it makes the queues above borrow for those that keep it.
@@ -272,7 +274,7 @@ def binding_keeps(plain: Model, kept: Mapping[QueueName, int], queue: QueueName,
     path, binding = plain.tree.path(queue), list[Move]()
     meeting = {one: next((at for at in path if at in plain.tree.path(one)), None) for one in kept if one != queue}
     for at, below in ((at, path[:number]) for number, at in enumerate(path)):
-        with_it = Model(plain.tree, added(plain.used, [*binding, (queue, {plain.meter: amount})]), plain.meter)
+        with_it = Model(plain.tree, added(usage, [*binding, (queue, {plain.meter: amount})]), plain.meter)
         if plain.own(queue) + amount > plain.quota(queue).nominal and all(map(with_it.borrowed, below)):
             binding += [(one, {plain.meter: kept[one]}) for one in meeting if meeting[one] == at]
     return binding
