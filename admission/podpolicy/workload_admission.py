@@ -1,8 +1,11 @@
-"""The webhook for workloads of queues with `holdAt: Workload`: it suspends them at creation and keeps them suspended.
+"""The webhook for workloads that queues hold as a whole: it suspends them at creation and keeps them suspended.
 
 A workload that its author creates there unsuspended, or resumes after suspending it himself, is held: it is suspended
 and marked, and the controller resumes it when its gang may start. What an author suspended himself, he may resume. Only
 Muster resumes what it holds, or writes the mark, just as only Muster opens a gate; the gates remain behind all this.
+
+A queue with `holdAt: Auto` holds what would most likely wait. What starts at once costs fewer requests with gates, and
+what waits costs fewer as a whole. The queue of such a workload is fixed when it is created, held or not.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,9 +14,10 @@ from dataclasses import dataclass
 from admission.api.kubernetes import meta
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.owners import UNSERVED
-from admission.api.muster.queues import HoldAt, Queue
+from admission.api.muster.gangs import Phase
+from admission.api.muster.queues import HoldAt, Queue, StopPolicy
 from admission.api.snapshot import Snapshot
-from admission.api.values import json_patch, names
+from admission.api.values import json_patch, names, reasons
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.json_patch import Operation, Patch
 from admission.api.values.names import Held
@@ -94,14 +98,14 @@ def additions(
         is_resumed = before.suspended and not workload_view.suspended and not before.is_waiting
         held_again = is_resumed and _is_held(workload_view, queue, snapshot)
         return (*named, *_suspend(workload_view), *_annotate(workload_view, _HELD)) if held_again else named
-    if queue is None or not _is_held(workload_view, queue, snapshot):
+    if queue is None or not _may_be_held(workload_view, queue, snapshot):
         return (*named, *_remove_mark(workload_view))
     # The template of a batch Job has its maker already.
     maker = {names.USER: username} if username and workload_view.kind is not suspendable.JOB else {}
     labels = workload_queue.label_templates(workload_view.queued, queue)  # a pod's queue is fixed at its creation
     if workload_view.is_waiting:
         return (*labels, *_annotate(workload_view, maker))  # marked already, by an earlier call of the webhook
-    if workload_view.suspended:
+    if workload_view.suspended or not _is_held(workload_view, queue, snapshot):
         return (*labels, *_annotate(workload_view, maker), *_remove_mark(workload_view))
     return (*labels, *_suspend(workload_view), *_annotate(workload_view, {**maker, **_HELD}))
 
@@ -119,10 +123,7 @@ def judge(
     if username == rules.controller or not suspendable.is_free(workload_view.meta.controller):
         return None
     if before is None:
-        missed = not workload_view.suspended and _is_held(
-            workload_view, queue_of(workload_view, snapshot, defaults), snapshot
-        )
-        return _not_suspended(workload_view) if missed else None
+        return None if workload_view.suspended else _missed(workload_view, snapshot, defaults)
     if before.is_waiting and not workload_view.suspended and _is_seen(workload_view, snapshot):
         return _resumed(workload_view, username)
     is_held_again = workload_view.is_waiting and not before.is_waiting
@@ -136,10 +137,28 @@ def queue_of(workload_view: WorkloadView, snapshot: Snapshot, defaults: Defaults
     return workload_queue.first_queue(workload_view.queued, snapshot, defaults)
 
 
-def _is_held(workload_view: WorkloadView, queue: Queue | None, snapshot: Snapshot) -> bool:
-    """Whether a workload is held as a whole. If Muster may not read its kind, Muster could not resume it."""
-    is_configured = queue is not None and queue.hold_at is HoldAt.WORKLOAD and workload_view.may_suspend
+def _may_be_held(workload_view: WorkloadView, queue: Queue | None, snapshot: Snapshot) -> bool:
+    """Whether a queue holds such workloads as a whole. If Muster may not read the kind, Muster could not resume it."""
+    is_configured = queue is not None and queue.hold_at is not HoldAt.POD and workload_view.may_suspend
     return is_configured and _is_seen(workload_view, snapshot)
+
+
+def _is_held(workload_view: WorkloadView, queue: Queue | None, snapshot: Snapshot) -> bool:
+    """Whether a workload that comes now is held as a whole."""
+    if queue is None or not _may_be_held(workload_view, queue, snapshot):
+        return False
+    return queue.hold_at is HoldAt.WORKLOAD or _would_wait(queue, snapshot)
+
+
+def _would_wait(queue: Queue, snapshot: Snapshot) -> bool:
+    """Whether a gang that enters a queue now most likely waits: nobody is let in, or others wait for their turn."""
+    return queue.stop_policy is not StopPolicy.NONE or any(
+        gang.queue == queue.name
+        and gang.phase is Phase.PENDING
+        and gang.recorded_hold is not None
+        and gang.recorded_hold.reason in reasons.IN_LINE
+        for gang in snapshot.gangs.values()
+    )
 
 
 def _is_seen(workload_view: WorkloadView, snapshot: Snapshot) -> bool:
@@ -176,6 +195,16 @@ def _remove_mark(workload_view: WorkloadView) -> Iterator[Operation]:
 
 
 # Denials.
+
+
+def _missed(workload_view: WorkloadView, snapshot: Snapshot, defaults: Defaults) -> Denial | None:
+    """Refuse a new workload that is not suspended though its queue holds all such. Raises RetryError.
+
+    Where the queue holds some (`holdAt: Auto`), gangs may have come to wait since the mutating half was asked.
+    """
+    queue = queue_of(workload_view, snapshot, defaults)
+    is_whole = queue is not None and queue.hold_at is HoldAt.WORKLOAD
+    return _not_suspended(workload_view) if is_whole and _is_held(workload_view, queue, snapshot) else None
 
 
 def _not_suspended(workload_view: WorkloadView) -> Denial:

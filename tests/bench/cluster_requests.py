@@ -1,7 +1,8 @@
 """What one gang costs the API server in requests and webhook calls, for gangs of several sizes and without any queue.
 
 One control plane that writes an audit log, so that each request has its author. In turn: without Muster, with Muster
-and gated pods of Jobs that enter the default queue, of Jobs that name it, and with Jobs that are held as a whole. Jobs
+and gated pods of Jobs that enter the default queue, of Jobs that name it, with Jobs that are held as a whole, and with
+those of a queue that holds so what would wait, as it comes. Jobs
 that fit come one `EVERY` so many seconds, so that few of their writes fall together, and run for a second; counted is
 from the first one's creation until all have ended and nothing more is written about them. Counts need no machine that
 is quiet.
@@ -23,7 +24,7 @@ from tests.bench.cluster_speed import PATIENCE, RUNTIME, Bench, bench_of
 from tests.controlplane import ControlPlane, fleet, users
 from tests.e2e import rights
 
-WAYS = ("plain", "Pin", "Named", "Workload")
+WAYS = ("plain", "Pin", "Named", "Workload", "Auto")
 PODS = (1, 4, 32)
 GPUS = 8
 WARM_UP = 2

@@ -35,11 +35,12 @@ from tests.e2e.teams import GROUP, found_team, job
 GANG = 4
 GPUS = 8
 TEMPLATE = "one-gpu"
-WAYS = ("plain", "Pin", "Named", "Workload", "Allocate")
+WAYS = ("plain", "Pin", "Named", "Workload", "Auto", "Allocate")
 _SPECS: Mapping[str, Mapping[str, str]] = {
     "Pin": {"placement": "Pin"},
     "Named": {"placement": "Pin"},
     "Workload": {"holdAt": "Workload"},
+    "Auto": {"holdAt": "Auto"},
     "Allocate": {"placement": "Allocate"},
 }
 ROWS = ("fit", "queue", "paced", "burst")

@@ -123,14 +123,14 @@ class Team:
 
 
 def found_team(control_plane: ControlPlane, namespace: Namespace, *, gpus: int, claims: int = 100, **spec: Any) -> Team:
-    """Make the meters, and a queue of its own for the namespace."""
+    """Make the meters, and a queue of its own for the namespace, whose pods wait at their gates unless it says else."""
     client = control_plane.client()
     for name, measure in (("claims", "claims"), ("gpus", "count")):
         sources = [{"deviceClasses": [fleet.DEVICE_CLASS], measure: {}}]
         client.apply(f"{GROUP}/meters/{name}", _object("Meter", name, {"unit": name, "sources": sources}))
     quotas = [{"meter": "claims", "nominal": str(claims)}, {"meter": "gpus", "nominal": str(gpus)}]
     selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace.name}}
-    body = {"namespaceSelector": selector, "default": True, "quotas": quotas, **spec}
+    body = {"namespaceSelector": selector, "default": True, "quotas": quotas, "holdAt": "Pod", **spec}
     queue = f"queue-{namespace.name}"
     client.apply(f"{GROUP}/queues/{queue}", _object("Queue", queue, body))
     team = Team(control_plane, namespace, queue)

@@ -15,6 +15,7 @@ from tests.e2e import fixtures, herds
 from tests.e2e.herds import Herd, named
 from tests.e2e.labs import Lab
 from tests.e2e.musters import Muster
+from tests.e2e.teams import GROUP
 from tests.standins import an_object
 
 DRIVER = "held.test"
@@ -281,3 +282,42 @@ def test_other_kinds_are_held_and_their_pods_take_over_what_was_planned(
     lab.wait_used(gpus=(0, 3))
     lab.client.delete(f"{herd.path(job)}/{job['metadata']['name']}")
     herd.clear(*[{"apiVersion": "batch/v1", "kind": "Job", **one} for one in lab.client.items(lab.team.jobs)])
+
+
+def test_with_auto_what_starts_at_once_is_gated_and_what_comes_while_others_wait_is_held(herd: Herd) -> None:
+    lab = herd.lab
+    path = f"{GROUP}/queues/{lab.team.queue}"
+    lab.client.merge_patch(path, {"spec": {"holdAt": "Auto"}})
+    try:
+        eventually(lambda: not _is_held_now(lab), what="Jobs are not held")
+        first, second = (herd.put(a_job(herd, name, 4)) for name in ("first", "second"))
+        assert not first["spec"].get("suspend")
+        assert not second["spec"].get("suspend")
+        assert first["spec"]["template"]["metadata"]["labels"][names.QUEUE] == lab.team.queue
+        wait_running(herd, "first", 4)
+        herd.wait_held("", of=second)
+
+        eventually(lambda: _is_held_now(lab), what="Jobs are held, since one waits")
+        third = herd.put(a_job(herd, "third", 2))
+        assert third["spec"]["suspend"] is True
+        herd.wait_held("", of=third)
+        assert not pods_of(herd, "third")
+
+        herd.delete(first)
+        wait_running(herd, "second", 4)
+        herd.delete(second)
+        wait_running(herd, "third", 2)
+        assert mark(seen(herd, third)) == "started"
+        eventually(lambda: not _is_held_now(lab), what="nobody waits any more")
+        herd.clear(first, second, third)
+    finally:
+        lab.client.merge_patch(path, {"spec": {"holdAt": "Workload"}})
+        eventually(lambda: _is_held_now(lab), what="Jobs are held")
+
+
+def _is_held_now(lab: Lab) -> bool:
+    job = {"metadata": {"name": "dry"}, "spec": {"template": {"spec": _spec()}}}
+    try:
+        return bool(lab.client.create(f"{lab.team.jobs}?dryRun=All", job)["spec"].get("suspend"))
+    except ApiError:
+        return False

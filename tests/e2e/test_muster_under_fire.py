@@ -81,7 +81,8 @@ def test_whoever_dies_every_gang_runs_whole_and_the_books_are_right(lab: Lab, mo
     witness = Witness(lab.client, equip(lab))
     everywhere: dict[str, Any] = {"namespaceSelector": {}} if settings.get("coverage") else {}
     quota = {lab.meters[0]: str(medleys.QUOTA)}
-    lab.found(quota, startTimeout=f"{START_TIMEOUT}s", requeue={"base": "1s", "max": "4s"}, **everywhere)
+    rules = {"startTimeout": f"{START_TIMEOUT}s", "requeue": {"base": "1s", "max": "4s"}, "holdAt": "Auto"}
+    lab.found(quota, **rules, **everywhere)
     others = Namespace(name="default", client=lab.client)
     others.create(workloads.claim_template(OUTSIDE, an_outsiders_request(lab)))
     fire = Fire(lab=lab, others=others, witness=witness, settings=settings)

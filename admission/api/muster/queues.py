@@ -39,6 +39,8 @@ class PlacementMode(StrEnum):
 class HoldAt(StrEnum):
     """How a gang is held until it may start."""
 
+    AUTO = "Auto"
+    """As WORKLOAD where gangs of its queue wait already, else as POD."""
     POD = "Pod"
     """Its pods exist and are gated."""
     WORKLOAD = "Workload"
@@ -257,7 +259,7 @@ class Queue:
     max_runtime: timedelta | None = None
     default_runtime: timedelta | None = None
     placement: PlacementMode = PlacementMode.AUTO
-    hold_at: HoldAt = HoldAt.POD
+    hold_at: HoldAt = HoldAt.AUTO
     stop_policy: StopPolicy = StopPolicy.NONE
     unmetered: UnmeteredClasses = UnmeteredClasses.REFUSE
 
@@ -299,7 +301,7 @@ def decode(obj: Json) -> Queue:
         max_runtime=longest,
         default_runtime=default,
         placement=_choice(spec, "placement", PlacementMode.AUTO),
-        hold_at=_choice(spec, "holdAt", HoldAt.POD),
+        hold_at=_choice(spec, "holdAt", HoldAt.AUTO),
         stop_policy=_choice(spec, "stopPolicy", StopPolicy.NONE),
         unmetered=_choice(spec, "unmeteredClasses", UnmeteredClasses.REFUSE),
     )

@@ -197,10 +197,11 @@ def _start_fields() -> dict[str, Schema]:
         "holdAt": fields.choice(
             """What waits until its gang may start. Pod: the pods, behind a scheduling gate. Workload: what makes them
             (a Job, a JobSet, a training job of Kubeflow, an MPIJob, a RayJob) is suspended, and no pod exists before;
-            other pods wait as with Pod. Counts for workloads that are created, or resumed, from then on.
-            Default: Pod.""",
+            other pods wait as with Pod. Auto: as Workload while the queue is stopped or gangs of it wait for quota,
+            devices or their turn, else as Pod. Counts for workloads that are created, or resumed, from then on.
+            Default: Auto.""",
             *HoldAt,
-            default=HoldAt.POD,
+            default=HoldAt.AUTO,
         ),
     }
 

@@ -50,6 +50,21 @@ PASSING = frozenset({HoldReason.GANG_INCOMPLETE, HoldReason.WAITING_FOR_CLAIMS})
 """Reasons that mostly pass within a second, while controllers create what is missing."""
 
 
+IN_LINE = frozenset(
+    {
+        HoldReason.QUEUE_STOPPED,
+        HoldReason.QUEUE_INACTIVE,
+        HoldReason.QUOTA_EXCEEDED,
+        HoldReason.BUDGET_EXHAUSTED,
+        HoldReason.DEVICES_BUSY,
+        HoldReason.NODES_NEEDED,
+        HoldReason.BEHIND_IN_ORDER,
+        HoldReason.LEDGER_UNAVAILABLE,
+    }
+)
+"""Reasons for which those who come to the queue next most likely wait as well."""
+
+
 class EvictionReason(StrEnum):
     """Why an admitted gang was evicted as a whole. Every member is described in docs/reasons.md."""
 

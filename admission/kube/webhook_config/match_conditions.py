@@ -182,6 +182,9 @@ NAMES_QUEUE = f"{_names_queue('object')} || (request.operation == 'UPDATE' && {_
 
 NAMES_NONE = f"!({NAMES_QUEUE})"
 
+NEW_UNNAMED = f"request.operation == 'CREATE' && {NAMES_NONE}"
+"""CEL: a new workload without a label that names the queue of its pods."""
+
 UNOWNED = "!object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false))"
 """CEL: a workload that its author makes; the templates of others come from their owner, which was judged."""
 

@@ -57,9 +57,10 @@ class Registration:
     """The content of the configurations. selectors: the namespaces of each queue; namespace: Muster's own.
 
     controller: Muster's user name, whose changes are not sent. holding: the namespaces of queues that hold workloads as
-    a whole. policies: the namespaces of each ClaimPolicy that has defaults or rules; reading_pods: of those whose rules
-    read the pod; rewriting: of those that have templates or conversions. resources: the extended resources that become
-    claims. proved: whether the API server is known to reach the webhook; nothing is closed before.
+    a whole, or some of them; holding_all: of these, those of queues that hold all. policies: the namespaces of each
+    ClaimPolicy that has defaults or rules; reading_pods: of those whose rules read the pod; rewriting: of those that
+    have templates or conversions. resources: the extended resources that become claims. proved: whether the API server
+    is known to reach the webhook; nothing is closed before.
     """
 
     client: ClientConfig
@@ -67,6 +68,7 @@ class Registration:
     namespace: str
     controller: str
     holding: tuple[LabelSelector, ...] = ()
+    holding_all: tuple[LabelSelector, ...] = ()
     policies: tuple[LabelSelector, ...] = ()
     reading_pods: tuple[LabelSelector, ...] = ()
     rewriting: tuple[LabelSelector, ...] = ()
@@ -112,6 +114,7 @@ async def keep(connection: Connection, store: Store, state: WebhookState, *, nam
                 client=state.client,
                 selectors=_selectors(store, written.selectors if written else ()),
                 holding=_selectors(store, written.holding if written else (), _holds_workloads),
+                holding_all=_selectors(store, written.holding_all if written else (), _holds_all_workloads),
                 namespace=namespace,
                 controller=controller,
                 policies=_policies(store, _has_defaults_or_rules, written.policies if written else ()),
@@ -154,6 +157,10 @@ def _any_queue(_queue: Queue) -> bool:
 
 
 def _holds_workloads(queue: Queue) -> bool:
+    return queue.hold_at is not HoldAt.POD
+
+
+def _holds_all_workloads(queue: Queue) -> bool:
     return queue.hold_at is HoldAt.WORKLOAD
 
 
@@ -213,7 +220,8 @@ def mutating(registration: Registration) -> dict[str, Any]:
     """Return the MutatingWebhookConfiguration: new pods, Jobs (to record their creator), claims and held workloads.
 
     Jobs come first and are never blocked, except those that already name a creator: while Muster is down that name
-    could not be corrected, and would be trusted for their pods. Of Jobs that are held as a whole, `/hold` records it.
+    could not be corrected, and would be trusted for their pods. Of Jobs that name a queue or may be held as a whole,
+    `/hold` records it.
     """
     conditions = [match_conditions.NO_MIRROR_CONDITION, *_not_complete(registration)]
     entry = {"rules": [webhook_rules.pod("CREATE")], "reinvocationPolicy": "IfNeeded", "matchConditions": conditions}
@@ -249,13 +257,23 @@ def _not_complete(registration: Registration) -> tuple[dict[str, str], ...]:
 def _workload_webhooks(registration: Registration, path: str) -> Iterator[dict[str, Any]]:
     """Yield the webhooks for workloads that are created, suspended or resumed where they are held as a whole.
 
-    They are closed like pods: an unseen workload would not be suspended, and its pods would be held one by one.
+    They are closed like pods: an unseen workload would not be suspended, and its pods would be held one by one. Where
+    queues hold some of them alone, new ones that name no queue are not: their pods are judged.
     """
-    conditions = (webhook_rules.NOT_AS_HELD,) if path == "/validate" else ()
-    entry = webhook_rules.held_workloads(registration.controller, *conditions)
+    common, validates = _common(registration, path), path == "/validate"
+    as_held = (webhook_rules.NOT_AS_HELD,) if validates else ()
+    as_marked = (*as_held, webhook_rules.NOT_MARKED) if validates else ()
+    all_held = set(map(digest, registration.holding_all))
     for selector in _distinct(registration.holding):
-        identity = _scope(f"held-{digest(selector)}", selector, registration.namespace, "workloads")
-        yield {**_common(registration, path), **identity, **entry, "failurePolicy": "Fail"}
+        if digest(selector) in all_held:
+            shown = {"held": ("Fail", as_held)}
+        else:
+            closed, opened = webhook_rules.NOT_NEW_UNNAMED, webhook_rules.NEW_UNNAMED
+            shown = {"held": ("Fail", (*as_marked, closed)), "open": ("Ignore", (*as_marked, opened))}
+        for name, (policy, conditions) in shown.items():
+            entry = webhook_rules.held_workloads(registration.controller, *conditions)
+            identity = _scope(f"{name}-{digest(selector)}", selector, registration.namespace, "workloads")
+            yield {**common, **identity, **entry, "failurePolicy": policy}
 
 
 def _queue_webhooks(registration: Registration, path: str) -> Iterator[dict[str, Any]]:
@@ -328,7 +346,8 @@ def _job_webhooks(registration: Registration) -> Iterator[dict[str, Any]]:
     yield common | anywhere | named | {"failurePolicy": "Fail"}
     for selector in _distinct(registration.selectors):
         queued = _scope(f"queued-{digest(selector)}", selector, registration.namespace, "jobs")
-        conditions = [dict(zip(("name", "expression"), one, strict=True)) for one in _not_held(registration, selector)]
+        shown_once = (webhook_rules.NOT_NAMED, *_not_held(registration, selector))
+        conditions = [dict(zip(("name", "expression"), one, strict=True)) for one in shown_once]
         entry = {"rules": [webhook_rules.job("CREATE")], "matchConditions": conditions, "failurePolicy": "Ignore"}
         yield common | queued | entry
 

@@ -9,10 +9,14 @@ from admission.workloads import suspendable, template_labels
 
 NAMED = ("names-queue", match_conditions.NAMES_QUEUE)
 UNNAMED = ("names-none", match_conditions.NAMES_NONE)
+NEW_UNNAMED = ("new-names-none", match_conditions.NEW_UNNAMED)
+NOT_NEW_UNNAMED = ("not-new-names-none", f"!({match_conditions.NEW_UNNAMED})")
 UNOWNED = ("unowned", match_conditions.UNOWNED)
 MAY_BE_REFUSED = ("not-plain", match_conditions.MAY_BE_REFUSED)
 NOT_HELD = ("not-held", match_conditions.NOT_HELD)
 NOT_MARKED = ("not-marked", match_conditions.NOT_MARKED)
+NOT_NAMED = ("not-named", f"!(({match_conditions.NAMES_QUEUE}) && {match_conditions.NOT_MARKED})")
+"""False for new Jobs that name their queue, which are shown for that: their maker is written by the same call."""
 NOT_AS_HELD = ("not-as-held", match_conditions.NOT_AS_HELD)
 
 

@@ -229,7 +229,7 @@ def _named(job: dict[str, Any], key: str, queue: str) -> dict[str, Any]:
 
 HOLDING: dict[str, tuple[World, set[str]]] = {
     "by default": (
-        World().queue("team-a", default=True, holdAt="Workload").queue("team-b", aliases=["lq"]),
+        World().queue("team-a", default=True, holdAt="Workload").queue("team-b", aliases=["lq"], holdAt="Pod"),
         {
             "nothing",
             "nothing of a queue",
@@ -240,11 +240,12 @@ HOLDING: dict[str, tuple[World, set[str]]] = {
         },
     ),
     "by its label": (
-        World().queue("team-a", holdAt="Workload", aliases=["lq"]).queue("team-b", default=True),
+        World().queue("team-a", holdAt="Workload", aliases=["lq"]).queue("team-b", default=True, holdAt="Pod"),
         {"the queue of the pods", "the mark", "its queue twice", "the queue of its own"},
     ),
+    "some, by default": (World().queue("team-a", default=True), {"the mark"}),
     "elsewhere alone": (
-        World().queue("team-a", team="b", holdAt="Workload").queue("team-b", default=True),
+        World().queue("team-a", team="b", holdAt="Workload").queue("team-b", default=True, holdAt="Pod"),
         set(),
     ),
 }

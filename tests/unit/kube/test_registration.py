@@ -200,7 +200,7 @@ def test_job_reviews_fail_open_except_for_jobs_that_name_their_maker() -> None:
 
 
 def test_workloads_are_reviewed_only_in_namespaces_of_queues_that_hold_workloads() -> None:
-    registration = replace(a_registration(VISION, SPEECH), holding=(SPEECH,))
+    registration = replace(a_registration(VISION, SPEECH), holding=(SPEECH,), holding_all=(SPEECH,))
 
     for encode, path, more in (
         (webhook_config_registration.mutating, "/hold", []),
@@ -216,6 +216,26 @@ def test_workloads_are_reviewed_only_in_namespaces_of_queues_that_hold_workloads
         assert {("batch", "jobs"), ("jobset.x-k8s.io", "jobsets"), ("kubeflow.org", "mpijobs")} <= asked
         assert all(rule["operations"] == ["CREATE", "UPDATE"] for rule in one["rules"])
         assert [said["name"] for said in one["matchConditions"]] == ["not-by-muster", "resumed", "free", *more]
+
+
+def test_where_queues_hold_some_workloads_new_ones_that_name_no_queue_are_open() -> None:
+    registration = replace(a_registration(VISION, SPEECH), holding=(SPEECH,))
+    digest = webhook_config_registration.digest(SPEECH)
+
+    for encode, more in (
+        (webhook_config_registration.mutating, []),
+        (webhook_config_registration.validating, ["not-as-held", "not-marked"]),
+    ):
+        shown = {
+            name.partition(".")[0]: (one["failurePolicy"], [said["name"] for said in one["matchConditions"]])
+            for name, one in by_name(encode(registration)).items()
+            if name.endswith(".workloads.muster.dev")
+        }
+        always = ["not-by-muster", "resumed", "free", *more]
+        assert shown == {
+            f"held-{digest}": ("Fail", [*always, "not-new-names-none"]),
+            f"open-{digest}": ("Ignore", [*always, "new-names-none"]),
+        }
 
 
 def test_a_workload_that_is_held_as_a_whole_is_shown_to_each_half_once() -> None:

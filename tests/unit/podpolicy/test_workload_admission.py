@@ -8,6 +8,8 @@ import pytest
 
 from admission.api.kubernetes import jobs
 from admission.api.kubernetes.owners import UNSERVED
+from admission.api.muster import gangs
+from admission.api.muster.gangs import Gang
 from admission.api.snapshot import Snapshot
 from admission.api.values import names, work_budget
 from admission.api.values.names import Held
@@ -124,7 +126,7 @@ def test_a_new_job_of_a_queue_that_holds_workloads_has_the_expected_hold(
 
 def test_a_workload_is_held_by_the_queue_of_its_label_and_not_by_the_default() -> None:
     holding = World().queue("fallback", default=True).queue("team-a", holdAt="Workload", aliases=["lq"]).build()
-    plain = World().queue("fallback", default=True, holdAt="Workload").queue("team-a").build()
+    plain = World().queue("fallback", default=True, holdAt="Workload").queue("team-a", holdAt="Pod").build()
 
     def labelled(key: str, name: str) -> dict[str, Any]:
         made = job()
@@ -136,6 +138,57 @@ def test_a_workload_is_held_by_the_queue_of_its_label_and_not_by_the_default() -
         assert found["spec"]["suspend"] is True
         assert found["spec"]["template"]["metadata"]["labels"] == {names.QUEUE: "team-a"}
     assert "suspend" not in held(labelled(names.QUEUE, "team-a"), plain)["spec"]
+
+
+def waiting(*holds: str, queue: str = "team-a", phase: str = "Pending") -> dict[str, Gang]:
+    status = [{"reason": reason, "message": "", "since": "2026-11-27T10:00:00Z"} for reason in holds]
+    objects = [
+        {
+            "metadata": {"name": f"g-{number}", "namespace": "ml"},
+            "spec": {"queue": queue, "size": 1},
+            "status": {"phase": phase, "hold": hold},
+        }
+        for number, hold in enumerate(status)
+    ]
+    return {f"ml/{obj['metadata']['name']}": gangs.decode(obj) for obj in objects}
+
+
+LINES: dict[str, tuple[dict[str, Any], dict[str, Gang], bool]] = {
+    "nothing waits": ({}, {}, False),
+    "a gang waits for quota": ({}, waiting("GangIncomplete", "QuotaExceeded"), True),
+    "a gang waits for devices": ({}, waiting("DevicesBusy"), True),
+    "gangs wait for what their controllers make": ({}, waiting("GangIncomplete", "WaitingForClaims"), False),
+    "a gang of another queue waits": ({}, waiting("QuotaExceeded", queue="team-b"), False),
+    "a gang that waited has started": ({}, waiting("QuotaExceeded", phase="Admitted"), False),
+    "the queue is stopped": ({"stopPolicy": "Hold"}, {}, True),
+}
+
+
+@pytest.mark.parametrize(("spec", "records", "held_whole"), LINES.values(), ids=LINES)
+def test_a_queue_that_says_nothing_holds_as_a_whole_what_would_wait(
+    spec: dict[str, Any], records: dict[str, Gang], held_whole: bool
+) -> None:
+    """In either case the queue is fixed, so that the pods of a Job need not be shown to the webhook."""
+    snapshot = replace(World().queue("team-a", default=True, **spec).build(), gangs=records)
+    for obj in (job(), job(annotations=STARTED)):
+        found = held(obj, snapshot)
+
+        assert found["spec"].get("suspend") is (True if held_whole else None)
+        assert found["metadata"].get("annotations", {}).get(names.HELD) == ("waiting" if held_whole else None)
+        assert found["spec"]["template"]["metadata"]["labels"] == {names.QUEUE: "team-a"}
+    resumed = held(job(suspend=False), snapshot, before=job(suspend=True))
+    assert resumed["spec"]["suspend"] is held_whole
+
+
+def test_a_job_is_let_in_unsuspended_where_gangs_came_to_wait_after_the_mutating_half_was_asked() -> None:
+    snapshot = replace(World().queue("team-a", default=True).build(), gangs=waiting("QuotaExceeded"))
+
+    assert (
+        workload_admission.judge(
+            arrival(job()), snapshot, ReviewCaches().defaults(snapshot), rules=RULES, username="alice"
+        )
+        is None
+    )
 
 
 def test_a_jobset_is_held_by_the_queue_of_its_first_job() -> None:
