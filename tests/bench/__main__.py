@@ -25,6 +25,7 @@ from tests.bench import (
     hostile,
     ledger,
     node_needs,
+    packing,
     planning,
     quota,
     recognition,
@@ -118,6 +119,11 @@ def _dashboard(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
     return result, dashboard.table(result)
 
 
+def _packing(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
+    result = packing.measure(draws=given.passes, scale=given.scaled)
+    return result, packing.table(result)
+
+
 def _hostile(_given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
     result = hostile.measure()
     return result, hostile.table(result)
@@ -135,6 +141,7 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], tuple[dict[str, Any], Shown
     "cel": _pure(cel),
     "allocator": _pure(allocator),
     "planning": _pure(planning),
+    "packing": _packing,
     "cycle": _pure(cycle, "passes"),
     "node-needs": _pure(node_needs),
     "quota": _pure(quota),
@@ -185,7 +192,8 @@ def _parser() -> argparse.ArgumentParser:
         "--passes",
         type=int,
         default=3,
-        help="admission, allocations, creating, cycle, ledger: rounds that count; start: starts; scale: failovers",
+        help="admission, allocations, creating, cycle, ledger: rounds that count; packing: draws; start: starts; "
+        "scale: failovers",
     )
     parser.add_argument("--postings", type=int, default=5_000_000, help="ledger: in the books that are verified")
     parser.add_argument("--fit", type=int, default=200, help="cluster: Jobs of four one-GPU pods that fill the fleet")
@@ -203,6 +211,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--part", type=float, default=1.0, help="scale: of 5,000 nodes and 10,000 gangs")
     parser.add_argument("--steady", type=float, default=60, help="scale: seconds of 20 changes each")
+    parser.add_argument("--scaled", type=int, default=1, help="packing: how many times the 121 nodes")
     parser.add_argument("--waiting", type=int, default=500, help="holding: Jobs of four one-GPU pods that wait")
     parser.add_argument("--patience", type=float, default=1_800, help="holding: seconds until all of them have to")
     parser.add_argument("--jobs", type=int, default=10_000, help="simulate: jobs of the trace")

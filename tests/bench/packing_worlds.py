@@ -1,0 +1,108 @@
+"""Clusters and tasks in the shape of Alibaba's GPU trace of 2023, for the benchmark of packing.
+
+Published of it (Weng et al., "Beware of Fragmentation", USENIX ATC 2023, table 1 and section 6.1): 1,213 nodes have
+6,212 GPUs, most of them in nodes of eight; of the tasks with GPUs 43.6 % ask for a part of one, 55.4 % for one, and one
+in a hundred for two, four or eight. Tasks that share ask for 28.5 % of all that is asked for, which is 0.56 of a GPU in
+the mean. Nodes of eight GPUs have 96 or 128 CPUs, and the trace's page shows tasks with 4 CPUs for a part of a GPU, 16
+for one and 88 for eight. How parts and CPUs spread around these figures, and the smaller nodes, is ours. Nothing is
+copied from the trace; the same seed has the same world.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from random import Random
+
+WHOLE = 1_000
+"""A GPU, in thousandths."""
+
+MOST_GPUS = 8
+"""Of a node, and of a task."""
+
+NODES = {(8, 96): 46, (8, 128): 12, (4, 64): 12, (2, 96): 36, (1, 32): 15}
+"""Nodes by their GPUs and CPUs: 121 with 599 GPUs, a tenth of the trace's."""
+
+SIZES = {0: 0.4360, 1: 0.5536, 2: 0.0023, 4: 0.0023, 8: 0.0058}
+"""Of tasks with GPUs, how many they ask for; 0 is a part of one."""
+
+PARTS = {100: 3, 220: 8, 250: 4, 350: 8, 470: 12, 500: 20, 620: 10, 700: 8, 810: 12, 910: 13}
+"""Weights of the parts that are asked for; 562 in the mean."""
+
+CPUS = {4: 2, 8: 3, 12: 3, 16: 4}
+"""Weights of the CPUs that tasks ask for beside each GPU; tasks of eight ask for 11."""
+
+PART_CPUS = {2: 1, 4: 4, 6: 3, 8: 3, 12: 1}
+"""The same beside a part of one."""
+
+LOAD = 1.1
+"""Tasks are drawn until they ask for so many times the GPUs that there are."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Task:
+    """A demand for some GPUs of one node, for so many thousandths of each of them, and for CPUs."""
+
+    gpus: int
+    part: int
+    cpus: int
+
+    @property
+    def asked(self) -> int:
+        """Return the thousandths of GPUs that are asked for in all."""
+        return self.gpus * self.part
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """nodes: GPUs and CPUs of each. tasks: in the order of arrival. weights: how likely each kind of task is."""
+
+    nodes: tuple[tuple[int, int], ...]
+    tasks: tuple[Task, ...]
+    weights: Mapping[Task, float]
+
+    @property
+    def capacity(self) -> int:
+        """Return the thousandths of GPUs that there are."""
+        return sum(gpus for gpus, _ in self.nodes) * WHOLE
+
+
+def weights(multi: float = 0.0) -> dict[Task, float]:
+    """Return how likely a task is of each kind.
+
+    multi: the part of all GPUs asked for that tasks of several ask for; 0 for that of the trace.
+    """
+    sizes = dict(SIZES)
+    if multi:
+        asked = {gpus: part * (gpus or _mean()) for gpus, part in sizes.items()}
+        several = sum(amount for gpus, amount in asked.items() if gpus > 1)
+        factor = multi / (1 - multi) * (sum(asked.values()) - several) / several
+        sizes |= {gpus: part * factor for gpus, part in sizes.items() if gpus > 1}
+    total = sum(sizes.values())
+    found: dict[Task, float] = {}
+    for gpus, size in sizes.items():
+        parts = {WHOLE: 1} if gpus else PARTS
+        cpus = PART_CPUS if not gpus else CPUS if gpus < MOST_GPUS else {11: 1}
+        for (part, weight), (each, share) in product(parts.items(), cpus.items()):
+            task = Task(gpus or 1, part, (gpus or 1) * each)
+            likely = size / total * weight / sum(parts.values()) * share / sum(cpus.values())
+            found[task] = found.get(task, 0) + likely
+    return found
+
+
+def draw(seed: int, *, scale: int = 1, multi: float = 0.0) -> World:
+    """Return a world. scale: how many times the nodes."""
+    random = Random(seed)  # noqa: S311 - not for secrets
+    nodes = [node for node, count in NODES.items() for _ in range(count * scale)]
+    random.shuffle(nodes)
+    kinds = weights(multi)
+    tasks: list[Task] = []
+    left = sum(gpus for gpus, _ in nodes) * WHOLE * LOAD
+    while left > 0:
+        (task,) = random.choices([*kinds], [*kinds.values()])
+        tasks.append(task)
+        left -= task.asked
+    return World(tuple(nodes), tuple(tasks), kinds)
+
+
+def _mean() -> float:
+    return sum(part * weight for part, weight in PARTS.items()) / sum(PARTS.values()) / WHOLE
