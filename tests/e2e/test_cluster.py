@@ -28,7 +28,7 @@ from admission.kube.client.connection import ONCE, Connection, PatchKind
 from admission.kube.client.credentials import ClusterSelection
 from admission.kube.leader_election import Durations, Lease
 from admission.kube.server_version import Versions
-from admission.kube.webhook_config import registration as webhook_config_registration
+from admission.kube.webhook_config import namespace_selectors, registration as webhook_config_registration
 from admission.kube.webhook_config.client_config import ClientConfig
 from admission.kube.webhook_config.registration import Registration
 from admission.kube.writers import events as writers_events
@@ -358,7 +358,7 @@ async def test_the_webhooks_are_registered_and_stale_entries_go(
         added = present - before[plural]
         assert added
         assert before[plural] <= present
-        assert all(webhook_config_registration.digest(more) in name for name in added), added
+        assert all(namespace_selectors.digest(more) in name for name in added), added
     await webhook_config_registration.register(connection, registered)
     assert entries() == before
 

@@ -10,8 +10,6 @@ to bypass the quota.
 """
 
 import asyncio
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,8 +26,9 @@ from admission.kube.cache import watched_resources
 from admission.kube.cache.store import Store, Subscription
 from admission.kube.client import backoff
 from admission.kube.client.connection import Connection
-from admission.kube.webhook_config import match_conditions, namespace_selectors, webhook_rules
+from admission.kube.webhook_config import match_conditions, webhook_rules
 from admission.kube.webhook_config.client_config import ClientConfig, WebhookState
+from admission.kube.webhook_config.namespace_selectors import complement, digest, distinct, expression
 
 log = structlog.get_logger(__name__)
 
@@ -175,7 +174,7 @@ def _selectors(
     if any(kind == watched_resources.QUEUES.name for kind, _ in snapshot.malformed):
         # The namespaces of a queue that cannot be read any more are unknown: all previous ones stay closed meanwhile.
         selectors += written
-    return _distinct(selectors)
+    return distinct(selectors)
 
 
 def _policies(
@@ -186,7 +185,7 @@ def _policies(
     selectors = [policy.namespaces for policy in snapshot.policies.values() if wanted(policy)]
     if any(kind == watched_resources.POLICIES.name for kind, _ in snapshot.malformed):
         selectors += written
-    return _distinct(selectors)
+    return distinct(selectors)
 
 
 def _has_defaults_or_rules(policy: ClaimPolicy) -> bool:
@@ -209,11 +208,6 @@ def _resources(store: Store, written: Iterable[str]) -> tuple[str, ...]:
     found = {conversion.resource for policy in snapshot.policies.values() for conversion in policy.conversions}
     unreadable = any(kind == watched_resources.POLICIES.name for kind, _ in snapshot.malformed)
     return tuple(sorted(found.union(written) if unreadable else found))
-
-
-def _distinct(selectors: Iterable[LabelSelector]) -> tuple[LabelSelector, ...]:
-    by_digest = {digest(selector): selector for selector in selectors}
-    return tuple(by_digest[key] for key in sorted(by_digest))
 
 
 def mutating(registration: Registration) -> dict[str, Any]:
@@ -264,7 +258,7 @@ def _workload_webhooks(registration: Registration, path: str) -> Iterator[dict[s
     as_held = (webhook_rules.NOT_AS_HELD,) if validates else ()
     as_marked = (*as_held, webhook_rules.NOT_MARKED) if validates else ()
     all_held = set(map(digest, registration.holding_all))
-    for selector in _distinct(registration.holding):
+    for selector in distinct(registration.holding):
         if digest(selector) in all_held:
             shown = {"held": ("Fail", as_held)}
         else:
@@ -282,7 +276,7 @@ def _queue_webhooks(registration: Registration, path: str) -> Iterator[dict[str,
     They are closed like pods: the name would not reach the pods of an unseen workload. Those that are held as a whole
     are shown once.
     """
-    for selector in _distinct(registration.selectors):
+    for selector in distinct(registration.selectors):
         conditions = (webhook_rules.NAMED, webhook_rules.NOT_MARKED, *_not_held(registration, selector))
         entry = webhook_rules.workloads(registration.controller, *conditions)
         identity = _scope(f"named-{digest(selector)}", selector, registration.namespace, "podtemplates")
@@ -294,15 +288,15 @@ def _template_webhooks(registration: Registration) -> Iterator[dict[str, Any]]:
 
     They are open: their pods are judged as well. Elsewhere, no queue can be entered.
     """
-    common, queued = _common(registration, "/validate"), _distinct(registration.selectors)
+    common, queued = _common(registration, "/validate"), distinct(registration.selectors)
     unnamed = (webhook_rules.UNNAMED, webhook_rules.UNOWNED, webhook_rules.MAY_BE_REFUSED, webhook_rules.NOT_MARKED)
     for selector in queued:
         entry = webhook_rules.workloads(registration.controller, *unnamed, *_not_held(registration, selector))
         identity = _scope(f"open-{digest(selector)}", selector, registration.namespace, "podtemplates")
         yield {**common, **identity, **entry, "failurePolicy": "Ignore"}
-    complement = namespace_selectors.complement(queued)
-    if complement is not None:
-        identity = _scope("labelled", complement, registration.namespace, "podtemplates")
+    others = complement(queued)
+    if others is not None:
+        identity = _scope("labelled", others, registration.namespace, "podtemplates")
         entry = webhook_rules.workloads(registration.controller) | {"objectSelector": _NAMES_QUEUE}
         yield {**common, **identity, **entry, "failurePolicy": "Ignore"}
 
@@ -316,7 +310,7 @@ def _not_held(registration: Registration, selector: LabelSelector) -> tuple[tupl
 def _probe_webhook(registration: Registration) -> dict[str, Any]:
     """Return the webhook for the Leases of `dry_run_probe`, which are dry runs."""
     own_namespace = Requirement(key="kubernetes.io/metadata.name", operator="In", values=(registration.namespace,))
-    in_own_namespace = {"matchExpressions": [_requirement(own_namespace)]}
+    in_own_namespace = {"matchExpressions": [expression(own_namespace)]}
     marked = {"matchExpressions": [{"key": names.PROOF, "operator": "Exists"}]}
     identity = {"name": f"proof.leases.{names.GROUP}", "namespaceSelector": in_own_namespace, "objectSelector": marked}
     return {
@@ -331,7 +325,7 @@ def _claim_webhooks(
     registration: Registration, path: str, selectors: Iterable[LabelSelector], entry: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
     common = _common(registration, path)
-    for selector in _distinct(selectors):
+    for selector in distinct(selectors):
         identity = _scope(f"selected-{digest(selector)}", selector, registration.namespace, "claims")
         yield {**common, **identity, **entry, "failurePolicy": "Fail"}
 
@@ -344,7 +338,7 @@ def _job_webhooks(registration: Registration) -> Iterator[dict[str, Any]]:
     }
     anywhere = _scope("named", LabelSelector(), registration.namespace, "jobs")
     yield common | anywhere | named | {"failurePolicy": "Fail"}
-    for selector in _distinct(registration.selectors):
+    for selector in distinct(registration.selectors):
         queued = _scope(f"queued-{digest(selector)}", selector, registration.namespace, "jobs")
         shown_once = (webhook_rules.NOT_NAMED, *_not_held(registration, selector))
         conditions = [dict(zip(("name", "expression"), one, strict=True)) for one in shown_once]
@@ -399,14 +393,14 @@ def _other_pod_webhooks(
 
     name: of the only one, else `selected-DIGEST`.
     """
-    queued = _distinct(registration.selectors)
-    complement, covered = namespace_selectors.complement(queued), set(map(digest, queued))
-    if complement is None:
+    queued = distinct(registration.selectors)
+    others, covered = complement(queued), set(map(digest, queued))
+    if others is None:
         return
     entry = {"rules": [webhook_rules.pod("CREATE")], "matchConditions": list(conditions), "failurePolicy": "Fail"}
-    for selector in _distinct(selectors):
+    for selector in distinct(selectors):
         if digest(selector) not in covered:
-            combined = LabelSelector(requirements=(*selector.requirements, *complement.requirements))
+            combined = LabelSelector(requirements=(*selector.requirements, *others.requirements))
             identity = _scope(name or f"selected-{digest(selector)}", combined, registration.namespace)
             yield {**_common(registration, path), **identity, **entry}
 
@@ -429,21 +423,15 @@ def _own_object_webhook(registration: Registration) -> dict[str, Any]:
     )
 
 
-def digest(selector: LabelSelector) -> str:
-    """Return eight hex digits that identify a selector, independent of the order of its requirements."""
-    text = json.dumps(sorted(json.dumps(_requirement(r), sort_keys=True) for r in selector.requirements))
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
 def _configuration(kind: str, registration: Registration, path: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     common = {**_common(registration, path), **entry}
     webhooks = [
         common | _scope(f"queued-{digest(selector)}", selector, registration.namespace) | {"failurePolicy": "Fail"}
-        for selector in _distinct(registration.selectors)
+        for selector in distinct(registration.selectors)
     ]
-    complement = namespace_selectors.complement(_distinct(registration.selectors))
-    if complement is not None:
-        anywhere = _scope("labelled", complement, registration.namespace)
+    others = complement(distinct(registration.selectors))
+    if others is not None:
+        anywhere = _scope("labelled", others, registration.namespace)
         webhooks.append(common | anywhere | {"objectSelector": _NAMES_QUEUE, "failurePolicy": "Ignore"})
     metadata: dict[str, Any] = {"name": NAME}
     metadata["labels"] = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "webhook"}
@@ -501,13 +489,8 @@ def _scope(name: str, selector: LabelSelector, namespace: str, plural: str = "po
     not_exempt = Requirement(key="kubernetes.io/metadata.name", operator="NotIn", values=exempt(namespace))
     return {
         "name": f"{name}.{plural}.{names.GROUP}",
-        "namespaceSelector": {"matchExpressions": [_requirement(r) for r in (*selector.requirements, not_exempt)]},
+        "namespaceSelector": {"matchExpressions": [expression(r) for r in (*selector.requirements, not_exempt)]},
     }
-
-
-def _requirement(requirement: Requirement) -> dict[str, Any]:
-    values = {"values": list(requirement.values)} if requirement.values else {}
-    return {"key": requirement.key, "operator": requirement.operator, **values}
 
 
 def _path(kind: str) -> str:

@@ -13,7 +13,7 @@ from admission.api.values.selectors import LabelSelector
 from admission.kube import admission_policies, desired_state, fence_controller
 from admission.kube.client.connection import Connection
 from admission.kube.fence_controller import FenceController, FenceSettings
-from admission.kube.webhook_config import registration as webhook_config_registration
+from admission.kube.webhook_config import namespace_selectors, registration as webhook_config_registration
 from admission.kube.webhook_config.client_config import ClientConfig
 from admission.kube.webhook_config.registration import Registration
 from tests.builders import CLASS, NOON
@@ -376,7 +376,7 @@ def test_a_webhook_does_not_see_all_pods_if(kind: str, change: dict[str, Any]) -
     body = configurations(LabelSelector())[kind]
     assert webhook_config_registration.covers_all_pods(kind, body, namespace="muster-system", controller=MUSTER)
 
-    name = f"queued-{webhook_config_registration.digest(LabelSelector())}.pods.muster.dev"
+    name = f"queued-{namespace_selectors.digest(LabelSelector())}.pods.muster.dev"
     next(webhook for webhook in body["webhooks"] if webhook["name"] == name).update(change)
 
     assert not webhook_config_registration.covers_all_pods(kind, body, namespace="muster-system", controller=MUSTER)

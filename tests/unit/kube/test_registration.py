@@ -5,7 +5,11 @@ import pytest
 
 from admission.api.values.selectors import LabelSelector, Requirement
 from admission.errors import FixError
-from admission.kube.webhook_config import match_conditions, registration as webhook_config_registration
+from admission.kube.webhook_config import (
+    match_conditions,
+    namespace_selectors,
+    registration as webhook_config_registration,
+)
 from admission.kube.webhook_config.client_config import ClientConfig
 from admission.kube.webhook_config.registration import Registration
 
@@ -35,7 +39,7 @@ def test_queued_namespaces_are_closed_while_muster_is_down_and_others_open(encod
     webhooks = by_name(encode(a_registration(VISION)))
 
     webhooks = {name: webhook for name, webhook in webhooks.items() if name.endswith(".pods.muster.dev")}
-    queued = webhooks.pop(f"queued-{webhook_config_registration.digest(VISION)}.pods.muster.dev")
+    queued = webhooks.pop(f"queued-{namespace_selectors.digest(VISION)}.pods.muster.dev")
     labelled = webhooks.pop("labelled.pods.muster.dev")
     assert set(webhooks) <= {REQUIRED}
     spared = {
@@ -193,7 +197,7 @@ def test_job_reviews_fail_open_except_for_jobs_that_name_their_maker() -> None:
     assert named["failurePolicy"] == "Fail"
     assert [(rule["resources"], rule["operations"]) for rule in named["rules"]] == [(["jobs"], ["CREATE", "UPDATE"])]
     assert [condition["name"] for condition in named["matchConditions"]] == ["named"]
-    assert queued["name"] == f"queued-{webhook_config_registration.digest(VISION)}.jobs.muster.dev"
+    assert queued["name"] == f"queued-{namespace_selectors.digest(VISION)}.jobs.muster.dev"
     assert queued["failurePolicy"] == "Ignore"
     assert [(rule["resources"], rule["operations"]) for rule in queued["rules"]] == [(["jobs"], ["CREATE"])]
     assert {"key": "team", "operator": "In", "values": ["vision"]} in queued["namespaceSelector"]["matchExpressions"]
@@ -208,7 +212,7 @@ def test_workloads_are_reviewed_only_in_namespaces_of_queues_that_hold_workloads
     ):
         webhooks = by_name(encode(registration))
         shown = {name: one for name, one in webhooks.items() if name.endswith(".workloads.muster.dev")}
-        assert list(shown) == [f"held-{webhook_config_registration.digest(SPEECH)}.workloads.muster.dev"]
+        assert list(shown) == [f"held-{namespace_selectors.digest(SPEECH)}.workloads.muster.dev"]
         (one,) = shown.values()
         assert one["failurePolicy"] == "Fail"
         assert one["clientConfig"]["url"].endswith(path)
@@ -220,7 +224,7 @@ def test_workloads_are_reviewed_only_in_namespaces_of_queues_that_hold_workloads
 
 def test_where_queues_hold_some_workloads_new_ones_that_name_no_queue_are_open() -> None:
     registration = replace(a_registration(VISION, SPEECH), holding=(SPEECH,))
-    digest = webhook_config_registration.digest(SPEECH)
+    digest = namespace_selectors.digest(SPEECH)
 
     for encode, more in (
         (webhook_config_registration.mutating, []),
@@ -240,7 +244,7 @@ def test_where_queues_hold_some_workloads_new_ones_that_name_no_queue_are_open()
 
 def test_a_workload_that_is_held_as_a_whole_is_shown_to_each_half_once() -> None:
     registration = replace(a_registration(VISION, SPEECH), holding=(SPEECH,))
-    digest = webhook_config_registration.digest(SPEECH)
+    digest = namespace_selectors.digest(SPEECH)
     once = {f"{one}-{digest}" for one in ("queued", "named", "open")}
 
     for encode in (webhook_config_registration.mutating, webhook_config_registration.validating):
@@ -271,7 +275,7 @@ def test_workloads_that_name_a_queue_are_closed_like_pods_and_others_stay_open()
         {name: one for name, one in by_name(encode(registration)).items() if name.endswith(".podtemplates.muster.dev")}
         for encode in (webhook_config_registration.mutating, webhook_config_registration.validating)
     )
-    digest = webhook_config_registration.digest(VISION)
+    digest = namespace_selectors.digest(VISION)
     named, queued, elsewhere = (
         f"{one}.podtemplates.muster.dev" for one in (f"named-{digest}", f"open-{digest}", "labelled")
     )
@@ -319,9 +323,7 @@ def test_claims_are_reviewed_only_in_namespaces_of_a_queue_or_a_policy() -> None
         for encode in (webhook_config_registration.mutating, webhook_config_registration.validating)
     )
 
-    speech, vision = (
-        f"selected-{webhook_config_registration.digest(one)}.claims.muster.dev" for one in (SPEECH, VISION)
-    )
+    speech, vision = (f"selected-{namespace_selectors.digest(one)}.claims.muster.dev" for one in (SPEECH, VISION))
     assert list(changed) == [speech]
     assert sorted(judged) == sorted([speech, vision])
     assert [rule["operations"] for rule in changed[speech]["rules"]] == [["CREATE", "UPDATE"]]
@@ -344,7 +346,7 @@ def test_pods_with_claims_are_reviewed_for_policy_rules_where_no_queue_has_them_
     webhooks = by_name(webhook_config_registration.validating(registration))
 
     shown = [name for name in webhooks if name.startswith("selected-") and name.endswith(".pods.muster.dev")]
-    assert shown == [f"selected-{webhook_config_registration.digest(SPEECH)}.pods.muster.dev"]
+    assert shown == [f"selected-{namespace_selectors.digest(SPEECH)}.pods.muster.dev"]
     (name,) = shown
     assert webhooks[name]["failurePolicy"] == "Fail"
     assert webhooks[name]["matchConditions"][0]["expression"] == match_conditions.WITH_CLAIMS
@@ -361,7 +363,7 @@ def test_pods_to_be_converted_are_reviewed_where_no_queue_has_them_reviewed() ->
     webhooks = by_name(webhook_config_registration.mutating(registration))
 
     shown = [name for name in webhooks if name.startswith("selected-")]
-    assert shown == [f"selected-{webhook_config_registration.digest(SPEECH)}.pods.muster.dev"]
+    assert shown == [f"selected-{namespace_selectors.digest(SPEECH)}.pods.muster.dev"]
     webhook = webhooks[shown[0]]
     assert (webhook["failurePolicy"], webhook["reinvocationPolicy"]) == ("Fail", "IfNeeded")
     mirror, asking = webhook["matchConditions"]

@@ -142,15 +142,15 @@ def test_a_workload_is_held_by_the_queue_of_its_label_and_not_by_the_default() -
 
 def waiting(*holds: str, queue: str = "team-a", phase: str = "Pending") -> dict[str, Gang]:
     status = [{"reason": reason, "message": "", "since": "2026-11-27T10:00:00Z"} for reason in holds]
-    objects = [
-        {
+    objects = {
+        f"ml/g-{number}": {
             "metadata": {"name": f"g-{number}", "namespace": "ml"},
             "spec": {"queue": queue, "size": 1},
             "status": {"phase": phase, "hold": hold},
         }
         for number, hold in enumerate(status)
-    ]
-    return {f"ml/{obj['metadata']['name']}": gangs.decode(obj) for obj in objects}
+    }
+    return {name: gangs.decode(obj) for name, obj in objects.items()}
 
 
 LINES: dict[str, tuple[dict[str, Any], dict[str, Gang], bool]] = {

@@ -237,7 +237,7 @@ AGREE: dict[str, tuple[dict[str, Any], list[str]]] = {
     "an alias, and the queue itself": (a_job("user-queue", key=KUEUE, pods=template("team-a")), ["team-a"]),
     "an alias alone": (a_job("user-queue", key=KUEUE), ["team-a"]),
     "another system's queue beside one of Muster's": (a_job("theirs", key=KUEUE, pods=template("other")), ["other"]),
-    "an alias in the template": (a_job("team-a", pods=template("user-queue", KUEUE)), [""]),
+    "an alias in the template": (a_job("team-a", pods=template("user-queue", KUEUE)), ["team-a"]),
     "the template alone": (a_job(pods=template("other")), ["other"]),
     "nothing": (a_job(), [""]),
     "a Job of a JobSet": (a_jobset(of_job="other"), ["", "other"]),
