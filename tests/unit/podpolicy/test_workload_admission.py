@@ -142,7 +142,7 @@ def test_a_workload_is_held_by_the_queue_of_its_label_and_not_by_the_default() -
 
 def waiting(*holds: str, queue: str = "team-a", phase: str = "Pending") -> dict[str, Gang]:
     status = [{"reason": reason, "message": "", "since": "2026-11-27T10:00:00Z"} for reason in holds]
-    objects = [
+    objects: list[dict[str, Any]] = [
         {
             "metadata": {"name": f"g-{number}", "namespace": "ml"},
             "spec": {"queue": queue, "size": 1},
