@@ -9,7 +9,6 @@ from functools import partial
 
 from admission.api.values.names import GangUid
 from admission.api.values.reasons import Hold
-from admission.cycle.state import scheduling_cache
 from admission.cycle.state.fences import FenceState
 from admission.cycle.state.inputs import CycleInputs
 from admission.cycle.state.ledger_mirror import LedgerMirror
@@ -89,7 +88,7 @@ class NodeNeedsCheck:
         if not self.state.begin(held.keys(), basis, inputs.clock, bounds):
             return
         rules = self.scheduling.rules(inputs, self.mirror.balances(inputs))
-        usage, nominated = scheduling_cache.usage(book), self.nominations.by_gang.values()
+        usage, nominated = self.cache.usage(book), self.nominations.by_gang.values()
         promised = [(one.group.queue, one.grant.plan.charge) for one in nominated]
         queue_usage = QueueUsage(inputs.tree, nominations.charged(usage, promised))
         for name, kept in self.cache.verdicts.kept_quota.items():

@@ -57,13 +57,14 @@ class CycleDecisions:
 class _State:
     """The state of a cycle after the grants so far. blocked: by strict queue, the first gang that is held.
 
-    backfill: the reservations of heads; None without backfill.
+    backfill: the reservations of heads; None without backfill. usages: now, and in the end, when the cycle began.
     """
 
     rules: Rules
     cluster: ClusterState
     queue_usage: QueueUsage
     backfill: Backfill | None
+    usages: tuple[Usage, Usage | None]
     blocked: dict[QueueName, str] = field(default_factory=dict)
     kept_quota: dict[QueueName, KeptFor] = field(default_factory=dict)
     """By queue, its first gang held for quota, if the queue keeps its own quota for it."""
@@ -128,13 +129,13 @@ def decide_all(
     verdicts.begin(rules.snapshot, rules.tree.queues, rules.meters, rules.profile, rules.protection, rules.steps)
     if backfill is not None:
         backfill.begin(rules, verdicts.waiting_uids(groups), cluster)
-    state = _State(rules, cluster, QueueUsage(rules.tree, usage, in_the_end), backfill)
+    state = _State(rules, cluster, QueueUsage(rules.tree, usage, in_the_end), backfill, (usage, in_the_end))
     _keep_again(groups, state, verdicts.kept_quota)
     held = _all_held(groups, state) if rules.hold_beyond_limit is None else None
     if held is not None and state.kept_before.keys() - state.kept_quota.keys():
         # Others are held for what is kept no more.
         lenders, before = state.kept_quota, verdicts.kept_quota
-        state = _State(rules, cluster, QueueUsage(rules.tree, usage, in_the_end), backfill)
+        state = _State(rules, cluster, QueueUsage(rules.tree, usage, in_the_end), backfill, (usage, in_the_end))
         _keep_again(groups, state, {queue: before[queue] for queue in lenders if queue in before})
         new = {queue: one for queue, one in lenders.items() if queue not in before}
         held = _all_held(groups, state, held, new)
@@ -143,11 +144,9 @@ def decide_all(
         verdicts.forget_queues()
         _note_first(groups, state)
         state = replace(state, blocked={}, kept_quota={}, postponed=PostponedGrants(), by_plan=Counter())
-    found = (
-        _grant_in_order(groups, larger(usage, in_the_end), state)
-        if held is None
-        else CycleDecisions(updated=tuple(held))
-    )
+        found = _grant_in_order(groups, larger(usage, in_the_end), state)
+    else:
+        found = CycleDecisions(updated=tuple(held))
     if backfill is not None:
         known = {group.uid: group for group in groups} if state.kept_quota else {}
         keepers = {name: (known[one.uid], one.charge) for name, one in state.kept_quota.items() if one.uid in known}
@@ -366,7 +365,8 @@ def _all_held(
     decisions: list[Decision] = []
     noted: list[Examined] = []
     seen: set[QueueName] = set()
-    unsteady, holds = {*rules.unready, *rules.backoffs}, partial(_holds, state=state)
+    unsteady, quotas = {*rules.unready, *rules.backoffs}, (rules.tree, *state.usages, state.kept_before)
+    holds = partial(_holds, state=state, is_same_quota=verdicts.begin_quota(quotas))
     for queue, waiting in verdicts.changed_queues(groups, holds, unsteady, rules.order):
         ordered, examined = rules.order.sorted(waiting), list[Examined]()
         for group in ordered:
@@ -386,6 +386,7 @@ def _all_held(
         verdicts.keep_queue(queue, waiting, new_verdicts, rules.order)
         decisions += found
         noted += examined
+    verdicts.end_quota(quotas)
     kept = {**kept, **state.kept_before}
     state.kept_quota |= {queue: one for queue, one in kept.items() if queue not in seen}
     verdicts.keep_only(groups)
@@ -474,17 +475,16 @@ def _beside_evicted(found: Verdict, inputs: Inputs, state: _State) -> Verdict:
     return state.decide(postponed_grants.with_condition(inputs, allows))
 
 
-def _holds(queue: QueueName, basis: Premise, state: _State) -> bool:
-    """Return whether an input of verdicts of a queue is what it was."""
+def _holds(queue: QueueName, basis: Premise, state: _State, *, is_same_quota: bool = False) -> bool:
+    """Return whether an input of verdicts of a queue is what it was. is_same_quota: shortages are known to be."""
     rules, cluster, verdicts = state.rules, state.cluster, state.rules.workspace.verdicts
-    shortage_of = partial(_shortage, state.queue_usage)
     if basis.inventories is not None and basis.inventories is not cluster.node_inventories:
         return False
-    if basis.bound:
-        return _still_reserved(basis, queue, state) and verdicts.stands(queue, basis, shortage_of)
-    key = basis.equivalent.key if basis.equivalent is not None else None
+    key = basis.equivalent.key if basis.equivalent is not None and not basis.bound else None
+    if basis.bound and not _still_reserved(basis, queue, state):
+        return False
     is_proved = key is None or rules.workspace.plans.proof(key, cluster, rules.selectors) is basis.proof
-    return is_proved and verdicts.stands(queue, basis, shortage_of)
+    return is_proved and (is_same_quota or verdicts.stands(queue, basis, partial(_shortage, state.queue_usage)))
 
 
 def _still_reserved(held: Verdict | Premise, queue: QueueName, state: _State) -> bool:

@@ -8,8 +8,9 @@ A `Memo` for each gang would compare some eight inputs of every gang in every cy
 whose changes are found at once, so the cost is that of the changes; that is why dependencies are tracked by hand.
 """
 
+import bisect
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, MutableSequence
+from collections.abc import Collection, Iterator, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -31,6 +32,9 @@ from admission.status.queue import Tally
 from admission.workloads.gangs import Group
 
 K = TypeVar("K")
+
+FEW = 100
+"""Statuses are put in order one by one if no more than this part of them is new."""
 
 NEVER = datetime.max.replace(tzinfo=UTC)
 
@@ -61,6 +65,10 @@ class _Counts:
                     _count(self.workloads, group.identity.workload.uid, times)
                 if group.identity.position_key:
                     _count(self.position_keys, group.identity.position_key, times)
+
+
+def _key(report: GangReport) -> str:
+    return report.key
 
 
 def _count(counts: Counter[K], key: K, times: int) -> None:
@@ -95,6 +103,8 @@ class GangStatusCache:
     _unidentified: dict[GangUid, set[str]] = field(default_factory=dict)
     """By gang whose status refers to others without a UID, these: their Gang objects were not there yet."""
     _idle: dict[str, GangReport] = field(default_factory=dict)
+    _is_in_order: bool = False
+    """Whether the last `refresh` came to its end, so that `gangs` has just what it built."""
     _next_deletion: datetime = NEVER
     """When the next object in `_idle` is to be deleted."""
 
@@ -109,18 +119,39 @@ class GangStatusCache:
         recounted = groups is not self.groups or inputs.snapshot.gangs is not self._records
         readjusted = bool(changed(self._backoffs, inputs.backoffs) or self._evicted != inputs.evicted)
         changed_gangs = {*decided, *self._failed, *self._changed_gangs(groups, inputs), *self._identifiable(inputs)}
-        changed_reports = [
+        was_in_order, self._is_in_order = self._is_in_order, False
+        gone = [self._reports[uid][0] for uid in changed_gangs if uid in self._reports]
+        changed_reports = of_groups = [
             report for uid in changed_gangs if (report := self._rebuild(uid, inputs, defects)) is not None
         ]
+        idle = self._idle
         if recounted or readjusted or inputs.now >= self._next_deletion:
-            changed_reports += self._refresh_idle(inputs)
+            changed_reports = [*changed_reports, *self._refresh_idle(inputs)]
             self._records, self._backoffs = inputs.snapshot.gangs, dict(inputs.backoffs)
             self._evicted = dict(inputs.evicted)
-        if changed_reports or recounted:
-            reports = (*(report for report, _ in self._reports.values()), *self._idle.values())
-            self.gangs = tuple(sorted(reports, key=lambda report: report.key))
+        gone += [one for key, one in idle.items() if self._idle.get(key) is not one]
+        new = [*of_groups, *(one for key, one in self._idle.items() if idle.get(key) is not one)]
+        if gone or new or recounted or not was_in_order:
+            self._put_in_order(gone, new, is_new=not was_in_order)
             self.version += 1
+        self._is_in_order = True
         return changed_reports
+
+    def _put_in_order(self, gone: Sequence[GangReport], new: Sequence[GangReport], *, is_new: bool) -> None:
+        """Order the statuses by name. gone, new: those that were and are now among them. is_new: so are all others."""
+        if is_new or len(gone) + len(new) > len(self.gangs) // FEW:
+            reports = (*(report for report, _ in self._reports.values()), *self._idle.values())
+            self.gangs = tuple(sorted(reports, key=_key))
+            return
+        ordered = [*self.gangs]
+        for report in gone:
+            at = bisect.bisect_left(ordered, report.key, key=_key)
+            while ordered[at] is not report:  # several gangs may have one name
+                at += 1
+            del ordered[at]
+        for report in new:
+            bisect.insort(ordered, report, key=_key)
+        self.gangs = tuple(ordered)
 
     def _changed_gangs(self, groups: Mapping[GangUid, Group], inputs: StatusInputs) -> Iterator[GangUid]:
         """Yield the gangs with changed inputs."""

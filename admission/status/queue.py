@@ -6,7 +6,7 @@ with quotas or budgets `QuotaWithin`, `MetersKnown` and `BudgetLeft`; `DevicesPr
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -47,15 +47,18 @@ _CONTENDED = (HoldReason.QUOTA_EXCEEDED, HoldReason.DEVICES_BUSY)
 class Tally:
     """The sums of queues' statuses: gangs by phase, and the least that waiting gangs need.
 
-    contended: by queue, how many gangs wait for quota or devices, by the least that each needs.
+    contended: by queue, how many gangs wait for quota or devices, by the least that each needs. touched: the queues
+    whose sums may have changed since somebody has cleared it.
     """
 
     phases: dict[QueueName, Counter[Phase]] = field(default_factory=dict)
     pending: dict[QueueName, Counter[MeterName]] = field(default_factory=dict)
     contended: dict[QueueName, Counter[frozenset[tuple[MeterName, int]]]] = field(default_factory=dict)
+    touched: set[QueueName] = field(default_factory=set)
 
     def add(self, report: GangReport, needed: Charge, times: int = 1) -> None:
         """Count a gang. times: -1 to subtract it."""
+        self.touched.add(report.queue)
         _count(self.phases.setdefault(report.queue, Counter()), {report.phase: 1}, times)
         _count(self.pending.setdefault(report.queue, Counter()), needed, times)
         reason = report.hold.details.get("instead", report.hold.reason) if report.hold is not None else None
@@ -85,12 +88,51 @@ class _SharedInputs:
     """By queue, the gangs that delay its deletion."""
 
 
+@dataclass(slots=True)
+class QueueStatusCache:
+    """The statuses of all queues as last made. One per leader.
+
+    A status is made from the sums of its queue's gangs and from what all queues share. While that is the same, only the
+    queues of gangs whose status changed are made again, and those that refer to gangs, whose UIDs may come to be known.
+
+    Rule: only `refresh` changes it, and clears `touched` of its tally.
+    """
+
+    _basis: tuple[object, ...] = ()
+    _shared: _SharedInputs | None = None
+    _reports: dict[QueueName, QueueReport] = field(default_factory=dict)
+
+    def refresh(self, tally: Tally, inputs: StatusInputs) -> list[QueueReport]:
+        """Return the status of every queue."""
+        snapshot = inputs.snapshot
+        basis = (
+            *(snapshot.queues, snapshot.meters, snapshot.malformed, inputs.tree, inputs.book),
+            *(inputs.budgets, inputs.protections, inputs.refused, inputs.scheduler),
+        )
+        if self._shared is None or basis != self._basis:
+            shared = _shared_inputs(tally, inputs)
+            made = _make(snapshot.queues, shared)
+        else:
+            shared = replace(self._shared, tally=tally, inputs=inputs)
+            stale = {*tally.touched, *(name for name, report in self._reports.items() if report.references)}
+            made = self._reports | _make(stale & snapshot.queues.keys(), shared)
+        changed = {name for name, report in made.items() if self._reports.get(name) is not report}
+        reports = made | _with_summaries(made, changed, snapshot.queues)
+        self._shared, self._basis, self._reports = shared, basis, reports
+        tally.touched.clear()
+        return [*reports.values()]
+
+
 def queues(tally: Tally, inputs: StatusInputs) -> list[QueueReport]:
     """Return the status of every queue."""
+    return QueueStatusCache().refresh(tally, inputs)
+
+
+def _shared_inputs(tally: Tally, inputs: StatusInputs) -> _SharedInputs:
     uses = inputs.book.usage()
     totals = {name: {meter: sum(use) for meter, use in meters.items()} for name, meters in uses.items()}
     deleted = any(queue.meta.deleted is not None for queue in inputs.snapshot.queues.values())
-    shared = _SharedInputs(
+    return _SharedInputs(
         inputs=inputs,
         uses=uses,
         tally=tally,
@@ -101,7 +143,12 @@ def queues(tally: Tally, inputs: StatusInputs) -> list[QueueReport]:
         ),
         open_gangs=deleted_queues.users(inputs.tree.queues, inputs.book.placements.values()) if deleted else {},
     )
-    reports = {
+
+
+def _make(queues_: Iterable[QueueName], shared: _SharedInputs) -> dict[QueueName, QueueReport]:
+    """Return the statuses of queues without their sums, by name in order."""
+    inputs = shared.inputs
+    return {
         name: QueueReport(
             name=name,
             generation=queue.meta.generation,
@@ -112,13 +159,25 @@ def queues(tally: Tally, inputs: StatusInputs) -> list[QueueReport]:
             ),
             meters=_uses(queue, shared),
             budgets=inputs.budgets.get(name, ()),
-            gangs=dict(tally.phases.get(name, {})),
+            gangs=dict(shared.tally.phases.get(name, {})),
             starved=_starved(queue, shared),
         )
-        for name, queue in sorted(inputs.snapshot.queues.items())
+        for name, queue in sorted((name, inputs.snapshot.queues[name]) for name in queues_)
     }
-    found = queue_sums.sums(reports, inputs.snapshot.queues)
-    return [replace(report, summary=_summary(found[name])) for name, report in reports.items()]
+
+
+def _with_summaries(
+    reports: Mapping[QueueName, QueueReport], changed: Collection[QueueName], queues: Mapping[QueueName, Queue]
+) -> dict[QueueName, QueueReport]:
+    """Return the reports that changed, and those of the queues above them, with the sums of their subtrees."""
+    above = set[QueueName]()
+    for name in changed:
+        at: QueueName | None = name
+        while at is not None and at in reports and at not in above:  # parents may form a circle
+            above.add(at)
+            at = queues[at].parent
+    found = queue_sums.sums(reports, queues)
+    return {name: replace(reports[name], summary=_summary(found[name])) for name in above}
 
 
 def malformed(name: str, message: str) -> QueueReport:

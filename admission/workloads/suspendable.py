@@ -4,7 +4,7 @@ The table has batch Jobs and other kinds with a `suspend` field. A workload that
 since its controller sets that field itself; workloads of a schedule are an exception.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import Held, Uid
+from admission.incremental import Derived
 from admission.workloads import owner_chain
 from admission.workloads.kinds import catalog, jobset, registry
 from admission.workloads.kinds.registry import WorkloadKind
@@ -172,19 +173,34 @@ def is_free(controller: Owner | None) -> bool:
     return controller is None or controller.kind in SCHEDULES
 
 
-def held_workloads(snapshot: Snapshot) -> Iterator[Workload]:
-    """Yield the workloads that Muster holds as a whole, or held."""
-    yield from _marked(JOB, snapshot.jobs.values())
-    for key, parents in snapshot.parents.items():
-        kind = BY_KEY.get(key)
-        if kind is not None:
-            yield from _marked(kind, parents.values())
+class HeldWorkloads:
+    """The workloads that Muster holds as a whole, or held, followed from one snapshot to the next by what differs."""
+
+    def __init__(self) -> None:
+        self._by_kind: dict[str, Derived[Any, Job | Parent, Workload]] = {}
+
+    def update(self, snapshot: Snapshot) -> list[Workload]:
+        """Return those of a snapshot."""
+        kinds: dict[str, Mapping[Any, Job | Parent]] = {JOB.key: snapshot.jobs}
+        kinds |= {key: parents for key, parents in snapshot.parents.items() if key in BY_KEY and key != JOB.key}
+        self._by_kind = {key: self._by_kind.get(key) or Derived(_marked_of(BY_KEY[key])) for key in kinds}
+        for key, objects in kinds.items():
+            self._by_kind[key].update(objects)
+        return [workload for derived in self._by_kind.values() for workload in derived.values.values()]
 
 
-def _marked(kind: Holdable, objects: Iterable[Job | Parent]) -> Iterator[Workload]:
-    for obj in objects:
-        if held(obj.meta) is not None and is_free(obj.meta.controller):
-            yield Workload(kind=kind, obj=obj)
+def held_workloads(snapshot: Snapshot) -> list[Workload]:
+    """Return the workloads that Muster holds as a whole, or held."""
+    return HeldWorkloads().update(snapshot)
+
+
+def _marked_of(kind: Holdable) -> Callable[[Any, Job | Parent], Workload | None]:
+    return lambda _, obj: _marked(kind, obj)
+
+
+def _marked(kind: Holdable, obj: Job | Parent) -> Workload | None:
+    is_marked = held(obj.meta) is not None and is_free(obj.meta.controller)
+    return Workload(kind=kind, obj=obj) if is_marked else None
 
 
 def workload_of(owner: Owner | None, snapshot: Snapshot) -> Workload | None:
@@ -199,7 +215,7 @@ def workload_of(owner: Owner | None, snapshot: Snapshot) -> Workload | None:
         snapshot.jobs if key == owner_chain.BATCH_JOB else snapshot.parents.get(key, {})
     )
     obj = objects.get(owner.uid)
-    return next(_marked(kind, (obj,)), None) if obj is not None else None
+    return _marked(kind, obj) if obj is not None else None
 
 
 def is_current(obj: Job | Parent, snapshot: Snapshot) -> bool:

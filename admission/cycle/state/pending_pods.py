@@ -36,7 +36,7 @@ from admission.review.caches import ReviewCaches
 from admission.workloads import gang_key, owner_chain, suspendable
 from admission.workloads.gang_key import LARGEST_SIZE
 from admission.workloads.kinds import podgroup
-from admission.workloads.suspendable import Workload
+from admission.workloads.suspendable import HeldWorkloads, Workload
 
 SUFFIX = " (expected)"
 """The end of an expected claim's name, which no real name can have."""
@@ -98,6 +98,7 @@ class PendingPods:
     Rule: `add_to` derives all of it from a snapshot and the book; `without_released` only drops pods of it.
     """
 
+    _held: HeldWorkloads = field(default_factory=HeldWorkloads)
     _problems: dict[GangUid, Hold | Denial] = field(default_factory=dict)
     _loose: tuple[Workload, ...] = ()
     _review_caches: ReviewCaches = field(default_factory=ReviewCaches)
@@ -132,7 +133,7 @@ class PendingPods:
 
         If nothing changed they are the same objects as before, since there may be tens of thousands of them.
         """
-        workloads = list(suspendable.held_workloads(snapshot))
+        workloads = self._held.update(snapshot)
         self._loose = tuple(one for one in workloads if one.is_resumed_externally and not one.is_over)
         parts = list(self._find_parts(workloads, snapshot, book))
         self._by_workload = {names.workload_of(uid): found for found, _ in parts for uid in islice(found.pods, 1)}

@@ -39,6 +39,7 @@ class SchedulingCache:
     _verdicts: VerdictCache = field(init=False)
     _health: MeterHealth = field(init=False)
     _members: MemberUsage = field(default_factory=MemberUsage)
+    _usage: Memo[None, Mapping[QueueName, Charge]] = field(default_factory=Memo)
     _meters: Memo[None, Meters] = field(default_factory=lambda: Memo(by_value=True))
     _observed: ObservedAllocations | None = None
 
@@ -116,11 +117,14 @@ class SchedulingCache:
             self._selectors.keep(self._cluster.node_inventories)
         return self._cluster
 
+    def usage(self, book: Book) -> Mapping[QueueName, Charge]:
+        """Return the amount that queues have reserved and used, by meter."""
+        return self._usage.get(None, (book.balances,), lambda: _usage(book))
+
     def predict_cluster(self, inputs: CycleInputs, book: Book, steps: int) -> ClusterState:
         """Return the cluster state with the devices that kube-scheduler is predicted to allocate to ungated pods."""
         return nominated.predict(self.build_cluster(inputs, book), selectors=self._selectors, steps=steps)
 
 
-def usage(book: Book) -> Mapping[QueueName, Charge]:
-    """Return the amount that queues have reserved and used, by meter."""
+def _usage(book: Book) -> Mapping[QueueName, Charge]:
     return {queue: {meter: sum(use) for meter, use in meters.items()} for queue, meters in book.usage().items()}

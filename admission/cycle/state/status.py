@@ -21,6 +21,7 @@ from admission.scheduling.checks.faults import Defect
 from admission.status import queue
 from admission.status.gang import StatusInputs
 from admission.status.gang_cache import GangStatusCache
+from admission.status.queue import QueueStatusCache
 from admission.workloads.gangs import Group
 
 RESYNC = timedelta(minutes=1)
@@ -54,6 +55,7 @@ class StatusState:
     _steady_until: dict[GangUid, datetime] = field(default_factory=dict)
     """By gang that a budget cannot pay for, until when its numbers are not updated."""
     _gangs: GangStatusCache = field(default_factory=GangStatusCache)
+    _queue_cache: QueueStatusCache = field(default_factory=QueueStatusCache)
     _queues: Memo[None, tuple[QueueReport, ...]] = field(default_factory=lambda: Memo(by_value=True))
     _pending: dict[str, GangReport] = field(default_factory=dict)
     """The statuses of gangs that are still to be written, by name."""
@@ -121,10 +123,10 @@ class StatusState:
         snapshot = basis.snapshot
         inputs = (
             *(snapshot.queues, snapshot.meters, snapshot.malformed, basis.tree, basis.book),
-            *(self._gangs.version, basis.budgets, basis.protections, basis.refused),
+            *(self._gangs.version, basis.budgets, basis.protections, basis.refused, basis.scheduler),
         )
         return self._queues.get(
-            None, inputs, lambda: (*queue.queues(self._gangs.tally, basis), *_malformed_queues(snapshot))
+            None, inputs, lambda: (*self._queue_cache.refresh(self._gangs.tally, basis), *_malformed_queues(snapshot))
         )
 
     def due(self, changed: Iterable[GangReport], now: datetime, *, is_complete: bool) -> list[GangReport]:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from admission.api.values.reasons import Hold, HoldReason
-from admission.cycle.state import scheduling_cache
 from admission.cycle.state.evictions import EvictionState
 from admission.cycle.state.fences import FenceState
 from admission.cycle.state.inputs import CycleInputs
@@ -69,7 +68,7 @@ class Scheduling:
         expected = self.nominations.with_nominated(ends, queues, leaving.values())
         self.backfill.expect(expected, inputs.now)
         rules = self.rules(inputs, balances)
-        return self.preemption.decide(inputs, rules, cluster, scheduling_cache.usage(book))
+        return self.preemption.decide(inputs, rules, cluster, cache.usage(book))
 
     def rules(self, inputs: CycleInputs, balances: Balances | None) -> Rules:
         """Return the rules of the cycle."""
@@ -87,7 +86,7 @@ class Scheduling:
         self._find_ends(inputs, cluster)
         if any(group.waiting for group in inputs.groups):
             rules = self._in_order(inputs, self._rules(inputs, self.mirror.balances(inputs), defects=[]))
-            cycle.warm_caches(inputs.groups, rules, cluster, scheduling_cache.usage(book))
+            cycle.warm_caches(inputs.groups, rules, cluster, cache.usage(book))
 
     def _in_order(self, inputs: CycleInputs, rules: Rules) -> Rules:
         """Return the rules with the order of gangs by what the members of their queues use."""
@@ -101,7 +100,7 @@ class Scheduling:
     def _find_ends(self, inputs: CycleInputs, cluster: ClusterState) -> Mapping[str, ExpectedEnd]:
         """Return the gangs that hold devices, with their expected ends."""
         placements, queues = self.mirror.book.placements, inputs.snapshot.queues
-        return self.expected_ends.refresh(placements, inputs.groups, queues, cluster.users, inputs.now)
+        return self.expected_ends.refresh(placements, inputs.by_uid, queues, cluster.users, inputs.now)
 
     def _rules(self, inputs: CycleInputs, balances: Balances | None, defects: list[Defect]) -> Rules:
         return Rules(

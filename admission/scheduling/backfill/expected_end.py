@@ -15,7 +15,7 @@ from admission.api.muster.queues import Queue
 from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.dra.metering import device_meters
 from admission.dra.state.what_if import Interval
-from admission.incremental import Memo
+from admission.incremental import Memo, are_same
 from admission.scheduling.backfill.reservations import ExpectedEnd
 from admission.scheduling.checks import runtime
 from admission.workloads.gangs import Group
@@ -33,30 +33,34 @@ class ExpectedEnds:
 
     _ends: Memo[GangUid, ExpectedEnd] = field(default_factory=Memo)
     _by_name: Memo[None, Mapping[str, ExpectedEnd]] = field(default_factory=Memo)
+    _placed: tuple[Group | None, ...] = ()
+    """The gangs of the placements, in their order, as one object while they are the same."""
 
     def refresh(
         self,
         placements: Mapping[GangUid, Placement],
-        groups: tuple[Group, ...],
+        groups: Mapping[GangUid, Group],
         queues: Mapping[QueueName, Queue],
         users: Users,
         now: datetime,
     ) -> Mapping[str, ExpectedEnd]:
-        """Return the expected ends by gang name; the same mapping as before if nothing changed.
+        """Return the expected ends by gang name; the same mapping as before if nothing changed. groups: all gangs.
 
         `now` is no input of an end: that of a gang without pods is when it was first seen without them.
         """
 
         def by_name() -> Mapping[str, ExpectedEnd]:
-            placed = {group.uid: group for group in groups if group.placement is not None}
             ends = []
-            for uid, placement in placements.items():
-                inputs = placement, placed.get(uid), queues.get(placement.queue)
+            for (uid, placement), group in zip(placements.items(), self._placed, strict=True):
+                inputs = placement, group, queues.get(placement.queue)
                 ends.append((placement, self._ends.get(uid, inputs, partial(_expected_end, *inputs, now))))
             self._ends.keep_only(placements)
             return _named(ends, users)
 
-        return self._by_name.get(None, (placements, groups, queues, users), by_name)
+        placed = tuple(map(groups.get, placements))
+        if not are_same(self._placed, placed):
+            self._placed = placed
+        return self._by_name.get(None, (placements, self._placed, queues, users), by_name)
 
 
 def _named(ends: Iterable[tuple[Placement, ExpectedEnd]], users: Users) -> Mapping[str, ExpectedEnd]:

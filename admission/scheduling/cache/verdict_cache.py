@@ -132,6 +132,9 @@ class VerdictCache:
     _kept_quota: Mapping[QueueName, KeptFor] = field(default_factory=dict)
     _own_charges: dict[tuple[GangUid, str | None], tuple[Group, object, Charge | None]] = field(default_factory=dict)
     """By gang and kind of devices, the charge of a plan within its queue's own quota, and what it was planned on."""
+    _quota_basis: tuple[object, ...] | None = None
+    """The quotas, usage and what queues keep by which the verdicts of all queues in `_queue_cache` were found to hold;
+    None if not all were asked."""
     _queue_cache: QueueCache = field(default_factory=QueueCache)
     """The queues whose verdicts may all still stand."""
 
@@ -245,6 +248,18 @@ class VerdictCache:
         for queue, waiting in self._queue_cache.changed(groups, holds, unsteady, order):
             self._queue_cache.drop(queue)
             yield queue, waiting
+
+    def begin_quota(self, basis: tuple[object, ...]) -> bool:
+        """Return whether no shortage can differ from when the verdicts of all queues were last found to hold.
+
+        basis: all that shortages depend on. Once `changed_queues` has asked all queues by it, `end_quota` follows.
+        """
+        is_same, self._quota_basis = self._quota_basis == basis, None
+        return is_same
+
+    def end_quota(self, basis: tuple[object, ...]) -> None:
+        """Record that the verdicts of all queues hold by this basis."""
+        self._quota_basis = basis
 
     def keep_queue(
         self, queue: QueueName, groups: tuple[Group, ...], verdicts: Sequence[Verdict], order: Order

@@ -84,7 +84,7 @@ def _at_least_of_pods(pods: Sequence[PodDemand], meters: Meters, nodes: Collecti
     for demand in pods:
         offered = demand.extended
         if offered not in plugged:
-            plugged[offered] = any(extended_resources.plugged(node, offered) for node in nodes)
+            plugged[offered] = bool(offered) and any(extended_resources.plugged(node, offered) for node in nodes)
         claim = demand.claims[-1].spec if offered else None
         if claim is not None and not plugged[offered]:
             yield device_meters.lower_bound(meters, claim)

@@ -26,7 +26,7 @@ from admission.cycle.state.term import CycleSettings
 from admission.dra import gang_planner
 from admission.errors import DeposedError, LedgerUnavailableError, RetryError
 from admission.simulation import in_memory
-from admission.status import queue
+from admission.status.queue import QueueStatusCache
 from tests.builders import CLASS, NOON, ClusterBuilder, a_cluster, pod_of
 from tests.unit.cycle.fences import KilledError
 
@@ -574,13 +574,13 @@ async def test_a_meter_whose_cel_fails_on_a_device_says_so_in_its_condition() ->
 async def test_statuses_are_made_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a thousand queues they take a good part of a second, in which probes and the lease would not be served."""
     made_by: list[threading.Thread] = []
-    made = queue.queues
+    made = QueueStatusCache.refresh
 
     def noted(*arguments: Any) -> Any:
         made_by.append(threading.current_thread())
         return made(*arguments)
 
-    monkeypatch.setattr(queue, "queues", noted)
+    monkeypatch.setattr(QueueStatusCache, "refresh", noted)
     await run(a_leader(Cluster(a_cluster().queue("q", gpus=4)), Ledger()))
 
     assert made_by

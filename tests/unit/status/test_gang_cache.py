@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from random import Random
 from typing import Any
 
 from admission.accounting.books import Book
@@ -43,6 +44,27 @@ def test_the_object_of_an_evicted_gang_is_over_as_soon_as_its_time_has_come_thou
         assert [report.over for report in cache.gangs] == [False]
         cache.refresh(NO_GANGS, (), replace(facts, now=now), [])
         assert [report.over for report in cache.gangs] == [over]
+
+
+def test_statuses_are_in_order_of_names_whatever_comes_and_goes() -> None:
+    cache, chance = GangStatusCache(), Random(1)  # noqa: S311 - no secrets
+    records = {f"team/g{number}": _record(f"g{number}") for number in range(500)}
+    for number in range(60):
+        records = dict(records)
+        for _ in range(chance.choice((0, 1, 2, 40))):
+            records.pop(chance.choice([*records]))
+            records[f"team/new-{number}"] = _record(f"new-{number}")
+            changed = chance.choice([*records])
+            records[changed] = replace(records[changed], evictions=number)
+        facts, fresh = inputs(Snapshot(gangs=records)), GangStatusCache()
+        cache.refresh(NO_GANGS, (), facts, [])
+        fresh.refresh(NO_GANGS, (), facts, [])
+
+        assert cache.gangs == fresh.gangs == tuple(sorted(fresh.gangs, key=lambda report: report.key))
+
+
+def _record(name: str) -> Gang:
+    return Gang(meta=Meta(name=name, namespace="team"), queue=QueueName("q"), size=1)
 
 
 def test_a_status_that_names_another_gang_gets_its_uid_once_the_object_of_that_gang_is_there() -> None:

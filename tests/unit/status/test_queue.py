@@ -1,11 +1,15 @@
 """What the conditions of a queue say of its quotas, meters and budgets."""
 
 from dataclasses import replace
+from datetime import timedelta
+from random import Random
 from typing import Any
+
+import pytest
 
 from admission.api.kubernetes.meta import Condition
 from admission.api.muster import observed
-from admission.api.muster.gangs import GangReport, Phase
+from admission.api.muster.gangs import Charge, GangReport, Phase
 from admission.api.muster.status_reports import BudgetUse
 from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.api.values.reasons import Hold, HoldReason
@@ -14,7 +18,7 @@ from admission.dashboard.queue_tree import QueueTree
 from admission.kube.writers import status_encoding
 from admission.status import queue as status_queue
 from admission.status.gang import StatusInputs
-from admission.status.queue import Tally
+from admission.status.queue import QueueStatusCache, Tally
 from tests.builders import NOON, a_cluster
 from tests.unit.status.test_gang import GPUS, facts_of
 
@@ -88,6 +92,53 @@ def test_a_queue_shows_its_busiest_meter_and_the_gangs_below_it() -> None:
     assert shown["idle"] == shown["lone"] | {"started": 1} == {"waiting": 0, "started": 1}
     (idle,) = status_queue.queues(Tally(), facts_of(a_cluster().queue("q", gpus=0), q=1))
     assert (idle.summary.meter, idle.summary.used, idle.summary.quota) == (GPUS, 1, 0)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_statuses_that_are_kept_equal_those_that_are_made_from_scratch(seed: int) -> None:
+    chance, tally, cache = Random(seed), Tally(), QueueStatusCache()  # noqa: S311 - no secrets
+    alive: list[tuple[GangReport, Charge]] = []
+    facts = _some_facts(chance)
+    for number in range(30):
+        match chance.choice(("come", "come", "go", "use", "nothing")):
+            case "come":
+                queue, phase = QueueName(chance.choice(_TREE)), chance.choice((Phase.PENDING, Phase.RUNNING))
+                hold = Hold(HoldReason.QUOTA_EXCEEDED, "") if phase is Phase.PENDING else None
+                uid = GangUid(f"g{number}")
+                report = GangReport(uid=uid, namespace="ns", name=uid, queue=queue, size=1, phase=phase, hold=hold)
+                alive.append((report, {GPUS: chance.randrange(3)}))
+                tally.add(*alive[-1])
+            case "go" if alive:
+                tally.add(*alive.pop(chance.randrange(len(alive))), times=-1)
+            case "use":
+                facts = _some_facts(chance)
+            case _:
+                facts = replace(facts, now=facts.now + timedelta(seconds=1))
+        counted = Tally()
+        for one in alive:
+            counted.add(*one)
+
+        assert cache.refresh(tally, facts) == status_queue.queues(counted, facts)
+
+
+_TREE = ("top", "middle", "q", "idle", "lone")
+
+
+def _some_facts(chance: Random) -> StatusInputs:
+    builder = a_cluster().queue("top", gpus=chance.randrange(4)).queue("middle", quotas=[], parent="top")
+    builder.queue("q", gpus=2, parent="middle").queue("idle", quotas=[], parent="middle").queue("lone", quotas=[])
+    return facts_of(builder, q=chance.randrange(4))
+
+
+def test_only_the_statuses_of_queues_whose_gangs_changed_and_of_those_above_are_made_again() -> None:
+    tally, cache = Tally(), QueueStatusCache()
+    facts = _some_facts(Random(0))  # noqa: S311 - no secrets
+    before = {report.name: report for report in cache.refresh(tally, facts)}
+    tally.add(GangReport(uid=GangUid("g"), namespace="ns", name="g", queue=Q, size=1, phase=Phase.PENDING), {})
+
+    after = {report.name: report for report in cache.refresh(tally, facts)}
+
+    assert {str(name) for name, report in after.items() if report is not before[name]} == {"q", "middle", "top"}
 
 
 def test_kubectl_lists_and_the_dashboard_have_the_same_sums_of_a_tree() -> None:
