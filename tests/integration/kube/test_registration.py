@@ -130,7 +130,7 @@ def _of_others(api: FakeApi) -> list[dict[str, Any]]:
     webhooks: list[dict[str, Any]]
     *webhooks, own = api.last("PATCH", VALIDATING).body["webhooks"]
     assert own["name"] == OWN
-    others = (".podtemplates.muster.dev", REQUIRED)
+    others = (".podtemplates.muster.dev", ".workloads.muster.dev", REQUIRED)
     return [webhook for webhook in webhooks if not webhook["name"].endswith(others)]
 
 
