@@ -8,7 +8,7 @@ import pytest
 from admission.api.kubernetes.admission_review import ALLOWED
 from admission.api.values import names
 from admission.api.values.names import Held
-from admission.kube.webhook_config import match_conditions
+from admission.kube.webhook_config import match_conditions, webhook_rules
 from admission.podpolicy import update as pod_update
 from admission.review import reviewer
 from admission.review.caches import ReviewCaches
@@ -342,3 +342,24 @@ def test_the_user_of_a_condition_is_read_back(user: str) -> None:
 @pytest.mark.parametrize("text", ["", match_conditions.MATTERS, match_conditions.not_by("x") + " || true"])
 def test_other_conditions_name_no_user(text: str) -> None:
     assert match_conditions.user_of(text) == ""
+
+
+NEW_JOBS: dict[str, tuple[dict[str, Any], bool]] = {
+    "names its queue": (_named(a_job(), names.QUEUE, "team-a"), False),
+    "names it by another name": (_named(a_job(), KUEUE_QUEUE, "lq"), False),
+    "names none": (a_job(), True),
+    "names it in its template alone": (a_job(labels={names.QUEUE: "team-a"}), True),
+    "has the mark already, which others may have written": (
+        _named(a_job(labels={names.QUEUE: "team-a"}, annotations={names.COMPLETE: "true"}), names.QUEUE, "team-a"),
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("job", "shown"), NEW_JOBS.values(), ids=NEW_JOBS)
+def test_a_new_job_is_shown_for_its_maker_unless_it_is_shown_for_its_queue(job: dict[str, Any], shown: bool) -> None:
+    _, for_maker = webhook_rules.NOT_NAMED
+    for_queue = [condition for _, condition in (webhook_rules.NAMED, webhook_rules.NOT_MARKED)]
+
+    assert holds(for_maker, job, resource=JOBS) is shown
+    assert all(holds(condition, job, resource=JOBS) for condition in for_queue) is not shown
