@@ -6,13 +6,13 @@ it. A queue that its pods could not enter is refused where it is named, and so i
 that of what it stands in. `muster simulate` and `muster lint` call the same functions.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from admission.api.kubernetes import meta
 from admission.api.kubernetes.meta import Meta
-from admission.api.muster.queues import Queue
+from admission.api.muster.queues import HoldAt, Queue
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.decoding import Json, Reader
@@ -131,11 +131,14 @@ def label_templates(workload: QueuedWorkload, queue: Queue) -> Patch:
 def unknown_classes(workload: QueuedWorkload, snapshot: Snapshot, defaults: Defaults) -> Iterator[tuple[str, str]]:
     """Yield the labels, and why, that name a priority class which the queue of the pods does not have.
 
-    Each one once for each queue. Raises RetryError.
+    Also those that are written into no template, since no queue is named and the pods enter the default one. Each one
+    once for each queue. Raises RetryError.
     """
     classes = _Classes(workload)
     seen: set[tuple[str, str]] = set()
-    for one in _found(workload, snapshot, defaults):
+    found = [*_found(workload, snapshot, defaults)]
+    yield from _classes_in_default_queue(workload, classes, found, snapshot, defaults)
+    for one in found:
         level = classes.around(one.place)
         if level is None or one.queue is None or (level.field, one.queue.name) in seen:
             continue
@@ -143,6 +146,25 @@ def unknown_classes(workload: QueuedWorkload, snapshot: Snapshot, defaults: Defa
         denial = queue_selection.refuse_priority_class(level.named.name, one.queue, level.named.key)
         if denial is not None:
             yield level.field, f"{denial.message}; it has no effect"
+
+
+def _classes_in_default_queue(
+    workload: QueuedWorkload, classes: "_Classes", found: Sequence["_Found"], snapshot: Snapshot, defaults: Defaults
+) -> Iterator[tuple[str, str]]:
+    named = {one.place.base for one in found}
+    levels = (classes.around(place) for place, _ in workload.places if place.base not in named)
+    by_field = {level.field: level.named for level in levels if level is not None}
+    if not by_field:
+        return
+    queue = queue_selection.select_queue(PodView(namespace=workload.namespace), snapshot, defaults).queue
+    if queue is None or queue.hold_at is HoldAt.WORKLOAD:
+        return
+    for field, one in by_field.items():
+        message = (
+            f"{one.key} names {one.name}, which has no effect, as no queue is named and the pods enter the default"
+            f" queue {queue.name}; name the queue beside it ({names.QUEUE}), or the class in the pod template"
+        )
+        yield field, message
 
 
 def judge(

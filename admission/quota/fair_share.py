@@ -199,7 +199,9 @@ class Shares:
         queue, charge: of the gang. In order: whether the queue then borrows from its parent what the gang is charged,
         its share with the gang, and what is compared of infinite shares (`Share`). The first comes before the
         second, so that no queue within its quota ever comes after one that borrows, as Kueue's
-        `FairSharingPrioritizeNonBorrowing` and its classical order do.
+        `FairSharingPrioritizeNonBorrowing` and its classical order do. Where shares do not matter, it borrows only if
+        the gang's queue and all between borrow that, too: as in the classical order a gang within the quota of its
+        queue is no borrower, whatever others of its branch have borrowed.
         """
         has_parent = name in self.tree.parents
         if not has_parent and name not in self._rules.by_history:
@@ -208,7 +210,8 @@ class Shares:
         if key not in known:
             user = next(iter(self.tree.bearing(queue)), queue)
             borrowed = self._borrowed(name, user, charge)
-            borrows = any(charge.get(meter) for meter in borrowed)
+            lent = [meter for meter in borrowed if charge.get(meter)]
+            borrows = bool(lent) and (self.matter(name) or self._borrow_below(name, user, lent, charge))
             known[key] = borrows, *self._share(name, charge, borrowed)
         return known[key]
 
@@ -232,6 +235,12 @@ class Shares:
         is_by_loans = queue in self._rules.weights and queue not in self._rules.by_history
         meters = self._meters | charge.keys() if is_by_loans else charge
         return self._queue_usage.borrowed_with(queue, meters, user, charge)
+
+    def _borrow_below(self, name: QueueName, user: QueueName, meters: Iterable[MeterName], charge: Charge) -> bool:
+        """Return whether all queues from that of a gang up to one borrow the same one of these meters with it."""
+        path = self.tree.path(user)
+        below, borrowed_with = path[: path.index(name)], self._queue_usage.borrowed_with
+        return any(all(borrowed_with(one, (meter,), user, charge) for one in below) for meter in meters)
 
     def _share(self, queue: QueueName, charge: Charge, borrowed: Charge) -> Share:
         """Return the share, with a charge more.

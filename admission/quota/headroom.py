@@ -11,6 +11,7 @@ beyond that; others have to leave what is kept.
 With gangs that are being evicted for others, there are two usages: what is used now, with the victims that are still
 there, and what is used in the end, with those for which they go. A charge fits if it fits beside both, and borrows what
 it borrows beside either. Their sum would count the quota of victims twice, as theirs and as that of their successors.
+Where they do not differ, for a queue and all above it, only one is asked.
 
 Building it costs a step per quota and usage; the first query about a meter a step per queue; each further one a step
 per level of the tree.
@@ -20,7 +21,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Self
 
 from admission.api.muster.gangs import Charge
-from admission.api.muster.queues import BorrowPolicy, ByShares, Quota, Reclaim
+from admission.api.muster.queues import Quota, Reclaim
 from admission.api.values.names import MeterName, QueueName
 from admission.quota import borrowing, usage_matrix
 from admission.quota.shortage import MOST_NAMED, Eviction, Loan, LoanReclaim, Shortage
@@ -57,6 +58,8 @@ class QueueUsage:
         self.tree = tree
         self._end = QueueUsage(tree, in_the_end) if in_the_end is not None else None
         """What is used in the end; None if that is what is used now."""
+        self._differing: set[QueueName] | None = None
+        """The queues of which other amounts may be used or kept in the end; None if these were not looked for yet."""
         self._numbers = {name: number for number, name in enumerate(tree.order)}
         self._parents = [self._numbers[tree.parents[name]] if name in tree.parents else ROOT for name in tree.order]
         self._quotas: dict[MeterName, dict[int, Quota]] = {}
@@ -81,6 +84,7 @@ class QueueUsage:
         copied.tree, copied._numbers, copied._parents = self.tree, self._numbers, self._parents
         copied._quotas, copied._usage = self._quotas, self._usage
         copied._end = self._end.copy() if self._end is not None else None
+        copied._differing = set(self._differing) if self._differing is not None else None
         copied._kept = dict(self._kept)
         copied._held = {meter: column.copy() for meter, column in self._held.items()}
         copied._columns = {meter: column.copy() for meter, column in self._columns.items()}
@@ -93,7 +97,7 @@ class QueueUsage:
     def margin(self, queue: QueueName, meter: MeterName) -> int:
         """Return what is available; if negative, at least that much must be given back before anything is."""
         found = self._available(self._numbers[queue], meter) if self.tree.active(queue) else 0
-        return found if self._end is None else min(found, self._end.margin(queue, meter))
+        return found if (end := self._differing_end(queue)) is None else min(found, end.margin(queue, meter))
 
     def potential(self, queue: QueueName, meter: MeterName) -> int:
         """Return what the queue could take if nothing were used; 0 if it is inactive."""
@@ -107,7 +111,7 @@ class QueueUsage:
         for meter, needed in sorted(charge.items()):
             if not self._is_left(number, meter, needed):
                 return self._shortage(queue, meter, charge)
-        return None if self._end is None else self._end.charge_fits(queue, charge)
+        return None if (end := self._differing_end(queue)) is None else end.charge_fits(queue, charge)
 
     def fits(self, queue: QueueName, charge: Charge) -> bool:
         """Return whether the queue may take the whole charge; cheaper than `charge_fits`."""
@@ -115,7 +119,7 @@ class QueueUsage:
             return False
         number = self._numbers[queue]
         is_left = all(self._is_left(number, meter, needed) for meter, needed in charge.items())
-        return is_left and (self._end is None or self._end.fits(queue, charge))
+        return is_left and ((end := self._differing_end(queue)) is None or end.fits(queue, charge))
 
     def charge(self, queue: QueueName, charge: Charge) -> None:
         """Count a charge as used by the queue, whether it fits or not. Does nothing for a queue without a place."""
@@ -124,6 +128,7 @@ class QueueUsage:
         number = self._numbers.get(queue)
         if number is not None:
             self._move(number, charge, 1)
+            self._find_differing(queue, charge)
             if number in self._kept:
                 self.keep(queue, self._kept[number].needed)
 
@@ -146,6 +151,7 @@ class QueueUsage:
                 self._held[meter] = self._column(meter).copy()
             self._held[meter].move(number, amount)
         self._kept[number] = _Kept(needed, amounts)
+        self._find_differing(queue, self._held)
 
     def release_all(self) -> None:
         """Let every queue lend again what it has kept."""
@@ -165,11 +171,13 @@ class QueueUsage:
         if self._end is not None:
             self._end.give_back(queue, charge)
         self._move(number, charge, -1)
+        self._find_differing(queue, charge)
 
     def give_back_at_most(self, charges: Usage, in_the_end: Usage) -> None:
         """Undo charges of queues, as far as these use so much. charges: of what is used now."""
         if self._end is not None:
             self._end.give_back_at_most(in_the_end, in_the_end)
+            self._differing = None
         for queue, charge in charges.items():
             number = self._numbers.get(queue)
             if number is not None:
@@ -218,10 +226,11 @@ class QueueUsage:
 
     def borrows_early(self, queue: QueueName, charge: Charge) -> QueueName | None:
         """Return the first queue, of a queue and those above it, that borrows more for a charge now than in the end."""
-        if self._end is None:
+        end = self._differing_end(queue)
+        if end is None:
             return None
         for name in self.tree.path(queue):
-            then = self._end.borrowed_with(name, charge, queue, charge)
+            then = end.borrowed_with(name, charge, queue, charge)
             now = self._borrowed_with(name, charge, queue, charge)
             if any(amount > then.get(meter, 0) for meter, amount in now.items()):
                 return name
@@ -237,7 +246,8 @@ class QueueUsage:
     ) -> dict[MeterName, int]:
         """Return, by meter, what `borrowed` would be if `user`, the queue or one under it, took a charge; without 0."""
         found = self._borrowed_with(queue, meters, user, charge)
-        then = self._end.borrowed_with(queue, meters, user, charge) if self._end is not None else found
+        end = self._differing_end(user)
+        then = end.borrowed_with(queue, meters, user, charge) if end is not None else found
         if found == then:
             return found
         return {meter: max(found.get(meter, 0), then.get(meter, 0)) for meter in {**found, **then}}
@@ -258,7 +268,7 @@ class QueueUsage:
             return False
         columns = ((self._column(meter), amount) for meter, amount in charge.items() if amount)
         found = any(column.borrowed_with(number, below, amount) for column, amount in columns)
-        return found or (self._end is not None and self._end.borrows(queue, user, charge))
+        return found or ((end := self._differing_end(user)) is not None and end.borrows(queue, user, charge))
 
     def loan_level(self, queue: QueueName, charge: Charge) -> int:
         """Return how far up the queue would borrow for a charge: 0 if not at all, 1 from the queues beside it, ….
@@ -276,7 +286,7 @@ class QueueUsage:
             ),
             len(path),
         )
-        return found if self._end is None else max(found, self._end.loan_level(queue, charge))
+        return found if (end := self._differing_end(queue)) is None else max(found, end.loan_level(queue, charge))
 
     def lent(self, queue: QueueName, meter: MeterName) -> int:
         """Return how much of the queue's quota other queues under the same parent use.
@@ -285,6 +295,48 @@ class QueueUsage:
         """
         number = self._numbers.get(queue)
         return 0 if number is None else self._lent(number, meter)
+
+    def _differing_end(self, queue: QueueName) -> "QueueUsage | None":
+        """Return what is used in the end; None where a queue and all above it use and keep then what they do now."""
+        if self._end is None:
+            return None
+        if self._differing is None:
+            self._differing = self._all_differing(self._end)
+        return None if self._differing.isdisjoint(self.tree.path(queue)) else self._end
+
+    def _all_differing(self, end: "QueueUsage") -> set[QueueName]:
+        pairs = (pair for meter in self.meters() | end.meters() for pair in self._pairs(meter, end))
+        return {self.tree.order[number] for now, then in pairs for number in now.differing(then)}
+
+    def _pairs(self, meter: MeterName, end: "QueueUsage") -> Iterable[tuple[Column, Column]]:
+        return zip(self.columns(meter), end.columns(meter), strict=True)
+
+    def meters(self) -> set[MeterName]:
+        """Return the meters of which anything is used, and maybe more."""
+        return {*self._usage, *self._columns}
+
+    def columns(self, meter: MeterName) -> tuple[Column, Column]:
+        """Return what is used of a meter, and the same with what queues keep counted as used."""
+        column = self._column(meter)
+        return column, self._held.get(meter, column)
+
+    def _find_differing(self, queue: QueueName, meters: Iterable[MeterName]) -> None:
+        """Find which of the queues above differ since amounts of these meters changed alike, now and in the end.
+
+        Only above a queue that differs may another one come to do so, as what each passes up depends on what it uses.
+        """
+        end, differing, is_below = self._end, self._differing, False
+        if end is None or not differing:
+            return
+        for name in self.tree.path(queue):
+            is_known = name in differing
+            if is_below and not is_known:
+                number = self._numbers[name]
+                pairs = (pair for meter in meters for pair in self._pairs(meter, end))
+                if any(now.usage[number] != then.usage[number] for now, then in pairs):
+                    differing.add(name)
+                    is_known = True
+            is_below = is_known
 
     def _release(self, number: int) -> None:
         kept = self._kept.pop(number, None)
@@ -306,7 +358,10 @@ class QueueUsage:
         return needed <= max(0, self._available(number, meter))
 
     def _keepers(self, number: int, meter: MeterName, needed: int) -> tuple[QueueName, ...]:
-        """Return the queues without whose kept quota the queue could take as much; none if that is not enough."""
+        """Return the queues without whose kept quota the queue could take as much; none if that is not enough.
+
+        Not those that keep only what would not be lent anyway.
+        """
         if meter not in self._held or needed > self._column(meter).available(number):
             return ()
         keepers = [other for other, kept in self._kept.items() if other != number and meter in kept.amounts]
@@ -314,6 +369,8 @@ class QueueUsage:
 
     def _binds(self, keeper: int, number: int, meter: MeterName, needed: int) -> bool:
         """Return whether a queue, and all above it, would borrow below where its path meets that of a keeper.
+
+        Only if what that one keeps counts there.
 
         What is kept below that counts as used: who takes it makes the queues above borrow for those that keep it.
         """
@@ -327,7 +384,7 @@ class QueueUsage:
             if branch == ROOT or not held.borrowed_with(branch, number, beyond_kept):
                 return False
             branch = self._parents[branch]
-        return True
+        return held.passed_up(keeper, -self._kept[keeper].amounts[meter], above=branch) != 0
 
     def _move(self, number: int, charge: Charge, sign: int) -> None:
         for meter, amount in charge.items():
@@ -383,12 +440,12 @@ class QueueUsage:
             borrowed = next(
                 (name for name in sorted(short) if not self._is_own(number, top, {name: short[name]})), None
             )
-        reclaim = self._reclaim(queue, is_own=is_own)
+        preemption = self.tree.queues[queue].preemption
         return Eviction(
             queue=queue,
-            reclaim=reclaim,
+            reclaim=LoanReclaim.for_queue(preemption, is_own=is_own),
             borrowed=borrowed,
-            lower_only=self.tree.queues[queue].preemption.reclaim is Reclaim.LOWER_PRIORITY,
+            lower_only=preemption.reclaim is Reclaim.LOWER_PRIORITY,
         )
 
     def _is_own(self, number: int, top: int, charge: Charge) -> bool:
@@ -401,22 +458,6 @@ class QueueUsage:
                 return False
             number = self._parents[number]
         return True
-
-    def _reclaim(self, queue: QueueName, *, is_own: bool) -> LoanReclaim:
-        preemption = self.tree.queues[queue].preemption
-        match preemption.reclaim:
-            case Reclaim.NEVER:
-                return LoanReclaim.NEVER
-            case _ if not is_own and preemption.by_shares is not ByShares.NEVER:
-                return LoanReclaim.BY_SHARES
-            case _ if not is_own and preemption.borrow_within_cohort.policy is BorrowPolicy.NEVER:
-                return LoanReclaim.WOULD_BORROW
-            case _ if not is_own:
-                return LoanReclaim.BORROW_WITHIN_COHORT
-            case Reclaim.LOWER_PRIORITY:
-                return LoanReclaim.LOWER_PRIORITY
-            case Reclaim.ANY:
-                return LoanReclaim.ANY
 
     def _nominal(self, number: int, meter: MeterName) -> int:
         quota = self._column(meter).quotas.get(number)

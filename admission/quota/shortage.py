@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
-from admission.api.muster.queues import WithinQueue
+from admission.api.muster.queues import BorrowPolicy, ByShares, Preemption, Reclaim, WithinQueue
 from admission.api.values.names import MeterName, QueueName
 from admission.api.values.reasons import Detail
 
@@ -28,6 +28,23 @@ class LoanReclaim(StrEnum):
     """The same though its queue would borrow, up to a priority, and of loans alone."""
     ANY = "Any"
     """If evicting gangs of the borrowers lets it start."""
+
+    @classmethod
+    def for_queue(cls, preemption: Preemption, *, is_own: bool) -> "LoanReclaim":
+        """Return what a queue says of gangs of others. is_own: whether it stays within its own quota with the gang."""
+        match preemption.reclaim:
+            case Reclaim.NEVER:
+                return cls.NEVER
+            case _ if not is_own and preemption.by_shares is not ByShares.NEVER:
+                return cls.BY_SHARES
+            case _ if not is_own and preemption.borrow_within_cohort.policy is BorrowPolicy.NEVER:
+                return cls.WOULD_BORROW
+            case _ if not is_own:
+                return cls.BORROW_WITHIN_COHORT
+            case Reclaim.LOWER_PRIORITY:
+                return cls.LOWER_PRIORITY
+            case Reclaim.ANY:
+                return cls.ANY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -121,11 +121,22 @@ class Column:
 
     def borrowed_with(self, number: int, user: int, amount: int) -> int:
         """Return what is borrowed if `user`, the queue or one under it, took an amount more."""
-        at = user
-        while at != number and amount:
-            amount = _passed_up(self.guaranteed[at], self.usage[at], amount)
-            at = self.parents[at]
+        amount = self.passed_up(user, amount, above=number)
         return borrowing.borrowed(subtree=self.subtree[number], usage=self.usage[number] + amount)
+
+    def passed_up(self, number: int, amount: int, *, above: int) -> int:
+        """Return how much more counts against a queue above if a queue used an amount more, which may be negative."""
+        while number != above and amount:
+            amount = _passed_up(self.guaranteed[number], self.usage[number], amount)
+            number = self.parents[number]
+        return amount
+
+    def differing(self, other: "Column") -> set[int]:
+        """Return the queues that use another amount, or of which another one counts, than in another column."""
+        if (self.own, self.usage) == (other.own, other.usage):
+            return set()
+        both = zip(self.own, self.usage, other.own, other.usage, strict=True)
+        return {number for number, (own, usage, own_, usage_) in enumerate(both) if own != own_ or usage != usage_}
 
     def idle(self, number: int) -> int:
         return borrowing.idle(
@@ -137,9 +148,11 @@ class Column:
         self.own[number] += amount
         parents, guaranteed, usage, pools = self.parents, self.guaranteed, self.usage, self.pools
         while number != ROOT and amount:
-            before = usage[number]
-            usage[number] = before + amount
-            amount = _passed_up(guaranteed[number], before, amount)
+            before, kept = usage[number], guaranteed[number]
+            after = usage[number] = before + amount
+            # As `_passed_up`, which costs a call.
+            if before < kept or after < kept:
+                amount = max(after, kept) - max(before, kept)
             number = parents[number]
             if pools:
                 pools.pop(number, None)

@@ -1,9 +1,16 @@
 """The law that no borrower takes in a cycle what an owner within its quota could have started with in the same one.
 
 Two queues are compared where their paths meet, as their order is, and of each queue the first gang counts, by which it
-has its turn. A branch may have its turn by any of these, so where it would borrow for another one the owner may come
-after a borrower of another branch, as in Kueue. The law is asked of jobs of which is known what they need at most to
-start with the fewest pods, in worlds whose quotas count no kinds of devices.
+has its turn. The law is asked of jobs of which is known what they need at most to start with the fewest pods, in worlds
+whose quotas count no kinds of devices.
+
+A branch competes with those beside it by one gang, that which comes first in it. Where that one makes the branch a
+borrower, an owner behind it in the branch may come after a borrower of another one. So it is in Kueue with fair sharing
+(`runTournament`: each cohort nominates one workload, and is judged with it), and the law is not asked there. Nor is it
+asked without fair sharing of an owner whose own queue borrows inside its branch, as that may be behind one that makes
+the branch borrow, too: to rank both by how far up they borrow, as Kueue's classical order does, all places in a branch
+would have to be found anew with each grant in it (docs/tasks/kueue.md, `parentName`). Who stays within the quota of its
+own queue is no borrower on any level without fair sharing, and always first: of it the law is always asked.
 
 Besides, an owner within its quota is never held for what another queue keeps for a gang of its own (`kept_out`).
 """
@@ -14,6 +21,7 @@ from typing import Any
 from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.api.values.reasons import Hold, HoldReason
+from admission.quota.fair_share import Rules
 from admission.quota.headroom import QueueUsage
 from admission.quota.tree import Tree
 from tests.unit.cycle.jobs import Play
@@ -53,9 +61,16 @@ def passed(play: Play, queues: dict[str, str], before: Usage, running: set[str],
             for queue, most in turns
             if branches[0] in tree.path(queue)
         )
+        may_borrow = may_borrow and not _is_always_first(without, own, branches[0], need)
         if is_lent and is_robbed and not may_borrow and _has_room(play, owner, name):
             found.append(f"{owner} of {own}, which needs {need}, has been passed by {name} of {other}")
     return found
+
+
+def _is_always_first(usage: QueueUsage, own: QueueName, branch: QueueName, need: dict[MeterName, int]) -> bool:
+    """Return whether a queue stays within its own quota, and no shares matter above it, up to the branch."""
+    path, weights = usage.tree.path(own), Rules.from_tree(usage.tree).weights
+    return not usage.borrows(own, own, need) and not any(one in weights for one in path[1 : path.index(branch) + 1])
 
 
 def _first(play: Play) -> dict[QueueName, tuple[str, Hold]]:

@@ -48,6 +48,7 @@ _REMEDIES = {
     "description": "priority classes of a Queue have no description",
 }
 _NOTHING = "has no counterpart here"
+_AMPLE = "1000000000"
 
 
 @dataclass(slots=True)
@@ -85,6 +86,8 @@ class _Input:
     """Whom it lets a queue evict by shares, as `preemption.byShares` says it."""
 
     resources: dict[str, None] = field(default_factory=dict)
+    transformed: dict[str, list[Object]] = field(default_factory=dict)
+    """By resource that others are transformed to, what these are charged, as `spec.resources` of its Meter says it."""
 
 
 def convert(objects: Sequence[Mapping[str, Any]]) -> Converted:
@@ -122,6 +125,7 @@ def _read(obj: Object, read: _Input, findings: Findings) -> None:
                 read.device_classes[str(mapping.get("name"))] = [*classes] if isinstance(classes, list) else []
             read.half_life = str(fields.pop(obj, "admissionFairSharing", "usageHalfLifeTime") or "")
             _read_sharing(obj, read)
+            _read_transformations(obj, read, findings)
         case "LocalQueue" if isinstance(spec, MutableMapping):
             local = _LocalQueue(fields.name(obj, "namespace") or "default", fields.name(obj), spec)
             read.local_queues.setdefault(str(spec.pop("clusterQueue", "")), []).append(local)
@@ -152,6 +156,31 @@ def _read_sharing(configuration: Object, read: _Input) -> None:
         read.by_shares = _INITIAL if _INITIAL in named else str(named[0])
 
 
+def _read_transformations(configuration: Object, read: _Input, findings: Findings) -> None:
+    """Take what resources are transformed to: the Meter of an output counts its inputs."""
+    given = fields.items(fields.pop(configuration, "resources", "transformations"))
+    for number, one in enumerate(given):
+        place, source = f"resources.transformations[{number}]", str(one.get("input"))
+        outputs = one.get("outputs")
+        multiplier = one.get("multiplyBy")
+        if multiplier or source in read.device_classes or not isinstance(outputs, Mapping):
+            what = f"multiplied by {multiplier}" if multiplier else f"{source} to nothing, or a resource of devices,"
+            findings.left(place, f"{what} has no counterpart: write what counts into the Meters (docs/metering.md)")
+            continue
+        for output, amount in outputs.items():
+            try:
+                counted = meters.charged(source, output, amount)
+            except AmountError as error:
+                findings.left(f"{place}.outputs", f"{output}: {error}")
+                continue
+            read.transformed.setdefault(str(output), []).append(counted)
+        findings.changed(place, f"is in the Meters of {', '.join(map(str, outputs))}")
+        if one.get("strategy") == "Replace":
+            findings.check(
+                place, f"replaces {source}, which a Meter of its own counts all the same: cover it in no queue"
+            )
+
+
 def _queue(obj: Object, read: _Input, findings: Findings) -> Object:
     spec = obj.get("spec")
     given: Object = spec if isinstance(spec, MutableMapping) else {}
@@ -160,9 +189,11 @@ def _queue(obj: Object, read: _Input, findings: Findings) -> Object:
     for old in ("cohortName", "cohort", "parentName"):
         if parent := given.pop(old, None):
             made["parent"] = parent
+    quotas = _quotas(given, findings)
     if obj["kind"] == "ClusterQueue":
         made = {**made, **_namespace_selection(given, name, read, findings)}
-    if quotas := _quotas(given, findings):
+        quotas += _uncounted_pods(quotas, read, findings, has_parent="parent" in made)
+    if quotas:
         made["quotas"] = quotas
     for field_ in ("queueingStrategy", "stopPolicy"):
         if value := given.pop(field_, None):
@@ -176,6 +207,21 @@ def _queue(obj: Object, read: _Input, findings: Findings) -> Object:
         made["priorityClasses"] = copy.deepcopy(read.priorities)
     findings.changed("kind", f"is Queue {name}")
     return fields.new_object("Queue", name, made)
+
+
+def _uncounted_pods(quotas: Sequence[Object], read: _Input, findings: Findings, *, has_parent: bool) -> list[Object]:
+    """Return an ample quota of the number of pods for a queue that does not cover them, where others do.
+
+    It is the one resource that every pod takes, and Kueue counts it only where it is covered.
+    """
+    if meters.PODS not in read.resources or any(quota["meter"] == meters.PODS for quota in quotas):
+        return []
+    message = (
+        f"does not cover {meters.PODS}, as others do: Kueue counts none of this queue, a Meter those of all queues,"
+        " so its Queue has more of them than there can be, and lends none"
+    )
+    findings.changed("spec.resourceGroups", message)
+    return [{"meter": meters.PODS, "nominal": _AMPLE, **({"lendingLimit": "0"} if has_parent else {})}]
 
 
 def _namespace_selection(given: Object, name: str, read: _Input, findings: Findings) -> Object:
@@ -286,7 +332,7 @@ def _meter(resource: str, read: _Input) -> Object:
     """Return the Meter of a resource that queues cover: of devices, or of what pods request of nodes."""
     if resource in read.device_classes:
         return meters.for_devices(resource, read.device_classes[resource])
-    return meters.for_node_resource(resource)
+    return meters.for_node_resource(resource, read.transformed.get(resource, ()))
 
 
 def _report_rest(obj: Object, findings: Findings) -> None:

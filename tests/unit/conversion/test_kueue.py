@@ -286,3 +286,100 @@ def test_flavors_are_added_up_and_that_is_told() -> None:
 
     assert converted.objects[-1]["spec"]["quotas"] == [{"meter": "gpus", "nominal": "4"}]
     assert "flavors a100, h100 are added up" in str(converted.findings[0].found)
+
+
+async def test_a_queue_that_does_not_cover_pods_has_enough_of_them_where_others_do() -> None:
+    """Kueue counts pods only in ClusterQueues that cover them."""
+    covered = {"a": ("cpu", "pods"), "b": ("cpu",)}
+    queues = [
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "ClusterQueue",
+            "metadata": {"name": name},
+            "spec": {
+                "cohortName": "all",
+                "namespaceSelector": {},
+                "resourceGroups": [{"flavors": [{"name": "f", "resources": [*map(one_of, resources)]}]}],
+            },
+        }
+        for name, resources in covered.items()
+    ]
+    converted = kueue.convert(queues)
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
+    node["status"] = {"allocatable": {"cpu": "8", "pods": "9"}}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "t"}}
+    pods = [a_pod_of_a_core(name, queue) for name, queue in (("first", "a"), ("second", "a"), ("third", "b"))]
+
+    outcome = await offline.simulate(expand.expand([node, namespace, *converted.objects, *pods]))
+
+    found = {gang.name.partition("-")[0]: str(gang.verdict) for gang in outcome.gangs}
+    assert found == {"first": "Admitted", "second": "Held", "third": "Admitted"}
+    told = [one for found in converted.findings for one in found.found if "does not cover pods" in one.message]
+    assert len(told) == 1
+
+
+def one_of(resource: str) -> dict[str, Any]:
+    return {"name": resource, "nominalQuota": 1 if resource == "pods" else 4}
+
+
+def a_pod_of_a_core(name: str, queue: str) -> dict[str, Any]:
+    spec = {"containers": [{"name": "m", "image": "m", "resources": {"requests": {"cpu": "1"}}}]}
+    metadata = {"name": name, "namespace": "t", "labels": {"muster.dev/queue": queue}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+TRANSFORMED: dict[str, tuple[dict[str, Any], list[dict[str, Any]], str]] = {
+    "a credit for a core": (
+        {"input": "cpu", "strategy": "Retain", "outputs": {"example.com/credits": 1}},
+        [{"name": "example.com/credits"}, {"name": "cpu"}],
+        "",
+    ),
+    "four for a GPU": (
+        {"input": "nvidia.com/gpu", "outputs": {"example.com/credits": "4"}},
+        [{"name": "example.com/credits"}, {"name": "nvidia.com/gpu", "factor": 4}],
+        "",
+    ),
+    "a part of one": (
+        {"input": "cpu", "outputs": {"example.com/credits": "1500m"}},
+        [{"name": "example.com/credits"}, {"name": "cpu", "per": "2", "factor": 3}],
+        "",
+    ),
+    "in place of what it is of": (
+        {"input": "memory", "strategy": "Replace", "outputs": {"example.com/credits": 2}},
+        [{"name": "example.com/credits"}, {"name": "memory", "factor": 2}],
+        "replaces memory",
+    ),
+    "multiplied": (
+        {"input": "cpu", "multiplyBy": "memory", "outputs": {"example.com/credits": 1}},
+        [{"name": "example.com/credits"}],
+        "multiplied by memory has no counterpart",
+    ),
+    "more than a factor can be": (
+        {"input": "cpu", "outputs": {"example.com/credits": "2M"}},
+        [{"name": "example.com/credits"}],
+        "2M of it for each cpu is no price",
+    ),
+}
+
+
+@pytest.mark.parametrize(("transformation", "counted", "told"), TRANSFORMED.values(), ids=TRANSFORMED)
+def test_what_resources_are_transformed_to_is_in_the_meter(
+    transformation: dict[str, Any], counted: list[dict[str, Any]], told: str
+) -> None:
+    resources = {"transformations": [transformation]}
+    flavor = {"name": "f", "resources": [{"name": "example.com/credits", "nominalQuota": 20}]}
+    made = [
+        {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "resources": resources},
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "ClusterQueue",
+            "metadata": {"name": "a"},
+            "spec": {"resourceGroups": [{"flavors": [flavor]}]},
+        },
+    ]
+
+    converted = kueue.convert(made)
+
+    assert converted.objects[0]["spec"]["resources"] == counted
+    found = [one.message for found in converted.findings for one in found.found if one.level is not Level.CHANGED]
+    assert [told in one for one in found] == [True] * bool(told)

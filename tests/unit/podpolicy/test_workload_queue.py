@@ -450,7 +450,7 @@ def with_classes() -> Snapshot:
 
 
 def of_class(obj: dict[str, Any], name: str, key: str = names.PRIORITY_CLASS) -> dict[str, Any]:
-    obj["metadata"]["labels"][key] = name
+    obj["metadata"].setdefault("labels", {})[key] = name
     return obj
 
 
@@ -482,6 +482,22 @@ def test_a_class_that_the_queue_does_not_have_is_told_and_not_written(key: str) 
     (told,) = warnings(wrong, with_classes())
     assert told.startswith(f"muster: metadata.labels: {key} names urgnt, which is no priority class of queue team-a;")
     assert told.endswith("it has urgent; it has no effect")
+
+
+@pytest.mark.parametrize("key", [names.PRIORITY_CLASS, KUEUE_CLASS])
+def test_a_class_without_a_queue_is_told_to_have_no_effect_in_the_default_queue(key: str) -> None:
+    snapshot = World().queue("fallback", default=True, priorityClasses=[{"name": "urgent", "value": 9}]).build()
+    in_template = once({"metadata": {"labels": {key: "urgent"}}, **POD})
+
+    (told,) = warnings(of_class(a_job(), "urgent", key), snapshot)
+
+    assert told == (
+        f"muster: metadata.labels: {key} names urgent, which has no effect, as no queue is named and the pods enter the"
+        " default queue fallback; name the queue beside it (muster.dev/queue), or the class in the pod template"
+    )
+    assert warnings(of_class(a_job("fallback"), "urgent", key), snapshot) == ()
+    assert warnings(of_class(a_job(pods=in_template), "urgent", key), snapshot) == ()
+    assert warnings(of_class(a_job(), "urgent", key), World().queue("team-a").build()) == ()
 
 
 def test_a_template_keeps_the_class_that_it_or_the_job_inside_names() -> None:

@@ -381,6 +381,24 @@ def test_a_shortage_names_the_queues_that_keep_what_would_be_enough() -> None:
     assert queue_usage.charge_fits(A, {GPU: 2}) is None, "what f does not use, beside its own"
 
 
+def test_a_shortage_names_no_queue_that_keeps_only_what_it_does_not_lend_anyway() -> None:
+    builder = a_tree().queue("root").queue("b", 1, parent="root")
+    builder.queue("d", 2, parent="root", lends=0).queue("e", 4, parent="root")
+    builder.queue("f", 0, parent="root").queue("g", 3, parent="f", lends=1)
+    queue_usage = standing_of(builder)
+    for name in ("d", "e", "g"):
+        queue_usage.keep(QueueName(name), {GPU: 2})
+
+    short = queue_usage.charge_fits(B, {GPU: 5})
+
+    assert short is not None
+    assert short.keepers == ("e",)
+    queue_usage.keep(QueueName("g"), {GPU: 3})
+    short = queue_usage.charge_fits(B, {GPU: 5})
+    assert short is not None
+    assert short.keepers == ("e", "g"), "one of the 3 is lent"
+
+
 def lent_in_part() -> TreeBuilder:
     """a has 4, of which z has borrowed 3; b has 1, and uses nothing."""
     builder = a_tree().queue("root").queue("a", 4, parent="root").queue("z", 0, parent="root", used=3)

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from admission.api.muster import queues
 from admission.api.values.names import MeterName, QueueName
 from admission.quota import queue_order
@@ -88,6 +90,27 @@ def test_a_team_within_its_quota_comes_before_one_that_borrows() -> None:
         "a/1",
         "b/2",
     ]
+
+
+@pytest.mark.parametrize(("weights", "order"), [((), ["y/1", "x/1"]), (("team", "x"), ["x/1", "y/1"])])
+def test_who_is_within_the_quota_of_its_queue_is_no_borrower_though_its_branch_is(
+    weights: tuple[str, ...], order: list[str]
+) -> None:
+    """Unless shares decide between the branches, as in Kueue."""
+    sharing = {name: {"fairSharing": {"weight": "1"}} for name in weights}
+    declared = [
+        a_root(gpu=2),
+        a_queue("team", parent="root", **sharing.get("team", {})),
+        a_queue("y", parent="team", quotas={"gpu": 2}),
+        a_queue("z", parent="team"),
+        a_queue("x", parent="root", **sharing.get("x", {})),
+    ]
+    waiting = [a_gang("x/1", priority=9), a_gang("y/1"), a_gang("z/1", priority=9)]
+
+    found = keys(a_tournament(declared, *waiting, z=3))
+
+    assert [key for key in found if key != "z/1"] == order
+    assert found.index("z/1") > found.index("y/1"), "a borrower of its branch"
 
 
 def test_a_large_gang_borrows_where_a_small_one_does_not() -> None:
