@@ -29,6 +29,8 @@ MOST_NODES = 32
 """The most nodes of a plan that are drawn; the table has all of them."""
 MOST_PLANNED = 200
 """The most pods of a plan in its table."""
+MOST_EVENTS = 50
+"""The most Events in the table of a page."""
 ENTRIES = 50
 
 BEFORE = timedelta(days=1)
@@ -140,6 +142,7 @@ async def gang(request: web.Request) -> web.StreamResponse:
         drawings=drawings,
         undrawn=max(0, len(_nodes(gang)) - MOST_NODES),
         most_planned=MOST_PLANNED,
+        most_events=MOST_EVENTS,
         sees_devices=sees_devices,
         sees_account=sees_account,
         journal=journal,
