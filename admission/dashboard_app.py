@@ -102,6 +102,14 @@ class Ledger:
             found = await transaction_search.search(connection, self._cluster, wanted)
         return [Transaction(record.sequence, record.entry) for record in found]
 
+    async def of_gang(self, search: ledger_queries.GangSearch) -> Sequence[Transaction]:
+        """Return the latest transactions of a gang, the newest first."""
+        async with self._connection() as connection:
+            found = await transaction_search.of_gang(
+                connection, self._cluster, uid=search.uid, gang=search.gang, since=search.since, limit=search.limit
+            )
+        return [Transaction(record.sequence, record.entry) for record in found]
+
     async def statement(self, queue: QueueName, window: Window) -> Statement:
         """Return the statement of a queue's accounts."""
         found = await self._ledger().statement(queue, *window)

@@ -23,7 +23,17 @@ from admission.dashboard.auth.rbac import CachedReviewer
 from admission.dashboard.auth.session import Sessions
 from admission.dashboard.gang_listings import GangListings
 from admission.dashboard.jinja_environment import Templates
-from admission.dashboard.ledger_queries import Extent, Grouping, Search, Statement, Step, Transaction, Use, Window
+from admission.dashboard.ledger_queries import (
+    Extent,
+    GangSearch,
+    Grouping,
+    Search,
+    Statement,
+    Step,
+    Transaction,
+    Use,
+    Window,
+)
 from admission.dashboard.ports import Ledger
 from admission.dashboard.request_context import AppContext
 from admission.dashboard.server import Listening
@@ -381,6 +391,13 @@ class Books:
         self.wanted = search
         found = [one for one in self.entries if _matches(one, search)]
         return found[::-1][: search.limit]
+
+    async def of_gang(self, search: GangSearch) -> Sequence[Transaction]:
+        if self.error is not None:
+            raise self.error
+        found = [one for one in self.entries if one.entry.gang_uid == search.uid]
+        named = [one for one in self.entries if one.entry.gang == search.gang and one.entry.at >= search.since]
+        return (found or named)[::-1][: search.limit]
 
     async def statement(self, queue: QueueName, window: Window) -> Statement:
         return Statement(queue=queue, window=window, opening={}, lines=[], closing={})

@@ -4,7 +4,7 @@ Readers must have been allowed to list pods, or Events, in the namespace: what i
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Generic, NamedTuple, TypeVar
@@ -95,18 +95,13 @@ class GangListings:
         # Once for all who look: thousands of names take a while.
         return replace(found, rows=await asyncio.to_thread(sorted, found.rows, key=_rank))
 
-    async def events(
-        self, namespace: str, involved: Sequence[Involved], pods: Collection[str]
-    ) -> Listing[Sequence[ObjectEvent]]:
-        """Return the Events about objects and about these pods of a namespace, the latest first.
-
-        involved: objects besides the pods; a kind without a name stands for all pods.
-        """
+    async def events(self, namespace: str, involved: Sequence[Involved]) -> Listing[Sequence[ObjectEvent]]:
+        """Return the Events about objects of a namespace, the latest first."""
         lists = await asyncio.gather(*(self._events_about(EventsKey(namespace, one)) for one in involved))
-        found = [event for one in lists for event in one.found.events if event.kind != POD or event.name in pods]
         troubles = dict.fromkeys(one.trouble for one in lists if one.trouble)
         if not all(one.found.complete for one in lists):
             troubles["there are too many Events in the namespace to look through all of them"] = None
+        found = [event for one in lists for event in one.found.events]
         return Listing(
             found=sorted(found, key=lambda event: event.at or _EARLIEST, reverse=True), trouble="; ".join(troubles)
         )

@@ -59,6 +59,20 @@ class Search:
     limit: int = 50
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangSearch:
+    """A search for the latest transactions of one gang.
+
+    uid: of the gang. gang: `namespace/name`, for gangs that the books know by another UID: what names, or a part of a
+    workload, make a gang (`gang_key`). since: by name only transactions from then on are looked at.
+    """
+
+    uid: str
+    gang: str
+    since: datetime
+    limit: int = 50
+
+
 class Transaction(NamedTuple):
     """An entry and its number in the chain."""
 

@@ -12,7 +12,17 @@ from admission.api.kubernetes.access_review import Question, UserInfo
 from admission.api.listings import EventList, PodList
 from admission.api.muster.observed import ObservedObjects
 from admission.api.values.names import QueueName
-from admission.dashboard.ledger_queries import Extent, Grouping, Search, Statement, Step, Transaction, Use, Window
+from admission.dashboard.ledger_queries import (
+    Extent,
+    GangSearch,
+    Grouping,
+    Search,
+    Statement,
+    Step,
+    Transaction,
+    Use,
+    Window,
+)
 
 
 class View(Protocol):
@@ -46,6 +56,8 @@ class Journal(Protocol):
     async def extent(self) -> Extent: ...
 
     async def search(self, search: Search) -> Sequence[Transaction]: ...
+
+    async def of_gang(self, search: GangSearch) -> Sequence[Transaction]: ...
 
 
 class Accounts(Protocol):

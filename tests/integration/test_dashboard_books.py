@@ -12,7 +12,7 @@ import pytest
 from admission.accounting.books import Account, Book
 from admission.api.muster.ledger_entries import Bucket, Kind, WaitingHour
 from admission.api.values.names import QueueName
-from admission.dashboard.ledger_queries import Extent, Grouping, Search, Step, Window
+from admission.dashboard.ledger_queries import Extent, GangSearch, Grouping, Search, Step, Window
 from admission.dashboard_app import Ledger
 from admission.errors import DeposedError, FixError, LedgerCorruptError, LedgerUnavailableError
 from admission.ledger.db import migrations
@@ -82,6 +82,21 @@ CONDITIONS = {
 @pytest.mark.parametrize(("search", "found"), CONDITIONS.values(), ids=CONDITIONS)
 async def test_transactions_are_found_by_each_of_their_fields(books: Ledger, search: Search, found: list[int]) -> None:
     assert [one.sequence for one in await books.search(search)] == found
+
+
+GANGS = {
+    "by its UID, whatever its name and since when": (GangSearch(uid="one", gang="ns/two", since=minutes(9)), [5, 4, 2]),
+    "the latest": (GangSearch(uid="one", gang="", since=AT, limit=2), [5, 4]),
+    "by its name, if the books know it by another UID": (GangSearch(uid="?", gang="ns/two", since=AT), [6, 3]),
+    "by its name since a time": (GangSearch(uid="?", gang="ns/two", since=minutes(3)), [6]),
+    "by its name after all of them": (GangSearch(uid="?", gang="ns/two", since=minutes(99)), []),
+    "not by a part of its name": (GangSearch(uid="?", gang="ns/tw", since=AT), []),
+}
+
+
+@pytest.mark.parametrize(("search", "found"), GANGS.values(), ids=GANGS)
+async def test_the_transactions_of_a_gang_are_found(books: Ledger, search: GangSearch, found: list[int]) -> None:
+    assert [one.sequence for one in await books.of_gang(search)] == found
 
 
 @pytest.mark.parametrize("minute", [-1, 0, 1, 2, 3, 4, 5, 60])

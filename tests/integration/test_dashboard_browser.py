@@ -20,7 +20,7 @@ from tests.integration import ledgers
 
 pytestmark = pytest.mark.timeout(600)
 
-WIDE, NARROW = ViewportSize(width=1360, height=850), ViewportSize(width=390, height=800)
+WIDE, NARROW = ViewportSize(width=1440, height=900), ViewportSize(width=390, height=800)
 
 PAGES = {
     "overview": "/",
@@ -98,17 +98,21 @@ async def _let_time_pass(page: Page) -> None:
         await page.wait_for_timeout(300)
 
 
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
 @pytest.mark.parametrize("theme", ["light", "dark"])
-async def test_no_page_has_an_accessibility_violation(site: Site, chromium: Browser, theme: str) -> None:
+async def test_no_page_has_an_accessibility_violation_or_is_wider_than_its_window(
+    site: Site, chromium: Browser, theme: str, viewport: ViewportSize
+) -> None:
     """By the rules of axe-core: names of controls, contrast, landmarks, headings, tables, and what follows WCAG 2.2."""
     found: list[str] = []
-    async with a_page(chromium, site, color_scheme=theme) as page:
+    async with a_page(chromium, site, color_scheme=theme, viewport=viewport) as page:
         for name, path in PAGES.items():
             await page.goto(f"{site.url}{path}")
+            await _shoot(page, f"{name.replace(' ', '-')}-{theme}-{viewport['width']}")
+            found += [f"{name} is too wide"] * await page.evaluate("document.documentElement.scrollWidth > innerWidth")
             await page.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")
             results = await Axe().run(page)
             found += [f"{name}: {one['id']}: {one['nodes'][0]['html']}" for one in results.response["violations"]]
-            await _shoot(page, f"{name.replace(' ', '-')}-{theme}")
 
     assert found == []
 
@@ -396,15 +400,3 @@ async def test_a_choice_from_a_list_is_enough(site: Site, chromium: Browser) -> 
 
         await expect(page.get_by_role("link", name="team-c/whispered")).to_be_visible()
         await expect(page.get_by_role("link", name="team-a/bigger")).to_have_count(0)
-
-
-async def test_no_page_is_wider_than_a_telephone(site: Site, chromium: Browser) -> None:
-    wide: list[str] = []
-    async with a_page(chromium, site, viewport=NARROW) as page:
-        for name, path in PAGES.items():
-            await page.goto(f"{site.url}{path}")
-            await _shoot(page, f"{name.replace(' ', '-')}-narrow")
-            if await page.evaluate("document.documentElement.scrollWidth > innerWidth"):
-                wide.append(name)
-
-    assert wide == []

@@ -4,6 +4,7 @@ Both are asked for in the gang's namespace, with a right of its own each. Where 
 and shows the rest.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -54,8 +55,10 @@ class GangObjects:
 
 async def read(request: web.Request, report: GangReport) -> GangObjects:
     """Return the pods and Events of a gang, as far as the visitor may list them."""
-    rows, pods_note = await _pods(request, report)
-    events, events_note = await _events(request, report, {row.name for row in rows})
+    (rows, pods_note), (found, events_note) = await asyncio.gather(_pods(request, report), _events(request, report))
+    workload = report.workload
+    own = {row.name for row in rows} | ({workload.name} if workload is not None and workload.kind == POD else set())
+    events = [event for event in found if event.kind != POD or event.name in own]
     warnings = {event.name: event.message for event in reversed(events) if _warns_of_pod(event)}
     devices = {
         pod.pod.partition("/")[2]: [
@@ -109,20 +112,22 @@ def _pods_note(report: GangReport, selector: PodSelector, found: int, *, complet
     return f"These are all pods of {report.workload.kind} {report.workload.name}: this gang is {report.pods} of them."
 
 
-async def _events(request: web.Request, report: GangReport, pods: set[str]) -> tuple[Sequence[ObjectEvent], str]:
-    """Return the Events about a gang, its workload and its pods, and a note about those that are missing."""
+async def _events(request: web.Request, report: GangReport) -> tuple[Sequence[ObjectEvent], str]:
+    """Return the Events about a gang, its workload and pods of its namespace, and a note about those that are missing.
+
+    Those of pods only for a visitor who is shown the gang's pods.
+    """
     refused = await _refused(request, EVENTS._replace(namespace=report.namespace))
     if refused:
         return (), refused
-    involved = [Involved("Gang", report.name)]
     workload = report.workload
-    if workload is not None and workload.kind == POD:
-        pods = pods | {workload.name}
-        involved.append(Involved(POD, workload.name))
-    else:
-        involved += [Involved(workload.kind, workload.name)] if workload is not None else []
-        involved += [Involved(POD)] if pods else []
-    listing = await request.app[CONTEXT].gang_listings.events(report.namespace, involved, pods)
+    involved = [Involved("Gang", report.name)]
+    involved += [Involved(workload.kind, workload.name)] if workload is not None else []
+    is_pod = workload is not None and workload.kind == POD
+    if not is_pod and pod_selectors.selector(report) is not None:
+        hidden = await _refused(request, PODS._replace(namespace=report.namespace))
+        involved += [] if hidden else [Involved(POD)]
+    listing = await request.app[CONTEXT].gang_listings.events(report.namespace, involved)
     return listing.found, _unread("Events", listing.trouble) if listing.trouble else ""
 
 

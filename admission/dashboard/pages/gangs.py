@@ -1,5 +1,6 @@
 """Gangs: a list with a search, and a page for each gang with its plan on nodes and devices, its pods and its Events."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -7,7 +8,6 @@ from typing import Any
 
 from aiohttp import web
 
-from admission.api.kubernetes.meta import EPOCH
 from admission.api.muster import gang_references
 from admission.api.muster.observed import ObservedGang
 from admission.api.values import references
@@ -17,7 +17,7 @@ from admission.dashboard.auth.rbac import SLICES, Rights
 from admission.dashboard.devices import diagram, inventory
 from admission.dashboard.devices.diagram import Drawing
 from admission.dashboard.documents import cluster as documents
-from admission.dashboard.ledger_queries import Search, Transaction, Window
+from admission.dashboard.ledger_queries import GangSearch, Transaction
 from admission.dashboard.pages import gang_objects, ledger, overview
 from admission.dashboard.pages.gang_objects import GangObjects
 from admission.dashboard.request_context import CONTEXT, RIGHTS, Media
@@ -29,7 +29,12 @@ MOST_NODES = 32
 """The most nodes of a plan that are drawn; the table has all of them."""
 MOST_PLANNED = 200
 """The most pods of a plan in its table."""
+MOST_EVENTS = 50
+"""The most Events in the table of a page."""
 ENTRIES = 50
+
+BEFORE = timedelta(days=1)
+"""How long before its Gang object the first entries of a gang may be: they precede it, by the leader's clock."""
 
 
 async def listed(request: web.Request) -> web.StreamResponse:
@@ -119,7 +124,9 @@ async def gang(request: web.Request) -> web.StreamResponse:
     observed_queue = cluster_view.queues.get(gang.report.queue)
     gang = view_model.for_reader(gang, cluster_view, await rights.visible_namespaces_or_none(referred))
     end = view_model.expected_end(gang, observed_queue.queue if observed_queue is not None else None)
-    objects = await gang_objects.read(request, gang.report)
+    objects, journal = await asyncio.gather(
+        gang_objects.read(request, gang.report), _journal(request, gang, is_shown=sees_account and is_page)
+    )
     return await request_context.respond(
         request,
         "gang.html",
@@ -135,9 +142,10 @@ async def gang(request: web.Request) -> web.StreamResponse:
         drawings=drawings,
         undrawn=max(0, len(_nodes(gang)) - MOST_NODES),
         most_planned=MOST_PLANNED,
+        most_events=MOST_EVENTS,
         sees_devices=sees_devices,
         sees_account=sees_account,
-        journal=await _journal(request, gang) if sees_account and is_page else Journal(),
+        journal=journal,
         details=[] if gang.report.hold is None else [(_as_words(key), _joined(value)) for key, value in _details(gang)],
         place=formatting.segment,
     )
@@ -205,22 +213,14 @@ async def _drawings(rights: Rights, cluster_view: ClusterView, gang: ObservedGan
     ]
 
 
-async def _journal(request: web.Request, gang: ObservedGang) -> Journal:
-    """Return the latest entries of a gang. If the ledger cannot be read, the page is shown without them.
-
-    The first entries precede the Gang object, and their times are by the leader's clock, so all times are searched.
-    """
-    app_context = request.app[CONTEXT]
+async def _journal(request: web.Request, gang: ObservedGang, *, is_shown: bool) -> Journal:
+    """Return the latest entries of a gang. If the ledger cannot be read, the page is shown without them."""
+    if not is_shown:
+        return Journal()
+    since = min(gang.meta.created, gang.report.queued_since or gang.meta.created)
+    search = GangSearch(uid=gang.report.uid, gang=gang.key, since=since - BEFORE, limit=ENTRIES)
     try:
-        extent = await app_context.ledger.extent()
-        if extent.end is None:
-            return Journal()
-        window = Window(extent.start or EPOCH, extent.end + timedelta(seconds=1))
-        found = await app_context.ledger.search(Search(window=window, gang_uid=gang.report.uid, limit=ENTRIES))
-        if not found:
-            # The books know by another UID what names, or a part of a workload, make a gang (`gang_key`).
-            named = await app_context.ledger.search(Search(window=window, gang=gang.key, limit=ENTRIES))
-            found = [one for one in named if one.entry.gang == gang.key]
+        found = await request.app[CONTEXT].ledger.of_gang(search)
         mentioned = {namespace for one in found for namespace in references.mentioned(one.entry.reason)}
         visible = await request[RIGHTS].visible_namespaces_or_none(mentioned | {gang.report.namespace})
         return Journal(entries=[ledger.for_reader(one, visible) for one in found])

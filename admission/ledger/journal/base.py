@@ -86,15 +86,15 @@ async def span(connection: AsyncConnection, cluster: str, window: Window) -> Spa
             " later, or read the archive (docs/closing.md says how)"
         )
     return Span(
-        max(start.sequence, await _before(connection, cluster, window.start)),
-        max(start.sequence, await _before(connection, cluster, window.end)),
+        max(start.sequence, await last_before(connection, cluster, window.start)),
+        max(start.sequence, await last_before(connection, cluster, window.end)),
     )
 
 
 async def through(connection: AsyncConnection, cluster: str, at: datetime) -> int:
     """Return the sequence of the last transaction at or before a moment; at least that of the base."""
     start = await base(connection, cluster)
-    return max(start.sequence, await _before(connection, cluster, at + _MICROSECOND))
+    return max(start.sequence, await last_before(connection, cluster, at + _MICROSECOND))
 
 
 async def known_clusters(connection: AsyncConnection) -> list[str]:
@@ -114,7 +114,7 @@ async def head(connection: AsyncConnection, cluster: str) -> int:
     return 0 if found is None else found.sequence
 
 
-async def _before(connection: AsyncConnection, cluster: str, at: datetime) -> int:
+async def last_before(connection: AsyncConnection, cluster: str, at: datetime) -> int:
     """Return the sequence of the last transaction before a time: one less than the first at or after it."""
     at_or_after = (transactions.c.cluster == cluster) & (transactions.c.at >= at)
     times = select(transactions.c.at).where(at_or_after).order_by(transactions.c.at).limit(1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from sqlalchemy import ColumnElement, RowMapping, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -39,14 +40,36 @@ async def search(connection: AsyncConnection, cluster: str, wanted: Search) -> l
     Raises FixError when the start lies in a closed period, LedgerCorruptError when a row cannot be read.
     """
     span = await base.span(connection, cluster, wanted.window)
+    return await _found(connection, cluster, _conditions(wanted, span), limit=wanted.limit)
+
+
+async def of_gang(
+    connection: AsyncConnection, cluster: str, *, uid: str, gang: str, since: datetime, limit: int
+) -> list[Record]:
+    """Return the latest transactions of a gang, the newest first: by its UID, or by its name if there are none.
+
+    Names have no index, so by name only the transactions since a time are read. Raises LedgerCorruptError when a row
+    cannot be read.
+    """
+    found = await _found(connection, cluster, [transactions.c.gang_uid == uid], limit=limit)
+    if found:
+        return found
+    first = await base.last_before(connection, cluster, since)
+    named = [transactions.c.sequence > first, transactions.c.gang == gang]
+    return await _found(connection, cluster, named, limit=limit)
+
+
+async def _found(
+    connection: AsyncConnection, cluster: str, conditions: Sequence[ColumnElement[bool]], *, limit: int
+) -> list[Record]:
     matching = (
         select(transactions)
-        .where(transactions.c.cluster == cluster, *_conditions(wanted, span))
+        .where(transactions.c.cluster == cluster, *conditions)
         .order_by(transactions.c.sequence.desc())
-        .limit(wanted.limit)
+        .limit(limit)
     )
     rows = (await connection.execute(matching)).mappings().all()
-    lines = await _lines(connection, cluster, [row["sequence"] for row in rows])
+    lines = await _lines(connection, cluster, [row["sequence"] for row in rows]) if rows else {}
     try:
         return [read.record(row, lines.get(row["sequence"], ())) for row in rows]
     except ValueError as error:

@@ -10,6 +10,7 @@ import pytest
 
 from admission.api.kubernetes.access_review import Question
 from admission.dashboard import gang_listings
+from admission.dashboard.pages import gang_objects
 from admission.errors import ClusterUnavailableError
 from tests import dashboards
 from tests.dashboards import ADMIN, MEMBER, Listings, Site
@@ -111,6 +112,17 @@ async def test_the_page_is_shown_while_the_api_server_is_slow_and_says_so(visito
     assert "The pods cannot all be read now: list pods in namespace team-a: no answer." in page
     assert "The Events cannot all be read now" in page
     assert "node-1/gpu-0" in page, "the plan is in the Gang"
+
+
+async def test_a_page_shows_fifty_events_and_says_where_earlier_ones_are() -> None:
+    many = [dashboards.event("Gang", "train", "Told", f"number {number}", minutes=number) for number in range(120)]
+    async with dashboards.a_site(listed=Listings(events=many)) as site, aiohttp.ClientSession() as session:
+        visitor = Visitor(site, session)
+        page, found = await visitor.see(), await visitor.json()
+
+    assert [number for number in (49, 50) if f"number {number}<" in page] == [49]
+    assert "50 earlier ones are in the" in page
+    assert len(found["events"]) == gang_objects.EVENTS_SHOWN
 
 
 async def test_thousands_of_pods_are_summed_and_come_in_pages_those_that_fail_first() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from admission.errors import ClusterUnavailableError, ForbiddenError
+from admission.errors import ClusterUnavailableError, ForbiddenError, MalformedObjectError
 from admission.kube.client.connection import Connection
 from admission.kube.listing_reader import ListingReader
 from tests.integration.kube.fake_api import FakeApi, status
@@ -60,6 +60,33 @@ async def test_an_event_was_last_seen_as_it_says(api: FakeApi, connection: Conne
     assert read.count == (3 if "count" in str(times) else 1)
     assert found.complete
     assert dict(api.last("GET", EVENTS).query) == {"limit": "7", "fieldSelector": "involvedObject.kind=Pod"}
+
+
+async def test_what_is_no_list_of_its_kind_is_refused_with_the_place_that_is_wrong(
+    api: FakeApi, connection: Connection
+) -> None:
+    api.answer("GET", PODS, 200, {"columnDefinitions": [{"name": "Name"}], "rows": [{"cells": "a-0"}]})
+    api.answer("GET", EVENTS, 200, {"items": [{"reason": 7}]})
+    reader = ListingReader(connection)
+
+    with pytest.raises(MalformedObjectError, match=r"Table of the API server: rows\[0\]\.cells: Expected `array`"):
+        await reader.pods("ns", labels="job=a", fields="", limit=7)
+    with pytest.raises(MalformedObjectError, match=r"EventList of the API server: items\[0\]\.reason: Expected `str`"):
+        await reader.events("ns", fields="", limit=7)
+
+
+async def test_a_row_of_pods_may_be_shorter_than_its_heading_and_a_list_may_be_null(
+    api: FakeApi, connection: Connection
+) -> None:
+    api.answer("GET", PODS, 200, {**TABLE, "metadata": {}, "rows": [{"cells": ["a-0", "1/1"]}]})
+    api.answer("GET", EVENTS, 200, {"metadata": {}, "items": None})
+    reader = ListingReader(connection)
+
+    pods = await reader.pods("ns", labels="job=a", fields="", limit=7)
+
+    assert [tuple(row) for row in pods.rows] == [("a-0", "1/1", "", "", "", "")]
+    assert pods.complete
+    assert (await reader.events("ns", fields="", limit=7)).events == []
 
 
 async def test_a_list_is_asked_for_once_though_the_api_server_fails(api: FakeApi, connection: Connection) -> None:
