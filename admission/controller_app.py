@@ -40,6 +40,7 @@ from admission.kube.secret_store import SecretStore
 from admission.kube.writers.claim_templates import TemplateReconciler
 from admission.kube.writers.claims import ClaimWriter
 from admission.kube.writers.pods import PodWriter
+from admission.kube.writers.provisioning_requests import ProvisioningRequestWriter
 from admission.kube.writers.queue_finalizer import QueueFinalizerWriter
 from admission.kube.writers.status import Reporter
 from admission.kube.writers.workloads import WorkloadWriter
@@ -125,6 +126,7 @@ def _term_parts(parts: Parts, ledger: SqlLedger, process: ProcessState) -> _Term
         fences=fence_controller,
         queues=QueueFinalizerWriter(connection),
         templates=templates,
+        requests=ProvisioningRequestWriter(connection),
         traces=parts.traces or ports.UNTRACED,
     )
     actor = f"{parts.user}@{socket.gethostname()}/{os.getpid()}"

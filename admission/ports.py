@@ -8,11 +8,13 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Protocol
 
 from admission.accounting.accruals import QueueMeter
 from admission.accounting.books import Book
 from admission.accounting.device_samples import Quantity, Samples
+from admission.api.capacity.provisioning_requests import ProvisioningRequest
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.jobs import Job, Suspendable
 from admission.api.kubernetes.meta import Meta
@@ -37,8 +39,11 @@ from admission.api.values.names import NodeName
 from admission.dra import compatibility
 from admission.dra.compatibility import Release, SchedulerProfile
 from admission.heads.signed_head import SignedHead
+from admission.scheduling.capacity.capacity_requests import CapacityRequest
 from admission.scheduling.placement.protection import Barriers
 from admission.workloads.gangs import Group
+
+NO_ANNOTATIONS: Mapping[str, str] = MappingProxyType({})
 
 
 class View(Protocol):
@@ -106,8 +111,13 @@ class Pods(Protocol):
         """
         ...
 
-    async def open_gate_towards(self, pod: Pod, labels: Mapping[str, str]) -> None:
-        """Remove Muster's gate and keep the pod to nodes with these labels, in one write; as `open_gate` otherwise."""
+    async def open_gate_towards(
+        self, pod: Pod, labels: Mapping[str, str], annotations: Mapping[str, str] = NO_ANNOTATIONS
+    ) -> None:
+        """Remove Muster's gate and keep the pod to nodes with these labels, in one write; as `open_gate` otherwise.
+
+        annotations: those that it gets with it.
+        """
         ...
 
     async def close_gate(self, pod: Pod) -> bool:
@@ -162,6 +172,21 @@ class Workloads(Protocol):
 
     async def start(self, workload: Suspendable) -> None:
         """Resume a workload that `hold` suspended, and mark it as started, in one write. Raises as `hold`."""
+        ...
+
+
+class CapacityRequests(Protocol):
+    """The ProvisioningRequests by which Cluster Autoscaler is asked for nodes."""
+
+    async def create(self, request: CapacityRequest) -> None:
+        """Create a ProvisioningRequest with its PodTemplates. Does nothing if it exists.
+
+        Raises GoneError if the kind is not served or a pod is gone, FixError if it is refused, and RetryError.
+        """
+        ...
+
+    async def delete(self, request: ProvisioningRequest) -> None:
+        """Delete a ProvisioningRequest and its PodTemplates; raises as `create`. Does nothing if they are gone."""
         ...
 
 
@@ -415,6 +440,16 @@ class NoQueueFinalizer:
 
 
 NO_QUEUE_FINALIZER = NoQueueFinalizer()
+
+
+class NoCapacityRequests:
+    """The port CapacityRequests of a cluster in which nobody answers them."""
+
+    async def create(self, request: CapacityRequest) -> None:
+        """Do nothing."""
+
+    async def delete(self, request: ProvisioningRequest) -> None:
+        """Do nothing."""
 
 
 class NoTraces:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from admission.api.capacity.node_shapes import NodeShape
+from admission.api.capacity.provisioning_requests import ProvisioningRequest
 from admission.api.kubernetes.claims import Claim, ClaimTemplate
 from admission.api.kubernetes.device_taint_rules import TaintRule
 from admission.api.kubernetes.devices import DeviceClass, Slice
@@ -54,6 +55,7 @@ class Snapshot:
     gangs: Mapping[str, Gang] = field(default_factory=dict)
     policies: Mapping[str, ClaimPolicy] = field(default_factory=dict)
     shapes: Mapping[str, NodeShape] = field(default_factory=dict)
+    provisioning_requests: Mapping[str, ProvisioningRequest] = field(default_factory=dict)
     priorities: Mapping[str, PriorityClass] = field(default_factory=dict)
     malformed: Mapping[tuple[str, str], MalformedObjectError] = field(default_factory=dict)
     unread_queues: Mapping[QueueName, Meta] = field(default_factory=dict)

@@ -10,13 +10,13 @@ from admission.api.capacity.node_shapes import NodeShape
 from admission.api.kubernetes.pods import Pod
 from admission.api.storage.storage import Storage
 from admission.api.values import names
-from admission.api.values.names import NodeName
+from admission.api.values.names import NodeName, Uid
 from admission.cycle import events
 from admission.cycle.state.in_flight import InFlight
 from admission.cycle.state.term import CycleSettings
 from admission.errors import FixError, GoneError, RetryError
 from admission.filters import volume_binding
-from admission.ports import Pods, Reports, Traces
+from admission.ports import NO_ANNOTATIONS, Pods, Reports, Traces
 
 T = TypeVar("T")
 
@@ -57,13 +57,15 @@ class BulkWriter:
         gangs: Iterable[Sequence[tuple[Pod, NodeName]]],
         storage: Storage | None = None,
         shapes: Mapping[str, NodeShape] = MappingProxyType({}),
+        annotations: Mapping[Uid, Mapping[str, str]] = MappingProxyType({}),
     ) -> None:
         """Open gates of gangs, in order on each node and several nodes at a time. The next cycle retries failed ones.
 
         On one node the order matters: kube-scheduler allocates to the pod that it sees first. Where a pod of a gang has
         to be with another one, or is counted with others, all gates of the gang are opened in order; and those of all
         gangs that wait for volumes which are there, one gang after the other. For a pod without a node kube-scheduler
-        chooses the node; for one whose node is to come, among those with the labels of its shape.
+        chooses the node; for one whose node is to come, among those with the labels of its shape. annotations: by pod,
+        what such pods get with it.
         """
 
         def opener(node: NodeName) -> Write:
@@ -73,7 +75,9 @@ class BulkWriter:
                     if shape is None:
                         await self.pods.open_gate(pod, node or None)
                     else:
-                        await self.pods.open_gate_towards(pod, shapes[shape].matches)
+                        await self.pods.open_gate_towards(
+                            pod, shapes[shape].matches, annotations.get(pod.meta.uid, NO_ANNOTATIONS)
+                        )
                 self.in_flight.assume_opened(pod)
 
             return open_gate

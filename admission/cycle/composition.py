@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from admission.cycle.bulk_writes import BulkWriter
+from admission.cycle.capacity_requests import RequestKeeper
 from admission.cycle.look_ahead import LookAhead
 from admission.cycle.node_needs import NodeNeedsCheck
 from admission.cycle.state.leader import Leader
@@ -33,6 +34,7 @@ class Steps:
     eviction: GangEviction
     finalizers: QueueFinalizers
     placement: GangPlacement
+    requests: RequestKeeper
     scheduling: Scheduling
     commit: GrantCommit
     preemption: Preemption
@@ -94,6 +96,7 @@ def compose(leader: Leader, log: CycleLog) -> Steps:
         eviction=eviction,
         finalizers=_finalizers(leader, writer),
         placement=placement,
+        requests=placement.requests,
         scheduling=scheduling,
         commit=commit,
         preemption=preemption,
@@ -162,6 +165,9 @@ def _placement(
         protection=protection,
         suspend_resume=suspend_resume,
         eviction=eviction,
+        requests=RequestKeeper(
+            requests=leader.ports.requests, mirror=leader.mirror, writer=eviction.writer, state=leader.requests
+        ),
         writer=eviction.writer,
         log=log,
     )

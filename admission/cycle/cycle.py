@@ -49,6 +49,8 @@ async def run(leader: Leader, now: datetime) -> CycleResult:
     if not mirror.is_down and term.is_confirmed:
         inputs = steps.inputs.regroup(inputs)
         inputs = steps.inputs.regroup(await steps.placement.finish(inputs))
+    if mirror.is_complete and term.is_confirmed:
+        await steps.requests.withdraw(inputs)
 
     # 4. Decide about pending gangs, in order. A pure function of the snapshot and the book, off the event loop. Queues
     # get their finalizers first, so that a queue with grants exists while they are open, even if it is deleted.

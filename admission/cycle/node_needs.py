@@ -65,7 +65,7 @@ class NodeNeedsCheck:
             group = inputs.by_uid[uid]
             if not node_needs.asks_for_nodes(inputs.snapshot.queues.get(group.queue)):
                 continue
-            why_not = node_requests.refusal(group, needed, self.fences.protections)
+            why_not = node_requests.refusal(group, needed, self.fences.protections, inputs.snapshot)
             if why_not or needed.grant is None:
                 self.state.note_not_asked(uid, why_not)
                 continue

@@ -1,8 +1,7 @@
-"""In-memory ports: a cluster and a ledger for `muster simulate` and for tests.
+"""In-memory ports, but for signed heads (`in_memory_chain`): a cluster and a ledger for `muster simulate` and tests.
 
 `Cluster` stands for the API server and for the other controllers: `schedule` is kube-scheduler and the kubelets,
-`finish` is the end of pods, with what the garbage collector and the resource claim controller do then. There is no
-clock in here; each cycle's caller passes the time. The ports of signed heads are in `in_memory_chain`.
+`finish` is the end of pods, with what the garbage collector and the claim controller do then. Callers pass the time.
 """
 
 import uuid
@@ -43,6 +42,7 @@ from admission.api.values.names import Held, MeterName, NodeName, QueueName, Uid
 from admission.dra.requests import extended_resources
 from admission.errors import BudgetTakenError, ConflictError, DeposedError, GoneError
 from admission.lifecycle import transitions
+from admission.ports import NO_ANNOTATIONS
 from admission.simulation import fake_allocation
 
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, names.GROUP)
@@ -57,6 +57,7 @@ UNKNOWN_NODE = NodeName("(a node of kube-scheduler's choice)")
 """The node of pods that were placed by counting only."""
 
 
+Labels = Mapping[str, str]
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -114,14 +115,16 @@ class Cluster:
     async def open_gate(self, pod: Pod, node: NodeName | None) -> None:
         await self.open_gate_towards(pod, {} if node is None else {names.HOSTNAME: node})
 
-    async def open_gate_towards(self, pod: Pod, labels: Mapping[str, str]) -> None:
+    async def open_gate_towards(self, pod: Pod, labels: Labels, annotations: Labels = NO_ANNOTATIONS) -> None:
         stored = self._pods.get(pod.meta.uid)
         if stored is None:
             raise GoneError(f"pod {pod.meta.key} is gone")
         if stored.meta.annotations.get(names.PLACEMENT) != pod.meta.annotations.get(names.PLACEMENT):
             raise ConflictError(f"pod {pod.meta.key} was taken back since it was seen")
         gates = tuple(gate for gate in stored.gates if gate != names.GATE)
-        self._pods[pod.meta.uid] = replace(stored, gates=gates, node_selector={**stored.node_selector, **labels})
+        meta, selector = stored.meta, {**stored.node_selector, **labels}
+        meta = replace(meta, annotations={**meta.annotations, **annotations}) if annotations else meta
+        self._pods[pod.meta.uid] = replace(stored, meta=meta, gates=gates, node_selector=selector)
 
     async def close_gate(self, pod: Pod) -> bool:
         stored = self._pods.get(pod.meta.uid)

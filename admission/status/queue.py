@@ -2,7 +2,7 @@
 
 All queues share one usage calculation. A problem is a condition whose message has the remedy: `Active`, and for queues
 with quotas or budgets `QuotaWithin`, `MetersKnown` and `BudgetLeft`; `DevicesProtected` if Muster allocates devices;
-`KubernetesKnown` only while it is False.
+`KubernetesKnown` and `ProvisioningRequestsServed` only while they are False.
 """
 
 from collections import Counter
@@ -26,6 +26,7 @@ from admission.lifecycle import deleted_queues
 from admission.quota import budgets as budgets_
 from admission.quota.headroom import QueueUsage
 from admission.quota.tree import Inactive
+from admission.scheduling.capacity import capacity_requests
 from admission.scheduling.checks import queue_rules
 from admission.scheduling.placement import protection_conditions
 from admission.status import gang, queue_sums
@@ -35,6 +36,8 @@ from admission.status.queue_sums import SubtreeSums
 K = TypeVar("K")
 
 ACTIVE = "Active"
+
+REQUESTS_SERVED = "ProvisioningRequestsServed"
 
 STOPPED = "Stopped"
 """The reason of `Active` while the queue, or one above it, has a stopPolicy, as in Kueue (ClusterQueue)."""
@@ -258,6 +261,8 @@ def _conditions(queue: Queue, shared: _SharedInputs) -> Iterator[Condition]:
     protected = protection_conditions.condition(queue, shared.inputs.protections)
     if protected is not None:
         yield protected
+    if capacity_requests.asks_by_request(queue) and (why := capacity_requests.unserved(shared.inputs.snapshot)):
+        yield gang.condition(REQUESTS_SERVED, "NotServed", f"no nodes are asked for: {why}", holds=False)
     if queue.namespaces is not None:
         yield from _kubernetes_known(shared.inputs.scheduler)
 

@@ -85,6 +85,12 @@ FIELD_MANAGER = "muster"
 
 HOSTNAME = "kubernetes.io/hostname"
 
+CONSUMED_REQUEST = "autoscaling.x-k8s.io/consume-provisioning-request"
+"""Annotation of a pod: the name of the ProvisioningRequest for whose capacity it was made."""
+
+PROVISIONING_CLASS = "autoscaling.x-k8s.io/provisioning-class-name"
+"""Annotation of such a pod: the class of that request. Cluster Autoscaler needs both."""
+
 QueueName = NewType("QueueName", str)
 MeterName = NewType("MeterName", str)
 NodeName = NewType("NodeName", str)

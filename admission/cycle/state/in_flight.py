@@ -16,6 +16,7 @@ from admission.api.muster.ledger_entries import Placement
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import GangUid, Uid
+from admission.errors import MusterError
 from admission.scheduling.placement.mode import Chosen
 from admission.workloads import suspendable
 
@@ -94,6 +95,42 @@ class InFlight:
     def forget_released(self, placements: Mapping[GangUid, Placement]) -> None:
         """Drop the modes of gangs that are no longer in the ledger."""
         self._modes = {gang: mode for gang, mode in self._modes.items() if gang in placements}
+
+
+@dataclass(slots=True)
+class RequestState:
+    """The requests that this leader has made and does not see yet, and what it could not make. One per leader.
+
+    Rule: a request is made again once it was seen and is gone; `forget` drops what was seen, and what nobody needs.
+    """
+
+    _made: set[str] = field(default_factory=set)
+    _troubles: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def made(self) -> Collection[str]:
+        return self._made
+
+    @property
+    def has_any(self) -> bool:
+        """Return whether anything is remembered."""
+        return bool(self._made or self._troubles)
+
+    def trouble(self, key: str) -> str:
+        """Return why a request could not be made; empty if it was, or is not yet tried."""
+        return self._troubles.get(key, "")
+
+    def note_made(self, key: str) -> None:
+        self._made.add(key)
+        self._troubles.pop(key, None)
+
+    def note_trouble(self, key: str, error: MusterError) -> None:
+        self._troubles[key] = str(error)
+
+    def forget(self, seen: Collection[str], needed: Collection[str]) -> None:
+        """Drop what the view shows, and what belongs to reservations that are over."""
+        self._made = {key for key in self._made if key not in seen and key in needed}
+        self._troubles = {key: why for key, why in self._troubles.items() if key in needed}
 
 
 def _is_behind(seen: Meta, written: Meta) -> bool:

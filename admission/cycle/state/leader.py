@@ -15,7 +15,7 @@ from admission.api.values.names import Uid
 from admission.cycle.executor import BackgroundExecutor
 from admission.cycle.state.evictions import EvictionState
 from admission.cycle.state.fences import FenceState
-from admission.cycle.state.in_flight import InFlight
+from admission.cycle.state.in_flight import InFlight, RequestState
 from admission.cycle.state.ledger_mirror import LedgerMirror
 from admission.cycle.state.pending_pods import PendingPods
 from admission.cycle.state.queues import QueueRegistry
@@ -27,7 +27,20 @@ from admission.dra.state import incremental
 from admission.incremental import Derived, Inverted
 from admission.lifecycle import transitions
 from admission.lifecycle.dirty import DirtyGangs
-from admission.ports import Claims, Fences, Ledger, Pods, Queues, Reports, Scheduler, Templates, Traces, View, Workloads
+from admission.ports import (
+    CapacityRequests,
+    Claims,
+    Fences,
+    Ledger,
+    Pods,
+    Queues,
+    Reports,
+    Scheduler,
+    Templates,
+    Traces,
+    View,
+    Workloads,
+)
 from admission.review.caches import ReviewCaches
 from admission.scheduling.backfill.expected_end import ExpectedEnds
 from admission.scheduling.backfill.policy import Backfill
@@ -57,6 +70,7 @@ class Ports:
     fences: Fences = field(default_factory=ports.NoFences)
     queues: Queues = ports.NO_QUEUE_FINALIZER
     templates: Templates = field(default_factory=ports.FixedTemplates)
+    requests: CapacityRequests = field(default_factory=ports.NoCapacityRequests)
     traces: Traces = ports.UNTRACED
 
 
@@ -126,6 +140,8 @@ class Leader:
     """What held gangs need of nodes that are not there."""
     expected_nodes: ExpectedNodes = field(default_factory=ExpectedNodes)
     """Which nodes came for gangs that they were asked for."""
+    requests: RequestState = field(default_factory=RequestState)
+    """The ProvisioningRequests that were made and are not seen yet."""
     shapes: ShapeStatus = field(default_factory=ShapeStatus)
     """What is said of NodeShapes."""
 

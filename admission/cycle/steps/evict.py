@@ -21,7 +21,7 @@ from admission.api.muster.ledger_entries import Placement
 from admission.api.values import names, references as references_
 from admission.api.values.names import GangUid, QueueName, Uid
 from admission.api.values.references import EVERYWHERE, References
-from admission.cycle import events
+from admission.cycle import capacity_requests, events
 from admission.cycle.bulk_writes import BulkWriter
 from admission.cycle.state.evictions import EvictionState
 from admission.cycle.state.in_flight import InFlight
@@ -69,11 +69,12 @@ class GangEviction:
         limiting = limits.limited_queues(inputs.tree)
         self.evictions.note_sizes(inputs.granted, self.mirror.book.placements)
         requested = await self._answer(inputs)
-        unfinished = self.evictions.unfinished | requested.keys()
+        revoked = capacity_requests.revoked(inputs)
+        unfinished = self.evictions.unfinished | requested.keys() | revoked.keys()
         for group in inputs.groups if limiting or unfinished else inputs.granted:
             if group.placement is None or not _may_be_due(group, group.placement, limiting, unfinished):
                 continue
-            find = partial(self._due, inputs, group, limiting, requested.get(group.uid))
+            find = partial(self._due, inputs, group, limiting, requested.get(group.uid), revoked.get(group.uid, ""))
             eviction = faults.guard(During.FOLLOWING, group.key, find, self.log.defects)
             if eviction is None:
                 self.evictions.clear_partial(group.uid)
@@ -166,9 +167,17 @@ class GangEviction:
         return evicting
 
     def _due(
-        self, inputs: CycleInputs, group: Group, limiting: Collection[QueueName], request: GangRequest | None
+        self,
+        inputs: CycleInputs,
+        group: Group,
+        limiting: Collection[QueueName],
+        request: GangRequest | None,
+        revoked: str,
     ) -> Eviction | None:
-        """Return why a gang has to be taken back: an eviction in progress, it cannot start, or it may not run on."""
+        """Return why a gang has to be taken back: an eviction in progress, it cannot start, or it may not run on.
+
+        revoked: why the nodes that were asked for it are not there for it; empty if they are, or may come.
+        """
         if group.uid in self.evictions.ending:
             return limits.resumed_eviction(group, self.evictions.evicted[group.uid])
         if request is not None:
@@ -182,6 +191,8 @@ class GangEviction:
             begun=self.evictions.partial_reason(group.uid),
             previous_size=self.evictions.size(group.uid),
         )
+        if found is None and revoked:
+            return not_started(group, revoked)
         if found is None and placement is not None and placement.queue in limiting:
             return limits.due_eviction(group, inputs.tree, inputs.now)
         return found

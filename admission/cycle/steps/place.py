@@ -19,6 +19,7 @@ from admission.api.values.decoding import Json
 from admission.api.values.names import GangUid, NodeName, Uid
 from admission.api.values.reasons import Hold, HoldReason
 from admission.cycle.bulk_writes import BulkWriter
+from admission.cycle.capacity_requests import RequestKeeper
 from admission.cycle.executor import BackgroundExecutor
 from admission.cycle.state.evictions import EvictionState
 from admission.cycle.state.fences import FenceState
@@ -107,6 +108,7 @@ class GangPlacement:
     protection: ProtectionCheck
     suspend_resume: SuspendResume
     eviction: GangEviction
+    requests: RequestKeeper
     writer: BulkWriter
     log: CycleLog
 
@@ -132,7 +134,9 @@ class GangPlacement:
         starts = list(starts)
         expected_pods = {start.group.uid: start.group for start in starts if suspend_resume.is_expected(start.group)}
         holds = await self.suspend_resume.resume(inputs, [*expected_pods.values()]) if expected_pods else {}
-        works = [self._guarded_work(inputs, start) for start in starts if start.group.uid not in expected_pods]
+        existing = [start for start in starts if start.group.uid not in expected_pods]
+        await self.requests.ask(inputs, (start.group for start in existing if start.gates))
+        works = [self._guarded_work(inputs, start) for start in existing]
         for work in works:
             self.traces.begin(work.group)
         granted_before = [work for work in works if work.start.granted_before and work.hold is None and not work.errors]
@@ -140,8 +144,10 @@ class GangPlacement:
         await self._allocate(inputs, [work for work in works if work.missing and work.hold is None])
         for work in works:
             await self._resolve(inputs, work)
-        gates = [work.start.gates for work in works if work.hold is None]
-        await self.writer.open_gates(gates, inputs.snapshot.storage, inputs.snapshot.shapes)
+        ready = [work for work in works if work.hold is None]
+        annotations = self.requests.annotations(inputs, [work.group for work in ready])
+        gates = [work.start.gates for work in ready]
+        await self.writer.open_gates(gates, inputs.snapshot.storage, inputs.snapshot.shapes, annotations)
         holds |= {work.group.uid: work.hold for work in works if work.hold is not None}
         self.log.placement_holds.update(holds)
         return holds
@@ -166,12 +172,17 @@ class GangPlacement:
         lost = placement_progress.lost_shape(start.gates, inputs.snapshot.shapes)
         if lost is not None:
             work.errors.append(ConflictError(f"NodeShape {lost}, of which nodes were asked for, is gone"))
+        answer = self.requests.answer(inputs, group, is_open=bool(self._opened(group))) if start.gates else None
+        if isinstance(answer, FixError):
+            work.errors.append(answer)
         chosen = self._chosen(inputs, group)
         if isinstance(chosen, Hold):
             work.hold = chosen if missing else None
         else:
             self.in_flight.choose(group.uid, chosen)
             self._apply_mode(inputs, work, missing, chosen.mode)
+        if isinstance(answer, Hold) and work.hold is None:
+            work.hold = answer
         return work
 
     def _chosen(self, inputs: CycleInputs, group: Group) -> Chosen | Hold:

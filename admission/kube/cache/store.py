@@ -60,7 +60,9 @@ class Store:
             workload_tables = [(kind.workload_kind, table) for kind, table in self.tables.items() if kind.workload_kind]
             fields["parents"] = {workload_kind: table.freeze() for workload_kind, table in workload_tables}
             fields["unwatched"] = {
-                workload_kind: table.unavailable for workload_kind, table in workload_tables if table.unavailable
+                kind.unwatched_key: table.unavailable
+                for kind, table in self.tables.items()
+                if kind.unwatched_key and table.unavailable
             }
             malformed = {key: error for table in self.tables.values() for key, error in table.malformed().items()}
             queues = self.tables.get(watched_resources.QUEUES)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from admission.api.capacity import node_shapes
+from admission.api.capacity import node_shapes, provisioning_requests
 from admission.api.kubernetes import claims, device_taint_rules, devices, jobs, nodes, pods, priority_classes
 from admission.api.kubernetes.meta import Meta
 from admission.api.muster import claim_policies, gangs, meters, queues
@@ -33,7 +33,8 @@ class Kind:
     decode: returns the value of an object, or raises MalformedObjectError. by_uid: pods and jobs are keyed by UID,
     since one that was recreated under an old name is another; everything else by `namespace/name`, or the name where
     cluster-scoped. older: versions of the same shape, the newest first, that an API server may serve instead. optional:
-    the API server may not serve the kind, which is then empty. workload_kind: the key of a workload kind; without
+    the API server may not serve the kind, which is then empty. may_be_missing: Muster works on where it cannot be read,
+    and `Snapshot.unwatched` says why. workload_kind: the key of a workload kind; without
     permission to read it, Muster works on and gives the reason in the holds of its gangs. ignores_version: whether the
     present value may stay in the table when only its resourceVersion has changed, since no write to the object needs
     that version. storage: the name of its mapping in `api.storage.storage.Storage`; without permission to read all of
@@ -50,6 +51,7 @@ class Kind:
     by_uid: bool = False
     older: tuple[str, ...] = ()
     optional: bool = False
+    may_be_missing: bool = False
     workload_kind: str = ""
     storage: str = ""
     ignores_version: Callable[[Any], bool] = _never
@@ -62,7 +64,12 @@ class Kind:
         It does without kinds of its own that are optional, since roles may be applied later than CRDs.
         """
         is_own = self.optional and self.group == names.GROUP
-        return is_own or bool(self.workload_kind or self.storage)
+        return is_own or self.may_be_missing or bool(self.workload_kind or self.storage)
+
+    @property
+    def unwatched_key(self) -> str:
+        """Return what `Snapshot.unwatched` calls the kind while it cannot be read; empty if it does not tell."""
+        return f"{self.name}.{self.group}" if self.may_be_missing else self.workload_kind
 
     @property
     def path(self) -> str:
@@ -177,12 +184,23 @@ GANGS = _own("Gang", "gangs", "gangs", gangs.decode)
 POLICIES = _own("ClaimPolicy", "claimpolicies", "policies", claim_policies.decode_stored)
 SHAPES = _own("NodeShape", "nodeshapes", "shapes", node_shapes.decode, optional=True)
 """Optional: an upgrade may leave the CRD to be applied later, and nothing but plans for nodes to come reads it."""
+REQUESTS = Kind(
+    name=provisioning_requests.KIND,
+    group=provisioning_requests.GROUP,
+    version=provisioning_requests.VERSION,
+    plural=provisioning_requests.PLURAL,
+    field="provisioning_requests",
+    decode=provisioning_requests.decode,
+    optional=True,
+    may_be_missing=True,
+)
+"""What Cluster Autoscaler is asked for, where queues say so; most clusters do not serve it."""
 
 ALL = (
     *(PODS, NODES, NAMESPACES, CLAIMS, TEMPLATES, SLICES, CLASSES, TAINT_RULES, JOBS, PRIORITIES),
     *PARENTS,
     *STORAGE,
-    *(QUEUES, METERS, GANGS, POLICIES, SHAPES),
+    *(QUEUES, METERS, GANGS, POLICIES, SHAPES, REQUESTS),
 )
 """The kinds that the controller watches."""
 

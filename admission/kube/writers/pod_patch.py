@@ -7,6 +7,7 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.values import names
 from admission.api.values.names import NodeName
 from admission.api.values.selectors import NodeSelector, NodeTerm, Requirement
+from admission.ports import NO_ANNOTATIONS
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -28,7 +29,7 @@ def with_labels(labels: Mapping[str, str]) -> tuple[Where, ...]:
     return tuple(Where(Requirement(key=key, operator="In", values=(labels[key],))) for key in sorted(labels))
 
 
-def opened(pod: Pod, where: Sequence[Where]) -> dict[str, Any]:
+def opened(pod: Pod, where: Sequence[Where], annotations: Mapping[str, str] = NO_ANNOTATIONS) -> dict[str, Any]:
     """Return the strategic merge patch. Other gates stay, and so does every affinity in the pod's spec.
 
     With UID and version, the API server refuses the patch for another pod of the same name, and for a pod that has
@@ -38,7 +39,10 @@ def opened(pod: Pod, where: Sequence[Where]) -> dict[str, Any]:
     if where:
         terms = [_term(term) for term in kept_to(pod.affinity, where).terms]
         spec["affinity"] = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": terms}}}
-    return {"metadata": {"uid": pod.meta.uid, "resourceVersion": pod.meta.resource_version}, "spec": spec}
+    metadata: dict[str, Any] = {"uid": pod.meta.uid, "resourceVersion": pod.meta.resource_version}
+    if annotations:
+        metadata["annotations"] = dict(annotations)
+    return {"metadata": metadata, "spec": spec}
 
 
 def kept_to(affinity: NodeSelector | None, where: Sequence[Where]) -> NodeSelector:

@@ -20,6 +20,7 @@ from admission.kube.client import backoff, errors, paths
 from admission.kube.client.connection import Connection, PatchKind, RetryPolicy
 from admission.kube.writers import pod_patch
 from admission.kube.writers.pod_patch import Where
+from admission.ports import NO_ANNOTATIONS
 
 log = structlog.get_logger(__name__)
 
@@ -40,16 +41,18 @@ class PodWriter:
         """Remove Muster's gate and pin the pod to a node (None: leave it free), in one write."""
         await self._open(pod, () if node is None else (pod_patch.on_node(node),))
 
-    async def open_gate_towards(self, pod: Pod, labels: Mapping[str, str]) -> None:
-        """Remove Muster's gate and keep the pod to nodes with these labels, in one write."""
-        await self._open(pod, pod_patch.with_labels(labels))
+    async def open_gate_towards(
+        self, pod: Pod, labels: Mapping[str, str], annotations: Mapping[str, str] = NO_ANNOTATIONS
+    ) -> None:
+        """Remove Muster's gate and keep the pod to nodes with these labels, in one write; annotate it with that."""
+        await self._open(pod, pod_patch.with_labels(labels), annotations)
 
-    async def _open(self, pod: Pod, where: Sequence[Where]) -> None:
+    async def _open(self, pod: Pod, where: Sequence[Where], annotations: Mapping[str, str] = NO_ANNOTATIONS) -> None:
         for attempt in range(1, TRIES + 1):
             if not pod.gated:
                 return
             try:
-                await self._connection.set(_path(pod), pod_patch.opened(pod, where), PatchKind.STRATEGIC)
+                await self._connection.set(_path(pod), pod_patch.opened(pod, where, annotations), PatchKind.STRATEGIC)
             except ForbiddenError:
                 raise
             except (ConflictError, FixError) as error:

@@ -10,9 +10,11 @@ from dataclasses import replace
 
 from admission.api.muster.ledger_entries import Holding
 from admission.api.muster.queues import PlacementMode
+from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import NodeName
 from admission.dra.requests.gang_request import Plan
+from admission.scheduling.capacity import capacity_requests
 from admission.scheduling.capacity.node_needs import NodesNeeded
 from admission.scheduling.checks.chain import Grant
 from admission.scheduling.placement.mode import Chosen
@@ -24,7 +26,7 @@ LONGEST_NAME = 200
 """The longest name of a shape of which nodes are asked for: the books have it with a number."""
 
 
-def refusal(group: Group, needed: NodesNeeded, protections: Protections) -> str:
+def refusal(group: Group, needed: NodesNeeded, protections: Protections, snapshot: Snapshot) -> str:
     """Return why no nodes are asked for, though the queue asks; empty if they are."""
     if needed.grant is None or group.started:
         return "pods of it have started: no nodes are asked for pods that come later"
@@ -35,6 +37,10 @@ def refusal(group: Group, needed: NodesNeeded, protections: Protections) -> str:
     closed = sorted(driver for driver in drivers if protections.of_driver(driver).closed)
     if closed:
         return f"no nodes are asked for devices behind a fence (driver {closed[0]}), which kube-scheduler cannot give"
+    if capacity_requests.asks_by_request(snapshot.queues.get(group.queue)):
+        why_not = capacity_requests.unserved(snapshot) or capacity_requests.too_many_sets(group)
+        if why_not:
+            return f"no nodes are asked for: {why_not}"
     long = next((name for name in needed.counts if len(name) > LONGEST_NAME), None)
     return f"NodeShape {long} has a name of more than {LONGEST_NAME} characters" if long is not None else ""
 

@@ -267,11 +267,11 @@ class Deadly(Asking):
         super().succeed()
         self.lives = 10**6
 
-    async def _dies(self, pod: Pod, labels: Any) -> None:
+    async def _dies(self, pod: Pod, *where: Any) -> None:
         self.lives -= 1
         if self.lives <= 0:
             raise KilledError
-        await self.open(pod, labels)
+        await self.open(pod, *where)
 
 
 @pytest.mark.parametrize("lives", range(1, 6))

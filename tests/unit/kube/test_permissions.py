@@ -24,6 +24,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/muster-system/leases"
 
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 OWN = "/apis/muster.dev/v1alpha1"
+REQUESTS = "/apis/autoscaling.x-k8s.io/v1/namespaces/team"
 
 CALLS: dict[str, tuple[str, str]] = {
     "pods are listed": ("GET", "/api/v1/pods"),
@@ -80,6 +81,12 @@ CALLS: dict[str, tuple[str, str]] = {
     "a policy of claims has a condition": ("PATCH", f"{OWN}/claimpolicies/defaults/status"),
     "a node shape is read again": ("GET", f"{OWN}/nodeshapes/gpu-8"),
     "a node shape has a condition": ("PATCH", f"{OWN}/nodeshapes/gpu-8/status"),
+    "nodes are asked for": ("POST", f"{REQUESTS}/provisioningrequests"),
+    "a request that is there is read": ("GET", f"{REQUESTS}/provisioningrequests/train-1"),
+    "a request is deleted": ("DELETE", f"{REQUESTS}/provisioningrequests/train-1"),
+    "the template of a request is made": ("POST", "/api/v1/namespaces/team/podtemplates"),
+    "the template of a request gets its owner": ("PATCH", "/api/v1/namespaces/team/podtemplates/train-1-0"),
+    "the template of a request is deleted": ("DELETE", "/api/v1/namespaces/team/podtemplates/train-1-0"),
     "an event is published": ("POST", "/api/v1/namespaces/team/events"),
     "an event is counted": ("PATCH", "/api/v1/namespaces/team/events/train-0.1"),
     "the CRDs are made": ("POST", CRD),

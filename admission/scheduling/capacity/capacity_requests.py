@@ -1,0 +1,212 @@
+"""ProvisioningRequests of gangs: what Cluster Autoscaler is asked for, for one gang, and what follows from its answer.
+
+A request is that of one reservation: its name follows from the gang and the time when it was charged. So every leader
+knows from the books which request a gang has, and a gang that is tried again asks with another one.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC
+
+from admission.api.capacity.node_provision import Provisioning, ProvisioningMode
+from admission.api.capacity.node_shapes import NodeShape
+from admission.api.capacity.provisioning_requests import GROUP, KEY, KIND, MOST_POD_SETS, Answer, ProvisioningRequest
+from admission.api.kubernetes.meta import Owner
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.ledger_entries import Placement
+from admission.api.muster.queues import Queue
+from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import NodeName
+from admission.api.values.reasons import Hold, HoldReason
+from admission.lifecycle import placement_progress
+from admission.workloads.gangs import Group
+
+LONGEST_GANG = 40
+"""Characters of the gang's name in that of its request."""
+
+MOST_OWNERS = 64
+"""The most pods that own a request of a gang without a workload."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSet:
+    """Equal pods of a gang. pod: one of them. labels: of the nodes to which they are kept; {} if they go anywhere."""
+
+    pod: Pod
+    count: int
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityRequest:
+    """The request of one gang. owners: with the last of which the garbage collector deletes it."""
+
+    name: str
+    namespace: str
+    gang: str
+    provisioning_class: str
+    parameters: Mapping[str, str]
+    pod_sets: tuple[PodSet, ...]
+    owners: tuple[Owner, ...]
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def asks_by_request(queue: Queue | None) -> bool:
+    """Return whether a queue asks for nodes by ProvisioningRequests."""
+    return queue is not None and queue.provisioning.mode is ProvisioningMode.REQUEST
+
+
+def key_of(placement: Placement) -> str | None:
+    """Return `namespace/name` of the request of a reservation; None if no nodes were asked for it."""
+    if not placement_progress.asked_for(seat.node for seat in placement.seats.values()):
+        return None
+    namespace, _, gang = placement.gang.partition("/")
+    at = placement.reserved_at.astimezone(UTC).isoformat(timespec="microseconds")
+    digest = hashlib.sha256(f"{placement.gang_uid}/{at}".encode()).hexdigest()[:10]
+    return f"{namespace}/{gang[:LONGEST_GANG].rstrip('-.')}-{digest}"
+
+
+def build(group: Group, key: str, provisioning: Provisioning, shapes: Mapping[str, NodeShape]) -> CapacityRequest:
+    """Return the request of a gang with a place. key: from `key_of`."""
+    namespace, _, name = key.partition("/")
+    seats = group.placement.seats if group.placement is not None else {}
+    pods = [(pod, seats[pod.meta.uid].node) for pod in group.pods if pod.meta.uid in seats and not pod.node]
+    return CapacityRequest(
+        name=name,
+        namespace=namespace,
+        gang=group.key,
+        provisioning_class=provisioning.provisioning_class,
+        parameters=provisioning.parameters,
+        pod_sets=tuple(_sets(pods, shapes)),
+        owners=_owners(group),
+    )
+
+
+def unserved(snapshot: Snapshot) -> str:
+    """Return why nobody can be asked by a ProvisioningRequest, and what helps; empty if that is possible."""
+    why = snapshot.unwatched.get(KEY)
+    if why is None:
+        return ""
+    return (
+        f"ProvisioningRequests ({GROUP}/v1) cannot be read: {why}; install the CRD of Cluster Autoscaler, whose flag"
+        " --enable-provisioning-requests has to be set, or choose another spec.provisioning.mode"
+    )
+
+
+def too_many_sets(group: Group) -> str:
+    """Return why a gang cannot be described by one request; empty if it can."""
+    kinds: list[tuple[object, ...]] = []
+    for pod in group.waiting:
+        kind = _kind(pod)
+        if kind not in kinds:
+            kinds.append(kind)
+        # Those of one kind may have places of several kinds.
+        if len(kinds) > MOST_POD_SETS // 2:
+            return (
+                f"its pods are of more than {MOST_POD_SETS // 2} kinds, and a {KIND} has at most {MOST_POD_SETS} sets"
+                " of equal pods"
+            )
+    return ""
+
+
+def failure(request: ProvisioningRequest, *, is_open: bool, runs: bool) -> str:
+    """Return why a gang has to ask anew; empty if its request stands. is_open: whether a gate of it is open."""
+    answers = request.answers
+    if Answer.CAPACITY_REVOKED in answers:
+        return f"{KIND} {request.meta.key}: the capacity was revoked ({answers[Answer.CAPACITY_REVOKED]})"
+    if Answer.FAILED in answers and not runs:
+        return f"{KIND} {request.meta.key} failed ({answers[Answer.FAILED]})"
+    # From then on the nodes may be taken away or given to others. Pods that are let in may have bound meanwhile.
+    if Answer.BOOKING_EXPIRED in answers and not is_open and not runs:
+        return f"{KIND} {request.meta.key}: the booking expired ({answers[Answer.BOOKING_EXPIRED]})"
+    return ""
+
+
+def hold(group: Group, key: str, request: ProvisioningRequest | None, trouble: str) -> Hold | None:
+    """Return why a gang waits behind its gates; None once its capacity is there. trouble: of making the request."""
+    if request is not None and Answer.PROVISIONED in request.answers:
+        return None
+    asked = placement_progress.nodes_to_come(group)
+    listed = ", ".join(f"{count} of shape {name}" for name, count in sorted(asked.items()))
+    if request is None:
+        state = f"could not be made yet: {trouble}" if trouble else "is being made"
+    elif Answer.ACCEPTED in request.answers:
+        state = f"was accepted ({request.progress or request.answers[Answer.ACCEPTED]})"
+    else:
+        state = f"is not answered yet{f' ({request.progress})' if request.progress else ''}"
+    message = f"nodes were asked for ({listed}): {KIND} {key} {state}; its quota is reserved"
+    return Hold(HoldReason.NODES_NEEDED, message, {"nodes": sum(asked.values()), "request": key.partition("/")[2]})
+
+
+def annotations(request: ProvisioningRequest) -> Mapping[str, str]:
+    """Return the annotations of the pods that consume a request."""
+    return {names.CONSUMED_REQUEST: request.meta.name, names.PROVISIONING_CLASS: request.provisioning_class}
+
+
+def unneeded(
+    requests: Iterable[ProvisioningRequest], placements: Iterable[Placement], snapshot: Snapshot
+) -> list[ProvisioningRequest]:
+    """Return the requests that Muster made for reservations that are over, or that ask in another way now.
+
+    A request stays for which pods were let in, since Cluster Autoscaler overlooks those without their request.
+    """
+    own = [request for request in requests if request.is_ours]
+    needed: set[str] = set()
+    for placement in placements if own else ():
+        key = key_of(placement)
+        if key is not None and (
+            asks_by_request(snapshot.queues.get(placement.queue)) or _is_consumed(key, placement, snapshot)
+        ):
+            needed.add(key)
+    return [request for request in own if request.meta.key not in needed and request.meta.deleted is None]
+
+
+def _is_consumed(key: str, placement: Placement, snapshot: Snapshot) -> bool:
+    name = key.partition("/")[2]
+    pods = (snapshot.pods.get(uid) for uid in placement.seats)
+    return any(pod is not None and pod.meta.annotations.get(names.CONSUMED_REQUEST) == name for pod in pods)
+
+
+def _sets(pods: Iterable[tuple[Pod, NodeName]], shapes: Mapping[str, NodeShape]) -> Iterator[PodSet]:
+    found: list[tuple[tuple[object, ...], Pod, Mapping[str, str]]] = []
+    counts: list[int] = []
+    for pod, node in pods:
+        shape = shapes.get(names.shape_of(node) or "")
+        kind = (*_kind(pod), shape.name if shape is not None else "")
+        index = next((at for at, one in enumerate(found) if one[0] == kind), len(found))
+        if index == len(found):
+            found.append((kind, pod, shape.matches if shape is not None else {}))
+            counts.append(0)
+        counts[index] += 1
+    for (_, pod, labels), count in zip(found, counts, strict=True):
+        yield PodSet(pod=pod, count=count, labels=labels)
+
+
+def _kind(pod: Pod) -> tuple[object, ...]:
+    """Return what pods of one controller have to agree in to count as equal."""
+    owner = pod.meta.controller
+    return (
+        owner.uid if owner is not None else "",
+        pod.claims,
+        pod.requests,
+        pod.node_selector,
+        pod.affinity,
+        pod.tolerations,
+        pod.runtime_class,
+        pod.scheduler,
+    )
+
+
+def _owners(group: Group) -> tuple[Owner, ...]:
+    workload = group.identity.workload
+    if workload is not None and workload.uid:
+        return (workload,)
+    pods = [pod for pod in group.pods if not names.is_expected(pod.meta.uid)]
+    return tuple(
+        Owner(api_version="v1", kind="Pod", name=pod.meta.name, uid=pod.meta.uid) for pod in pods[:MOST_OWNERS]
+    )
