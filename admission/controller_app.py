@@ -39,6 +39,7 @@ from admission.kube.leader_election import Durations, Lease
 from admission.kube.secret_store import SecretStore
 from admission.kube.writers.claim_templates import TemplateReconciler
 from admission.kube.writers.claims import ClaimWriter
+from admission.kube.writers.nodes import NodeWriter
 from admission.kube.writers.pods import PodWriter
 from admission.kube.writers.provisioning_requests import ProvisioningRequestWriter
 from admission.kube.writers.queue_finalizer import QueueFinalizerWriter
@@ -127,6 +128,7 @@ def _term_parts(parts: Parts, ledger: SqlLedger, process: ProcessState) -> _Term
         queues=QueueFinalizerWriter(connection),
         templates=templates,
         requests=ProvisioningRequestWriter(connection),
+        nodes=NodeWriter(connection),
         traces=parts.traces or ports.UNTRACED,
     )
     actor = f"{parts.user}@{socket.gethostname()}/{os.getpid()}"

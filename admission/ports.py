@@ -18,6 +18,7 @@ from admission.api.capacity.provisioning_requests import ProvisioningRequest
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.jobs import Job, Suspendable
 from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import GangReport
 from admission.api.muster.ledger_entries import (
@@ -187,6 +188,18 @@ class CapacityRequests(Protocol):
 
     async def delete(self, request: ProvisioningRequest) -> None:
         """Delete a ProvisioningRequest and its PodTemplates; raises as `create`. Does nothing if they are gone."""
+        ...
+
+
+class Nodes(Protocol):
+    """The annotations of nodes that keep autoscalers from taking them away."""
+
+    async def keep(self, node: Node) -> None:
+        """Put them on a node, but for those that others have put there. Raises GoneError, FixError, RetryError."""
+        ...
+
+    async def release(self, node: Node) -> None:
+        """Remove those that Muster has put on a node; raises as `keep`."""
         ...
 
 
@@ -442,14 +455,16 @@ class NoQueueFinalizer:
 NO_QUEUE_FINALIZER = NoQueueFinalizer()
 
 
-class NoCapacityRequests:
-    """The port CapacityRequests of a cluster in which nobody answers them."""
+class NoAutoscaler:
+    """The ports CapacityRequests and Nodes of a cluster without autoscalers."""
 
-    async def create(self, request: CapacityRequest) -> None:
-        """Do nothing."""
+    async def create(self, request: CapacityRequest) -> None: ...
 
-    async def delete(self, request: ProvisioningRequest) -> None:
-        """Do nothing."""
+    async def delete(self, request: ProvisioningRequest) -> None: ...
+
+    async def keep(self, node: Node) -> None: ...
+
+    async def release(self, node: Node) -> None: ...
 
 
 class NoTraces:

@@ -6,6 +6,7 @@ from admission.cycle.bulk_writes import BulkWriter
 from admission.cycle.capacity_requests import RequestKeeper
 from admission.cycle.look_ahead import LookAhead
 from admission.cycle.node_needs import NodeNeedsCheck
+from admission.cycle.scale_down import ScaleDown
 from admission.cycle.state.leader import Leader
 from admission.cycle.state.result import CycleLog
 from admission.cycle.steps.build_inputs import InputBuilder
@@ -40,6 +41,7 @@ class Steps:
     preemption: Preemption
     look_ahead: LookAhead
     node_needs: NodeNeedsCheck
+    scale_down: ScaleDown
     report: CycleReport
 
 
@@ -102,6 +104,7 @@ def compose(leader: Leader, log: CycleLog) -> Steps:
         preemption=preemption,
         look_ahead=_look_ahead(leader, log),
         node_needs=_node_needs(leader, scheduling, commit),
+        scale_down=ScaleDown(nodes=ports.nodes, nominations=leader.nominations, writer=writer, state=leader.scale_down),
         report=_report(leader, log),
     )
 

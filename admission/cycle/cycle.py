@@ -74,8 +74,11 @@ async def run(leader: Leader, now: datetime) -> CycleResult:
         await executor.run(steps.look_ahead.examine, inputs)
         await executor.run(steps.node_needs.examine, inputs, decisions)
         decisions = [*await steps.node_needs.ask(inputs, decisions)]
+    inputs = steps.inputs.regroup(inputs)
+    if mirror.is_complete and term.is_confirmed:
+        await steps.scale_down.update(inputs)
     with traces.step("report"):
-        return await steps.report.report(steps.inputs.regroup(inputs), replace(decided, updated=tuple(decisions)))
+        return await steps.report.report(inputs, replace(decided, updated=tuple(decisions)))
 
 
 async def preload(leader: Leader, clock: datetime) -> None:

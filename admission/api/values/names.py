@@ -85,6 +85,9 @@ FIELD_MANAGER = "muster"
 
 HOSTNAME = "kubernetes.io/hostname"
 
+SCALE_DOWN = "muster.dev/scale-down-disabled"
+"""Annotation of a node: which annotations Muster has put on it to keep autoscalers from taking it away."""
+
 CONSUMED_REQUEST = "autoscaling.x-k8s.io/consume-provisioning-request"
 """Annotation of a pod: the name of the ProvisioningRequest for whose capacity it was made."""
 

@@ -6,8 +6,10 @@ the configurations are deleted, then fences, finalizers and Muster's own objects
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 
+from admission.api.kubernetes import nodes
 from admission.api.kubernetes.meta import Meta
 from admission.api.values import names
 from admission.api.values.decoding import Json
@@ -17,7 +19,9 @@ from admission.kube import crd_installer, fence_controller
 from admission.kube.client import bounded_wait, paths
 from admission.kube.client.connection import Connection, PatchKind
 from admission.kube.webhook_config import pod_policy, registration
+from admission.kube.writers.nodes import NodeWriter
 from admission.kube.writers.queue_finalizer import QueueFinalizerWriter
+from admission.scheduling.capacity.scale_down import is_marked
 from admission.settings import Settings
 
 CONTROLLER = "muster-controller"
@@ -26,6 +30,8 @@ CONTROLLER_PODS = "app.kubernetes.io/name=muster,app.kubernetes.io/component=con
 
 END_SECONDS = 120.0
 """How long to wait until controllers have ended, or CRDs are gone."""
+
+NODES_PER_PAGE = 500
 
 CRDS = tuple(f"{plural}.{names.GROUP}" for plural in ("gangs", "queues", "meters", "claimpolicies", "nodeshapes"))
 
@@ -53,6 +59,7 @@ class Removal:
         for name in await fence_controller.lift(self.connection):
             self.say(f"removed {name}")
         await self._release(found.kept_queues)
+        await self._release_nodes()
         heads = self.settings.heads
         own = [self._own("secrets", self.settings.webhook.secret), self._lease]
         if purge:
@@ -123,6 +130,15 @@ class Removal:
         for queue in queues:
             await writer.release(queue)
             self.say(f"removed the finalizer of Queue {queue.name}")
+
+    async def _release_nodes(self) -> None:
+        """Remove from nodes what keeps autoscalers from taking them away, which no controller would do any more."""
+        writer = NodeWriter(self.connection)
+        async with aclosing(self.connection.pages("/api/v1/nodes", limit=NODES_PER_PAGE)) as pages:
+            marked = [node async for page in pages for node in map(nodes.decode, page["items"]) if is_marked(node)]
+        for node in marked:
+            await writer.release(node)
+            self.say(f"removed the annotations for autoscalers of Node {node.name}")
 
     async def _delete(self, path: str) -> None:
         try:

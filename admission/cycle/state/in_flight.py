@@ -6,17 +6,21 @@ would repeat them, or give the same devices to another gang. kube-scheduler has 
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.jobs import Job
 from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.owners import Parent
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.ledger_entries import Placement
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
-from admission.api.values.names import GangUid, Uid
+from admission.api.values.names import GangUid, NodeName, Uid
 from admission.errors import MusterError
+from admission.incremental import Derived
+from admission.scheduling.capacity import scale_down
 from admission.scheduling.placement.mode import Chosen
 from admission.workloads import suspendable
 
@@ -131,6 +135,19 @@ class RequestState:
         """Drop what the view shows, and what belongs to reservations that are over."""
         self._made = {key for key in self._made if key not in seen and key in needed}
         self._troubles = {key: why for key, why in self._troubles.items() if key in needed}
+
+
+@dataclass(slots=True)
+class ScaleDownState:
+    """Which nodes have annotations of Muster, as the view shows them. One per leader.
+
+    Rule: only `ScaleDown` changes it.
+    """
+
+    marked: Derived[NodeName, Node, Node] = field(
+        default_factory=lambda: Derived(lambda _, node: node if scale_down.is_marked(node) else None)
+    )
+    refused_until: datetime | None = None
 
 
 def _is_behind(seen: Meta, written: Meta) -> bool:

@@ -15,7 +15,7 @@ from admission.api.values.names import Uid
 from admission.cycle.executor import BackgroundExecutor
 from admission.cycle.state.evictions import EvictionState
 from admission.cycle.state.fences import FenceState
-from admission.cycle.state.in_flight import InFlight, RequestState
+from admission.cycle.state.in_flight import InFlight, RequestState, ScaleDownState
 from admission.cycle.state.ledger_mirror import LedgerMirror
 from admission.cycle.state.pending_pods import PendingPods
 from admission.cycle.state.queues import QueueRegistry
@@ -32,6 +32,7 @@ from admission.ports import (
     Claims,
     Fences,
     Ledger,
+    Nodes,
     Pods,
     Queues,
     Reports,
@@ -70,7 +71,8 @@ class Ports:
     fences: Fences = field(default_factory=ports.NoFences)
     queues: Queues = ports.NO_QUEUE_FINALIZER
     templates: Templates = field(default_factory=ports.FixedTemplates)
-    requests: CapacityRequests = field(default_factory=ports.NoCapacityRequests)
+    requests: CapacityRequests = field(default_factory=ports.NoAutoscaler)
+    nodes: Nodes = field(default_factory=ports.NoAutoscaler)
     traces: Traces = ports.UNTRACED
 
 
@@ -142,6 +144,8 @@ class Leader:
     """Which nodes came for gangs that they were asked for."""
     requests: RequestState = field(default_factory=RequestState)
     """The ProvisioningRequests that were made and are not seen yet."""
+    scale_down: ScaleDownState = field(default_factory=ScaleDownState)
+    """Which nodes autoscalers are kept from taking away."""
     shapes: ShapeStatus = field(default_factory=ShapeStatus)
     """What is said of NodeShapes."""
 

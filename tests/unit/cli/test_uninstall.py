@@ -92,6 +92,11 @@ class FakeCluster:
             self.done.append(f"patched {path}")
         return {}
 
+    async def set(self, path: str, body: Json, *_: object) -> None:
+        annotations = {key: value for key, value in body["metadata"]["annotations"].items() if value is None}
+        assert body["metadata"]["annotations"] == annotations, "nothing is put on a node"
+        self.done.append(f"took {', '.join(sorted(annotations))} from {path}")
+
     async def delete(self, path: str, *_: object) -> Json:
         if self.objects.pop(path, None) is None:
             raise GoneError(path)
@@ -177,6 +182,23 @@ def test_controllers_end_before_the_configurations_go_and_what_they_would_write_
         f"deleted {LEASE}",
     ]
     assert f"{CRDS}/queues.muster.dev" in cluster.objects
+
+
+def test_nodes_lose_what_muster_has_put_on_them_and_keep_what_others_have(
+    muster: Muster, monkeypatch: pytest.MonkeyPatch, objects: dict[str, Json]
+) -> None:
+    put, theirs = "karpenter.sh/do-not-disrupt", "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+    marked = {put: "true", theirs: "true", names.SCALE_DOWN: put}
+    for name, annotations in {"n1": marked, "n2": {theirs: "true"}}.items():
+        objects[f"/api/v1/nodes/{name}"] = {"metadata": {"name": name, "annotations": annotations}}
+    cluster = FakeCluster(objects)
+
+    code, said, notes = uninstall(muster, monkeypatch, cluster, "--yes")
+
+    assert code == 0, notes
+    written = [one for one in cluster.done if "/nodes/" in one]
+    assert written == [f"took {put}, {names.SCALE_DOWN} from /api/v1/nodes/n1"]
+    assert "removed the annotations for autoscalers of Node n1" in said
 
 
 def test_purge_leaves_nothing_but_the_deployment_which_is_the_charts(

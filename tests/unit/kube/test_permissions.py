@@ -81,6 +81,8 @@ CALLS: dict[str, tuple[str, str]] = {
     "a policy of claims has a condition": ("PATCH", f"{OWN}/claimpolicies/defaults/status"),
     "a node shape is read again": ("GET", f"{OWN}/nodeshapes/gpu-8"),
     "a node shape has a condition": ("PATCH", f"{OWN}/nodeshapes/gpu-8/status"),
+    "a node is read again": ("GET", "/api/v1/nodes/n1"),
+    "a node is kept from autoscalers": ("PATCH", "/api/v1/nodes/n1"),
     "nodes are asked for": ("POST", f"{REQUESTS}/provisioningrequests"),
     "a request that is there is read": ("GET", f"{REQUESTS}/provisioningrequests/train-1"),
     "a request is deleted": ("DELETE", f"{REQUESTS}/provisioningrequests/train-1"),
