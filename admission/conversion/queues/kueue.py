@@ -25,7 +25,7 @@ _INITIAL = "LessThanInitialShare"
 _KINDS = {
     "Workload": "Kueue makes it of a Job; Muster makes a Gang of the Job's pods",
     "AdmissionCheck": "put a scheduling gate of your own on the pods",
-    "ProvisioningRequestConfig": "write NodeShapes, and provisioning: {mode: Pods} of a Queue",
+    "ProvisioningRequestConfig": "write NodeShapes, and provisioning: {mode: ProvisioningRequest, class: …} of a Queue",
     "MultiKueueConfig": "nothing here spans clusters but budgets with scope: Global",
     "MultiKueueCluster": "nothing here spans clusters but budgets with scope: Global",
 }
