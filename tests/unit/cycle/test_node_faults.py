@@ -1,0 +1,88 @@
+"""Autoscalers that misbehave: nodes come and go, come in excess, or are too poor. Nothing stays charged."""
+
+from typing import Any
+
+import pytest
+
+from admission.api.values.names import NodeName
+from tests.builders import ClusterBuilder, a_cluster
+from tests.unit.cycle.autoscaled import PODS, Asking
+from tests.unit.cycle.fences import MINUTE, report
+from tests.unit.cycle.test_node_requests import charged
+
+JOB: dict[str, Any] = {"pods": 2, "gpus": 8}
+
+
+def asks(**shape: Any) -> ClusterBuilder:
+    queue = {"provisioning": PODS, "requeue": {"base": "10m", "max": "10m"}}
+    return a_cluster().queue("q", gpus=100, **queue).shape("x8", gpus=8, **shape)
+
+
+async def test_nodes_that_come_and_go_in_a_circle_end_at_the_timeout_and_give_everything_back() -> None:
+    play = Asking(asks(), a=JOB)
+    await play.forget_changes()
+
+    for turn in range(14):
+        play.world.add(f"n{turn}", gpus=7)
+        await play.forget_changes()
+        play.world.without(node=f"n{turn}")
+        play.world.now += MINUTE
+        await play.forget_changes()
+        assert charged(play) == 16
+    play.world.now += 2 * MINUTE
+    result = await play.forget_changes(3)
+
+    assert charged(play) == 0
+    assert play.world.bound() == {}
+    hold = report(result, "a").hold
+    assert hold is not None
+    assert hold.reason == "PlacementFailed"
+    assert hold.details["evictions"] == 1
+
+
+async def test_a_node_that_goes_with_a_pod_that_was_bound_gives_back_the_whole_gang() -> None:
+    play = Asking(asks(), a=JOB)
+    await play.forget_changes()
+    play.world.add("n1")
+    await play.forget_changes(2)
+    (name,) = play.world.bound()
+
+    play.world.without(node="n1")
+    uid = next(uid for uid, pod in play.world._pods.items() if pod.meta.name == name)
+    play.world._release_claims([play.world._pods.pop(uid)])
+    play.world.now += 16 * MINUTE
+    await play.forget_changes(3)
+
+    assert charged(play) == 0
+    assert play.world.towards() == {}
+
+
+@pytest.mark.parametrize("more", [1, 4])
+async def test_more_nodes_than_were_asked_for_are_used_by_others_and_no_further_ones_are_asked_for(more: int) -> None:
+    play = Asking(asks(most=8), a=JOB)
+    await play.forget_changes()
+    play.world.submit("b", queue="q", pods=1, gpus=8)
+
+    play.world.add(*(f"n{number}" for number in range(2 + more)))
+    await play.forget_changes(3)
+
+    assert len(play.world.bound()) == 3
+    assert play.world.towards() == {}
+    assert charged(play) == 24
+
+
+async def test_a_node_that_goes_before_it_is_used_is_no_node_for_anybody() -> None:
+    play = Asking(asks(), a=JOB)
+    await play.forget_changes()
+    play.world.add("n1", gpus=4)
+    await play.forget_changes()
+    play.world.without(node="n1")
+    play.world.submit("small", queue="q", pods=1, gpus=1)
+
+    await play.forget_changes(2)
+
+    assert NodeName("n1") not in play.world._rest.nodes
+    assert "small-0" not in play.world.bound()
+    play.world.add("n2", "n3")
+    await play.forget_changes(3)
+    assert {"a-0", "a-1"} <= play.world.bound().keys()
