@@ -74,7 +74,10 @@ class RequestKeeper:
         if key is None:
             return None
         request = inputs.snapshot.provisioning_requests.get(key)
-        failure = capacity_requests.failure(request, is_open=is_open, runs=False) if request is not None else ""
+        if request is None:
+            failure = "" if is_open else capacity_requests.unserved(inputs.snapshot)
+        else:
+            failure = capacity_requests.failure(request, is_open=is_open, runs=False)
         if failure:
             return FixError(failure)
         return capacity_requests.hold(group, key, request, self.state.trouble(key))

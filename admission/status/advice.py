@@ -140,6 +140,12 @@ def _busy(details: Mapping[str, Detail]) -> str:
 
 
 def _nodes(details: Mapping[str, Detail]) -> str:
+    request = details.get("request")
+    if request is not None:
+        return (
+            f"an autoscaler has to answer ProvisioningRequest {request} (`kubectl describe provreq {request}`);"
+            " until then its quota is reserved, at most for the queue's provisioning.timeout"
+        )
     shapes = details.get("shapes")
     listed = ", ".join(shapes) if isinstance(shapes, list) else ""
     end = ", or other gangs have to end" if details.get("instead") == HoldReason.DEVICES_BUSY else ""

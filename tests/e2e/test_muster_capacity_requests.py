@@ -183,13 +183,12 @@ def test_without_the_crd_nothing_is_charged_and_gang_and_queue_say_what_is_missi
     try:
         team.submit("train", pods=4, gpus=4)
 
-        hold = eventually(
-            lambda: found if "install the CRD" in (found := team.hold("train")).get("message", "") else None,
-            what="the gang says what is missing",
-            within=150,
-        )
-        assert hold["reason"] == "NodesNeeded"
-        assert team.used("gpus") == (0, 0)
+        def is_told() -> bool:
+            hold = team.hold("train")
+            return hold.get("reason") == "NodesNeeded" and "install the CRD" in hold["message"]
+
+        eventually(is_told, what="the gang says what is missing", within=150)
+        eventually(lambda: team.used("gpus") == (0, 0), what="nothing is charged")
         conditions = client.get(f"{GROUP}/queues/{team.queue}")["status"]["conditions"]
         (condition,) = [one for one in conditions if one["type"] == "ProvisioningRequestsServed"]
         assert condition["status"] == "False"

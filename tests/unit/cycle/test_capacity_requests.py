@@ -301,6 +301,19 @@ async def test_where_the_kind_is_not_served_nothing_is_charged_and_gang_and_queu
     assert "does not serve it" in condition.message
 
 
+async def test_where_the_kind_vanishes_while_a_gang_waits_everything_is_given_back() -> None:
+    play = Requesting(asks(), a={})
+    await play.forget_changes()
+    gone = {KEY: "the API server does not serve it"}
+    play.world._rest = replace(play.world._rest, unwatched=gone, provisioning_requests={})
+
+    hold = report(await play.forget_changes(2), "a").hold
+
+    assert charged(play) == 0
+    assert hold is not None
+    assert "install the CRD of Cluster Autoscaler" in hold.message
+
+
 async def test_a_queue_that_asks_no_longer_has_its_unanswered_requests_deleted() -> None:
     play = Requesting(asks(), a={})
     await play.forget_changes()

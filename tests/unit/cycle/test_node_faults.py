@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from admission.api.muster.ledger_entries import Kind
 from admission.api.values.names import NodeName
 from tests.builders import ClusterBuilder, a_cluster
 from tests.unit.cycle.autoscaled import PODS, Asking
-from tests.unit.cycle.fences import MINUTE, report
+from tests.unit.cycle.fences import MINUTE, kinds, report
 from tests.unit.cycle.test_node_requests import charged
 
 JOB: dict[str, Any] = {"pods": 2, "gpus": 8}
@@ -40,7 +41,7 @@ async def test_nodes_that_come_and_go_in_a_circle_end_at_the_timeout_and_give_ev
     assert hold.details["evictions"] == 1
 
 
-async def test_a_node_that_goes_with_a_pod_that_was_bound_gives_back_the_whole_gang() -> None:
+async def test_a_node_that_goes_with_a_pod_that_was_bound_takes_the_whole_gang_back_which_asks_anew() -> None:
     play = Asking(asks(), a=JOB)
     await play.forget_changes()
     play.world.add("n1")
@@ -50,11 +51,17 @@ async def test_a_node_that_goes_with_a_pod_that_was_bound_gives_back_the_whole_g
     play.world.without(node="n1")
     uid = next(uid for uid, pod in play.world._pods.items() if pod.meta.name == name)
     play.world._release_claims([play.world._pods.pop(uid)])
-    play.world.now += 16 * MINUTE
     await play.forget_changes(3)
 
+    assert play.world.bound() == {}
+    assert len(play.world.towards()) == 2
+    assert [kind for kind in kinds(play.ledger) if kind is not Kind.SETTLE] == [Kind.RESERVE, Kind.EVICT, Kind.RESERVE]
+    play.world.add("n2", "n3")
+    await play.forget_changes(2)
+    assert len(play.world.bound()) == 2
+    play.world.delete_job("a")
+    await play.forget_changes(2)
     assert charged(play) == 0
-    assert play.world.towards() == {}
 
 
 @pytest.mark.parametrize("more", [1, 4])

@@ -83,6 +83,13 @@ ADVICE: dict[str, tuple[HoldReason, dict[str, Any], str]] = {
             " gpu that match"
         ),
     ),
+    "a request that is not answered": (
+        *(HoldReason.NODES_NEEDED, {"nodes": 2, "request": "train-1"}),
+        (
+            "an autoscaler has to answer ProvisioningRequest train-1 (`kubectl describe provreq train-1`);"
+            " until then its quota is reserved, at most for the queue's provisioning.timeout"
+        ),
+    ),
     "nodes where kube-scheduler refused its pods": (
         HoldReason.START_TIMED_OUT,
         {"evictions": 1, "refusedOn": ["n1", "n2"]},
