@@ -7,7 +7,9 @@ missing and deletes what is left over.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from admission.api.capacity.provisioning_requests import ProvisioningRequest
+from admission.api.capacity.provisioning_requests import Answer, ProvisioningRequest
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.ledger_entries import Placement
 from admission.api.values import names
 from admission.api.values.names import GangUid, Uid
 from admission.api.values.reasons import Hold
@@ -32,7 +34,7 @@ class RequestKeeper:
     state: RequestState
 
     async def ask(self, inputs: CycleInputs, groups: Iterable[Group]) -> None:
-        """Make the requests that are missing of gangs with a place behind their gates; failed ones are tried again."""
+        """Make the requests that are missing; failed ones are tried again. groups: with a place, all gates closed."""
         missing: list[CapacityRequest] = []
         for group in groups:
             key = self._key(inputs, group)
@@ -74,10 +76,12 @@ class RequestKeeper:
         if key is None:
             return None
         request = inputs.snapshot.provisioning_requests.get(key)
+        if request is None and is_open:
+            return None  # somebody has deleted it after its capacity was there
         if request is None:
-            failure = "" if is_open else capacity_requests.unserved(inputs.snapshot)
+            failure = capacity_requests.unserved(inputs.snapshot)
         else:
-            failure = capacity_requests.failure(request, is_open=is_open, runs=False)
+            failure = capacity_requests.failure(request, is_open=is_open, runs=_runs(group))
         if failure:
             return FixError(failure)
         return capacity_requests.hold(group, key, request, self.state.trouble(key))
@@ -98,21 +102,32 @@ class RequestKeeper:
         """Return the key of the request that a gang has to have; None if it needs none."""
         if group.placement is None or not capacity_requests.asks_by_request(inputs.snapshot.queues.get(group.queue)):
             return None
-        return capacity_requests.key_of(group.placement)
+        return capacity_requests.key_in_use(group.placement, inputs.snapshot)
 
 
 def revoked(inputs: CycleInputs) -> Mapping[GangUid, str]:
     """Return why gangs have to be taken back that were let in: by what their requests say now."""
     seen = inputs.snapshot.provisioning_requests
-    if not any(request.is_ours and request.answers for request in seen.values()):
+    ending = {Answer.FAILED, Answer.CAPACITY_REVOKED}
+    if not any(request.is_ours and ending & request.answers.keys() for request in seen.values()):
         return {}
     found: dict[GangUid, str] = {}
     for group in inputs.groups:
-        key = capacity_requests.key_of(group.placement) if group.placement is not None else None
+        placement = group.placement
+        key = capacity_requests.key_in_use(placement, inputs.snapshot) if placement is not None else None
         request = seen.get(key) if key is not None else None
-        if request is None or any(pod.gated for pod in group.granted_pods):
+        # A gang all of whose gates are closed is requeued where they would be opened, and keeps its pods.
+        if placement is None or request is None or not any(_is_open(pod, placement) for pod in group.pods):
             continue
-        why = capacity_requests.failure(request, is_open=True, runs=group.is_complete)
+        why = capacity_requests.failure(request, is_open=True, runs=_runs(group))
         if why:
             found[group.uid] = why
     return found
+
+
+def _is_open(pod: Pod, placement: Placement) -> bool:
+    return pod.meta.uid in placement.seats and not pod.gated
+
+
+def _runs(group: Group) -> bool:
+    return any(pod.phase == "Running" for pod in group.pods)

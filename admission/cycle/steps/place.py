@@ -135,7 +135,7 @@ class GangPlacement:
         expected_pods = {start.group.uid: start.group for start in starts if suspend_resume.is_expected(start.group)}
         holds = await self.suspend_resume.resume(inputs, [*expected_pods.values()]) if expected_pods else {}
         existing = [start for start in starts if start.group.uid not in expected_pods]
-        await self.requests.ask(inputs, (start.group for start in existing if start.gates))
+        await self.requests.ask(inputs, [one.group for one in existing if one.gates and not self._opened(one.group)])
         works = [self._guarded_work(inputs, start) for start in existing]
         for work in works:
             self.traces.begin(work.group)

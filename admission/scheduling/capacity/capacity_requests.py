@@ -1,7 +1,8 @@
 """ProvisioningRequests of gangs: what Cluster Autoscaler is asked for, for one gang, and what follows from its answer.
 
 A request is that of one reservation: its name follows from the gang and the time when it was charged. So every leader
-knows from the books which request a gang has, and a gang that is tried again asks with another one.
+knows from the books which request a gang has, and a gang that is tried again asks with another one. Once pods are let
+in, their annotations say it: later reservations of the gang, for pods that join it, change nothing.
 """
 
 import hashlib
@@ -69,6 +70,11 @@ def key_of(placement: Placement) -> str | None:
     at = placement.reserved_at.astimezone(UTC).isoformat(timespec="microseconds")
     digest = hashlib.sha256(f"{placement.gang_uid}/{at}".encode()).hexdigest()[:10]
     return f"{namespace}/{gang[:LONGEST_GANG].rstrip('-.')}-{digest}"
+
+
+def key_in_use(placement: Placement, snapshot: Snapshot) -> str | None:
+    """Return the key of the request that pods of a reservation consume, or else that it has to have."""
+    return _consumed(placement, snapshot) or key_of(placement)
 
 
 def build(group: Group, key: str, provisioning: Provisioning, shapes: Mapping[str, NodeShape]) -> CapacityRequest:
@@ -157,19 +163,24 @@ def unneeded(
     """
     own = [request for request in requests if request.is_ours]
     needed: set[str] = set()
+    namespaces = {request.meta.namespace for request in own}
     for placement in placements if own else ():
-        key = key_of(placement)
-        if key is not None and (
-            asks_by_request(snapshot.queues.get(placement.queue)) or _is_consumed(key, placement, snapshot)
-        ):
+        if placement.gang.partition("/")[0] not in namespaces:
+            continue
+        asks = asks_by_request(snapshot.queues.get(placement.queue))
+        key = _consumed(placement, snapshot) or (key_of(placement) if asks else None)
+        if key is not None:
             needed.add(key)
     return [request for request in own if request.meta.key not in needed and request.meta.deleted is None]
 
 
-def _is_consumed(key: str, placement: Placement, snapshot: Snapshot) -> bool:
-    name = key.partition("/")[2]
-    pods = (snapshot.pods.get(uid) for uid in placement.seats)
-    return any(pod is not None and pod.meta.annotations.get(names.CONSUMED_REQUEST) == name for pod in pods)
+def _consumed(placement: Placement, snapshot: Snapshot) -> str | None:
+    """Return the key of the request that pods of a reservation consume; None if none was let in with one."""
+    towards = (uid for uid, seat in placement.seats.items() if names.shape_of(seat.node) is not None)
+    pods = (snapshot.pods.get(uid) for uid in towards)
+    found = (pod.meta.annotations.get(names.CONSUMED_REQUEST) for pod in pods if pod is not None and not pod.gated)
+    name = next((one for one in found if one), None)
+    return None if name is None else f"{placement.gang.partition('/')[0]}/{name}"
 
 
 def _sets(pods: Iterable[tuple[Pod, NodeName]], shapes: Mapping[str, NodeShape]) -> Iterator[PodSet]:

@@ -11,6 +11,7 @@ from admission.api.kubernetes.meta import Meta
 from admission.api.muster.ledger_entries import Kind
 from admission.api.values import names
 from admission.errors import FixError
+from admission.scheduling.capacity import capacity_requests
 from admission.scheduling.capacity.capacity_requests import CapacityRequest
 from tests.builders import ClusterBuilder, a_cluster
 from tests.unit.cycle.autoscaled import Asking
@@ -326,6 +327,24 @@ async def test_a_queue_that_asks_no_longer_has_its_unanswered_requests_deleted()
 
     assert play.requests.there == []
     assert len(play.world.towards()) == 4
+
+
+async def test_a_request_stays_while_pods_consume_it_whatever_its_gang_reserves_later() -> None:
+    play = Requesting(asks(), a={})
+    await play.forget_changes()
+    play.requests.answer(Answer.PROVISIONED)
+    play.world.add("n1", "n2")
+    await play.forget_changes(2)
+    (placement,) = play.ledger.book.placements.values()
+    later = replace(placement, reserved_at=placement.reserved_at + MINUTE)
+    snapshot = play.world.snapshot()
+
+    assert capacity_requests.key_of(later) != capacity_requests.key_of(placement)
+    assert capacity_requests.key_in_use(later, snapshot) == play.requests.made[0].key
+    for queues in (snapshot.queues, {}):
+        known = replace(snapshot, queues=queues)
+        assert capacity_requests.unneeded(play.requests.there, [later], known) == []
+    assert capacity_requests.unneeded(play.requests.there, [], snapshot) == play.requests.there
 
 
 @pytest.mark.parametrize("lives", range(4))
