@@ -269,6 +269,7 @@ async def test_every_kind_is_asked_for_at_its_place(api: FakeApi, connection: Co
         *("/apis/resource.k8s.io/v1/deviceclasses", "/apis/resource.k8s.io/v1/devicetaintrules"),
         "/apis/scheduling.k8s.io/v1/priorityclasses",
         *(f"/apis/muster.dev/v1alpha1/{kind}" for kind in ("queues", "meters", "gangs", "claimpolicies", "nodeshapes")),
+        "/apis/autoscaling.x-k8s.io/v1/provisioningrequests",
         *(kind.path for kind in (*watched_resources.PARENTS, *watched_resources.STORAGE)),
     }
 
@@ -283,6 +284,16 @@ def absent(api: FakeApi, *paths: str) -> None:
     for path in paths:
         for _ in range(1000):
             api.answer("GET", path, 404, "404 page not found")
+
+
+async def test_without_provisioning_requests_the_store_is_synced_and_says_why_there_are_none(
+    api: FakeApi, connection: Connection
+) -> None:
+    absent(api, watched_resources.REQUESTS.path)
+    async with watched(connection, watched_resources.REQUESTS) as store:
+        snapshot = store.snapshot()
+        assert snapshot.provisioning_requests == {}
+        assert snapshot.unwatched == {"ProvisioningRequest.autoscaling.x-k8s.io": "the API server does not serve it"}
 
 
 RULES = watched_resources.TAINT_RULES.paths
