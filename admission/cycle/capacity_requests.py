@@ -71,7 +71,7 @@ class RequestKeeper:
         await self.writer.each(unneeded, delete)
 
     def answer(self, inputs: CycleInputs, group: Group, *, is_open: bool) -> Hold | FixError | None:
-        """Return why a gang waits for its request, or has to ask anew; None if nothing keeps it behind its gates."""
+        """Return why a gang waits for its request, or has to ask again; None if its gates may open."""
         key = self._key(inputs, group)
         if key is None:
             return None

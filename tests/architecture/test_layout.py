@@ -41,6 +41,7 @@ NOUNS = {
     "opening",
     "listing",
     "waiting",
+    "provisioning",
 }
 """Words in -ing that are nouns of their field."""
 

@@ -14,7 +14,8 @@ def status() -> Schema:
                 "is missing, or the tree has a cycle or is too deep. QuotaWithin: no more is used than the quotas "
                 "allow. MetersKnown: every meter that the queue names exists. BudgetLeft: something is left of every "
                 "budget. DevicesProtected: kube-scheduler is kept off the devices that Muster allocates. "
-                "KubernetesKnown: False while the cluster's Kubernetes is newer or older than every known release."
+                "KubernetesKnown: False while the cluster's Kubernetes is newer or older than every known release. "
+                "ProvisioningRequestsServed: False while the queue asks for nodes by them and they cannot be read."
             ),
             "meters": fields.sequence(
                 "Use against quota, one entry per meter.", _meter_use(), most=128, keys=("meter",)

@@ -121,7 +121,7 @@ def too_many_sets(group: Group) -> str:
 
 
 def failure(request: ProvisioningRequest, *, is_open: bool, runs: bool) -> str:
-    """Return why a gang has to ask anew; empty if its request stands. is_open: whether a gate of it is open."""
+    """Return why a gang has to ask once more; empty if its request stands. is_open: whether a gate of it is open."""
     answers = request.answers
     if Answer.CAPACITY_REVOKED in answers:
         return f"{KIND} {request.meta.key}: the capacity was revoked ({answers[Answer.CAPACITY_REVOKED]})"

@@ -116,12 +116,6 @@ REFUSED: Mapping[str, tuple[str, Any, str]] = {
     ),
     "more attempts than 32 bits": ("Queue", {"requeue": {"limit": 2**31}}, "requeue.limit"),
     "nodes that nobody can be asked for": ("Queue", {"provisioning": {"mode": "Buy"}}, "provisioning.mode"),
-    "a request for nodes without a class": (
-        *("Queue", {"provisioning": {"mode": "ProvisioningRequest"}}, "provisioning.class"),
-    ),
-    "a class of requests that are not made": (
-        *("Queue", {"provisioning": {"mode": "Pods", "class": "atomic.example.com"}}, "provisioning.class"),
-    ),
     "a class that is no name": (
         *("Queue", {"provisioning": {"mode": "ProvisioningRequest", "class": "A_b"}}, "provisioning.class"),
     ),

@@ -55,7 +55,8 @@ async def test_a_node_that_goes_with_a_pod_that_was_bound_takes_the_whole_gang_b
 
     assert play.world.bound() == {}
     assert len(play.world.towards()) == 2
-    assert [kind for kind in kinds(play.ledger) if kind is not Kind.SETTLE] == [Kind.RESERVE, Kind.EVICT, Kind.RESERVE]
+    booked = kinds(play.ledger)
+    assert (booked.count(Kind.RESERVE), booked.count(Kind.EVICT), booked[-1]) == (2, 1, Kind.RESERVE)
     play.world.add("n2", "n3")
     await play.forget_changes(2)
     assert len(play.world.bound()) == 2
