@@ -1,8 +1,8 @@
 """ProvisioningRequests with their PodTemplates: the real `ports.CapacityRequests`.
 
-A PodTemplate is written before the request that names it, and deleted after it: Cluster Autoscaler reads no request at
-all while the template of one is missing (ProvisioningRequestClient.ProvisioningRequests). Both belong to the workload
-of the gang, and templates to their request as soon as it exists, so the garbage collector deletes what Muster cannot.
+A PodTemplate is written before the request that names it, and deleted after it: Cluster Autoscaler leaves out templates
+that are missing (ProvisioningRequestClient.FetchPodTemplates). Both belong to the workload of the gang, and templates
+to their request as soon as it exists, so the garbage collector deletes what Muster cannot.
 """
 
 from collections.abc import Iterable, Mapping
