@@ -47,8 +47,7 @@ async def run(leader: Leader, now: datetime) -> CycleResult:
         inputs = await steps.deallocation.collect(inputs)
         await steps.suspend_resume.hand_over(inputs)
     if not mirror.is_down and term.is_confirmed:
-        inputs = steps.inputs.regroup(inputs)
-        inputs = steps.inputs.regroup(await steps.placement.finish(inputs))
+        inputs = steps.inputs.regroup(await steps.placement.finish(steps.inputs.regroup(inputs)))
     if mirror.is_complete and term.is_confirmed:
         await steps.requests.withdraw(inputs)
 

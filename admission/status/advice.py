@@ -140,7 +140,7 @@ def _busy(details: Mapping[str, Detail]) -> str:
 
 
 def _nodes(details: Mapping[str, Detail]) -> str:
-    request = details.get("request")
+    request = details.get("provisioningRequest")
     if request is not None:
         return (
             f"an autoscaler has to answer ProvisioningRequest {request} (`kubectl describe provreq {request}`);"

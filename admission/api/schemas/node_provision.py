@@ -32,7 +32,7 @@ def block() -> Schema:
             "parameters": fields.mapping(
                 """The parameters of the ProvisioningRequests, by name, as their class documents them. Example:
                 {ValidUntilSeconds: "1200"}.""",
-                {"type": "string", "maxLength": LONGEST_PARAMETER},
+                fields.text("A value, as text.", maxLength=LONGEST_PARAMETER),
                 most=MOST_PARAMETERS,
             ),
         },

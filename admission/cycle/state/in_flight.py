@@ -144,10 +144,12 @@ class ScaleDownState:
     Rule: only `ScaleDown` changes it.
     """
 
-    marked: Derived[NodeName, Node, Node] = field(
-        default_factory=lambda: Derived(lambda _, node: node if scale_down.is_marked(node) else None)
-    )
+    marked: Derived[NodeName, Node, Node] = field(default_factory=lambda: Derived(_marked))
     refused_until: datetime | None = None
+
+
+def _marked(_name: NodeName, node: Node) -> Node | None:
+    return node if scale_down.is_marked(node) else None
 
 
 def _is_behind(seen: Meta, written: Meta) -> bool:

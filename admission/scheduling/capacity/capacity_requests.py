@@ -20,7 +20,7 @@ from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import NodeName
-from admission.api.values.reasons import Hold, HoldReason
+from admission.api.values.reasons import Detail, Hold, HoldReason
 from admission.lifecycle import placement_progress
 from admission.workloads.gangs import Group
 
@@ -146,7 +146,8 @@ def hold(group: Group, key: str, request: ProvisioningRequest | None, trouble: s
     else:
         state = f"is not answered yet{f' ({request.progress})' if request.progress else ''}"
     message = f"nodes were asked for ({listed}): {KIND} {key} {state}; its quota is reserved"
-    return Hold(HoldReason.NODES_NEEDED, message, {"nodes": sum(asked.values()), "request": key.partition("/")[2]})
+    details: dict[str, Detail] = {"nodes": sum(asked.values()), "provisioningRequest": key.partition("/")[2]}
+    return Hold(HoldReason.NODES_NEEDED, message, details)
 
 
 def annotations(request: ProvisioningRequest) -> Mapping[str, str]:

@@ -15,7 +15,7 @@ JOB: dict[str, Any] = {"pods": 2, "gpus": 8}
 
 
 def asks(**shape: Any) -> ClusterBuilder:
-    queue = {"provisioning": PODS, "requeue": {"base": "10m", "max": "10m"}}
+    queue: dict[str, Any] = {"provisioning": PODS, "requeue": {"base": "10m", "max": "10m"}}
     return a_cluster().queue("q", gpus=100, **queue).shape("x8", gpus=8, **shape)
 
 

@@ -260,7 +260,7 @@ class Deadly(Asking):
     def __init__(self, builder: ClusterBuilder, lives: int, **jobs: dict[str, Any]) -> None:
         super().__init__(builder, None, **jobs)
         self.lives = lives
-        self.open, self.world.open_gate_towards = self.world.open_gate_towards, self._dies  # type: ignore[method-assign]
+        self.open, self.world.open_gate_towards = self.world.open_gate_towards, self._dies  # type: ignore[method-assign, assignment]
         self.leader.settings.update(steps=self.leader.settings.steps, writes=1)
 
     def succeed(self) -> None:

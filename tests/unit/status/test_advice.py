@@ -84,7 +84,7 @@ ADVICE: dict[str, tuple[HoldReason, dict[str, Any], str]] = {
         ),
     ),
     "a request that is not answered": (
-        *(HoldReason.NODES_NEEDED, {"nodes": 2, "request": "train-1"}),
+        *(HoldReason.NODES_NEEDED, {"nodes": 2, "provisioningRequest": "train-1"}),
         (
             "an autoscaler has to answer ProvisioningRequest train-1 (`kubectl describe provreq train-1`);"
             " until then its quota is reserved, at most for the queue's provisioning.timeout"
