@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -97,7 +98,7 @@ def test_who_is_within_the_quota_of_its_queue_is_no_borrower_though_its_branch_i
     weights: tuple[str, ...], order: list[str]
 ) -> None:
     """Unless shares decide between the branches, as in Kueue."""
-    sharing = {name: {"fairSharing": {"weight": "1"}} for name in weights}
+    sharing: dict[str, dict[str, Any]] = {name: {"fairSharing": {"weight": "1"}} for name in weights}
     declared = [
         a_root(gpu=2),
         a_queue("team", parent="root", **sharing.get("team", {})),
