@@ -141,7 +141,7 @@ async def test_the_entries_of_a_gang_that_its_pods_name_are_shown() -> None:
     """The books know it by namespace and name, its Gang has a UID."""
     cluster = dashboards.Cluster().queue("q").gang("ns/train", "q")
     entries = [ledgers.a_gang(uid) for uid in ("ns/train", "ns/train-2")]
-    books = Books([replace(one, gang=one.gang_uid) for one in entries])
+    books = Books([replace(one, gang=one.gang_uid, at=dashboards.NOW) for one in entries])
     async with dashboards.a_site(books=books, cluster=cluster) as site, aiohttp.ClientSession() as session:
         answer = await Reader(site, session).get("/gangs/ns/train")
 
