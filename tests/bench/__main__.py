@@ -24,6 +24,7 @@ from tests.bench import (
     holding,
     hostile,
     ledger,
+    measuring,
     node_needs,
     packing,
     planning,
@@ -124,6 +125,11 @@ def _packing(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
     return result, packing.table(result)
 
 
+def _measuring(_given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
+    result = measuring.measure()
+    return result, measuring.table(result)
+
+
 def _hostile(_given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
     result = hostile.measure()
     return result, hostile.table(result)
@@ -138,6 +144,7 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], tuple[dict[str, Any], Shown
     "creating": _creating,
     "admission": _admission,
     "allocations": _pure(allocations, "passes"),
+    "measuring": _measuring,
     "cel": _pure(cel),
     "allocator": _pure(allocator),
     "planning": _pure(planning),
