@@ -27,6 +27,9 @@ _NOTHING: Mapping[str, int] = MappingProxyType({})
 WHOLE = 1000
 """A device, in the unit of this module."""
 
+SERVED_STEP = 250
+"""Searches take nodes for equal whose resources suffice for as many devices, but for less than that."""
+
 
 @dataclass(frozen=True, slots=True)
 class Consumption:

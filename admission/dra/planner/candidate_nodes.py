@@ -24,7 +24,6 @@ from admission.dra.equivalence import node_signature
 from admission.dra.equivalence.device_signature import Answer, DeviceSignatures
 from admission.dra.equivalence.node_signature import NodeSignature, NodeSignatureCache
 from admission.dra.planner import node_filters, requeue_hint
-from admission.dra.planner.node_groups import SERVED_STEP
 from admission.dra.planner.pod_groups import Gang, PodKind
 from admission.dra.requests import requests
 from admission.dra.requests.requests import Mode
@@ -141,7 +140,7 @@ class CandidateNodes:
         served = stranded_devices.served(left, self._beside) if self._beside else None
         named = ((left[resource], amount) for resource, amount in self._wants.items() if resource in left)
         most = min((MOST_PODS_COUNTED, *(free // amount for free, amount in named)))
-        return node_sig, most, None if served is None else served // SERVED_STEP
+        return node_sig, most, None if served is None else served // stranded_devices.SERVED_STEP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -29,9 +29,6 @@ from admission.filters.refusal import Refusal
 Undo = Callable[[], None]
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 
-SERVED_STEP = 250
-"""Nodes whose resources suffice for as many devices but for less than that, in thousandths, may be equal."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeState:
@@ -273,7 +270,7 @@ class SearchState:
             self._node_sigs[node],
             usable,
             place,
-            None if served is None else served // SERVED_STEP,
+            None if served is None else served // stranded_devices.SERVED_STEP,
         )
         known = self._interned.get(key)
         if known is None:
