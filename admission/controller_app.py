@@ -133,7 +133,10 @@ def _term_parts(parts: Parts, ledger: SqlLedger, process: ProcessState) -> _Term
     )
     actor = f"{parts.user}@{socket.gethostname()}/{os.getpid()}"
     cycle_settings = CycleSettings(
-        steps=settings.steps, writes=settings.writes, schedulers=frozenset(settings.schedulers)
+        steps=settings.steps,
+        writes=settings.writes,
+        schedulers=frozenset(settings.schedulers),
+        strands_least=settings.node_order == "least-stranded",
     )
     leader = Leader.build(
         ports=adapters,
@@ -292,5 +295,7 @@ async def _wake_on_fence_changes(store: Store, subscription: Subscription) -> No
 def _pace(parts: Parts, cycle_settings: CycleSettings) -> admission_loop.Pace:
     """Return the pace of the settings as they are now, and have the next cycle use their bounds."""
     settings = parts.settings.controller
-    cycle_settings.update(steps=settings.steps, writes=settings.writes)
+    cycle_settings.update(
+        steps=settings.steps, writes=settings.writes, strands_least=settings.node_order == "least-stranded"
+    )
     return admission_loop.Pace(resync=settings.resync, debounce=settings.debounce)

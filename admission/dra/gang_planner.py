@@ -10,8 +10,9 @@ no device is seen by several nodes, else `freechoice.search`; over all of these 
 and complete within the budget of steps; an answer at its end is STEPS_ENDED and proves nothing.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from admission.api.kubernetes.devices import RequestDevice
 from admission.api.kubernetes.nodes import Resources
@@ -46,6 +47,8 @@ from admission.dra.topology import exclusive, search
 from admission.dra.topology.subgroups import Searches
 from admission.errors import AmountError
 
+_NOTHING: Mapping[str, int] = MappingProxyType({})
+
 NO_PLAN = "there is no plan"
 
 MAY_HAVE_PLANS = (Kind.STEPS_ENDED, Kind.OVER_QUOTA)
@@ -63,6 +66,7 @@ def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
     choice: Choice = Choice.FIRST_FIT,
     topology: Topology | None = None,
     mute: bool = False,
+    beside: Mapping[str, int] = _NOTHING,
 ) -> Plan | NoPlan:
     """Place all pods of a gang, or return why there is no plan.
 
@@ -70,9 +74,10 @@ def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
     part in the search: if the first choice is not affordable another one may be. Claims that are allocated or planned
     already are not charged again. topology: which pods have to be in one domain; pods that will follow others into an
     exclusive one have a place there as well, and are not in the plan. mute: do not explain what is missing
-    if there is no plan; the kind of answer is the same.
+    if there is no plan; the kind of answer is the same. beside: what pods request beside each device, in the mean, by
+    which nodes are ordered under first fit; empty to try those with the fewest free devices first.
     """
-    question = _Question(cluster, meters, selectors, steps, affordable, choice, topology, mute)
+    question = _Question(cluster, meters, selectors, steps, affordable, choice, topology, mute, beside=beside)
     return _first_plan(pods, question)[0]
 
 
@@ -90,6 +95,7 @@ class _Question:
     mute: bool = False
     loose: bool = False
     """Whether what devices take of their nodes does not matter."""
+    beside: Mapping[str, int] = field(default_factory=dict)
 
     def device_signatures(self, gang: Gang) -> DeviceSignatures:
         """Return the device signatures for a gang; for a free choice without the defects of 1.36."""
@@ -150,7 +156,7 @@ def _plan(pods: Sequence[PodDemand], question: _Question) -> Plan | NoPlan:
 
 def _counted(gang: Gang, question: _Question, known: DeviceSignatures) -> Plan | NoPlan:
     """Search for a plan, unless counting shows that there is none and no explanation is needed."""
-    counted = candidate_nodes.count(gang, question.cluster, known)
+    counted = candidate_nodes.count(gang, question.cluster, known, question.beside)
     if counted is None:
         return _Planning(gang, question, known, question.steps).answer()
     if question.mute:
@@ -169,16 +175,17 @@ def capacity_bound(
     meters: Meters = device_meters.NONE,
     selectors: Selectors,
     choice: Choice,
+    beside: Mapping[str, int] = _NOTHING,
 ) -> CapacityBound | None:
     """Return the proof by counting that there is no plan, to be repeated in other states; None if there can be none.
 
-    For pods without a topology.
+    For pods without a topology. beside: as in `plan`, with which it shares what it has counted.
     """
     gang = pod_groups.compile_gang(pods, cluster)
     if not isinstance(gang, Gang) or any(demand.extended for demand in pods):
         return None
     question = _Question(cluster, meters, selectors, 0, anything, choice, None)
-    counted = candidate_nodes.count(gang, cluster, question.device_signatures(gang))
+    counted = candidate_nodes.count(gang, cluster, question.device_signatures(gang), beside)
     return None if counted is None else counted.capacity_bound
 
 
@@ -276,7 +283,8 @@ class _Planning:
     def _searched(self, affordable: Affordable) -> Outcome:
         """Search for nodes and devices. Raises StepsEndedError."""
         if self.choice is Choice.FIRST_FIT:
-            return self._greedy_search(affordable, disproved=self._is_disproved).run()
+            beside = self.question.beside
+            return self._greedy_search(affordable, disproved=self._is_disproved, beside=beside).run()
         try:
             return self._free(affordable)
         except StepsEndedError:
@@ -311,10 +319,22 @@ class _Planning:
         return FreeChoiceSearch(self.gang, self.cluster, self.device_signatures, self.budget, affordable).run()
 
     def _greedy_search(
-        self, affordable: Affordable, *, greedy: bool = False, disproved: Callable[[], bool] | None = None
+        self,
+        affordable: Affordable,
+        *,
+        greedy: bool = False,
+        disproved: Callable[[], bool] | None = None,
+        beside: Mapping[str, int] = _NOTHING,
     ) -> FirstFitSearch:
         return FirstFitSearch(
-            self.gang, self.cluster, self.device_signatures, self.budget, affordable, greedy=greedy, disproved=disproved
+            self.gang,
+            self.cluster,
+            self.device_signatures,
+            self.budget,
+            affordable,
+            greedy=greedy,
+            disproved=disproved,
+            beside=beside,
         )
 
     def _over_quota(self, shortfall: Shortfall) -> NoPlan:

@@ -2,7 +2,9 @@
 
 Worlds are those of `packing_worlds`, references those of `packing_policies`. For Muster each GPU is a device with a
 capacity of a thousand parts that several claims may share, and each task a gang of one pod with one claim. Tasks are
-planned and granted one after the other, as an admission cycle does; those that have no plan are skipped.
+planned and granted one after the other, as an admission cycle does; those that have no plan are skipped. What pods
+request beside each device is known to the order of nodes as the controller knows it: of all tasks together. `fewest
+free` is the planner with `controller.node_order` set so.
 
 Goals (issue 30): the part that is given away at least FGD's where kube-scheduler picks the devices (`Pin`), and half a
 point more where Muster does (`Allocate`).
@@ -17,11 +19,15 @@ from typing import Any
 
 from rich.table import Table
 
+from admission.api.kubernetes import devices, pods
+from admission.api.kubernetes.nodes import Resources
+from admission.api.snapshot import Snapshot
 from admission.dra import gang_planner
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.requests.gang_request import Choice, Plan, PodDemand
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
+from admission.scheduling.cache.device_companions import DeviceCompanions
 from tests.bench import packing_policies, packing_worlds, shapes
 from tests.bench.packing_worlds import WHOLE, Task, World
 
@@ -71,6 +77,8 @@ def _row(multi: float, draws: int, scale: int) -> dict[str, Any]:
         world = packing_worlds.draw(seed, scale=scale, multi=multi)
         for name, policy in packing_policies.policies(world, seed).items():
             shares.setdefault(name, []).append(packing_policies.allocated(world, policy))
+        before = played(world, Choice.FIRST_FIT, strands_least=False)
+        shares.setdefault("fewest free", []).append(before.allocated)
         for choice in Choice:
             outcome = played(world, choice)
             assert not outcome.twice, f"{outcome.twice} GPUs were given twice"
@@ -87,16 +95,19 @@ def _row(multi: float, draws: int, scale: int) -> dict[str, Any]:
     }
 
 
-def played(world: World, choice: Choice) -> Outcome:
+def played(world: World, choice: Choice, *, strands_least: bool = True) -> Outcome:
     """Plan and grant the tasks of a world one after the other."""
     cluster = state(world)
     selectors = Selectors(cluster.profile.cel)
     gangs = [demand(at, task) for at, task in enumerate(world.tasks)]
+    beside = companions(gangs) if strands_least else {}
     gc.collect()
     start = time.process_time()
     given: list[Task] = []
     for task, pod in zip(world.tasks, gangs, strict=True):
-        answer = gang_planner.plan([pod], cluster, selectors=selectors, steps=STEPS, choice=choice, mute=True)
+        answer = gang_planner.plan(
+            [pod], cluster, selectors=selectors, steps=STEPS, choice=choice, mute=True, beside=beside
+        )
         if isinstance(answer, Plan):
             cluster = cluster_state.granted(cluster, answer, {pod.pod.meta.uid: pod.pod}, pod.pod.meta.name)
             given.append(task)
@@ -106,17 +117,29 @@ def played(world: World, choice: Choice) -> Outcome:
     )
 
 
+def companions(gangs: Sequence[PodDemand]) -> Resources:
+    """Return what the pods request beside each GPU, as the controller finds it in a snapshot with all of them."""
+    claims = {claim.meta.key: claim for gang in gangs for claim in gang.claims}
+    demanding = {gang.pod.meta.uid: gang.pod for gang in gangs}
+    gpu = devices.decode_slice(shapes.slice_of("one", [_gpu(0)]))
+    return DeviceCompanions().update(Snapshot(pods=demanding, claims=claims, slices={"one": gpu}))
+
+
 def state(world: World) -> ClusterState:
     """Return the empty cluster of a world."""
-    devices = [([_gpu(at) for at in range(gpus)], list[shapes.Json]()) for gpus, _ in world.nodes]
-    return shapes.cluster(devices, [{"cpu": str(cpus)} for _, cpus in world.nodes])
+    shown = [([_gpu(at) for at in range(gpus)], list[shapes.Json]()) for gpus, _ in world.nodes]
+    return shapes.cluster(shown, [{"cpu": str(cpus)} for _, cpus in world.nodes])
 
 
 def demand(number: int, task: Task) -> PodDemand:
     """Return the only pod of a task's gang."""
     wanted = shapes.request(task.gpus)
     request = {**wanted, "exactly": {**wanted["exactly"], "capacity": {"requests": {CAPACITY: str(task.part)}}}}
-    return shapes.pod(f"task-{number:05}", {"devices": {"requests": [request]}}, cpu=str(task.cpus))
+    name = f"task-{number:05}"
+    container = {"name": "main", "resources": {"requests": {"cpu": str(task.cpus)}}}
+    spec = {"containers": [container], "resourceClaims": [{"name": "gpus", "resourceClaimName": name}]}
+    pod = pods.decode({"metadata": {"name": name, "namespace": "team", "uid": name}, "spec": spec})
+    return PodDemand(pod=pod, claims=(shapes.claim(name, {"devices": {"requests": [request]}}),))
 
 
 def _gpu(at: int) -> shapes.Json:

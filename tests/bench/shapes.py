@@ -53,6 +53,11 @@ def _slice(name: str, node: str, count: int, part: Json) -> Json:
     }
 
 
+def slice_of(node: str, shown: list[Json]) -> Json:
+    """Return the only slice of a node, with some devices."""
+    return _slice(node, node, 1, {"devices": shown})
+
+
 def whole(count: int) -> tuple[list[Json], list[Json]]:
     """Return GPUs of two NUMA nodes."""
     return [

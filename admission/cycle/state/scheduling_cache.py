@@ -20,6 +20,7 @@ from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
 from admission.incremental import Memo
 from admission.lifecycle.transitions import ObservedAllocations
+from admission.scheduling.cache.device_companions import DeviceCompanions
 from admission.scheduling.cache.member_usage import MemberUsage
 from admission.scheduling.cache.plan_cache import PlanCache
 from admission.scheduling.cache.verdict_cache import VerdictCache
@@ -40,6 +41,7 @@ class SchedulingCache:
     _health: MeterHealth = field(init=False)
     _members: MemberUsage = field(default_factory=MemberUsage)
     _usage: Memo[None, Mapping[QueueName, Charge]] = field(default_factory=Memo)
+    _companions: DeviceCompanions = field(default_factory=DeviceCompanions)
     _meters: Memo[None, Meters] = field(default_factory=lambda: Memo(by_value=True))
     _observed: ObservedAllocations | None = None
 
@@ -74,6 +76,11 @@ class SchedulingCache:
     def health(self) -> MeterHealth:
         """Return the meters' health on the devices that were evaluated so far."""
         return self._health
+
+    @property
+    def companions(self) -> DeviceCompanions:
+        """Return what pods request of nodes beside each device, in the mean."""
+        return self._companions
 
     @property
     def members(self) -> MemberUsage:

@@ -51,7 +51,9 @@ class CycleSettings:
     writes: int = 32
     schedulers: frozenset[str] = frozenset({DEFAULT_SCHEDULER})
     node_needs: Bounds = field(default_factory=Bounds)
+    strands_least: bool = True
+    """Whether nodes are ordered by what a pod strands there."""
 
-    def update(self, *, steps: int, writes: int) -> None:
-        """Have the next cycle use these bounds."""
-        self.steps, self.writes = steps, writes
+    def update(self, *, steps: int, writes: int, strands_least: bool = True) -> None:
+        """Have the next cycle use these."""
+        self.steps, self.writes, self.strands_least = steps, writes, strands_least

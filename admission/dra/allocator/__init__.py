@@ -1,3 +1,12 @@
 """The allocation of devices to one pod on one node, by kube-scheduler's rules."""
 
-__all__ = ["allocation", "node_allocator", "nominated", "prescribed", "results", "search", "trampoline"]
+__all__ = [
+    "allocation",
+    "node_allocator",
+    "nominated",
+    "prescribed",
+    "results",
+    "search",
+    "stranded_devices",
+    "trampoline",
+]

@@ -13,11 +13,13 @@ Messages about missing plans name all nodes, so this is for callers that do not 
 """
 
 import bisect
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from weakref import ref
 
 from admission.api.values.names import NodeName
+from admission.dra.allocator import stranded_devices
 from admission.dra.equivalence import node_signature
 from admission.dra.equivalence.device_signature import Answer, DeviceSignatures
 from admission.dra.equivalence.node_signature import NodeSignature, NodeSignatureCache
@@ -27,21 +29,30 @@ from admission.dra.requests import requests
 from admission.dra.requests.requests import Mode
 from admission.dra.state.cluster_state import ClusterState
 
+_NOTHING: Mapping[str, int] = MappingProxyType({})
+
 MOST_PODS_COUNTED = 10_000
 """The most pods that a node's room is counted up to: no gang has more."""
 
 MOST_CANDIDATES = 50_000
 """The most nodes in all `CandidateNodes` kept for one need; the least recently used are dropped."""
 
-_Equivalence = tuple[NodeSignature, int | None]
-"""What is equal for equal nodes: their devices, and the pods for which they have resources left; None for no limit."""
+_Equivalence = tuple[NodeSignature, int | None, int | None]
+"""What is equal for equal nodes: their devices, the pods for which they have resources left, and for how many devices
+these suffice, roughly; None for no limit."""
 
 
 class CandidateNodes:
     """The nodes where pods of one kind may go, in groups of equal nodes, in one cluster state."""
 
-    def __init__(self, kind: PodKind, signatures_by_node: NodeSignatureCache, *, counts: bool) -> None:
-        """counts: whether the pods need a fixed number of free devices, so that free devices can be counted."""
+    def __init__(
+        self, kind: PodKind, signatures_by_node: NodeSignatureCache, *, counts: bool, beside: Mapping[str, int]
+    ) -> None:
+        """counts: whether the pods need a fixed number of free devices, so that free devices can be counted.
+
+        beside: what pods request beside each device; nodes are equal only if they serve as many.
+        """
+        self._beside = beside
         self.nodes = kind.nodes
         self._wants = kind.wants
         self._least = kind.devices if counts else 0
@@ -115,7 +126,7 @@ class CandidateNodes:
 
     def _room(self, equivalence: _Equivalence) -> int:
         """Return the most pods that a node has room for."""
-        node_sig, bounds = equivalence
+        node_sig, bounds, _ = equivalence
         most = MOST_PODS_COUNTED if bounds is None else bounds
         return min(node_sig.free // self._least, most) if self._least else most
 
@@ -125,9 +136,11 @@ class CandidateNodes:
         if node_sig.free < self._least or node_filters.lacking(self._wants, left) is not None:
             return None
         if left is None:
-            return node_sig, None
+            return node_sig, None, None
+        served = stranded_devices.served(left, self._beside) if self._beside else None
         named = ((left[resource], amount) for resource, amount in self._wants.items() if resource in left)
-        return node_sig, min((MOST_PODS_COUNTED, *(free // amount for free, amount in named)))
+        most = min((MOST_PODS_COUNTED, *(free // amount for free, amount in named)))
+        return node_sig, most, None if served is None else served // stranded_devices.SERVED_STEP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -176,7 +189,9 @@ class CountedGang:
         )
 
 
-def count(gang: Gang, cluster: ClusterState, known: DeviceSignatures) -> CountedGang | None:
+def count(
+    gang: Gang, cluster: ClusterState, known: DeviceSignatures, beside: Mapping[str, int] = _NOTHING
+) -> CountedGang | None:
     """Return a gang with its candidate nodes; None if its pods are of several kinds or the cluster state simulated."""
     if len(gang.kinds) != 1 or gang.shared or cluster.is_what_if:
         return None
@@ -185,11 +200,12 @@ def count(gang: Gang, cluster: ClusterState, known: DeviceSignatures) -> Counted
     includes_taken = any(option.admin or option.mode is Mode.ALL for option in options)
     plain = not includes_taken and all(option.plain for option in options)
     wants = tuple(sorted(kind.wants.items()))
-    key = (cluster.series, includes_taken, kind.nodes, kind.devices, plain, wants, bool(kind.bound))
+    by_use = tuple(sorted(beside.items()))
+    key = (cluster.series, includes_taken, kind.nodes, kind.devices, plain, wants, bool(kind.bound), by_use)
     candidates: CandidateNodes | None = known.candidate_nodes.pop(key, None)
     if candidates is None:
         candidates = CandidateNodes(
-            kind, node_signature.build(known, cluster, includes_taken=includes_taken), counts=plain
+            kind, node_signature.build(known, cluster, includes_taken=includes_taken), counts=plain, beside=beside
         )
         if len(known.candidate_nodes) * (len(kind.nodes) + 1) > MOST_CANDIDATES:
             del known.candidate_nodes[next(iter(known.candidate_nodes))]

@@ -22,12 +22,14 @@ Bounded by the budget: at its end StepsEndedError is raised, and nothing is prov
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
+from types import MappingProxyType
 
 from admission.api.muster.gangs import Charge
 from admission.api.values.names import MeterName
-from admission.dra.allocator import search
+from admission.dra.allocator import search, stranded_devices
 from admission.dra.allocator.allocation import AllocatedRequest
 from admission.dra.allocator.results import Budget, DeadEnd, Match, Pick
+from admission.dra.allocator.stranded_devices import Consumption
 from admission.dra.equivalence.device_signature import Answer, DeviceSignature, DeviceSignatures
 from admission.dra.equivalence.node_signature import NodeSignature
 from admission.dra.inventory import pools
@@ -64,6 +66,8 @@ _Fit = Match | DeadEnd | Lacking | RequestRefusal | None
 _NodeAnswers = dict[NodeSignature, tuple[Match | DeadEnd | RequestRefusal, int]]
 """By node signature, what kube-scheduler gives there, and how many steps finding it took."""
 
+_NOTHING: Mapping[str, int] = MappingProxyType({})
+
 _RankedNode = tuple[FirstFitRank, Match, NodeState]
 """A node's rank, what a pod gets there, and the node's state."""
 
@@ -73,10 +77,11 @@ class FirstFitSearch:
 
     Its plans rest on no known defect of kube-scheduler. greedy: never step back, to show where the gang gets stuck.
     disproved: whether a search with more freedom proves that there is no plan; called once, when an eighth of the
-    budget is spent.
+    budget is spent. beside: what pods request beside each device, in the mean, for the order of nodes; empty to try
+    those with the fewest free devices first.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of one search
         self,
         gang: Gang,
         cluster: ClusterState,
@@ -86,8 +91,10 @@ class FirstFitSearch:
         *,
         greedy: bool,
         disproved: Callable[[], bool] | None = None,
+        beside: Mapping[str, int] = _NOTHING,
     ) -> None:
-        self.state = SearchState(gang, cluster, device_signatures)
+        self.state = SearchState(gang, cluster, device_signatures, beside)
+        self._orders_by_use = bool(beside)
         self.outcome = Outcome(self.state.names)
         self._gang = gang
         self._cluster = cluster
@@ -103,6 +110,10 @@ class FirstFitSearch:
         self._searched: dict[Hashable, Match | DeadEnd | RequestRefusal] = {}
         self._known: dict[tuple[ParsedClaim, ...], _NodeAnswers] = self.state.units.results.setdefault(
             cluster.profile, {}
+        )
+        self._consumptions: dict[Hashable, Consumption | None] = {}
+        self._known_consumptions: dict[tuple[ParsedClaim, ...], dict[NodeSignature, Consumption | None]] = (
+            self.state.units.results.setdefault((stranded_devices.Consumption, cluster.profile), {})
         )
         self._parsed = device_signatures.parsed_requests
         self._bounds = UpperBounds(gang, self.state, device_signatures)
@@ -195,7 +206,7 @@ class FirstFitSearch:
             are_followers_next = are_followers_next and follows
             open_ = self._open(kind)
             ranked, is_unplaceable = self._ranked(kind, open_)
-            for (_, node), first, node_state in ranked:
+            for (*_, node), first, node_state in ranked:
                 for found in self._ways(kind, open_, first, node_state):
                     yield _Option(kind, node, found, open_, self._price(kind, open_, found, node_state))
             if not ranked:
@@ -242,8 +253,7 @@ class FirstFitSearch:
                 if isinstance(found, Match) and self._is_refused(kind, node_state):
                     final = final and not self._depends_on_order
                 elif isinstance(found, Match):
-                    rank = node_order.first_fit_rank(node_state, self.state.first(node_state))
-                    ranked.append((rank, found, node_state))
+                    ranked.append((self._rank(kind, open_, found, node_state), found, node_state))
                 elif isinstance(found, DeadEnd):
                     final = final and found.firm
                 elif isinstance(found, Lacking):
@@ -254,6 +264,27 @@ class FirstFitSearch:
                     self.outcome.refusals.setdefault(found, (kind, _claim_of(found, open_)))
         ranked.sort(key=itemgetter(0))
         return ranked, final and not ranked
+
+    def _rank(self, kind: int, open_: tuple[int, ...], found: Match, node_state: NodeState) -> FirstFitRank:
+        """Return the place of a group of nodes in the order."""
+        first = self.state.first(node_state)
+        if not self._orders_by_use:
+            return node_order.first_fit_rank(node_state, first, None, 0)
+        described = self._gang.kinds[kind]
+        key = (kind, open_, node_state.node_sig)
+        if key not in self._consumptions:
+            claims = tuple(described.parsed_requests[at] for at in open_)
+            known = self._known_consumptions.setdefault(claims, {})
+            if node_state.node_sig not in known:
+                units = self.state.units_of(node_state)
+                known[node_state.node_sig] = stranded_devices.consumption(claims, found, units, self._parsed)
+            self._consumptions[key] = known[node_state.node_sig]
+        consumption = self._consumptions[key]
+        if consumption is None:
+            return node_order.first_fit_rank(node_state, first, None, 0)
+        before, after = self.state.served(first, _NOTHING), self.state.served(first, described.wants)
+        stranded = stranded_devices.growth(consumption, before, after)
+        return node_order.first_fit_rank(node_state, first, consumption, stranded)
 
     def _is_refused(self, kind: int, node_state: NodeState) -> bool:
         """Return whether a rule between pods keeps a pod of the kind off such a node now."""

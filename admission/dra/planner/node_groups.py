@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from types import MappingProxyType
 
+from admission.dra.allocator import stranded_devices
 from admission.dra.equivalence import node_signature
 from admission.dra.equivalence.device_signature import DeviceSignatures, Layout
 from admission.dra.equivalence.node_contents import DeviceGroup, NodeContents
@@ -35,7 +36,8 @@ class NodeState:
 
     kinds: of pods that may go to the node. left: amount of every resource or, if all pods are of one size, the number
     of pods that fit; None for no limit. node_sig: its devices. usable: shared claims that are allocated and may be used
-    there. place: what coupled rules between pods tell it apart by; None if there are none.
+    there. place: what coupled rules between pods tell it apart by; None if there are none. served: for how many devices
+    its resources suffice, roughly; None for no limit, or where it does not matter.
     """
 
     kinds: frozenset[int]
@@ -43,6 +45,7 @@ class NodeState:
     node_sig: NodeSignature
     usable: frozenset[int]
     place: Place | None = None
+    served: int | None = None
 
     @property
     def free(self) -> int:
@@ -60,8 +63,16 @@ class SearchState:
     Only `assume` and `allocate_shared` change it; each returns its undo, to be called in reverse order.
     """
 
-    def __init__(self, gang: Gang, cluster: ClusterState, device_signatures: DeviceSignatures) -> None:
+    def __init__(
+        self,
+        gang: Gang,
+        cluster: ClusterState,
+        device_signatures: DeviceSignatures,
+        beside: Mapping[str, int] = _NOTHING,
+    ) -> None:
+        """beside: what pods request beside each device, in the mean; nodes are equal only if they serve as many."""
         self.gang = gang
+        self._beside = beside
         self.names = sorted({name for kind in gang.kinds for name in kind.nodes})
         self.allocated: list[frozenset[int] | None] = [None] * gang.shared
         """Per shared claim, the nodes from which it may be used; None before it is allocated."""
@@ -111,6 +122,11 @@ class SearchState:
     def left(self, node: int) -> Mapping[str, int] | None:
         """Return what is left of the resources that the gang requests; None for no limit."""
         return self._left[node]
+
+    def served(self, node: int, wants: Mapping[str, int]) -> int | None:
+        """Return for how many thousandths of devices a node's resources suffice, once a pod has what it wants."""
+        everything, own = self._cluster.left.get(self.names[node]), self._left[node]
+        return None if own is None else stranded_devices.served(everything, self._beside, wants, known=own)
 
     def left_of(self, signature: NodeState) -> Mapping[str, int] | None:
         """Return the same of a group of nodes, where devices may take resources."""
@@ -247,12 +263,14 @@ class SearchState:
         left = self._left[node]
         usable = self._usable(node) if self.allocated else _NONE
         place = self.rules.place(self.names[node]) if self.rules is not None else None
+        served = self.served(node, _NOTHING) if self._beside else None
         key = (
             self._kinds[node],
             None if left is None else self._counters_left(left),
             self._node_sigs[node],
             usable,
             place,
+            None if served is None else served // stranded_devices.SERVED_STEP,
         )
         known = self._interned.get(key)
         if known is None:

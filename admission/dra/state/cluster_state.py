@@ -151,7 +151,7 @@ def build(
     by_uid = claims if claims is not None else extended_resources.index_claims(snapshot)
     kept = before.kept if before is not None else IncrementalUsage()
     counted = planned_resources.count(kept, snapshot, placements, by_uid, slices, profile)
-    use = _Use(dict(counted.taken), {device: list(found) for device, found in counted.shares.items()})
+    use = _Use(dict(counted.taken), {device: tuple(found) for device, found in counted.shares.items()})
     unseen = counted.unseen
     by_uid = {**by_uid, **{claim.meta.uid: claim for claim in _absent(snapshot, unseen, by_uid)}} if unseen else by_uid
     pinned = _pinned(placements, unseen, by_uid)
@@ -162,7 +162,7 @@ def build(
         node_inventories=node_inventories,
         classes=snapshot.classes,
         taken=MappingProxyType(use.taken),
-        shares={device: tuple(shares) for device, shares in use.shares.items()},
+        shares=use.shares,
         left=counted.left,
         placed=counted.placed,
         pinned=pinned,
@@ -280,24 +280,23 @@ class _Use:
     """Devices in use, while they are being counted."""
 
     taken: dict[DeviceId, Holder]
-    shares: dict[DeviceId, list[Shared]]
+    shares: dict[DeviceId, tuple[Shared, ...]]
     added: set[DeviceId] = field(default_factory=set)
 
     @classmethod
     def from_cluster(cls, cluster: ClusterState) -> Self:
         """Return a copy of the devices in use in a cluster state."""
-        return cls(dict(cluster.taken), {device: list(shares) for device, shares in cluster.shares.items()})
+        return cls(dict(cluster.taken), dict(cluster.shares))
 
     def on(self, cluster: ClusterState) -> ClusterState:
         """Return a cluster state with exactly these devices in use."""
-        shares = {device: tuple(found) for device, found in self.shares.items()}
-        return replace(cluster, taken=self.taken, shares=shares)
+        return replace(cluster, taken=self.taken, shares=self.shares)
 
     def add(self, uses: Iterable[DeviceUse], holder: Holder) -> None:
         for use_ in uses:
             self.added.add(use_.device)
             if use_.shared:
-                self.shares.setdefault(use_.device, []).append(Shared(use_.share, holder))
+                self.shares[use_.device] = (*self.shares.get(use_.device, ()), Shared(use_.share, holder))
             else:
                 self.taken[use_.device] = holder
 

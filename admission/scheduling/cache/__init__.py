@@ -1,3 +1,3 @@
 """The answers of earlier cycles that still hold."""
 
-__all__ = ["equivalence", "member_usage", "plan_cache", "queue_cache", "verdict_cache"]
+__all__ = ["device_companions", "equivalence", "member_usage", "plan_cache", "queue_cache", "verdict_cache"]

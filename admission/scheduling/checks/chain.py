@@ -74,7 +74,7 @@ class Rules:
     """The inputs that all decisions of a cycle share; they change only the workspace. backoffs: of evicted gangs.
 
     now: the ledger's time. clock: the system clock, if it is behind the ledger's time; back-offs end by it. profile:
-    the kube-scheduler to predict; None if its choice of devices cannot be predicted.
+    the kube-scheduler to predict; None if its choice of devices cannot be predicted. beside: see `Planner`.
     """
 
     snapshot: Snapshot
@@ -85,6 +85,7 @@ class Rules:
     now: datetime
     clock: datetime | None = None
     steps: int
+    beside: Mapping[str, int] = field(default_factory=dict)
     profile: SchedulerProfile | None = field(default_factory=SchedulerProfile)
     workspace: Workspace = field(default_factory=Workspace)
     sharing: fair_share.Rules = field(
@@ -482,9 +483,8 @@ def _propose(
 
 def planner(rules: Rules) -> Planner:
     """Return the planner by the rules of a cycle."""
-    return Planner(
-        selectors=rules.selectors, steps=rules.steps, meters=rules.meters, protection=rules.protection, mute=rules.mute
-    )
+    found = Planner(selectors=rules.selectors, steps=rules.steps, meters=rules.meters, protection=rules.protection)
+    return replace(found, mute=rules.mute, beside=rules.beside)
 
 
 def _open_meters(inputs: Inputs) -> frozenset[MeterName]:

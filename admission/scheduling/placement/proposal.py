@@ -8,6 +8,7 @@ plan with free devices, it is made again under first fit.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from admission.api.kubernetes.nodes import Resources
 from admission.api.muster.queues import PlacementMode
 from admission.api.values.reasons import Hold, HoldReason
 from admission.dra import gang_planner
@@ -71,6 +72,8 @@ class Planner:
     protection: Protections = field(default=NOTHING)
     mute: bool = False
     """Whether explanations are not needed: they cost more than the answers."""
+    beside: Resources = field(default_factory=dict)
+    """What pods request beside each device, in the mean: see `gang_planner.plan`."""
 
     def propose(
         self,
@@ -104,7 +107,7 @@ class Planner:
             return None
         choice = Choice.FREE if self._may_choose(demands, wanted) else Choice.FIRST_FIT
         return gang_planner.capacity_bound(
-            demands, cluster, meters=self.meters, selectors=self.selectors, choice=choice
+            demands, cluster, meters=self.meters, selectors=self.selectors, choice=choice, beside=self.beside
         )
 
     def _may_choose(self, demands: Sequence[PodDemand], wanted: PlacementMode) -> bool:
@@ -147,6 +150,7 @@ class Planner:
             choice=choice,
             topology=topology,
             mute=self.mute,
+            beside=self.beside,
         )
         if isinstance(answer, NoPlan) and self.mute:
             return _hold(answer, answer)

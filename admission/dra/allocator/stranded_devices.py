@@ -1,0 +1,119 @@
+"""How much of a node's free devices nobody can use, since too little CPU or memory is left there: stranded devices.
+
+Of a node with free devices, in thousandths of a device (Q), and resources left L_r, where pods request in the mean q_r
+of a resource beside each device that they take,
+
+    stranded = max(0, Q - 1000 · min over r of L_r / q_r)
+
+Where the next pods are as those that wait and run, so much of Q stays free for good. A node on which this grows the
+least is the best one for a pod. That is the gradient of fragmentation of FGD (Weng et al., "Beware of Fragmentation",
+USENIX ATC 2023, section 5) with one kind of task, the mean one, in place of all: it needs one comparison of a node
+where FGD has one for each kind, and gives away as much (docs/measurements.md).
+
+Devices of which partitions are given out are not counted: a card is listed once for every way to divide it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from admission.dra.allocator.results import Match
+from admission.dra.equivalence.device_signature import DeviceSignature
+from admission.dra.equivalence.node_contents import DeviceGroup
+from admission.dra.requests.requests import ParsedClaim, ParsedRequest
+
+_NOTHING: Mapping[str, int] = MappingProxyType({})
+
+WHOLE = 1000
+"""A device, in the unit of this module."""
+
+SERVED_STEP = 250
+"""Searches take nodes for equal whose resources suffice for as many devices, but for less than that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consumption:
+    """What a pod takes of a node's devices, in thousandths. free: what is free of all that it could use, before.
+
+    begun: how many devices it takes a part of that were unused. rest: what the devices in use had left of which it
+    takes a part. unused: devices that nobody has a part of, before.
+    """
+
+    free: int
+    taken: int
+    begun: int
+    rest: int
+    unused: int
+
+
+def consumption(
+    claims: Sequence[ParsedClaim],
+    found: Match,
+    units: Sequence[DeviceGroup],
+    parsed_requests: Mapping[ParsedRequest, int],
+) -> Consumption | None:
+    """Return what a pod takes with these devices; None if partitions are among the devices of the node."""
+    if any(unit.signature.draw is not None for unit in units):
+        return None
+    left = [_left(unit) for unit in units]
+    taken: dict[int, int] = {}
+    for claim, picks in zip(claims, found.picks, strict=True):
+        for pick in picks:
+            option = claim.requests[pick.request].options[pick.option]
+            if not option.admin:
+                share = _share(units[pick.at].signature, parsed_requests[option.parsed])
+                taken[pick.at] = min(left[pick.at], taken.get(pick.at, 0) + share)
+    return Consumption(
+        free=sum(left),
+        taken=sum(taken.values()),
+        begun=sum(left[at] == WHOLE for at in taken),
+        rest=sum(left[at] for at in taken if left[at] < WHOLE),
+        unused=left.count(WHOLE),
+    )
+
+
+def growth(consumption: Consumption, before: int | None, after: int | None) -> int:
+    """Return how much more is stranded with a pod.
+
+    before, after: for how many thousandths of devices resources suffice, without the pod and with it; None: no limit.
+    """
+    if before is None or after is None:
+        return 0
+    return max(0, consumption.free - consumption.taken - after) - max(0, consumption.free - before)
+
+
+def served(
+    left: Mapping[str, int] | None,
+    beside: Mapping[str, int],
+    wants: Mapping[str, int] = _NOTHING,
+    *,
+    known: Mapping[str, int] = _NOTHING,
+) -> int | None:
+    """Return for how many thousandths of devices resources suffice once a pod has what it wants; None for no limit.
+
+    beside: what pods request beside each device, in the mean. known: what goes before `left`, of some resources.
+    """
+    if left is None or not beside:
+        return None
+    return min(
+        max(0, known.get(name, left.get(name, 0)) - wants.get(name, 0)) * WHOLE // amount
+        for name, amount in beside.items()
+    )
+
+
+def _left(unit: DeviceGroup) -> int:
+    """Return what is left of a device: the scarcest of its capacities."""
+    if unit.use.taken:
+        return 0
+    if not unit.use.shares or unit.use.amounts is None:
+        return WHOLE
+    pairs = zip(unit.signature.room, unit.use.amounts, strict=True)
+    return min((int((room - used) * WHOLE / room) for (_, room), used in pairs if room), default=WHOLE)
+
+
+def _share(signature: DeviceSignature, parsed: int) -> int:
+    """Return what a request takes of a device: the most of any capacity."""
+    if not signature.shared or not signature.takes:
+        return WHOLE
+    pairs = zip(signature.room, signature.takes[parsed], strict=True)
+    return max((int(amount * WHOLE / room) for (_, room), amount in pairs if room), default=WHOLE)

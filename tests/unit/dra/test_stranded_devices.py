@@ -1,0 +1,111 @@
+"""The order of nodes by the devices that a pod strands: those for which a node has too little CPU or memory left."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from admission.dra import gang_planner
+from admission.dra.allocator import stranded_devices
+from admission.dra.allocator.stranded_devices import Consumption
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.requests.gang_request import Plan, PodDemand
+from tests.unit.dra.clusters import STEPS, ClusterBuilder, a_cluster, a_pod, a_request
+
+BESIDE = {"cpu": 8_000}
+"""Eight cores beside each device."""
+
+SHARED = {"allowMultipleAllocations": True, "capacity": {"part": {"value": "1000"}}}
+
+
+def node_of(cluster: ClusterBuilder, *pods: PodDemand, beside: Mapping[str, int] = BESIDE, mute: bool = False) -> str:
+    """Return the node of the last pod; each is granted before the next one is planned, as a gang of its own."""
+    state, node = cluster.cluster(), ""
+    for pod in pods:
+        plan = gang_planner.plan([pod], state, selectors=Selectors(), steps=STEPS, beside=beside, mute=mute)
+        assert isinstance(plan, Plan), plan
+        (place,) = plan.pods
+        node, meta = place.node, pod.pod.meta
+        state = gang_planner.cluster_state.granted(state, plan, {meta.uid: pod.pod}, meta.name)
+    return node
+
+
+def part(name: str, amount: int) -> PodDemand:
+    return a_pod(name, a_request("r", 1, capacity={"requests": {"part": str(amount)}}), requests={"cpu": "1"})
+
+
+@pytest.mark.parametrize("mute", [False, True])
+def test_a_pod_goes_where_it_strands_no_device(mute: bool) -> None:
+    """On the fuller node a pod of 12 cores leaves a device with 4 cores, where others want 8."""
+    cluster = a_cluster().node("a", gpus=2, allocatable={"cpu": "16"}).node("b", gpus=4, allocatable={"cpu": "64"})
+    pod = a_pod("p", 1, requests={"cpu": "12"})
+
+    assert node_of(cluster, pod, mute=mute) == "b"
+    assert node_of(cluster, pod, beside={}, mute=mute) == "a"
+
+
+@pytest.mark.parametrize("mute", [False, True])
+def test_of_nodes_with_equal_devices_the_one_whose_devices_are_stranded_already_is_filled_first(mute: bool) -> None:
+    cluster = a_cluster().node("a", gpus=4, allocatable={"cpu": "64"}).node("b", gpus=4, allocatable={"cpu": "20"})
+
+    assert node_of(cluster, a_pod("p", 1, requests={"cpu": "2"}), mute=mute) == "b"
+
+
+def test_the_fullest_node_comes_first_where_nothing_is_stranded() -> None:
+    cluster = a_cluster().node("a", gpus=4, allocatable={"cpu": "64"}).node("b", gpus=2, allocatable={"cpu": "64"})
+
+    assert node_of(cluster, a_pod("p", 1, requests={"cpu": "8"})) == "b"
+
+
+def test_a_share_goes_to_a_device_that_is_shared_already() -> None:
+    """Though the other node has fewer devices."""
+    cluster = a_cluster().node("a", gpus=[SHARED] * 2).node("b", gpus=[SHARED])
+
+    assert node_of(cluster, part("p-0", 600), part("p-1", 600), part("p-2", 400)) == "b"
+    assert node_of(cluster, part("p-0", 600), part("p-1", 700), part("p-2", 300)) == "a"
+
+
+CONSUMED: dict[str, tuple[Consumption, int | None, int | None, int]] = {
+    "nothing where resources have no limit": (Consumption(3000, 1000, 1, 0, 3), None, None, 0),
+    "nothing where enough is left for the rest": (Consumption(3000, 1000, 1, 0, 3), 3000, 2000, 0),
+    "the rest of a node without anything left": (Consumption(3000, 1000, 1, 0, 3), 3000, 0, 2000),
+    "less than before where a stranded device is taken": (Consumption(3000, 1000, 1, 0, 3), 1000, 800, -800),
+}
+
+
+@pytest.mark.parametrize(("consumption", "before", "after", "growth"), CONSUMED.values(), ids=CONSUMED)
+def test_what_is_stranded_grows_by(
+    consumption: Consumption, before: int | None, after: int | None, growth: int
+) -> None:
+    assert stranded_devices.growth(consumption, before, after) == growth
+
+
+SERVED: dict[str, tuple[dict[str, int] | None, dict[str, int], int | None]] = {
+    "a node without limits": (None, {}, None),
+    "the scarcest resource": ({"cpu": 16_000, "memory": 100}, {}, 1000),
+    "with a pod": ({"cpu": 16_000, "memory": 1000}, {"cpu": 12_000}, 500),
+    "a node that has none of it": ({"memory": 1000}, {}, 0),
+}
+
+
+@pytest.mark.parametrize(("left", "wants", "served"), SERVED.values(), ids=SERVED)
+def test_resources_suffice_for(left: dict[str, int] | None, wants: dict[str, int], served: int | None) -> None:
+    assert stranded_devices.served(left, {"cpu": 8_000, "memory": 100}, wants) == served
+
+
+def test_partitions_are_tried_as_if_nothing_were_known_of_requests() -> None:
+    """A card is listed once for every way to divide it."""
+    counters = {"sharedCounters": [{"name": "card", "counters": {"memory": {"value": "8"}}}]}
+    drawn: dict[str, Any] = {"consumesCounters": [{"counterSet": "card", "counters": {"memory": {"value": "4"}}}]}
+    cluster = a_cluster().node("a", allocatable={"cpu": "64"}).node("b", allocatable={"cpu": "20"})
+    for name in "ab":
+        cluster = cluster.slice(name, [drawn, drawn], count=2, nodeName=name)
+        cluster.slices.append(_counters(name, counters))
+
+    assert node_of(cluster, a_pod("p", 1, requests={"cpu": "2"})) == "a"
+
+
+def _counters(name: str, counters: dict[str, Any]) -> dict[str, Any]:
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 2}
+    meta = {"name": f"{name}-counters", "uid": f"{name}-counters"}
+    return {"metadata": meta, "spec": {"driver": "gpu.example.com", "nodeName": name, "pool": pool, **counters}}

@@ -1,0 +1,94 @@
+"""What pods request beside each device: the mean, kept in step with the snapshot."""
+
+from typing import Any
+
+from hypothesis import given, strategies as st
+
+from admission.api.kubernetes import claims, devices, pods
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.pods import Pod
+from admission.api.snapshot import Snapshot
+from admission.api.values.names import Uid
+from admission.scheduling.cache.device_companions import DeviceCompanions
+
+SHARED = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "80"}}}
+
+
+def a_claim(name: str, *requests: dict[str, Any]) -> Claim:
+    given = [
+        {"name": f"r-{at}", "exactly": {"deviceClassName": "gpu", **request}} for at, request in enumerate(requests)
+    ]
+    return claims.decode({"metadata": {"name": name, "namespace": "ml"}, "spec": {"devices": {"requests": given}}})
+
+
+def a_pod(name: str, *, claim: str | None, phase: str = "Pending", **requests: str) -> Pod:
+    container = {"name": "main", "resources": {"requests": requests}}
+    users = [{"name": "gpus", "resourceClaimName": claim}] if claim else []
+    spec = {"containers": [container], "resourceClaims": users}
+    meta = {"name": name, "namespace": "ml", "uid": name}
+    return pods.decode({"metadata": meta, "spec": spec, "status": {"phase": phase}})
+
+
+def a_snapshot(*objects: Pod | Claim) -> Snapshot:
+    spec = {"driver": "gpu", "nodeName": "a", "pool": {"name": "a", "generation": 1, "resourceSliceCount": 1}}
+    shown = [{"name": "gpu-0", **SHARED}]
+    slice_ = devices.decode_slice({"metadata": {"name": "a", "uid": "a"}, "spec": {**spec, "devices": shown}})
+    return Snapshot(
+        pods={Uid(one.meta.uid): one for one in objects if isinstance(one, Pod)},
+        claims={one.meta.key: one for one in objects if isinstance(one, Claim)},
+        slices={"a": slice_},
+    )
+
+
+def test_the_mean_is_that_of_all_pods_over_all_devices() -> None:
+    snapshot = a_snapshot(
+        a_pod("two", claim="two", cpu="8", memory="1Gi"),
+        a_claim("two", {"count": 2}),
+        a_pod("one", claim="one", cpu="16"),
+        a_claim("one", {}),
+    )
+
+    assert DeviceCompanions().update(snapshot) == {"cpu": 8192, "memory": 2**30 // 3 // 2**26 * 2**26}
+
+
+def test_a_share_counts_as_its_part_of_the_largest_device() -> None:
+    half = a_claim("half", {"capacity": {"requests": {"memory": "40"}}})
+
+    assert DeviceCompanions().update(a_snapshot(a_pod("p", claim="half", cpu="4"), half)) == {"cpu": 8192}
+
+
+def test_pods_without_devices_and_those_that_have_ended_count_for_nothing() -> None:
+    claim = a_claim("one", {})
+    others = a_pod("web", claim=None, cpu="64"), a_pod("done", claim="one", phase="Succeeded", cpu="64")
+
+    assert DeviceCompanions().update(a_snapshot(a_pod("p", claim="one", cpu="4"), claim, *others)) == {"cpu": 4096}
+
+
+def test_nothing_is_known_without_devices() -> None:
+    assert DeviceCompanions().update(a_snapshot(a_pod("p", claim="gone", cpu="4"))) == {}
+    assert DeviceCompanions().update(Snapshot()) == {}
+
+
+def test_admin_access_takes_no_device() -> None:
+    monitor = a_claim("monitor", {"adminAccess": True, "allocationMode": "All"})
+
+    assert DeviceCompanions().update(a_snapshot(a_pod("p", claim="monitor", cpu="4"), monitor)) == {}
+
+
+WORLD = st.dictionaries(
+    st.sampled_from("abcd"),
+    st.tuples(st.integers(1, 64), st.integers(1, 8), st.sampled_from([None, "20", "40"])),
+)
+
+
+@given(st.lists(WORLD, max_size=4))
+def test_what_is_kept_equals_what_is_found_from_scratch(worlds: list[dict[str, tuple[int, int, str | None]]]) -> None:
+    kept = DeviceCompanions()
+    for world in worlds:
+        objects: list[Pod | Claim] = []
+        for name, (cpu, count, memory) in world.items():
+            shared = {"capacity": {"requests": {"memory": memory}}} if memory else {}
+            objects += [a_pod(name, claim=name, cpu=str(cpu)), a_claim(name, {"count": count, **shared})]
+        snapshot = a_snapshot(*objects)
+
+        assert kept.update(snapshot) == DeviceCompanions().update(snapshot)
