@@ -10,6 +10,7 @@ from admission.dra.allocator import stranded_devices
 from admission.dra.allocator.stranded_devices import Consumption
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.requests.gang_request import Plan, PodDemand
+from admission.dra.state import cluster_state
 from tests.unit.dra.clusters import STEPS, ClusterBuilder, a_cluster, a_pod, a_request
 
 BESIDE = {"cpu": 8_000}
@@ -26,7 +27,7 @@ def node_of(cluster: ClusterBuilder, *pods: PodDemand, beside: Mapping[str, int]
         assert isinstance(plan, Plan), plan
         (place,) = plan.pods
         node, meta = place.node, pod.pod.meta
-        state = gang_planner.cluster_state.granted(state, plan, {meta.uid: pod.pod}, meta.name)
+        state = cluster_state.granted(state, plan, {meta.uid: pod.pod}, meta.name)
     return node
 
 
