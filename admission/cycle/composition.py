@@ -104,9 +104,13 @@ def compose(leader: Leader, log: CycleLog) -> Steps:
         preemption=preemption,
         look_ahead=_look_ahead(leader, log),
         node_needs=_node_needs(leader, scheduling, commit),
-        scale_down=ScaleDown(nodes=ports.nodes, nominations=leader.nominations, writer=writer, state=leader.scale_down),
+        scale_down=_scale_down(leader, writer),
         report=_report(leader, log),
     )
+
+
+def _scale_down(leader: Leader, writer: BulkWriter) -> ScaleDown:
+    return ScaleDown(nodes=leader.ports.nodes, nominations=leader.nominations, writer=writer, state=leader.scale_down)
 
 
 def _finalizers(leader: Leader, writer: BulkWriter) -> QueueFinalizers:
