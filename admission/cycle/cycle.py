@@ -47,9 +47,8 @@ async def run(leader: Leader, now: datetime) -> CycleResult:
         inputs = await steps.deallocation.collect(inputs)
         await steps.suspend_resume.hand_over(inputs)
     if not mirror.is_down and term.is_confirmed:
-        inputs = steps.inputs.regroup(await steps.placement.finish(steps.inputs.regroup(inputs)))
-    if mirror.is_complete and term.is_confirmed:
-        await steps.requests.withdraw(inputs)
+        inputs = steps.inputs.regroup(inputs)
+        inputs = steps.inputs.regroup(await steps.placement.finish(inputs))
 
     # 4. Decide about pending gangs, in order. A pure function of the snapshot and the book, off the event loop. Queues
     # get their finalizers first, so that a queue with grants exists while they are open, even if it is deleted.
@@ -75,6 +74,7 @@ async def run(leader: Leader, now: datetime) -> CycleResult:
         decisions = [*await steps.node_needs.ask(inputs, decisions)]
     inputs = steps.inputs.regroup(inputs)
     if mirror.is_complete and term.is_confirmed:
+        await steps.requests.withdraw(inputs)
         await steps.scale_down.update(inputs)
     with traces.step("report"):
         return await steps.report.report(inputs, replace(decided, updated=tuple(decisions)))
