@@ -65,19 +65,7 @@ def compose(leader: Leader, log: CycleLog) -> Steps:
         writer=writer,
         log=log,
     )
-    preemption = Preemption(
-        term=leader.term,
-        mirror=mirror,
-        evictions=evictions,
-        in_flight=in_flight,
-        gangs=leader.gangs,
-        nominations=leader.nominations,
-        searches=leader.searches,
-        backfill=leader.backfill,
-        cache=leader.scheduling,
-        statuses=leader.statuses,
-        eviction=eviction,
-    )
+    preemption = _preemption(leader, eviction)
     protection, suspend_resume = _protection(leader), _suspend_resume(leader, writer, log)
     placement = _placement(leader, eviction, log, protection=protection, suspend_resume=suspend_resume)
     scheduling, commit = _scheduling(leader, preemption, log), _commit(leader, placement, log)
@@ -106,6 +94,22 @@ def compose(leader: Leader, log: CycleLog) -> Steps:
         node_needs=_node_needs(leader, scheduling, commit),
         scale_down=_scale_down(leader, writer),
         report=_report(leader, log),
+    )
+
+
+def _preemption(leader: Leader, eviction: GangEviction) -> Preemption:
+    return Preemption(
+        term=leader.term,
+        mirror=leader.mirror,
+        evictions=leader.evictions,
+        in_flight=leader.in_flight,
+        gangs=leader.gangs,
+        nominations=leader.nominations,
+        searches=leader.searches,
+        backfill=leader.backfill,
+        cache=leader.scheduling,
+        statuses=leader.statuses,
+        eviction=eviction,
     )
 
 
