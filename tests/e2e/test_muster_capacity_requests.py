@@ -6,6 +6,7 @@ nodes. kube-scheduler binds the pods and gives the devices, the garbage collecto
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import yaml
 
 from tests.controlplane import ControlPlane, fleet
+from tests.controlplane.clients import ApiError
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
 from tests.e2e import fixtures, herds
@@ -36,7 +38,13 @@ def served(control_plane: ControlPlane, hardware: None) -> Iterator[None]:
     herds.remove(client, KIND)
     client.create(herds.CRDS, CRD)
     path = f"/apis/{KIND[0]}/provisioningrequests"
-    eventually(lambda: client.find(path) is not None, what="ProvisioningRequests are served")
+
+    def is_served() -> bool:
+        with suppress(ApiError):  # of a kind that is just being set up it says so, with 429
+            return client.find(path) is not None
+        return False
+
+    eventually(is_served, what="ProvisioningRequests are served")
     yield
     herds.remove(client, KIND)
 
