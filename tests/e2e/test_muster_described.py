@@ -231,8 +231,8 @@ def test_a_queue_that_stops_tells_it_of_each_gang_that_waits(control_plane: Cont
     control_plane.client().merge_patch(f"{GROUP}/queues/{team.queue}", {"spec": {"stopPolicy": "Hold"}})
 
     def told() -> bool:
-        return [row[:2] for row in events(described(team, "job", "busy"))][-1] == ("Normal", "QueueStopped")
+        return [row[:2] for row in events(described(team, "job", "quota"))][-1] == ("Normal", "QueueStopped")
 
     eventually(told, what="the Job tells that its queue is stopped")
-    rows: list[Any] = [row[1] for row in events(described(team, "job", "busy"))]
-    assert rows == ["DevicesBusy", "QueueStopped"], "one after the other"
+    rows: list[Any] = [row[1] for row in events(described(team, "job", "quota"))]
+    assert rows == ["QuotaExceeded", "QueueStopped"], "one after the other"

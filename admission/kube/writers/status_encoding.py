@@ -277,15 +277,14 @@ def cut(text: str, most: int) -> str:
 def _gang_conditions(report: GangReport) -> tuple[Condition, ...]:
     """Return the conditions of a gang. What holds it is said once: by NeverFits, or else by Admitted."""
     phase, hold = report.phase, report.hold
-    is_in = (str(phase), f"the gang is {phase.lower()}")
-    why = (str(hold.reason), hold.message) if hold else is_in
+    is_in = phase in (Phase.ADMITTED, Phase.RUNNING, Phase.FINISHED)
+    why = (str(phase), "its pods may start" if is_in else f"the gang is {phase.lower()}")
+    why = (str(hold.reason), hold.message) if hold else why
+    runs, ended = phase is Phase.RUNNING, phase is Phase.FINISHED
     states = {
-        "Admitted": (
-            phase in (Phase.ADMITTED, Phase.RUNNING, Phase.FINISHED),
-            *(("NeverFits", "the gang can never start as it is") if report.never_fits else why),
-        ),
-        "Running": (phase is Phase.RUNNING, *is_in),
-        "Finished": (phase is Phase.FINISHED, *is_in),
+        "Admitted": (is_in, *(("NeverFits", "the gang can never start as it is") if report.never_fits else why)),
+        "Running": (runs, str(phase), "all of its pods run" if runs else "not all of its pods run"),
+        "Finished": (ended, str(phase), "its pods have ended" if ended else "it has not ended"),
         **({"NeverFits": (True, *why)} if report.never_fits else {}),
     }
     return tuple(

@@ -100,7 +100,7 @@ PAGES = {
     "/devices/node-1": ["held by team-b/inference, not allocated yet", "team-c/secret"],
     "/devices/node-3": ["gpu-0-half-0: held by team-c/secret", "1 of 2 free"],
     "/ledger?from=2026-03-01&to=2026-03-02": ["ns/one", "StartTimedOut", "used +3"],
-    "/ledger/statements/team-a": ["Statement of team-a"],
+    "/ledger/statements/team-a": ["Statement of team-a", "No movements"],
     "/ledger/use": ["Device-hours", "vision", "66.7 %"],
     "/ledger/use?last=month&top=3&hide=vision": ["not drawn", 'aria-current="true">Last month', "2026-10-23T12:00"],
     "/ledger/waiting?last=day": ["<h1>Waiting", "3 gang-hours", "research", 'aria-current="true">Last day'],

@@ -6,6 +6,7 @@ objects, once.
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -119,6 +120,15 @@ def test_the_conditions_of_a_gang_say_its_hold_once_and_its_column_in_one_word(
     assert ("NeverFits" in by_type) == never
     assert status["summary"]["reason"] == ("NeverFits" if never else reason)
     assert status["phase"] == "Pending"
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_no_condition_of_a_gang_says_what_another_one_says(group: Group, phase: Phase) -> None:
+    report = replace(held(group, HoldReason.DEVICES_BUSY), phase=phase, hold=None)
+
+    told = {one["type"]: one["message"] for one in status_encoding.gang_status(report, {}, now=NOON)["conditions"]}
+
+    assert len({*told.values()}) == len(told), told
 
 
 @pytest.mark.parametrize("cause", [*EvictionReason, None])
