@@ -15,7 +15,7 @@ import pytest
 
 from admission.api.values import names
 from admission.cycle.hold_log import SETTLED
-from tests.controlplane import ControlPlane, fleet, workloads
+from tests.controlplane import ApiError, ControlPlane, fleet, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
 from tests.e2e import fixtures, teams
@@ -106,11 +106,22 @@ def space(control_plane: ControlPlane) -> Namespace:
 def team(control_plane: ControlPlane, muster: Muster, space: Namespace) -> Iterator[Team]:
     """A team whose gang `placed` runs, beside which each of `HELD` waits."""
     with teams.founded(control_plane, space, gpus=QUOTA) as team:
+        eventually(lambda: _is_counted(space), what="the webhook knows the Meter that counts the class")
         submit(team, "placed", PLACED)
         team.wait_running("placed", PLACED.pods)
         for name, story in HELD.items():
             submit(team, name, story)
         yield team
+
+
+def _is_counted(space: Namespace) -> bool:
+    try:
+        space.client.create(f"{space.templates}?dryRun=All", workloads.claim_template("first"))
+    except ApiError as error:
+        if "UnmeteredClass" not in error.message:
+            raise
+        return False
+    return True
 
 
 def submit(team: Team, name: str, story: Story) -> None:
