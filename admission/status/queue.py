@@ -164,6 +164,7 @@ def _make(queues_: Iterable[QueueName], shared: _SharedInputs) -> dict[QueueName
             budgets=inputs.budgets.get(name, ()),
             gangs=dict(shared.tally.phases.get(name, {})),
             starved=_starved(queue, shared),
+            max_wait=queue.max_wait,
         )
         for name, queue in sorted((name, inputs.snapshot.queues[name]) for name in queues_)
     }

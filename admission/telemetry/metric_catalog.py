@@ -191,6 +191,13 @@ WAITING_SINCE = Metric(
     help="Since when the longest waiting gang of a queue waits, in seconds since 1970; no series where none does.",
     labels=(_QUEUE,),
 )
+MAX_WAIT = Metric(
+    name="muster_queue_max_wait_seconds",
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.LEADER,
+    help="How long gangs of a queue may wait before an alert tells of it: its `spec.maxWait`.",
+    labels=(_QUEUE,),
+)
 STARVED = Metric(
     name="muster_queue_gangs_starved",
     type=MetricType.GAUGE,
@@ -375,7 +382,7 @@ RESIDENT = Metric(
 ALL = (
     *(REVIEWS, REFUSED, WORKERS, WORKERS_LOST, EXPIRY),
     *(READY, LEADING, EPOCH, CYCLES, ADMITTED, WAITS, DECISIONS, HELD, DEFECTS),
-    *(GANGS, WAITING_SINCE, STARVED, AMOUNT, BUDGET, BUDGET_END),
+    *(GANGS, WAITING_SINCE, MAX_WAIT, STARVED, AMOUNT, BUDGET, BUDGET_END),
     *(BEHIND, UNPOSTED, LAG, PROTECTED, KUBERNETES_KNOWN, OUTSIDE, ALLOCATIONS, OMITTED, POLICIES),
     *(USAGE_OVERDUE, HEAD_TIME, HEAD_FAILURES, HEAD_NOT_PASSED, FOREIGN),
     *(STALENESS, OBJECTS, EVENTS, LISTS),

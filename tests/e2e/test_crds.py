@@ -168,7 +168,7 @@ def test_defaults_are_filled_in(cluster: ControlPlane, namespace: Namespace) -> 
 
     assert stored["spec"] == {
         "default": False,
-        "holdAt": "Pod",
+        "holdAt": "Auto",
         "lending": "WhenIdle",
         "placement": "Auto",
         "preemption": {"byShares": "Never", "reclaim": "Never", "withinQueue": "Never"},
@@ -176,6 +176,7 @@ def test_defaults_are_filled_in(cluster: ControlPlane, namespace: Namespace) -> 
         "requeue": {"base": "5m", "max": "1h"},
         "provisioning": {"mode": "None", "timeout": "30m"},
         "startTimeout": "5m",
+        "maxWait": "24h",
         "stopPolicy": "None",
         "unmeteredClasses": "Refuse",
     }
@@ -345,6 +346,10 @@ REFUSED = {
     "a half-life of nothing": (a_queue(fairSharing={"halfLife": "0s"}), "must be longer than 0s, for example 90s"),
     "a negative half-life": (a_queue(fairSharing={"halfLife": "-1h"}), "spec.fairSharing.halfLife"),
     "no time to start": (a_queue(startTimeout="0s"), "must be longer than 0s, for example 90s"),
+    "requests for nodes of no class": (
+        a_queue(provisioning={"mode": "ProvisioningRequest"}),
+        "class and mode ProvisioningRequest go together",
+    ),
     "aliases for no namespace": (
         a_queue(aliases=["user-queue"]),
         "aliases need a namespaceSelector that says for which namespaces",

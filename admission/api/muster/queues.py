@@ -255,6 +255,7 @@ class Queue:
     priority_classes: tuple[PriorityClass, ...] = ()
     start_timeout: timedelta = timedelta(minutes=5)
     requeue: Requeue = Requeue()
+    max_wait: timedelta = timedelta(hours=24)
     provisioning: Provisioning = field(default_factory=Provisioning)
     max_runtime: timedelta | None = None
     default_runtime: timedelta | None = None
@@ -297,6 +298,7 @@ def decode(obj: Json) -> Queue:
         priority_classes=_priority_classes(spec),
         start_timeout=spec.parsed("startTimeout", durations.parse, timedelta(minutes=5)),
         requeue=_requeue(spec.child("requeue")),
+        max_wait=spec.parsed("maxWait", durations.parse_positive, timedelta(hours=24)),
         provisioning=node_provision.decode(spec.child("provisioning")),
         max_runtime=longest,
         default_runtime=default,

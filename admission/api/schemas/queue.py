@@ -185,6 +185,11 @@ def _start_fields() -> dict[str, Schema]:
             default="5m",
         ),
         "requeue": _requeue(),
+        "maxWait": fields.duration(
+            """How long a gang of the queue may wait once it is complete. The alert MusterGangWaitsLong tells of one that
+            waits for longer, which goes on waiting. Default: 24h.""",
+            default="24h",
+        ),
         "provisioning": node_provision.block(),
         "placement": fields.choice(
             """Who picks the devices. Auto: Allocate where kube-scheduler is kept off the devices, else Pin. Allocate:

@@ -298,6 +298,14 @@ def test_a_queue_shows_since_when_its_first_gang_waits_and_how_many_are_starved(
     assert value(metrics, "muster_queue_gangs_starved", queue=TEAM) == 0
 
 
+def test_a_queue_shows_how_long_its_gangs_may_wait() -> None:
+    metrics = leader()
+
+    metrics.record_cycle(CycleResult(queues=(replace(report(), max_wait=timedelta(minutes=15)),)), 0.1)
+
+    assert value(metrics, "muster_queue_max_wait_seconds", queue=TEAM) == 900
+
+
 def test_a_queue_that_is_gone_is_no_longer_shown() -> None:
     metrics = leader()
     metrics.record_cycle(CycleResult(queues=(report(Running=1),)), 0.1)
