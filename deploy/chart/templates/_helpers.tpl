@@ -74,6 +74,12 @@ containers:
 {{- with $root.Values.securityContext }}
   securityContext: {{- toYaml . | nindent 4 }}
 {{- end }}
+{{- with $values.extraVolumeMounts }}
+  volumeMounts: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.extraVolumes }}
+volumes: {{- toYaml . | nindent 0 }}
+{{- end }}
 {{- end }}
 
 {{/* The size of the volume with the books as a SQLite file; empty where PostgreSQL has them. */}}

@@ -85,6 +85,8 @@ def test_pods_of_hooks_carry_what_a_cluster_asks_of_them(helm: Helm, kind: str, 
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}},
         "nodeSelector": {"pool": "system"},
         "tolerations": [{"key": "system", "operator": "Exists"}],
+        "extraVolumes": [{"name": "authorities", "configMap": {"name": "authorities"}}],
+        "extraVolumeMounts": [{"name": "authorities", "mountPath": "/etc/ssl/certs", "readOnly": True}],
     }
 
     objects = rendered(helm, *(f"{values}.{name}={json.dumps(value)}" for name, value in given.items()))
@@ -97,6 +99,8 @@ def test_pods_of_hooks_carry_what_a_cluster_asks_of_them(helm: Helm, kind: str, 
     assert {name: found["spec"][name] for name in ("affinity", "nodeSelector", "tolerations")} == {
         name: given[name] for name in ("affinity", "nodeSelector", "tolerations")
     }
+    assert found["spec"]["volumes"] == given["extraVolumes"]
+    assert found["spec"]["containers"][0]["volumeMounts"] == given["extraVolumeMounts"]
     assert not any(its_kind == kind for its_kind, _ in rendered(helm, f"{values}.enabled=false"))
 
 
