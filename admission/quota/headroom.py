@@ -24,7 +24,7 @@ from admission.api.muster.gangs import Charge
 from admission.api.muster.queues import Quota, Reclaim
 from admission.api.values.names import MeterName, QueueName
 from admission.quota import borrowing, usage_matrix
-from admission.quota.shortage import MOST_NAMED, Eviction, Loan, LoanReclaim, Shortage
+from admission.quota.shortage import MOST_NAMED, BorrowingLimit, Eviction, Loan, LoanReclaim, Shortage
 from admission.quota.tree import Tree
 from admission.quota.usage_matrix import ROOT, Column, Pool
 
@@ -405,6 +405,7 @@ class QueueUsage:
         keepers = self._keepers(number, meter, needed)
         may_evict = needed <= potential and not keepers
         lender = self._lender(number, meter) if may_evict else None
+        limit = column.borrowing_limit_on(number) if may_evict and lender is None else None
         return Shortage(
             queue=queue,
             meter=meter,
@@ -415,6 +416,7 @@ class QueueUsage:
             borrowed=column.borrowed(number),
             potential=potential,
             loan=self._loan_of(lender, meter) if lender is not None else None,
+            limit=BorrowingLimit(self.tree.order[limit[0]], limit[1]) if limit is not None else None,
             eviction=self._eviction(queue, meter, charge, lender) if may_evict else None,
             within_queue=self.tree.queues[queue].preemption.within_queue,
             keepers=keepers,

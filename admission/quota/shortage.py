@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from admission.api.muster.queues import BorrowPolicy, ByShares, Preemption, Reclaim, WithinQueue
 from admission.api.values.names import MeterName, QueueName
@@ -70,6 +70,18 @@ class Loan:
         return f"{most}{self.amount} of the {self.quota} of queue {self.lender} are lent to {names}"
 
 
+class BorrowingLimit(NamedTuple):
+    """The borrowing limit of a queue, or of one above it, without which it could take more now."""
+
+    queue: QueueName
+    amount: int
+
+    @property
+    def message(self) -> str:
+        """Return which queue borrows no more than what, and by which field."""
+        return f"queue {self.queue} borrows no more than {self.amount} (its borrowingLimit)"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
     """Whether gangs of others are evicted for the gang of a queue that is short.
@@ -132,7 +144,8 @@ class Shortage:
     """A charge that does not fit, by the first meter (in order of names) that it exceeds.
 
     left: what the queue may still take now. used: by the queue itself. borrowed: usage under it beyond its subtree's
-    quota. potential: what it could take if nothing were used. loan: the nearest loan that makes it short, if any.
+    quota. potential: what it could take if nothing were used. loan: the nearest loan that makes it short, if any; else
+    limit: the borrowing limit that does.
     eviction: None if the queue could never take it, or if queues keep it. within_queue: which of its own gangs the
     queue evicts. meter: None if the queue is inactive or unknown, so that it may take nothing. is_named: whether its
     quotas name it. is_least: whether a plan may be charged more of the meter than is needed. has_started: whether the
@@ -148,6 +161,7 @@ class Shortage:
     borrowed: int = 0
     potential: int = 0
     loan: Loan | None = None
+    limit: BorrowingLimit | None = None
     eviction: Eviction | None = None
     within_queue: WithinQueue = WithinQueue.NEVER
     keepers: tuple[QueueName, ...] = ()
@@ -173,6 +187,7 @@ class Shortage:
         use = f"used {self.used}" + (f", borrowed {self.borrowed}" if self.borrowed else "")
         others = f"; {self.loan.message}" if self.loan else self._kept or self._taken
         others += f"; {self.eviction.message}" if self.eviction and others and not self.has_started else ""
+        others = f"; {self.limit.message}" if self.limit and not others else others
         return (
             f"queue {self.queue} has {self.left} {self.meter} left (nominal {self.nominal}, {use}),"
             f" {self._needs}"
@@ -243,6 +258,8 @@ class Shortage:
                 "lent": str(self.loan.amount),
                 "borrowers": list[str](self.loan.borrowers),
             }
+        elif self.limit:
+            found |= {"limitedBy": self.limit.queue, "borrowingLimit": str(self.limit.amount)}
         if self.eviction and (self.loan or self._taken) and not self.has_started:
             found["reclaim"] = self.eviction.reclaim
         return found

@@ -104,6 +104,18 @@ class Column:
         allowance = self.allowance(number)
         return allowance is not None and allowance < self.available(self.parents[number])
 
+    def borrowing_limit_on(self, number: int) -> tuple[int, int] | None:
+        """Return the first queue, of this one and those above, whose borrowing limit keeps it from more, and the limit.
+
+        None if none does: nothing is left above, or only what its owners do not lend.
+        """
+        while self.parents[number] != ROOT:
+            quota = self.quotas.get(number)
+            if quota is not None and quota.borrowing_limit is not None and self.is_limited(number):
+                return number, quota.borrowing_limit
+            number = self.parents[number]
+        return None
+
     def potential(self, number: int) -> int:
         parent = self.parents[number]
         if parent == ROOT:

@@ -186,8 +186,8 @@ def _start_fields() -> dict[str, Schema]:
         ),
         "requeue": _requeue(),
         "maxWait": fields.duration(
-            """How long a gang of the queue may wait once it is complete. The alert MusterGangWaitsLong tells of one that
-            waits for longer, which goes on waiting. Default: 24h.""",
+            """How long a gang of the queue may wait once it is complete. The alert MusterGangWaitsLong tells of one
+            that waits for longer, which goes on waiting. Default: 24h.""",
             default="24h",
         ),
         "provisioning": node_provision.block(),

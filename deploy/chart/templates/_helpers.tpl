@@ -286,7 +286,7 @@ tolerations: {{- toYaml . | nindent 0 }}
 {{/* Those of them that a new value of needs new pods: all but those that are live (docs/settings.md). */}}
 {{- define "muster.lasting" -}}
 {{- $settings := include (index . 1) (index . 0) | fromJson }}
-{{- range list "log_level" "ledger.open_days" "controller.resync" "controller.debounce" "controller.steps" "controller.writes" }}
+{{- range list "log_level" "ledger.open_days" "controller.resync" "controller.debounce" "controller.steps" "controller.writes" "controller.node_order" }}
 {{- $path := splitList "." . }}
 {{- $parent := $settings }}
 {{- if gt (len $path) 1 }}

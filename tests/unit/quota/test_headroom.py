@@ -299,8 +299,11 @@ WHY = {
         .queue("x", 9, parent="root", borrows=0)
         .queue("a", 1, parent="x", borrows=1, used=1)
         .queue("y", 0, parent="root", used=3),
-        "queue a has 1 gpu left (nominal 1, used 1), the gang needs 2",
-        {},
+        (
+            "queue a has 1 gpu left (nominal 1, used 1), the gang needs 2; queue a borrows no more than 1 (its"
+            " borrowingLimit)"
+        ),
+        {"limitedBy": "a", "borrowingLimit": "1"},
     ),
 }
 
@@ -360,6 +363,46 @@ def test_what_a_queue_keeps_is_used_to_others_and_not_to_itself() -> None:
     assert short.used == 0
     queue_usage.release_all()
     assert (queue_usage.available(A, GPU), queue_usage.available(B, GPU)) == (8, 8)
+
+
+LIMITED: dict[str, tuple[TreeBuilder, int, str | None]] = {
+    "its own": (
+        a_tree().queue("root").queue("a", 2, parent="root", borrows=1, used=3).queue("b", 4, parent="root"),
+        1,
+        "a",
+    ),
+    "that of the branch above": (
+        a_tree()
+        .queue("root")
+        .queue("c", 0, parent="root", borrows=1)
+        .queue("a", 2, parent="c", used=2)
+        .queue("b", 6, parent="root"),
+        3,
+        "c",
+    ),
+    "none, where others use what it could borrow": (
+        a_tree().queue("root").queue("a", 2, parent="root", borrows=4, used=3).queue("b", 4, parent="root", used=3),
+        1,
+        None,
+    ),
+    "none, where it could never have as much": (
+        a_tree().queue("root").queue("a", 2, parent="root", borrows=1, used=2).queue("b", 4, parent="root"),
+        4,
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(("builder", "needed", "limited"), LIMITED.values(), ids=LIMITED)
+def test_a_shortage_names_the_borrowing_limit_that_keeps_a_queue_from_what_lies_idle(
+    builder: TreeBuilder, needed: int, limited: str | None
+) -> None:
+    short = standing_of(builder).charge_fits(A, {GPU: needed})
+
+    assert short is not None
+    assert short.details.get("limitedBy") == limited
+    assert short.details.get("borrowingLimit") == ("1" if limited else None)
+    assert (f"; queue {limited} borrows no more than 1 (its borrowingLimit)" in short.message) == (limited is not None)
 
 
 def test_a_shortage_names_the_queues_that_keep_what_would_be_enough() -> None:
