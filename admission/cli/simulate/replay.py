@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from admission.api.traces import Arrival
-from admission.api.values import durations
+from admission.api.values import durations, quantities
 from admission.api.values.reasons import Denial
 from admission.cli import terminal
 from admission.cli.simulate import charts, trace_reader
@@ -103,9 +103,10 @@ def show(results: Sequence[ReplayResult]) -> None:
                 *(durations.render(figures.makespan), f"{figures.fairness:.4f}"),
             )
             for result, figures in found
-            for driver, count in sorted(result.devices.items())
+            for driver, count in sorted(result.devices.items()) or [("-", 0)]
         ],
     )
+    _show_meters(found)
     _show_reservations(found)
     _show_unstarted(results)
 
@@ -118,6 +119,18 @@ def draw(path: str, results: Sequence[ReplayResult]) -> None:
 def unstarted(result: ReplayResult) -> list[JobResult]:
     """Return the jobs that never start."""
     return [job for job in result.jobs if job.start is None]
+
+
+def _show_meters(found: Sequence[tuple[ReplayResult, Figures]]) -> None:
+    """Print what jobs took of meters that count what pods request of nodes, if there are such."""
+    rows = [
+        (queue, result.policy, meter, _hours(use.hours), _percent(use.of_quota))
+        for queue in found[0][1].queues
+        for result, figures in found
+        for meter, use in figures.queues[queue].meters.items()
+    ]
+    if rows:
+        terminal.table("Meters", ("queue", "policy", "meter", Number("hours"), Number("of quota")), rows)
 
 
 def _show_reservations(found: Sequence[tuple[ReplayResult, Figures]]) -> None:
@@ -158,6 +171,11 @@ def _cells(tally: Tally) -> tuple[str, ...]:
         *(durations.render(timedelta(seconds=seconds)) for seconds in times),
         *(f"{tally.slowdown:.2f}", f"{tally.hours:.1f}", _percent(tally.served)),
     )
+
+
+def _hours(hours: float) -> str:
+    """Return many hours as a quantity, so that those of memory are readable."""
+    return quantities.render(round(hours)) if hours >= 1000 else f"{hours:.1f}"
 
 
 def _percent(part: float | None) -> str:
@@ -223,4 +241,5 @@ def _tally(tally: Tally) -> dict[str, Any]:
         "slowdown": tally.slowdown,
         "deviceHours": tally.hours,
         "served": tally.served,
+        "meters": {meter: {"hours": use.hours, "ofQuota": use.of_quota} for meter, use in tally.meters.items()},
     }

@@ -6,11 +6,13 @@ very short jobs do not dominate the mean; fairness is Jain's index (Jain, Chiu, 
 x²), which is 1 if all x are equal and 1/n if one queue has everything.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import NamedTuple
 
-from admission.api.values.names import QueueName
+from admission.api.values.names import MeterName, QueueName
 from admission.simulation.replay.player import JobResult, ReplayResult, Sample
 
 MIN_RUNTIME = 10.0
@@ -28,12 +30,23 @@ class Waits:
     longest: float = 0.0
 
 
+class MeterUse(NamedTuple):
+    """What jobs were charged of a meter that counts what pods request of nodes.
+
+    hours: base units times hours. of_quota: from the first arrival to the last, as a part of the nominal quota; more
+    than 1 where they borrowed, None without quota or where no time passes.
+    """
+
+    hours: float
+    of_quota: float | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
     """The figures of a queue's jobs, or of all jobs. slowdown: the mean of the bounded ones; hours: of devices.
 
     served: the device time that the jobs had until the last arrival, as a part of what they would have had without any
-    wait; None if that is zero.
+    wait; None if that is zero. In a trace of which no job takes a device it is the time of pods.
     """
 
     jobs: int
@@ -42,6 +55,7 @@ class Tally:
     slowdown: float
     hours: float
     served: float | None
+    meters: Mapping[MeterName, MeterUse]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +98,13 @@ def figures(result: ReplayResult) -> Figures:
     by_queue: dict[QueueName, list[JobResult]] = {}
     for job in result.jobs:
         by_queue.setdefault(job.arrival.queue, []).append(job)
-    queues = {name: _tally(jobs, last) for name, jobs in sorted(by_queue.items())}
+    span = _Span(first, last, has_devices=any(job.devices for job in result.jobs))
+    queues = {
+        name: _tally(jobs, span, [result.quotas[name]] if name in result.quotas else ())
+        for name, jobs in sorted(by_queue.items())
+    }
     return Figures(
-        total=_tally(result.jobs, last),
+        total=_tally(result.jobs, span, result.quotas.values()),
         queues=queues,
         utilisation=_utilisation(result, first, last),
         overall=_utilisation(result, first, end),
@@ -118,6 +136,22 @@ def used(samples: Iterable[Sample], driver: str, first: timedelta, last: timedel
     return device_seconds + before * (last - since).total_seconds()
 
 
+class _Span(NamedTuple):
+    """The time in which jobs arrive. has_devices: whether any of them takes a device."""
+
+    first: timedelta
+    last: timedelta
+    has_devices: bool
+
+    def held(self, job: JobResult, start: timedelta) -> float:
+        """Return the device-seconds that a job which starts at `start` has until the last arrival, or pod-seconds."""
+        return (job.devices if self.has_devices else job.arrival.pods) * self.seconds(job, start)
+
+    def seconds(self, job: JobResult, start: timedelta) -> float:
+        """Return for how long a job runs that starts at `start`, until the last arrival."""
+        return max(0.0, min(job.arrival.runtime.total_seconds(), (self.last - start).total_seconds()))
+
+
 def _span(result: ReplayResult) -> tuple[timedelta, timedelta, timedelta]:
     """Return the first arrival, the last arrival and the last end; for simultaneous arrivals, the end for both."""
     arrivals = [job.arrival.at for job in result.jobs] or [timedelta()]
@@ -137,11 +171,11 @@ def _utilisation(result: ReplayResult, first: timedelta, last: timedelta) -> dic
     }
 
 
-def _tally(jobs: Sequence[JobResult], last: timedelta) -> Tally:
+def _tally(jobs: Sequence[JobResult], span: _Span, quotas: Iterable[Mapping[MeterName, int]]) -> Tally:
     ordered = sorted(job.wait.total_seconds() for job in jobs if job.wait is not None)
     slowdowns = [_slowdown(job) for job in jobs if job.wait is not None]
-    requested = sum(_seconds(job, job.arrival.at, last) for job in jobs)
-    served = sum(_seconds(job, job.start, last) for job in jobs if job.start is not None)
+    requested = sum(span.held(job, job.arrival.at) for job in jobs)
+    served = sum(span.held(job, job.start) for job in jobs if job.start is not None)
     return Tally(
         jobs=len(jobs),
         started=len(ordered),
@@ -155,7 +189,24 @@ def _tally(jobs: Sequence[JobResult], last: timedelta) -> Tally:
         slowdown=sum(slowdowns) / len(slowdowns) if slowdowns else 0.0,
         hours=sum(job.devices * job.arrival.runtime.total_seconds() for job in jobs if job.start is not None) / 3600,
         served=served / requested if requested else None,
+        meters=_meters(jobs, span, quotas),
     )
+
+
+def _meters(
+    jobs: Sequence[JobResult], span: _Span, quotas: Iterable[Mapping[MeterName, int]]
+) -> dict[MeterName, MeterUse]:
+    nominal = Counter[MeterName]()
+    for amounts in quotas:
+        nominal.update(amounts)
+    time = (span.last - span.first).total_seconds()
+    found = dict[MeterName, MeterUse]()
+    for meter in sorted(nominal):
+        started = [(job, job.charge.get(meter, 0), job.start) for job in jobs if job.start is not None]
+        hours = sum(amount * job.arrival.runtime.total_seconds() for job, amount, _ in started) / 3600
+        had = sum(amount * span.seconds(job, start) for job, amount, start in started)
+        found[meter] = MeterUse(hours, had / (nominal[meter] * time) if nominal[meter] and time else None)
+    return found
 
 
 def _nominations(jobs: Sequence[JobResult]) -> NominationCounts:
@@ -184,8 +235,3 @@ def _slowdown(job: JobResult) -> float:
     runtime = job.arrival.runtime.total_seconds()
     wait = job.wait.total_seconds() if job.wait is not None else 0.0
     return max(1.0, (wait + runtime) / max(runtime, MIN_RUNTIME))
-
-
-def _seconds(job: JobResult, start: timedelta, last: timedelta) -> float:
-    """Return the device-seconds that a job starting at `start` has until `last`."""
-    return job.devices * max(0.0, min(job.arrival.runtime.total_seconds(), (last - start).total_seconds()))

@@ -7,13 +7,15 @@ or entry is written. The same trace on the same cluster always has the same resu
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 
+from admission.api.muster.gangs import Charge
 from admission.api.traces import Arrival
 from admission.api.values import reasons
+from admission.api.values.names import MeterName, QueueName
 from admission.api.values.reasons import Denial, Hold
 from admission.api.values.references import EVERYWHERE
 from admission.lifecycle import transitions
@@ -47,7 +49,7 @@ Progress = Callable[[int, int], None]
 class JobResult:
     """The result of a job. start: None if it did not start. devices: those it had, or else requests.
 
-    nominated: its first reserved start. why: the hold at the end, or the denial.
+    nominated: its first reserved start. why: the hold at the end, or the denial. charge: what its queue was charged.
     """
 
     arrival: Arrival
@@ -55,6 +57,7 @@ class JobResult:
     start: timedelta | None = None
     nominated: timedelta | None = None
     why: Hold | Denial | None = None
+    charge: Charge = field(default_factory=dict)
 
     @property
     def wait(self) -> timedelta | None:
@@ -76,12 +79,16 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayResult:
-    """A replayed trace: its jobs, by arrival. devices: the cluster's, by driver."""
+    """A replayed trace: its jobs, by arrival. devices: the cluster's, by driver.
+
+    quotas: by queue, the nominal quota of each meter that counts what pods request of nodes.
+    """
 
     policy: Policy
     jobs: tuple[JobResult, ...]
     samples: tuple[Sample, ...]
     devices: Counter[str]
+    quotas: Mapping[QueueName, Mapping[MeterName, int]] = field(default_factory=dict)
 
 
 def replay(
@@ -143,6 +150,7 @@ class _Run:
             jobs=tuple(self._results[arrival.name] for arrival in self._arrivals),
             samples=tuple(self._samples),
             devices=Counter(device.driver for device in transitions.index_devices(self._replay_cluster.snapshot)),
+            quotas=_quotas(self._replay_cluster),
         )
 
     def _next(self) -> timedelta | None:
@@ -170,6 +178,7 @@ class _Run:
             devices=running.running_gang.devices,
             start=running.start,
             nominated=self._nominated.get(running.waiting.key),
+            charge=running.charge,
         )
 
     def _record_unstarted(self, waiting: Waiting, why: Hold | Denial) -> None:
@@ -193,3 +202,12 @@ class _Run:
         if self._on_progress is not None:
             self._finished += ended
             self._on_progress(self._finished, len(self._arrivals))
+
+
+def _quotas(replay_cluster: ReplayCluster) -> dict[QueueName, dict[MeterName, int]]:
+    """Return the nominal quota of each queue, of the meters that count what pods request of nodes."""
+    counted = {meter.name for meter in replay_cluster.snapshot.meters.values() if meter.resources}
+    return {
+        queue: {meter: quota.nominal for meter, quota in quotas.items() if meter in counted}
+        for queue, quotas in replay_cluster.tree.quotas.items()
+    }

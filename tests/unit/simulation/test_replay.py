@@ -8,6 +8,7 @@ import pytest
 
 from admission.api import traces
 from admission.api.traces import Arrival, Row
+from admission.api.values.names import MeterName, QueueName
 from admission.api.values.reasons import DenyReason, HoldReason
 from admission.simulation.replay import cluster, figures as replay_figures, player
 from admission.simulation.replay.cluster import ReplayCluster
@@ -335,6 +336,33 @@ def test_a_queue_that_asks_for_no_devices_says_nothing_of_fairness() -> None:
         "z": None,
     }
     assert figures.fairness == 1.0
+
+
+def test_jobs_without_devices_have_figures_of_their_pods_and_of_the_meters_that_count_what_these_request() -> None:
+    meter = objects("""
+    apiVersion: muster.dev/v1alpha1
+    kind: Meter
+    metadata: {name: cpu}
+    spec: {resources: [{name: cpu}]}
+    """)
+    queues = [
+        {**one, "spec": {**one["spec"], "quotas": [{"meter": "cpu", "nominal": nominal}]}}
+        for name, nominal in (("x", "2"), ("y", "1"))
+        for one in queue(name, 0)
+    ]
+    place = town(teams(0), meter, queues, node("one", 0))
+    requests: dict[str, Any] = {"claims": [], "requests": {"cpu": "1"}}
+    rows = [row(f"{name}{at}", 0, 10, queue=name, **requests) for name in "xy" for at in range(2)]
+
+    found = play(place, *rows, row("last", 10, 1, queue="x", **requests))
+
+    figures = replay_figures.figures(found)
+    assert {str(name): tally.served for name, tally in figures.queues.items()} == {"x": 1.0, "y": 0.5}
+    assert figures.fairness == pytest.approx(1.5**2 / (2 * 1.25))
+    x, y = (figures.queues[QueueName(name)].meters[MeterName("cpu")] for name in "xy")
+    assert (x.of_quota, y.of_quota, figures.total.meters[MeterName("cpu")].of_quota) == (1.0, 1.0, 1.0)
+    assert x.hours == pytest.approx(21 / 3600)
+    assert y.hours == pytest.approx(20 / 3600)
 
 
 def test_a_device_that_several_share_is_in_use_once() -> None:
