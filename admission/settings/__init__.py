@@ -179,10 +179,10 @@ class Controller(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Seconds to wait for more changes before a cycle."""
     steps: Annotated[int, msgspec.Meta(ge=1), LIVE] = 50_000
     """Bound of the planner's search, per gang and question."""
-    node_order: Annotated[Literal["least-stranded", "fewest-free"], LIVE] = "least-stranded"
-    """Which nodes are tried first where kube-scheduler picks the devices: `least-stranded`, those where the fewest
-    devices stay without the CPU and memory that pods request beside them (docs/placement.md), or `fewest-free`, those
-    with the fewest free devices."""
+    node_order: Annotated[Literal["fewest-free", "least-stranded"], LIVE] = "fewest-free"
+    """Which nodes are tried first where kube-scheduler picks the devices: `fewest-free`, those with the fewest free
+    devices, or `least-stranded`, those where the fewest devices stay without the CPU and memory that pods request
+    beside them (docs/placement.md)."""
     writes: Annotated[int, msgspec.Meta(ge=1), LIVE] = 32
     """Pods that are changed at the same time."""
     profile: str | float = "auto"

@@ -50,7 +50,7 @@ def test_muster_listens_where_its_pods_are_asked(helm: Helm, role: str) -> None:
 @pytest.mark.parametrize("role", ROLES)
 def test_pods_are_replaced_for_settings_that_need_it_and_for_no_others(helm: Helm, role: str) -> None:
     live = [path for path, field in fields().items() if field.live]
-    given = {"log_level": "debug", "controller.node_order": "fewest-free"}
+    given = {"log_level": "debug", "controller.node_order": "least-stranded"}
     needed, foreign = "settings.webhook.reviews=7", "settings.dashboard.session_hours=7"
     if role == "dashboard":
         needed, foreign = foreign, needed
