@@ -54,6 +54,16 @@ ObjectFormatOption = Annotated[
 ]
 
 
+def refuse_invalid(bodies: Sequence[Json], *, namespace: str = "default") -> None:
+    """Raise FixError with what the API server would refuse of objects by themselves; no cluster is asked."""
+    from admission.simulation import expand  # noqa: PLC0415 - it takes a while to import
+
+    found = expand.expand(bodies, namespace=namespace)
+    wrong = [f"{_named(bodies[index])}: {one}" for index, error in found.problems for one in error.problems]
+    if wrong:
+        raise FixError("; ".join(wrong))
+
+
 async def check(cluster: Cluster, bodies: Sequence[Json], *, namespace: str = "default") -> list[str]:
     """Return warnings about new or changed objects. Raises FixError with all that would be refused.
 

@@ -147,7 +147,7 @@ def test_a_trace_that_needs_what_the_cluster_lacks_is_refused(muster: Muster, pl
         (["--now", "0001-01-01T00:00:00Z"], "leaves no time before or after it"),
         (["--chart", "x.svg"], "--chart is about a trace; add --arrivals FILE"),
         (["--arrivals", "nowhere.jsonl", "--until-empty"], "--until-empty is without times"),
-        (["--arrivals", "nowhere.jsonl"], "--arrivals nowhere.jsonl: cannot be read"),
+        (["--arrivals", "nowhere.jsonl"], "--arrivals nowhere.jsonl: No such file or directory"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(muster: Muster, place: str, words: list[str], message: str) -> None:

@@ -122,8 +122,10 @@ def _shape(text: str, queue: str, namespace: str, requests: dict[str, str]) -> S
         queue=queue,
         requests=requests,
     )
-    template = objects.template(submission)
-    return Shape(title=text, job=objects.job(submission), shared=(template,) if template is not None else ())
+    template, job = objects.template(submission), objects.job(submission)
+    shared = (template,) if template is not None else ()
+    object_writes.refuse_invalid([job, *shared], namespace=namespace)
+    return Shape(title=text, job=job, shared=shared)
 
 
 def _gang(path: str) -> Shape:
@@ -132,6 +134,7 @@ def _gang(path: str) -> Shape:
     jobs = [body for body in bodies if body.get("kind") == "Job"]
     if len(jobs) != 1 or not isinstance(jobs[0].get("metadata"), dict) or not jobs[0]["metadata"].get("name"):
         raise FixError(f"--gang: {path}: it needs one Job with a name, and has {len(jobs)}; name a file for each gang")
+    object_writes.refuse_invalid(bodies)
     return Shape(title=path, job=jobs[0], shared=tuple(body for body in bodies if body is not jobs[0]))
 
 

@@ -14,6 +14,7 @@ from admission.api.values.decoding import Json
 from admission.api.values.reasons import Detail
 from admission.cycle import profile as cycle_profile
 from admission.dra.compatibility import SchedulerProfile
+from admission.errors import FixError
 from admission.simulation import expand, offline
 from admission.simulation.offline import STEPS, GangOutcome, Verdict
 
@@ -72,7 +73,10 @@ class Capacity:
 
 
 async def measure(objects: Sequence[Json], shape: Shape, settings: Settings) -> Capacity:
-    """Return how many gangs of a shape would start in the cluster that the objects describe."""
+    """Return how many gangs of a shape would start in the cluster that the objects describe.
+
+    Raises FixError if no gang is made of it.
+    """
     before = {_key(gang) for gang in await _simulated(objects, settings) if gang.verdict is Verdict.ADMITTED}
     most = max(1, min(settings.most, MOST_PODS // shape.pods))
     tried = min(GROWTH, most)
@@ -89,6 +93,11 @@ async def _tried(objects: Sequence[Json], shape: Shape, settings: Settings, copi
     outcome = await _simulated([*objects, *shape.shared, *jobs], settings)
     by_key = {_key(gang): gang for gang in outcome}
     own = [by_key[name] for name in names if name in by_key]
+    if not own:
+        namespace = names[0].partition("/")[0]
+        raise FixError(
+            f"{shape.title}: no gang is made of it in namespace {namespace}; `muster lint` says what is wrong"
+        )
     admitted = [gang for gang in own if gang.verdict is Verdict.ADMITTED]
     stopped = next((gang for gang in own if gang.verdict is not Verdict.ADMITTED), None)
     now = {key for key, gang in by_key.items() if gang.verdict is Verdict.ADMITTED}

@@ -57,6 +57,8 @@ def init(
     """Print a Meter, Queues and a sample Job for this very cluster, of devices that it has."""
     if not _LABEL.fullmatch(team):
         raise FixError(f"--team: {team!r} is not a namespace's name such as vision")
+    if team == proposal.POOL:
+        raise FixError(f"--team: {team} is the queue of all teams, above those of each; choose another name")
     if paths and apply:
         raise FixError("--apply creates objects in the cluster: leave PATH out, so that they are made for that cluster")
     if paths:

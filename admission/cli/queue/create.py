@@ -70,5 +70,7 @@ def create(
             terminal.note(warning)
         return await object_writes.create(cluster, queue, dry_run)
 
+    if dry_run is DryRun.CLIENT:
+        object_writes.refuse_invalid([queue])
     made = queue if dry_run is DryRun.CLIENT else cluster_options.query(write, kubeconfig=kubeconfig, context=context)
     object_writes.show([made], output, dry_run)

@@ -22,8 +22,10 @@ def read(path: str) -> tuple[Arrival, ...]:
     """Return the jobs of a trace. Raises BadInputError with all problems, or FixError."""
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise FixError(f"--arrivals {path}: cannot be read: {error}") from error
+    except OSError as error:
+        raise FixError(f"--arrivals {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise FixError(f"--arrivals {path}: is no text in UTF-8: {error.reason} at byte {error.start}") from error
     problems: list[tuple[int, Problem]] = []
     rows = _csv(text, problems) if path.endswith(".csv") else _lines(text, problems)
     trace = traces.decode(rows)

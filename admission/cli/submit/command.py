@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
+from admission.api.kubernetes.claims import MAX_RESULTS
 from admission.api.muster.gangs import GangReport, Phase
+from admission.api.values import durations
 from admission.api.values.decoding import Json
 from admission.cli import apps, cluster_options, completion, object_writes, terminal
 from admission.cli.cluster_options import Cluster, ContextOption, KubeconfigOption
@@ -100,7 +102,7 @@ def submit(
         devices=_devices(devices or ()),
         queue=queue,
         priority_class=priority_class,
-        runtime=runtime,
+        runtime=_checked_runtime(runtime) if runtime else "",
         requests=object_writes.amounts("--request", requests or (), "cpu=4"),
         environment=object_writes.amounts("--env", environment or (), "NAME=VALUE"),
     )
@@ -112,7 +114,9 @@ def submit(
             terminal.note(warning)
         return await _create(cluster, template, job, dry_run)
 
-    if dry_run is not DryRun.CLIENT:
+    if dry_run is DryRun.CLIENT:
+        object_writes.refuse_invalid(bodies, namespace=namespace)
+    else:
         bodies = [*cluster_options.query(create, kubeconfig=kubeconfig, context=context)]
     object_writes.show(bodies, output, dry_run)
     if wait and dry_run is DryRun.NONE:
@@ -195,7 +199,20 @@ def _devices(texts: Sequence[str]) -> dict[str, int]:
         if not (count.isascii() and count.isdigit() and 1 <= len(count) <= _MOST_DIGITS and int(count)):
             raise FixError(f"--devices: {name}={count}: how many is a whole number from 1, as in {example}")
         found[name] = int(count)
+    if sum(found.values()) > MAX_RESULTS:
+        raise FixError(
+            f"--devices: {sum(found.values())} devices are more than {MAX_RESULTS}, the most that a claim can have: ask"
+            " for fewer, with more --pods"
+        )
     return found
+
+
+def _checked_runtime(text: str) -> str:
+    try:
+        durations.parse_positive(text)
+    except ValueError as error:
+        raise FixError(f"--runtime: {error}") from error
+    return text
 
 
 _MOST_DIGITS = 4

@@ -144,6 +144,12 @@ REFUSED = {
     "a shape without a class": (("--shape", "8x8"), "'8x8' is not pods x devices : class"),
     "a shape without pods": (("--shape", f"0x8:{CLASS}"), "is not pods x devices : class"),
     "a shape of too many pods": (("--shape", f"10001x8:{CLASS}"), "with at most 10000 pods"),
+    "no quantity": (
+        ("--shape", f"1x1:{CLASS}", "--request", "cpu=abc"),
+        "resources.requests[cpu]: quantities must match",
+    ),
+    "no queue's name": (("--shape", f"1x1:{CLASS}", "-q", "Bad Queue"), "'Bad Queue' is not a label's value"),
+    "no namespace's name": (("--shape", f"1x1:{CLASS}", "-n", "Bad Name"), "in namespace Bad Name"),
     "a file without a Job": (("--gang", str(OFFLINE)), "it needs one Job with a name, and has 0"),
 }
 

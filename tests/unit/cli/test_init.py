@@ -359,6 +359,7 @@ def test_a_cluster_without_muster_is_read_all_the_same(muster: Muster, monkeypat
 
 WRONG = {
     "a team that cannot be": (("--team", "Vision"), "--team: 'Vision' is not"),
+    "the team of all": (("--team", "cluster"), "--team: cluster is the queue of all teams"),
     "files and a cluster at once": (("x.yaml", "--apply"), "leave PATH out"),
 }
 

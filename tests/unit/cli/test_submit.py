@@ -221,6 +221,19 @@ BAD = {
     "a class twice": ("--image i --devices c --devices c=2", "--devices: c is given twice"),
     "no name": ("--image i --name Train_1", "--name: 'Train_1' is no name for a Job: at most 53 lower-case letters"),
     "no variable": ("--image i --env A", "--env: 'A' is not of the form NAME=VALUE"),
+    "more than a claim has": (
+        "--image i --devices c=33",
+        "--devices: 33 devices are more than 32, the most that a claim",
+    ),
+    "no time": ("--image i --runtime 4x", "--runtime: '4x' is not a duration"),
+    "no class's name": (
+        "--image i --devices Bad_Class --dry-run client",
+        "deviceClassName: 'Bad_Class' is not a DNS subdomain",
+    ),
+    "no quantity": (
+        "--image i --request cpu=abc --dry-run client",
+        "spec.template.spec.containers[0].resources.requests[cpu]: quantities must match",
+    ),
     "no pods": ("--image i --pods 0", "'--pods': the value has to be greater than or equal to 1"),
 }
 
