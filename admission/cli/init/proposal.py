@@ -298,6 +298,11 @@ def _nothing_to_share(snapshot: Snapshot) -> str:
             "there is no ResourceSlice, so nothing is known of any device: install the DRA driver of your devices,"
             " see that its pods run, and try again (`kubectl get resourceslices`)"
         )
+    if not any(one.devices for one in snapshot.slices.values()):
+        return (
+            f"the ResourceSlices of {_listed(drivers)} list no device: the drivers have found none on their nodes; see"
+            " the logs of their pods, and try again (`kubectl get resourceslices`)"
+        )
     example = f"device.driver == '{drivers[0]}'"
     if not snapshot.classes:
         return (

@@ -15,6 +15,7 @@ from admission.cli.queue.spec_options import (
     DefaultOption,
     HoldAtOption,
     LendOption,
+    MaxWaitOption,
     NamespacesOption,
     ParentOption,
     QuotaOption,
@@ -46,6 +47,7 @@ def create(
     default: DefaultOption = None,
     priority_classes: ClassOption = None,
     hold_at: HoldAtOption = None,
+    max_wait: MaxWaitOption = "",
     dry_run: DryRunOption = DryRun.NONE,
     output: ObjectFormatOption = None,
     kubeconfig: KubeconfigOption = None,
@@ -62,6 +64,7 @@ def create(
         is_default=default,
         priority_classes=priority_classes or (),
         hold_at=hold_at,
+        max_wait=max_wait,
     )
     queue = spec_options.a_queue(name, options)
 

@@ -21,6 +21,7 @@ from admission.cli.queue.spec_options import (
     DefaultOption,
     HoldAtOption,
     LendOption,
+    MaxWaitOption,
     NamespacesOption,
     ParentOption,
     QuotaOption,
@@ -75,6 +76,7 @@ def edit(
     default: DefaultOption = None,
     priority_classes: ClassOption = None,
     hold_at: HoldAtOption = None,
+    max_wait: MaxWaitOption = "",
     removed_quotas: RemoveQuotaOption = None,
     removed_classes: RemoveClassOption = None,
     dry_run: DryRunOption = DryRun.NONE,
@@ -93,6 +95,7 @@ def edit(
         is_default=default,
         priority_classes=priority_classes or (),
         hold_at=hold_at,
+        max_wait=max_wait,
         removed_quotas=removed_quotas or (),
         removed_classes=removed_classes or (),
     )

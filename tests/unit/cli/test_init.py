@@ -216,6 +216,10 @@ def test_a_sample_that_would_wait_says_so(muster: Muster, tmp_path: Path) -> Non
 
 NOTHING = {
     "no slices": ([GPUS[0], a_node("a")], "install the DRA driver of your devices"),
+    "slices without devices": (
+        [*GPUS[:2], a_slice(GPU, "a", devices(0, "gpu"))],
+        f"the ResourceSlices of {GPU} list no device",
+    ),
     "no classes": (GPUS[1:], f"device.driver == '{GPU}'"),
     "classes of other devices": (
         [a_class("other", "device.driver == 'x.y'"), *GPUS[1:]],

@@ -28,12 +28,14 @@ SPECS: dict[str, tuple[Json, SpecOptions, Json]] = {
             is_default=True,
             priority_classes=("urgent=100", "low=-1"),
             hold_at=HoldAt.WORKLOAD,
+            max_wait="15m",
         ),
         {
             "parent": "research",
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "vision"}},
             "default": True,
             "holdAt": "Workload",
+            "maxWait": "15m",
             "quotas": [
                 {"meter": "gpus", "nominal": "4", "borrowingLimit": "2", "lendingLimit": "1"},
                 {"meter": "memory", "nominal": "640Gi"},
@@ -130,6 +132,7 @@ BAD = {
         "--priority-class urgent=high",
         "--priority-class: urgent=high: a priority is a whole number such as 100; higher goes first",
     ),
+    "no time": ("--max-wait 4x", "--max-wait: '4x' is not a duration"),
     "no dry run": ("--dry-run maybe", "'--dry-run': 'maybe' is not one of 'none', 'client', 'server'"),
 }
 
