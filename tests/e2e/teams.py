@@ -70,9 +70,8 @@ class Team:
         return mine[0] if mine else None
 
     def key(self, name: str) -> str:
-        """What messages call the gang of the Job, which has to be there."""
-        gang = self.gang(name)
-        assert gang is not None
+        """What messages call the gang of the Job, once it is there."""
+        gang = eventually(lambda: self.gang(name), what=f"{name} has a Gang")
         return f"{self.namespace.name}/{gang['metadata']['name']}"
 
     def status(self, name: str) -> Any:
