@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from admission.api.kubernetes import meta
+from admission.api.values import durations
 from admission.api.values.decoding import Json
 from admission.cli import terminal
 from admission.cli.cluster_options import Cluster
@@ -150,6 +151,15 @@ def amounts(option: str, texts: Iterable[str], example: str) -> dict[str, str]:
             raise FixError(f"{option}: {name} is given twice")
         found[name] = value
     return found
+
+
+def duration(option: str, text: str) -> str:
+    """Return the value of an option that is a duration, as it was written. Raises FixError for any other text."""
+    try:
+        durations.parse_positive(text)
+    except ValueError as error:
+        raise FixError(f"{option}: {error}") from error
+    return text
 
 
 async def _listed(cluster: Cluster, kind: Kind) -> list[Json]:

@@ -75,5 +75,7 @@ def create(
 
     if dry_run is DryRun.CLIENT:
         object_writes.refuse_invalid([queue])
-    made = queue if dry_run is DryRun.CLIENT else cluster_options.query(write, kubeconfig=kubeconfig, context=context)
+        made = queue
+    else:
+        made = cluster_options.query(write, kubeconfig=kubeconfig, context=context)
     object_writes.show([made], output, dry_run)

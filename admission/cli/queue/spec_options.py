@@ -8,7 +8,7 @@ import typer
 
 from admission.api import suggestions
 from admission.api.muster.queues import HoldAt
-from admission.api.values import durations, names, quantities
+from admission.api.values import names, quantities
 from admission.api.values.decoding import Json
 from admission.cli import completion, object_writes
 from admission.errors import AmountError, FixError
@@ -101,7 +101,7 @@ class SpecOptions:
         if self.hold_at is not None:
             changed["holdAt"] = str(self.hold_at)
         if self.max_wait:
-            changed["maxWait"] = _duration("--max-wait", self.max_wait)
+            changed["maxWait"] = object_writes.duration("--max-wait", self.max_wait)
         if self.quotas or self.borrow_limits or self.lend_limits:
             changed["quotas"] = self._quotas(changed.get("quotas") or ())
         if self.priority_classes:
@@ -186,11 +186,3 @@ def _without(spec: Json, field: str, key: str, removed: Sequence[str], option: s
     left = [one for one in before if one.get(key) not in removed]
     others = {name: value for name, value in spec.items() if name != field}
     return {**spec, field: left} if left else others
-
-
-def _duration(option: str, text: str) -> str:
-    try:
-        durations.parse_positive(text)
-    except ValueError as error:
-        raise FixError(f"{option}: {error}") from error
-    return text

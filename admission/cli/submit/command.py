@@ -10,7 +10,6 @@ import typer
 
 from admission.api.kubernetes.claims import MAX_RESULTS
 from admission.api.muster.gangs import GangReport, Phase
-from admission.api.values import durations
 from admission.api.values.decoding import Json
 from admission.cli import apps, cluster_options, completion, object_writes, terminal
 from admission.cli.cluster_options import Cluster, ContextOption, KubeconfigOption
@@ -102,7 +101,7 @@ def submit(
         devices=_devices(devices or ()),
         queue=queue,
         priority_class=priority_class,
-        runtime=_checked_runtime(runtime) if runtime else "",
+        runtime=object_writes.duration("--runtime", runtime) if runtime else "",
         requests=object_writes.amounts("--request", requests or (), "cpu=4"),
         environment=object_writes.amounts("--env", environment or (), "NAME=VALUE"),
     )
@@ -205,14 +204,6 @@ def _devices(texts: Sequence[str]) -> dict[str, int]:
             " for fewer, with more --pods"
         )
     return found
-
-
-def _checked_runtime(text: str) -> str:
-    try:
-        durations.parse_positive(text)
-    except ValueError as error:
-        raise FixError(f"--runtime: {error}") from error
-    return text
 
 
 _MOST_DIGITS = 4
