@@ -10,9 +10,9 @@ import fcntl
 import socket
 import struct
 import termios
-from collections.abc import Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
+from itertools import chain
 
 from aiohttp import web
 
@@ -67,6 +67,7 @@ class Connection(web.RequestHandler):
         "_connections",
         "_socket",
         "_wire",
+        "address",
         "handshake",
         "head_since",
         "is_aborted",
@@ -79,6 +80,7 @@ class Connection(web.RequestHandler):
     def __init__(
         self,
         accepted: socket.socket,
+        address: str,
         connections: "Connections",
         server: web.Server,
         loop: asyncio.AbstractEventLoop,
@@ -97,6 +99,8 @@ class Connection(web.RequestHandler):
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(connections.deadlines.answer * 1e3))
         self._socket = accepted
         self._connections = connections
+        self.address = address
+        """The host that it comes from."""
         self._wire: asyncio.Transport | None = None
         """The transport until the connection is lost; aiohttp drops its reference earlier."""
         self.handshake: asyncio.Task[None] | None = None
@@ -200,17 +204,17 @@ class Connection(web.RequestHandler):
 class Connections:
     """The open connections, at most `most`. A connection is proven with a request to a path that the API server knows.
 
-    If there are too many, a new connection replaces the oldest unproven one, or else the proven one that has been idle
-    for longest. So unproven clients close each other's connections and never those of the API server, which are proven
-    with their first request.
+    If there are too many, a new connection replaces the oldest unproven one of the host that has most of them, or else
+    the proven one that has been idle for longest. So unproven clients close each other's connections and never those of
+    the API server, which are proven with their first request; until then it has few, so another host's go first.
     """
 
     def __init__(self, most: int, deadlines: Deadlines, refuse: Refuse) -> None:
         self._most = most
         self.deadlines = deadlines
         self.refuse = refuse
-        self._strangers: dict[Connection, None] = {}
-        """The oldest first."""
+        self._strangers: dict[str, dict[Connection, None]] = {}
+        """The unproven ones by host, each host's oldest first; no host without any."""
         self._proven: dict[Connection, None] = {}
         """The one that is unused for longest first."""
         self.now = 0.0
@@ -219,34 +223,38 @@ class Connections:
 
     def __len__(self) -> int:
         """Return the number of connections."""
-        return len(self._strangers) + len(self._proven)
+        return sum(map(len, self._strangers.values())) + len(self._proven)
 
     def admit(self, connection: Connection) -> bool:
         """Add a connection, if necessary in place of another one. Returns False if all others are busy."""
         if len(self) >= self._most:
             self.refuse(Refusal.CONNECTIONS)
-            least = next(self._by_worth(), None)
+            least = self._least_valuable()
             if least is None:
                 return False
             self._close(least)
-        self._strangers[connection] = None
+        self._strangers.setdefault(connection.address, {})[connection] = None
         return True
 
     def prove(self, connection: Connection) -> None:
         """Record that a connection is the API server's and in use. A no-op for one that was closed meanwhile."""
-        if connection in self._proven or connection in self._strangers:
+        if connection in self._proven or connection in self._strangers.get(connection.address, ()):
             self.forget(connection)
             self._proven[connection] = None
 
     def forget(self, connection: Connection) -> None:
         """Drop a connection that is closed."""
-        self._strangers.pop(connection, None)
         self._proven.pop(connection, None)
+        of_host = self._strangers.get(connection.address)
+        if of_host is not None:
+            of_host.pop(connection, None)
+            if not of_host:
+                del self._strangers[connection.address]
 
     def close_overdue(self, elapsed: float) -> None:
         """Close the connections that are past a deadline. elapsed: seconds since the last check."""
         self.now += min(elapsed, 2 * self.deadlines.precision)
-        for connection in (*self._strangers, *self._proven):
+        for connection in self._all():
             refusal = self._overdue(connection)
             if refusal is not None:
                 self.refuse(refusal)
@@ -254,7 +262,7 @@ class Connections:
 
     def close_all(self) -> None:
         """Close all connections at once."""
-        for connection in (*self._strangers, *self._proven):
+        for connection in self._all():
             self._close(connection)
 
     def _overdue(self, connection: Connection) -> Refusal | None:
@@ -274,7 +282,12 @@ class Connections:
         self.forget(connection)
         connection.abort()
 
-    def _by_worth(self) -> Iterator[Connection]:
-        """Yield the connections that may be closed for a new one, the least valuable first."""
-        yield from self._strangers
-        yield from (connection for connection in self._proven if not connection.is_busy)
+    def _all(self) -> list[Connection]:
+        return [*chain.from_iterable(self._strangers.values()), *self._proven]
+
+    def _least_valuable(self) -> Connection | None:
+        """Return the connection that is closed for a new one, if there is any that may be."""
+        if self._strangers:
+            of_host: dict[Connection, None] = max(self._strangers.values(), key=len)
+            return next(iter(of_host))
+        return next((connection for connection in self._proven if not connection.is_busy), None)

@@ -113,7 +113,7 @@ class Listener:
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(BATCH):
             try:
-                accepted, _ = listening.accept()
+                accepted, (address, *_) = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -122,14 +122,14 @@ class Listener:
                 self._loop.call_later(ACCEPT_AGAIN_SECONDS, self._accept_again, listening)
                 return
             accepted.settimeout(0)
-            self._admit(accepted)
+            self._admit(accepted, address)
 
     def _accept_again(self, listening: socket.socket) -> None:
         if listening in self._sockets:
             self._loop.add_reader(listening, self._accept, listening)
 
-    def _admit(self, accepted: socket.socket) -> None:
-        connection = Connection(accepted, self._connections, self._handler, self._loop)
+    def _admit(self, accepted: socket.socket, address: str) -> None:
+        connection = Connection(accepted, address, self._connections, self._handler, self._loop)
         if not self._connections.admit(connection):
             accepted.close()
             return

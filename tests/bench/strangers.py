@@ -16,6 +16,9 @@ from typing import Any
 import uvloop
 
 HOST = "127.0.0.1"
+FROM = "127.0.0.2"
+"""They are on another host than the API server."""
+
 DECLARED = 8 * 1024 * 1024
 DROP_SECONDS = 1.0
 
@@ -63,7 +66,7 @@ class Strangers:
         """Connect, and send what is sent at first: nothing, half a head, or a head and a part of the body."""
         context = None if kind == "silent" else self._context
         try:
-            stream = await asyncio.open_connection(HOST, self._port, ssl=context)
+            stream = await asyncio.open_connection(HOST, self._port, ssl=context, local_addr=(FROM, 0))
         except OSError:
             return None
         if kind == "head":

@@ -75,6 +75,13 @@ def a_deployment(herd: Herd, name: str) -> Manifest:
     return an_object("apps/v1", "Deployment", name, replicas=2, selector=selector, template=template)
 
 
+def is_scaled(deployment: Manifest) -> bool:
+    """Whether as many pods are there as its latest spec asks for."""
+    status = deployment.get("status", {})
+    is_observed = status.get("observedGeneration") == deployment["metadata"]["generation"]
+    return bool(is_observed and status.get("replicas") == deployment["spec"]["replicas"])
+
+
 def queue_of(obj: Any) -> str:
     return str(obj["metadata"].get("labels", {}).get(names.QUEUE, ""))
 
@@ -135,9 +142,12 @@ def test_a_deployment_keeps_its_queue_when_it_is_replaced_without_it(herd: Herd)
     assert queue_of(client.merge_patch(path, of_template(None))["spec"]["template"]) == SECOND
     client.merge_patch(path, {"spec": {"replicas": 1}})
 
-    eventually(lambda: [queue_of(pod) for pod in herd.pods.values()] == [SECOND], what="one pod of the Deployment")
-    (name,) = herd.pods
-    assert herd.wait_running(name)["spec"]["queue"] == SECOND
+    eventually(lambda: is_scaled(client.get(path)), what="its controllers made the second pod and removed it")
+    (pod,) = eventually(
+        lambda: pods if len(pods := herd.pods) == 1 else None, what="one pod of the Deployment"
+    ).values()
+    assert queue_of(pod) == SECOND
+    assert herd.wait_running(pod["metadata"]["name"])["spec"]["queue"] == SECOND
     herd.clear(deployment)
 
 

@@ -170,6 +170,25 @@ async def test_a_new_connection_takes_the_place_of_the_oldest_stranger_and_never
         assert await answered(api_server) == 200
 
 
+async def test_the_host_with_most_strangers_loses_its_own_however_new_another_hosts_connection_is() -> None:
+    """So a flood closes no connection of the API server between its handshake and its first request."""
+    async with (
+        serving(replace(QUICK, connections=3)) as (client, refused),
+        client.raw("127.0.0.1") as (api_server, asking),
+        client.raw("127.0.0.2") as (first, _),
+        client.raw("127.0.0.2") as (second, _),
+        client.raw("127.0.0.2") as (third, _),
+        client.raw("127.0.0.3") as (other, _),
+    ):
+        await assert_closed(first)
+        await assert_closed(second)
+        assert refused == [Refusal.CONNECTIONS] * 2
+
+        asking.write(REVIEW)
+        assert await answered(api_server) == 200
+        assert [third.at_eof(), other.at_eof()] == [False, False]
+
+
 async def test_where_all_are_the_api_servers_the_one_that_is_idle_for_longest_is_closed() -> None:
     async with (
         serving(replace(QUICK, connections=2)) as (client, _),
@@ -218,6 +237,7 @@ async def test_connections_that_are_closed_are_forgotten() -> None:
     connections = Connections(4, Deadlines(), refuse=lambda _refusal: None)
 
     class One:
+        address = "127.0.0.1"
         aborted = False
 
         def abort(self) -> None:

@@ -54,9 +54,11 @@ class Client:
             return response.status, json.loads(await response.read())
 
     @asynccontextmanager
-    async def raw(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        """Connect, and leave what is sent and read to the test."""
-        opened = await asyncio.open_connection("127.0.0.1", self.server.port, ssl=trusting(CERTIFICATE))
+    async def raw(self, host: str = "127.0.0.1") -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        """Connect from a host, and leave what is sent and read to the test."""
+        opened = await asyncio.open_connection(
+            "127.0.0.1", self.server.port, ssl=trusting(CERTIFICATE), local_addr=(host, 0)
+        )
         try:
             yield opened
         finally:
