@@ -8,19 +8,19 @@ A queue with `holdAt: Auto` holds what would most likely wait. What starts at on
 what waits costs fewer as a whole. The queue of such a workload is fixed when it is created, held or not.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from admission.api.kubernetes import meta
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.owners import UNSERVED
-from admission.api.muster.gangs import Phase
+from admission.api.muster.gangs import Gang, Phase
 from admission.api.muster.queues import HoldAt, Queue, StopPolicy
 from admission.api.snapshot import Snapshot
 from admission.api.values import json_patch, names, reasons
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.json_patch import Operation, Patch
-from admission.api.values.names import Held
+from admission.api.values.names import Held, QueueName
 from admission.api.values.reasons import Denial, DenyReason
 from admission.api.values.work_budget import WorkBudget
 from admission.podpolicy import admission, workload_queue
@@ -83,11 +83,13 @@ def additions(
     defaults: Defaults,
     *,
     username: str,
+    lines: Container[QueueName] = frozenset(),
     before: WorkloadView | None = None,
 ) -> Patch:
     """Return the patch that holds a workload which is created, or which its author resumes. Raises RetryError.
 
-    It also writes the queue that the workload names into its templates. before: the stored workload, for an update.
+    It also writes the queue that the workload names into its templates. lines: the queues in which gangs wait for their
+    turn (`line_of`). before: the stored workload, for an update.
     """
     stored = None if before is None else before.queued
     named = workload_queue.additions(workload_view.queued, snapshot, defaults, before=stored)
@@ -96,7 +98,7 @@ def additions(
     queue = queue_of(workload_view, snapshot, defaults)
     if before is not None:
         is_resumed = before.suspended and not workload_view.suspended and not before.is_waiting
-        held_again = is_resumed and _is_held(workload_view, queue, snapshot)
+        held_again = is_resumed and _is_held(workload_view, queue, snapshot, lines)
         return (*named, *_suspend(workload_view), *_annotate(workload_view, _HELD)) if held_again else named
     if queue is None or not _may_be_held(workload_view, queue, snapshot):
         return (*named, *_remove_mark(workload_view))
@@ -105,7 +107,7 @@ def additions(
     labels = workload_queue.label_templates(workload_view.queued, queue)  # a pod's queue is fixed at its creation
     if workload_view.is_waiting:
         return (*labels, *_annotate(workload_view, maker))  # marked already, by an earlier call of the webhook
-    if workload_view.suspended or not _is_held(workload_view, queue, snapshot):
+    if workload_view.suspended or not _is_held(workload_view, queue, snapshot, lines):
         return (*labels, *_annotate(workload_view, maker), *_remove_mark(workload_view))
     return (*labels, *_suspend(workload_view), *_annotate(workload_view, {**maker, **_HELD}))
 
@@ -143,22 +145,19 @@ def _may_be_held(workload_view: WorkloadView, queue: Queue | None, snapshot: Sna
     return is_configured and _is_seen(workload_view, snapshot)
 
 
-def _is_held(workload_view: WorkloadView, queue: Queue | None, snapshot: Snapshot) -> bool:
+def _is_held(workload_view: WorkloadView, queue: Queue | None, snapshot: Snapshot, lines: Container[QueueName]) -> bool:
     """Whether a workload that comes now is held as a whole."""
     if queue is None or not _may_be_held(workload_view, queue, snapshot):
         return False
-    return queue.hold_at is HoldAt.WORKLOAD or _would_wait(queue, snapshot)
+    would_wait = queue.stop_policy is not StopPolicy.NONE or queue.name in lines
+    return queue.hold_at is HoldAt.WORKLOAD or would_wait
 
 
-def _would_wait(queue: Queue, snapshot: Snapshot) -> bool:
-    """Whether a gang that enters a queue now most likely waits: nobody is let in, or others wait for their turn."""
-    return queue.stop_policy is not StopPolicy.NONE or any(
-        gang.queue == queue.name
-        and gang.phase is Phase.PENDING
-        and gang.recorded_hold is not None
-        and gang.recorded_hold.reason in reasons.IN_LINE
-        for gang in snapshot.gangs.values()
-    )
+def line_of(gang: Gang) -> Iterator[tuple[QueueName, None]]:
+    """Yield the queue in which a gang waits for what those who come later most likely wait for as well, if it does."""
+    hold = gang.recorded_hold
+    if gang.phase is Phase.PENDING and hold is not None and hold.reason in reasons.IN_LINE:
+        yield gang.queue, None
 
 
 def _is_seen(workload_view: WorkloadView, snapshot: Snapshot) -> bool:
@@ -204,7 +203,7 @@ def _missed(workload_view: WorkloadView, snapshot: Snapshot, defaults: Defaults)
     """
     queue = queue_of(workload_view, snapshot, defaults)
     is_whole = queue is not None and queue.hold_at is HoldAt.WORKLOAD
-    return _not_suspended(workload_view) if is_whole and _is_held(workload_view, queue, snapshot) else None
+    return _not_suspended(workload_view) if is_whole and _may_be_held(workload_view, queue, snapshot) else None
 
 
 def _not_suspended(workload_view: WorkloadView) -> Denial:

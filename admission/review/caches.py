@@ -1,10 +1,15 @@
 """Values that a process keeps between AdmissionReviews, since they are expensive to derive and seldom change."""
 
+from collections.abc import Collection
+
+from admission.api.muster.gangs import Gang
 from admission.api.snapshot import Snapshot
+from admission.api.values.names import QueueName
 from admission.claimpolicy.match import Policies
 from admission.claimpolicy.pods.pod_rules import Rulings
 from admission.device_cel.selector_findings import SelectorFindings
-from admission.incremental import Memo
+from admission.incremental import Inverted, Memo
+from admission.podpolicy import workload_admission
 from admission.podpolicy.admission import PassedClaims
 from admission.podpolicy.queue_limits import Limits
 from admission.podpolicy.queue_selection import Defaults
@@ -20,6 +25,7 @@ class ReviewCaches:
         self._limits = Memo[None, Limits]()
         self._passed = Memo[None, PassedClaims]()
         self._policies = Memo[None, Policies]()
+        self._lines = Inverted[Gang, QueueName, None](workload_admission.line_of)
         self._compiled: Policies | None = None
 
     def defaults(self, snapshot: Snapshot) -> Defaults:
@@ -35,6 +41,10 @@ class ReviewCaches:
     def passed(self, snapshot: Snapshot) -> PassedClaims:
         """Return the claims that passed their checks under the present queues and meters; reviews add to it."""
         return self._passed.get(None, (snapshot.queues, snapshot.meters), dict)
+
+    def lines(self, snapshot: Snapshot) -> Collection[QueueName]:
+        """Return the queues in which gangs wait for their turn."""
+        return self._lines.update(snapshot.gangs).keys()
 
     def policies(self, snapshot: Snapshot) -> Policies:
         """Return the compiled ClaimPolicies; unchanged policies are not compiled again."""

@@ -169,7 +169,10 @@ def hold(review: Review, view: View, *, caches: ReviewCaches) -> Verdict:
             patch = workload_queue.additions(queued, snapshot, defaults, before=queued_before)
         else:
             old, new = _workloads(review, holdable)
-            patch = workload_admission.additions(new, snapshot, defaults, username=review.username, before=old)
+            lines = caches.lines(snapshot)
+            patch = workload_admission.additions(
+                new, snapshot, defaults, username=review.username, lines=lines, before=old
+            )
             patch = (*patch, *_maker_of_job(review, patch))
     except MalformedObjectError as error:
         return admission_review.refuse_malformed(error)

@@ -76,14 +76,17 @@ def arrival(obj: dict[str, Any]) -> WorkloadView:
 def held(obj: dict[str, Any], snapshot: Snapshot | None = None, before: dict[str, Any] | None = None) -> Any:
     """Return what the webhook makes of a workload, and see that it then lets it in and changes nothing more."""
     snapshot = snapshot or cluster_state()
-    defaults = ReviewCaches().defaults(snapshot)
+    caches = ReviewCaches()
+    defaults, lines = caches.defaults(snapshot), caches.lines(snapshot)
     old = arrival(before) if before is not None else None
-    patch = workload_admission.additions(arrival(obj), snapshot, defaults, username="alice", before=old)
+    patch = workload_admission.additions(arrival(obj), snapshot, defaults, username="alice", lines=lines, before=old)
     found = patching.applied(obj, patch)
     assert (
         workload_admission.judge(arrival(found), snapshot, defaults, rules=RULES, username="alice", before=old) is None
     )
-    assert not workload_admission.additions(arrival(found), snapshot, defaults, username="alice", before=old)
+    assert not workload_admission.additions(
+        arrival(found), snapshot, defaults, username="alice", lines=lines, before=old
+    )
     return found
 
 
@@ -121,6 +124,37 @@ def test_a_new_job_of_a_queue_that_holds_workloads_has_the_expected_hold(
 
     assert found["spec"].get("suspend") is suspended
     assert found["metadata"].get("annotations", {}).get(names.HELD) == mark
+    assert found["spec"]["template"]["metadata"]["labels"][names.QUEUE] == "team-a"
+
+
+def a_gang(reason: str, *, queue: str = "team-a", phase: str = "Pending") -> Gang:
+    hold = {"reason": reason, "message": "m", "since": "2026-11-27T12:00:00Z"}
+    metadata = {"name": "g", "namespace": "ml", "uid": "u"}
+    return gangs.decode(
+        {"metadata": metadata, "spec": {"queue": queue, "size": 1}, "status": {"phase": phase, "hold": hold}}
+    )
+
+
+WAITING: dict[str, tuple[dict[str, Any], Gang | None, bool]] = {
+    "nobody waits": ({}, None, False),
+    "one waits for quota": ({}, a_gang("QuotaExceeded"), True),
+    "one waits for its turn": ({}, a_gang("BehindInOrder"), True),
+    "one waits in another queue": ({}, a_gang("QuotaExceeded", queue="team-b"), False),
+    "one lacks pods of its own": ({}, a_gang("GangIncomplete"), False),
+    "one is let in meanwhile": ({}, a_gang("QuotaExceeded", phase="Admitted"), False),
+    "the queue is stopped": ({"stopPolicy": "Hold"}, None, True),
+}
+
+
+@pytest.mark.parametrize(("spec", "gang", "is_held"), WAITING.values(), ids=WAITING)
+def test_a_queue_of_hold_at_auto_holds_as_a_whole_what_would_wait(
+    spec: dict[str, Any], gang: Gang | None, *, is_held: bool
+) -> None:
+    queued = World().queue("team-a", default=True, holdAt="Auto", **spec).build()
+
+    found = held(job(), replace(queued, gangs={"ml/g": gang} if gang is not None else {}))
+
+    assert found["spec"].get("suspend", False) is is_held
     assert found["spec"]["template"]["metadata"]["labels"][names.QUEUE] == "team-a"
 
 

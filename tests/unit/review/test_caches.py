@@ -3,6 +3,7 @@ from dataclasses import replace
 from admission.api.snapshot import Snapshot
 from admission.review.caches import ReviewCaches
 from tests.unit.claimpolicy.policies import a_policy
+from tests.unit.podpolicy import test_workload_admission
 from tests.unit.webhook.cases import World
 
 
@@ -33,6 +34,15 @@ def test_limits_follow_queues_and_meters() -> None:
 
     assert memory.limits(replace(first, meters=dict(first.meters))) is not found
     assert memory.limits(a_snapshot()) is not found
+
+
+def test_the_queues_in_which_gangs_wait_follow_the_gangs() -> None:
+    memory, first = ReviewCaches(), a_snapshot()
+    waiting = replace(first, gangs={"ml/g": test_workload_admission.a_gang("QuotaExceeded")})
+    admitted = replace(first, gangs={"ml/g": test_workload_admission.a_gang("QuotaExceeded", phase="Admitted")})
+
+    found = [list(memory.lines(snapshot)) for snapshot in (first, waiting, waiting, admitted, first)]
+    assert found == [[], ["team-a"], ["team-a"], [], []]
 
 
 def test_policies_follow_policies_and_namespaces() -> None:
