@@ -206,6 +206,7 @@ def test_a_gangs_pods_and_events_are_shown_to_whoever_may_list_them(cluster: Wor
     assert "QuotaExceeded" in waits.text
 
 
+@pytest.mark.since("1.36", "parts of devices are not given away")
 def test_a_part_of_a_gpu_is_drawn_as_a_part(cluster: World) -> None:
     answer = cluster.see("/devices/parted-1", "PCIe root pci0000:07", user="alice")
 

@@ -37,12 +37,18 @@ def reader(control_plane: ControlPlane, postgres: Server, tmp_path_factory: pyte
         yield someone
 
 
+def _is_for(block: Block, kubernetes: str) -> bool:
+    """Whether this release has what a block is about."""
+    since, here = (tuple(map(int, text.split("."))) for text in (block.attributes.get("since", "1.34"), kubernetes))
+    return here >= since
+
+
 @pytest.mark.parametrize("page", PAGES)
-def test_the_commands_of_a_page_do_on_a_cluster_what_it_shows(page: str, reader: Reader) -> None:
+def test_the_commands_of_a_page_do_on_a_cluster_what_it_shows(page: str, reader: Reader, kubernetes: str) -> None:
     assert page == FIRST[0] or reader.musters, f"{FIRST[0]} could not be followed"
 
     for block in BLOCKS:
-        if block.page == page and block not in LAST:
+        if block.page == page and block not in LAST and _is_for(block, kubernetes):
             reader.does(block)
 
 
@@ -56,10 +62,13 @@ def test_the_rights_of_the_chart_were_enough(reader: Reader) -> None:
     assert all("; grant " not in muster.logs for muster in reader.musters), "a right is missing"
 
 
-def test_nothing_is_left_when_muster_is_taken_away(reader: Reader, control_plane: ControlPlane) -> None:
+def test_nothing_is_left_when_muster_is_taken_away(
+    reader: Reader, control_plane: ControlPlane, kubernetes: str
+) -> None:
     assert LAST
     for block in LAST:
-        reader.does(block)
+        if _is_for(block, kubernetes):
+            reader.does(block)
 
     assert control_plane.client().find(CONTROLLER) is None
     assert control_plane.client().find("/apis/muster.dev/v1alpha1/queues") is None

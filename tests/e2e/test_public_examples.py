@@ -38,6 +38,7 @@ def policy(muster: Muster, namespace: Namespace) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("policy")
+@pytest.mark.since("1.36", "capacity and tolerations of claims are dropped")
 @pytest.mark.parametrize("example", ["example-driver", "nvidia", "nvidia-v1beta1"])
 def test_what_muster_makes_of_public_examples_is_stored(
     control_plane: ControlPlane, namespace: Namespace, example: str
