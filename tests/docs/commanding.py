@@ -11,6 +11,7 @@ and behind each what it prints. Attributes behind the language, which no reader 
     eventually    again and again until it exits and prints as shown: it asks for what comes with time
     anywhere      the nodes and devices that it shows may be others: which are free first is chance
     exits="3"     its last command ends with this exit code
+    since=1.36    on a cluster of this Kubernetes or a later one: before it there is not what the block is about
     serves="URL"  its only command goes on until somebody ends it, and meanwhile this URL answers
 """
 
@@ -25,7 +26,7 @@ from tests.docs import pages
 from tests.docs.pages import Block
 
 LANGUAGES = ("shell", "console")
-ATTRIBUTES = ("skip", "parsed", "offline", "last", "apart", "eventually", "anywhere", "exits", "serves")
+ATTRIBUTES = ("skip", "parsed", "offline", "last", "apart", "eventually", "anywhere", "exits", "since", "serves")
 LOOKS = "curl -sS --fail --location --retry 5 --retry-connrefused --output /dev/null -H Accept:text/html"
 """Asks for a page, as a browser does, until somebody answers; anything but a page is a failure."""
 

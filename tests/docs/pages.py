@@ -22,8 +22,8 @@ MARKDOWN = MarkdownIt("commonmark").enable("table")
 class Block:
     """A fenced block: where it stands, its language, the attributes behind it, and what is in it.
 
-    Attributes are words (`offline`) and values (`skip="needs a registry"`, `since=1.36` of Kubernetes) after the
-    language, which code hosts do not show.
+    Attributes are words (`offline`) and values (`skip="needs a registry"`) after the language, which code hosts do not
+    show.
     """
 
     page: str
