@@ -1,11 +1,10 @@
 """What one gang costs the API server in requests and webhook calls, for gangs of several sizes and without any queue.
 
-One control plane that writes an audit log, so that each request has its author. In turn: without Muster, with Muster
-and gated pods of Jobs that enter the default queue, of Jobs that name it, with Jobs that are held as a whole, and with
-those of a queue that holds so what would wait, as it comes. Jobs
-that fit come one `EVERY` so many seconds, so that few of their writes fall together, and run for a second; counted is
-from the first one's creation until all have ended and nothing more is written about them. Counts need no machine that
-is quiet.
+One control plane that writes an audit log, so that each request has its author. In turn: without a queue, with Muster
+and gated pods of Jobs that enter the default queue, of Jobs that name it, with Jobs that are held as a whole, with
+those of a queue that holds so what would wait, as it comes, and with Kueue. Jobs that fit come one `EVERY` so many
+seconds, so that few of their writes fall together, and run for a second; counted is from the first one's creation until
+all have ended and nothing more is written about them. Counts need no machine that is quiet.
 """
 
 import json
@@ -19,12 +18,13 @@ from typing import Any
 from rich.console import Group
 from rich.table import Table
 
+from tests.bench import kueue
 from tests.bench.cluster_sights import ObservedObjects
-from tests.bench.cluster_speed import PATIENCE, RUNTIME, Bench, bench_of
+from tests.bench.cluster_speed import PATIENCE, USERS, Bench, bench_of
 from tests.controlplane import ControlPlane, fleet, users
 from tests.e2e import rights
 
-WAYS = ("plain", "Pin", "Named", "Workload", "Auto")
+WAYS = ("plain", "Pin", "Named", "Workload", "Auto", "Kueue")
 PODS = (1, 4, 32)
 GPUS = 8
 WARM_UP = 2
@@ -32,7 +32,7 @@ EVERY = 0.5
 SETTLING = 8.0
 """Seconds after the last pod has ended in which what is left is written: Events of holds, and statuses."""
 
-MUSTER = "muster"
+_AUTHORS = {rights.USER: "muster", kueue.USER: "kueue"}
 _WATCHING = frozenset({"list", "watch"})
 _ASIDE = frozenset({"leases", "tokenreviews", "subjectaccessreviews", "selfsubjectreviews"})
 _POLICY = {
@@ -51,7 +51,7 @@ def measure(*, gangs: int, pods: tuple[int, ...] = PODS, ways: tuple[str, ...] =
         policy, log = Path(folder, "policy.json"), Path(folder, "audit.log")
         policy.write_text(json.dumps(_POLICY))
         flags = [f"--audit-policy-file={policy}", f"--audit-log-path={log}"]
-        with ControlPlane(extra_flags={"kube-apiserver": flags}) as control_plane:
+        with ControlPlane(extra_users=USERS, extra_flags={"kube-apiserver": flags}) as control_plane:
             fleet.install(control_plane.client(), fleet.demo_fleet([GPUS] * -(-quota // GPUS)))
             for way in ways:
                 with bench_of(control_plane, way, quota=quota) as bench:
@@ -63,7 +63,7 @@ def measure(*, gangs: int, pods: tuple[int, ...] = PODS, ways: tuple[str, ...] =
 def _counted(bench: Bench, log: Path, gangs: int, pods: int) -> dict[str, float]:
     with ObservedObjects(bench.namespace) as sights:
         start, before = log.stat().st_size, bench.account()
-        bench.submit(gangs, pods=pods, annotations=RUNTIME, every=EVERY)
+        bench.submit(gangs, pods=pods, every=EVERY)
         sights.wait("ended", gangs * pods, within=PATIENCE)
         time.sleep(SETTLING)
         spent = bench.account().since(before).requests
@@ -74,20 +74,19 @@ def _counted(bench: Bench, log: Path, gangs: int, pods: int) -> dict[str, float]
 
 
 def _requests(log: Path, start: int, namespace: str) -> Counter[str]:
-    """Count requests in the namespace, and Muster's elsewhere, since a position in the audit log."""
+    """Count requests in the namespace, and a queue's elsewhere, since a position in the audit log."""
     found: Counter[str] = Counter()
     with log.open() as lines:
         lines.seek(start)
         for line in lines:
             event = json.loads(line)
             about, author = event.get("objectRef") or {}, event["user"]["username"]
-            is_musters = author == rights.USER
             if event["verb"] in _WATCHING or about.get("resource") in _ASIDE or author == users.ADMIN:
                 continue
-            if is_musters or about.get("namespace") == namespace:
+            if author in _AUTHORS or about.get("namespace") == namespace:
                 resource = "/".join(filter(None, (about.get("resource"), about.get("subresource"))))
                 refused = "" if event["responseStatus"]["code"] < 300 else f" {event['responseStatus']['code']}"
-                found[f"{MUSTER if is_musters else 'others'}: {event['verb']} {resource}{refused}"] += 1
+                found[f"{_AUTHORS.get(author, 'others')}: {event['verb']} {resource}{refused}"] += 1
     return found
 
 
@@ -104,7 +103,7 @@ def _table(size: str, ways: Mapping[str, Mapping[str, float]]) -> Table:
     made.add_column("")
     for way in ways:
         made.add_column(way, justify="right")
-    sums = {"all requests": _is_request, "of these, Muster's": _is_musters, "all calls of webhooks": _is_call}
+    sums = {"all requests": _is_request, "of these, the queue's": _is_queues, "all calls of webhooks": _is_call}
     for title, wanted in sums.items():
         made.add_row(title, *(f"{sum(n for what, n in found.items() if wanted(what)):.1f}" for found in ways.values()))
     for what in sorted({what for found in ways.values() for what in found}):
@@ -120,5 +119,5 @@ def _is_request(what: str) -> bool:
     return not _is_call(what)
 
 
-def _is_musters(what: str) -> bool:
-    return what.startswith(MUSTER)
+def _is_queues(what: str) -> bool:
+    return what.startswith((*_AUTHORS.values(),))

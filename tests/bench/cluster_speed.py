@@ -1,21 +1,23 @@
-"""Muster on a real control plane beside the same Jobs without any queue: time, processor seconds, API requests.
+"""Muster on a real control plane beside the same Jobs without any queue, and beside Kueue: time, processor, requests.
 
-One control plane, whose clients may all ask as often as they like. In turn: without Muster, with Muster by `Pin` where
-Jobs enter the default queue, with Jobs that name it, with Jobs held as a whole, and by `Allocate` behind a fence. Of
-each way a small round goes first and does not count. Four
-rows:
+One control plane, whose clients may all ask as often as they like. In turn: without a queue, with Muster by `Pin` where
+Jobs enter the default queue, with Jobs that name it, with Jobs held as a whole, with those that would wait held so, by
+`Allocate` behind a fence, and with Kueue, which suspends every Job and resumes it. Of each way a small round goes first
+and does not count. Jobs run for a second. Four rows:
 
-- fit: Jobs that fit at once, from the first one's creation until the last pod runs.
-- queue: five times as many, each of which runs for a second, until the last pod has ended.
-- paced: two Jobs a second; how long pods wait for their gate to open, or without Muster to be bound.
+- fit: Jobs that fit at once, from the first one's creation until the last pod has ended.
+- queue: five times as many.
+- paced: two Jobs a second.
 - burst: gangs that wait for quota while kube-scheduler is away, from more quota until the last gate is open.
+
+How long a Job waits is from when its creation was asked for until the last of its pods is bound.
 """
 
 import contextlib
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from admission.api.values import names
+from tests.bench import kueue
 from tests.bench.cluster_accounts import Account
 from tests.bench.cluster_sights import ObservedObjects
 from tests.controlplane import ControlPlane, fleet, workloads
@@ -35,7 +38,7 @@ from tests.e2e.teams import GROUP, found_team, job
 GANG = 4
 GPUS = 8
 TEMPLATE = "one-gpu"
-WAYS = ("plain", "Pin", "Named", "Workload", "Auto", "Allocate")
+WAYS = ("plain", "Pin", "Named", "Workload", "Auto", "Allocate", "Kueue")
 _SPECS: Mapping[str, Mapping[str, str]] = {
     "Pin": {"placement": "Pin"},
     "Named": {"placement": "Pin"},
@@ -47,6 +50,9 @@ ROWS = ("fit", "queue", "paced", "burst")
 PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kwok")
 RUNTIME = {workloads.RUNTIME: "1s"}
 WARM_UP = 10
+USERS = {kueue.USER: ("system:masters",)}
+"""Beside those of every control plane."""
+
 PER_SECOND = 2
 STARTING = 5.0
 """Seconds that the API server gets to take over Muster's CRDs, for which it works long."""
@@ -72,11 +78,12 @@ class Size:
 
 @dataclass(kw_only=True)
 class Bench:
-    """One way on one control plane: where its Jobs go, and whose costs count. labels: of each Job."""
+    """One way on one control plane: where its Jobs go, and whose costs count. kueue: its pid. labels: of each Job."""
 
     control_plane: ControlPlane
     namespace: Namespace
-    muster: Muster | None
+    muster: Muster | None = None
+    kueue: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     serial: int = 0
 
@@ -86,36 +93,45 @@ class Bench:
             pids["kube-scheduler"] = self.control_plane.pid("kube-scheduler")
         if self.muster is not None:
             pids["muster"] = self.muster.program.pid
+        if self.kueue is not None:
+            pids["kueue"] = self.kueue
         return Account.read(self.control_plane.client(), pids)
 
     @property
     def jobs(self) -> str:
         return f"/apis/batch/v1/namespaces/{self.namespace.name}/jobs"
 
-    def submit(
-        self, gangs: int, *, pods: int = GANG, annotations: Mapping[str, str] | None = None, every: float = 0.0
-    ) -> float:
-        """Create Jobs, all at once or one `every` so many seconds; return when the first was."""
+    def submit(self, gangs: int, *, pods: int = GANG, every: float = 0.0) -> dict[str, float]:
+        """Create Jobs, all at once or one `every` so many seconds; return by name when each was asked for."""
         self.serial += 1
         manifests = [
-            job(f"r{self.serial}-{n}", pods=pods, template=TEMPLATE, annotations=annotations or {})
-            for n in range(gangs)
+            job(f"r{self.serial}-{n}", pods=pods, template=TEMPLATE, annotations=RUNTIME) for n in range(gangs)
         ]
         for manifest in manifests if self.labels else ():
             manifest["metadata"]["labels"] = dict(self.labels)
-        began = time.monotonic()
+        began, asked = time.monotonic(), dict[str, float]()
+
+        def create(manifest: dict[str, Any]) -> None:
+            asked[manifest["metadata"]["name"]] = time.monotonic()
+            self.namespace.client.create(self.jobs, manifest)
+
         with ThreadPoolExecutor(8) as pool:
+            created = []
             for number, manifest in enumerate(manifests):
                 if every:
                     time.sleep(max(0.0, began + number * every - time.monotonic()))
-                pool.submit(self.namespace.client.create, self.jobs, manifest)
-        return began
+                created.append(pool.submit(create, manifest))
+        for one in created:
+            one.result()
+        return asked
 
     def clear(self) -> None:
         """Delete all Jobs and wait until nothing is left of them."""
         client = self.namespace.client
         client.delete(f"{self.jobs}?propagationPolicy=Background")
         left = [self.jobs, self.namespace.pods, self.namespace.claims]
+        if self.kueue is not None:
+            left.append(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{self.namespace.name}/workloads")
         if self.muster is not None:
             left.append(f"{GROUP}/namespaces/{self.namespace.name}/gangs")
         eventually(
@@ -131,11 +147,11 @@ def measure(
     """Run the rows in every way on a fleet that the gangs fill."""
     size = Size(gangs=gangs, queued=queued, paced=paced)
     found: dict[str, dict[str, Any]] = {}
-    with ControlPlane() as control_plane:
+    with ControlPlane(extra_users=USERS) as control_plane:
         fleet.install(control_plane.client(), fleet.demo_fleet([GPUS] * size.nodes))
         for way in ways:
             with bench_of(control_plane, way, quota=size.gangs * GANG) as bench:
-                _fit(bench, WARM_UP)
+                _timed(bench, WARM_UP)
                 found[way] = {}
                 for row in rows if bench.muster else (row for row in rows if row != "burst"):
                     found[way][row] = _ROWS[row](bench, size)
@@ -152,7 +168,12 @@ def bench_of(control_plane: ControlPlane, way: str, *, quota: int) -> Iterator[B
     client.create("/api/v1/namespaces", {"metadata": {"name": namespace.name}})
     namespace.create(workloads.claim_template(TEMPLATE))
     if way == "plain":
-        yield Bench(control_plane=control_plane, namespace=namespace, muster=None)
+        yield Bench(control_plane=control_plane, namespace=namespace)
+        return
+    if way == "Kueue":
+        with kueue.kueue(control_plane, namespace=namespace.name, devices=quota) as program:
+            labels = {kueue.LABEL: kueue.QUEUE}
+            yield Bench(control_plane=control_plane, namespace=namespace, kueue=program.pid, labels=labels)
         return
     fence = [fleet.DRIVER] if way == "Allocate" else []
     muster = Muster(control_plane, roles=[*ROLES], fence=fence, controller={}, lease={})
@@ -166,44 +187,27 @@ def bench_of(control_plane: ControlPlane, way: str, *, quota: int) -> Iterator[B
         muster.clean()
 
 
-def _fit(bench: Bench, gangs: int) -> dict[str, Any]:
+def _timed(bench: Bench, gangs: int, every: float = 0.0) -> dict[str, Any]:
+    """Run so many Jobs, all at once or one `every` so many seconds, until all have ended."""
     with ObservedObjects(bench.namespace) as sights:
         before = bench.account()
-        began = bench.submit(gangs)
-        ended = sights.wait("running", gangs * GANG, within=PATIENCE)
+        asked = bench.submit(gangs, every=every)
+        seconds = sights.wait("ended", gangs * GANG, within=PATIENCE) - min(asked.values())
         time.sleep(SETTLING)
         spent = bench.account().since(before)
+        waits = _waits(sights, asked)
     bench.clear()
-    return {"seconds": ended - began, **_costs(spent, gangs)}
+    bound = {"p50": _percentile(waits, 0.50), "p99": _percentile(waits, 0.99)}
+    return {"seconds": seconds, **bound, **_costs(spent, gangs)}
 
 
-def _queue(bench: Bench, size: Size) -> dict[str, Any]:
-    """Time the Jobs that fit by themselves, then all."""
-    alone, _ = _ended(bench, size.gangs)
-    seconds, spent = _ended(bench, size.queued)
-    return {"seconds": seconds, "alone": alone, **_costs(spent, size.queued)}
-
-
-def _ended(bench: Bench, gangs: int) -> tuple[float, Account]:
-    with ObservedObjects(bench.namespace) as sights:
-        before = bench.account()
-        began = bench.submit(gangs, annotations=RUNTIME)
-        seconds = sights.wait("ended", gangs * GANG, within=PATIENCE) - began
-        spent = bench.account().since(before)
-    bench.clear()
-    return seconds, spent
-
-
-def _paced(bench: Bench, size: Size) -> dict[str, Any]:
-    gangs = round(size.paced * PER_SECOND)
-    with ObservedObjects(bench.namespace) as sights:
-        before = bench.account()
-        bench.submit(gangs, annotations=RUNTIME, every=1 / PER_SECOND)
-        sights.wait("ended", gangs * GANG, within=PATIENCE)
-        spent = bench.account().since(before)
-        waits = sights.between("created", "ungated" if bench.muster else "bound")
-    bench.clear()
-    return {"p50": _percentile(waits, 0.50), "p99": _percentile(waits, 0.99), **_costs(spent, gangs)}
+def _waits(sights: ObservedObjects, asked: Mapping[str, float]) -> list[float]:
+    """Return how long each Job waited until the last of its pods was bound, the shortest first."""
+    bound = dict[str, float]()
+    for pod, moment in sights.times["bound"].items():
+        name = pod.rpartition("-")[0]
+        bound[name] = max(moment, bound.get(name, moment))
+    return sorted(bound[name] - moment for name, moment in asked.items())
 
 
 def _burst(bench: Bench, size: Size) -> dict[str, Any]:
@@ -231,7 +235,12 @@ def _burst(bench: Bench, size: Size) -> dict[str, Any]:
     return {"per_second": (size.gangs - 1) / seconds, "seconds": seconds, **_costs(spent, size.gangs)}
 
 
-_ROWS = {"fit": lambda bench, size: _fit(bench, size.gangs), "queue": _queue, "paced": _paced, "burst": _burst}
+_ROWS: Mapping[str, Callable[[Bench, Size], dict[str, Any]]] = {
+    "fit": lambda bench, size: _timed(bench, size.gangs),
+    "queue": lambda bench, size: _timed(bench, size.queued),
+    "paced": lambda bench, size: _timed(bench, round(size.paced * PER_SECOND), 1 / PER_SECOND),
+    "burst": _burst,
+}
 
 
 def _set_quota(bench: Bench, gpus: int) -> None:
@@ -271,13 +280,14 @@ def tables(result: Mapping[str, Any]) -> list[Table]:
 
 
 _FIGURES = (
-    ("fit: s until all run", "fit", "seconds"),
+    ("fit: s until all have ended", "fit", "seconds"),
     ("fit: processor s", "fit", "processor"),
+    ("fit: p50 s from created to bound", "fit", "p50"),
+    ("fit: p99 s", "fit", "p99"),
     ("fit: requests per gang", "fit", "requests"),
-    ("queue: s until those that fit have ended", "queue", "alone"),
     ("queue: s until all have ended", "queue", "seconds"),
     ("queue: processor s", "queue", "processor"),
-    ("paced: p50 s created to let in (plain: bound)", "paced", "p50"),
+    ("paced: p50 s from created to bound", "paced", "p50"),
     ("paced: p99 s", "paced", "p99"),
     ("burst: gangs/s", "burst", "per_second"),
     ("burst: processor s", "burst", "processor"),
