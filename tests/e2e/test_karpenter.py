@@ -1,0 +1,139 @@
+"""Gangs on a cluster without nodes, for which Karpenter itself starts nodes: its core, with its KWOK provider.
+
+A stand-in for the driver publishes the devices of each node a moment after it is there. kube-scheduler gives them.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.controlplane import ControlPlane, fleet
+from tests.controlplane.building import ToolMissing
+from tests.controlplane.clients import Client
+from tests.controlplane.karpenters import Karpenter
+from tests.controlplane.namespaces import Namespace
+from tests.controlplane.observing import eventually, holds_for
+from tests.e2e import fixtures
+from tests.e2e.musters import Muster
+from tests.e2e.teams import GROUP, Team, found_team
+
+POOL = {"example.com/pool": "a100x8"}
+SHAPE = f"{GROUP}/nodeshapes/a100x8"
+DEVICES = fleet.resource_slice("node", [fleet.gpu("node", at) for at in range(8)])["spec"]["devices"]
+SLICES = [{"driver": fleet.DRIVER, "devices": DEVICES}]
+SECONDS_BETWEEN_LOOKS = 0.3
+
+control_plane = fixtures.own_control_plane()
+hardware = fixtures.hardware([fleet.device_class()])
+muster = fixtures.muster(scope="module")
+
+
+@pytest.fixture(scope="module")
+def karpenter(control_plane: ControlPlane, hardware: None) -> Iterator[Karpenter]:
+    """Karpenter, whose nodes get their devices."""
+    resources = {"cpu": "32", "memory": "256Gi"}
+    try:
+        started = Karpenter(control_plane, "a100x8", labels=POOL, resources=resources, slices=SLICES)
+        with started, publishing(started):
+            yield started
+    except ToolMissing as missing:
+        pytest.skip(str(missing))
+
+
+@contextmanager
+def publishing(karpenter: Karpenter) -> Iterator[None]:
+    """Publish the devices of Karpenter's nodes, as their driver does. The slices go with their nodes."""
+    over = threading.Event()
+
+    def publish() -> None:
+        while not over.wait(SECONDS_BETWEEN_LOOKS):
+            slices = {one["spec"].get("nodeName") for one in karpenter.client.items(fleet.COLLECTIONS["ResourceSlice"])}
+            for node in karpenter.nodes:
+                if node["metadata"]["name"] not in slices:
+                    publish_devices(karpenter.client, node["metadata"])
+
+    thread = threading.Thread(target=publish, name="driver")
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def publish_devices(client: Client, node: fleet.Manifest) -> None:
+    """Create a node's ResourceSlice. node: its metadata."""
+    name = node["name"]
+    made = fleet.resource_slice(name, [fleet.gpu(name, at) for at in range(len(DEVICES))])
+    made["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["uid"]}]
+    client.create(fleet.COLLECTIONS["ResourceSlice"], made)
+
+
+@pytest.fixture
+def team(control_plane: ControlPlane, karpenter: Karpenter, muster: Muster, namespace: Namespace) -> Iterator[Team]:
+    """A team with a quota of 16 GPUs that asks for nodes, of a shape of which three may come."""
+    client = control_plane.client()
+    spec = {
+        "maxCount": 3,
+        "matchLabels": POOL,
+        "allocatable": {"cpu": "31", "memory": "250Gi", "pods": "110"},
+        "resourceSlices": SLICES,
+    }
+    meta = {"name": "a100x8"}
+    client.apply(SHAPE, {"apiVersion": "muster.dev/v1alpha1", "kind": "NodeShape", "metadata": meta, "spec": spec})
+    team = found_team(control_plane, namespace, gpus=16, provisioning={"mode": "Pods"})
+    yield team
+    team.disband()
+    client.delete(SHAPE)
+    eventually(lambda: karpenter.nodes == karpenter.claims == [], what="Karpenter has taken all nodes away")
+
+
+def test_karpenter_makes_the_nodes_of_a_gang_which_starts_whole_and_none_for_one_over_quota(
+    control_plane: ControlPlane, muster: Muster, karpenter: Karpenter, team: Team
+) -> None:
+    team.submit("large", pods=5, gpus=4)
+    assert team.wait_held("large", "QuotaExceeded")
+    holds_for(5, lambda: karpenter.nodes == karpenter.claims == [], what="a gang over quota causes no node")
+
+    team.submit("train", pods=4, gpus=4)
+    team.wait_running("train", 4, within=120)
+
+    nodes = sorted(node["metadata"]["name"] for node in karpenter.nodes)
+    assert len(nodes) == len(karpenter.claims) == 2
+    assert sorted(pod["spec"]["nodeName"] for pod in team.pods("train")) == sorted(nodes * 2)
+    assert "nodes were asked for (2 of shape a100x8)" in team.placed("train")[1]
+    eventually(lambda: team.used("gpus") == (0, 16), what="what kube-scheduler gave is settled")
+    assert len(team.gated("large")) == 5
+    assert muster.wrong_books() is None
+
+    control_plane.client().delete(f"{team.jobs}/train?propagationPolicy=Background")
+    eventually(lambda: team.used("gpus") == (0, 0), what="the gang is gone")
+    eventually(lambda: karpenter.nodes == [], what="empty nodes are taken away")
+
+
+def test_a_launch_that_fails_gives_everything_back_and_the_gang_starts_once_there_are_machines(
+    control_plane: ControlPlane, muster: Muster, karpenter: Karpenter, team: Team
+) -> None:
+    changes = {"spec": {"provisioning": {"timeout": "10s"}, "requeue": {"base": "15s", "max": "15s"}}}
+    control_plane.client().merge_patch(f"{GROUP}/queues/{team.queue}", changes)
+    karpenter.sell_out(sold_out=True)
+    team.submit("train", pods=4, gpus=4)
+
+    eventually(lambda: team.used("gpus") == (16, 0), what="the gang is charged")
+    eventually(lambda: "no machine for a100x8-" in karpenter.log, what="a launch fails")
+    eventually(lambda: team.hold("train").get("reason") == "PlacementFailed", what="the gang is taken back")
+    assert "nodes that were asked for (2 of shape a100x8) did not come within 10s" in team.hold("train")["message"]
+    eventually(lambda: len(team.gated("train")) == 4, what="its pods wait again")
+    eventually(lambda: team.used("gpus") == (0, 0), what="nothing is charged")
+    eventually(lambda: karpenter.claims == [], what="nothing is left of the launch")
+    assert karpenter.nodes == []
+    assert muster.wrong_books() is None
+
+    karpenter.sell_out(sold_out=False)
+    control_plane.client().merge_patch(f"{GROUP}/queues/{team.queue}", {"spec": {"provisioning": {"timeout": "5m"}}})
+    team.wait_running("train", 4, within=150)
+    assert len(karpenter.nodes) == 2
+    control_plane.client().delete(f"{team.jobs}/train?propagationPolicy=Background")
+    eventually(lambda: team.used("gpus") == (0, 0), what="the gang is gone")
