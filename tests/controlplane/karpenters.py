@@ -45,20 +45,18 @@ class Karpenter:
         labels: Mapping[str, str],
         resources: Mapping[str, str],
         slices: Sequence[Manifest],
-        ignores_claims: bool = False,
     ) -> None:
         """Choose what its nodes are like.
 
-        labels: of the NodePool's template. slices: driver and devices of each ResourceSlice of a node, which
-        Karpenter counts on. ignores_claims: its default, in which it starts no node for a pod with claims.
+        labels: of the NodePool's template. slices: driver and devices of the ResourceSlices that it expects of a node.
         """
+        self._binary = building.karpenter()
         self.client: Client = control_plane.client()
         self.name = name
         self._control_plane = control_plane
         self._labels = dict(labels)
         self._resources = dict(resources)
         self._slices = list(slices)
-        self._ignores_claims = ignores_claims
         self._folder = Path(tempfile.mkdtemp(prefix="muster-karpenter-"))
         self._family = Family(self._folder)
         self._program: Program | None = None
@@ -66,7 +64,7 @@ class Karpenter:
     def __enter__(self) -> Self:
         try:
             self._define()
-            self._start()
+            self.start()
             eventually(self._works, what=f"NodePool {self.name} is ready")
         except BaseException:
             self.end()
@@ -76,8 +74,30 @@ class Karpenter:
     def __exit__(self, *unused: object) -> None:
         self.end()
 
+    def start(self, *, ignores_claims: bool = False) -> None:
+        """Start the program, in place of one that runs.
+
+        ignores_claims: its default, in which it starts no node for a pod with claims.
+        """
+        if self._program is not None:
+            self._program.end(hard=True)
+        types, devices = self._folder / "types.json", self._folder / "devices.json"
+        types.write_text(json.dumps([self._instance_type()]))
+        devices.write_text(json.dumps({self.name: self._slices}))
+        environment = {
+            "KUBECONFIG": self._control_plane.kubeconfig,
+            "INSTANCE_TYPES_FILE_PATH": types,
+            "DEVICES_FILE_PATH": devices,
+            "IGNORE_DRA_REQUESTS": str(ignores_claims).lower(),
+            "DISABLE_LEADER_ELECTION": "true",
+            "METRICS_PORT": 0,
+            "HEALTH_PROBE_PORT": 0,
+        }
+        words = [f"{name}={value}" for name, value in environment.items()]
+        self._program = self._family.start("karpenter", ["env", *words, str(self._binary)])
+
     def end(self) -> None:
-        """End the program. Its nodes and NodeClaims stay."""
+        """End it for good. Its nodes and NodeClaims stay."""
         if self._program is not None:
             self._program.end(hard=True)
         self._family.end()
@@ -115,7 +135,7 @@ class Karpenter:
         self.client.apply(f"{NODE_POOLS}/{self.name}", self._node_pool())
 
     def _node_pool(self) -> Manifest:
-        """A NodePool whose nodes are taken away as soon as they are empty."""
+        """A NodePool of three nodes at most, which are taken away as soon as they are empty."""
         node = {
             "requirements": [_one_of("node.kubernetes.io/instance-type", self.name)],
             "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": self.name},
@@ -127,25 +147,14 @@ class Karpenter:
             "metadata": {"name": self.name},
             "spec": {
                 "template": {"metadata": {"labels": self._labels}, "spec": node},
-                "disruption": {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "0s"},
+                "disruption": {
+                    "consolidationPolicy": "WhenEmpty",
+                    "consolidateAfter": "0s",
+                    "budgets": [{"nodes": "100%"}],
+                },
+                "limits": {"nodes": "3"},
             },
         }
-
-    def _start(self) -> None:
-        types, devices = self._folder / "types.json", self._folder / "devices.json"
-        types.write_text(json.dumps([self._instance_type()]))
-        devices.write_text(json.dumps({self.name: self._slices}))
-        environment = {
-            "KUBECONFIG": self._control_plane.kubeconfig,
-            "INSTANCE_TYPES_FILE_PATH": types,
-            "DEVICES_FILE_PATH": devices,
-            "IGNORE_DRA_REQUESTS": str(self._ignores_claims).lower(),
-            "DISABLE_LEADER_ELECTION": "true",
-            "METRICS_PORT": 0,
-            "HEALTH_PROBE_PORT": 0,
-        }
-        words = [f"{name}={value}" for name, value in environment.items()]
-        self._program = self._family.start("karpenter", ["env", *words, str(building.karpenter())])
 
     def _instance_type(self) -> Manifest:
         placed = [_one_of("karpenter.sh/capacity-type", "on-demand"), _one_of("topology.kubernetes.io/zone", "zone-a")]
