@@ -28,6 +28,7 @@ ORACLES = ("allocate", "filters", "selectors")
 PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", *ORACLES)
 KWOK = "sigs.k8s.io/kwok/cmd/kwok"
 HELM = "helm.sh/helm/v4/cmd/helm"
+KARPENTER = HERE / "karpenter"
 
 
 class ToolMissing(Exception):  # noqa: N818 named by what happened
@@ -67,6 +68,11 @@ def build(version: str = DEFAULT_VERSION) -> Binaries:
 def helm() -> Path:
     """Return helm, which templates the chart in deploy, building it if it is not in the cache yet."""
     return cached(HERE / "helm", package=HELM, name="helm", ldflags="-s -w")
+
+
+def karpenter() -> Path:
+    """Return Karpenter with its KWOK provider, building it if it is not in the cache yet."""
+    return cached(KARPENTER, package=".", name="karpenter", ldflags="-s -w")
 
 
 def cache_folder() -> Path:
@@ -161,7 +167,7 @@ def version_flags(module: Path) -> str:
 def check_go(module: Path) -> None:
     """Refuse early and in one sentence; go's own error for an old toolchain speaks of a download that failed."""
     needed = _go_release(re.search(r"^go (\S+)$", (module / "go.mod").read_text(), re.MULTILINE))
-    wanted = ".".join(map(str, needed[:2]))
+    wanted = ".".join(map(str, needed)).removesuffix(".0")
     fix = f"install Go {wanted} or newer from https://go.dev/dl/ and put it on PATH"
     if shutil.which("go") is None:
         msg = f"building {module.name} needs Go {wanted}, and there is no `go` on PATH: {fix}"

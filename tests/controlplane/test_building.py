@@ -66,6 +66,13 @@ def test_an_old_go_is_named_with_its_mend(go: FakeGo, release: str) -> None:
     assert builds_in(diary) == 0
 
 
+def test_a_go_whose_patch_release_is_too_old_is_told_which_it_takes(go: FakeGo) -> None:
+    go("go1.26.1")
+
+    with pytest.raises(building.ToolMissing, match=r"karpenter needs Go 1\.26\.6, .* install Go 1\.26\.6 or newer"):
+        building.karpenter()
+
+
 def test_a_version_that_nobody_pinned_is_refused() -> None:
     with pytest.raises(ValueError, match=r"Kubernetes 1\.12 is not one of 1\.37, 1\.36"):
         building.build("1.12")

@@ -19,6 +19,11 @@ from tests.e2e.teams import GROUP, Team, found_team
 POOL = {"example.com/pool": "a100x8"}
 SHAPE = f"{GROUP}/nodeshapes/a100x8"
 GPUS = 8
+CLUSTER_AUTOSCALER = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+KARPENTER = "karpenter.sh/do-not-disrupt"
+ANNOTATIONS = (CLUSTER_AUTOSCALER, KARPENTER)
+SCALE_DOWN = "muster.dev/scale-down-disabled"
+MARKED = {CLUSTER_AUTOSCALER: "true", KARPENTER: "true", SCALE_DOWN: f"{CLUSTER_AUTOSCALER},{KARPENTER}"}
 
 hardware = fixtures.hardware([fleet.device_class()])
 muster = fixtures.muster(scope="module")
@@ -104,3 +109,58 @@ def test_a_gang_whose_nodes_never_come_is_taken_back_in_time_with_what_it_is_cha
     eventually(lambda: team.used("gpus") == (0, 0), what="nothing is charged")
     assert "did not come within 5s" in muster.command("why", f"{team.namespace.name}/train")
     assert muster.wrong_books() is None
+
+
+def hardware_of(name: str, **annotations: str) -> list[fleet.Manifest]:
+    """Return a node of the shape and its devices, as an autoscaler and a driver make them."""
+    node = fleet.node(name, labels=POOL)
+    node["metadata"]["annotations"] |= annotations
+    return [node, fleet.resource_slice(name, [fleet.gpu(name, at) for at in range(GPUS)])]
+
+
+def kept(team: Team, name: str) -> dict[str, str]:
+    """Return the annotations of a node that keep autoscalers from it, and the one that says whose they are."""
+    found = team.control_plane.client().get(f"/api/v1/nodes/{name}")["metadata"]["annotations"]
+    return {key: value for key, value in found.items() if key in (*ANNOTATIONS, SCALE_DOWN)}
+
+
+def test_autoscalers_are_kept_from_nodes_on_which_a_gang_is_placed_until_all_of_it_runs(
+    control_plane: ControlPlane, muster: Muster, team: Team
+) -> None:
+    client = control_plane.client()
+    first, second, own = (f"{team.namespace.name}-{name}" for name in ("first", "second", "own"))
+    team.submit("train", pods=4, gpus=4)
+    eventually(lambda: len(pending(team, "train")) == 4, what="all pods are pending")
+
+    without_shape = fleet.gpu_node(own, gpus=1)
+    with fleet.installed(client, without_shape), fleet.installed(client, hardware_of(first)):
+        eventually(lambda: team.phases("train").count("Running") == 2, what="half of it runs")
+        eventually(lambda: kept(team, first) == MARKED, what="its node is kept")
+        assert kept(team, own) == {}
+        with fleet.installed(client, hardware_of(second, **{CLUSTER_AUTOSCALER: "true"})):
+            team.wait_running("train", 4, within=120)
+            eventually(lambda: kept(team, first) == {}, what="the gang runs: its first node is let go")
+            eventually(
+                lambda: kept(team, second) == {CLUSTER_AUTOSCALER: "true"}, what="so is the second, but for theirs"
+            )
+            client.delete(f"{team.jobs}/train?propagationPolicy=Background")
+            eventually(lambda: team.used("gpus") == (0, 0), what="the gang is gone")
+
+
+def test_the_next_leader_lets_a_node_go_whose_gang_was_deleted_while_nobody_led(
+    control_plane: ControlPlane, muster: Muster, team: Team
+) -> None:
+    client = control_plane.client()
+    node = f"{team.namespace.name}-first"
+    team.submit("train", pods=4, gpus=4)
+    eventually(lambda: len(pending(team, "train")) == 4, what="all pods are pending")
+    with fleet.installed(client, hardware_of(node)):
+        eventually(lambda: kept(team, node) == MARKED, what="its node is kept")
+
+        muster.end(hard=True)
+        client.delete(f"{team.jobs}/train?propagationPolicy=Background")
+        muster.start()
+
+        eventually(lambda: kept(team, node) == {}, what="the node is let go")
+        eventually(lambda: team.used("gpus") == (0, 0), what="nothing is charged")
+        assert muster.wrong_books() is None
