@@ -14,9 +14,11 @@ from admission.api.kubernetes import claims, nodes
 from admission.api.kubernetes.claims import ClaimSpec
 from admission.api.kubernetes.nodes import Resources
 from admission.api.validation import claims as rules
-from admission.api.values import durations, formats
+from admission.api.validation.pods import placement
+from admission.api.values import durations, formats, selectors
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import QueueName
+from admission.api.values.selectors import Toleration
 from admission.errors import Problem
 
 MOST_PODS = 10_000
@@ -28,7 +30,8 @@ NOTHING = "none"
 LONGEST = timedelta(days=3650)
 """The latest arrival and the longest runtime of a job."""
 
-FIELDS = ("name", "queue", "arrival", "runtime", "declared", "pods", "priority", "topology", "requests", "claims")
+OF_PODS = ("claims", "requests", "tolerations", "topology")
+FIELDS = ("name", "queue", "arrival", "runtime", "declared", "pods", "priority", *OF_PODS)
 COLUMNS = ("name", "queue", "arrival", "runtime", "declared", "pods", "priority", "topology", "cpu", "memory")
 CLAIM_COLUMNS = ("class", "count", "selector")
 
@@ -39,6 +42,7 @@ class PodRequests:
 
     claims: tuple[ClaimSpec, ...] = ()
     requests: Resources = field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
     topology: str = ""
     """The label of the topology domain that all pods share; empty for none."""
 
@@ -168,12 +172,13 @@ class _RowDecoder:
         return None if reader.problems else _DecodedRow(line=row.line, moment=moment, offset=offset, fields=fields)
 
     def _pod_requests(self, reader: Reader) -> PodRequests:
-        raw = [reader.raw(name) for name in ("claims", "requests", "topology")]
+        raw = [reader.raw(name) for name in OF_PODS]
         key = json.dumps(raw, default=repr)
         if key not in self._known_requests:
             pod_requests = PodRequests(
                 claims=tuple(_claims(reader)),
                 requests={"pods": 1, **_requests(reader)},
+                tolerations=_tolerations(reader),
                 topology=_topology(reader),
             )
             if reader.problems:
@@ -237,6 +242,11 @@ def _requests(reader: Reader) -> Resources:
     for name in (name for name, amount in found.items() if amount < 0):
         reader.problem(f"requests.{name}", "is less than nothing")
     return found
+
+
+def _tolerations(reader: Reader) -> tuple[Toleration, ...]:
+    placement.validate_tolerations(reader)
+    return tuple(map(selectors.decode_toleration, reader.children("tolerations")))
 
 
 def _topology(reader: Reader) -> str:

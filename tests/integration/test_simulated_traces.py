@@ -14,6 +14,7 @@ import yaml
 
 from tests.unit.cli.conftest import Muster
 from tests.unit.simulation.test_offline import job, node, teams
+from tests.unit.simulation.test_shapes import shape
 
 ROWS = [
     {"name": "a", "queue": "team", "arrival": 0, "runtime": "10s", "claims": [{"class": "gpu"}]},
@@ -260,3 +261,75 @@ def test_without_the_library_the_chart_says_what_to_install(
 
     assert done.returncode == 2
     assert "uv tool install '.[charts]'" in done.stderr
+
+
+def with_shape(place: str) -> str:
+    """Add a NodeShape to the cluster of the tests."""
+    text = Path(place).read_text()
+    Path(place).write_text(f"{text}---\n{yaml.safe_dump_all(shape('x8', 8, price='31.50'))}")
+    return place
+
+
+LATE = {"name": "late", "queue": "team", "arrival": 0, "runtime": "1h", "pods": 2, "claims": [{"class": "gpu"}]}
+
+
+def test_nodes_of_shapes_come_late_and_their_hours_and_price_are_shown(
+    muster: Muster, place: str, tmp_path: Path
+) -> None:
+    Path(place).write_text(yaml.safe_dump_all(teams(quota=2)))
+    played = ("simulate", with_shape(place), "--arrivals", lines(tmp_path, LATE), "--with-shapes")
+
+    done = muster(*played, "--compare", "fifo-count", "--startup-time", "20m", "--idle-time", "10m")
+
+    assert done.returncode == 0, done.stderr
+    table = done.stdout.splitlines()
+    at = table.index("Nodes that came")
+    assert table[at + 1].split() == ["SHAPE", "POLICY", "NODES", "MOST", "NODE-HOURS", "IN", "USE", "PRICE"]
+    assert table[at + 2].split() == ["x8", "muster", "1", "1", "1.5", "66.7", "%", "47.25"]
+    assert table[at + 3].split() == ["x8", "fifo-count", "1", "1", "1.5", "66.7", "%", "47.25"]
+    answer = json.loads(muster(*played, "-o", "json").stdout)["results"][0]
+    # By default five minutes and ten.
+    assert answer["nodes"] == [
+        {"shape": "x8", "count": 1, "mostAtOnce": 1, "nodeHours": 1.25, "busyHours": 1.0, "price": "39.38"}
+    ]
+    assert answer["all"]["waitSeconds"]["mean"] == 300.0
+    assert answer["utilisation"]["gpu.example.com"] == {
+        "devices": 0,
+        "whileJobsArrive": pytest.approx(0.25),
+        "toTheEnd": pytest.approx(0.25),
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--startup-time", "5m"], "--startup-time is about nodes that come in a trace; add --with-shapes"),
+        (["--idle-time", "5m"], "--idle-time is about nodes that come in a trace; add --with-shapes"),
+        (["--with-shapes", "--idle-time", "-5m"], "--idle-time: '-5m' is not a duration such as 90s, 5m or 1h30m"),
+        (["--with-shapes", "--startup-time", "721h"], "--startup-time: 721h is longer than a node takes to come"),
+        (["--with-shapes"], "--with-shapes needs a NodeShape in the input: write one, or see `muster shapes propose`"),
+    ],
+)
+def test_options_about_nodes_that_come_are_checked(
+    muster: Muster, place: str, tmp_path: Path, options: list[str], message: str
+) -> None:
+    done = muster("simulate", place, "--arrivals", lines(tmp_path, LATE), *options)
+
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_a_trace_may_tolerate_taints_and_is_told_what_is_wrong_with_a_toleration(
+    muster: Muster, place: str, tmp_path: Path
+) -> None:
+    bodies = [*yaml.safe_load_all(Path(place).read_text())]
+    next(one for one in bodies if one["kind"] == "Node")["spec"] = {"taints": [{"key": "gpu", "effect": "NoSchedule"}]}
+    Path(place).write_text(yaml.safe_dump_all(bodies))
+    tolerating = {**ROWS[0], "tolerations": [{"key": "gpu", "operator": "Exists"}]}
+
+    assert muster("simulate", place, "--arrivals", lines(tmp_path, ROWS[0])).returncode == 3
+    assert muster("simulate", place, "--arrivals", lines(tmp_path, tolerating)).returncode == 0
+    wrong = {**ROWS[0], "tolerations": [{"key": "gpu", "operator": "Is"}]}
+    done = muster("simulate", place, "--arrivals", lines(tmp_path, wrong))
+    assert done.returncode == 2
+    assert "trace.jsonl:1: tolerations[0].operator: " in done.stderr

@@ -54,8 +54,11 @@ def svg(results: Sequence[ReplayResult]) -> str:
     )
     chart.uuid = "muster"
     for result in results:
-        total = sum(result.devices.values()) or 1
-        chart.add(f"in use, {result.policy}", points(result, lambda sample: 100 * sample.used.total() / total))  # noqa: B023
+        total = sum(result.devices.values())
+        chart.add(
+            f"in use, {result.policy}",
+            points(result, lambda sample: 100 * sample.used.total() / (total + sample.added or 1)),  # noqa: B023
+        )
     for result, series in zip(results, waiting, strict=True):
         chart.add(f"waiting, {result.policy}", series, secondary=True)
     # The library writes its version and the date into a comment.

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Sequence
-from datetime import MAXYEAR, MINYEAR, datetime
+from datetime import MAXYEAR, MINYEAR, datetime, timedelta
 from fractions import Fraction
 from typing import Annotated, Any
 
 import typer
 
 from admission.api.capacity import node_shapes
+from admission.api.values import durations
 from admission.api.values.reasons import Denial
 from admission.cli import apps, config_command, manifest_reader, terminal
 from admission.cli.config_command import ConfigOption, SetOption
@@ -22,6 +23,7 @@ from admission.simulation import expand, offline, validation
 from admission.simulation.claim_defaults import Act, Effect
 from admission.simulation.expand import Expanded
 from admission.simulation.offline import GangOutcome, NewNodes, Outcome, Verdict
+from admission.simulation.replay.autoscaler import Delays
 from admission.simulation.replay.player import Policy
 from admission.status.node_shapes import UP
 
@@ -30,6 +32,9 @@ app = apps.single()
 ALL_ADMITTED, SOME_HELD, SOME_DENIED = 0, 3, 4
 
 NOUNS = {"meters": "meter", "claimpolicies": "ClaimPolicy", "nodeshapes": "NodeShape"}
+STARTUP_AND_IDLE = {"--startup-time": timedelta(minutes=5), "--idle-time": timedelta(minutes=10)}
+LONGEST_DELAY = timedelta(days=30)
+
 MOST_NAMED = 4
 """The most gangs that are named for a shape."""
 REPORTED_REASONS = ("ClassMissing", "GivesWay", "Doubtful")
@@ -47,6 +52,22 @@ EPILOG = apps.epilog(
 )
 
 
+CompareOption = Annotated[
+    Policy | None, typer.Option(help="With --arrivals: play it so as well, and show both side by side.")
+]
+ChartOption = Annotated[
+    str | None, typer.Option(metavar="FILE", help="With --arrivals: draw use and waiting over time, as SVG.")
+]
+StartupOption = Annotated[
+    str | None,
+    typer.Option(metavar="DURATION", help="With --arrivals and --with-shapes: until a node comes, 5m by default."),
+]
+IdleOption = Annotated[
+    str | None,
+    typer.Option(metavar="DURATION", help="The same: until a node goes on which nothing runs, 10m by default."),
+]
+
+
 @app.command(epilog=EPILOG)
 def simulate(
     paths: Annotated[list[str], typer.Argument(metavar="PATH", help="Files, folders, or - for standard input.")],
@@ -58,6 +79,8 @@ def simulate(
     with_shapes: Annotated[
         bool, typer.Option("--with-shapes", help="Have nodes of NodeShapes come where gangs need them; show the price.")
     ] = False,
+    startup_time: StartupOption = None,
+    idle_time: IdleOption = None,
     now: Annotated[
         str | None, typer.Option(help="The time, RFC 3339; by default a minute after the latest time in the input.")
     ] = None,
@@ -73,12 +96,8 @@ def simulate(
         str | None,
         typer.Option(metavar="FILE", help="Play a trace of jobs in virtual time (.csv, else JSON lines)."),
     ] = None,
-    compare: Annotated[
-        Policy | None, typer.Option(help="With --arrivals: play it so as well, and show both side by side.")
-    ] = None,
-    chart: Annotated[
-        str | None, typer.Option(metavar="FILE", help="With --arrivals: draw use and waiting over time, as SVG.")
-    ] = None,
+    compare: CompareOption = None,
+    chart: ChartOption = None,
 ) -> None:
     """Show which gangs would start, where and on which devices, and why the others wait. Needs no cluster.
 
@@ -87,6 +106,7 @@ def simulate(
     controller.schedulers counts.
     """
     _refuse_options(arrivals, compare, chart, until_empty=until_empty, with_shapes=with_shapes)
+    delays = _delays(startup_time, idle_time, is_played=with_shapes and arrivals is not None)
     manifests = [*manifest_reader.read(paths), *_policies(policy or [])]
     bodies = [manifest.body for manifest in manifests]
     cluster_state = expand.expand(bodies, now=_time(now), namespace=namespace, profile=compatibility.profile(profile))
@@ -95,8 +115,10 @@ def simulate(
     for one in manifests:
         for problem in validation.doubts(one.body):
             terminal.note(f"{one.label}: {problem.field}: {problem.message}")
+    if with_shapes and not cluster_state.snapshot.shapes:
+        raise FixError("--with-shapes needs a NodeShape in the input: write one, or see `muster shapes propose`")
     if arrivals is not None:
-        raise typer.Exit(_play(cluster_state, arrivals, compare, chart, output, steps))
+        raise typer.Exit(_play(cluster_state, arrivals, compare, chart, output, steps, delays))
     schedulers = frozenset(config_command.chosen(config, {}, changes).settings.controller.schedulers)
     outcome = _outcome(cluster_state, steps, schedulers, until_empty=until_empty, with_shapes=with_shapes)
 
@@ -117,18 +139,40 @@ def _refuse_options(
             raise FixError(f"{option} is about a trace; add --arrivals FILE")
     if until_empty and arrivals is not None:
         raise FixError("--until-empty is without times; a trace that --arrivals plays says when its jobs end")
-    if with_shapes and (until_empty or arrivals is not None):
-        other = "--until-empty" if until_empty else "--arrivals"
+    if with_shapes and until_empty:
         raise FixError(
-            f"--with-shapes starts all gangs at once, and with {other} they wait for each other; leave one out"
+            "--with-shapes starts all gangs at once, and with --until-empty they wait for each other; leave one out"
         )
+
+
+def _delays(startup: str | None, idle: str | None, *, is_played: bool) -> Delays | None:
+    """Return with which delays nodes come and go; None if none does."""
+    given = {"--startup-time": startup, "--idle-time": idle}
+    if not is_played:
+        named = next((option for option, text in given.items() if text is not None), None)
+        if named is not None:
+            raise FixError(f"{named} is about nodes that come in a trace; add --with-shapes and --arrivals FILE")
+        return None
+    read = {
+        option: STARTUP_AND_IDLE[option] if text is None else _delay(option, text) for option, text in given.items()
+    }
+    return Delays(startup=read["--startup-time"], idle=read["--idle-time"])
+
+
+def _delay(option: str, text: str) -> timedelta:
+    try:
+        delay = durations.parse(text)
+    except ValueError as error:
+        raise FixError(f"{option}: {error}") from error
+    if delay > LONGEST_DELAY:
+        longest = durations.render(LONGEST_DELAY)
+        raise FixError(f"{option}: {text} is longer than a node takes to come, or stays idle; write at most {longest}")
+    return delay
 
 
 def _outcome(
     cluster_state: Expanded, steps: int, schedulers: frozenset[str], *, until_empty: bool, with_shapes: bool
 ) -> Outcome:
-    if with_shapes and not cluster_state.snapshot.shapes:
-        raise FixError("--with-shapes needs a NodeShape in the input: write one, or see `muster shapes propose`")
     simulation = offline.simulate(
         cluster_state, until_empty=until_empty, with_shapes=with_shapes, steps=steps, schedulers=schedulers
     )
@@ -136,13 +180,19 @@ def _outcome(
 
 
 def _play(  # noqa: PLR0917 - as the command has them
-    cluster_state: Expanded, path: str, compare: Policy | None, chart: str | None, output: Format, steps: int
+    cluster_state: Expanded,
+    path: str,
+    compare: Policy | None,
+    chart: str | None,
+    output: Format,
+    steps: int,
+    delays: Delays | None,
 ) -> int:
     """Replay a trace and print its figures; return the exit code."""
     for text in cluster_state.notes:
         terminal.note(text)
     policies = dict.fromkeys(policy for policy in (Policy.MUSTER, compare) if policy is not None)
-    results = replay.run(cluster_state, path, list(policies), steps=steps)
+    results = replay.run(cluster_state, path, list(policies), steps=steps, delays=delays)
     if chart is not None:
         replay.draw(chart, results)
     if output is Format.JSON:

@@ -3,9 +3,11 @@
 import gc
 from collections.abc import Sequence
 from datetime import timedelta
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from admission.api.capacity import node_shapes
 from admission.api.traces import Arrival
 from admission.api.values import durations, quantities
 from admission.api.values.reasons import Denial
@@ -15,16 +17,24 @@ from admission.cli.terminal import Number
 from admission.errors import FixError
 from admission.simulation.expand import Expanded
 from admission.simulation.replay import cluster, figures, player
+from admission.simulation.replay.autoscaler import Delays
 from admission.simulation.replay.cluster import ReplayCluster
-from admission.simulation.replay.figures import Figures, Tally
+from admission.simulation.replay.figures import Figures, NodeUse, Tally
 from admission.simulation.replay.player import JobResult, Policy, Progress, ReplayResult
+
+HOUR = timedelta(hours=1)
 
 MOST_SHOWN = 20
 """The most jobs in the table of those that never start."""
 
 
-def run(cluster_state: Expanded, path: str, policies: Sequence[Policy], *, steps: int) -> list[ReplayResult]:
-    """Replay the trace in a file under each policy. Raises FixError and BadInputError."""
+def run(
+    cluster_state: Expanded, path: str, policies: Sequence[Policy], *, steps: int, delays: Delays | None
+) -> list[ReplayResult]:
+    """Replay the trace in a file under each policy. Raises FixError and BadInputError.
+
+    delays: with which nodes of the shapes come and go; None if none does.
+    """
     replay_cluster = cluster.build_cluster(cluster_state, steps=steps)
     arrivals = trace_reader.read(path)
     trace_reader.check(path, arrivals, replay_cluster)
@@ -36,16 +46,20 @@ def run(cluster_state: Expanded, path: str, policies: Sequence[Policy], *, steps
     gc.freeze()
     for policy in policies:
         with terminal.progress(f"playing {policy}") as on_progress:
-            results.append(_replay(replay_cluster, arrivals, policy, on_progress))
+            results.append(_replay(replay_cluster, arrivals, policy, on_progress, delays))
     gc.unfreeze()
     return results
 
 
 def _replay(
-    replay_cluster: ReplayCluster, arrivals: Sequence[Arrival], policy: Policy, on_progress: Progress
+    replay_cluster: ReplayCluster,
+    arrivals: Sequence[Arrival],
+    policy: Policy,
+    on_progress: Progress,
+    delays: Delays | None,
 ) -> ReplayResult:
     try:
-        return player.replay(replay_cluster, arrivals, policy, on_progress)
+        return player.replay(replay_cluster, arrivals, policy, on_progress, delays)
     except OverflowError as error:
         raise FixError(
             "--arrivals: the trace goes on beyond the year 9999, where time ends; make it shorter"
@@ -103,12 +117,43 @@ def show(results: Sequence[ReplayResult]) -> None:
                 *(durations.render(figures.makespan), f"{figures.fairness:.4f}"),
             )
             for result, figures in found
-            for driver, count in sorted(result.devices.items()) or [("-", 0)]
+            for driver, count in _devices(result) or [("-", 0)]
         ],
     )
+    _show_nodes(found)
     _show_meters(found)
     _show_reservations(found)
     _show_unstarted(results)
+
+
+def _devices(result: ReplayResult) -> list[tuple[str, int]]:
+    """Return how many devices are there all the time, of each driver that has any on a node at some time."""
+    drivers = {*result.devices, *(driver for life in result.nodes for driver in life.devices)}
+    return [(driver, result.devices[driver]) for driver in sorted(drivers)]
+
+
+def _show_nodes(found: Sequence[tuple[ReplayResult, Figures]]) -> None:
+    """Print the nodes that came, if there are any."""
+    rows = [
+        (
+            *(use.shape, result.policy, use.count, use.most, f"{_node_hours(use):.1f}"),
+            *(_percent(use.busy / use.time if use.time else None), _money(use.cost)),
+        )
+        for result, figures in found
+        for use in figures.nodes
+    ]
+    if rows:
+        headings = ("shape", "policy", *map(Number, ("nodes", "most", "node-hours", "in use", "price")))
+        terminal.table("Nodes that came", headings, sorted(rows, key=lambda row: str(row[0])))
+
+
+def _node_hours(use: NodeUse) -> float:
+    return use.time / HOUR
+
+
+def _money(cost: Fraction | None) -> str:
+    """Return a price, rounded to two decimals."""
+    return "-" if cost is None else node_shapes.render_price(Fraction(round(cost * 100), 100))
 
 
 def draw(path: str, results: Sequence[ReplayResult]) -> None:
@@ -202,7 +247,7 @@ def _result(result: ReplayResult) -> dict[str, Any]:
                 "whileJobsArrive": found.utilisation.get(driver),
                 "toTheEnd": found.overall.get(driver),
             }
-            for driver, count in sorted(result.devices.items())
+            for driver, count in _devices(result)
         },
         "all": _tally(found.total),
         "queues": {str(name): _tally(tally) for name, tally in found.queues.items()},
@@ -213,6 +258,17 @@ def _result(result: ReplayResult) -> dict[str, Any]:
             "late": found.nominations.late,
             "delaySeconds": {"mean": found.nominations.delay, "longest": found.nominations.longest},
         },
+        "nodes": [
+            {
+                "shape": use.shape,
+                "count": use.count,
+                "mostAtOnce": use.most,
+                "nodeHours": _node_hours(use),
+                "busyHours": use.busy / HOUR,
+                "price": None if use.cost is None else _money(use.cost),
+            }
+            for use in found.nodes
+        ],
         "unstarted": [
             {
                 "name": job.arrival.name,

@@ -5,12 +5,16 @@ of a snapshot in which all claims are allocated and all pods bound.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from admission.api.kubernetes.devices import DeviceId
-from admission.api.kubernetes.nodes import Resources
+from admission.api.kubernetes.device_taint_rules import TaintRule
+from admission.api.kubernetes.devices import DeviceId, Slice
+from admission.api.kubernetes.nodes import Node, Resources
+from admission.api.snapshot import changed
 from admission.api.values.names import NodeName
-from admission.dra.inventory.pools import PoolId
+from admission.dra.inventory import device_taints, node_index
+from admission.dra.inventory.node_index import NodeIndex
+from admission.dra.inventory.pools import PoolId, Slices
 from admission.dra.requests.device_use import DeviceUse, Holder, Shared
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
@@ -31,7 +35,7 @@ class RunningGang:
 
 @dataclass(slots=True)
 class VirtualCluster:
-    """Builds successive cluster states of the same nodes and slices.
+    """Builds successive cluster states, each from the one before.
 
     The states share their mappings of usage, so that a change costs no more than what changes. So only the last state
     may be read. Of earlier states only `cluster_state.changed` may be asked, which reads their change log.
@@ -47,11 +51,38 @@ class VirtualCluster:
     def __post_init__(self) -> None:
         cluster = self.cluster
         self._taken, self._shares, self._left = dict(cluster.taken), dict(cluster.shares), dict(cluster.left)
-        seers: dict[PoolId, list[NodeName]] = {}
-        for name, node_inventory in self.cluster.node_inventories.items():
-            for pool in node_inventory.relevant:
-                seers.setdefault(pool, []).append(name)
-        self._seers = {pool: tuple(nodes) for pool, nodes in seers.items()}
+        self._seers = _seers(cluster)
+
+    def change_nodes(
+        self, nodes: Mapping[NodeName, Node], slices: Mapping[str, Slice], rules: Mapping[str, TaintRule]
+    ) -> None:
+        """Have exactly these nodes and slices. New nodes are empty, and nothing may be in use on those that go."""
+        before, left = self.cluster, self._left
+        tainted = device_taints.apply_rules(slices, rules, before.profile.release, before.tainted)
+        pieces = Slices(tainted.slices.values(), before.profile, before.slices)
+        known = (
+            NodeIndex(before.nodes, before.node_inventories, before.slices, before.tainted.slices)
+            if before.slices is not None and before.tainted is not None
+            else None
+        )
+        inventories = node_index.build(nodes, pieces, tainted.slices, known)
+        moved = changed(before.nodes, nodes)
+        for name in moved:
+            left.pop(name, None)
+            if name in nodes:
+                left[name] = nodes[name].allocatable
+        after = replace(
+            before,
+            nodes=nodes,
+            node_inventories=inventories,
+            left=left,
+            placed=replace(before.placed),
+            slices=pieces,
+            tainted=tainted,
+        )
+        seeing = changed(before.node_inventories, inventories)
+        self.cluster = cluster_state.follow(before, after, frozenset((*moved, *seeing)))
+        self._seers = _seers(self.cluster)
 
     def move(self, *, arrived: Iterable[RunningGang] = (), departed: Iterable[RunningGang] = ()) -> None:
         """Add the usage of some gangs, and remove that of others, which were added before."""
@@ -68,6 +99,14 @@ class VirtualCluster:
                     left[node] = {name: amount - times * requests.get(name, 0) for name, amount in before.items()}
                     where.add(node)
         self.cluster = cluster_state.with_usage(self.cluster, (taken, shares), left, frozenset(where))
+
+
+def _seers(cluster: ClusterState) -> dict[PoolId, tuple[NodeName, ...]]:
+    seers: dict[PoolId, list[NodeName]] = {}
+    for name, node_inventory in cluster.node_inventories.items():
+        for pool in node_inventory.relevant:
+            seers.setdefault(pool, []).append(name)
+    return {pool: tuple(nodes) for pool, nodes in seers.items()}
 
 
 def _put(

@@ -1,3 +1,3 @@
 """Replays a trace of jobs in virtual time."""
 
-__all__ = ["cluster", "figures", "player"]
+__all__ = ["autoscaler", "cluster", "figures", "player"]

@@ -107,7 +107,12 @@ def _pods(waiting: Waiting) -> Iterator[Pod]:
         )
         claims = tuple(PodClaim(name=f"c{at}", claim=f"{name}-c{at}") for at in range(len(pod_requests.claims)))
         yield Pod(
-            meta=meta, gates=(names.GATE,), claims=claims, requests=pod_requests.requests, priority=arrival.priority
+            meta=meta,
+            gates=(names.GATE,),
+            claims=claims,
+            requests=pod_requests.requests,
+            tolerations=pod_requests.tolerations,
+            priority=arrival.priority,
         )
 
 

@@ -4,7 +4,7 @@ What runs in the input keeps its devices and its quota from the beginning to the
 """
 
 import heapq
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -14,7 +14,7 @@ from admission.api.muster.gangs import Charge
 from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot
 from admission.api.traces import Arrival
-from admission.api.values.names import QueueName
+from admission.api.values.names import NodeName, QueueName
 from admission.device_cel import limits
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters
@@ -22,6 +22,7 @@ from admission.dra.requests.device_use import Holder
 from admission.dra.requests.gang_request import Plan
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
+from admission.dra.state.nodes_to_come import NodeToCome
 from admission.dra.state.virtual_time import RunningGang, VirtualCluster
 from admission.errors import Problem
 from admission.quota import fair_share
@@ -161,6 +162,33 @@ class Running:
     end: timedelta
 
 
+def usage(waiting: Waiting, plan: Plan) -> RunningGang:
+    """Return what a job uses while it runs."""
+    pods = {pod.meta.uid: pod for pod in arrivals.gang_of(waiting).pods}
+    return RunningGang(
+        uses=tuple(
+            (Holder(claim=claim.claim, gang=waiting.key), plan.uses.get(claim.uid, ()))
+            for pod in plan.pods
+            for claim in pod.claims
+        ),
+        requests=tuple((place.node, pods[place.uid].requests) for place in plan.pods),
+    )
+
+
+def with_nodes(snapshot: Snapshot, come: Iterable[NodeToCome], gone: Collection[NodeName] = ()) -> Snapshot:
+    """Return a snapshot with more nodes and their slices, and without those of others."""
+    new = {one.node.name: one for one in come}
+    pieces = {piece.meta.name: piece for one in new.values() for piece in one.slices}
+    return replace(
+        snapshot,
+        nodes={
+            **{name: node for name, node in snapshot.nodes.items() if name not in gone},
+            **{name: one.node for name, one in new.items()},
+        },
+        slices={**{key: one for key, one in snapshot.slices.items() if one.node_name not in gone}, **pieces},
+    )
+
+
 @dataclass(slots=True)
 class Clock:
     """The changing state: the time since the trace began, the devices and quotas in use, and the running jobs."""
@@ -274,18 +302,20 @@ class Clock:
         """Charge the queue of a job. The caller updates the fair shares."""
         self.queue_usage.charge(waiting.queue, charge)
 
-    def start(self, waiting: Waiting, plan: Plan, charge: Charge) -> Running:
-        """Give a job its devices, from now until it ends."""
-        pods = {pod.meta.uid: pod for pod in arrivals.gang_of(waiting).pods}
-        running_gang = RunningGang(
-            uses=tuple(
-                (Holder(claim=claim.claim, gang=waiting.key), plan.uses.get(claim.uid, ()))
-                for pod in plan.pods
-                for claim in pod.claims
-            ),
-            requests=tuple((place.node, pods[place.uid].requests) for place in plan.pods),
-        )
-        self.virtual_cluster.move(arrived=(running_gang,))
+    def change_nodes(self, come: Iterable[NodeToCome], gone: Collection[NodeName]) -> None:
+        """Have nodes come, and others go on which nothing runs."""
+        self.rules = replace(self.rules, snapshot=with_nodes(self.rules.snapshot, come, gone))
+        snapshot = self.rules.snapshot
+        self.virtual_cluster.change_nodes(snapshot.nodes, snapshot.slices, snapshot.taint_rules)
+        if gone:
+            self.rules.selectors.keep(self.virtual_cluster.cluster.node_inventories)
+        self.rules.workspace.plans.forget_changes()
+        self.backfill.require_proofs()
+
+    def start(self, waiting: Waiting, plan: Plan, charge: Charge, kept: Iterable[RunningGang] = ()) -> Running:
+        """Give a job its devices, from now until it ends. kept: what of them was kept for it until now."""
+        running_gang = usage(waiting, plan)
+        self.virtual_cluster.move(departed=kept, arrived=(running_gang,))
         for claim in waiting.claims:
             self._claims.pop(claim.meta.key, None)
         end = self.now + waiting.arrival.runtime

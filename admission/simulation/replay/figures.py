@@ -6,17 +6,22 @@ very short jobs do not dominate the mean; fairness is Jain's index (Jain, Chiu, 
 x²), which is 1 if all x are equal and 1/n if one queue has everything.
 """
 
+import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from fractions import Fraction
 from typing import NamedTuple
 
 from admission.api.values.names import MeterName, QueueName
+from admission.simulation.replay.autoscaler import NodeLife
 from admission.simulation.replay.player import JobResult, ReplayResult, Sample
 
 MIN_RUNTIME = 10.0
 """The least runtime, in seconds, in the slowdown of a job."""
+
+MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +81,27 @@ class NominationCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeUse:
+    """The nodes of one shape that came. most: at a time, those that are starting included.
+
+    time: the sum of their lives, from when they were asked for. busy: of that the time in which jobs had a place on
+    them. cost: exact; None if the shape has no price.
+    """
+
+    shape: str
+    count: int
+    most: int
+    time: timedelta
+    busy: timedelta
+    cost: Fraction | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
     """The figures of a replay. utilisation: by driver, from the first arrival to the last.
 
     overall: the same, until the end of the last job. makespan: from the first arrival to the end of the last job.
-    fairness: Jain's index of the queues' `served`.
+    fairness: Jain's index of the queues' `served`. nodes: those that came, by shape.
     """
 
     total: Tally
@@ -90,6 +111,7 @@ class Figures:
     makespan: timedelta
     fairness: float
     nominations: NominationCounts
+    nodes: tuple[NodeUse, ...] = ()
 
 
 def figures(result: ReplayResult) -> Figures:
@@ -111,6 +133,7 @@ def figures(result: ReplayResult) -> Figures:
         makespan=end - first,
         fairness=jain([tally.served for tally in queues.values() if tally.served is not None]),
         nominations=_nominations(result.jobs),
+        nodes=tuple(_node_uses(result.nodes)),
     )
 
 
@@ -161,14 +184,38 @@ def _span(result: ReplayResult) -> tuple[timedelta, timedelta, timedelta]:
 
 
 def _utilisation(result: ReplayResult, first: timedelta, last: timedelta) -> dict[str, float]:
-    """Return the part of each driver's devices that was in use; nothing if no time passes."""
+    """Return the part of each driver's devices that was in use, while they were there; nothing if no time passes."""
     seconds = (last - first).total_seconds()
     if not seconds:
         return {}
+    there = {driver: count * seconds for driver, count in result.devices.items()}
+    for life in result.nodes:
+        until = last if life.gone_at is None else min(life.gone_at, last)
+        for driver, count in life.devices.items():
+            own = max((until - max(life.up_at, first)).total_seconds(), 0.0)
+            there[driver] = there.get(driver, 0.0) + count * own
     return {
-        driver: used(result.samples, driver, first, last) / (count * seconds)
-        for driver, count in sorted(result.devices.items())
+        driver: used(result.samples, driver, first, last) / there[driver] for driver in sorted(there) if there[driver]
     }
+
+
+def _node_uses(nodes: Sequence[NodeLife]) -> Iterator[NodeUse]:
+    for shape in sorted({one.shape for one in nodes}):
+        lives = [one for one in nodes if one.shape == shape]
+        times = [one.gone_at - one.asked_at for one in lives if one.gone_at is not None]
+        time = sum(times, timedelta())
+        price = lives[0].price
+        changes = sorted(
+            [(one.asked_at, 1) for one in lives] + [(one.gone_at, -1) for one in lives if one.gone_at is not None]
+        )
+        yield NodeUse(
+            shape=shape,
+            count=len(lives),
+            most=max(itertools.accumulate(change for _, change in changes)),
+            time=time,
+            busy=sum((one.busy for one in lives), timedelta()),
+            cost=None if price is None else price * Fraction(time // MICROSECOND, 3600 * 10**6),
+        )
 
 
 def _tally(jobs: Sequence[JobResult], span: _Span, quotas: Iterable[Mapping[MeterName, int]]) -> Tally:

@@ -21,6 +21,7 @@ from admission.api.values.references import EVERYWHERE
 from admission.lifecycle import transitions
 from admission.simulation.replay import arrivals as replay_arrivals, preempt
 from admission.simulation.replay.arrivals import Waiting
+from admission.simulation.replay.autoscaler import Autoscaler, Delays, NodeLife
 from admission.simulation.replay.cluster import Clock, ReplayCluster, Running
 from admission.simulation.replay.preempt import Preempting
 from admission.simulation.replay.queue import Counting, Decider, Muster
@@ -75,13 +76,15 @@ class Sample:
     at: timedelta
     used: Counter[str]
     waiting: int
+    added: int = 0
+    """The devices of the nodes that have come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayResult:
-    """A replayed trace: its jobs, by arrival. devices: the cluster's, by driver.
+    """A replayed trace: its jobs, by arrival. devices: those that are there all the time, by driver.
 
-    quotas: by queue, the nominal quota of each meter that counts what pods request of nodes.
+    quotas: by queue, the nominal quota of each meter that counts what pods request of nodes. nodes: those that came.
     """
 
     policy: Policy
@@ -89,20 +92,33 @@ class ReplayResult:
     samples: tuple[Sample, ...]
     devices: Counter[str]
     quotas: Mapping[QueueName, Mapping[MeterName, int]] = field(default_factory=dict)
+    nodes: tuple[NodeLife, ...] = ()
 
 
 def replay(
-    replay_cluster: ReplayCluster, arrivals: Sequence[Arrival], policy: Policy, on_progress: Progress | None = None
+    replay_cluster: ReplayCluster,
+    arrivals: Sequence[Arrival],
+    policy: Policy,
+    on_progress: Progress | None = None,
+    delays: Delays | None = None,
 ) -> ReplayResult:
-    """Replay a trace until all jobs have ended or the remaining ones cannot start."""
-    return _Run(replay_cluster, arrivals, policy, on_progress).run()
+    """Replay a trace until all jobs have ended or the remaining ones cannot start.
+
+    delays: with which nodes of the shapes come and go; if None, none does.
+    """
+    return _Run(replay_cluster, arrivals, policy, on_progress, delays).run()
 
 
 class _Run:
     """One replay."""
 
     def __init__(
-        self, replay_cluster: ReplayCluster, arrivals: Sequence[Arrival], policy: Policy, on_progress: Progress | None
+        self,
+        replay_cluster: ReplayCluster,
+        arrivals: Sequence[Arrival],
+        policy: Policy,
+        on_progress: Progress | None,
+        delays: Delays | None,
     ) -> None:
         self._replay_cluster = replay_cluster
         self._arrivals = sorted(arrivals, key=lambda one: (one.at, one.name))
@@ -110,6 +126,7 @@ class _Run:
         self._on_progress = on_progress
         self._clock = Clock(replay_cluster)
         self._decider = decider(policy, self._clock)
+        self._autoscaler = Autoscaler(self._clock, delays) if delays is not None else None
         self._use_counts = Counter((*replay_cluster.cluster.taken, *replay_cluster.cluster.shares))
         self._used = Counter(device.driver for device in self._use_counts)
         self._arrived = self._finished = 0
@@ -129,17 +146,14 @@ class _Run:
             ended = self._clock.end_due()
             for running in ended:
                 self._count_devices(running, -1)
-            self._arrive()
-            started = self._decider.settle(freed=bool(ended))
-            for running in self._decider.evicted:
-                self._count_devices(running, -1)
-                self._waiting += 1
-            self._decider.evicted.clear()
-            for running in started:
+            came = self._autoscaler.come_due() if self._autoscaler is not None else None
+            for running in came or ():
                 self._record_start(running)
-            for waiting, denial in self._decider.refused:
-                self._record_unstarted(waiting, denial)
-            self._decider.refused.clear()
+            self._arrive()
+            is_freed = bool(ended) or came is not None
+            self._settle(freed=is_freed)
+            if self._autoscaler is not None:
+                self._scale(self._autoscaler, freed=is_freed)
             self._add_sample(len(ended))
             for key, nominated in self._clock.nominated():
                 self._nominated.setdefault(key, nominated)
@@ -151,12 +165,43 @@ class _Run:
             samples=tuple(self._samples),
             devices=Counter(device.driver for device in transitions.index_devices(self._replay_cluster.snapshot)),
             quotas=_quotas(self._replay_cluster),
+            nodes=tuple(self._autoscaler.lives) if self._autoscaler is not None else (),
         )
+
+    def _settle(self, *, freed: bool) -> None:
+        """Start the jobs that can start now. freed: whether jobs have ended, or nodes have come or gone."""
+        started = self._decider.settle(freed=freed)
+        for running in self._decider.evicted:
+            self._count_devices(running, -1)
+            self._waiting += 1
+        self._decider.evicted.clear()
+        for running in started:
+            self._record_start(running)
+        for waiting, denial in self._decider.refused:
+            self._record_unstarted(waiting, denial)
+        self._decider.refused.clear()
+
+    def _scale(self, autoscaler: Autoscaler, *, freed: bool) -> None:
+        """Ask for the nodes that held jobs need, and have idle ones go, in whose place others may come."""
+        self._ask(autoscaler, again=freed)
+        if autoscaler.go_due():
+            self._settle(freed=True)
+            self._ask(autoscaler, again=True)
+
+    def _ask(self, autoscaler: Autoscaler, *, again: bool) -> None:
+        short, queue_usage = self._decider.short_of_nodes(again=again)
+        while short and (found := autoscaler.needs(short, queue_usage)):
+            for waiting, needed, grant in found:
+                charge = self._decider.provide(waiting, grant.plan.charge)
+                autoscaler.expect(waiting, needed.nodes, grant.plan, charge)
+            self._settle(freed=False)
+            short, queue_usage = self._decider.short_of_nodes(again=False)
 
     def _next(self) -> timedelta | None:
         """Return the time of the next event; None at the end."""
         arrival = self._arrivals[self._arrived].at if self._arrived < len(self._arrivals) else None
-        times = [time for time in (arrival, self._clock.next_end) if time is not None]
+        scaling = self._autoscaler.next if self._autoscaler is not None else None
+        times = [time for time in (arrival, self._clock.next_end, scaling) if time is not None]
         if self._runtimes_deviate and self._clock.next_end is not None and (due := self._clock.next_start) is not None:
             times.append(due)
         return min(times, default=None)
@@ -191,6 +236,8 @@ class _Run:
 
     def _count_devices(self, running: Running, times: int) -> None:
         """Count the devices of a job that starts (1) or ends (-1). A shared device counts once."""
+        if self._autoscaler is not None:
+            self._autoscaler.note(running, times)
         for _, uses in running.running_gang.uses:
             for use in uses:
                 before, after = self._use_counts[use.device], self._use_counts[use.device] + times
@@ -198,7 +245,8 @@ class _Run:
                 self._used[use.device.driver] += bool(after) - bool(before)
 
     def _add_sample(self, ended: int) -> None:
-        self._samples.append(Sample(self._clock.now, self._used.copy(), self._waiting))
+        added = self._autoscaler.devices.total() if self._autoscaler is not None else 0
+        self._samples.append(Sample(self._clock.now, self._used.copy(), self._waiting, added))
         if self._on_progress is not None:
             self._finished += ended
             self._on_progress(self._finished, len(self._arrivals))

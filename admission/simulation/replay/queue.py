@@ -7,7 +7,7 @@ a hold remains valid. Jobs held by a reservation also differ in runtime: then ot
 would conflict with fewer reservations.
 """
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -23,6 +23,7 @@ from admission.quota.shortage import Shortage
 from admission.scheduling.backfill import queue_head
 from admission.scheduling.cache.plan_cache import InfeasibilityProof
 from admission.scheduling.cache.verdict_cache import PROOF, QUOTA, RESERVED, STEADY, Verdict
+from admission.scheduling.capacity import node_needs
 from admission.scheduling.checks.chain import Grant
 from admission.simulation.replay.arrivals import Waiting
 from admission.simulation.replay.backlog import ReplayQueue
@@ -31,6 +32,14 @@ from admission.simulation.replay.decision_order import DecisionOrder
 from admission.simulation.replay.kept_quota import Held, KeptQuota
 
 Refused = tuple[Waiting, Denial]
+
+MOST_ASKED = 64
+"""The most jobs with the same requests for which nodes are asked at a time; those behind follow these."""
+
+
+def is_short_of_nodes(verdict: Verdict) -> bool:
+    """Return whether a verdict is a hold that more nodes may end."""
+    return isinstance(verdict.outcome, Hold) and verdict.outcome.reason in node_needs.HELPED
 
 
 class Decider(Protocol):
@@ -51,6 +60,15 @@ class Decider(Protocol):
     def waiting(self) -> Iterator[tuple[Waiting, Hold]]:
         """Yield the waiting jobs, each with its hold, or with that of the first job with the same requests."""
 
+    def short_of_nodes(self, *, again: bool) -> tuple[Sequence[Waiting], QueueUsage]:
+        """Return the jobs that are held for want of devices, in order, and the quotas in use that bind these.
+
+        again: also those that were returned before, and are held for the same reason since then.
+        """
+
+    def provide(self, waiting: Waiting, charge: Charge) -> Charge:
+        """Remove a job for which nodes were asked; return what its queue is charged from now on, at most `charge`."""
+
 
 class Muster:
     """Decides as the controller does."""
@@ -63,6 +81,8 @@ class Muster:
         self._keys_of_queue: dict[QueueName, set[Hashable]] = {}
         """The backlogs of each queue."""
         self._kept = KeptQuota(clock)
+        self._short: dict[Hashable, Verdict] = {}
+        """By backlog, the verdict for which it was returned by `short_of_nodes`."""
 
     def arrive(self, waiting: Waiting) -> None:
         key = self._backlog_key(waiting)
@@ -164,6 +184,29 @@ class Muster:
         for backlog in self._backlogs.values():
             why = self._clock.explain(backlog.head).outcome
             yield from ((job, why) for job in backlog.jobs)
+
+    def short_of_nodes(self, *, again: bool) -> tuple[Sequence[Waiting], QueueUsage]:
+        if again:
+            self._short.clear()
+        found: list[Waiting] = []
+        for key, backlog in self._backlogs.items():
+            verdict = backlog.head_verdict
+            if verdict is not None and is_short_of_nodes(verdict) and self._short.get(key) is not verdict:
+                self._short[key] = verdict
+                found += backlog.jobs[: 1 if self._is_strict(backlog.head) else MOST_ASKED]
+        clock = self._clock
+        return [*Tournament(clock.shares, found, lambda one: one.queue, clock.needed)], clock.queue_usage
+
+    def provide(self, waiting: Waiting, charge: Charge) -> Charge:
+        clock, backlog = self._clock, self._backlogs[self._backlog_key(waiting)]
+        verdict = backlog.head_verdict
+        if verdict is not None and backlog.head is waiting:
+            # No start is reserved for it any more.
+            clock.backfill.note(verdict, None)
+        self._remove(backlog, waiting)
+        clock.charge(waiting, charge)
+        clock.shares.charge(waiting.queue, charge)
+        return charge
 
     def _backlog_key(self, waiting: Waiting) -> Hashable:
         if self._is_strict(waiting):
@@ -282,6 +325,21 @@ class Counting:
         for backlog in self._backlogs.values():
             yield from ((job, backlog.head_verdict.outcome) for job in backlog.jobs if backlog.head_verdict is not None)
 
+    def short_of_nodes(self, *, again: bool) -> tuple[Sequence[Waiting], QueueUsage]:
+        found = [
+            one
+            for one in self._admitted
+            if one.verdict is not None and is_short_of_nodes(one.verdict) and (again or not one.was_short)
+        ]
+        for one in found:
+            one.was_short = True
+        return [one.waiting for one in found], self._unlimited
+
+    def provide(self, waiting: Waiting, charge: Charge) -> Charge:  # noqa: ARG002 - it is charged since it was admitted
+        one = next(one for one in self._admitted if one.waiting is waiting)
+        self._admitted.remove(one)
+        return one.charge
+
     def _count(self) -> None:
         """Admit the jobs that fit the quotas."""
         clock = self._clock
@@ -326,6 +384,8 @@ class _AdmittedJob:
     waiting: Waiting
     charge: Charge
     verdict: Verdict | None = None
+    was_short: bool = False
+    """Whether it was returned by `short_of_nodes`."""
 
 
 class _Unlimited(QueueUsage):
