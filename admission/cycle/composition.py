@@ -259,6 +259,8 @@ def _report(leader: Leader, log: CycleLog) -> CycleReport:
         outcomes=leader.outcomes,
         outside=leader.outside,
         allocations=leader.allocations,
+        idle=leader.idle,
+        memory=leader.memory,
         later_waves=leader.later_waves,
         node_needs=leader.node_needs,
         shapes=leader.shapes,

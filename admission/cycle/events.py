@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import GangReport
 from admission.api.muster.queues import Queue
 from admission.api.muster.status_reports import EventType, Notice, NoticeReason
 from admission.api.values import names, reasons, references
@@ -92,6 +93,22 @@ async def gang_evicted(reports: Reports, eviction: Eviction) -> None:
     why = eviction.reason_for({group.identity.namespace})
     message = f"gang {group.key} was evicted as a whole: {why}"
     await _emit(reports, group, EventType.WARNING, eviction.cause or EventReason.EVICTED, message)
+
+
+async def device_use(reports: Reports, by_uid: Mapping[GangUid, Group], changed: Iterable[GangReport]) -> None:
+    """Emit which gangs are idle, or over their memory, where the status of their Gang does not say so yet."""
+    for report in changed:
+        group = by_uid.get(report.uid)
+        if group is None:
+            continue
+        record = group.record
+        known = record.idle if record is not None else None
+        if report.idle is not None and (known is None or known.since != report.idle.since):
+            message = f"gang {report.key} is idle: {report.idle.message}"
+            await _emit(reports, group, EventType.WARNING, EventReason.GANG_IDLE, message)
+        if report.memory is not None and (record is None or record.memory is None):
+            message = f"gang {report.key}: {report.memory.message}"
+            await _emit(reports, group, EventType.WARNING, EventReason.MEMORY_EXCEEDED, message)
 
 
 async def gang_returned(reports: Reports, group: Group, reason: str) -> None:

@@ -165,11 +165,11 @@ def data(tmp_path: Path) -> Path:
 @contextmanager
 def answering(folder: Path, port: int) -> Iterator[None]:
     with prometheus.running(folder, {}, port=port) as url:
-        asyncio.run(_ready(url))
+        asyncio.run(ready(url))
         yield
 
 
-async def _ready(url: str) -> None:
+async def ready(url: str) -> None:
     async with asyncio.timeout(60), aiohttp.ClientSession() as session:
         while True:
             try:
