@@ -18,10 +18,13 @@ from admission.cli.terminal import Format, Number
 from admission.dra import compatibility
 from admission.dra.compatibility import Release
 from admission.errors import FixError
+from admission.settings import Controller
 from admission.simulation import expand, offline, validation
 from admission.simulation.claim_defaults import Act, Effect
 from admission.simulation.expand import Expanded
 from admission.simulation.offline import GangOutcome, NewNodes, Outcome, Verdict
+from admission.simulation.replay import cluster
+from admission.simulation.replay.cluster import ReplayCluster
 from admission.simulation.replay.player import Policy
 from admission.status.node_shapes import UP
 
@@ -84,7 +87,7 @@ def simulate(
 
     Reads any manifests: nodes, slices, classes, claims, templates, Jobs, pods and Muster's objects. Jobs become their
     pods. Pods that are bound and claims that are allocated count as in use. Of the settings
-    controller.schedulers counts.
+    controller.schedulers and controller.node_order count.
     """
     _refuse_options(arrivals, compare, chart, until_empty=until_empty, with_shapes=with_shapes)
     manifests = [*manifest_reader.read(paths), *_policies(policy or [])]
@@ -95,10 +98,13 @@ def simulate(
     for one in manifests:
         for problem in validation.doubts(one.body):
             terminal.note(f"{one.label}: {problem.field}: {problem.message}")
+    controller = config_command.chosen(config, {}, changes).settings.controller
     if arrivals is not None:
-        raise typer.Exit(_play(cluster_state, arrivals, compare, chart, output, steps))
-    schedulers = frozenset(config_command.chosen(config, {}, changes).settings.controller.schedulers)
-    outcome = _outcome(cluster_state, steps, schedulers, until_empty=until_empty, with_shapes=with_shapes)
+        replay_cluster = cluster.build_cluster(cluster_state, steps=steps, strands_least=controller.strands_least)
+        for text in cluster_state.notes:
+            terminal.note(text)
+        raise typer.Exit(_play(replay_cluster, arrivals, compare, chart, output))
+    outcome = _outcome(cluster_state, steps, controller, until_empty=until_empty, with_shapes=with_shapes)
 
     for text in (*cluster_state.notes, *_warnings(outcome)):
         terminal.note(text)
@@ -125,24 +131,25 @@ def _refuse_options(
 
 
 def _outcome(
-    cluster_state: Expanded, steps: int, schedulers: frozenset[str], *, until_empty: bool, with_shapes: bool
+    cluster_state: Expanded, steps: int, controller: Controller, *, until_empty: bool, with_shapes: bool
 ) -> Outcome:
     if with_shapes and not cluster_state.snapshot.shapes:
         raise FixError("--with-shapes needs a NodeShape in the input: write one, or see `muster shapes propose`")
     simulation = offline.simulate(
-        cluster_state, until_empty=until_empty, with_shapes=with_shapes, steps=steps, schedulers=schedulers
+        cluster_state,
+        until_empty=until_empty,
+        with_shapes=with_shapes,
+        steps=steps,
+        schedulers=frozenset(controller.schedulers),
+        strands_least=controller.strands_least,
     )
     return asyncio.run(simulation)
 
 
-def _play(  # noqa: PLR0917 - as the command has them
-    cluster_state: Expanded, path: str, compare: Policy | None, chart: str | None, output: Format, steps: int
-) -> int:
+def _play(replay_cluster: ReplayCluster, path: str, compare: Policy | None, chart: str | None, output: Format) -> int:
     """Replay a trace and print its figures; return the exit code."""
-    for text in cluster_state.notes:
-        terminal.note(text)
     policies = dict.fromkeys(policy for policy in (Policy.MUSTER, compare) if policy is not None)
-    results = replay.run(cluster_state, path, list(policies), steps=steps)
+    results = replay.run(replay_cluster, path, list(policies))
     if chart is not None:
         replay.draw(chart, results)
     if output is Format.JSON:

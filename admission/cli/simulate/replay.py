@@ -13,8 +13,7 @@ from admission.cli import terminal
 from admission.cli.simulate import charts, trace_reader
 from admission.cli.terminal import Number
 from admission.errors import FixError
-from admission.simulation.expand import Expanded
-from admission.simulation.replay import cluster, figures, player
+from admission.simulation.replay import figures, player
 from admission.simulation.replay.cluster import ReplayCluster
 from admission.simulation.replay.figures import Figures, Tally
 from admission.simulation.replay.player import JobResult, Policy, Progress, ReplayResult
@@ -23,9 +22,8 @@ MOST_SHOWN = 20
 """The most jobs in the table of those that never start."""
 
 
-def run(cluster_state: Expanded, path: str, policies: Sequence[Policy], *, steps: int) -> list[ReplayResult]:
+def run(replay_cluster: ReplayCluster, path: str, policies: Sequence[Policy]) -> list[ReplayResult]:
     """Replay the trace in a file under each policy. Raises FixError and BadInputError."""
-    replay_cluster = cluster.build_cluster(cluster_state, steps=steps)
     arrivals = trace_reader.read(path)
     trace_reader.check(path, arrivals, replay_cluster)
     for text in notes(replay_cluster):

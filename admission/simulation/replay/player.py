@@ -130,6 +130,7 @@ class _Run:
             for running in ended:
                 self._count_devices(running, -1)
             self._arrive()
+            self._clock.order_nodes()
             started = self._decider.settle(freed=bool(ended))
             for running in self._decider.evicted:
                 self._count_devices(running, -1)
@@ -165,6 +166,7 @@ class _Run:
         """Let the jobs arrive that are due."""
         while self._arrived < len(self._arrivals) and self._arrivals[self._arrived].at <= self._clock.now:
             arrival = self._arrivals[self._arrived]
+            self._clock.arrive(arrival)
             self._decider.arrive(Waiting(arrival, self._replay_cluster.rules.now + arrival.at))
             self._arrived += 1
             self._waiting += 1
